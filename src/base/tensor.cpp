@@ -1,0 +1,152 @@
+#include "base/tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+int64_t element_count(std::span<const int64_t> shape) {
+    int64_t n = 1;
+    for (int64_t d : shape) {
+        if (d < 0) model_error("negative dimension in shape {}", to_string(shape));
+        if (__builtin_mul_overflow(n, d, &n)) model_error("shape {} has more than 2^63 elements", to_string(shape));
+    }
+    return n;
+}
+
+std::string to_string(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+Tensor::Tensor(DType dtype, Shape shape, bool zero)
+    : dtype_(dtype), shape_(std::move(shape)), count_(element_count(shape_)) {
+    size_t size = 0;
+    if (__builtin_mul_overflow(static_cast<size_t>(count_), byte_size(dtype), &size) || size > (size_t{1} << 46))
+        throw RuntimeError(fmt::format("a tensor of shape {} is too large", to_string(shape_)));
+    const size_t rounded = (size + 63) / 64 * 64 + 64;
+    void* p = zero ? std::calloc(1, rounded + 64) : std::malloc(rounded + 64);
+    if (p == nullptr) throw RuntimeError(fmt::format("out of memory: a tensor of shape {} needs {} bytes", to_string(shape_), size));
+    auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64);
+    data_ = std::shared_ptr<const void>(aligned, [p](const void*) { std::free(p); });
+}
+
+Tensor::Tensor(DType dtype, Shape shape, const void* bytes, std::shared_ptr<const void> owner)
+    : dtype_(dtype), shape_(std::move(shape)), count_(element_count(shape_)), data_(std::move(owner), bytes) {}
+
+namespace {
+
+template <class T>
+T load(const void* p, int64_t i) {
+    T v;
+    std::memcpy(&v, static_cast<const char*>(p) + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    return v;
+}
+
+template <class T>
+void store(void* p, int64_t i, T v) {
+    std::memcpy(static_cast<char*>(p) + static_cast<size_t>(i) * sizeof(T), &v, sizeof(T));
+}
+
+/// A cast that is defined for every double: NaN is 0, out of range wraps through 64 bits where it can.
+int64_t double_to_int(double v) {
+    if (v != v) return 0;
+    if (v >= 9223372036854775808.0) {
+        if (v < 18446744073709551616.0) return static_cast<int64_t>(static_cast<uint64_t>(v));
+        return INT64_MAX;
+    }
+    if (v < -9223372036854775808.0) return INT64_MIN;
+    return static_cast<int64_t>(v);
+}
+
+}  // namespace
+
+double Tensor::get(int64_t i) const {
+    const void* p = data_.get();
+    switch (dtype_) {
+        case DType::F32: return load<float>(p, i);
+        case DType::F64: return load<double>(p, i);
+        case DType::F16: return half_to_float(load<uint16_t>(p, i));
+        case DType::BF16: return bfloat16_to_float(load<uint16_t>(p, i));
+        case DType::U64: return static_cast<double>(load<uint64_t>(p, i));
+        default: break;
+    }
+    if (is_float(dtype_)) return small_float_to_float(dtype_, load<uint8_t>(p, i));
+    return static_cast<double>(get_int(i));
+}
+
+int64_t Tensor::get_int(int64_t i) const {
+    const void* p = data_.get();
+    switch (dtype_) {
+        case DType::I8:
+        case DType::I4:
+        case DType::I2: return load<int8_t>(p, i);
+        case DType::I16: return load<int16_t>(p, i);
+        case DType::I32: return load<int32_t>(p, i);
+        case DType::I64: return load<int64_t>(p, i);
+        case DType::U8:
+        case DType::U4:
+        case DType::U2:
+        case DType::Bool: return load<uint8_t>(p, i);
+        case DType::U16: return load<uint16_t>(p, i);
+        case DType::U32: return load<uint32_t>(p, i);
+        case DType::U64: return static_cast<int64_t>(load<uint64_t>(p, i));
+        default: return double_to_int(get(i));
+    }
+}
+
+void Tensor::set(int64_t i, double v) {
+    void* p = mutable_data();
+    switch (dtype_) {
+        case DType::F32: return store<float>(p, i, static_cast<float>(v));
+        case DType::F64: return store<double>(p, i, v);
+        case DType::F16: return store<uint16_t>(p, i, float_to_half(static_cast<float>(v)));
+        case DType::BF16: return store<uint16_t>(p, i, float_to_bfloat16(static_cast<float>(v)));
+        case DType::Bool: return store<uint8_t>(p, i, v != 0 ? 1 : 0);
+        default: break;
+    }
+    if (is_float(dtype_)) return store<uint8_t>(p, i, float_to_small_float(dtype_, static_cast<float>(v), true));
+    set(i, double_to_int(v));
+}
+
+void Tensor::set(int64_t i, int64_t v) {
+    void* p = mutable_data();
+    switch (dtype_) {
+        case DType::I8:
+        case DType::U8: return store<uint8_t>(p, i, static_cast<uint8_t>(v));
+        case DType::I4: return store<int8_t>(p, i, static_cast<int8_t>(static_cast<int8_t>((v & 15) << 4) >> 4));
+        case DType::U4: return store<uint8_t>(p, i, static_cast<uint8_t>(v & 15));
+        case DType::I2: return store<int8_t>(p, i, static_cast<int8_t>(static_cast<int8_t>((v & 3) << 6) >> 6));
+        case DType::U2: return store<uint8_t>(p, i, static_cast<uint8_t>(v & 3));
+        case DType::I16:
+        case DType::U16: return store<uint16_t>(p, i, static_cast<uint16_t>(v));
+        case DType::I32:
+        case DType::U32: return store<uint32_t>(p, i, static_cast<uint32_t>(v));
+        case DType::I64:
+        case DType::U64: return store<int64_t>(p, i, v);
+        case DType::Bool: return store<uint8_t>(p, i, v != 0 ? 1 : 0);
+        default: return set(i, static_cast<double>(v));
+    }
+}
+
+std::vector<int64_t> Tensor::to_ints() const {
+    std::vector<int64_t> out(static_cast<size_t>(count_));
+    for (int64_t i = 0; i < count_; ++i) out[static_cast<size_t>(i)] = get_int(i);
+    return out;
+}
+
+Tensor Tensor::reshaped(Shape shape) const {
+    TW_CHECK(element_count(shape) == count_, "{} -> {}", to_string(shape_), to_string(shape));
+    Tensor t = *this;
+    t.shape_ = std::move(shape);
+    return t;
+}
+
+bool operator==(const Tensor& a, const Tensor& b) {
+    return a.dtype_ == b.dtype_ && a.shape_ == b.shape_ &&
+           (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
+}
+
+}  // namespace tilewright
