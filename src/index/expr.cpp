@@ -1,0 +1,851 @@
+#include "index/expr.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+struct Expr::Node {
+    int64_t constant = 0;
+    std::vector<Term> terms;
+    std::string text;
+};
+
+/// The process-wide tables. Canonical text is identity: two polynomials are equal exactly when their texts are.
+struct ExprTable {
+    std::mutex mutex;
+    std::unordered_map<std::string_view, std::unique_ptr<Expr::Node>> nodes;
+    std::unordered_map<std::string_view, std::unique_ptr<Atom>> atoms;
+    std::unordered_map<std::string, uint32_t> name_ids;
+    std::deque<std::string> names;
+
+    static ExprTable& get() {
+        static auto* table = new ExprTable;  // never destroyed: handles may outlive static destruction
+        return *table;
+    }
+
+    Expr intern(int64_t constant, std::vector<Term> terms);
+    const Atom* intern_atom(Atom atom);
+
+    uint32_t name_id(std::string_view name) {
+        const std::lock_guard lock(mutex);
+        auto [it, fresh] = name_ids.try_emplace(std::string(name), static_cast<uint32_t>(names.size()));
+        if (fresh) names.emplace_back(name);
+        return it->second;
+    }
+    const std::string& name(uint32_t id) {
+        const std::lock_guard lock(mutex);
+        return names.at(id);
+    }
+};
+
+namespace {
+
+int64_t checked_add(int64_t a, int64_t b) {
+    int64_t r = 0;
+    if (__builtin_add_overflow(a, b, &r)) model_error("shape arithmetic overflows 64 bits: {} + {}", a, b);
+    return r;
+}
+
+int64_t checked_mul(int64_t a, int64_t b) {
+    int64_t r = 0;
+    if (__builtin_mul_overflow(a, b, &r)) model_error("shape arithmetic overflows 64 bits: {} * {}", a, b);
+    return r;
+}
+
+bool atom_list_less(const std::vector<const Atom*>& a, const std::vector<const Atom*>& b) {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        [](const Atom* x, const Atom* y) { return x != y && x->text < y->text; });
+}
+
+std::string term_text(const Term& t) {
+    std::string s;
+    if (t.coefficient == -1)
+        s = "-";
+    else if (t.coefficient != 1)
+        s = std::to_string(t.coefficient) + "*";
+    for (size_t i = 0; i < t.atoms.size(); ++i) {
+        if (i > 0) s += "*";
+        s += t.atoms[i]->text;
+    }
+    return s;
+}
+
+std::string polynomial_text(int64_t constant, const std::vector<Term>& terms) {
+    if (terms.empty()) return std::to_string(constant);
+    std::string s;
+    for (const Term& t : terms) {
+        std::string piece = term_text(t);
+        if (s.empty())
+            s = std::move(piece);
+        else if (piece[0] == '-')
+            s += " - " + piece.substr(1);
+        else
+            s += " + " + piece;
+    }
+    if (constant > 0) s += " + " + std::to_string(constant);
+    if (constant < 0) s += constant == INT64_MIN ? " - 9223372036854775808" : " - " + std::to_string(-constant);
+    return s;
+}
+
+/// Sums terms with equal monomials, drops zeros, sorts.
+std::vector<Term> canonical(std::vector<Term> terms) {
+    std::sort(terms.begin(), terms.end(),
+              [](const Term& a, const Term& b) { return atom_list_less(a.atoms, b.atoms); });
+    std::vector<Term> out;
+    for (Term& t : terms) {
+        if (!out.empty() && out.back().atoms == t.atoms)
+            out.back().coefficient = checked_add(out.back().coefficient, t.coefficient);
+        else
+            out.push_back(std::move(t));
+    }
+    std::erase_if(out, [](const Term& t) { return t.coefficient == 0; });
+    return out;
+}
+
+Expr make(int64_t constant, std::vector<Term> terms) {
+    return ExprTable::get().intern(constant, canonical(std::move(terms)));
+}
+
+Expr from_atom(Atom atom) {
+    Term t;
+    t.coefficient = 1;
+    t.atoms = {ExprTable::get().intern_atom(std::move(atom))};
+    return make(0, {std::move(t)});
+}
+
+bool needs_parentheses(Expr e) {
+    return !e.is_constant() && (e.terms().size() > 1 || e.constant() != 0 || e.terms()[0].atoms.size() > 1 ||
+                                e.terms()[0].coefficient != 1 || e.terms()[0].atoms[0]->kind == Atom::Kind::FloorDiv ||
+                                e.terms()[0].atoms[0]->kind == Atom::Kind::Mod);
+}
+
+std::string operand_text(Expr e) { return needs_parentheses(e) || e.constant() < 0 ? "(" + e.text() + ")" : e.text(); }
+
+std::string atom_text(const Atom& a) {
+    switch (a.kind) {
+        case Atom::Kind::Var:
+            switch (a.var.kind) {
+                case VarKind::Axis:
+                    return "i" + std::to_string(a.var.id);
+                case VarKind::Load:
+                    return "@" + std::to_string(a.var.id);
+                case VarKind::Symbol:
+                    return "$" + var_name(a.var);
+                case VarKind::Scalar:
+                    return "?" + var_name(a.var);
+            }
+            break;
+        case Atom::Kind::FloorDiv:
+            return "(" + operand_text(a.a) + " // " + operand_text(a.b) + ")";
+        case Atom::Kind::Mod:
+            return "(" + operand_text(a.a) + " % " + operand_text(a.b) + ")";
+        case Atom::Kind::Min:
+            return "min(" + a.a.text() + ", " + a.b.text() + ")";
+        case Atom::Kind::Max:
+            return "max(" + a.a.text() + ", " + a.b.text() + ")";
+    }
+    return {};
+}
+
+Expr make_atom(Atom::Kind kind, Expr a, Expr b) {
+    Atom atom;
+    atom.kind = kind;
+    atom.a = a;
+    atom.b = b;
+    return from_atom(std::move(atom));
+}
+
+/// Removes the atoms of `divisor` from `atoms`; false when they are not all there.
+bool remove_atoms(std::vector<const Atom*>& atoms, const std::vector<const Atom*>& divisor) {
+    for (const Atom* d : divisor) {
+        auto it = std::find(atoms.begin(), atoms.end(), d);
+        if (it == atoms.end()) return false;
+        atoms.erase(it);
+    }
+    return true;
+}
+
+/// Splits e into multiples of b and the rest: e = quotient * b + rest. b is a constant or one term without a constant.
+void split_multiples(Expr e, Expr b, Expr& quotient, Expr& rest) {
+    int64_t q_const = 0, r_const = 0;
+    std::vector<Term> q, r;
+    if (b.is_constant()) {
+        const int64_t c = b.constant();
+        q_const = floor_div(e.constant(), c);
+        r_const = floor_mod(e.constant(), c);
+        for (Term t : e.terms()) {
+            if (t.coefficient % c == 0) {
+                t.coefficient /= c;
+                q.push_back(std::move(t));
+            } else {
+                r.push_back(std::move(t));
+            }
+        }
+    } else {
+        const Term& d = b.terms()[0];
+        r_const = e.constant();
+        for (Term t : e.terms()) {
+            Term s = t;
+            if (t.coefficient % d.coefficient == 0 && remove_atoms(s.atoms, d.atoms)) {
+                s.coefficient /= d.coefficient;
+                if (s.atoms.empty())
+                    q_const = checked_add(q_const, s.coefficient);
+                else
+                    q.push_back(std::move(s));
+            } else {
+                r.push_back(std::move(t));
+            }
+        }
+    }
+    quotient = make(q_const, std::move(q));
+    rest = make(r_const, std::move(r));
+}
+
+int64_t gcd_of(Expr e) {
+    int64_t g = e.constant() < 0 ? -e.constant() : e.constant();
+    for (const Term& t : e.terms()) g = std::gcd(g, t.coefficient);
+    return g;
+}
+
+Expr divide_exactly(Expr e, int64_t g) {
+    std::vector<Term> terms = e.terms();
+    for (Term& t : terms) t.coefficient /= g;
+    return make(e.constant() / g, std::move(terms));
+}
+
+const Atom* single_atom(Expr e) {
+    if (e.constant() == 0 && e.terms().size() == 1 && e.terms()[0].coefficient == 1 && e.terms()[0].atoms.size() == 1)
+        return e.terms()[0].atoms[0];
+    return nullptr;
+}
+
+}  // namespace
+
+Expr ExprTable::intern(int64_t constant, std::vector<Term> terms) {
+    auto node = std::make_unique<Expr::Node>();
+    node->constant = constant;
+    node->text = polynomial_text(constant, terms);
+    node->terms = std::move(terms);
+    const std::lock_guard lock(mutex);
+    auto it = nodes.find(node->text);
+    if (it == nodes.end()) {
+        const std::string_view key = node->text;
+        it = nodes.emplace(key, std::move(node)).first;
+    }
+    return Expr(it->second.get());
+}
+
+const Atom* ExprTable::intern_atom(Atom atom) {
+    atom.text = atom_text(atom);
+    auto owned = std::make_unique<Atom>(std::move(atom));
+    const std::lock_guard lock(mutex);
+    auto it = atoms.find(owned->text);
+    if (it == atoms.end()) {
+        const std::string_view key = owned->text;
+        it = atoms.emplace(key, std::move(owned)).first;
+    }
+    return it->second.get();
+}
+
+Expr::Expr() : Expr(int64_t{0}) {}
+Expr::Expr(int64_t constant) {
+    if (constant >= -16 && constant < 240) {  // the common ones without the lock
+        static const auto small = [] {
+            std::vector<const Node*> v;
+            for (int64_t c = -16; c < 240; ++c) v.push_back(ExprTable::get().intern(c, {}).node_);
+            return v;
+        }();
+        node_ = small[static_cast<size_t>(constant + 16)];
+        return;
+    }
+    node_ = ExprTable::get().intern(constant, {}).node_;
+}
+
+Expr Expr::var(Var v) {
+    Atom a;
+    a.kind = Atom::Kind::Var;
+    a.var = v;
+    return from_atom(std::move(a));
+}
+bool Expr::is_constant() const { return node_->terms.empty(); }
+int64_t Expr::constant() const { return node_->constant; }
+const std::vector<Term>& Expr::terms() const { return node_->terms; }
+const std::string& Expr::text() const { return node_->text; }
+std::optional<Var> Expr::as_var() const {
+    const Atom* a = single_atom(*this);
+    if (a != nullptr && a->kind == Atom::Kind::Var) return a->var;
+    return std::nullopt;
+}
+
+Expr axis(size_t position) { return Expr::var({VarKind::Axis, static_cast<uint32_t>(position)}); }
+Expr load(size_t access) { return Expr::var({VarKind::Load, static_cast<uint32_t>(access)}); }
+
+namespace {
+
+/// Names are printed bare after their sigil: keep identifiers, spell other bytes as _xx.
+std::string clean_name(std::string_view name) {
+    std::string s;
+    for (const char c : name) {
+        const auto u = static_cast<unsigned char>(c);
+        if ((u >= 'a' && u <= 'z') || (u >= 'A' && u <= 'Z') || (u >= '0' && u <= '9') || u == '_' || u == '.')
+            s += c;
+        else
+            s += fmt::format("_{:02x}", u);
+    }
+    return s.empty() ? "_" : s;
+}
+
+}  // namespace
+
+Expr symbol(std::string_view name) { return Expr::var({VarKind::Symbol, ExprTable::get().name_id(clean_name(name))}); }
+Expr scalar(std::string_view name) { return Expr::var({VarKind::Scalar, ExprTable::get().name_id(clean_name(name))}); }
+const std::string& var_name(Var v) {
+    TW_CHECK(v.kind == VarKind::Symbol || v.kind == VarKind::Scalar);
+    return ExprTable::get().name(v.id);
+}
+
+Expr operator+(Expr a, Expr b) {
+    if (a.is_constant() && b.is_constant()) return checked_add(a.constant(), b.constant());
+    if (a.is_constant(0)) return b;
+    if (b.is_constant(0)) return a;
+    std::vector<Term> terms = a.terms();
+    terms.insert(terms.end(), b.terms().begin(), b.terms().end());
+    return make(checked_add(a.constant(), b.constant()), std::move(terms));
+}
+
+Expr operator-(Expr a) { return Expr(-1) * a; }
+Expr operator-(Expr a, Expr b) { return a + (-b); }
+
+Expr operator*(Expr a, Expr b) {
+    if (a.is_constant() && b.is_constant()) return checked_mul(a.constant(), b.constant());
+    if (a.is_constant(1)) return b;
+    if (b.is_constant(1)) return a;
+    std::vector<Term> terms;
+    for (const Term& t : a.terms()) {
+        if (b.constant() != 0) terms.push_back({checked_mul(t.coefficient, b.constant()), t.atoms});
+        for (const Term& u : b.terms()) {
+            Term p;
+            p.coefficient = checked_mul(t.coefficient, u.coefficient);
+            p.atoms = t.atoms;
+            p.atoms.insert(p.atoms.end(), u.atoms.begin(), u.atoms.end());
+            std::sort(p.atoms.begin(), p.atoms.end(), [](const Atom* x, const Atom* y) { return x->text < y->text; });
+            terms.push_back(std::move(p));
+        }
+    }
+    if (a.constant() != 0)
+        for (const Term& u : b.terms()) terms.push_back({checked_mul(u.coefficient, a.constant()), u.atoms});
+    return make(checked_mul(a.constant(), b.constant()), std::move(terms));
+}
+
+Expr product(std::span<const Expr> factors) {
+    Expr p = 1;
+    for (Expr f : factors) p = p * f;
+    return p;
+}
+
+int64_t floor_div(int64_t a, int64_t b) {
+    if (b == 0) return 0;
+    if (b == -1) return a == INT64_MIN ? INT64_MAX : -a;
+    const int64_t q = a / b;
+    return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
+}
+
+int64_t floor_mod(int64_t a, int64_t b) {
+    if (b == 0 || b == -1) return 0;
+    const int64_t r = a % b;
+    return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
+}
+
+Expr floor_div(Expr a, Expr b) {
+    if (b.is_constant(1)) return a;
+    if (b.is_constant(0)) return 0;
+    if (a.is_constant() && b.is_constant()) return floor_div(a.constant(), b.constant());
+    if (a.is_constant(0)) return 0;
+    if (a == b) return 1;  // a symbol product is >= 1 wherever it matters
+    if (b.is_constant() && b.constant() < 0) return floor_div(-a, -b.constant());
+    if (b.is_constant() || (b.constant() == 0 && b.terms().size() == 1 && is_uniform(b))) {
+        Expr quotient, rest;
+        split_multiples(a, b, quotient, rest);
+        if (rest.is_constant(0)) return quotient;
+        if (!(quotient == Expr(0))) return quotient + floor_div(rest, b);
+        if (b.is_constant()) {
+            // (4x + 2) // 8 -> (2x + 1) // 4 ; the constant may round down: (4x + 3) // 8 -> x // 2
+            int64_t g = b.constant();
+            for (const Term& t : a.terms()) g = std::gcd(g, t.coefficient);
+            if (g > 1) {
+                const Expr whole = divide_exactly(a - floor_mod(a.constant(), g), g);
+                return floor_div(whole, b.constant() / g);
+            }
+            // (x // p) // q -> x // (p q)
+            const Atom* inner = single_atom(a);
+            if (inner != nullptr && inner->kind == Atom::Kind::FloorDiv && inner->b.is_constant() &&
+                inner->b.constant() > 0)
+                return floor_div(inner->a, inner->b * b);
+        }
+    } else if (!b.is_constant() && b.terms().size() > 1) {
+        // (n * b) // b for a sum b: try every term of a as a multiple of b's first term.
+        for (const Term& t : a.terms()) {
+            Term s = t;
+            if (t.coefficient % b.terms()[0].coefficient != 0 || !remove_atoms(s.atoms, b.terms()[0].atoms)) continue;
+            s.coefficient /= b.terms()[0].coefficient;
+            const Expr q = s.atoms.empty() ? Expr(s.coefficient) : make(0, {s});
+            const Expr rest = a - q * b;
+            if (rest.terms().size() + (rest.constant() != 0 ? 1 : 0) < a.terms().size() + (a.constant() != 0 ? 1 : 0))
+                return q + floor_div(rest, b);
+        }
+    }
+    return make_atom(Atom::Kind::FloorDiv, a, b);
+}
+
+Expr mod(Expr a, Expr b) {
+    if (b.is_constant(1) || b.is_constant(0) || b.is_constant(-1)) return 0;
+    if (a.is_constant() && b.is_constant()) return floor_mod(a.constant(), b.constant());
+    if (a.is_constant(0) || a == b) return 0;
+    if (b.is_constant() && b.constant() < 0) return -mod(-a, -b.constant());
+    if (b.is_constant() || (b.constant() == 0 && b.terms().size() == 1 && is_uniform(b))) {
+        Expr quotient, rest;
+        split_multiples(a, b, quotient, rest);
+        if (!(quotient == Expr(0))) return mod(rest, b);
+        if (b.is_constant()) {
+            // (4x) % 8 -> 4 (x % 2)
+            const int64_t g = std::gcd(gcd_of(a), b.constant());
+            if (g > 1) return mod(divide_exactly(a, g), b.constant() / g) * g;
+            // (x % (q b)) % b -> x % b
+            const Atom* inner = single_atom(a);
+            if (inner != nullptr && inner->kind == Atom::Kind::Mod && inner->b.is_constant() &&
+                inner->b.constant() % b.constant() == 0)
+                return mod(inner->a, b);
+        }
+    } else {
+        const Expr q = floor_div(a, b);
+        const Expr rest = a - q * b;
+        const Atom* whole = single_atom(q);
+        if (whole == nullptr || whole->kind != Atom::Kind::FloorDiv || !(whole->a == a)) {
+            if (is_uniform(rest) && rest.is_constant(0)) return 0;
+        }
+    }
+    return make_atom(Atom::Kind::Mod, a, b);
+}
+
+namespace {
+
+Expr extremum(Atom::Kind kind, Expr a, Expr b) {
+    const Expr difference = b - a;
+    const bool is_min = kind == Atom::Kind::Min;
+    if (difference.is_constant()) return (difference.constant() >= 0) == is_min ? a : b;
+    if (is_uniform(difference)) {
+        if (prove_nonnegative(difference, {})) return is_min ? a : b;
+        if (prove_nonnegative(-difference, {})) return is_min ? b : a;
+    }
+    if (b.text() < a.text()) std::swap(a, b);
+    return make_atom(kind, a, b);
+}
+
+}  // namespace
+
+Expr min(Expr a, Expr b) { return extremum(Atom::Kind::Min, a, b); }
+Expr max(Expr a, Expr b) { return extremum(Atom::Kind::Max, a, b); }
+
+namespace {
+
+Expr rebuild(const Atom& atom, Expr a, Expr b) {
+    switch (atom.kind) {
+        case Atom::Kind::FloorDiv:
+            return floor_div(a, b);
+        case Atom::Kind::Mod:
+            return mod(a, b);
+        case Atom::Kind::Min:
+            return min(a, b);
+        case Atom::Kind::Max:
+            return max(a, b);
+        case Atom::Kind::Var:
+            break;
+    }
+    return Expr::var(atom.var);
+}
+
+/// Rebuilds e with every atom replaced by f(atom).
+template <class F>
+Expr map_atoms(Expr e, const F& f) {
+    Expr sum = e.constant();
+    bool changed = false;
+    std::vector<std::pair<const Term*, Expr>> mapped;
+    for (const Term& t : e.terms()) {
+        Expr p = t.coefficient;
+        for (const Atom* a : t.atoms) {
+            const Expr r = f(*a);
+            const Atom* same = single_atom(r);
+            if (same != a) changed = true;
+            p = p * r;
+        }
+        mapped.emplace_back(&t, p);
+    }
+    if (!changed) return e;
+    for (const auto& [t, p] : mapped) sum = sum + p;
+    return sum;
+}
+
+}  // namespace
+
+Expr substitute(Expr e, const std::function<std::optional<Expr>(Var)>& f) {
+    if (e.is_constant()) return e;
+    return map_atoms(e, [&](const Atom& a) -> Expr {
+        if (a.kind == Atom::Kind::Var) {
+            if (auto r = f(a.var)) return *r;
+            return Expr::var(a.var);
+        }
+        return rebuild(a, substitute(a.a, f), substitute(a.b, f));
+    });
+}
+
+Expr substitute_axes(Expr e, std::span<const Expr> axes) {
+    return substitute(e, [&](Var v) -> std::optional<Expr> {
+        if (v.kind == VarKind::Axis && v.id < axes.size()) return axes[v.id];
+        return std::nullopt;
+    });
+}
+
+namespace {
+
+template <class F>
+void visit_vars(Expr e, const F& f) {
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            if (a->kind == Atom::Kind::Var) {
+                f(a->var);
+            } else {
+                visit_vars(a->a, f);
+                visit_vars(a->b, f);
+            }
+        }
+}
+
+}  // namespace
+
+bool uses(Expr e, Var v) {
+    bool found = false;
+    visit_vars(e, [&](Var u) { found = found || u == v; });
+    return found;
+}
+
+std::vector<Var> variables(Expr e) {
+    std::vector<Var> out;
+    visit_vars(e, [&](Var u) {
+        if (std::find(out.begin(), out.end(), u) == out.end()) out.push_back(u);
+    });
+    return out;
+}
+
+bool is_uniform(Expr e) {
+    bool uniform = true;
+    visit_vars(e, [&](Var u) { uniform = uniform && u.kind != VarKind::Axis && u.kind != VarKind::Load; });
+    return uniform;
+}
+
+std::optional<Linear> linear_in(Expr e, Var v) {
+    std::vector<Term> with, without;
+    int64_t with_constant = 0;
+    for (const Term& t : e.terms()) {
+        Term rest = t;
+        int count = 0;
+        std::erase_if(rest.atoms, [&](const Atom* a) {
+            if (a->kind == Atom::Kind::Var && a->var == v) {
+                ++count;
+                return true;
+            }
+            return false;
+        });
+        for (const Atom* a : rest.atoms)
+            if (a->kind != Atom::Kind::Var && (uses(a->a, v) || uses(a->b, v))) return std::nullopt;
+        if (count > 1) return std::nullopt;
+        if (count == 0)
+            without.push_back(t);
+        else if (rest.atoms.empty())
+            with_constant = checked_add(with_constant, rest.coefficient);
+        else
+            with.push_back(std::move(rest));
+    }
+    return Linear{make(with_constant, std::move(with)), make(e.constant(), std::move(without))};
+}
+
+Ranges Ranges::of_extents(std::span<const Expr> extents) {
+    Ranges r;
+    for (Expr e : extents) r.axes.push_back({Expr(0), e - 1});
+    return r;
+}
+
+namespace {
+
+bool is_dimension_atom(const Atom& a);
+
+/// A polynomial over symbols (and divisions, minima, ... of such) only.
+bool symbols_only(Expr e) {
+    bool ok = true;
+    visit_vars(e, [&](Var u) { ok = ok && u.kind == VarKind::Symbol; });
+    return ok;
+}
+
+bool is_dimension_atom(const Atom& a) {
+    return a.kind == Atom::Kind::Var ? a.var.kind == VarKind::Symbol : symbols_only(a.a) && symbols_only(a.b);
+}
+
+/// For a polynomial whose variables are symbols >= 1: shift each by one; all coefficients >= 0 means >= 0.
+bool uniform_nonnegative(Expr e, int depth) {
+    if (e.is_constant()) return e.constant() >= 0;
+    // Compound atoms: replace by a bound in the direction of their sign.
+    for (const Term& t : e.terms()) {
+        for (size_t i = 0; i < t.atoms.size(); ++i) {
+            const Atom& a = *t.atoms[i];
+            if (a.kind == Atom::Kind::Var) {
+                if (a.var.kind != VarKind::Symbol) return false;
+                continue;
+            }
+            if (depth > 6) return false;
+            for (const Atom* other : t.atoms)
+                if (other->kind == Atom::Kind::Var && other->var.kind != VarKind::Symbol) return false;
+            const auto replaced = [&](Expr by) {
+                Expr p = t.coefficient;
+                for (size_t j = 0; j < t.atoms.size(); ++j) p = p * (j == i ? by : from_atom(Atom(*t.atoms[j])));
+                return e - make(0, {t}) + p;
+            };
+            const bool low = t.coefficient > 0;
+            switch (a.kind) {
+                case Atom::Kind::Min:
+                    if (!low)
+                        return uniform_nonnegative(replaced(a.a), depth + 1) ||
+                               uniform_nonnegative(replaced(a.b), depth + 1);
+                    return uniform_nonnegative(replaced(a.a), depth + 1) &&
+                           uniform_nonnegative(replaced(a.b), depth + 1);
+                case Atom::Kind::Max:
+                    if (low)
+                        return uniform_nonnegative(replaced(a.a), depth + 1) ||
+                               uniform_nonnegative(replaced(a.b), depth + 1);
+                    return uniform_nonnegative(replaced(a.a), depth + 1) &&
+                           uniform_nonnegative(replaced(a.b), depth + 1);
+                case Atom::Kind::Mod:
+                    if (!uniform_nonnegative(a.b - 1, depth + 1)) return false;
+                    return uniform_nonnegative(replaced(low ? Expr(0) : a.b - 1), depth + 1);
+                case Atom::Kind::FloorDiv: {
+                    if (!a.b.is_constant() || a.b.constant() <= 0) {
+                        if (!low || !uniform_nonnegative(a.b - 1, depth + 1) || !uniform_nonnegative(a.a, depth + 1))
+                            return false;
+                        return uniform_nonnegative(replaced(Expr(0)), depth + 1);
+                    }
+                    // (x - (b - 1)) / b <= x // b <= x / b : multiply the whole inequality by b
+                    if (t.atoms.size() != 1) {
+                        if (!low || !uniform_nonnegative(a.a, depth + 1)) return false;
+                        return uniform_nonnegative(replaced(Expr(0)), depth + 1);
+                    }
+                    const Expr others = (e - make(0, {t})) * a.b;
+                    const Expr bound = low ? a.a - (a.b - 1) : a.a;
+                    if (uniform_nonnegative(others + bound * t.coefficient, depth + 1)) return true;
+                    return low && uniform_nonnegative(a.a, depth + 1) &&
+                           uniform_nonnegative(replaced(Expr(0)), depth + 1);
+                }
+                case Atom::Kind::Var:
+                    break;
+            }
+        }
+    }
+    const Expr shifted = substitute(e, [](Var v) -> std::optional<Expr> { return Expr::var(v) + 1; });
+    if (shifted.constant() < 0) return false;
+    return std::all_of(shifted.terms().begin(), shifted.terms().end(), [](const Term& t) { return t.coefficient > 0; });
+}
+
+std::optional<Expr> bound(Expr e, const Ranges& ranges, bool low);
+
+Interval atom_bounds(const Atom& a, const Ranges& ranges) {
+    if (a.kind == Atom::Kind::Var) {
+        const auto& table = a.var.kind == VarKind::Axis ? ranges.axes : ranges.loads;
+        if (a.var.kind == VarKind::Symbol || a.var.kind == VarKind::Scalar) return {Expr::var(a.var), Expr::var(a.var)};
+        return a.var.id < table.size() ? table[a.var.id] : Interval{};
+    }
+    if (is_dimension_atom(a) || (is_uniform(a.a) && is_uniform(a.b))) {
+        const Expr e = from_atom(Atom(a));
+        return {e, e};
+    }
+    Interval r;
+    switch (a.kind) {
+        case Atom::Kind::FloorDiv:
+            if (!is_uniform(a.b) || !uniform_nonnegative(a.b - 1, 0)) return {};
+            if (auto lo = bound(a.a, ranges, true)) r.lo = floor_div(*lo, a.b);
+            if (auto hi = bound(a.a, ranges, false)) r.hi = floor_div(*hi, a.b);
+            return r;
+        case Atom::Kind::Mod:
+            if (!is_uniform(a.b) || !uniform_nonnegative(a.b - 1, 0)) return {};
+            return {Expr(0), a.b - 1};
+        case Atom::Kind::Min: {
+            const auto la = bound(a.a, ranges, true), lb = bound(a.b, ranges, true);
+            const auto ha = bound(a.a, ranges, false), hb = bound(a.b, ranges, false);
+            if (la && lb) r.lo = min(*la, *lb);
+            if (ha && hb)
+                r.hi = min(*ha, *hb);
+            else if (ha || hb)
+                r.hi = ha ? ha : hb;
+            return r;
+        }
+        case Atom::Kind::Max: {
+            const auto la = bound(a.a, ranges, true), lb = bound(a.b, ranges, true);
+            const auto ha = bound(a.a, ranges, false), hb = bound(a.b, ranges, false);
+            if (la && lb)
+                r.lo = max(*la, *lb);
+            else if (la || lb)
+                r.lo = la ? la : lb;
+            if (ha && hb) r.hi = max(*ha, *hb);
+            return r;
+        }
+        case Atom::Kind::Var:
+            break;
+    }
+    return {};
+}
+
+std::optional<Expr> bound(Expr e, const Ranges& ranges, bool low) {
+    Expr sum = e.constant();
+    for (const Term& t : e.terms()) {
+        const bool want_low = (t.coefficient > 0) == low;
+        Expr p = t.coefficient;
+        size_t varying = 0;
+        for (const Atom* a : t.atoms)
+            if (!(a->kind == Atom::Kind::Var ? a->var.kind == VarKind::Symbol || a->var.kind == VarKind::Scalar
+                                             : is_uniform(a->a) && is_uniform(a->b)))
+                ++varying;
+        for (const Atom* a : t.atoms) {
+            const Interval b = atom_bounds(*a, ranges);
+            const std::optional<Expr>& side = want_low ? b.lo : b.hi;
+            if (!side) return std::nullopt;
+            // A product of a varying atom with others keeps its order only when the others are >= 0.
+            if (varying > 0 && t.atoms.size() > 1 && (!b.lo || !uniform_nonnegative(*b.lo, 0))) return std::nullopt;
+            p = p * *side;
+        }
+        sum = sum + p;
+    }
+    return sum;
+}
+
+}  // namespace
+
+Interval bounds(Expr e, const Ranges& ranges) { return {bound(e, ranges, true), bound(e, ranges, false)}; }
+
+bool prove_nonnegative(Expr e, const Ranges& ranges) {
+    if (e.is_constant()) return e.constant() >= 0;
+    const auto lo = bound(e, ranges, true);
+    return lo && uniform_nonnegative(*lo, 0);
+}
+
+Expr simplify(Expr e, const Ranges& ranges) {
+    if (e.is_constant()) return e;
+    return map_atoms(e, [&](const Atom& atom) -> Expr {
+        if (atom.kind == Atom::Kind::Var) {
+            if (atom.var.kind == VarKind::Axis && atom.var.id < ranges.axes.size()) {
+                const Interval& r = ranges.axes[atom.var.id];
+                if (r.lo && r.hi && *r.lo == *r.hi) return *r.lo;  // an axis of one point
+            }
+            return Expr::var(atom.var);
+        }
+        const Expr a = simplify(atom.a, ranges), b = simplify(atom.b, ranges);
+        const Expr rebuilt = rebuild(atom, a, b);
+        const Atom* still = single_atom(rebuilt);
+        if (still == nullptr || still->kind != atom.kind) {
+            return rebuilt == from_atom(Atom(atom)) ? rebuilt : simplify(rebuilt, ranges);
+        }
+        switch (still->kind) {
+            case Atom::Kind::FloorDiv:
+            case Atom::Kind::Mod: {
+                if (!prove_positive(still->b, ranges)) break;
+                const bool div = still->kind == Atom::Kind::FloorDiv;
+                // The part of the numerator that stays inside one period: (64 i0 + i1) // 64 is handled on
+                // construction; here: 0 <= a < b, or a in [q b, (q+1) b) for a constant q.
+                const Interval r = bounds(still->a, ranges);
+                if (r.lo && r.hi) {
+                    if (still->b.is_constant() && r.lo->is_constant()) {
+                        const int64_t q = floor_div(r.lo->constant(), still->b.constant());
+                        if (prove_nonnegative(still->b * (q + 1) - 1 - *r.hi, {}))
+                            return div ? Expr(q) : still->a - still->b * q;
+                    } else if (prove_nonnegative(*r.lo, {}) && prove_nonnegative(still->b - 1 - *r.hi, {})) {
+                        return div ? Expr(0) : still->a;
+                    }
+                }
+                // (a + x) // b with a a multiple of g | b and 0 <= x < g drops x; a % b becomes (a' % (b/g)) g + x.
+                if (still->b.is_constant() && still->a.terms().size() > 1) {
+                    const int64_t c = still->b.constant();
+                    for (const Term& pivot : still->a.terms()) {
+                        const int64_t g = std::gcd(pivot.coefficient, c);
+                        if (g <= 1 || g == c) continue;
+                        Expr big = 0, small = 0;
+                        for (const Term& t : still->a.terms()) {
+                            const Expr piece = make(0, {t});
+                            (t.coefficient % g == 0 ? big : small) += piece;
+                        }
+                        big += still->a.constant() - floor_mod(still->a.constant(), g);
+                        small += floor_mod(still->a.constant(), g);
+                        if (small.is_constant()) continue;
+                        if (prove_nonnegative(small, ranges) && prove_less(small, g, ranges)) {
+                            const Expr whole = divide_exactly(big, g);
+                            if (div) return simplify(floor_div(whole, c / g), ranges);
+                            return simplify(mod(whole, c / g) * g + small, ranges);
+                        }
+                    }
+                }
+                break;
+            }
+            case Atom::Kind::Min:
+            case Atom::Kind::Max: {
+                const bool is_min = still->kind == Atom::Kind::Min;
+                if (prove_nonnegative(still->b - still->a, ranges)) return is_min ? still->a : still->b;
+                if (prove_nonnegative(still->a - still->b, ranges)) return is_min ? still->b : still->a;
+                break;
+            }
+            case Atom::Kind::Var:
+                break;
+        }
+        return rebuilt;
+    });
+}
+
+int64_t evaluate(Expr e, const Env& env) {
+    const auto value_of = [&](const Atom& a) -> int64_t {
+        switch (a.kind) {
+            case Atom::Kind::Var: {
+                if (a.var.kind == VarKind::Axis && a.var.id < env.axes.size()) return env.axes[a.var.id];
+                if (a.var.kind == VarKind::Load && a.var.id < env.loads.size()) return env.loads[a.var.id];
+                if (env.names != nullptr && (a.var.kind == VarKind::Symbol || a.var.kind == VarKind::Scalar))
+                    if (auto v = (*env.names)(a.var)) return *v;
+                internal_error(__FILE__, __LINE__, "variable is bound", a.text);
+            }
+            case Atom::Kind::FloorDiv:
+                return floor_div(evaluate(a.a, env), evaluate(a.b, env));
+            case Atom::Kind::Mod:
+                return floor_mod(evaluate(a.a, env), evaluate(a.b, env));
+            case Atom::Kind::Min:
+                return std::min(evaluate(a.a, env), evaluate(a.b, env));
+            case Atom::Kind::Max:
+                return std::max(evaluate(a.a, env), evaluate(a.b, env));
+        }
+        return 0;
+    };
+    int64_t sum = e.constant();
+    for (const Term& t : e.terms()) {
+        int64_t p = t.coefficient;
+        for (const Atom* a : t.atoms) p = checked_mul(p, value_of(*a));
+        sum = checked_add(sum, p);
+    }
+    return sum;
+}
+
+std::string to_string(std::span<const Expr> exprs) {
+    std::string s = "[";
+    for (size_t i = 0; i < exprs.size(); ++i) s += (i > 0 ? ", " : "") + exprs[i].text();
+    return s + "]";
+}
+
+}  // namespace tilewright

@@ -1,0 +1,185 @@
+#pragma once
+// Program: a model as primitives, each one tensor expression.
+//
+//     c[i0, i1] = sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+//
+// Korch's categories (elementwise, broadcast, reduce, layout, linear, opaque; Korch §3) are derived from a primitive by
+// `category`, never stored beside it.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/tensor.h"
+#include "index/expr.h"
+#include "program/scalar.h"
+#include "runtime/opaque.h"
+
+namespace tilewright {
+
+struct ValueTag;
+struct PrimitiveTag;
+using ValueId = Id<ValueTag>;
+using PrimitiveId = Id<PrimitiveTag>;
+
+/// A tensor. Dimensions are over symbols and scalars; one that is a bare, otherwise unbound symbol takes its number
+/// from the tensor's shape when the tensor comes to be (a program input, an output of an opaque primitive or of control
+/// flow).
+struct Value {
+    std::string name;  ///< the ONNX name where it has one, else derived from the node's; unique in the program
+    DType dtype = DType::F32;
+    std::vector<Expr> shape;
+};
+
+enum class Reducer : uint8_t { None, Sum, Prod, Max, Min };  ///< Max and Min propagate NaN; on Bool: or, and
+std::string_view to_string(Reducer r);
+
+/// One read of an operand. Where any condition is false nothing is read and the element is `fill`.
+struct Access {
+    ValueId value;
+    std::vector<Expr> index;  ///< one per dimension, over the expression's axes, symbols, scalars, earlier loads
+    std::vector<Expr> valid;  ///< conditions, each meaning "expression >= 0"; all must hold. Empty: always valid
+    double fill = 0;          ///< exact for the integers it is used with (|fill| <= 2^53), and for +-infinity
+    friend bool operator==(const Access&, const Access&) = default;
+};
+
+/// out[output_index] = epilogue(reduce over the reduction axes of body). Iteration axes: `spatial` ones first, in the
+/// order of the output's dimensions unless `output_index` says otherwise, then the reduction axes. A load() in an index
+/// refers to an access of smaller position, of integer type; its value must lie inside the dimension it indexes (rules
+/// that allow negative or out-of-range indices wrap or clamp them in the body of a primitive before, or by min/max in
+/// the index). Reductions of an empty space give the reducer's identity (0, 1, -infinity or lowest, +infinity or
+/// highest). Accumulation: compute_type of the body in a backend, in any order; double in the interpreter.
+struct TensorExpr {
+    std::vector<Expr> extents;  ///< of all axes: spatial, then reduction
+    size_t spatial = 0;         ///< how many are spatial
+    std::vector<Access> accesses;
+    ScalarBody body;                  ///< over all axes; never empty
+    Reducer reducer = Reducer::None;  ///< None exactly when spatial == extents.size()
+    ScalarBody epilogue;             ///< over Acc and spatial axes; empty means Acc. Primitives from fission have none:
+                                     ///< fusion makes them (a matrix product with bias and GELU is one expression)
+    std::vector<Expr> output_index;  ///< empty: axis k is dimension k. Else one per output dimension, over the spatial
+                                     ///< axes, injective; must reach every element of the output
+    Ranges ranges() const { return Ranges::of_extents(extents); }
+};
+
+/// Anything no tensor expression says (TopK, NonZero, ...): a plain C++ implementation.
+struct Opaque {
+    std::shared_ptr<const OpaqueOp> op;
+    std::vector<ValueId> inputs;
+};
+
+/// Binds scalar `name` to element `position` (row-major) of an integer or bool tensor.
+struct ReadScalar {
+    ValueId value;
+    int64_t position = 0;
+    std::string name;
+};
+
+struct Program;
+
+/// ONNX If. Both branches take `captures` as inputs, in this order, and give the outputs.
+struct If {
+    ValueId condition;  ///< Bool, one element
+    std::vector<ValueId> captures;
+    std::shared_ptr<const Program> then_branch, else_branch;
+};
+
+/// ONNX Loop and Scan, and the recurrences of LSTM, GRU and RNN.
+/// Body inputs:  iteration number (I64 scalar), [condition (Bool scalar) if has_condition], carried..., one slice per
+/// scan
+///               input (its axis removed), captures...
+/// Body outputs: [condition if has_condition], carried..., one slice per scan output.
+/// Outputs of the primitive: carried (final)..., scan outputs, stacked along their axis.
+/// Runs while iteration < trip count (if any) and condition (if any) holds.
+struct Loop {
+    struct ScanInput {
+        ValueId value;
+        int64_t axis = 0;
+        bool reverse = false;  ///< last slice first
+    };
+    struct ScanOutput {
+        int64_t axis = 0;      ///< of the stacked output
+        bool reverse = false;  ///< first slice last
+    };
+    std::optional<Expr> trip_count;  ///< over symbols and scalars; none: only the condition ends it
+    std::optional<ValueId> condition;
+    bool has_condition = false;  ///< the body takes and gives a condition
+    std::vector<ValueId> carried;
+    std::vector<ScanInput> scan_inputs;
+    std::vector<ScanOutput> scan_outputs;
+    std::vector<ValueId> captures;
+    std::shared_ptr<const Program> body;
+};
+
+struct Primitive {
+    std::string name;              ///< "conv1/products": source node and role
+    std::string source;            ///< source operator type ("Conv"), for explanations
+    std::vector<ValueId> outputs;  ///< exactly one for a TensorExpr, none for ReadScalar
+    std::variant<TensorExpr, Opaque, ReadScalar, If, Loop> kind;
+
+    const TensorExpr* expr() const { return std::get_if<TensorExpr>(&kind); }
+    TensorExpr* expr() { return std::get_if<TensorExpr>(&kind); }
+    std::vector<ValueId> inputs() const;  ///< each operand once, in order of first use
+};
+
+/// Primitives in topological order. `constants` are the values whose contents are known (weights, folded results).
+struct Program {
+    std::string name;
+    IndexVector<ValueId, Value> values;
+    IndexVector<PrimitiveId, Primitive> primitives;
+    std::vector<ValueId> inputs, outputs;
+    std::map<ValueId, Tensor> constants;
+
+    bool is_constant(ValueId v) const { return constants.count(v) != 0; }
+    /// Per value: the primitive that makes it (none for inputs and constants), and those that read it.
+    IndexVector<ValueId, PrimitiveId> producers() const;
+    IndexVector<ValueId, std::vector<PrimitiveId>> consumers() const;
+};
+
+enum class Category : uint8_t { Elementwise, Broadcast, Reduce, Layout, Linear, Opaque, Control };
+/// Korch §3's category of a primitive, from its form: Layout moves elements unchanged; Broadcast repeats some; Linear
+/// is a sum of products of two operands over a reduction axis that both use; Reduce is any other reduction; Elementwise
+/// the rest.
+Category category(const Program& program, const Primitive& primitive);
+std::string_view to_string(Category c);
+
+/// Empty when all is well, else one sentence per fault, naming primitive and value: topological order, single
+/// definition, types, ranks, indices provably inside their dimension wherever the access is valid, shapes equal to
+/// extents (or reached through output_index), roots and slots in range, no Acc outside an epilogue, subprogram arity.
+std::vector<std::string> verify(const Program& program);
+/// Stable text. Constants print as their type and shape with a hash, small ones (up to 64 elements) in full, so that
+/// parse(print(p)) prints the same; large constants parse as zeros marked with their hash.
+std::string print(const Program& program);
+/// Reads `print`'s text. Throws ModelError naming the line.
+Program parse_program(std::string_view text);
+/// The expression alone, as it stands after "name = " in print().
+std::string print(const Program& program, const TensorExpr& expr);
+
+/// Values of symbols and scalars during an execution.
+using Bindings = std::map<Var, int64_t>;
+/// Binds the symbols of `shape` from `actual`: bare symbols are set (or compared when already set), other dimensions
+/// evaluated and compared. Throws ModelError naming `what` and the dimension when they disagree.
+void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const int64_t> actual,
+                std::string_view what);
+int64_t evaluate(Expr e, const Bindings& bindings);
+Shape evaluate(std::span<const Expr> shape, const Bindings& bindings);
+
+/// Reference execution: double precision, every intermediate rounded once to its element type when stored (pass
+/// `exact` to keep floats in double between primitives: storage F64). Slow and plain; bounds of every read checked.
+struct InterpretOptions {
+    bool exact = false;
+};
+std::vector<Tensor> interpret(const Program& program, const std::vector<Tensor>& inputs,
+                              const InterpretOptions& options = {});
+/// One expression on given operands (in order of `accesses`, which repeat a tensor where they repeat a value).
+Tensor interpret(const TensorExpr& expr, std::span<const Tensor> operands, DType out,
+                 std::span<const int64_t> out_shape, const Bindings& bindings, const InterpretOptions& options = {});
+
+}  // namespace tilewright

@@ -1,0 +1,152 @@
+#pragma once
+// Scalar expressions: what a primitive computes at one point of its iteration space.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "index/expr.h"
+
+namespace tilewright {
+
+/// Semantics, for every operator: floating-point arithmetic is IEEE 754 without reassociation inside one body (a
+/// backend may contract a*b+c into a fused multiply-add, and approximates transcendentals within the error its page
+/// states); integers wrap modulo 2^bits; nothing traps: integer division and remainder by zero give 0.
+enum class ScalarOp : uint8_t {
+    // leaves
+    Const,   ///< `value` (floats) or `int_value` (integers, bool)
+    Access,  ///< the element that access `slot` reads, in compute_type of its storage
+    Acc,     ///< (epilogue only) the finished reduction at this output point
+    Index,   ///< the value of the index expression `index`, as I64
+
+    // arithmetic: both operands and the result have one type
+    Add,
+    Sub,
+    Mul,
+    Div,       ///< floats: IEEE; integers: truncation (as ONNX Div), x / 0 = 0
+    FloorMod,  ///< remainder with the divisor's sign (ONNX Mod, fmod=0; Python %)
+    TruncMod,  ///< remainder with the dividend's sign (C fmod; ONNX Mod, fmod=1)
+    Pow,       ///< C pow for floats; integers by repeated multiplication, negative exponents truncate to 0 (or +-1)
+    Min,
+    Max,  ///< a NaN operand gives NaN
+    Neg,
+    Abs,
+    Sign,  ///< Sign(NaN) = NaN
+    BitAnd,
+    BitOr,
+    BitXor,
+    BitNot,  ///< integers; on Bool they are the logical operators (BitNot flips 0 and 1)
+    ShiftLeft,
+    ShiftRight,  ///< by 0 to bits-1; more gives 0; ShiftRight is logical on unsigned, arithmetic on signed
+
+    // comparisons: operands of one type, result Bool; with NaN only Ne is true
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+
+    Select,  ///< a (Bool) ? b : c
+    Cast,  ///< to `dtype`: float -> int truncates (NaN -> 0, out of range saturates to the type's limits, 64-bit too);
+           ///< int -> int wraps; anything -> Bool is != 0 (NaN is true); narrowing floats round to nearest even.
+           ///< A Cast to F16 or BF16 is allowed: it rounds there and yields F32 (a value exactly representable there).
+    Bitcast,  ///< same-size reinterpretation
+
+    // rounding, floats
+    Floor,
+    Ceil,
+    Trunc,
+    RoundEven,
+
+    // transcendentals, floats; C semantics at NaN, infinities and signed zeros
+    Sqrt,
+    Exp,
+    Log,
+    Log1p,
+    Expm1,
+    Erf,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+
+    // predicates, floats -> Bool
+    IsNan,
+    IsInf,
+};
+
+std::string_view to_string(ScalarOp op);  ///< "add", "floormod", ...
+int arity(ScalarOp op);
+
+struct ScalarTag;
+using ScalarId = Id<ScalarTag>;
+
+struct ScalarNode {
+    ScalarOp op = ScalarOp::Const;
+    DType dtype = DType::F32;  ///< type of the result; see Cast for the one place where F16 and BF16 may stand
+    ScalarId a, b, c;
+    double value = 0;                                                        ///< Const, floats
+    int64_t int_value = 0;                                                   ///< Const, integers and bool
+    uint32_t slot = 0;                                                       ///< Access
+    Expr index;                                                              ///< Index
+    friend bool operator==(const ScalarNode&, const ScalarNode&) = default;  // NaN constants never merge: harmless
+};
+
+/// A small immutable DAG of scalar nodes in topological order; the last root is the result. Nodes are hash-consed by
+/// `add`, which also folds constants and removes identities that hold for every operand (x * 1, x + 0 on integers,
+/// select with a constant condition, cast to the same type; not x * 0, not x + 0 on floats: -0 + 0 is 0).
+class ScalarBody {
+  public:
+    ScalarId add(ScalarNode node);
+    ScalarId constant(DType t, double v);
+    ScalarId int_constant(DType t, int64_t v);
+    ScalarId access(uint32_t slot, DType storage);
+    ScalarId index(Expr e);
+    ScalarId acc(DType t);
+    ScalarId unary(ScalarOp op, ScalarId a);
+    ScalarId binary(ScalarOp op, ScalarId a, ScalarId b);
+    ScalarId select(ScalarId condition, ScalarId a, ScalarId b);
+    ScalarId cast(DType t, ScalarId a);
+
+    void set_root(ScalarId root) { root_ = root; }
+    ScalarId root() const { return root_; }
+    bool empty() const { return nodes_.empty(); }
+    const IndexVector<ScalarId, ScalarNode>& nodes() const { return nodes_; }
+    const ScalarNode& operator[](ScalarId id) const { return nodes_[id]; }
+    DType dtype() const { return nodes_[root_].dtype; }
+
+    /// Copies `other` into this body and returns where its root went. `map_leaf` may replace a leaf (Access, Acc,
+    /// Index) by a node of this body; returning none copies it as it is.
+    ScalarId inline_body(const ScalarBody& other,
+                         const std::function<ScalarId(ScalarBody&, const ScalarNode&)>& map_leaf);
+    /// The same body without nodes the root does not need.
+    ScalarBody pruned() const;
+    /// Slots that the root needs, ascending.
+    std::vector<uint32_t> slots() const;
+    bool uses_acc() const;
+
+    /// One line: "mul(@0, add(@1, 1.0))"; common subexpressions are repeated in the text. Floats print so that they
+    /// read back exactly. `parse_scalar` needs the storage types of the accesses and the type of Acc.
+    std::string print() const;
+
+    friend bool operator==(const ScalarBody&, const ScalarBody&);
+
+  private:
+    IndexVector<ScalarId, ScalarNode> nodes_;
+    ScalarId root_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,51 @@
+#pragma once
+// Operators that no tensor expression says, as plain C++ called by the runtime and by the interpreter.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/tensor.h"
+
+namespace tilewright {
+
+/// A tensor somebody else owns; row-major, dense.
+struct TensorView {
+    DType dtype = DType::F32;
+    std::span<const int64_t> shape;
+    void* data = nullptr;
+
+    int64_t count() const {
+        int64_t n = 1;
+        for (int64_t d : shape) n *= d;
+        return n;
+    }
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(data);
+    }
+};
+
+/// Where an opaque operator gets its output memory from. Asking for output k again returns fresh memory.
+class OpaqueOutputs {
+  public:
+    virtual ~OpaqueOutputs() = default;
+    /// Memory for output k, uninitialised; `shape` is copied. Throws ModelError when the model fixed another shape.
+    virtual TensorView allocate(size_t k, std::span<const int64_t> shape) = 0;
+};
+
+/// Immutable, thread-safe: one object serves all sessions.
+class OpaqueOp {
+  public:
+    virtual ~OpaqueOp() = default;
+    /// "TopK(axis=1, largest=1)": name and attributes, stable; two operators with equal text do the same.
+    virtual std::string print() const = 0;
+    /// Inputs are dense; a missing optional input has data == nullptr and an empty shape. Every output must be
+    /// allocated. Throws ModelError (bad values in the data) with a message that names the operator.
+    virtual void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const = 0;
+    /// True when equal inputs always give equal outputs (random generators say no and are never folded).
+    virtual bool deterministic() const { return true; }
+};
+
+}  // namespace tilewright
