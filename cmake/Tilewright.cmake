@@ -8,6 +8,15 @@ if(TILEWRIGHT_SANITIZE)
   target_link_options(tw_options INTERFACE -fsanitize=${TILEWRIGHT_SANITIZE})
 endif()
 
+# tw_onnx: the ONNX format's own protobuf classes (libonnx-dev), for `#include "onnx/onnx_pb.h"`. The definitions are the
+# ones the distribution's library was built with; without them the header declares other classes than the library holds.
+find_path(TILEWRIGHT_ONNX_INCLUDE onnx/onnx_pb.h REQUIRED)
+find_library(TILEWRIGHT_ONNX_PROTO onnx_proto REQUIRED)
+add_library(tw_onnx INTERFACE)
+target_compile_definitions(tw_onnx INTERFACE ONNX_ML=1 ONNX_NAMESPACE=onnx)
+target_include_directories(tw_onnx SYSTEM INTERFACE ${TILEWRIGHT_ONNX_INCLUDE})
+target_link_libraries(tw_onnx INTERFACE ${TILEWRIGHT_ONNX_PROTO} protobuf::libprotobuf)
+
 # tw_library(FOLDER [DEPS target-or-folder...] [LINK library...])
 #
 # FOLDER is relative to src/. Every *.cpp in it that does not end in _test.cpp (sub-folders included, unless a sub-folder
