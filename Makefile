@@ -1,0 +1,118 @@
+# The daily commands; `make help` lists them. `run` and `test` do all their set-up themselves on a bare Debian 12.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-print-directory
+
+MODEL ?= resnet18
+THREADS ?= $(shell nproc)
+BENCH_MODELS ?= mlp resnet18 mobilenet_v2 bert_tiny bert_small
+FUZZ_SECONDS ?= 600
+LINT_SINCE ?= HEAD~1
+PREFIX ?= /usr/local
+TSAN_TESTS ?= ^(runtime|backend_cpu|model|driver)$$
+# One compiler a core, and no more than memory holds (1.5 GB each: LLVM's headers).
+JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1500000)} \
+    END {if (n < 1) n = 1; print n < cores ? n : cores}' /proc/meminfo)
+
+TILEWRIGHT := build/bin/tilewright
+CTEST := ctest --output-on-failure --no-tests=error --timeout 600 -j $(JOBS)
+# ThreadSanitizer of GCC 12 does not start under the widest address randomisation; switch it off where that is allowed.
+SAME_ADDRESSES := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+
+## build: set up, configure and build everything (Release, in build/)
+.PHONY: build
+build: setup build/build.ninja
+	@cmake --build build -j $(JOBS)
+
+## run: build, then write the zoo's MODEL=resnet18, run it and time it
+.PHONY: run
+run: build
+	@mkdir -p build/run
+	$(TILEWRIGHT) zoo $(MODEL) -o build/run/$(MODEL).onnx
+	$(TILEWRIGHT) run build/run/$(MODEL).onnx --threads $(THREADS) --output-dir build/run/out
+	$(TILEWRIGHT) bench build/run/$(MODEL).onnx --threads $(THREADS) --iterations 20
+
+## test: build, then run every test; ends with ctest's summary
+.PHONY: test
+test: build
+	@$(CTEST) --test-dir build
+
+## asan: every test under AddressSanitizer and UndefinedBehaviorSanitizer
+.PHONY: asan
+asan: setup build-asan/build.ninja
+	@cmake --build build-asan -j $(JOBS)
+	@ASAN_OPTIONS=$${ASAN_OPTIONS:-detect_stack_use_after_return=1} UBSAN_OPTIONS=$${UBSAN_OPTIONS:-print_stacktrace=1} \
+	    $(CTEST) --test-dir build-asan
+
+## tsan: the tests that run threads (TSAN_TESTS) under ThreadSanitizer
+.PHONY: tsan
+tsan: setup build-tsan/build.ninja
+	@cmake --build build-tsan -j $(JOBS)
+	@TSAN_OPTIONS=$${TSAN_OPTIONS:-halt_on_error=1} $(SAME_ADDRESSES) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)'
+
+## fuzz: each fuzz target for FUZZ_SECONDS=600, corpus kept in build-fuzz/corpus/
+.PHONY: fuzz
+fuzz: setup-tools build-fuzz/build.ninja
+	@cmake --build build-fuzz -j $(JOBS)
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+## lint: layout of all sources; clang-tidy over those changed since LINT_SINCE=HEAD~1 (ALL=1: over all)
+.PHONY: lint
+lint: setup-tools build/build.ninja
+	@scripts/lint.sh $(if $(ALL),--all,--since $(LINT_SINCE))
+
+## format: lay the sources out with clang-format
+.PHONY: format
+format: setup-tools
+	@scripts/lint.sh --format
+
+## check: the rules about sources that `make test` also checks: include graph, sizes, paths
+.PHONY: check
+check: setup
+	@python3 scripts/check_includes.py
+	@python3 scripts/check_sources.py
+
+## bench: time BENCH_MODELS, one JSON file each in build/bench/
+.PHONY: bench
+bench: build
+	@mkdir -p build/bench
+	@for model in $(BENCH_MODELS); do \
+	    $(TILEWRIGHT) zoo $$model -o build/bench/$$model.onnx; \
+	    $(TILEWRIGHT) bench build/bench/$$model.onnx --threads $(THREADS) --json build/bench/$$model.json; \
+	done
+
+## install: install the tool, the library and its CMake package under PREFIX=/usr/local
+.PHONY: install
+install: build
+	@cmake --install build --prefix $(PREFIX)
+
+## clean: remove build/ and the build folders of asan, tsan and fuzz
+.PHONY: clean
+clean:
+	@rm -rf build build-asan build-tsan build-fuzz
+
+## setup: install the Debian packages that are missing (scripts/packages.txt); quick when none is
+.PHONY: setup setup-tools
+setup:
+	@scripts/setup.sh build
+setup-tools:
+	@scripts/setup.sh build tools
+
+## help: this list
+.PHONY: help
+help:
+	@sed -n 's/^## \([a-z]*\): \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	    printf '  make %-9s %s\n' "$$name" "$$text"; \
+	done
+
+# Ninja configures again by itself when a CMake file changes; this is the first time.
+build/build.ninja: | setup
+	@cmake --preset release
+build-asan/build.ninja: | setup
+	@cmake --preset asan
+build-tsan/build.ninja: | setup
+	@cmake --preset tsan
+build-fuzz/build.ninja: | setup-tools
+	@cmake --preset fuzz

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Checks the include graph of src/: data flows one way, and the folders show it.
+
+usage: check_includes.py [ROOT]
+
+Four rules, one line for each violation, exit status 1 if there is any:
+
+  order      a folder includes only itself and the folders before it in ORDER; sub-folders of backend/ are slices that
+             do not know each other
+  spelling   "..." names a file of the project as seen from src/ or include/, so that this check can see it
+  cycle      no header includes itself through others
+  library    headers of a library in LIBRARIES are included only where its entry says
+"""
+
+import os
+import re
+import sys
+
+# From the bottom up. `tool` is the command line's main program, `fuzz`, `bench` and `tests` use everything.
+ORDER = [
+    "base", "index", "runtime", "graph", "program", "ops", "layout", "tile", "cost", "schedule", "backend", "tune",
+    "orchestrate", "model", "driver", "tool",
+]
+TOP = ["fuzz", "bench", "tests"]
+
+# (name, pattern of the included file, path prefixes that may include it, the reason)
+LIBRARIES = [
+    ("LLVM", r"llvm(-c)?/", ["src/backend/cpu/"], "the CPU backend is the only one that speaks LLVM"),
+    ("protobuf", r"(onnx/|google/protobuf/|.*\.pb\.h$)", ["src/graph/", "src/driver/zoo/", "fuzz/"],
+     "model files are read in graph, written in zoo; everybody else sees Graph"),
+    ("SQLite", r"sqlite3", ["src/tune/"], "the tuning database"),
+    ("CUDA", r"(cuda|nvrtc|cublas|cudnn)", ["src/backend/cuda/"], "a vertical slice"),
+    ("CLI11", r"CLI/", ["src/driver/", "src/tool/"], "the command line"),
+]
+# Libraries that may stand in sources but never in a header, because they are slow to compile.
+NOT_IN_HEADERS = [
+    ("nlohmann-json", r"nlohmann/"), ("protobuf", r"(onnx/onnx|google/protobuf/|.*\.pb\.h$)"), ("SQLite", r"sqlite3"),
+]
+# path -> library -> reason. A line here is a decision; write down why.
+EXCEPTIONS = {}
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def sources(root):
+    """Paths of all C++ files below src/, include/ and the TOP folders, relative to root, sorted."""
+    found = []
+    for top in ["src", "include"] + TOP:
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            found += [os.path.relpath(os.path.join(folder, n), root) for n in names if n.endswith((".cpp", ".h", ".cu"))]
+    return sorted(found)
+
+
+def includes(root, path):
+    """[(line number, included name, whether it stands in quotes)] of one file."""
+    with open(os.path.join(root, path), encoding="utf-8", errors="replace") as f:
+        text = f.read()
+    return [(text.count("\n", 0, m.start(1 if m[1] else 2)) + 1, m[1] or m[2], m[1] is not None)
+            for m in INCLUDE.finditer(text)]
+
+
+def unit(path):
+    """The folder a project path belongs to: src/backend/cpu/a.h -> backend/cpu, src/ops/x/a.h -> ops,
+    include/... -> "include", fuzz/... -> "fuzz"."""
+    parts = path.split("/")
+    if parts[0] != "src":
+        return parts[0]
+    if len(parts) < 3:
+        return "src"
+    return "/".join(parts[1:3]) if parts[1] == "backend" and len(parts) > 3 else parts[1]
+
+
+def order_violation(user, used):
+    """Why a file of folder `user` may not include one of folder `used`; None if it may."""
+    if user in TOP or used == "include" or user == used:
+        return None
+    if user == "include":
+        return "the public interface includes nothing but itself"
+    user_top, used_top = user.split("/")[0], used.split("/")[0]
+    for folder in (user_top, used_top):
+        if folder not in ORDER:
+            return f"folder '{folder}' has no place in the order"
+    if user_top == used_top:
+        if used == user_top or user == user_top:
+            return None
+        return f"{user} and {used} are separate slices"
+    if ORDER.index(used_top) > ORDER.index(user_top):
+        return f"'{used_top}' comes after '{user_top}'"
+    return None
+
+
+def resolve(root, name):
+    """The project path that "name" stands for, or None."""
+    for base in ("src", "include", "."):
+        path = os.path.normpath(os.path.join(base, name))
+        if not path.startswith("..") and os.path.isfile(os.path.join(root, path)):
+            return path
+    return None
+
+
+def find_cycle(edges):
+    """A list of paths that include each other in a circle, the first one repeated at the end; None if there is none."""
+    state = {}  # 1: on the current way, 2: done
+    for start in sorted(edges):
+        if state.get(start):
+            continue
+        way, pending = [start], [iter(sorted(edges[start]))]
+        state[start] = 1
+        while way:
+            following = next(pending[-1], None)
+            if following is None:
+                state[way.pop()] = 2
+                pending.pop()
+            elif state.get(following) == 1:
+                return way[way.index(following):] + [following]
+            elif following not in state:
+                state[following] = 1
+                way.append(following)
+                pending.append(iter(sorted(edges.get(following, ()))))
+    return None
+
+
+def check(root):
+    """All violations, as lines of text."""
+    lines, edges = [], {}
+    for path in sources(root):
+        edges[path] = set()
+        for number, name, quoted in includes(root, path):
+            where = f"{path}:{number}: includes {name}"
+            used = resolve(root, name)
+            external = any(re.match(pattern, name) for _, pattern, _, _ in LIBRARIES)
+            if quoted and used is None and not external:
+                lines.append(f"{where}: no such file below src/ or include/ (write the path from there)")
+            if used is not None:
+                edges[path].add(used)
+                reason = order_violation(unit(path), unit(used))
+                if reason:
+                    lines.append(f"{where}: {reason}")
+                continue
+            for library, pattern, allowed, why in LIBRARIES:
+                if not re.match(pattern, name) or library in EXCEPTIONS.get(path, {}):
+                    continue
+                if not path.startswith(tuple(allowed)):
+                    lines.append(f"{where}: {library} headers belong in {', '.join(allowed)} only ({why})")
+            if path.endswith(".h"):
+                for library, pattern in NOT_IN_HEADERS:
+                    if re.match(pattern, name) and library not in EXCEPTIONS.get(path, {}):
+                        lines.append(f"{where}: {library} headers stay in .cpp files")
+    cycle = find_cycle(edges)
+    if cycle:
+        lines.append("cycle of includes: " + " -> ".join(cycle))
+    return lines
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    lines = check(root)
+    for line in lines:
+        print(line)
+    print(f"include graph: {len(sources(root))} files, {len(lines)} violation{'' if len(lines) == 1 else 's'}")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Tests of check_includes.py and check_sources.py on small trees that break one rule each."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+import check_includes  # noqa: E402
+import check_sources  # noqa: E402
+
+
+def include_violations(tree):
+    """check_includes on a tree given as {path: text}."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in tree.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as f:
+                f.write(text)
+        return check_includes.check(root)
+
+
+class IncludeGraph(unittest.TestCase):
+    def test_a_folder_may_include_what_comes_before_it(self):
+        self.assertEqual([], include_violations({
+            "src/base/a.h": "", "src/tile/b.h": '#include <vector>\n#include "base/a.h"\n',
+            "src/tile/b.cpp": '#include "tile/b.h"\n', "src/tile/c_test.cpp": '#include <gtest/gtest.h>\n'}))
+
+    def test_an_include_that_runs_up_is_named_with_file_and_line(self):
+        self.assertEqual(["src/base/a.h:2: includes tile/b.h: 'tile' comes after 'base'"], include_violations({
+            "src/base/a.h": '#pragma once\n#include "tile/b.h"\n', "src/tile/b.h": ""}))
+
+    def test_angle_brackets_do_not_hide_an_include(self):
+        self.assertEqual(["src/base/a.h:1: includes tile/b.h: 'tile' comes after 'base'"], include_violations({
+            "src/base/a.h": "#  include  <tile/b.h>\n", "src/tile/b.h": ""}))
+
+    def test_every_include_of_a_line_sequence_is_seen(self):
+        lines = include_violations({"src/base/a.h": '#include "tile/b.h"\n#include "cost/c.h"\n\n#include "tile/b.h"\n',
+                                    "src/tile/b.h": "", "src/cost/c.h": ""})
+        self.assertEqual(["1", "2", "4"], [line.split(":")[1] for line in lines])
+
+    def test_backends_do_not_know_each_other(self):
+        self.assertEqual(
+            ["src/backend/cpu/a.cpp:1: includes backend/cuda/b.h: backend/cpu and backend/cuda are separate slices"],
+            include_violations({"src/backend/cpu/a.cpp": '#include "backend/cuda/b.h"\n#include "backend/backend.h"\n',
+                                "src/backend/cuda/b.h": "", "src/backend/backend.h": ""}))
+
+    def test_a_path_relative_to_the_file_is_refused(self):
+        self.assertEqual(
+            ["src/tile/b.cpp:1: includes b.h: no such file below src/ or include/ (write the path from there)"],
+            include_violations({"src/tile/b.cpp": '#include "b.h"\n', "src/tile/b.h": ""}))
+
+    def test_a_new_folder_needs_a_place_in_the_order(self):
+        self.assertEqual(["src/extra/a.cpp:1: includes base/a.h: folder 'extra' has no place in the order"],
+                         include_violations({"src/extra/a.cpp": '#include "base/a.h"\n', "src/base/a.h": ""}))
+
+    def test_the_public_interface_includes_only_itself(self):
+        self.assertEqual(
+            ["include/tilewright/a.h:1: includes base/a.h: the public interface includes nothing but itself"],
+            include_violations({"include/tilewright/a.h": '#include "base/a.h"\n#include "tilewright/b.h"\n',
+                                "include/tilewright/b.h": "", "src/base/a.h": ""}))
+
+    def test_headers_in_a_circle_are_listed(self):
+        self.assertEqual(["cycle of includes: src/tile/a.h -> src/tile/b.h -> src/tile/a.h"], include_violations({
+            "src/tile/a.h": '#include "tile/b.h"\n', "src/tile/b.h": '#include "tile/a.h"\n'}))
+
+    def test_libraries_stay_in_their_folders(self):
+        lines = include_violations({"src/tile/a.cpp": '#include <llvm/IR/Module.h>\n#include <onnx/onnx_pb.h>\n'})
+        self.assertEqual(2, len(lines))
+        self.assertIn("LLVM headers belong in src/backend/cpu/ only", lines[0])
+        self.assertIn("protobuf headers belong in src/graph/, src/driver/zoo/, fuzz/ only", lines[1])
+
+    def test_libraries_may_stand_where_they_belong(self):
+        self.assertEqual([], include_violations({
+            "src/backend/cpu/a.h": '#include "llvm/IR/Module.h"\n', "src/graph/a.cpp": "#include <onnx/onnx_pb.h>\n",
+            "src/cost/a.cpp": "#include <nlohmann/json.hpp>\n"}))
+
+    def test_slow_headers_stay_out_of_headers(self):
+        self.assertEqual(["src/cost/a.h:1: includes nlohmann/json.hpp: nlohmann-json headers stay in .cpp files"],
+                         include_violations({"src/cost/a.h": "#include <nlohmann/json.hpp>\n"}))
+
+
+class SourceRules(unittest.TestCase):
+    def test_a_clean_file_passes(self):
+        self.assertEqual([], check_sources.check_file("src/a.cpp", b"int a;  // see /usr/include/x and a/opt/b\n"))
+
+    def test_a_thousand_lines_is_the_limit(self):
+        self.assertEqual([], check_sources.check_file("src/a.cpp", b"\n" * 1000))
+        self.assertEqual(["src/a.cpp: 1001 lines, at most 1000: split it"],
+                         check_sources.check_file("src/a.cpp", b"\n" * 1001))
+        self.assertEqual([], check_sources.check_file("docs/a.md", b"\n" * 1001))
+
+    def test_paths_of_one_machine_are_found(self):
+        for folder in check_sources.LOCAL_ROOTS:
+            for before in ('"', " ", "=", "(", "<"):
+                data = f"a\n{before}/{folder}/x/y.h\n".encode()
+                self.assertEqual([f"CMakeLists.txt:2: absolute path of one machine: /{folder}/x/y.h"],
+                                 check_sources.check_file("CMakeLists.txt", data))
+
+    def test_text_is_tidy(self):
+        self.assertEqual(["a.cpp:1: no line end at the end of the file"], check_sources.check_file("a.cpp", b"x"))
+        self.assertEqual(["a.cpp:1: blanks at the end of the line"], check_sources.check_file("a.cpp", b"x \n"))
+        self.assertEqual(["a.cpp:1: a tab"], check_sources.check_file("a.cpp", b"\tx\n"))
+        self.assertEqual(["a.cpp: not UTF-8 at byte 1"], check_sources.check_file("a.cpp", b"x\xff\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
