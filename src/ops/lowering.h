@@ -1,0 +1,102 @@
+#pragma once
+// Fission: Graph of operators -> Program of primitives (Korch §3), one rule per operator, one file per family.
+//
+// A rule reads its node and writes the plainest mathematics through the Builder; shapes come out of that. Semantics
+// follow the operator's version at the node's opset.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "program/builder.h"
+
+namespace tilewright {
+
+/// What a rule throws when it understands the node but has no implementation for what it asks. `check` lists these.
+class Unsupported : public ModelError {
+  public:
+    using ModelError::ModelError;
+};
+
+class GraphLowering;
+
+/// One node on its way into the program.
+class NodeContext {
+  public:
+    NodeContext(const Node& n, Builder& builder, GraphLowering& graph) : node(n), b(builder), graph_(graph) {}
+
+    const Node& node;
+    Builder& b;
+
+    size_t input_count() const { return node.inputs.size(); }
+    bool has(size_t i) const { return i < node.inputs.size() && !node.inputs[i].empty(); }
+    /// Input i; throws ModelError when it is missing.
+    ValueId in(size_t i) const;
+    DType dtype(size_t i) const { return b.dtype(in(i)); }
+    const Dims& shape(size_t i) const { return b.shape(in(i)); }
+    size_t rank(size_t i) const { return shape(i).size(); }
+    /// Whether anybody named output i.
+    bool wants(size_t i) const { return i < node.outputs.size() && !node.outputs[i].empty(); }
+    /// Defines output i.
+    void out(size_t i, ValueId v);
+
+    int64_t axis_attr(std::string_view name, int64_t fallback, size_t rank) const;  ///< normalised
+    /// A list that older opsets give as an attribute and newer ones as an integer input; nothing when neither is there.
+    std::optional<std::vector<int64_t>> ints(size_t input,
+                                             const std::string& attribute) const;  ///< throws Unsupported if not known
+    [[noreturn]] void fail(const std::string& message) const;        ///< the model is wrong: ModelError naming the node
+    [[noreturn]] void unsupported(const std::string& reason) const;  ///< throws Unsupported naming the node
+    /// Checks `condition`, else fail(message).
+    void require(bool condition, const std::string& message) const {
+        if (!condition) fail(message);
+    }
+
+    /// A body of If, Loop or Scan. `inputs` are the body's declared inputs (dtype and shape as the rule knows them);
+    /// values of outer graphs that the body uses become further inputs of the Program, listed in `captures`.
+    struct Body {
+        std::shared_ptr<Program> program;
+        std::vector<ValueId> captures;  ///< outer values, in the order of the Program's trailing inputs
+    };
+    Body lower_body(const Graph& body, const std::vector<std::pair<DType, Dims>>& inputs) const;
+    /// A body written by the rule itself (recurrent operators): `write` gets a Builder on a fresh Program.
+    static std::shared_ptr<Program> write_body(const std::string& name, const std::function<void(Builder&)>& write);
+
+  private:
+    GraphLowering& graph_;
+};
+
+using Rule = void (*)(NodeContext&);
+
+/// Which rule lowers an operator. `since`: first opset version of the domain the rule is right for.
+struct OpRule {
+    std::string_view domain, op;
+    int64_t since;
+    Rule rule;
+};
+/// All rules; each family file contributes one table (ops/families.h).
+const std::vector<OpRule>& op_rules();
+/// The newest rule with since <= opset; null when there is none.
+const OpRule* find_rule(std::string_view domain, std::string_view op, int64_t opset);
+
+/// One node that cannot be compiled, for `tilewright check`.
+struct Problem {
+    std::string node, op, domain;
+    int64_t opset = 0;
+    std::string types;  ///< "f32[1, 3, $h, 224], i64[4]"
+    std::string reason;
+    bool unsupported = true;  ///< false: the model is wrong
+};
+
+struct LowerOptions {
+    /// Fixes symbolic dimensions: name -> size ("batch" -> 8). Others stay symbolic.
+    std::map<std::string, int64_t> dims;
+};
+
+/// Model -> Program. Throws ModelError (Unsupported) at the first problem; with `problems`, collects every one instead
+/// and returns whatever could be lowered (not to be compiled if problems is not empty).
+Program lower(const Model& model, const LowerOptions& options = {}, std::vector<Problem>* problems = nullptr);
+
+}  // namespace tilewright

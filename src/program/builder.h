@@ -1,0 +1,145 @@
+#pragma once
+// Builder: how fission rules write primitives. Every function appends to one Program and returns the new value.
+//
+// Shapes are inferred as the primitives are written: there is no second place where an operator's shape is computed.
+// What is known of contents at compile time is folded at once: an expression over known tensors becomes a constant, and
+// integer expressions over dimensions (the Shape/Gather/Concat/Reshape arithmetic of exporters) are carried as Exprs
+// and never reach the program that runs.
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tilewright {
+
+using Dims = std::vector<Expr>;
+
+class Builder {
+  public:
+    explicit Builder(Program& program) : program_(program) {}
+    Program& program() { return program_; }
+
+    /// Names for what follows: primitives are called "<node>/<role>", values likewise.
+    void set_source(std::string node, std::string op);
+    const std::string& source_node() const { return node_; }
+
+    // --- values and what is known of them
+    ValueId input(const std::string& name, DType dtype, Dims shape);
+    ValueId constant(Tensor value, std::string_view name = "constant");
+    /// A known integer tensor whose elements are expressions (contents of Shape and what is computed from it).
+    ValueId int_values(std::vector<Expr> elements, Dims shape, DType dtype = DType::I64);
+    template <class T>
+    ValueId scalar_constant(DType t, T v) {
+        return constant(Tensor::of<T>(t, {}, {v}));
+    }
+
+    DType dtype(ValueId v) const { return program_.values[v].dtype; }
+    const Dims& shape(ValueId v) const { return program_.values[v].shape; }
+    size_t rank(ValueId v) const { return shape(v).size(); }
+    Expr count(ValueId v) const { return product(shape(v)); }
+
+    /// The contents, when they are numbers; else null.
+    const Tensor* contents(ValueId v) const;
+    /// The contents of an integer or bool tensor as expressions, row-major, when known at compile time (at most 4096
+    /// elements).
+    std::optional<std::vector<Expr>> int_contents(ValueId v) const;
+    /// The same, never failing for an integer tensor of constant element count: what is not known at compile time is
+    /// read when the model runs (ReadScalar; the result holds fresh scalars, which may be negative or zero).
+    /// Throws ModelError when the element count is not constant.
+    std::vector<Expr> read_ints(ValueId v);
+    /// True when int_contents would give something.
+    bool known(ValueId v) const { return int_contents(v).has_value(); }
+    /// A fresh, unbound symbol, for a dimension that only the data decides (NonZero); bound when the value comes to be.
+    Expr fresh_symbol(std::string_view hint);
+
+    // --- primitives
+    /// Appends out = expr. The output's shape is expr's spatial extents (output_index must be empty). Index expressions
+    /// and conditions are simplified; conditions that always hold are dropped.
+    ValueId emit(TensorExpr expr, DType dtype, std::string_view role);
+    std::vector<ValueId> emit_opaque(std::shared_ptr<const OpaqueOp> op, std::vector<ValueId> inputs,
+                                     std::vector<std::pair<DType, Dims>> outputs, std::string_view role);
+    /// For control flow: appends a primitive whose outputs are declared as given.
+    std::vector<ValueId> emit_control(std::variant<TensorExpr, Opaque, ReadScalar, If, Loop> kind,
+                                      std::vector<std::pair<DType, Dims>> outputs, std::string_view role);
+
+    // --- elementwise, numpy broadcasting
+    using Fn = std::function<ScalarId(ScalarBody&, std::span<const ScalarId>)>;
+    /// out = f(inputs...), each operand broadcast to the common shape. f sees operands in compute_type of their storage
+    /// and must give compute_type(out) (Bool for Bool).
+    ValueId map(std::initializer_list<ValueId> inputs, DType out, const Fn& f, std::string_view role) {
+        return map(std::span<const ValueId>(inputs.begin(), inputs.size()), out, f, role);
+    }
+    ValueId map(std::span<const ValueId> inputs, DType out, const Fn& f, std::string_view role);
+    ValueId unary(ScalarOp op, ValueId a);              ///< same type; predicates give Bool
+    ValueId binary(ScalarOp op, ValueId a, ValueId b);  ///< same type; comparisons give Bool
+    ValueId select(ValueId condition, ValueId a, ValueId b);
+    ValueId cast(ValueId a, DType to);
+    /// a op constant, the constant in a's type.
+    ValueId binary(ScalarOp op, ValueId a, double constant);
+    ValueId full(Dims shape, DType dtype, double value);
+
+    // --- reductions. Axes may be negative; empty `axes` means none (the caller decides what an absent list means).
+    ValueId reduce(Reducer reducer, ValueId a, const std::vector<int64_t>& axes, bool keep_dims, std::string_view role);
+    /// reduce over body(a), e.g. sums of squares; body gives compute_type(out).
+    ValueId reduce_map(Reducer reducer, std::initializer_list<ValueId> inputs, DType out, const Fn& body,
+                       const std::vector<int64_t>& axes, bool keep_dims, std::string_view role);
+    /// Mean = sum / count (count may be symbolic). Integers divide with truncation.
+    ValueId mean(ValueId a, const std::vector<int64_t>& axes, bool keep_dims);
+
+    // --- products: numpy.matmul semantics with broadcasting batch dimensions; integers allowed (out type given)
+    ValueId matmul(ValueId a, ValueId b, std::string_view role = "product");
+    /// General: `subscripts` as in einsum ("bij,bjk->bik"), one or two operands, no repeated labels inside one operand.
+    ValueId contract(std::string_view subscripts, ValueId a, ValueId b, DType out, std::string_view role);
+
+    // --- layout: elements move, nothing is computed
+    ValueId transpose(ValueId a, const std::vector<int64_t>& permutation);
+    /// The element counts must agree; throws ModelError when both are constant and differ.
+    ValueId reshape(ValueId a, Dims shape);
+    ValueId expand(ValueId a, const Dims& shape);  ///< two-way broadcast of a's shape with `shape` (ONNX Expand)
+    ValueId unsqueeze(ValueId a, std::vector<int64_t> axes);  ///< positions in the result
+    ValueId squeeze(ValueId a, std::vector<int64_t> axes);
+    /// out[.., i, ..] = a[.., start + i * step, ..], `count` elements, along one axis; all inside bounds.
+    ValueId slice(ValueId a, int64_t axis, Expr start, Expr count, Expr step = 1);
+    ValueId concat(std::span<const ValueId> parts, int64_t axis);
+    /// Constant padding: `before` and `after` per axis (negative: crop).
+    ValueId pad(ValueId a, const Dims& before, const Dims& after, double fill);
+    /// out = a[index expressions over the output's axes]: the general layout primitive. Where `valid` fails: fill.
+    ValueId view(ValueId a, Dims out_shape, std::vector<Expr> index, std::string_view role,
+                 std::vector<Expr> valid = {}, double fill = 0);
+    /// numpy.take along one axis; indices (I64 or I32) may be negative. Out: a.shape[:axis] + indices.shape +
+    /// a.shape[axis+1:]
+    ValueId gather(ValueId a, ValueId indices, int64_t axis);
+    /// Removes nothing, adds nothing: the same value under a new name (for graph outputs that are inputs or constants).
+    ValueId copy(ValueId a, std::string_view role = "copy");
+
+    // --- helpers
+    /// Common numpy shape of several. Equal expressions stay; 1 gives way; two unequal unknown dimensions become max(a,
+    /// b).
+    Dims broadcast(std::span<const Dims> shapes) const;
+    /// Index of a into an output of shape `out` over axes 0..out.size()-1, following numpy broadcasting.
+    std::vector<Expr> broadcast_index(const Dims& a, const Dims& out) const;
+    /// -rank..rank-1 to 0..rank-1; throws ModelError naming the node.
+    int64_t normalize_axis(int64_t axis, size_t rank) const;
+    std::vector<int64_t> normalize_axes(const std::vector<int64_t>& axes, size_t rank) const;
+    [[noreturn]] void fail(const std::string& message) const;  ///< ModelError: "node 'x' (Conv): message"
+
+    size_t fold_limit = 1 << 20;  ///< elements of one output folded at once; larger ones are left to fold_constants
+
+  private:
+    ValueId new_value(std::string_view role, DType dtype, Dims shape);
+    bool try_fold(const TensorExpr& expr, DType dtype, const Dims& shape, std::string_view role, ValueId& out);
+
+    Program& program_;
+    std::string node_, op_;
+    std::unordered_map<ValueId, std::vector<Expr>> int_values_;
+    std::unordered_map<std::string, int> used_names_;
+};
+
+}  // namespace tilewright
