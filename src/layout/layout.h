@@ -1,0 +1,90 @@
+#pragma once
+// How a tensor lies in memory: a sequence of ALT's primitives (ALT §4.1) applied to its logical shape. Data, never code
+// in an operator: given a layout, the index maps of whatever touches the tensor are rewritten.
+//
+//     [N, C, H, W]  split(1, 16)  -> [N, C/16, 16, H, W]   reorder(0,1,3,4,2)  -> [N, C/16, H, W, 16]
+//
+// Physical element order is row-major over the final dimensions.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/tensor.h"
+#include "index/expr.h"
+
+namespace tilewright {
+
+namespace layout {
+
+/// Dimension `dim` of extent D becomes two, ceil(D / factor) and factor. Where factor does not divide D the last block
+/// is padded at its end (ALT asks for divisors; a `pad` before gives the same thing explicitly).
+struct Split {
+    size_t dim = 0;
+    int64_t factor = 1;
+};
+/// New dimension k is old dimension permutation[k].
+struct Reorder {
+    std::vector<size_t> permutation;
+};
+/// Dimensions dim, dim+1, ..., dim+count-1 become one, row-major.
+struct Fuse {
+    size_t dim = 0;
+    size_t count = 2;
+};
+/// Overlapped tiles: extent D becomes [ceil((D - tile) / stride) + 1, tile]; element j of tile t is element t*stride +
+/// j. Elements in an overlap are stored more than once (ALT §4.1.2); beyond the end: zero.
+struct Unfold {
+    size_t dim = 0;
+    int64_t tile = 1;
+    int64_t stride = 1;
+};
+/// `before` and `after` zeros around dimension `dim`.
+struct Pad {
+    size_t dim = 0;
+    int64_t before = 0, after = 0;
+};
+/// This tensor's elements lie inside another tensor's memory: dimension `dim` of size `size` appended at `offset`
+/// (ALT's store_at, e.g. a bias stored as one more row of a weight matrix).
+struct StoreAt {
+    std::string host;
+    size_t dim = 0;
+    int64_t offset = 0;
+    int64_t size = 0;
+};
+
+using Primitive = std::variant<Split, Reorder, Fuse, Unfold, Pad, StoreAt>;
+
+}  // namespace layout
+
+struct Layout {
+    std::vector<layout::Primitive> primitives;
+    bool is_identity() const { return primitives.empty(); }
+    friend bool operator==(const Layout& a, const Layout& b);
+};
+
+/// Physical dimensions of a tensor of `shape` in this layout. Throws ModelError when the layout does not fit the shape.
+std::vector<Expr> physical_shape(const Layout& layout, std::span<const Expr> shape);
+/// Where the logical element `index` lies: S_X of ALT §6. For Unfold: its first copy; `reader_extent`, when given per
+/// logical dimension, asks for the tile that holds elements index .. index + extent - 1 together.
+std::vector<Expr> physical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index);
+/// Inverse: which logical element lies at physical `index` (S^-1 of ALT §6), and conditions (each >= 0) under which it
+/// is one at all (not padding).
+struct LogicalIndex {
+    std::vector<Expr> index;
+    std::vector<Expr> valid;
+};
+LogicalIndex logical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index);
+/// The same data in the layout; padding is zero. Constants are transformed with this at compile time.
+Tensor to_physical(const Layout& layout, const Tensor& logical);
+Tensor to_logical(const Layout& layout, const Tensor& physical, const Shape& shape);
+
+/// "split(1, 16) reorder(0, 1, 3, 4, 2)"; "" for row-major.
+std::string print(const Layout& layout);
+Layout parse_layout(std::string_view text);
+
+}  // namespace tilewright

@@ -1,0 +1,141 @@
+#pragma once
+// TileProgram: how one kernel runs. A tree of loops over tiles of the kernel's axes, with Load, Compute and Store
+// statements placed in it (MCFuser §III; the tiling expression of the paper is the tree's one-line text).
+//
+// What it computes is a small Program of its own, `stages`: values are the kernel's operands and results with their
+// *physical* shapes (layouts already applied to the index maps), primitives are tensor expressions with at most one
+// reduction each. interpret(stages) is therefore the reference for every schedule of the kernel.
+//
+// Axes that index maps identify across stages are one axis of the kernel. A matrix product C = A B, tiles 96 x 64:
+//
+//     axes m=512 n=768 k=3072
+//     parallel m by 96 { parallel n by 64 { compute S0 [m n k] vector n, registers m=12 n=32 } }
+//
+// Meaning. Every axis has a current range, at first [0, extent). A Loop cuts its axis' current range into steps and
+// runs its body once per step with the range narrowed to it (the last may be shorter). Compute runs its stage over the
+// current ranges of the stage's axes. Where a reduction axis is narrowed, Compute adds to what is there: it starts from
+// the reducer's identity when every reduction axis' range begins at 0, and applies the epilogue when every one ends at
+// its extent. Loops marked parallel form the grid: they are outermost, nested in each other, over spatial axes only;
+// each of their points is one task.
+//
+// Where values live. Kernel inputs and outputs are in memory; any other value of `stages` lives in a buffer of the task
+// (scratch), as does a copy made by Load. A buffer covers the box that is touched under the innermost loop around all
+// its statements; its index is the value's index minus the box's lower corner. A kernel output that has a Store is
+// computed into a buffer and written by the Store; without one, Compute writes memory directly (then partial reductions
+// are kept in the output itself, which must have the accumulation type).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "layout/layout.h"
+#include "program/program.h"
+
+namespace tilewright {
+
+struct TileAxis {
+    std::string name;  ///< "m"; unique in the kernel
+    Expr extent;       ///< over symbols and scalars
+};
+
+/// What happens where a tile is not full (DietCode §4.3).
+enum class Padding : uint8_t {
+    Local,      ///< fetch with fill, compute the whole tile, write back under a predicate
+    Partition,  ///< the full tiles and the rest are separate code
+    Global,     ///< the tensor in memory is padded to whole tiles: no check at all
+};
+std::string_view to_string(Padding p);
+
+/// The innermost level: how Compute's box is run in registers. Axes by their position in the stage's expression.
+struct Micro {
+    std::optional<size_t> vector_axis;  ///< lanes; its register tile is a multiple of `lanes`
+    int64_t lanes = 1;
+    std::vector<int64_t> registers;  ///< register tile per axis; 1: looped over one by one. A reduction axis' factor
+                                     ///< unrolls it (and, for the vector axis, gives that many partial accumulators)
+    std::vector<size_t> order;       ///< loop order around the register tile, outermost first; reductions last
+    Padding padding = Padding::Partition;  ///< of register tiles
+    /// Virtual threads (Gensor §IV) per axis: that many interleaved sub-tiles inside the register tile; 1: none.
+    std::vector<int64_t> virtual_threads;
+};
+
+struct Stmt;
+
+struct TileLoop {
+    size_t axis = 0;
+    int64_t step = 1;
+    bool parallel = false;
+    std::vector<Stmt> body;
+};
+
+/// Copies the box of memory that access `access` of stage `stage` touches under the current ranges into a buffer;
+/// the stage's Computes below read the buffer. Conditions of the access are decided here: elements outside become its
+/// fill, so that Compute needs no checks. They must be conditions on single index expressions.
+struct Load {
+    PrimitiveId stage;
+    size_t access = 0;
+    Layout layout;  ///< of the buffer, over the box's dimensions (packing)
+    Padding padding = Padding::Local;
+};
+
+struct Compute {
+    PrimitiveId stage;
+    Micro micro;
+};
+
+/// Writes the buffer of a kernel output to memory, for the current ranges of its stage's spatial axes.
+struct Store {
+    ValueId value;
+    Padding padding = Padding::Local;
+};
+
+struct Stmt {
+    std::variant<TileLoop, Load, Compute, Store> kind;
+};
+
+struct TileProgram {
+    std::string name;
+    Program stages;
+    std::vector<TileAxis> axes;
+    /// Per stage (primitive of `stages`): which kernel axis each of its axes is.
+    IndexVector<PrimitiveId, std::vector<size_t>> stage_axes;
+    std::vector<Stmt> body;
+    /// Layout of buffers of values that are computed in the kernel and not written to memory, over their box. Absent:
+    /// row-major.
+    std::map<ValueId, Layout> buffer_layouts;
+};
+
+/// One of the task's buffers: derived from the tree, never stored in it.
+struct Buffer {
+    ValueId value;                                         ///< of `stages`
+    std::optional<std::pair<PrimitiveId, size_t>> access;  ///< for the copy of a Load: which access reads it
+    DType dtype = DType::F32;
+    std::vector<size_t> scope;  ///< axes-with-steps path: the loops (by statement path) the buffer lives under
+    std::vector<Expr> base;     ///< lower corner of the box, per dimension, over range starts: axis(k) is the start of
+                                ///< kernel axis k's current range at the scope
+    std::vector<int64_t> box;   ///< largest extent per dimension
+    Layout layout;
+    std::vector<int64_t> physical;  ///< extents in memory
+    int64_t bytes = 0;              ///< rounded to 64
+    int64_t offset = 0;             ///< in the task's scratch
+};
+struct BufferPlan {
+    std::vector<Buffer> buffers;
+    int64_t scratch_bytes = 0;  ///< of one task; lifetimes packed
+};
+/// Throws InternalError when a box has no constant bound.
+BufferPlan plan_buffers(const TileProgram& program);
+
+std::vector<std::string> verify(const TileProgram& program);
+/// One line of the tree in the manner of MCFuser's tiling expression: "mh(n(k(Lq,Lk,C0),Lv,C4),Se)"; parallel axes
+/// first.
+std::string tiling_expression(const TileProgram& program);
+std::string print(const TileProgram& program);
+TileProgram parse_tile_program(std::string_view text);
+/// Reference execution of the tree, tile by tile: every access checked against its tensor or buffer and against being
+/// read before it was written (InternalError names statement and element).
+std::vector<Tensor> interpret(const TileProgram& program, const std::vector<Tensor>& inputs, const Bindings& bindings);
+
+}  // namespace tilewright
