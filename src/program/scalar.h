@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,6 +91,7 @@ enum class ScalarOp : uint8_t {
 
 std::string_view to_string(ScalarOp op);  ///< "add", "floormod", ...
 int arity(ScalarOp op);
+std::optional<ScalarOp> scalar_op_from_string(std::string_view name);  ///< inner operators only, no leaves
 
 struct ScalarTag;
 using ScalarId = Id<ScalarTag>;
@@ -120,6 +122,7 @@ class ScalarBody {
     ScalarId binary(ScalarOp op, ScalarId a, ScalarId b);
     ScalarId select(ScalarId condition, ScalarId a, ScalarId b);
     ScalarId cast(DType t, ScalarId a);
+    ScalarId bitcast(DType t, ScalarId a);
 
     void set_root(ScalarId root) { root_ = root; }
     ScalarId root() const { return root_; }

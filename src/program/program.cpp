@@ -1,0 +1,121 @@
+#include "program/program.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+std::string_view to_string(Reducer r) {
+    switch (r) {
+        case Reducer::None:
+            return "none";
+        case Reducer::Sum:
+            return "sum";
+        case Reducer::Prod:
+            return "prod";
+        case Reducer::Max:
+            return "max";
+        case Reducer::Min:
+            return "min";
+    }
+    return "none";
+}
+
+std::string_view to_string(Category c) {
+    switch (c) {
+        case Category::Elementwise:
+            return "elementwise";
+        case Category::Broadcast:
+            return "broadcast";
+        case Category::Reduce:
+            return "reduce";
+        case Category::Layout:
+            return "layout";
+        case Category::Linear:
+            return "linear";
+        case Category::Opaque:
+            return "opaque";
+        case Category::Control:
+            return "control";
+    }
+    return "elementwise";
+}
+
+std::vector<ValueId> Primitive::inputs() const {
+    std::vector<ValueId> out;
+    const auto add = [&](ValueId v) {
+        if (v && std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
+    };
+    if (const TensorExpr* e = expr()) {
+        for (const Access& a : e->accesses) add(a.value);
+    } else if (const auto* opaque = std::get_if<Opaque>(&kind)) {
+        for (const ValueId v : opaque->inputs) add(v);
+    } else if (const auto* read = std::get_if<ReadScalar>(&kind)) {
+        add(read->value);
+    } else if (const auto* branch = std::get_if<If>(&kind)) {
+        add(branch->condition);
+        for (const ValueId v : branch->captures) add(v);
+    } else if (const auto* loop = std::get_if<Loop>(&kind)) {
+        if (loop->condition) add(*loop->condition);
+        for (const ValueId v : loop->carried) add(v);
+        for (const Loop::ScanInput& s : loop->scan_inputs) add(s.value);
+        for (const ValueId v : loop->captures) add(v);
+    }
+    return out;
+}
+
+IndexVector<ValueId, PrimitiveId> Program::producers() const {
+    IndexVector<ValueId, PrimitiveId> out(values.size());
+    for (const PrimitiveId p : primitives.ids())
+        for (const ValueId v : primitives[p].outputs) out[v] = p;
+    return out;
+}
+
+IndexVector<ValueId, std::vector<PrimitiveId>> Program::consumers() const {
+    IndexVector<ValueId, std::vector<PrimitiveId>> out(values.size());
+    for (const PrimitiveId p : primitives.ids())
+        for (const ValueId v : primitives[p].inputs()) out[v].push_back(p);
+    return out;
+}
+
+void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const int64_t> actual,
+                std::string_view what) {
+    if (shape.size() != actual.size())
+        model_error("{} has {} dimensions, {}, where {} are expected, {}", what, actual.size(), to_string(actual),
+                    shape.size(), to_string(shape));
+    for (size_t d = 0; d < shape.size(); ++d) {
+        const std::optional<Var> v = shape[d].as_var();
+        if (v && v->kind == VarKind::Symbol) bindings.try_emplace(*v, actual[d]);
+    }
+    for (size_t d = 0; d < shape.size(); ++d) {
+        const int64_t expected = evaluate(shape[d], bindings);
+        if (expected == actual[d]) continue;
+        if (shape[d].is_constant())
+            model_error("{} has shape {}: dimension {} is {} where {} is expected", what, to_string(actual), d,
+                        actual[d], expected);
+        model_error("{} has shape {}: dimension {} is {} where {} = {} is expected", what, to_string(actual), d,
+                    actual[d], shape[d].text(), expected);
+    }
+}
+
+int64_t evaluate(Expr e, const Bindings& bindings) {
+    if (e.is_constant()) return e.constant();
+    const std::function<std::optional<int64_t>(Var)> names = [&](Var v) -> std::optional<int64_t> {
+        const auto it = bindings.find(v);
+        if (it == bindings.end()) return std::nullopt;
+        return it->second;
+    };
+    Env env;
+    env.names = &names;
+    return evaluate(e, env);
+}
+
+Shape evaluate(std::span<const Expr> shape, const Bindings& bindings) {
+    Shape out;
+    out.reserve(shape.size());
+    for (const Expr e : shape) out.push_back(evaluate(e, bindings));
+    return out;
+}
+
+}  // namespace tilewright

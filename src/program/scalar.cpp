@@ -1,0 +1,341 @@
+#include "program/scalar.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+
+#include "base/error.h"
+#include "program/scalar_eval.h"
+
+namespace tilewright {
+
+namespace {
+
+struct OpInfo {
+    ScalarOp op;
+    std::string_view name;
+    int arity;
+};
+
+constexpr std::array<OpInfo, 55> kOps{{
+    {ScalarOp::Const, "const", 0},
+    {ScalarOp::Access, "access", 0},
+    {ScalarOp::Acc, "acc", 0},
+    {ScalarOp::Index, "index", 0},
+    {ScalarOp::Add, "add", 2},
+    {ScalarOp::Sub, "sub", 2},
+    {ScalarOp::Mul, "mul", 2},
+    {ScalarOp::Div, "div", 2},
+    {ScalarOp::FloorMod, "floormod", 2},
+    {ScalarOp::TruncMod, "truncmod", 2},
+    {ScalarOp::Pow, "pow", 2},
+    {ScalarOp::Min, "min", 2},
+    {ScalarOp::Max, "max", 2},
+    {ScalarOp::Neg, "neg", 1},
+    {ScalarOp::Abs, "abs", 1},
+    {ScalarOp::Sign, "sign", 1},
+    {ScalarOp::BitAnd, "and", 2},
+    {ScalarOp::BitOr, "or", 2},
+    {ScalarOp::BitXor, "xor", 2},
+    {ScalarOp::BitNot, "not", 1},
+    {ScalarOp::ShiftLeft, "shl", 2},
+    {ScalarOp::ShiftRight, "shr", 2},
+    {ScalarOp::Eq, "eq", 2},
+    {ScalarOp::Ne, "ne", 2},
+    {ScalarOp::Lt, "lt", 2},
+    {ScalarOp::Le, "le", 2},
+    {ScalarOp::Gt, "gt", 2},
+    {ScalarOp::Ge, "ge", 2},
+    {ScalarOp::Select, "select", 3},
+    {ScalarOp::Cast, "cast", 1},
+    {ScalarOp::Bitcast, "bitcast", 1},
+    {ScalarOp::Floor, "floor", 1},
+    {ScalarOp::Ceil, "ceil", 1},
+    {ScalarOp::Trunc, "trunc", 1},
+    {ScalarOp::RoundEven, "round", 1},
+    {ScalarOp::Sqrt, "sqrt", 1},
+    {ScalarOp::Exp, "exp", 1},
+    {ScalarOp::Log, "log", 1},
+    {ScalarOp::Log1p, "log1p", 1},
+    {ScalarOp::Expm1, "expm1", 1},
+    {ScalarOp::Erf, "erf", 1},
+    {ScalarOp::Sin, "sin", 1},
+    {ScalarOp::Cos, "cos", 1},
+    {ScalarOp::Tan, "tan", 1},
+    {ScalarOp::Asin, "asin", 1},
+    {ScalarOp::Acos, "acos", 1},
+    {ScalarOp::Atan, "atan", 1},
+    {ScalarOp::Sinh, "sinh", 1},
+    {ScalarOp::Cosh, "cosh", 1},
+    {ScalarOp::Tanh, "tanh", 1},
+    {ScalarOp::Asinh, "asinh", 1},
+    {ScalarOp::Acosh, "acosh", 1},
+    {ScalarOp::Atanh, "atanh", 1},
+    {ScalarOp::IsNan, "isnan", 1},
+    {ScalarOp::IsInf, "isinf", 1},
+}};
+
+const OpInfo& info(ScalarOp op) {
+    const OpInfo& i = kOps.at(static_cast<size_t>(op));
+    TW_CHECK(i.op == op);
+    return i;
+}
+
+bool is_comparison(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }
+
+/// Field by field, floats by their bits: -0.0 and 0.0 stay apart, as equal NaNs come together.
+bool same_node(const ScalarNode& x, const ScalarNode& y) {
+    return x.op == y.op && x.dtype == y.dtype && x.a == y.a && x.b == y.b && x.c == y.c &&
+           std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value) && x.int_value == y.int_value &&
+           x.slot == y.slot && x.index == y.index;
+}
+
+ScalarValue value_of(const ScalarNode& n) { return {n.value, n.int_value}; }
+
+ScalarNode const_node(DType t, ScalarValue v) {
+    ScalarNode n;
+    n.dtype = compute_type(t);
+    if (is_float(t))
+        n.value = v.f;
+    else
+        n.int_value = wrap_integer(t, v.i);
+    return n;
+}
+
+bool is_const(const ScalarNode& n, double f, int64_t i) {
+    if (n.op != ScalarOp::Const) return false;
+    if (is_float(n.dtype)) return std::bit_cast<uint64_t>(n.value) == std::bit_cast<uint64_t>(f);
+    return n.int_value == i;
+}
+
+/// The operand that the node equals whatever the operands are, if there is one:
+///     x * 1 -> x    x + 0 -> x (floats: x + -0.0)    x - 0 -> x    x / 1 -> x    select(true, x, y) -> x
+///     select(c, x, x) -> x    and(x, true) -> x    or(x, false) -> x    cast to the type it has -> x
+ScalarId identity(const ScalarBody& body, const ScalarNode& n) {
+    const auto& at = [&](ScalarId id) -> const ScalarNode& { return body[id]; };
+    switch (n.op) {
+        case ScalarOp::Mul:
+            if (is_const(at(n.b), 1.0, 1)) return n.a;
+            if (is_const(at(n.a), 1.0, 1)) return n.b;
+            break;
+        case ScalarOp::Div:
+            if (is_const(at(n.b), 1.0, 1)) return n.a;
+            break;
+        case ScalarOp::Add:
+            if (is_const(at(n.b), -0.0, 0)) return n.a;
+            if (is_const(at(n.a), -0.0, 0)) return n.b;
+            break;
+        case ScalarOp::Sub:
+            if (is_const(at(n.b), 0.0, 0)) return n.a;
+            break;
+        case ScalarOp::BitAnd:
+        case ScalarOp::BitOr: {
+            if (n.dtype != DType::Bool) break;
+            const int64_t neutral = n.op == ScalarOp::BitAnd ? 1 : 0;
+            for (const auto& [x, y] : {std::pair(n.a, n.b), std::pair(n.b, n.a)})
+                if (at(y).op == ScalarOp::Const) return at(y).int_value == neutral ? x : y;
+            break;
+        }
+        case ScalarOp::Select:
+            if (at(n.a).op == ScalarOp::Const) return at(n.a).int_value != 0 ? n.b : n.c;
+            if (n.b == n.c) return n.b;
+            break;
+        case ScalarOp::Cast:
+            // A value rounded to F16 is an F32: casting it to either changes nothing.
+            if (n.dtype == at(n.a).dtype || n.dtype == compute_type(at(n.a).dtype)) return n.a;
+            break;
+        default:
+            break;
+    }
+    return {};
+}
+
+/// Nodes that the root needs, operands before users, in the order a reader of the printed text meets them.
+std::vector<ScalarId> postorder(const ScalarBody& body) {
+    std::vector<ScalarId> out;
+    if (body.empty()) return out;
+    TW_CHECK(body.nodes().contains(body.root()), "a scalar body without a root");
+    std::vector<uint8_t> state(body.nodes().size(), 0);  // 1: operands are being visited, 2: done
+    std::vector<ScalarId> stack{body.root()};
+    while (!stack.empty()) {
+        const ScalarId id = stack.back();
+        if (state[id.index()] != 0) {
+            stack.pop_back();
+            if (state[id.index()] == 1) out.push_back(id);
+            state[id.index()] = 2;
+            continue;
+        }
+        state[id.index()] = 1;
+        const ScalarNode& n = body[id];
+        for (const ScalarId operand : {n.c, n.b, n.a})
+            if (operand && state[operand.index()] == 0) stack.push_back(operand);
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string_view to_string(ScalarOp op) { return info(op).name; }
+int arity(ScalarOp op) { return info(op).arity; }
+
+std::optional<ScalarOp> scalar_op_from_string(std::string_view name) {
+    for (const OpInfo& i : kOps)
+        if (i.name == name && i.arity > 0) return i.op;
+    return std::nullopt;
+}
+
+ScalarId ScalarBody::add(ScalarNode node) {
+    const int n = arity(node.op);
+    const std::array<ScalarId, 3> operands{node.a, node.b, node.c};
+    bool constant = n > 0;
+    for (int k = 0; k < 3; ++k) {
+        const ScalarId id = operands[static_cast<size_t>(k)];
+        TW_CHECK(static_cast<bool>(id) == (k < n), "operator '{}' takes {} operands", to_string(node.op), n);
+        if (k < n) {
+            TW_CHECK(nodes_.contains(id));
+            constant = constant && nodes_[id].op == ScalarOp::Const;
+        }
+    }
+    if (constant) {
+        const ScalarNode zero;
+        const DType operand = nodes_[node.op == ScalarOp::Select ? node.b : node.a].dtype;
+        node = const_node(
+            node.dtype, eval_scalar(node.op, node.dtype, operand, value_of(nodes_[node.a]),
+                                    value_of(n > 1 ? nodes_[node.b] : zero), value_of(n > 2 ? nodes_[node.c] : zero)));
+    } else if (n > 0) {
+        if (const ScalarId same = identity(*this, node)) return same;
+    }
+    for (size_t k = nodes_.size(); k-- > 0;)
+        if (same_node(nodes_[ScalarId(k)], node)) return ScalarId(k);
+    return nodes_.push_back(std::move(node));
+}
+
+ScalarId ScalarBody::constant(DType t, double v) { return add(const_node(t, scalar_from_double(compute_type(t), v))); }
+
+ScalarId ScalarBody::int_constant(DType t, int64_t v) {
+    return add(const_node(t, {static_cast<double>(v), is_float(t) ? 0 : v}));
+}
+
+ScalarId ScalarBody::access(uint32_t slot, DType storage) {
+    ScalarNode n;
+    n.op = ScalarOp::Access;
+    n.dtype = compute_type(storage);
+    n.slot = slot;
+    return add(n);
+}
+
+ScalarId ScalarBody::index(Expr e) {
+    if (e.is_constant()) return int_constant(DType::I64, e.constant());
+    ScalarNode n;
+    n.op = ScalarOp::Index;
+    n.dtype = DType::I64;
+    n.index = e;
+    return add(n);
+}
+
+ScalarId ScalarBody::acc(DType t) {
+    ScalarNode n;
+    n.op = ScalarOp::Acc;
+    n.dtype = compute_type(t);
+    return add(n);
+}
+
+ScalarId ScalarBody::unary(ScalarOp op, ScalarId a) {
+    TW_CHECK(arity(op) == 1 && op != ScalarOp::Cast && op != ScalarOp::Bitcast, "{}", to_string(op));
+    ScalarNode n;
+    n.op = op;
+    n.a = a;
+    n.dtype = op == ScalarOp::IsNan || op == ScalarOp::IsInf ? DType::Bool : compute_type(nodes_[a].dtype);
+    return add(n);
+}
+
+ScalarId ScalarBody::binary(ScalarOp op, ScalarId a, ScalarId b) {
+    TW_CHECK(arity(op) == 2, "{}", to_string(op));
+    const DType t = compute_type(nodes_[a].dtype), u = compute_type(nodes_[b].dtype);
+    TW_CHECK(t == u, "{} of {} and {}", to_string(op), to_string(t), to_string(u));
+    ScalarNode n;
+    n.op = op;
+    n.a = a;
+    n.b = b;
+    n.dtype = is_comparison(op) ? DType::Bool : t;
+    return add(n);
+}
+
+ScalarId ScalarBody::select(ScalarId condition, ScalarId a, ScalarId b) {
+    const DType t = compute_type(nodes_[a].dtype), u = compute_type(nodes_[b].dtype);
+    TW_CHECK(nodes_[condition].dtype == DType::Bool, "select by {}", to_string(nodes_[condition].dtype));
+    TW_CHECK(t == u, "select of {} and {}", to_string(t), to_string(u));
+    ScalarNode n;
+    n.op = ScalarOp::Select;
+    n.a = condition;
+    n.b = a;
+    n.c = b;
+    n.dtype = t;
+    return add(n);
+}
+
+ScalarId ScalarBody::cast(DType t, ScalarId a) {
+    ScalarNode n;
+    n.op = ScalarOp::Cast;
+    n.a = a;
+    n.dtype = t;
+    return add(n);
+}
+
+ScalarId ScalarBody::bitcast(DType t, ScalarId a) {
+    TW_CHECK(byte_size(t) == byte_size(nodes_[a].dtype), "bitcast of {} to {}", to_string(nodes_[a].dtype),
+             to_string(t));
+    ScalarNode n;
+    n.op = ScalarOp::Bitcast;
+    n.a = a;
+    n.dtype = t;
+    return add(n);
+}
+
+ScalarId ScalarBody::inline_body(const ScalarBody& other,
+                                 const std::function<ScalarId(ScalarBody&, const ScalarNode&)>& map_leaf) {
+    TW_CHECK(!other.empty());
+    if (&other == this) return inline_body(ScalarBody(other), map_leaf);
+    std::vector<ScalarId> moved(other.nodes().size());
+    for (const ScalarId id : postorder(other)) {
+        ScalarNode n = other[id];
+        ScalarId& to = moved[id.index()];
+        if (arity(n.op) == 0 && n.op != ScalarOp::Const && map_leaf) {
+            to = map_leaf(*this, n);
+            TW_CHECK(!to || compute_type(nodes_[to].dtype) == compute_type(n.dtype),
+                     "a leaf of type {} replaced by one of type {}", to_string(n.dtype), to_string(nodes_[to].dtype));
+        }
+        if (to) continue;
+        for (ScalarId* operand : {&n.a, &n.b, &n.c})
+            if (*operand) *operand = moved[operand->index()];
+        to = add(std::move(n));
+    }
+    return moved[other.root().index()];
+}
+
+ScalarBody ScalarBody::pruned() const {
+    ScalarBody out;
+    if (!empty()) out.root_ = out.inline_body(*this, nullptr);
+    return out;
+}
+
+std::vector<uint32_t> ScalarBody::slots() const {
+    std::set<uint32_t> found;
+    for (const ScalarId id : postorder(*this))
+        if (nodes_[id].op == ScalarOp::Access) found.insert(nodes_[id].slot);
+    return {found.begin(), found.end()};
+}
+
+bool ScalarBody::uses_acc() const {
+    const std::vector<ScalarId> needed = postorder(*this);
+    return std::any_of(needed.begin(), needed.end(), [&](ScalarId id) { return nodes_[id].op == ScalarOp::Acc; });
+}
+
+bool operator==(const ScalarBody& x, const ScalarBody& y) {
+    const ScalarBody p = x.pruned(), q = y.pruned();
+    return p.root_ == q.root_ &&
+           std::equal(p.nodes_.begin(), p.nodes_.end(), q.nodes_.begin(), q.nodes_.end(), same_node);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,30 @@
+#pragma once
+// The meaning of one scalar operator on numbers. Constant folding and the interpreter both call this, so that a folded
+// node is what the interpreter would have computed.
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "program/scalar.h"
+
+namespace tilewright {
+
+/// A number: `f` for the floating-point types, `i` for integers and Bool (U64 as the same 64 bits). The other is 0.
+struct ScalarValue {
+    double f = 0;
+    int64_t i = 0;
+};
+
+/// Reduces modulo 2^bits of `t` (sign- or zero-extended); on Bool: is not 0.
+int64_t wrap_integer(DType t, int64_t v);
+
+/// The node's result for an inner operator (no leaf). `operand` is the type of `a` (of `b` for Select), `result` the
+/// node's own; operands that the operator does not take are ignored. Floats of every width are computed in double and
+/// not rounded, except that Cast rounds to its type and Bitcast rounds to the width it reinterprets.
+ScalarValue eval_scalar(ScalarOp op, DType result, DType operand, ScalarValue a, ScalarValue b = {},
+                        ScalarValue c = {});
+
+/// A leaf's or reducer's number as `t` holds it: v itself for floats, Cast's conversion for integers and Bool.
+ScalarValue scalar_from_double(DType t, double v);
+
+}  // namespace tilewright
