@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -15,7 +16,12 @@ namespace tilewright {
 
 struct Graph;
 
-/// An attribute's value. Strings are bytes. A subgraph (If, Loop, Scan) sees the values of the graphs around it by name.
+/// A name from a file as messages show it: in single quotes, control characters and invalid UTF-8 escaped, cut after
+/// `max_bytes` (then followed by its full length).
+std::string quoted_name(std::string_view name, size_t max_bytes = 256);
+
+/// An attribute's value. Strings are bytes; sparse tensors are expanded. A subgraph (If, Loop, Scan) sees the values of
+/// the graphs around it by name.
 using Attribute = std::variant<int64_t, float, std::string, Tensor, std::vector<int64_t>, std::vector<float>,
                                std::vector<std::string>, std::vector<Tensor>, std::shared_ptr<const Graph>>;
 
@@ -29,15 +35,16 @@ struct DeclaredType {
     bool has_dtype = false;
     std::optional<std::vector<DeclaredDim>> shape;
     Container container = Container::None;
-    std::string unsupported;  ///< what the file declares, where Tilewright has no such type ("string", "complex64", "map")
+    std::string
+        unsupported;  ///< what the file declares, where Tilewright has no such type ("string", "complex64", "map")
 };
 
 /// One operator. Missing optional inputs and outputs are empty names.
 struct Node {
-    std::string name;     ///< as in the file; where the file has none: "Conv_17" (operator and position), unique
-    std::string op;       ///< "Conv"
-    std::string domain;   ///< "" for the default ONNX domain ("ai.onnx" is normalised to "")
-    int64_t opset = 0;    ///< version of `domain` that the model (or the function it was inlined from) imports
+    std::string name;    ///< as in the file; where the file has none: "Conv_17" (operator and position), unique
+    std::string op;      ///< "Conv"
+    std::string domain;  ///< "" for the default ONNX domain ("ai.onnx" is normalised to "")
+    int64_t opset = 0;   ///< version of `domain` that the model (or the function it was inlined from) imports
     std::vector<std::string> inputs;
     std::vector<std::string> outputs;
     std::map<std::string, Attribute> attributes;
@@ -67,10 +74,10 @@ struct GraphInput {
 /// around it; `verify()` checks that.
 struct Graph {
     std::string name;
-    std::vector<GraphInput> inputs;                 ///< without the initialisers that old files list among the inputs
-    std::vector<GraphInput> outputs;                ///< names of values of this graph (or, in a subgraph, of an outer one)
-    std::map<std::string, Tensor> initializers;     ///< dense; sparse ones are expanded on import
-    std::map<std::string, DeclaredType> value_info; ///< declared types of intermediate values
+    std::vector<GraphInput> inputs;              ///< without the initialisers that old files list among the inputs
+    std::vector<GraphInput> outputs;             ///< names of values of this graph (or, in a subgraph, of an outer one)
+    std::map<std::string, Tensor> initializers;  ///< dense; sparse ones are expanded on import
+    std::map<std::string, DeclaredType> value_info;  ///< declared types of intermediate values
     std::vector<Node> nodes;
 
     /// Empty when all is well; else what is wrong and where, one sentence an entry.
@@ -81,7 +88,7 @@ struct Graph {
 
 /// A whole file.
 struct Model {
-    std::string path;      ///< for messages; "<memory>" when not from a file
+    std::string path;  ///< for messages; "<memory>" when not from a file
     std::string producer;
     int64_t ir_version = 0;
     std::map<std::string, int64_t> opsets;  ///< domain ("" = ONNX) -> version

@@ -1,0 +1,73 @@
+#pragma once
+// Tensor data in files beside the model.
+//
+// The one place that opens a path found inside a model. The paths are hostile until proven otherwise: the published
+// attacks are "..", absolute paths, symbolic and hard links, pipes and devices, and offsets past the end.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/tensor.h"
+
+namespace tilewright::import_detail {
+
+/// Where a tensor's bytes lie, as the file says.
+struct ExternalRange {
+    std::string location;
+    uint64_t offset = 0;
+    std::optional<uint64_t> length;  ///< when the file gives one
+};
+
+/// Checks and takes apart TensorProto.external_data; `what` names the tensor in messages. Unknown keys are ignored.
+ExternalRange parse_external_range(const std::vector<std::pair<std::string, std::string>>& entries,
+                                   const std::string& what);
+
+/// "./a//b" -> {"a", "b"}. Throws ModelError for an empty or absolute path, "..", a backslash, a drive letter, and
+/// control characters.
+std::vector<std::string> split_relative_path(const std::string& path, const std::string& what);
+
+/// An owned file descriptor.
+class FileHandle {
+  public:
+    explicit FileHandle(int fd = -1) : fd_(fd) {}
+    FileHandle(FileHandle&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+    FileHandle& operator=(FileHandle&& other) noexcept;
+    ~FileHandle();
+    int get() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+
+  private:
+    int fd_;
+};
+
+/// How to keep a path below a folder: one call where the kernel has it (Linux 5.6), else component by component.
+enum class Beneath : uint8_t { Automatic, OneCall, ComponentWise };
+
+/// Opens a file below `folder_fd` for reading without following any symbolic link; -1 and errno as openat() leaves
+/// them (ELOOP for a link anywhere on the way).
+FileHandle open_beneath(int folder_fd, const std::vector<std::string>& components, Beneath how = Beneath::Automatic);
+
+/// The data files of one model. Keeps the last one open.
+class ExternalFiles {
+  public:
+    /// `folder` empty: there is none, and every read is a ModelError.
+    explicit ExternalFiles(std::string folder) : folder_(std::move(folder)) {}
+
+    /// The `bytes` bytes of `range` as a tensor of U8. All checks come before memory is asked for.
+    Tensor read(const ExternalRange& range, uint64_t bytes, const std::string& what);
+
+  private:
+    void open(const std::string& location, const std::string& what);
+
+    std::string folder_;
+    FileHandle folder_fd_;
+    std::string open_location_;
+    FileHandle file_;
+    uint64_t file_size_ = 0;
+};
+
+}  // namespace tilewright::import_detail
