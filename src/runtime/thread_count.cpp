@@ -1,0 +1,225 @@
+#include "runtime/thread_count.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    size_t begin = 0;
+    for (size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator, begin)) {
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    parts.push_back(text.substr(begin));
+    return parts;
+}
+
+std::string_view trim(std::string_view s) {
+    constexpr std::string_view kBlank = " \t\r\n";
+    const size_t first = s.find_first_not_of(kBlank);
+    return first == std::string_view::npos ? std::string_view()
+                                           : s.substr(first, s.find_last_not_of(kBlank) - first + 1);
+}
+
+/// The whole of `s`, blanks around it aside, as a decimal number.
+std::optional<int64_t> parse_int(std::string_view s) {
+    s = trim(s);
+    int64_t v = 0;
+    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), v);
+    if (s.empty() || error != std::errc() || end != s.data() + s.size()) return std::nullopt;
+    return v;
+}
+
+bool lists(std::string_view comma_separated, std::string_view word) {
+    const auto parts = split(comma_separated, ',');
+    return std::find(parts.begin(), parts.end(), word) != parts.end();
+}
+
+/// The process's group in one hierarchy, as /proc/self/cgroup names it: "4:cpu,cpuacct:/a/b" or "0::/a/b".
+std::optional<std::string> group_path(std::string_view cgroup_text, bool version2) {
+    for (std::string_view line : split(cgroup_text, '\n')) {
+        const size_t first = line.find(':');
+        const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+        if (second == std::string_view::npos) continue;
+        const std::string_view controllers = line.substr(first + 1, second - first - 1);
+        if (version2 ? line.substr(0, first) == "0" && controllers.empty() : lists(controllers, "cpu"))
+            return std::string(line.substr(second + 1));
+    }
+    return std::nullopt;
+}
+
+struct Mount {
+    std::string root, point;
+};
+
+/// Where that hierarchy is mounted. A line of /proc/self/mountinfo is
+/// "ID PARENT DEVICE ROOT POINT OPTIONS [TAG...] - TYPE SOURCE SUPER_OPTIONS".
+std::optional<Mount> hierarchy_mount(std::string_view mountinfo_text, bool version2) {
+    for (std::string_view line : split(mountinfo_text, '\n')) {
+        const auto fields = split(line, ' ');
+        const auto dash = std::find(fields.begin(), fields.end(), "-");
+        if (fields.size() < 6 || fields.end() - dash < 4) continue;
+        if (version2 ? dash[1] == "cgroup2" : dash[1] == "cgroup" && lists(dash[3], "cpu"))
+            return Mount{std::string(fields[3]), std::string(fields[4])};
+    }
+    return std::nullopt;
+}
+
+/// The directories of the process's group and of all above it. Inside a container the mount may show the container's
+/// own group as its root: root "/docker/7", group "/docker/7/job", point "/sys/fs/cgroup" -> .../job, then the point.
+std::vector<std::string> group_directories(const std::string& cgroup_text, const std::string& mountinfo_text,
+                                           bool version2) {
+    const auto group = group_path(cgroup_text, version2);
+    const auto mount = hierarchy_mount(mountinfo_text, version2);
+    if (!group || !mount) return {};
+    const std::string root = mount->root == "/" ? "" : mount->root;
+    std::string below;
+    if (group->compare(0, root.size(), root) == 0) below = group->substr(root.size());
+    if (!below.empty() && below.front() != '/') below.clear();  // root "/a", group "/ab": not under it
+    while (!below.empty() && below.back() == '/') below.pop_back();
+    if (below.compare(0, 3, "/..") == 0) below.clear();  // outside this process's view
+
+    std::vector<std::string> directories;
+    for (;; below.erase(below.rfind('/'))) {
+        directories.push_back(mount->point + below);
+        if (below.empty()) return directories;
+    }
+}
+
+/// "150000 100000" -> 1.5; "max 100000" -> none.
+std::optional<double> quota_version2(const std::string& directory, const FileReader& read) {
+    const auto text = read(directory + "/cpu.max");
+    if (!text) return std::nullopt;
+    const auto words = split(trim(*text), ' ');
+    const auto quota = parse_int(words[0]);
+    const auto period = words.size() > 1 ? parse_int(words[1]) : 100000;
+    if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+    return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+/// A quota of -1 is none.
+std::optional<double> quota_version1(const std::string& directory, const FileReader& read) {
+    const auto quota_text = read(directory + "/cpu.cfs_quota_us");
+    const auto period_text = read(directory + "/cpu.cfs_period_us");
+    if (!quota_text || !period_text) return std::nullopt;
+    const auto quota = parse_int(*quota_text);
+    const auto period = parse_int(*period_text);
+    if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+    return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+int checked_count(int64_t n, std::string_view who) {
+    if (n < 1 || n > kMaxThreads)
+        throw RuntimeError(fmt::format("{} asks for {} threads; expected 1 to {}", who, n, kMaxThreads));
+    return static_cast<int>(n);
+}
+
+std::optional<std::string> environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+int usable_cpus(int allowed, std::optional<double> quota) {
+    int64_t n = allowed;
+    if (quota) n = std::min(n, static_cast<int64_t>(std::ceil(std::min(*quota, static_cast<double>(kMaxThreads)))));
+    return static_cast<int>(std::clamp<int64_t>(n, 1, kMaxThreads));
+}
+
+}  // namespace
+
+std::optional<std::string> read_text_file(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return std::nullopt;
+    return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+}
+
+std::optional<double> cgroup_cpu_quota(const FileReader& read) {
+    const auto groups = read("/proc/self/cgroup");
+    const auto mounts = read("/proc/self/mountinfo");
+    if (!groups || !mounts) return std::nullopt;
+    std::optional<double> least;
+    for (const bool version2 : {true, false})  // a machine may have both mounted, with the limit in either
+        for (const std::string& directory : group_directories(*groups, *mounts, version2)) {
+            const auto quota = version2 ? quota_version2(directory, read) : quota_version1(directory, read);
+            if (quota && (!least || *quota < *least)) least = quota;
+        }
+    return least;
+}
+
+std::vector<int> allowed_cpus() {
+    // The kernel refuses a mask shorter than its own: try longer ones until it fits.
+    for (int cpus = 1024; cpus <= 1 << 16; cpus *= 2) {
+        const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<size_t>(cpus)),
+                                                                    [](cpu_set_t* p) { CPU_FREE(p); });
+        if (!mask) break;
+        const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
+        CPU_ZERO_S(bytes, mask.get());
+        if (sched_getaffinity(0, bytes, mask.get()) != 0) {
+            if (errno == EINVAL) continue;
+            break;
+        }
+        std::vector<int> found;
+        for (int cpu = 0; cpu < cpus; ++cpu)
+            if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, mask.get())) found.push_back(cpu);
+        if (!found.empty()) return found;
+        break;
+    }
+    return {0};
+}
+
+std::vector<int> spread_over_cores(const std::vector<int>& cpus, const FileReader& read) {
+    std::map<std::string, int> taken;  // hardware threads of a core seen so far; the core is known by its sibling list
+    std::vector<std::pair<int, int>> ranked;
+    for (const int cpu : cpus) {
+        const auto siblings = read(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+        ranked.emplace_back(taken[siblings ? std::string(trim(*siblings)) : fmt::format("cpu {}", cpu)]++, cpu);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<int> out;
+    for (const auto& [rank, cpu] : ranked) out.push_back(cpu);
+    return out;
+}
+
+int thread_count(const ThreadCountSources& sources) {
+    if (sources.requested != 0) return checked_count(sources.requested, "the thread option");
+    if (sources.tilewright_num_threads && !trim(*sources.tilewright_num_threads).empty()) {
+        const auto n = parse_int(*sources.tilewright_num_threads);
+        if (!n)
+            throw RuntimeError(fmt::format("TILEWRIGHT_NUM_THREADS is '{}'; expected a number from 1 to {}",
+                                           *sources.tilewright_num_threads, kMaxThreads));
+        if (*n != 0) return checked_count(*n, "TILEWRIGHT_NUM_THREADS");
+    }
+    if (sources.omp_num_threads) {
+        const auto n = parse_int(split(*sources.omp_num_threads, ',')[0]);
+        if (n && *n > 0) return static_cast<int>(std::min<int64_t>(*n, kMaxThreads));
+    }
+    return usable_cpus(sources.allowed_cpus, sources.cpu_quota);
+}
+
+int default_thread_count(int requested) {
+    return thread_count({requested, environment("TILEWRIGHT_NUM_THREADS"), environment("OMP_NUM_THREADS"),
+                         static_cast<int>(allowed_cpus().size()), cgroup_cpu_quota(read_text_file)});
+}
+
+int usable_cpu_count() {
+    return usable_cpus(static_cast<int>(allowed_cpus().size()), cgroup_cpu_quota(read_text_file));
+}
+
+}  // namespace tilewright

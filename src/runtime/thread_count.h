@@ -1,0 +1,55 @@
+#pragma once
+// How many threads to use: what the user asked for, else what the machine and its container allow.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tilewright {
+
+/// The most threads a pool may have; asking for more is refused.
+inline constexpr int kMaxThreads = 1024;
+
+/// The whole text of a small file, or nullopt when it cannot be read. The functions below take one, so that tests can
+/// put a map from path to text in place of the machine.
+using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
+
+/// The machine's own files.
+std::optional<std::string> read_text_file(const std::string& path);
+
+/// CPUs this process may use at most under its control groups, as a number of whole CPUs' time (1.5 = one and a half),
+/// or nullopt without a limit. Reads /proc/self/cgroup and /proc/self/mountinfo, then `cpu.max` (version 2) and
+/// `cpu.cfs_quota_us` over `cpu.cfs_period_us` (version 1) of the process's group and of every group above it that is
+/// visible; the smallest counts. What cannot be read or understood does not limit.
+std::optional<double> cgroup_cpu_quota(const FileReader& read);
+
+/// The CPUs the calling thread may run on, ascending (sched_getaffinity). Never empty.
+std::vector<int> allowed_cpus();
+
+/// The same CPUs, one of each physical core first, then the cores' second hardware threads, and so on: where threads
+/// should be pinned so that they share a core as late as possible. CPUs 0..3 on two cores {0,1} and {2,3} -> 0, 2,
+/// 1, 3.
+std::vector<int> spread_over_cores(const std::vector<int>& cpus, const FileReader& read);
+
+/// Everything the number of threads depends on.
+struct ThreadCountSources {
+    int requested = 0;                                  ///< --threads; 0: not given
+    std::optional<std::string> tilewright_num_threads;  ///< environment; empty or 0: not given
+    std::optional<std::string> omp_num_threads;  ///< environment; OpenMP's list "4,2" means 4; ignored if malformed
+    int allowed_cpus = 1;                        ///< CPUs in the affinity mask
+    std::optional<double> cpu_quota;             ///< of the control group, in CPUs
+};
+
+/// The first of: requested, TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, CPUs this process can really use. The last is the
+/// affinity mask limited by the quota, rounded up. Between 1 and kMaxThreads. Throws RuntimeError where what was asked
+/// for (by argument or TILEWRIGHT_NUM_THREADS) is not such a number.
+int thread_count(const ThreadCountSources& sources);
+
+/// thread_count of this process and machine. `requested` 0: not given.
+int default_thread_count(int requested = 0);
+
+/// CPUs this process can really use: default_thread_count without argument and environment.
+int usable_cpu_count();
+
+}  // namespace tilewright

@@ -1,0 +1,297 @@
+#include "runtime/thread_pool.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How long a thread without work polls before it sleeps. Longer than the gap between two kernels of a model and than
+/// waking a sleeper takes; short enough not to show up as load.
+constexpr std::chrono::nanoseconds kSpin{80'000};
+
+/// Variables of different writers are kept on different cache lines, and out of the neighbour the prefetcher brings.
+constexpr size_t kLine = 128;
+
+void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");
+#endif
+}
+
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "futex words are plain 32-bit integers");
+
+/// Sleeps while `word` is `expected`, until woken by one of the bits of `mask`; may return for no reason.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, uint32_t mask) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, mask);
+}
+
+void futex_wake(std::atomic<uint32_t>& word, uint32_t mask) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, nullptr, nullptr, mask);
+}
+
+/// Counts the forks this process descends from, so that a pool can tell whether its threads came along.
+std::atomic<uint32_t> forks{0};
+
+uint32_t watch_forks() {
+    static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+    static_cast<void>(registered);
+    return forks.load(std::memory_order_relaxed);
+}
+
+/// The pool whose task this thread is in, and its number there.
+struct Position {
+    const void* pool = nullptr;
+    int worker = 0;
+};
+thread_local Position position;
+
+class Enter {
+  public:
+    Enter(const void* pool, int worker) : before_(position) { position = {pool, worker}; }
+    ~Enter() { position = before_; }
+    Enter(const Enter&) = delete;
+    Enter& operator=(const Enter&) = delete;
+
+  private:
+    Position before_;
+};
+
+/// New threads get the signal mask of their maker: with everything blocked, signals go to the program's own threads.
+class BlockSignals {
+  public:
+    BlockSignals() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    BlockSignals(const BlockSignals&) = delete;
+    BlockSignals& operator=(const BlockSignals&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+/// A thread (0: this one) may run on these CPUs only. Failure leaves it where it was: pinning is a hint.
+void set_affinity(pid_t thread, const std::vector<int>& cpus) {
+    const auto limit = static_cast<size_t>(cpus.back()) + 1;  // ascending, or a single one
+    cpu_set_t* mask = CPU_ALLOC(limit);
+    if (mask == nullptr) return;
+    CPU_ZERO_S(CPU_ALLOC_SIZE(limit), mask);
+    for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), CPU_ALLOC_SIZE(limit), mask);
+    sched_setaffinity(thread, CPU_ALLOC_SIZE(limit), mask);
+    CPU_FREE(mask);
+}
+
+}  // namespace
+
+/// One job at a time is published in job_; its `ticket` changes last and tells every worker whether it takes part, so
+/// that one cache line carries the whole message. Workers that take part count themselves off in pending_. Those that
+/// do not never read the rest of the job: it may already be the next one's.
+///
+/// Sleeping. A worker that gives up spinning sets its bit in sleepers_, looks at the ticket once more, and sleeps on
+/// wakes_. The caller stores the ticket, then looks at sleepers_: these four are sequentially consistent, so either the
+/// worker sees the ticket or the caller sees the bit. The caller clears the bits before it advances wakes_; a worker
+/// reads wakes_ before it sets its bit; so one that is not woken has its bit set.
+class ThreadPool::Impl {
+  public:
+    Impl(int size, Pinning pinning) : size_(size), born_(watch_forks()) {
+        if (usable_cpu_count() >= size) spin_ = kSpin;
+        if (pinning == Pinning::on) {
+            unpinned_ = allowed_cpus();
+            pin_order_ = spread_over_cores(unpinned_, read_text_file);
+        }
+    }
+
+    ~Impl() {
+        if (!unpinned_.empty() && pinned_thread_ != 0) set_affinity(pinned_thread_, unpinned_);
+        job_.ticket.store(next_ticket(kStop));
+        wake_sleepers(~uint32_t{0});
+        for (std::thread& t : threads_) t.join();
+    }
+
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    void start() {
+        const BlockSignals blocked;
+        threads_.reserve(static_cast<size_t>(size_ - 1));
+        for (int worker = 1; worker < size_; ++worker) {
+            try {
+                threads_.emplace_back([this, worker] { work(worker); });
+            } catch (const std::system_error& e) {
+                throw RuntimeError(fmt::format("cannot start thread {} of {}: {}", worker + 1, size_, e.what()));
+            }
+            pthread_setname_np(threads_.back().native_handle(), fmt::format("tilewright-{}", worker).c_str());
+        }
+        if (!pin_order_.empty()) {
+            pinned_thread_ = static_cast<pid_t>(syscall(SYS_gettid));
+            set_affinity(pinned_thread_, {pin_order_[0]});
+        }
+    }
+
+    int size() const { return size_; }
+    bool forked() const { return forks.load(std::memory_order_relaxed) != born_; }
+
+    void parallel(int64_t tasks, TaskFn fn, void* context) {
+        if (tasks <= 0) return;
+        if (position.pool == this) return fn(context, 0, tasks, position.worker);
+        const Enter inside(this, 0);
+        if (tasks == 1 || size_ == 1 || forked() || !try_claim()) return fn(context, 0, tasks, 0);
+        const int active = tasks < size_ ? static_cast<int>(tasks) : size_;
+        publish(tasks, fn, context, active);
+        run_share(0, active);
+        wait_for_workers();
+        busy_.store(false, std::memory_order_release);
+    }
+
+  private:
+    static constexpr uint64_t kActiveBits = 16;
+    static constexpr int kStop = (1 << kActiveBits) - 1;
+    static_assert(kMaxThreads < kStop);
+
+    bool try_claim() {
+        return !busy_.load(std::memory_order_relaxed) && !busy_.exchange(true, std::memory_order_acquire);
+    }
+
+    /// Counts up in the high bits; the low ones say how many workers take part.
+    uint64_t next_ticket(int active) const {
+        return (((job_.ticket.load(std::memory_order_relaxed) >> kActiveBits) + 1) << kActiveBits) |
+               static_cast<uint64_t>(active);
+    }
+
+    /// Workers 1 to 32 have a bit each, later ones share them: one too many may wake, none too few.
+    static uint32_t sleeper_bit(int worker) { return uint32_t{1} << ((worker - 1) % 32); }
+    static uint32_t sleeper_bits(int active) { return active > 32 ? ~uint32_t{0} : (uint32_t{1} << (active - 1)) - 1; }
+
+    void publish(int64_t tasks, TaskFn fn, void* context, int active) {
+        pending_.store(static_cast<uint32_t>(active - 1), std::memory_order_relaxed);
+        job_.fn = fn;
+        job_.context = context;
+        job_.tasks = tasks;
+        job_.ticket.store(next_ticket(active));
+        wake_sleepers(sleeper_bits(active));
+    }
+
+    void wake_sleepers(uint32_t bits) {
+        bits &= sleepers_.load();
+        if (bits == 0) return;
+        sleepers_.fetch_and(~bits);
+        wakes_.fetch_add(1);
+        futex_wake(wakes_, bits);
+    }
+
+    void run_share(int worker, int active) {
+        const TaskRange range = worker_range(job_.tasks, active, worker);
+        job_.fn(job_.context, range.begin, range.end, worker);
+    }
+
+    void wait_for_workers() {
+        if (spin([this] { return pending_.load(std::memory_order_acquire) == 0; }, Clock::now() + spin_)) return;
+        caller_sleeps_.store(true);
+        for (uint32_t left = pending_.load(); left != 0; left = pending_.load())
+            futex_wait(pending_, left, FUTEX_BITSET_MATCH_ANY);
+        caller_sleeps_.store(false, std::memory_order_relaxed);
+    }
+
+    void work(int worker) noexcept {
+        if (!pin_order_.empty()) set_affinity(0, {pin_order_[static_cast<size_t>(worker) % pin_order_.size()]});
+        position = {this, worker};
+        uint64_t seen = 0;
+        Clock::time_point deadline = Clock::now() + spin_;
+        for (;;) {
+            seen = wait_for_ticket(seen, worker, deadline);
+            const int active = static_cast<int>(seen & ((uint64_t{1} << kActiveBits) - 1));
+            if (active == kStop) return;
+            if (worker >= active) continue;  // not needed: the time to sleep stands
+            run_share(worker, active);
+            if (pending_.fetch_sub(1) == 1 && caller_sleeps_.load()) futex_wake(pending_, FUTEX_BITSET_MATCH_ANY);
+            deadline = Clock::now() + spin_;
+        }
+    }
+
+    /// The first ticket other than `seen`.
+    uint64_t wait_for_ticket(uint64_t seen, int worker, Clock::time_point deadline) {
+        if (spin([&] { return job_.ticket.load(std::memory_order_acquire) != seen; }, deadline))
+            return job_.ticket.load(std::memory_order_acquire);
+        for (;;) {
+            const uint32_t wakes = wakes_.load();
+            sleepers_.fetch_or(sleeper_bit(worker));
+            const uint64_t ticket = job_.ticket.load();
+            if (ticket != seen) return ticket;
+            futex_wait(wakes_, wakes, sleeper_bit(worker));
+        }
+    }
+
+    /// Polls `done` until it holds (true) or the deadline has passed (false).
+    template <class Done>
+    static bool spin(Done done, Clock::time_point deadline) {
+        constexpr int kPollsPerClock = 32;
+        do {
+            for (int i = 0; i < kPollsPerClock; ++i) {
+                if (done()) return true;
+                pause_cpu();
+            }
+        } while (Clock::now() < deadline);
+        return done();
+    }
+
+    const int size_;
+    const uint32_t born_;
+    std::chrono::nanoseconds spin_{0};
+    std::vector<int> pin_order_;  // worker w runs on pin_order_[w % size]; empty: anywhere
+    std::vector<int> unpinned_;   // where the pinned caller was allowed to run before
+    pid_t pinned_thread_ = 0;
+
+    struct alignas(kLine) Job {
+        std::atomic<uint64_t> ticket{0};
+        TaskFn fn = nullptr;
+        void* context = nullptr;
+        int64_t tasks = 0;
+    };
+    Job job_;                                          // written by the caller that holds the pool
+    alignas(kLine) std::atomic<uint32_t> pending_{0};  // workers still at the job, without the caller
+    std::atomic<bool> caller_sleeps_{false};
+    alignas(kLine) std::atomic<uint32_t> sleepers_{0};
+    std::atomic<uint32_t> wakes_{0};
+    alignas(kLine) std::atomic<bool> busy_{false};  // somebody holds the pool
+    alignas(kLine) std::vector<std::thread> threads_;
+};
+
+ThreadPool::ThreadPool(int threads, Pinning pinning)
+    : impl_(std::make_unique<Impl>(default_thread_count(threads), pinning)) {
+    impl_->start();
+}
+
+ThreadPool::~ThreadPool() {
+    // In a forked child there is nobody to join; what the parent's threads hold is left alone.
+    if (impl_->forked()) static_cast<void>(impl_.release());
+}
+
+int ThreadPool::size() const { return impl_->size(); }
+
+void ThreadPool::parallel(int64_t tasks, TaskFn fn, void* context) noexcept { impl_->parallel(tasks, fn, context); }
+
+}  // namespace tilewright

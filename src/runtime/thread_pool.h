@@ -1,0 +1,83 @@
+#pragma once
+// A fixed pool of threads that share out loops: what compiled kernels run on.
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "runtime/thread_count.h"
+
+namespace tilewright {
+
+/// Tasks [begin, end) of a loop, run by `worker` (0 is the thread that called parallel()). `worker` may only choose
+/// scratch memory: the result must not depend on it, nor on where the ranges are cut. Must not throw (terminates).
+using TaskFn = void (*)(void* context, int64_t begin, int64_t end, int worker);
+
+struct TaskRange {
+    int64_t begin = 0;
+    int64_t end = 0;
+    friend bool operator==(const TaskRange&, const TaskRange&) = default;
+};
+
+/// The tasks that `worker` of `workers` gets: contiguous, in the order of the workers, sizes at most one apart with the
+/// larger first. The same arguments give the same range, always. 10 tasks on 4 workers -> [0,3) [3,6) [6,8) [8,10).
+constexpr TaskRange worker_range(int64_t tasks, int workers, int worker) {
+    const int64_t share = tasks / workers;
+    const int64_t larger = tasks % workers;
+    const int64_t begin = worker * share + (worker < larger ? worker : larger);
+    return {begin, begin + share + (worker < larger ? 1 : 0)};
+}
+
+enum class Pinning {
+    off,  ///< the system places the threads
+    on    ///< one thread a CPU, over distinct cores first; for measurements. Best effort.
+};
+
+/// A pool of `size()` workers: the calling thread and size() - 1 threads of its own.
+///
+/// Cost. Between jobs a worker spins for some 80 microseconds, so that kernels of one model follow each other without a
+/// system call, then sleeps until it is needed and uses no CPU. parallel() allocates nothing and takes no lock. Where
+/// the pool has more workers than usable CPUs nobody spins.
+///
+/// Sharing. Any number of threads may call parallel() of one pool at a time. The first gets the workers; a caller that
+/// finds them busy runs its own loop alone, as worker 0. So per-worker scratch belongs to the caller (a session), never
+/// to the pool: two callers' tasks may both be worker 0 at the same moment.
+///
+/// Nesting. parallel() of the pool a task runs on runs serially within that task, under the task's worker number.
+///
+/// Fork. The threads do not exist in a forked child: there the pool runs every loop serially, and may be destroyed.
+///
+/// Floating-point modes (rounding, flush to zero) of the workers are those of the thread that made the pool.
+class ThreadPool {
+  public:
+    /// `threads` 0: default_thread_count(). With Pinning::on the constructing thread is pinned as well, as worker 0,
+    /// until the pool is destroyed. Throws RuntimeError when a thread cannot be started or the number is out of range.
+    explicit ThreadPool(int threads = 0, Pinning pinning = Pinning::off);
+    ~ThreadPool();  ///< nobody may be inside parallel()
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int size() const;
+
+    /// Runs tasks 0 .. tasks-1 and returns when all are done. Worker w runs worker_range(tasks, min(tasks, size()), w)
+    /// in one call. Everything written before the call is visible to the tasks, and what they write to the caller.
+    void parallel(int64_t tasks, TaskFn fn, void* context) noexcept;
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// parallel() for a callable: body(begin, end, worker).
+template <class Body>
+void parallel_for(ThreadPool& pool, int64_t tasks, Body&& body) noexcept {
+    using Callable = std::remove_reference_t<Body>;
+    pool.parallel(
+        tasks,
+        [](void* context, int64_t begin, int64_t end, int worker) {
+            (*static_cast<Callable*>(context))(begin, end, worker);
+        },
+        const_cast<void*>(static_cast<const void*>(std::addressof(body))));
+}
+
+}  // namespace tilewright
