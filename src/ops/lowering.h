@@ -5,11 +5,15 @@
 // follow the operator's version at the node's opset.
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "graph/graph.h"
 #include "program/builder.h"
 
@@ -61,6 +65,8 @@ class NodeContext {
         std::vector<ValueId> captures;  ///< outer values, in the order of the Program's trailing inputs
     };
     Body lower_body(const Graph& body, const std::vector<std::pair<DType, Dims>>& inputs) const;
+    /// The nodes of a body written into this program, for a branch that is known to be taken. Returns its outputs.
+    std::vector<ValueId> inline_body(const Graph& body, const std::vector<ValueId>& inputs) const;
     /// A body written by the rule itself (recurrent operators): `write` gets a Builder on a fresh Program.
     static std::shared_ptr<Program> write_body(const std::string& name, const std::function<void(Builder&)>& write);
 

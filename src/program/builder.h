@@ -8,11 +8,15 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -23,11 +27,16 @@ using Dims = std::vector<Expr>;
 
 class Builder {
   public:
-    explicit Builder(Program& program) : program_(program) {}
+    explicit Builder(Program& program) : program_(program), symbols_(std::make_shared<std::set<std::string>>()) {}
+    /// For the body of a control-flow primitive: fresh symbols and scalars are new in `outer`'s program too.
+    Builder(Program& program, const Builder& outer) : program_(program), symbols_(outer.symbols_) {}
     Program& program() { return program_; }
+    /// Declares the program's outputs, materialising those that are known contents only. Call once, last.
+    void set_outputs(std::vector<ValueId> outputs);
 
-    /// Names for what follows: primitives are called "<node>/<role>", values likewise.
-    void set_source(std::string node, std::string op);
+    /// Names for what follows: primitives are called "<node>/<role>", values likewise. `described` is how `fail` names
+    /// the node; empty: "node 'x' (Conv)".
+    void set_source(std::string node, std::string op, std::string described = {});
     const std::string& source_node() const { return node_; }
 
     // --- values and what is known of them
@@ -54,10 +63,17 @@ class Builder {
     /// read when the model runs (ReadScalar; the result holds fresh scalars, which may be negative or zero).
     /// Throws ModelError when the element count is not constant.
     std::vector<Expr> read_ints(ValueId v);
+    /// Makes a value that is known contents only (int_values) one that the running program computes. Appending a
+    /// primitive that reads it does so by itself.
+    void materialize(ValueId v);
+    /// Gives a value its ONNX name (made unique).
+    void rename(ValueId v, const std::string& name);
     /// True when int_contents would give something.
     bool known(ValueId v) const { return int_contents(v).has_value(); }
     /// A fresh, unbound symbol, for a dimension that only the data decides (NonZero); bound when the value comes to be.
     Expr fresh_symbol(std::string_view hint);
+    /// A fresh scalar bound to element `position` of `v` by a ReadScalar.
+    Expr read_scalar(ValueId v, int64_t position);
 
     // --- primitives
     /// Appends out = expr. The output's shape is expr's spatial extents (output_index must be empty). Index expressions
@@ -133,13 +149,25 @@ class Builder {
     size_t fold_limit = 1 << 20;  ///< elements of one output folded at once; larger ones are left to fold_constants
 
   private:
-    ValueId new_value(std::string_view role, DType dtype, Dims shape);
+    std::string unique_name(std::string_view role);
+    std::string unique_symbol(std::string_view hint);
+    ValueId new_value(std::string name, DType dtype, Dims shape);
+    ValueId append(TensorExpr expr, DType dtype, std::string_view role);
+    std::vector<ValueId> append(decltype(Primitive::kind) kind, std::vector<std::pair<DType, Dims>> outputs,
+                                std::string_view role);
+    TensorExpr normalized(TensorExpr expr) const;
+    std::optional<Expr> one_integer(ValueId v) const;
     bool try_fold(const TensorExpr& expr, DType dtype, const Dims& shape, std::string_view role, ValueId& out);
+    std::optional<std::vector<ValueId>> try_fold(const OpaqueOp& op, std::span<const ValueId> inputs,
+                                                 std::span<const std::pair<DType, Dims>> outputs,
+                                                 std::string_view role);
 
     Program& program_;
-    std::string node_, op_;
+    std::string node_, op_, described_;
     std::unordered_map<ValueId, std::vector<Expr>> int_values_;
+    std::unordered_set<ValueId> pending_;  ///< known contents that no primitive computes yet
     std::unordered_map<std::string, int> used_names_;
+    std::shared_ptr<std::set<std::string>> symbols_;  ///< names of symbols and scalars, shared with nested builders
 };
 
 }  // namespace tilewright

@@ -1,0 +1,333 @@
+#include "ops/lowering.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+/// A node reads what an earlier problem left undefined: it is skipped without a word of its own.
+struct UnknownValue {};
+
+std::string type_text(DType t, const Dims& shape) { return std::string(to_string(t)) + to_string(shape); }
+
+/// A declared dimension as an expression; nothing when the file does not say.
+std::optional<Expr> declared_dim(const DeclaredDim& d, const std::map<std::string, int64_t>& fixed) {
+    if (const auto* n = std::get_if<int64_t>(&d)) return Expr(*n);
+    if (const auto* name = std::get_if<std::string>(&d)) {
+        const auto it = fixed.find(*name);
+        return it != fixed.end() ? Expr(it->second) : symbol(*name);
+    }
+    return std::nullopt;
+}
+
+void check_declared(const GraphInput& in, std::string_view what) {
+    const std::string name = fmt::format("{} {}", what, quoted_name(in.name));
+    if (in.type.container != DeclaredType::Container::None || !in.type.unsupported.empty())
+        throw Unsupported(fmt::format("{} has type {}, and only dense tensors can be passed in", name,
+                                      in.type.unsupported.empty() ? "sequence or optional" : in.type.unsupported));
+    if (!in.type.has_dtype) model_error("{} declares no element type", name);
+    if (!in.type.shape)
+        throw ModelError(fmt::format("{} declares no shape: its rank must be known", name),
+                         "give the model's inputs a shape when exporting it");
+}
+
+/// The text with the node's description in front, unless a description stands there already.
+std::string described(const Node& node, std::string_view message) {
+    if (message.substr(0, 6) == "node '") return std::string(message);
+    return node.describe() + ": " + std::string(message);
+}
+
+std::string why_no_rule(const Node& node) {
+    const std::string domain = node.domain.empty() ? "ai.onnx" : node.domain;
+    std::set<int64_t> versions;
+    for (const OpRule& r : op_rules())
+        if (r.domain == node.domain && r.op == node.op) versions.insert(r.since);
+    if (versions.empty()) return fmt::format("operator {} of domain {} is not supported", quoted_name(node.op), domain);
+    return fmt::format("operator {} of domain {} is supported from opset {} on", quoted_name(node.op), domain,
+                       *versions.begin());
+}
+
+}  // namespace
+
+/// One graph (or body) on its way into a program.
+class GraphLowering {
+  public:
+    struct Settings {
+        const LowerOptions& options;
+        std::vector<Problem>* problems;
+    };
+
+    /// `outer` is the graph around this body; `captures` are needed when the body becomes a program of its own.
+    GraphLowering(const Graph& graph, Builder& builder, const Settings& settings, GraphLowering* outer = nullptr,
+                  std::vector<ValueId>* captures = nullptr)
+        : graph_(graph), b_(builder), settings_(settings), outer_(outer), captures_(captures) {
+        const bool same_program = outer != nullptr && captures == nullptr;
+        named_ = same_program ? outer->named_ : std::make_shared<std::unordered_set<ValueId>>();
+    }
+
+    const Settings& settings() const { return settings_; }
+    Builder& builder() { return b_; }
+
+    ValueId lookup(const std::string& name) {
+        if (const auto it = names_.find(name); it != names_.end()) return it->second;
+        if (unknown_.count(name) != 0) throw UnknownValue{};
+        if (const auto it = graph_.initializers.find(name); it != graph_.initializers.end()) {
+            const ValueId v = b_.constant(it->second);
+            define(name, v);
+            return v;
+        }
+        if (outer_ == nullptr) model_error("value {} is not defined", quoted_name(name));
+        const ValueId outside = outer_->lookup(name);
+        if (captures_ == nullptr) return outside;  // a body written into the program around it
+        const ValueId inside = capture(outside);
+        names_.emplace(name, inside);
+        return inside;
+    }
+
+    void define(const std::string& name, ValueId v) {
+        names_.insert_or_assign(name, v);
+        if (!named_->insert(v).second) return;  // an Identity: the value has a name already
+        if (reserved_.count(name) != 0)
+            b_.program().values[v].name = name;
+        else
+            b_.rename(v, name);
+    }
+
+    void add_inputs() {
+        for (const GraphInput& out : graph_.outputs) reserved_.insert(out.name);
+        for (const GraphInput& in : graph_.inputs) {
+            try {
+                check_declared(in, "input");
+                Dims shape;
+                for (size_t k = 0; k < in.type.shape->size(); ++k) {
+                    const std::string unnamed = fmt::format("{}_d{}", in.name, k);
+                    const auto known = declared_dim((*in.type.shape)[k], settings_.options.dims);
+                    shape.push_back(known ? *known : *declared_dim(unnamed, settings_.options.dims));
+                }
+                const ValueId v = b_.input(in.name, in.type.dtype, std::move(shape));
+                b_.program().values[v].name = in.name;
+                names_.emplace(in.name, v);
+                named_->insert(v);
+            } catch (const ModelError& e) {
+                if (settings_.problems == nullptr) throw;
+                const bool unsupported = dynamic_cast<const Unsupported*>(&e) != nullptr;
+                settings_.problems->push_back({in.name, "", "", 0, "", e.what(), unsupported});
+                unknown_.insert(in.name);
+            }
+        }
+    }
+
+    void bind(const std::string& name, ValueId v) {
+        names_.emplace(name, v);
+        named_->insert(v);
+    }
+
+    void lower_nodes() {
+        for (const Node& node : graph_.nodes) lower_node(node);
+    }
+
+    /// The graph's outputs as values that a program may give: none an input or a constant, none twice.
+    std::vector<ValueId> own_outputs(bool keep_names) {
+        std::vector<ValueId> out;
+        const std::vector<ValueId>& in = b_.program().inputs;
+        b_.set_source("", "");
+        for (const GraphInput& o : graph_.outputs) {
+            ValueId v = lookup(o.name);
+            const bool shared = b_.contents(v) != nullptr || std::find(in.begin(), in.end(), v) != in.end() ||
+                                std::find(out.begin(), out.end(), v) != out.end();
+            if (shared) v = b_.copy(v, o.name);
+            if (keep_names) b_.program().values[v].name = o.name;
+            out.push_back(v);
+        }
+        return out;
+    }
+
+    std::vector<ValueId> plain_outputs() {
+        std::vector<ValueId> out;
+        for (const GraphInput& o : graph_.outputs) out.push_back(lookup(o.name));
+        return out;
+    }
+
+  private:
+    /// A value of the program around this one as an input of this one; what is known of it stays known.
+    ValueId capture(ValueId outside) {
+        Builder& around = outer_->b_;
+        if (const Tensor* t = around.contents(outside)) return b_.constant(*t);
+        if (const auto known = around.int_contents(outside))
+            return b_.int_values(*known, around.shape(outside), around.dtype(outside));
+        const ValueId inside =
+            b_.input(around.program().values[outside].name, around.dtype(outside), around.shape(outside));
+        captures_->push_back(outside);
+        return inside;
+    }
+
+    void lower_node(const Node& node) {
+        try {
+            const OpRule* rule = find_rule(node.domain, node.op, node.opset);
+            if (rule == nullptr) throw Unsupported(why_no_rule(node));
+            b_.set_source(node.name, node.op, node.describe());
+            NodeContext context(node, b_, *this);
+            rule->rule(context);
+            for (size_t k = 0; k < node.outputs.size(); ++k)
+                if (context.wants(k) && names_.count(node.outputs[k]) == 0)
+                    throw Unsupported(fmt::format("output {} ({}) is not supported", k, quoted_name(node.outputs[k])));
+        } catch (const UnknownValue&) {
+            give_up(node);
+        } catch (const Unsupported& e) {
+            if (settings_.problems == nullptr) throw Unsupported(described(node, e.what()), e.hint());
+            record(node, e.what(), true);
+        } catch (const ModelError& e) {
+            if (settings_.problems == nullptr) throw ModelError(described(node, e.what()), e.hint());
+            record(node, e.what(), false);
+        }
+    }
+
+    void record(const Node& node, std::string_view message, bool unsupported) {
+        std::string types;
+        for (const std::string& name : node.inputs) {
+            if (!types.empty()) types += ", ";
+            try {
+                if (name.empty()) continue;
+                const ValueId v = lookup(name);
+                types += type_text(b_.dtype(v), b_.shape(v));
+            } catch (const ModelError&) {
+                types += "?";
+            } catch (const UnknownValue&) {
+                types += "?";
+            }
+        }
+        settings_.problems->push_back(
+            {node.name, node.op, node.domain, node.opset, types, described(node, message), unsupported});
+        give_up(node);
+    }
+
+    /// Outputs of a node that could not be lowered: what the file declares of them, else unknown.
+    void give_up(const Node& node) {
+        for (const std::string& name : node.outputs) {
+            if (name.empty() || names_.count(name) != 0) continue;
+            const auto declared = graph_.value_info.find(name);
+            std::optional<Dims> shape;
+            if (declared != graph_.value_info.end() && declared->second.has_dtype && declared->second.shape &&
+                declared->second.container == DeclaredType::Container::None) {
+                shape.emplace();
+                for (const DeclaredDim& d : *declared->second.shape) {
+                    const auto known = declared_dim(d, settings_.options.dims);
+                    if (!known) {
+                        shape.reset();
+                        break;
+                    }
+                    shape->push_back(*known);
+                }
+            }
+            if (!shape) {
+                unknown_.insert(name);
+                continue;
+            }
+            const ValueId v = b_.program().values.push_back({name, declared->second.dtype, *shape});
+            names_.emplace(name, v);
+            named_->insert(v);
+        }
+    }
+
+    const Graph& graph_;
+    Builder& b_;
+    Settings settings_;
+    GraphLowering* outer_;
+    std::vector<ValueId>* captures_;
+    std::unordered_map<std::string, ValueId> names_;
+    std::unordered_set<std::string> unknown_, reserved_;
+    std::shared_ptr<std::unordered_set<ValueId>> named_;  ///< values with an ONNX name, of the whole program
+};
+
+// --- NodeContext
+
+ValueId NodeContext::in(size_t i) const {
+    if (!has(i)) fail(fmt::format("input {} is missing", i));
+    return graph_.lookup(node.inputs[i]);
+}
+
+void NodeContext::out(size_t i, ValueId v) {
+    if (wants(i)) graph_.define(node.outputs[i], v);
+}
+
+int64_t NodeContext::axis_attr(std::string_view name, int64_t fallback, size_t rank) const {
+    return b.normalize_axis(node.attr_int(std::string(name), fallback), rank);
+}
+
+std::optional<std::vector<int64_t>> NodeContext::ints(size_t input, const std::string& attribute) const {
+    if (!has(input)) {
+        if (!node.has(attribute)) return std::nullopt;
+        return node.attr_ints(attribute, {});
+    }
+    const auto known = b.int_contents(in(input));
+    std::vector<int64_t> out;
+    if (known)
+        for (const Expr e : *known)
+            if (e.is_constant()) out.push_back(e.constant());
+    if (!known || out.size() != known->size())
+        unsupported(fmt::format("input {} ({}) must be known before the model runs, and is computed by it",
+                                quoted_name(node.inputs[input]), attribute));
+    return out;
+}
+
+void NodeContext::fail(const std::string& message) const { throw ModelError(node.describe() + ": " + message); }
+void NodeContext::unsupported(const std::string& reason) const { throw Unsupported(node.describe() + ": " + reason); }
+
+NodeContext::Body NodeContext::lower_body(const Graph& body, const std::vector<std::pair<DType, Dims>>& inputs) const {
+    if (body.inputs.size() != inputs.size())
+        fail(fmt::format("body {} declares {} inputs, and {} are needed", quoted_name(body.name), body.inputs.size(),
+                         inputs.size()));
+    Body result;
+    result.program = std::make_shared<Program>();
+    result.program->name = node.name + "/" + body.name;
+    Builder builder(*result.program, b);
+    GraphLowering inner(body, builder, graph_.settings(), &graph_, &result.captures);
+    for (size_t k = 0; k < inputs.size(); ++k)
+        inner.bind(body.inputs[k].name, builder.input(body.inputs[k].name, inputs[k].first, inputs[k].second));
+    inner.lower_nodes();
+    builder.set_outputs(inner.own_outputs(false));
+    return result;
+}
+
+std::vector<ValueId> NodeContext::inline_body(const Graph& body, const std::vector<ValueId>& inputs) const {
+    if (body.inputs.size() != inputs.size())
+        fail(fmt::format("body {} declares {} inputs, and {} are needed", quoted_name(body.name), body.inputs.size(),
+                         inputs.size()));
+    GraphLowering inner(body, b, graph_.settings(), &graph_);
+    for (size_t k = 0; k < inputs.size(); ++k) inner.bind(body.inputs[k].name, inputs[k]);
+    inner.lower_nodes();
+    b.set_source(node.name, node.op, node.describe());
+    return inner.plain_outputs();
+}
+
+std::shared_ptr<Program> NodeContext::write_body(const std::string& name, const std::function<void(Builder&)>& write) {
+    auto program = std::make_shared<Program>();
+    program->name = name;
+    Builder builder(*program);
+    write(builder);
+    for (const ValueId v : program->outputs) builder.materialize(v);
+    return program;
+}
+
+Program lower(const Model& model, const LowerOptions& options, std::vector<Problem>* problems) {
+    Program program;
+    program.name = model.graph.name;
+    Builder builder(program);
+    GraphLowering graph(model.graph, builder, {options, problems});
+    graph.add_inputs();
+    graph.lower_nodes();
+    try {
+        builder.set_outputs(graph.own_outputs(true));
+    } catch (const UnknownValue&) {
+        // Its cause stands among the problems.
+    }
+    return program;
+}
+
+}  // namespace tilewright

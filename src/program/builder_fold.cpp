@@ -1,0 +1,124 @@
+// Builder: what is known at compile time is computed at compile time.
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/builder.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kFoldWork = 1 << 24;  ///< points * body nodes of one expression folded while lowering
+constexpr int64_t kMaxKnownElements = 4096;
+
+std::optional<Shape> numbers(std::span<const Expr> dims) {
+    Shape s;
+    for (const Expr d : dims) {
+        if (!d.is_constant()) return std::nullopt;
+        s.push_back(d.constant());
+    }
+    return s;
+}
+
+bool has_names(Expr e) {
+    for (const Var v : variables(e))
+        if (v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) return true;
+    return false;
+}
+
+/// Whether a symbol or scalar appears anywhere in the expression.
+bool has_names(const TensorExpr& e) {
+    const auto any = [](const auto& exprs) {
+        return std::any_of(exprs.begin(), exprs.end(), [](Expr x) { return has_names(x); });
+    };
+    if (any(e.extents)) return true;
+    for (const Access& a : e.accesses)
+        if (any(a.index) || any(a.valid)) return true;
+    return std::any_of(e.body.nodes().begin(), e.body.nodes().end(),
+                       [](const ScalarNode& n) { return n.op == ScalarOp::Index && has_names(n.index); });
+}
+
+/// Keeps what an opaque operator computes during folding.
+class FoldedOutputs final : public OpaqueOutputs {
+  public:
+    explicit FoldedOutputs(std::span<const std::pair<DType, Dims>> declared)
+        : declared_(declared), tensors(declared.size()), made(declared.size(), false) {}
+    TensorView allocate(size_t k, std::span<const int64_t> shape) override {
+        Tensor& t = tensors.at(k);
+        t = Tensor(declared_[k].first, Shape(shape.begin(), shape.end()), false);
+        made[k] = true;
+        return {t.dtype(), t.shape(), t.mutable_data()};
+    }
+
+  private:
+    std::span<const std::pair<DType, Dims>> declared_;
+
+  public:
+    std::vector<Tensor> tensors;
+    std::vector<bool> made;
+};
+
+}  // namespace
+
+bool Builder::try_fold(const TensorExpr& expr, DType dtype, const Dims& out_shape, std::string_view role,
+                       ValueId& out) {
+    const auto shape_numbers = numbers(out_shape);
+    if (!shape_numbers) return false;
+    const int64_t count = element_count(*shape_numbers);
+    // An expression without operands stays one, unless it is small enough to matter to shape arithmetic.
+    const auto limit = expr.accesses.empty() ? kMaxKnownElements : static_cast<int64_t>(fold_limit);
+    if (count > limit) return false;
+    std::vector<Tensor> operands;
+    bool numeric = !has_names(expr);
+    for (const Access& a : expr.accesses) {
+        const Tensor* t = contents(a.value);
+        if (t == nullptr && int_values_.count(a.value) == 0) return false;
+        if (t == nullptr)
+            numeric = false;
+        else
+            operands.push_back(*t);
+    }
+    if (!numeric) return false;
+    int64_t work = static_cast<int64_t>(expr.body.nodes().size());
+    for (const Expr d : expr.extents)
+        if (__builtin_mul_overflow(work, d.constant(), &work)) return false;
+    if (work > kFoldWork) return false;
+    out = constant(interpret(expr, operands, dtype, *shape_numbers, {}), role);
+    return true;
+}
+
+std::optional<std::vector<ValueId>> Builder::try_fold(const OpaqueOp& op, std::span<const ValueId> inputs,
+                                                      std::span<const std::pair<DType, Dims>> outputs,
+                                                      std::string_view role) {
+    if (!op.deterministic()) return std::nullopt;
+    int64_t read = 0;
+    std::vector<TensorView> views;
+    for (const ValueId v : inputs) {
+        const Tensor* t = v ? contents(v) : nullptr;
+        if (v && t == nullptr) return std::nullopt;
+        if (t == nullptr) {
+            views.push_back({});
+            continue;
+        }
+        read += t->count();
+        views.push_back({t->dtype(), t->shape(), const_cast<void*>(t->data())});
+    }
+    if (read > static_cast<int64_t>(fold_limit)) return std::nullopt;
+    int64_t written = 0;
+    for (const auto& [t, dims] : outputs) {
+        const Expr n = product(dims);
+        if (n.is_constant()) written += n.constant();
+    }
+    if (written > static_cast<int64_t>(fold_limit)) return std::nullopt;
+    FoldedOutputs results(outputs);
+    op.run(views, results);
+    std::vector<ValueId> ids;
+    for (size_t k = 0; k < outputs.size(); ++k) {
+        TW_CHECK(results.made[k], "{} gave no output {}", op.print(), k);
+        ids.push_back(constant(std::move(results.tensors[k]), role));
+    }
+    return ids;
+}
+
+}  // namespace tilewright
