@@ -7,6 +7,7 @@
 // `category`, never stored beside it.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -136,6 +137,9 @@ struct Program {
     IndexVector<PrimitiveId, Primitive> primitives;
     std::vector<ValueId> inputs, outputs;
     std::map<ValueId, Tensor> constants;
+    /// Constants that were read from a text without their contents: zeros in `constants`, here the hash of what they
+    /// were, which they print as.
+    std::map<ValueId, uint64_t> unread;
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
     /// Per value: the primitive that makes it (none for inputs and constants), and those that read it.
@@ -157,8 +161,12 @@ std::vector<std::string> verify(const Program& program);
 /// Stable text. Constants print as their type and shape with a hash, small ones (up to 64 elements) in full, so that
 /// parse(print(p)) prints the same; large constants parse as zeros marked with their hash.
 std::string print(const Program& program);
-/// Reads `print`'s text. Throws ModelError naming the line.
-Program parse_program(std::string_view text);
+/// Reads `print`'s text; the grammar stands in parse.cpp. `opaque` gives the operator whose OpaqueOp::print() is the
+/// text, null if it knows none. Throws ModelError naming the line.
+using OpaqueFactory = std::function<std::shared_ptr<const OpaqueOp>(std::string_view text)>;
+Program parse_program(std::string_view text, const OpaqueFactory& opaque = {});
+/// Of type, shape and bytes; the same on every machine and run.
+uint64_t contents_hash(const Tensor& tensor);
 /// The expression alone, as it stands after "name = " in print().
 std::string print(const Program& program, const TensorExpr& expr);
 

@@ -141,8 +141,9 @@ class ScalarBody {
     std::vector<uint32_t> slots() const;
     bool uses_acc() const;
 
-    /// One line: "mul(@0, add(@1, 1.0))"; common subexpressions are repeated in the text. Floats print so that they
-    /// read back exactly. `parse_scalar` needs the storage types of the accesses and the type of Acc.
+    /// One line: "mul(@0, add(@1, 1.0))"; common subexpressions are repeated in the text (past some length they get
+    /// names: "let t0 = exp(@0) in ..."). Floats print so that they read back exactly. `parse_scalar` (scalar_text.h)
+    /// needs the storage types of the accesses and the type of Acc.
     std::string print() const;
 
     friend bool operator==(const ScalarBody&, const ScalarBody&);

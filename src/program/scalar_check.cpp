@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include "program/scalar_text.h"
+
+namespace tilewright {
+
+namespace {
+
+enum class Takes { Numbers, Integers, IntegersOrBool, Floats, Anything };
+
+Takes takes(ScalarOp op) {
+    switch (op) {
+        case ScalarOp::Add:
+        case ScalarOp::Sub:
+        case ScalarOp::Mul:
+        case ScalarOp::Div:
+        case ScalarOp::FloorMod:
+        case ScalarOp::TruncMod:
+        case ScalarOp::Pow:
+        case ScalarOp::Neg:
+        case ScalarOp::Abs:
+        case ScalarOp::Sign:
+            return Takes::Numbers;
+        case ScalarOp::BitAnd:
+        case ScalarOp::BitOr:
+        case ScalarOp::BitXor:
+        case ScalarOp::BitNot:
+            return Takes::IntegersOrBool;
+        case ScalarOp::ShiftLeft:
+        case ScalarOp::ShiftRight:
+            return Takes::Integers;
+        case ScalarOp::Min:
+        case ScalarOp::Max:
+        case ScalarOp::Eq:
+        case ScalarOp::Ne:
+        case ScalarOp::Lt:
+        case ScalarOp::Le:
+        case ScalarOp::Gt:
+        case ScalarOp::Ge:
+        case ScalarOp::Select:
+        case ScalarOp::Cast:
+        case ScalarOp::Bitcast:
+        case ScalarOp::Const:
+        case ScalarOp::Access:
+        case ScalarOp::Acc:
+        case ScalarOp::Index:
+            return Takes::Anything;
+        default:
+            return Takes::Floats;
+    }
+}
+
+std::string_view describe(Takes t) {
+    switch (t) {
+        case Takes::Numbers:
+            return "numbers";
+        case Takes::Integers:
+            return "integers";
+        case Takes::IntegersOrBool:
+            return "integers or booleans";
+        case Takes::Floats:
+            return "floating-point numbers";
+        case Takes::Anything:
+            break;
+    }
+    return "anything";
+}
+
+bool fits(Takes t, DType d) {
+    switch (t) {
+        case Takes::Numbers:
+            return d != DType::Bool;
+        case Takes::Integers:
+            return is_integer(d);
+        case Takes::IntegersOrBool:
+            return !is_float(d);
+        case Takes::Floats:
+            return is_float(d);
+        case Takes::Anything:
+            break;
+    }
+    return true;
+}
+
+}  // namespace
+
+DType result_type(const ScalarBody& body, const ScalarNode& node) {
+    const bool predicate = (node.op >= ScalarOp::Eq && node.op <= ScalarOp::Ge) || node.op == ScalarOp::IsNan ||
+                           node.op == ScalarOp::IsInf;
+    if (predicate) return DType::Bool;
+    return compute_type(body[node.op == ScalarOp::Select ? node.b : node.a].dtype);
+}
+
+std::string type_fault(const ScalarBody& body, const ScalarNode& node) {
+    const auto type = [&](ScalarId id) { return compute_type(body[id].dtype); };
+    const auto name = [](DType t) { return to_string(t); };
+    const Takes wanted = takes(node.op);
+    if (!fits(wanted, type(node.a)))
+        return fmt::format("operator '{}' takes {}, found {}", to_string(node.op), describe(wanted),
+                           name(type(node.a)));
+    if (node.op == ScalarOp::Cast) return {};
+    if (node.op == ScalarOp::Bitcast) {
+        const DType from = body[node.a].dtype;
+        if (byte_size(from) == byte_size(node.dtype)) return {};
+        return fmt::format("operator 'bitcast' takes types of one size, found {} and {}", name(from), name(node.dtype));
+    }
+    if (node.op == ScalarOp::Select) {
+        if (type(node.a) != DType::Bool)
+            return fmt::format("operator 'select' takes a boolean condition, found {}", name(type(node.a)));
+        if (type(node.b) != type(node.c))
+            return fmt::format("operator 'select' takes two operands of one type, found {} and {}", name(type(node.b)),
+                               name(type(node.c)));
+    } else if (node.b && type(node.a) != type(node.b)) {
+        return fmt::format("operator '{}' takes operands of one type, found {} and {}", to_string(node.op),
+                           name(type(node.a)), name(type(node.b)));
+    }
+    if (node.dtype != result_type(body, node))
+        return fmt::format("operator '{}' gives {}, not {}", to_string(node.op), name(result_type(body, node)),
+                           name(node.dtype));
+    return {};
+}
+
+}  // namespace tilewright
