@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -207,6 +210,12 @@ TEST(ThreadPool, ACallerThatFindsTheWorkersBusyRunsAlone) {
     release = true;
     holder.join();
     EXPECT_EQ(calls_of(pool, 100), (std::vector<Call>{{0, 50, 0}, {50, 100, 1}}));
+}
+
+TEST(ThreadPool, ALoopOfOneTaskIsATaskAllTheSame) {
+    ThreadPool pool(2);
+    parallel_for(pool, 1, [&](int64_t, int64_t, int) { EXPECT_EQ(calls_of(pool, 8), (std::vector<Call>{{0, 8, 0}})); });
+    EXPECT_EQ(calls_of(pool, 8).size(), 2U);
 }
 
 TEST(ThreadPool, ATaskMayUseAnotherPool) {
