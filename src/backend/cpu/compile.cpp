@@ -1,0 +1,227 @@
+#include <llvm/Analysis/CGSCCPassManager.h>
+#include <llvm/Analysis/LoopAnalysisManager.h>
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/kernel_emitter.h"
+#include "base/error.h"
+
+namespace tilewright::cpu {
+
+namespace {
+
+void initialize_llvm() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        llvm::InitializeNativeTarget();
+        llvm::InitializeNativeTargetAsmPrinter();
+        llvm::InitializeNativeTargetAsmParser();
+    });
+}
+
+std::string message(llvm::Error e) {
+    std::string s;
+    llvm::raw_string_ostream(s) << e;
+    return s;
+}
+
+template <class T>
+T unwrap(llvm::Expected<T> e) {
+    if (!e) throw RuntimeError("LLVM: " + message(e.takeError()));
+    return std::move(*e);
+}
+
+std::unique_ptr<llvm::TargetMachine> target_machine(const Isa& isa) {
+    initialize_llvm();
+    std::string error;
+    const llvm::Target* target = llvm::TargetRegistry::lookupTarget(isa.triple, error);
+    if (target == nullptr) throw RuntimeError(fmt::format("no code generator for target '{}': {}", isa.triple, error));
+    llvm::TargetOptions options;
+    options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
+    std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+        isa.triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default, true));
+    if (machine == nullptr) throw RuntimeError("no code generator for cpu " + isa.cpu);
+    return machine;
+}
+
+/// The generator already chose tiles, vectors and unrolling: what is left is cleaning up.
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+    llvm::LoopAnalysisManager lam;
+    llvm::FunctionAnalysisManager fam;
+    llvm::CGSCCAnalysisManager cgam;
+    llvm::ModuleAnalysisManager mam;
+    llvm::PassBuilder builder(&machine);
+    builder.registerModuleAnalyses(mam);
+    builder.registerCGSCCAnalyses(cgam);
+    builder.registerFunctionAnalyses(fam);
+    builder.registerLoopAnalyses(lam);
+    builder.crossRegisterProxies(lam, fam, cgam, mam);
+    llvm::FunctionPassManager fpm;
+    fpm.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+    fpm.addPass(llvm::EarlyCSEPass(true));
+    fpm.addPass(llvm::InstCombinePass());
+    fpm.addPass(llvm::SimplifyCFGPass());
+    fpm.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
+    fpm.addPass(llvm::EarlyCSEPass(true));
+    fpm.addPass(llvm::InstCombinePass());
+    fpm.addPass(llvm::SimplifyCFGPass());
+    for (llvm::Function& f : module)
+        if (!f.isDeclaration()) fpm.run(f, fam);
+}
+
+struct Emitted {
+    std::unique_ptr<llvm::LLVMContext> context;
+    std::unique_ptr<llvm::Module> module;
+    EmittedKernel kernel;
+};
+
+Emitted emit_optimized(const TileProgram& program, const std::string& symbol, const CodegenOptions& options,
+                       llvm::TargetMachine& machine) {
+    Emitted out;
+    out.context = std::make_unique<llvm::LLVMContext>();
+    out.module = std::make_unique<llvm::Module>(symbol, *out.context);
+    out.module->setDataLayout(machine.createDataLayout());
+    out.module->setTargetTriple(options.isa.triple);
+    out.kernel = emit_kernel(*out.module, symbol, program, options.isa);
+    if (options.verify_module) {
+        std::string problems;
+        llvm::raw_string_ostream stream(problems);
+        if (llvm::verifyModule(*out.module, &stream)) internal_error(__FILE__, __LINE__, "generated LLVM IR is valid", program.name + ": " + problems);
+    }
+    optimize(*out.module, machine);
+    return out;
+}
+
+llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream stream(bytes);
+    llvm::legacy::PassManager passes;
+    if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) throw RuntimeError("LLVM cannot write this kind of file");
+    passes.run(module);
+    return bytes;
+}
+
+}  // namespace
+
+Isa Isa::host() {
+    static const Isa isa = [] {
+        initialize_llvm();
+        Isa i;
+        i.triple = llvm::sys::getProcessTriple();
+        i.cpu = llvm::sys::getHostCPUName().str();
+        std::string features;
+        bool avx512 = false, avx = false;
+        for (const auto& [name, on] : llvm::sys::getHostCPUFeatures()) {
+            features += (features.empty() ? "" : ",") + std::string(on ? "+" : "-") + name.str();
+            if (on && name == "avx512f") avx512 = true;
+            if (on && name == "avx2") avx = true;
+        }
+        i.features = features;
+        i.vector_bits = avx512 ? 512 : avx ? 256 : 128;
+        return i;
+    }();
+    return isa;
+}
+
+Isa Isa::avx2() {
+    Isa i = host();
+    i.cpu = "x86-64-v3";
+    i.features = "";
+    i.vector_bits = 256;
+    return i;
+}
+
+Isa Isa::avx512() {
+    Isa i = host();
+    i.cpu = "x86-64-v4";
+    i.features = "";
+    i.vector_bits = 512;
+    return i;
+}
+
+std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const CodegenOptions& options) {
+    std::vector<CompiledKernel> out(programs.size());
+    if (programs.empty()) return out;
+    std::vector<llvm::SmallVector<char, 0>> objects(programs.size());
+    std::atomic<size_t> next{0};
+    std::exception_ptr failure;
+    std::mutex mutex;
+    const auto work = [&] {
+        try {
+            const std::unique_ptr<llvm::TargetMachine> machine = target_machine(options.isa);
+            for (size_t i = next++; i < programs.size(); i = next++) {
+                const std::string symbol = fmt::format("kernel_{}", i);
+                Emitted e = emit_optimized(*programs[i], symbol, options, *machine);
+                objects[i] = to_file(*e.module, *machine, llvm::CodeGenFileType::ObjectFile);
+                out[i].name = programs[i]->name;
+                out[i].names = e.kernel.names;
+                out[i].grid = e.kernel.grid;
+                out[i].scratch_bytes = e.kernel.scratch_bytes;
+            }
+        } catch (...) {
+            const std::lock_guard lock(mutex);
+            if (!failure) failure = std::current_exception();
+            next = programs.size();
+        }
+    };
+    const size_t workers = std::min<size_t>(programs.size(), std::max(1u, std::thread::hardware_concurrency()));
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& t : threads) t.join();
+    if (failure) std::rethrow_exception(failure);
+
+    auto machine_builder = unwrap(llvm::orc::JITTargetMachineBuilder::detectHost());
+    std::shared_ptr<llvm::orc::LLJIT> jit = unwrap(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine_builder)).create());
+    auto generator = unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
+    jit->getMainJITDylib().addGenerator(std::move(generator));
+    for (auto& object : objects)
+        if (auto error = jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), false)))
+            throw RuntimeError("LLVM: " + message(std::move(error)));
+    for (size_t i = 0; i < programs.size(); ++i) {
+        out[i].run = unwrap(jit->lookup(fmt::format("kernel_{}", i))).toPtr<KernelFn>();
+        out[i].code = jit;
+    }
+    return out;
+}
+
+CompiledKernel compile(const TileProgram& program, const CodegenOptions& options) {
+    return std::move(compile(std::vector<const TileProgram*>{&program}, options)[0]);
+}
+
+std::string print_llvm(const TileProgram& program, const CodegenOptions& options) {
+    const auto machine = target_machine(options.isa);
+    const Emitted e = emit_optimized(program, "kernel", options, *machine);
+    std::string s;
+    llvm::raw_string_ostream stream(s);
+    e.module->print(stream, nullptr);
+    return s;
+}
+
+std::string print_assembly(const TileProgram& program, const CodegenOptions& options) {
+    const auto machine = target_machine(options.isa);
+    const Emitted e = emit_optimized(program, "kernel", options, *machine);
+    const auto bytes = to_file(*e.module, *machine, llvm::CodeGenFileType::AssemblyFile);
+    return std::string(bytes.begin(), bytes.end());
+}
+
+}  // namespace tilewright::cpu

@@ -1,0 +1,52 @@
+#pragma once
+// TileProgram -> machine code for CPUs, through LLVM.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace tilewright::cpu {
+
+/// What to generate for. The host's by default.
+struct Isa {
+    std::string triple;    ///< "x86_64-pc-linux-gnu"; empty: the host's
+    std::string cpu;       ///< LLVM's name ("znver4", "x86-64-v3"); empty: the host's
+    std::string features;  ///< "+avx512f,..."; used with an explicit cpu
+    int vector_bits = 0;   ///< 0: what cpu and features have (512, 256, 128)
+
+    static Isa host();
+    static Isa avx2();    ///< x86-64-v3 (AVX2, FMA, F16C), runs on any host that has it
+    static Isa avx512();  ///< x86-64-v4
+    int lanes_f32() const { return vector_bits / 32; }
+};
+
+/// The one signature of generated code. Runs tasks [begin, end) of the kernel's grid (row-major over its parallel loops).
+/// tensors: inputs, then outputs, of TileProgram::stages. names: values of `CompiledKernel::names`. scratch: 64-byte
+/// aligned, `scratch_bytes`, private to the call.
+using KernelFn = void (*)(void* const* tensors, const int64_t* names, int64_t begin, int64_t end, void* scratch);
+
+struct CompiledKernel {
+    std::string name;
+    KernelFn run = nullptr;
+    std::vector<Var> names;        ///< symbols and scalars the code reads, in order
+    std::vector<Expr> grid;        ///< trip counts of the parallel loops; their product is the number of tasks
+    int64_t scratch_bytes = 0;     ///< per concurrent call
+    std::shared_ptr<const void> code;  ///< keeps the machine code alive
+};
+
+struct CodegenOptions {
+    Isa isa = Isa::host();
+    bool verify_module = false;   ///< run LLVM's verifier (tests)
+};
+
+/// Compiles the kernels of one model together. Thread-safe: independent calls may run at the same time.
+std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const CodegenOptions& options = {});
+CompiledKernel compile(const TileProgram& program, const CodegenOptions& options = {});
+/// The optimised LLVM IR, and the assembly, for `tilewright dump`.
+std::string print_llvm(const TileProgram& program, const CodegenOptions& options = {});
+std::string print_assembly(const TileProgram& program, const CodegenOptions& options = {});
+
+}  // namespace tilewright::cpu

@@ -1,0 +1,438 @@
+#include "backend/cpu/kernel_emitter.h"
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/MDBuilder.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "backend/cpu/stage_emitter.h"
+#include "base/error.h"
+
+namespace tilewright::cpu {
+
+namespace {
+
+std::vector<Expr> row_major_strides(std::span<const Expr> shape) {
+    std::vector<Expr> strides(shape.size());
+    Expr s = 1;
+    for (size_t d = shape.size(); d-- > 0;) {
+        strides[d] = s;
+        s = s * shape[d];
+    }
+    return strides;
+}
+
+void collect(std::set<std::string>& seen, std::vector<Var>& out, Expr e) {
+    for (const Var v : variables(e))
+        if ((v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) && seen.insert(Expr::var(v).text()).second) out.push_back(v);
+}
+
+void collect(std::set<std::string>& seen, std::vector<Var>& out, const ScalarBody& body) {
+    for (const ScalarNode& n : body.nodes())
+        if (n.op == ScalarOp::Index) collect(seen, out, n.index);
+}
+
+/// Symbols and scalars the kernel's code can mention, in a stable order.
+std::vector<Var> names_of(const TileProgram& p) {
+    std::set<std::string> seen;
+    std::vector<Var> out;
+    for (const TileAxis& a : p.axes) collect(seen, out, a.extent);
+    for (const Value& v : p.stages.values)
+        for (const Expr& d : v.shape) collect(seen, out, d);
+    for (const Primitive& s : p.stages.primitives) {
+        const TensorExpr& e = *s.expr();
+        for (const Expr& x : e.extents) collect(seen, out, x);
+        for (const Access& a : e.accesses) {
+            for (const Expr& i : a.index) collect(seen, out, i);
+            for (const Expr& i : a.valid) collect(seen, out, i);
+        }
+        for (const Expr& i : e.output_index) collect(seen, out, i);
+        collect(seen, out, e.body);
+        collect(seen, out, e.epilogue);
+    }
+    return out;
+}
+
+class KernelEmitter {
+  public:
+    KernelEmitter(llvm::Module& module, const std::string& symbol, const TileProgram& program, const Isa& isa)
+        : m_(module), c_(module.getContext()), b_(c_), p_(program), isa_(isa), symbol_(symbol), exprs_(b_) {}
+
+    EmittedKernel run() {
+        result_.names = names_of(p_);
+        plan_ = plan_buffers(p_);
+        result_.scratch_bytes = plan_.scratch_bytes;
+        make_function();
+        load_arguments();
+        const std::vector<Stmt>* body = grid_loops();
+        llvm::Value* begin = fn_->getArg(2);
+        llvm::Value* end = fn_->getArg(3);
+        emit_loop(
+            b_, begin, end, 1,
+            [&](llvm::Value* task) {
+                for (size_t a = 0; a < p_.axes.size(); ++a) ranges_[a] = whole_axis(a);
+                enter_task(task);
+                enter_scope(grid_path_);
+                statements(*body, grid_path_);
+            },
+            "task");
+        b_.CreateRetVoid();
+        return std::move(result_);
+    }
+
+  private:
+    void make_function() {
+        llvm::Type* ptr = b_.getPtrTy();
+        llvm::Type* i64 = b_.getInt64Ty();
+        auto* type = llvm::FunctionType::get(b_.getVoidTy(), {ptr, ptr, i64, i64, ptr}, false);
+        fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol_, m_);
+        fn_->addFnAttr("target-cpu", isa_.cpu);
+        fn_->addFnAttr("target-features", isa_.features);
+        fn_->addFnAttr("prefer-vector-width", std::to_string(isa_.vector_bits));
+        fn_->addFnAttr(llvm::Attribute::NoUnwind);
+        for (const unsigned i : {0u, 1u, 4u}) fn_->addParamAttr(i, llvm::Attribute::NoAlias);
+        b_.SetInsertPoint(llvm::BasicBlock::Create(c_, "entry", fn_));
+    }
+
+    void load_arguments() {
+        const auto i64 = b_.getInt64Ty();
+        for (size_t i = 0; i < result_.names.size(); ++i) {
+            llvm::Value* at = b_.CreateConstInBoundsGEP1_64(i64, fn_->getArg(1), i);
+            llvm::LoadInst* v = b_.CreateLoad(i64, at);
+            v->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(c_, {}));
+            exprs_.bind(result_.names[i], v);
+        }
+        // Every tensor and the scratch are memory of their own: one alias scope each.
+        llvm::MDBuilder md(c_);
+        llvm::MDNode* domain = md.createAnonymousAliasScopeDomain(symbol_);
+        std::vector<ValueId> values = p_.stages.inputs;
+        values.insert(values.end(), p_.stages.outputs.begin(), p_.stages.outputs.end());
+        std::vector<llvm::MDNode*> scopes;
+        for (size_t i = 0; i <= values.size(); ++i) scopes.push_back(md.createAnonymousAliasScope(domain));
+        const auto others = [&](size_t self) {
+            llvm::SmallVector<llvm::Metadata*> list;
+            for (size_t i = 0; i < scopes.size(); ++i)
+                if (i != self) list.push_back(scopes[i]);
+            return llvm::MDNode::get(c_, list);
+        };
+        for (size_t i = 0; i < values.size(); ++i) {
+            llvm::Value* at = b_.CreateConstInBoundsGEP1_64(b_.getPtrTy(), fn_->getArg(0), i);
+            llvm::LoadInst* base = b_.CreateLoad(b_.getPtrTy(), at);
+            base->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(c_, {}));
+            Place place;
+            place.base = base;
+            place.storage = p_.stages.values[values[i]].dtype;
+            place.strides = row_major_strides(p_.stages.values[values[i]].shape);
+            place.scope = llvm::MDNode::get(c_, {scopes[i]});
+            place.others = others(i);
+            memory_[values[i]] = place;
+        }
+        scratch_scope_ = llvm::MDNode::get(c_, {scopes.back()});
+        scratch_others_ = others(values.size());
+    }
+
+    // --- ranges
+
+    AxisRange whole_axis(size_t a) {
+        AxisRange r;
+        r.total = p_.axes[a].extent;
+        r.lo = b_.getInt64(0);
+        r.lo_multiple = 0;
+        r.extent = exprs_.scalar(r.total);
+        if (r.total.is_constant()) r.constant_extent = r.total.constant();
+        return r;
+    }
+
+    /// The range of one step of a loop, which starts at `at`.
+    AxisRange narrowed(const AxisRange& outer, llvm::Value* at, int64_t step) {
+        AxisRange r = outer;
+        r.lo = at;
+        r.lo_multiple = std::gcd(outer.lo_multiple, step);
+        r.full = false;
+        if (outer.constant_extent && *outer.constant_extent % step == 0) {
+            r.constant_extent = step;
+            r.extent = b_.getInt64(static_cast<uint64_t>(step));
+        } else {
+            r.constant_extent.reset();
+            llvm::Value* left = b_.CreateSub(b_.CreateAdd(outer.lo, outer.extent), at);
+            r.extent = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(static_cast<uint64_t>(step)));
+        }
+        return r;
+    }
+
+    static bool covers(const AxisRange& r, int64_t step) { return r.constant_extent && *r.constant_extent <= step; }
+
+    /// Strips the chain of parallel loops; returns the body inside.
+    const std::vector<Stmt>* grid_loops() {
+        ranges_.resize(p_.axes.size());
+        const std::vector<Stmt>* body = &p_.body;
+        std::vector<Expr> remaining;
+        for (const TileAxis& a : p_.axes) remaining.push_back(a.extent);
+        while (body->size() == 1) {
+            const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
+            if (loop == nullptr || !loop->parallel) break;
+            grid_.push_back(loop);
+            result_.grid.push_back(ceil_div(remaining[loop->axis], loop->step));
+            remaining[loop->axis] = loop->step;
+            grid_path_.push_back(0);
+            body = &loop->body;
+        }
+        return body;
+    }
+
+    void enter_task(llvm::Value* task) {
+        // task = (i0 * n1 + i1) * n2 + i2
+        std::vector<llvm::Value*> index(grid_.size());
+        llvm::Value* rest = task;
+        for (size_t k = grid_.size(); k-- > 0;) {
+            if (k == 0) {
+                index[k] = rest;
+                break;
+            }
+            llvm::Value* n = exprs_.scalar(result_.grid[k]);
+            index[k] = b_.CreateURem(rest, n);
+            rest = b_.CreateUDiv(rest, n);
+        }
+        for (size_t k = 0; k < grid_.size(); ++k) {
+            AxisRange& r = ranges_[grid_[k]->axis];
+            if (covers(r, grid_[k]->step)) continue;
+            llvm::Value* at = b_.CreateAdd(r.lo, b_.CreateNSWMul(index[k], b_.getInt64(static_cast<uint64_t>(grid_[k]->step))));
+            r = narrowed(r, at, grid_[k]->step);
+        }
+    }
+
+    // --- the tree
+
+    void statements(const std::vector<Stmt>& body, const std::vector<size_t>& path) {
+        for (size_t i = 0; i < body.size(); ++i) {
+            std::vector<size_t> here = path;
+            here.push_back(i);
+            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind)) emit_tile_loop(*loop, here);
+            else if (const auto* load = std::get_if<Load>(&body[i].kind)) emit_load(*load, here);
+            else if (const auto* compute = std::get_if<Compute>(&body[i].kind)) emit_compute(*compute, here);
+            else emit_store(std::get<Store>(body[i].kind), here);
+        }
+    }
+
+    void emit_tile_loop(const TileLoop& loop, const std::vector<size_t>& path) {
+        const AxisRange outer = ranges_[loop.axis];
+        const auto inside = [&] {
+            enter_scope(path);
+            statements(loop.body, path);
+        };
+        if (covers(outer, loop.step)) {
+            inside();
+        } else {
+            emit_loop(
+                b_, outer.lo, b_.CreateAdd(outer.lo, outer.extent), loop.step,
+                [&](llvm::Value* at) {
+                    ranges_[loop.axis] = narrowed(outer, at, loop.step);
+                    inside();
+                },
+                p_.axes[loop.axis].name.c_str());
+        }
+        ranges_[loop.axis] = outer;
+    }
+
+    static std::string start_name(const std::vector<size_t>& path, size_t axis_number) {
+        std::string s = "codegen.start";
+        for (const size_t i : path) s += "." + std::to_string(i);
+        return s + ".a" + std::to_string(axis_number);
+    }
+
+    /// Remembers where the ranges start here: buffers that live under this loop are addressed relative to it.
+    void enter_scope(const std::vector<size_t>& path) {
+        for (const Buffer& buffer : plan_.buffers) {
+            if (buffer.scope != path) continue;
+            for (size_t a = 0; a < p_.axes.size(); ++a) exprs_.bind(*scalar(start_name(path, a)).as_var(), ranges_[a].lo);
+            return;
+        }
+    }
+
+    Place place_of(const Buffer& buffer) {
+        Place place;
+        place.base = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), fn_->getArg(4), static_cast<uint64_t>(buffer.offset));
+        place.storage = buffer.dtype;
+        std::vector<Expr> starts;
+        for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(scalar(start_name(buffer.scope, a)));
+        for (const Expr& base : buffer.base) place.origin.push_back(substitute_axes(base, starts));
+        std::vector<Expr> physical(buffer.physical.begin(), buffer.physical.end());
+        place.strides = row_major_strides(physical);
+        if (!buffer.layout.is_identity()) {
+            place.layout = buffer.layout;
+            place.box.assign(buffer.box.begin(), buffer.box.end());
+        }
+        place.scope = scratch_scope_;
+        place.others = scratch_others_;
+        return place;
+    }
+
+    const Buffer* buffer_of_load(PrimitiveId stage, size_t access) const {
+        for (const Buffer& b : plan_.buffers)
+            if (b.access && b.access->first == stage && b.access->second == access) return &b;
+        return nullptr;
+    }
+    const Buffer* buffer_of_value(ValueId v) const {
+        for (const Buffer& b : plan_.buffers)
+            if (!b.access && b.value == v) return &b;
+        return nullptr;
+    }
+
+    Place place_of(ValueId v) {
+        if (const Buffer* buffer = buffer_of_value(v)) return place_of(*buffer);
+        auto it = memory_.find(v);
+        TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' lives nowhere", p_.stages.values[v].name, p_.name);
+        return it->second;
+    }
+
+    void emit_compute(const Compute& compute, const std::vector<size_t>&) {
+        const Primitive& stage = p_.stages.primitives[compute.stage];
+        StageJob job;
+        job.expr = stage.expr();
+        job.micro = &compute.micro;
+        for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);
+        for (size_t i = 0; i < job.expr->accesses.size(); ++i) {
+            if (const Buffer* buffer = buffer_of_load(compute.stage, i)) {
+                job.accesses.push_back(place_of(*buffer));
+                job.accesses.back().checked = true;
+            } else {
+                job.accesses.push_back(place_of(job.expr->accesses[i].value));
+            }
+        }
+        job.out = place_of(stage.outputs[0]);
+        job.out_dtype = p_.stages.values[stage.outputs[0]].dtype;
+        emit_stage(b_, exprs_, job);
+    }
+
+    /// A copy over `extents` points: out[k] = in[index], vectorised along the last axis.
+    void emit_copy(const TensorExpr& copy, std::vector<AxisRange> ranges, const Place& from, const Place& to) {
+        Micro micro;
+        const size_t last = copy.extents.size() - 1;
+        micro.registers.assign(copy.extents.size(), 1);
+        const int lanes = std::max(1, isa_.vector_bits / 8 / static_cast<int>(std::max<size_t>(4, byte_size(from.storage))));
+        if (copy.extents.size() > 0 && lanes > 1 && !(copy.extents[last].is_constant() && copy.extents[last].constant() == 1)) {
+            micro.vector_axis = last;
+            micro.lanes = lanes;
+            micro.registers[last] = lanes;
+        }
+        StageJob job;
+        job.expr = &copy;
+        job.micro = &micro;
+        job.ranges = std::move(ranges);
+        job.accesses = {from};
+        job.out = to;
+        job.out_dtype = to.storage;
+        emit_stage(b_, exprs_, job);
+    }
+
+    AxisRange constant_range(int64_t extent) {
+        AxisRange r;
+        r.lo = b_.getInt64(0);
+        r.lo_multiple = 0;
+        r.extent = b_.getInt64(static_cast<uint64_t>(extent));
+        r.constant_extent = extent;
+        r.total = extent;
+        return r;
+    }
+
+    void emit_load(const Load& load, const std::vector<size_t>&) {
+        const Buffer* buffer = buffer_of_load(load.stage, load.access);
+        TW_CHECK(buffer != nullptr);
+        const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
+        const std::vector<Expr>& shape = p_.stages.values[access.value].shape;
+        Place to = place_of(*buffer);
+        // Element j of the buffer's memory is element origin + logical(j) of the tensor.
+        std::vector<Expr> box(buffer->box.begin(), buffer->box.end());
+        TensorExpr copy;
+        std::vector<Expr> j;
+        for (size_t d = 0; d < buffer->physical.size(); ++d) {
+            copy.extents.push_back(buffer->physical[d]);
+            j.push_back(axis(d));
+        }
+        if (copy.extents.empty()) copy.extents.push_back(1);
+        copy.spatial = copy.extents.size();
+        LogicalIndex logical{j, {}};
+        if (!buffer->layout.is_identity()) logical = logical_index(buffer->layout, box, j);
+        Access read;
+        read.value = access.value;
+        read.fill = access.fill;
+        read.valid = logical.valid;
+        for (size_t d = 0; d < shape.size(); ++d) {
+            const Expr index = to.origin[d] + logical.index[d];
+            read.index.push_back(index);
+            read.valid.push_back(index);
+            read.valid.push_back(shape[d] - 1 - index);
+        }
+        for (const Expr& condition : access.valid) {
+            bool placed = false;
+            for (size_t d = 0; d < shape.size() && !placed; ++d)
+                for (const int sign : {1, -1}) {
+                    const Expr rest = condition - access.index[d] * sign;
+                    if (!is_uniform(rest)) continue;
+                    read.valid.push_back(read.index[d] * sign + rest);
+                    placed = true;
+                    break;
+                }
+            TW_CHECK(placed, "condition {} of a loaded access is not one of a single index", condition.text());
+        }
+        copy.accesses = {read};
+        copy.body.set_root(copy.body.access(0, buffer->dtype));
+        Place flat = to;
+        flat.origin.clear();
+        flat.layout.reset();
+        std::vector<AxisRange> ranges;
+        for (const Expr& x : copy.extents) ranges.push_back(constant_range(x.constant()));
+        if (buffer->physical.empty()) flat.strides = {Expr(1)};
+        emit_copy(copy, std::move(ranges), memory_.at(access.value), flat);
+    }
+
+    void emit_store(const Store& store, const std::vector<size_t>&) {
+        const Buffer* buffer = buffer_of_value(store.value);
+        TW_CHECK(buffer != nullptr);
+        // The producing stage's axes are the value's dimensions.
+        const auto producers = p_.stages.producers();
+        const PrimitiveId stage = producers[store.value];
+        TW_CHECK(p_.stages.primitives[stage].expr()->output_index.empty());
+        const std::vector<Expr>& shape = p_.stages.values[store.value].shape;
+        TensorExpr copy;
+        std::vector<AxisRange> ranges;
+        Access read;
+        read.value = store.value;
+        for (size_t d = 0; d < shape.size(); ++d) {
+            copy.extents.push_back(shape[d]);
+            read.index.push_back(axis(d));
+            ranges.push_back(ranges_[p_.stage_axes[stage][d]]);
+        }
+        copy.spatial = shape.size();
+        copy.accesses = {read};
+        copy.body.set_root(copy.body.access(0, buffer->dtype));
+        emit_copy(copy, std::move(ranges), place_of(*buffer), memory_.at(store.value));
+    }
+
+    llvm::Module& m_;
+    llvm::LLVMContext& c_;
+    llvm::IRBuilder<> b_;
+    const TileProgram& p_;
+    const Isa& isa_;
+    std::string symbol_;
+    ExprEmitter exprs_;
+    EmittedKernel result_;
+    BufferPlan plan_;
+    llvm::Function* fn_ = nullptr;
+    std::map<ValueId, Place> memory_;
+    llvm::MDNode* scratch_scope_ = nullptr;
+    llvm::MDNode* scratch_others_ = nullptr;
+    std::vector<AxisRange> ranges_;
+    std::vector<const TileLoop*> grid_;
+    std::vector<size_t> grid_path_;
+};
+
+}  // namespace
+
+EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program, const Isa& isa) {
+    return KernelEmitter(module, symbol, program, isa).run();
+}
+
+}  // namespace tilewright::cpu

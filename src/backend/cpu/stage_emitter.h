@@ -1,0 +1,63 @@
+#pragma once
+// One stage over a box: loops around a register tile, vectors along one axis.
+//
+// The same generator makes matrix products, convolutions, reductions, copies and elementwise code; what they are shows
+// only in which accesses depend on which axes. For a product with registers m=12 n=32 on 16 lanes the inner loop is
+//
+//     b0, b1 = load B[k, n .. n+31]          (depends on the vector axis: two vectors)
+//     a_i    = load A[m+i, k]                (does not: a scalar, broadcast)         12 times
+//     acc_i0 = fma(a_i, b0, acc_i0), acc_i1 = fma(a_i, b1, acc_i1)
+//
+// because every value is computed once per combination of the register coordinates that it depends on.
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <optional>
+#include <vector>
+
+#include "backend/cpu/expr_emitter.h"
+#include "tile/tile.h"
+
+namespace tilewright::cpu {
+
+/// Where the elements of an operand or result lie.
+struct Place {
+    llvm::Value* base = nullptr;
+    DType storage = DType::F32;
+    std::vector<Expr> strides;        ///< per dimension, in elements
+    std::vector<Expr> origin;         ///< subtracted from the index first (buffers); empty: zero
+    std::optional<Layout> layout;     ///< of a buffer whose box is laid out; `box` is then its logical shape
+    std::vector<Expr> box;
+    bool checked = false;             ///< a Load has decided the access's conditions
+    llvm::MDNode* scope = nullptr;    ///< alias scope of this memory
+    llvm::MDNode* others = nullptr;   ///< scopes it does not alias
+};
+
+/// The current range of one axis of the stage.
+struct AxisRange {
+    llvm::Value* lo = nullptr;
+    llvm::Value* extent = nullptr;
+    std::optional<int64_t> constant_extent;
+    int64_t lo_multiple = 1;               ///< lo is a multiple of this (0: lo is 0)
+    Expr total;                            ///< the axis' whole extent
+    bool full = true;                      ///< the range is the whole axis
+};
+
+struct StageJob {
+    const TensorExpr* expr = nullptr;
+    const Micro* micro = nullptr;
+    std::vector<AxisRange> ranges;
+    std::vector<Place> accesses;   ///< one per access of expr
+    Place out;
+    DType out_dtype = DType::F32;
+};
+
+/// Emits the job at the builder's insertion point, which afterwards is behind it. `vars` holds bindings of symbols,
+/// scalars and whatever `Place::origin` uses; the stage's own axes are bound on a copy.
+void emit_stage(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job);
+
+/// for (iv = lo; iv < hi; iv += step) body(iv); one iteration known at compile time makes no loop.
+void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t step,
+               const std::function<void(llvm::Value*)>& body, const char* name);
+
+}  // namespace tilewright::cpu
