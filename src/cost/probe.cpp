@@ -1,0 +1,129 @@
+#include "cost/probe.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tilewright {
+namespace {
+
+// Twelve accumulators cover latency times throughput of every core known (4 cycles x 2 units) and fit 16 registers.
+// They start at zero and operand 12 is one, so no operation meets an infinity or a subnormal number.
+#define TW_TWELVE_TIMES(head, tail)                                                                        \
+    head "0" tail head "1" tail head "2" tail head "3" tail head "4" tail head "5" tail head "6" tail head \
+         "7" tail head "8" tail head "9" tail head "10" tail head "11" tail
+#define TW_SIX_PAIRS(first, second)                                                                           \
+    first "0\n" second "1\n" first "2\n" second "3\n" first "4\n" second "5\n" first "6\n" second "7\n" first \
+          "8\n" second "9\n" first "10\n" second "11\n"
+
+// The instructions are spelled out so that every compiler and optimisation level times the same ones. `load` leaves the
+// choice to the compiler: an empty asm that wants the value in a register is one plain vector load.
+#define TW_PROBE_KERNELS(name, attribute, vector_bytes, register_class, instructions)               \
+    attribute void multiply_add_##name(int64_t rounds) {                                            \
+        using Vector = float __attribute__((vector_size(vector_bytes)));                            \
+        Vector a0{}, a1{}, a2{}, a3{}, a4{}, a5{}, a6{}, a7{}, a8{}, a9{}, a10{}, a11{};            \
+        const Vector one = Vector{} + 1.0f;                                                         \
+        for (int64_t i = 0; i < rounds; ++i) {                                                      \
+            asm volatile(instructions                                                               \
+                         : "+" register_class(a0), "+" register_class(a1), "+" register_class(a2),  \
+                           "+" register_class(a3), "+" register_class(a4), "+" register_class(a5),  \
+                           "+" register_class(a6), "+" register_class(a7), "+" register_class(a8),  \
+                           "+" register_class(a9), "+" register_class(a10), "+" register_class(a11) \
+                         : register_class(one));                                                    \
+        }                                                                                           \
+    }                                                                                               \
+    attribute void load_##name(const void* data, int64_t bytes, int64_t passes) {                   \
+        using Vector = float __attribute__((vector_size(vector_bytes), may_alias));                 \
+        for (int64_t pass = 0; pass < passes; ++pass) {                                             \
+            const Vector* p = static_cast<const Vector*>(data);                                     \
+            const Vector* end = p + bytes / vector_bytes;                                           \
+            for (; p < end; p += 8) {                                                               \
+                asm volatile("" : : register_class(p[0]));                                          \
+                asm volatile("" : : register_class(p[1]));                                          \
+                asm volatile("" : : register_class(p[2]));                                          \
+                asm volatile("" : : register_class(p[3]));                                          \
+                asm volatile("" : : register_class(p[4]));                                          \
+                asm volatile("" : : register_class(p[5]));                                          \
+                asm volatile("" : : register_class(p[6]));                                          \
+                asm volatile("" : : register_class(p[7]));                                          \
+            }                                                                                       \
+        }                                                                                           \
+    }
+
+#if defined(__x86_64__)
+TW_PROBE_KERNELS(baseline, , 16, "x", TW_SIX_PAIRS("mulps %12, %", "addps %12, %"))
+TW_PROBE_KERNELS(avx2, __attribute__((target("avx2,fma"))), 32, "x", TW_TWELVE_TIMES("vfmadd231ps %12, %12, %", "\n"))
+TW_PROBE_KERNELS(avx512, __attribute__((target("avx512f"))), 64, "v", TW_TWELVE_TIMES("vfmadd231ps %12, %12, %", "\n"))
+#elif defined(__aarch64__)
+TW_PROBE_KERNELS(neon, , 16, "w", TW_TWELVE_TIMES("fmla %", ".4s, %12.4s, %12.4s\n"))
+#else
+#error "calibration has loops for x86-64 and AArch64"
+#endif
+
+}  // namespace
+
+ProbeKernels probe_kernels(VectorIsa isa) {
+    // Twelve instructions of that many lanes; a fused multiply-add counts two operations.
+    switch (isa) {
+#if defined(__x86_64__)
+        case VectorIsa::baseline:
+            return {multiply_add_baseline, 12 * 4, load_baseline};
+        case VectorIsa::avx2:
+            return {multiply_add_avx2, 12 * 8 * 2, load_avx2};
+        case VectorIsa::avx512:
+            return {multiply_add_avx512, 12 * 16 * 2, load_avx512};
+        default:
+            break;
+#elif defined(__aarch64__)
+        default:
+            return {multiply_add_neon, 12 * 4 * 2, load_neon};
+#endif
+    }
+    internal_error(__FILE__, __LINE__, "isa", "no calibration loops for these vector instructions on this machine");
+}
+
+void probe_cycles(int64_t rounds) {
+    uint64_t x = 1;
+    for (int64_t i = 0; i < rounds; ++i) {
+        // Negation: neither folded away at rename nor slower than a cycle on any core known.
+#if defined(__x86_64__)
+        asm volatile(
+            "not %0\n not %0\n not %0\n not %0\n not %0\n not %0\n not %0\n not %0\n"
+            "not %0\n not %0\n not %0\n not %0\n not %0\n not %0\n not %0\n not %0\n"
+            : "+r"(x));
+#elif defined(__aarch64__)
+        asm volatile(
+            "mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n"
+            "mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n mvn %0, %0\n"
+            : "+r"(x));
+#endif
+    }
+}
+
+const void* probe_chase(const void* node, int64_t steps) {
+    const auto next = [](const void* p) { return *static_cast<const void* const*>(p); };
+    for (int64_t i = 0; i < steps; i += 8) {
+        node = next(next(next(next(next(next(next(next(node))))))));
+    }
+    asm volatile("" : "+r"(node));
+    return node;
+}
+
+const void* make_ring(void* data, int64_t bytes, int line_bytes, uint64_t seed) {
+    const auto lines = static_cast<size_t>(bytes / line_bytes);
+    std::vector<uint32_t> order(lines);
+    std::iota(order.begin(), order.end(), 0u);
+    for (size_t i = lines; i > 1; --i) {
+        seed += 0x9E3779B97F4A7C15ull;
+        std::swap(order[i - 1], order[hash_mix(seed) % i]);
+    }
+    char* base = static_cast<char*>(data);
+    const auto line = [&](size_t i) { return base + static_cast<size_t>(order[i]) * static_cast<size_t>(line_bytes); };
+    for (size_t i = 0; i < lines; ++i) *reinterpret_cast<void**>(line(i)) = line(i + 1 == lines ? 0 : i + 1);
+    return line(0);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,187 @@
+#include "cost/target.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "cost/host_probe.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::pair<VectorIsa, std::string_view> kIsaNames[] = {
+    {VectorIsa::baseline, "baseline"},
+    {VectorIsa::avx2, "avx2"},
+    {VectorIsa::avx512, "avx512"},
+    {VectorIsa::neon, "neon"},
+};
+
+#if defined(__aarch64__)
+constexpr std::string_view kHostArch = "aarch64";
+#else
+constexpr std::string_view kHostArch = "x86_64";
+#endif
+
+std::vector<CacheLevel> common_caches() {
+    CacheLevel l1, l2, l3;
+    l1.bytes = 32 << 10;
+    l2.level = 2;
+    l2.bytes = 512 << 10;
+    l3.level = 3;
+    l3.bytes = 16 << 20;
+    return {l1, l2, l3};
+}
+
+std::string size_text(int64_t bytes) {
+    if (bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+    return fmt::format("{:.4g} KiB", static_cast<double>(bytes) / 1024);
+}
+
+/// "113.2 (0.4 %)" where measured, "112 ?" where assumed.
+std::string text(const Measure& m) {
+    if (!m.measured()) return fmt::format("{:.4g} ?", m.value);
+    return fmt::format("{:.4g} ({:.1f} %)", m.value, 100 * m.spread);
+}
+
+}  // namespace
+
+std::string_view to_string(VectorIsa isa) {
+    for (const auto& [value, name] : kIsaNames) {
+        if (value == isa) return name;
+    }
+    internal_error(__FILE__, __LINE__, "isa", "a VectorIsa without a name");
+}
+
+std::optional<VectorIsa> vector_isa_from_string(std::string_view s) {
+    for (const auto& [value, name] : kIsaNames) {
+        if (name == s) return value;
+    }
+    return std::nullopt;
+}
+
+bool Target::has(std::string_view feature) const {
+    return std::find(features.begin(), features.end(), feature) != features.end();
+}
+
+Target generic_target(VectorIsa isa) {
+    Target target;
+    target.arch = isa == VectorIsa::neon ? "aarch64" : "x86_64";
+    target.cpu = target.cpu_id = fmt::format("generic {}", target.arch);
+    if (isa == VectorIsa::neon) target.features = {"fp-armv8", "neon"};
+    if (isa == VectorIsa::avx2 || isa == VectorIsa::avx512) {
+        target.features = {"avx",   "avx2",   "bmi",  "bmi2",   "f16c",   "fma",  "lzcnt",
+                           "movbe", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"};
+    }
+    if (isa == VectorIsa::avx512) {
+        for (const char* name : {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}) {
+            target.features.emplace_back(name);
+        }
+        std::sort(target.features.begin(), target.features.end());
+    }
+    set_isa(isa, target);
+    target.caches = common_caches();
+    assume_rates(target);
+    return target;
+}
+
+Target host_target() {
+    Target target;
+    const std::string cpuinfo = read_text_file("/proc/cpuinfo").value_or("");
+    describe_cpu(cpuinfo, kHostArch, target);
+    const std::vector<int> cpus = allowed_cpus();
+    target.threads = usable_cpu_count();
+    target.cores = std::min(target.threads, count_cores(cpus, read_text_file));
+    target.ghz.value = read_ghz(cpus.front(), cpuinfo, read_text_file);
+    target.caches = read_caches(cpus.front(), read_text_file);
+    if (target.caches.empty()) target.caches = common_caches();
+    assume_rates(target);
+    return target;
+}
+
+std::string verify(const Target& target) {
+    const auto bad = [](const Measure& m) {
+        return !std::isfinite(m.value) || m.value <= 0 || !std::isfinite(m.spread) || m.spread < 0 || m.samples < 0;
+    };
+    const std::pair<const char*, const Measure*> rates[] = {
+        {"ghz", &target.ghz},
+        {"memory_latency_ns", &target.memory_latency_ns},
+        {"memory_gbps_1", &target.memory_gbps_1},
+        {"memory_gbps_all", &target.memory_gbps_all},
+        {"copy_gbps_1", &target.copy_gbps_1},
+        {"copy_gbps_all", &target.copy_gbps_all},
+        {"fma_gflops_1", &target.fma_gflops_1},
+        {"fma_gflops_all", &target.fma_gflops_all},
+        {"dispatch_us", &target.dispatch_us},
+    };
+    for (const auto& [name, measure] : rates) {
+        if (bad(*measure)) return fmt::format("{} is {}, expected a positive number", name, measure->value);
+    }
+    if (target.vector_bits < 128 || target.vector_bits % 128 != 0 || target.vector_registers < 1) {
+        return fmt::format("{} registers of {} bits make no vector unit", target.vector_registers, target.vector_bits);
+    }
+    if (target.cores < 1 || target.threads < target.cores) {
+        return fmt::format("{} cores with {} threads", target.cores, target.threads);
+    }
+    if (target.caches.empty()) return "no caches";
+    int64_t below = 0;
+    int level = 0;
+    for (const CacheLevel& c : target.caches) {
+        if (c.level <= level || c.bytes <= below || c.measured_bytes < 0) {
+            return fmt::format("cache level {} of {} bytes follows level {} of {} bytes", c.level, c.bytes, level,
+                               below);
+        }
+        if (c.line_bytes < 1 || c.shared_by < 1) {
+            return fmt::format("cache level {} has lines of {} bytes and is shared by {} CPUs", c.level, c.line_bytes,
+                               c.shared_by);
+        }
+        if (bad(c.load_gbps) || bad(c.latency_ns)) {
+            return fmt::format("cache level {} loads {} GB/s after {} ns, expected positive numbers", c.level,
+                               c.load_gbps.value, c.latency_ns.value);
+        }
+        level = c.level;
+        below = c.bytes;
+    }
+    return {};
+}
+
+std::string print(const Target& t) {
+    std::string out;
+    const auto line = [&](std::string_view name, const std::string& value) {
+        fmt::format_to(std::back_inserter(out), "{:<10}{}\n", name, value);
+    };
+    line("cpu", fmt::format("{} ({}), {}", t.cpu, t.cpu_id, t.arch));
+    line("vectors", fmt::format("{}: {} registers of {} bits", to_string(t.isa), t.vector_registers, t.vector_bits));
+    line("cores", fmt::format("{} with {} hardware thread{} in all, {} GHz", t.cores, t.threads,
+                              t.threads == 1 ? "" : "s", text(t.ghz)));
+    line("fma f32",
+         fmt::format("{} GFLOP/s on 1 thread, {} on {}", text(t.fma_gflops_1), text(t.fma_gflops_all), t.threads));
+    line("", fmt::format("{:<8}{:>10}{:>10}{:>6}{:>9}  {:<18}{}", "", "size", "measured", "line", "shared", "load GB/s",
+                         "latency ns"));
+    for (const CacheLevel& c : t.caches) {
+        line(fmt::format("cache L{}", c.level),
+             fmt::format("{:<8}{:>10}{:>10}{:>6}{:>9}  {:<18}{}", "", size_text(c.bytes),
+                         c.measured_bytes > 0 ? size_text(c.measured_bytes) : "-", c.line_bytes, c.shared_by,
+                         text(c.load_gbps), text(c.latency_ns)));
+    }
+    line("memory", fmt::format("load {} GB/s on 1 thread, {} on {}; latency {} ns", text(t.memory_gbps_1),
+                               text(t.memory_gbps_all), t.threads, text(t.memory_latency_ns)));
+    line("", fmt::format("copy {} GB/s on 1 thread, {} on {} (read plus written)", text(t.copy_gbps_1),
+                         text(t.copy_gbps_all), t.threads));
+    line("dispatch", fmt::format("{} us", text(t.dispatch_us)));
+    line("rates", t.calibrated ? "measured: median (interquartile range)" : "assumed where marked ?, not measured yet");
+    return out;
+}
+
+std::string target_key(const Target& t) {
+    std::string s = fmt::format("{}|{}|{}|{}|{}", t.arch, t.cpu, t.cpu_id, t.cores, t.threads);
+    for (const std::string& f : t.features) s += "|" + f;
+    for (const CacheLevel& c : t.caches) s += fmt::format("|{},{},{},{}", c.level, c.bytes, c.line_bytes, c.shared_by);
+    return fmt::format("{:016x}", hash_text(s));
+}
+
+}  // namespace tilewright

@@ -1,0 +1,131 @@
+#pragma once
+// What a machine can do: the numbers that lower bounds and estimates are computed from.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace tilewright {
+
+/// Vector instructions, by what code generation distinguishes. Each x86 level includes the one before.
+enum class VectorIsa : uint8_t {
+    baseline,  ///< x86-64 as of 2003 (SSE2, no fused multiply-add), or an unknown machine: 128 bits, 16 registers
+    avx2,      ///< AVX2, FMA, F16C, BMI2 (x86-64-v3): 256 bits, 16 registers
+    avx512,    ///< AVX-512 F, CD, BW, DQ, VL (x86-64-v4): 512 bits, 32 registers
+    neon       ///< AArch64 Advanced SIMD: 128 bits, 32 registers
+};
+std::string_view to_string(VectorIsa isa);  ///< "baseline", "avx2", ...
+std::optional<VectorIsa> vector_isa_from_string(std::string_view s);
+
+/// A rate or a time: the median of `samples` measurements, and how far they lie apart. An assumed value has no samples.
+struct Measure {
+    double value = 0;
+    double spread = 0;  ///< interquartile range over the median
+    int samples = 0;
+
+    bool measured() const { return samples > 0; }
+    friend bool operator==(const Measure&, const Measure&) = default;
+};
+
+/// One level of data cache, as one core sees it.
+struct CacheLevel {
+    int level = 1;
+    int64_t bytes = 0;           ///< as the machine describes itself
+    int64_t measured_bytes = 0;  ///< up to where loads really come at this level's latency; 0: not measured
+    int line_bytes = 64;
+    int shared_by = 1;   ///< CPUs (hardware threads) that share one such cache
+    Measure load_gbps;   ///< sequential loads of whole vectors by one thread, 1e9 bytes a second
+    Measure latency_ns;  ///< of one load whose address depends on the load before
+
+    /// What to plan with: the measured size where there is one and it is the smaller.
+    int64_t usable_bytes() const { return measured_bytes > 0 && measured_bytes < bytes ? measured_bytes : bytes; }
+    friend bool operator==(const CacheLevel&, const CacheLevel&) = default;
+};
+
+/// A CPU, as a value. Rates are per second (GB = 1e9 bytes, GFLOP = 1e9 operations, a fused multiply-add counts two);
+/// "all" is all `threads` at once, together.
+///
+/// Until calibrate() has measured them, rates are assumptions at the fast end of what such machines reach, so that a
+/// lower bound computed from them stays one.
+struct Target {
+    std::string cpu;                    ///< as it calls itself, "AMD EPYC"
+    std::string cpu_id;                 ///< vendor family/model/stepping, "AuthenticAMD 25/17/1"
+    std::string arch;                   ///< "x86_64" or "aarch64"
+    std::vector<std::string> features;  ///< as LLVM spells them, sorted: "avx2", "fma", ...
+    VectorIsa isa = VectorIsa::baseline;
+    int vector_bits = 128;
+    int vector_registers = 16;
+    int cores = 1;    ///< physical cores this process may use
+    int threads = 1;  ///< hardware threads this process may use, its control group's quota considered
+
+    Measure ghz;                     ///< clock under a light scalar load
+    std::vector<CacheLevel> caches;  ///< data and unified caches, from level 1; never empty
+    Measure memory_latency_ns;
+    Measure memory_gbps_1;  ///< sequential loads from memory
+    Measure memory_gbps_all;
+    Measure copy_gbps_1;  ///< memory to memory, bytes read plus bytes written
+    Measure copy_gbps_all;
+    Measure fma_gflops_1;  ///< f32, full vectors, registers only
+    Measure fma_gflops_all;
+    Measure dispatch_us;  ///< an empty loop handed to all threads of a warm pool and awaited
+    bool calibrated = false;
+
+    bool has(std::string_view feature) const;
+    int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }
+    friend bool operator==(const Target&, const Target&) = default;
+};
+
+/// A machine of which nothing but its vector instructions is known: for compiling for elsewhere, and for tests that
+/// must not depend on the host. One core, common cache sizes, assumed rates.
+Target generic_target(VectorIsa isa);
+
+/// This machine, as it describes itself, with assumed rates. Takes about a millisecond, never fails: what cannot be
+/// read is as in generic_target().
+Target host_target();
+
+/// What is being measured and which part of the whole is done, 0 to 1.
+using CalibrationProgress = std::function<void(std::string_view step, double done)>;
+
+/// host_target() with every rate measured: about 5 seconds on all usable CPUs, under 10 on a busy machine. Samples
+/// during which the system took the CPU away are repeated as long as time allows. Uses up to a quarter of the free
+/// memory, at most 1 GiB. Throws RuntimeError without memory or threads.
+Target calibrate(const CalibrationProgress& progress = {});
+
+/// Empty if the target makes sense: sizes and rates positive and finite, caches growing. Otherwise what is wrong.
+std::string verify(const Target& target);
+
+std::string print(const Target& target);    ///< a table for people
+std::string to_json(const Target& target);  ///< all of it, indented
+/// The inverse of to_json. Throws RuntimeError that says what is wrong with the text, or what verify() says.
+Target target_from_json(std::string_view json);
+
+/// The machine as 16 hexadecimal digits: changes with model, features, caches and the CPUs this process may use, not
+/// with measured rates.
+std::string target_key(const Target& target);
+
+/// The folder for what is remembered between runs: $XDG_CACHE_HOME/tilewright, or ~/.cache/tilewright. nullopt where
+/// neither can be known. Not created.
+std::optional<std::string> cache_folder();
+
+/// <cache_folder>/target-<target_key>.json; throws RuntimeError where there is no cache folder.
+std::string target_path(const Target& target);
+
+/// What save_target left for this machine. nullopt where there is nothing, it cannot be understood, or it describes
+/// another machine; then `why` says so, if given.
+std::optional<Target> load_target(std::string* why = nullptr);
+std::optional<Target> load_target(const std::string& path, const Target& host, std::string* why = nullptr);
+
+/// Writes the target for load_target to find, creating folders. Readers see the old file or the new one, never a part.
+/// Returns the path. Throws RuntimeError that names the path.
+std::string save_target(const Target& target);
+void save_target(const Target& target, const std::string& path);
+
+/// load_target(), else host_target().
+Target current_target();
+
+}  // namespace tilewright
