@@ -1,0 +1,69 @@
+#pragma once
+// Index expressions made ready for the interpreter: symbols and scalars replaced by their numbers, what is affine in
+// the axes as coefficients, everything else (divisions, moduli, minima, loads) as registers computed for a run of
+// points. Internal to the interpreter.
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "index/expr.h"
+#include "program/program.h"
+
+namespace tilewright::interp {
+
+/// Points evaluated at a time, along one axis.
+inline constexpr int64_t kLanes = 512;
+
+/// Inclusive range of an integer; saturated where it would leave 64 bits.
+struct IntRange {
+    int64_t lo = std::numeric_limits<int64_t>::min();
+    int64_t hi = std::numeric_limits<int64_t>::max();
+    bool within(int64_t l, int64_t h) const { return lo >= l && hi <= h; }
+};
+
+/// constant + sum of axes[k] * axis(k) + sum of coefficient * register.
+struct Form {
+    int64_t constant = 0;
+    std::vector<int64_t> axes;  ///< one per axis
+    std::vector<std::pair<uint32_t, int64_t>> registers;
+    bool is_constant() const;
+};
+
+struct Register {
+    enum class Kind : uint8_t { FloorDiv, Mod, Min, Max, Product, Load };
+    Kind kind = Kind::Load;
+    Form a, b;            ///< operands, but for Load
+    uint32_t access = 0;  ///< Load
+    IntRange range;
+};
+
+/// Registers of one tensor expression. Registers stand after those they use.
+class IndexForms {
+  public:
+    /// `extents` are the numbers of `bindings`' extents; at least 1 each.
+    IndexForms(std::span<const int64_t> extents, const Bindings& bindings) : extents_(extents), bindings_(bindings) {}
+
+    Form form(Expr e);
+    IntRange range(const Form& form) const;
+    std::vector<Register>& registers() { return registers_; }
+
+  private:
+    Form atom_form(const Atom& atom);
+    Form scaled(Form form, int64_t by) const;
+    void add(Form& sum, const Form& term) const;
+
+    std::span<const int64_t> extents_;
+    const Bindings& bindings_;
+    std::vector<Register> registers_;
+    std::map<const Atom*, Form> atoms_;  ///< atoms are interned: the pointer is the identity
+    std::map<std::pair<const Term*, size_t>, Form> products_;
+};
+
+/// Lanes l in [0, n) where start + step * l >= 0, as a half-open interval; intersected into [lo, hi).
+void clip_lanes(int64_t start, int64_t step, int64_t& lo, int64_t& hi);
+
+}  // namespace tilewright::interp
