@@ -142,8 +142,8 @@ void ExternalFiles::open(const std::string& location, const std::string& what) {
     const std::string file_name = quoted_name(location);
     if (folder_.empty())
         throw ModelError(
-            fmt::format("{}: its data lies in the file {}, and a model from memory has no folder", what, file_name),
-            "load the model by its path, or give the folder its data lies in");
+            fmt::format("{}: its data lies in the file {}, and what was read has no folder for it", what, file_name),
+            "load the model by its path, or name the folder of its data");
     if (!folder_fd_) folder_fd_ = FileHandle(::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder_fd_) throw RuntimeError(fmt::format("cannot open the folder '{}': {}", folder_, std::strerror(errno)));
 

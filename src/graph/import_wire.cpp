@@ -150,11 +150,12 @@ class Parser {
     }
 
     [[noreturn]] void ends_early(uint32_t wanted) {
-        model_error("the file ends early or is damaged: {} bytes should follow byte {}", wanted, in_.CurrentPosition());
+        model_error("the file ends early, is damaged, or is no ONNX model: {} bytes should follow byte {}", wanted,
+                    in_.CurrentPosition());
     }
 
     [[noreturn]] void damaged() {
-        model_error("the file is not in the ONNX format, or is damaged near byte {}", in_.CurrentPosition());
+        model_error("the file is damaged near byte {}, or is no ONNX model", in_.CurrentPosition());
     }
 
     io::CodedInputStream in_;
