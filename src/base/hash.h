@@ -14,7 +14,11 @@ constexpr uint64_t hash_mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-constexpr uint64_t hash_combine(uint64_t seed, uint64_t v) { return hash_mix(seed ^ (v + 0x9E3779B97F4A7C15ull + (seed << 6))); }
+/// Depends on the order. The seed is scattered before the value joins it: added as they are, the small integers that
+/// most keys are made of meet ({0, 63} and {1, 0}, say).
+constexpr uint64_t hash_combine(uint64_t seed, uint64_t v) {
+    return hash_mix(hash_mix(seed + 0x9E3779B97F4A7C15ull) ^ v);
+}
 
 /// FNV-1a, finished with hash_mix.
 constexpr uint64_t hash_text(std::string_view s) {
