@@ -1,0 +1,47 @@
+#pragma once
+// What a family of models hands to the zoo.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "driver/zoo/builder.h"
+#include "driver/zoo/zoo.h"
+
+namespace tilewright::nets {
+
+/// How a model is built. `build` finds every option of `options`, and "opset", among the settings.
+struct Recipe {
+    std::string name;
+    std::string description;
+    std::vector<ZooOption> options;
+    std::function<void(GraphBuilder&, const ZooSettings&)> build;
+};
+
+void add_micro_models(std::vector<Recipe>& recipes);
+void add_image_classifiers(std::vector<Recipe>& recipes);
+void add_mobile_classifiers(std::vector<Recipe>& recipes);
+void add_language_models(std::vector<Recipe>& recipes);
+void add_vision_transformers(std::vector<Recipe>& recipes);
+void add_swin_transformers(std::vector<Recipe>& recipes);
+void add_efficientvit(std::vector<Recipe>& recipes);
+void add_image_to_image_models(std::vector<Recipe>& recipes);
+void add_detectors(std::vector<Recipe>& recipes);
+void add_sequence_taggers(std::vector<Recipe>& recipes);
+void add_audio_and_video_models(std::vector<Recipe>& recipes);
+
+// Options that many models share.
+ZooOption batch_option(int64_t fallback = 1);             ///< 0 = symbolic
+ZooOption seq_option(int64_t fallback, int64_t highest);  ///< 0 = symbolic
+ZooOption size_option(int64_t fallback, int64_t lowest, int64_t highest);
+ZooOption norm_option();  ///< batch_norm: 1 keeps BatchNormalization nodes
+ZooOption number_option(const std::string& name, int64_t fallback, int64_t highest, const std::string& help);
+
+/// The extent of option `name`: symbolic when it is 0, and `nominal` is counted with then.
+Extent extent(const ZooSettings& settings, const std::string& name, int64_t nominal);
+Extent batch_extent(const ZooSettings& settings);  ///< counted as 1 when symbolic
+Extent seq_extent(const ZooSettings& settings);    ///< counted as 128 when symbolic
+/// "input": [batch, channels, size, size].
+Value image_input(GraphBuilder& b, const ZooSettings& settings, int64_t channels = 3);
+
+}  // namespace tilewright::nets

@@ -1,0 +1,71 @@
+#pragma once
+// Layers: operators with weights. A layer opens the scope `name`, draws its weights there, and sizes them so that its
+// output has variance gain^2 whatever its input looks like.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "driver/zoo/builder.h"
+#include "driver/zoo/ops.h"
+
+namespace tilewright::nets {
+
+/// Lists have one number for every spatial axis, or one for all of them.
+struct ConvSpec {
+    int64_t out = 0;  ///< output channels
+    Ints kernel = {1};
+    Ints stride = {1};
+    Ints pad = {0};  ///< on both sides
+    Ints dilation = {1};
+    int64_t groups = 1;
+    bool bias = true;  ///< conv_norm has its own and ignores this
+    double gain = 1;
+};
+
+/// [N, C, spatial...] -> [N, out, spatial...]; any number of spatial axes. Weight [out, C/groups, kernel...].
+Value conv(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec);
+/// Convolution and batch normalisation: one Conv with both folded into it, or two nodes when the builder keeps them.
+/// Both ways compute the same function up to rounding.
+Value conv_norm(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec);
+/// Batch normalisation that stands where it cannot be folded into what is before it.
+Value batch_norm(GraphBuilder& b, const std::string& name, const Value& x);
+/// ConvTranspose; weight [C, out/groups, kernel...].
+Value conv_transpose(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec);
+
+struct LinearSpec {
+    bool bias = true;
+    double gain = 1;
+};
+
+/// [..., in] -> [..., out] as MatMul and Add; weight [in, out].
+Value linear(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, const LinearSpec& spec = {});
+/// [n, in] -> [n, out] as one Gemm with transB; weight [out, in].
+Value gemm(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, const LinearSpec& spec = {});
+
+/// Over the last axis. One node from opset 17 on, below that the nine that exporters write.
+Value layer_norm(GraphBuilder& b, const std::string& name, const Value& x, float epsilon);
+Value instance_norm(GraphBuilder& b, const std::string& name, const Value& x, float epsilon = 1e-5f);
+
+/// Rows of a [count, dim] table: Gather on axis 0.
+Value embedding(GraphBuilder& b, const std::string& name, const Value& ids, int64_t count, int64_t dim,
+                double deviation = 1);
+
+/// softmax(q k^T / sqrt(d)) v: q [..., m, d], k_transposed [..., d, n], v [..., n, h] -> [..., m, h]. `mask` may change
+/// the scaled scores [..., m, n] on their way into the softmax.
+Value attend(GraphBuilder& b, const Value& q, const Value& k_transposed, const Value& v,
+             const std::function<Value(const Value&)>& mask = {});
+/// Gain of the layers that make queries and keys: scores then differ enough for attention to choose.
+inline constexpr double kQueryGain = 1.2;
+
+struct RecurrentSpec {
+    int64_t hidden = 0;
+    bool bidirectional = false;
+};
+
+/// [seq, batch, in] -> [seq, batch, directions * hidden], from a zero state.
+Value lstm(GraphBuilder& b, const std::string& name, const Value& x, const RecurrentSpec& spec);
+/// The same; the reset gate applies after the product with the recurrence weights, as in cuDNN and PyTorch.
+Value gru(GraphBuilder& b, const std::string& name, const Value& x, const RecurrentSpec& spec);
+
+}  // namespace tilewright::nets

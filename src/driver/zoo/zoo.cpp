@@ -1,0 +1,169 @@
+#include "driver/zoo/zoo.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "driver/zoo/builder.h"
+#include "driver/zoo/families.h"
+
+namespace tilewright {
+
+namespace nets {
+
+ZooOption batch_option(int64_t fallback) {
+    return {"batch", fallback, 0, 65536, "images or sequences at once; 0 = symbolic"};
+}
+
+ZooOption seq_option(int64_t fallback, int64_t highest) {
+    return {"seq", fallback, 0, highest, "tokens; 0 = symbolic"};
+}
+
+ZooOption size_option(int64_t fallback, int64_t lowest, int64_t highest) {
+    return {"size", fallback, lowest, highest, "height and width of the image"};
+}
+
+ZooOption norm_option() {
+    return {"batch_norm", 0, 0, 1, "1 = BatchNormalization nodes, 0 = folded into convolutions"};
+}
+
+ZooOption number_option(const std::string& name, int64_t fallback, int64_t highest, const std::string& help) {
+    return {name, fallback, 1, highest, help};
+}
+
+Extent extent(const ZooSettings& settings, const std::string& name, int64_t nominal) {
+    const int64_t n = settings.at(name);
+    return n == 0 ? Extent(nominal, name) : Extent(n);
+}
+
+Extent batch_extent(const ZooSettings& settings) { return extent(settings, "batch", 1); }
+
+Extent seq_extent(const ZooSettings& settings) { return extent(settings, "seq", 128); }
+
+Value image_input(GraphBuilder& b, const ZooSettings& settings, int64_t channels) {
+    const int64_t size = settings.at("size");
+    return b.input("input", DType::F32, {batch_extent(settings), channels, size, size});
+}
+
+namespace {
+
+const std::vector<Recipe>& recipes() {
+    static const std::vector<Recipe> all = [] {
+        std::vector<Recipe> out;
+        add_micro_models(out);
+        add_image_classifiers(out);
+        add_mobile_classifiers(out);
+        add_language_models(out);
+        add_vision_transformers(out);
+        add_swin_transformers(out);
+        add_efficientvit(out);
+        add_image_to_image_models(out);
+        add_detectors(out);
+        add_sequence_taggers(out);
+        add_audio_and_video_models(out);
+        for (Recipe& r : out) r.options.push_back({"opset", 17, 13, 17, "version of the ONNX operators"});
+        return out;
+    }();
+    return all;
+}
+
+/// Levenshtein's distance.
+size_t edits(std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 0; i < a.size(); ++i) {
+        size_t diagonal = row[0]++;
+        for (size_t j = 0; j < b.size(); ++j) {
+            const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+        }
+    }
+    return row.back();
+}
+
+template <class List, class Name>
+std::string nearest(std::string_view wanted, const List& list, Name name_of) {
+    std::vector<std::string> near;
+    for (const auto& item : list) {
+        const std::string& name = name_of(item);
+        if (edits(wanted, name) <= 2 || name.find(wanted) != std::string::npos) near.push_back(name);
+    }
+    if (!near.empty()) return fmt::format("did you mean {}?", fmt::join(near, ", "));
+    for (const auto& item : list) near.push_back(name_of(item));
+    return fmt::format("choose from {}", fmt::join(near, ", "));
+}
+
+const Recipe& find(std::string_view name) {
+    for (const Recipe& r : recipes()) {
+        if (r.name == name) return r;
+    }
+    throw ModelError(fmt::format("the zoo has no model '{}'", name),
+                     nearest(name, recipes(), [](const Recipe& r) -> const std::string& { return r.name; }));
+}
+
+/// The recipe's options, with the user's settings checked and put in.
+ZooSettings complete(const Recipe& recipe, const ZooSettings& settings) {
+    ZooSettings out;
+    for (const ZooOption& option : recipe.options) out[option.name] = option.fallback;
+    for (const auto& [name, value] : settings) {
+        const auto& options = recipe.options;
+        const auto option =
+            std::find_if(options.begin(), options.end(), [&](const ZooOption& o) { return o.name == name; });
+        if (option == options.end()) {
+            throw ModelError(fmt::format("zoo model '{}' has no setting '{}'", recipe.name, name),
+                             nearest(name, options, [](const ZooOption& o) -> const std::string& { return o.name; }));
+        }
+        if (value < option->lowest || value > option->highest) {
+            model_error("zoo model '{}': setting '{}' takes {} to {}, found {}", recipe.name, name, option->lowest,
+                        option->highest, value);
+        }
+        out[name] = value;
+    }
+    return out;
+}
+
+/// Hands the finished builder to `use`.
+template <class Use>
+auto build(const Recipe& recipe, uint64_t seed, const ZooSettings& settings, bool with_data, Use use) {
+    const ZooSettings all = complete(recipe, settings);
+    BuildOptions options;
+    options.seed = seed;
+    options.opset = all.at("opset");
+    options.with_data = with_data;
+    const auto norm = all.find("batch_norm");
+    options.keep_batch_norm = norm != all.end() && norm->second != 0;
+    GraphBuilder builder(recipe.name, options);
+    recipe.build(builder, all);
+    return use(builder);
+}
+
+}  // namespace
+}  // namespace nets
+
+const std::vector<ZooEntry>& zoo() {
+    static const std::vector<ZooEntry> entries = [] {
+        std::vector<ZooEntry> out;
+        for (const nets::Recipe& recipe : nets::recipes()) {
+            const ZooModel m =
+                nets::build(recipe, 0, {}, false, [](const nets::GraphBuilder& b) { return b.summary(); });
+            out.push_back({recipe.name, recipe.description, recipe.options, m.inputs, m.outputs, m.parameters, m.macs});
+        }
+        return out;
+    }();
+    return entries;
+}
+
+ZooModel build_zoo_model(std::string_view name, uint64_t seed, const ZooSettings& settings) {
+    return nets::build(nets::find(name), seed, settings, true, [](const nets::GraphBuilder& b) {
+        ZooModel out = b.summary();
+        out.bytes = b.serialize();
+        return out;
+    });
+}
+
+void write_zoo_model(std::string_view name, const std::string& path, uint64_t seed, const ZooSettings& settings) {
+    nets::build(nets::find(name), seed, settings, true, [&](const nets::GraphBuilder& b) { b.write(path); });
+}
+
+}  // namespace tilewright
