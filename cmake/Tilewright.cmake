@@ -8,6 +8,10 @@ if(TILEWRIGHT_SANITIZE)
   target_link_options(tw_options INTERFACE -fsanitize=${TILEWRIGHT_SANITIZE})
 endif()
 
+if(TILEWRIGHT_FUZZ)
+  target_compile_options(tw_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # tw_onnx: the ONNX format's own protobuf classes (libonnx-dev), for `#include "onnx/onnx_pb.h"`. The definitions are the
 # ones the distribution's library was built with; without them the header declares other classes than the library holds.
 find_path(TILEWRIGHT_ONNX_INCLUDE onnx/onnx_pb.h REQUIRED)
