@@ -7,9 +7,12 @@ namespace tilewright {
 
 std::string_view to_string(Padding p) {
     switch (p) {
-        case Padding::Local: return "local";
-        case Padding::Partition: return "partition";
-        case Padding::Global: return "global";
+        case Padding::Local:
+            return "local";
+        case Padding::Partition:
+            return "partition";
+        case Padding::Global:
+            return "global";
     }
     return "?";
 }
@@ -83,20 +86,21 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
                 kernel_axis = stage_axes.at(a->var.id);
                 continue;
             }
-            const Expr e = a->kind == Atom::Kind::Var      ? Expr::var(a->var)
+            const Expr e = a->kind == Atom::Kind::Var        ? Expr::var(a->var)
                            : a->kind == Atom::Kind::FloorDiv ? floor_div(a->a, a->b)
                            : a->kind == Atom::Kind::Mod      ? mod(a->a, a->b)
                            : a->kind == Atom::Kind::Min      ? min(a->a, a->b)
                                                              : max(a->a, a->b);
-            TW_CHECK(is_uniform(e), "kernel '{}': {} is indexed by {}, which is not affine", p.name, what, index.text());
+            TW_CHECK(is_uniform(e), "kernel '{}': {} is indexed by {}, which is not affine", p.name, what,
+                     index.text());
             factor = factor * e;
         }
         if (varying == 0) {
             base += factor;
             continue;
         }
-        TW_CHECK(varying == 1 && factor.is_constant(), "kernel '{}': {} is indexed by {}, which is not affine", p.name, what,
-                 index.text());
+        TW_CHECK(varying == 1 && factor.is_constant(), "kernel '{}': {} is indexed by {}, which is not affine", p.name,
+                 what, index.text());
         const int64_t extent = constant_extent(p, what, extents[*kernel_axis]);
         const int64_t reach = factor.constant() * (extent - 1);
         if (factor.constant() >= 0) {
@@ -121,7 +125,8 @@ BufferPlan plan_buffers(const TileProgram& program) {
         for (const Expr& e : physical_shape(b.layout, box)) b.physical.push_back(e.constant());
         int64_t bytes = static_cast<int64_t>(byte_size(b.dtype));
         for (const int64_t d : b.physical)
-            if (__builtin_mul_overflow(bytes, d, &bytes)) internal_error(__FILE__, __LINE__, "a buffer fits in memory", program.name);
+            if (__builtin_mul_overflow(bytes, d, &bytes))
+                internal_error(__FILE__, __LINE__, "a buffer fits in memory", program.name);
         b.bytes = (bytes + 63) / 64 * 64 + 64;  // a whole vector may be read at the end
         b.offset = plan.scratch_bytes;
         plan.scratch_bytes += b.bytes;
@@ -141,7 +146,8 @@ BufferPlan plan_buffers(const TileProgram& program) {
         b.scope = common_scope(statements);
         // The box is what is touched under the ranges at the Load itself.
         const std::vector<Expr>& extents = walk.extents.at(Path(path.begin(), path.end() - 1));
-        TW_CHECK(b.scope == Path(path.begin(), path.end() - 1), "kernel '{}': a Load stands deeper than its Computes", program.name);
+        TW_CHECK(b.scope == Path(path.begin(), path.end() - 1), "kernel '{}': a Load stands deeper than its Computes",
+                 program.name);
         for (const Expr& i : access.index) {
             Expr base;
             int64_t size = 1;
@@ -155,7 +161,8 @@ BufferPlan plan_buffers(const TileProgram& program) {
     // Values that never reach memory, and outputs that a Store writes.
     for (const PrimitiveId s : program.stages.primitives.ids()) {
         const ValueId v = program.stages.primitives[s].outputs.at(0);
-        const bool output = std::find(program.stages.outputs.begin(), program.stages.outputs.end(), v) != program.stages.outputs.end();
+        const bool output =
+            std::find(program.stages.outputs.begin(), program.stages.outputs.end(), v) != program.stages.outputs.end();
         std::vector<Path> statements;
         bool stored = false;
         for (const auto& [where, store] : walk.stores)
@@ -166,7 +173,8 @@ BufferPlan plan_buffers(const TileProgram& program) {
         if (output && !stored) continue;
         for (const auto& [where, compute] : walk.computes) {
             bool touches = compute->stage == s;
-            for (const Access& a : program.stages.primitives[compute->stage].expr()->accesses) touches = touches || a.value == v;
+            for (const Access& a : program.stages.primitives[compute->stage].expr()->accesses)
+                touches = touches || a.value == v;
             if (touches) statements.push_back(where);
         }
         if (statements.empty()) continue;
@@ -181,7 +189,8 @@ BufferPlan plan_buffers(const TileProgram& program) {
             const Expr index = e.output_index.empty() ? axis(d) : e.output_index[d];
             Expr base;
             int64_t size = 1;
-            box_of(program, "value '" + program.stages.values[v].name + "'", index, program.stage_axes[s], extents, base, size);
+            box_of(program, "value '" + program.stages.values[v].name + "'", index, program.stage_axes[s], extents,
+                   base, size);
             b.base.push_back(base);
             b.box.push_back(size);
         }

@@ -57,8 +57,9 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const Isa& isa) {
     if (target == nullptr) throw RuntimeError(fmt::format("no code generator for target '{}': {}", isa.triple, error));
     llvm::TargetOptions options;
     options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
-    std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
-        isa.triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default, true));
+    std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(isa.triple, isa.cpu, isa.features, options,
+                                                                             llvm::Reloc::PIC_, std::nullopt,
+                                                                             llvm::CodeGenOptLevel::Default, true));
     if (machine == nullptr) throw RuntimeError("no code generator for cpu " + isa.cpu);
     return machine;
 }
@@ -105,7 +106,8 @@ Emitted emit_optimized(const TileProgram& program, const std::string& symbol, co
     if (options.verify_module) {
         std::string problems;
         llvm::raw_string_ostream stream(problems);
-        if (llvm::verifyModule(*out.module, &stream)) internal_error(__FILE__, __LINE__, "generated LLVM IR is valid", program.name + ": " + problems);
+        if (llvm::verifyModule(*out.module, &stream))
+            internal_error(__FILE__, __LINE__, "generated LLVM IR is valid", program.name + ": " + problems);
     }
     optimize(*out.module, machine);
     return out;
@@ -115,7 +117,8 @@ llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& ma
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
     llvm::legacy::PassManager passes;
-    if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) throw RuntimeError("LLVM cannot write this kind of file");
+    if (machine.addPassesToEmitFile(passes, stream, nullptr, type))
+        throw RuntimeError("LLVM cannot write this kind of file");
     passes.run(module);
     return bytes;
 }
@@ -191,8 +194,10 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
     if (failure) std::rethrow_exception(failure);
 
     auto machine_builder = unwrap(llvm::orc::JITTargetMachineBuilder::detectHost());
-    std::shared_ptr<llvm::orc::LLJIT> jit = unwrap(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine_builder)).create());
-    auto generator = unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
+    std::shared_ptr<llvm::orc::LLJIT> jit =
+        unwrap(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine_builder)).create());
+    auto generator =
+        unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
     jit->getMainJITDylib().addGenerator(std::move(generator));
     for (auto& object : objects)
         if (auto error = jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), false)))

@@ -32,8 +32,10 @@ llvm::Value* ExprEmitter::scalar(Expr e) {
     if (it != cache_.end() && it->second.block == b_.GetInsertBlock()) return it->second.value;
     // The varying part is shared between expressions that differ by a constant (rows of a register tile).
     llvm::Value* v = nullptr;
-    if (e.constant() != 0) v = b_.CreateAdd(scalar(e - e.constant()), constant(e.constant(), 0));
-    else v = emit(e, 0);
+    if (e.constant() != 0)
+        v = b_.CreateAdd(scalar(e - e.constant()), constant(e.constant(), 0));
+    else
+        v = emit(e, 0);
     cache_[e] = {b_.GetInsertBlock(), v};
     return v;
 }
@@ -65,10 +67,14 @@ llvm::Value* ExprEmitter::emit_atom(const Atom& a, int lanes) {
             TW_CHECK(lanes != 0 || !v->getType()->isVectorTy(), "{} differs between lanes", a.text);
             return v;
         }
-        case Atom::Kind::FloorDiv: return divide(a.a, a.b, false, lanes);
-        case Atom::Kind::Mod: return divide(a.a, a.b, true, lanes);
-        case Atom::Kind::Min: return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, operand(a.a), operand(a.b));
-        case Atom::Kind::Max: return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, operand(a.a), operand(a.b));
+        case Atom::Kind::FloorDiv:
+            return divide(a.a, a.b, false, lanes);
+        case Atom::Kind::Mod:
+            return divide(a.a, a.b, true, lanes);
+        case Atom::Kind::Min:
+            return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, operand(a.a), operand(a.b));
+        case Atom::Kind::Max:
+            return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, operand(a.a), operand(a.b));
     }
     return nullptr;
 }

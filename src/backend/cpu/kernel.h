@@ -23,27 +23,28 @@ struct Isa {
     int lanes_f32() const { return vector_bits / 32; }
 };
 
-/// The one signature of generated code. Runs tasks [begin, end) of the kernel's grid (row-major over its parallel loops).
-/// tensors: inputs, then outputs, of TileProgram::stages. names: values of `CompiledKernel::names`. scratch: 64-byte
-/// aligned, `scratch_bytes`, private to the call.
+/// The one signature of generated code. Runs tasks [begin, end) of the kernel's grid (row-major over its parallel
+/// loops). tensors: inputs, then outputs, of TileProgram::stages. names: values of `CompiledKernel::names`. scratch:
+/// 64-byte aligned, `scratch_bytes`, private to the call.
 using KernelFn = void (*)(void* const* tensors, const int64_t* names, int64_t begin, int64_t end, void* scratch);
 
 struct CompiledKernel {
     std::string name;
     KernelFn run = nullptr;
-    std::vector<Var> names;        ///< symbols and scalars the code reads, in order
-    std::vector<Expr> grid;        ///< trip counts of the parallel loops; their product is the number of tasks
-    int64_t scratch_bytes = 0;     ///< per concurrent call
+    std::vector<Var> names;            ///< symbols and scalars the code reads, in order
+    std::vector<Expr> grid;            ///< trip counts of the parallel loops; their product is the number of tasks
+    int64_t scratch_bytes = 0;         ///< per concurrent call
     std::shared_ptr<const void> code;  ///< keeps the machine code alive
 };
 
 struct CodegenOptions {
     Isa isa = Isa::host();
-    bool verify_module = false;   ///< run LLVM's verifier (tests)
+    bool verify_module = false;  ///< run LLVM's verifier (tests)
 };
 
 /// Compiles the kernels of one model together. Thread-safe: independent calls may run at the same time.
-std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const CodegenOptions& options = {});
+std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs,
+                                    const CodegenOptions& options = {});
 CompiledKernel compile(const TileProgram& program, const CodegenOptions& options = {});
 /// The optimised LLVM IR, and the assembly, for `tilewright dump`.
 std::string print_llvm(const TileProgram& program, const CodegenOptions& options = {});

@@ -26,7 +26,8 @@ std::vector<Expr> row_major_strides(std::span<const Expr> shape) {
 
 void collect(std::set<std::string>& seen, std::vector<Var>& out, Expr e) {
     for (const Var v : variables(e))
-        if ((v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) && seen.insert(Expr::var(v).text()).second) out.push_back(v);
+        if ((v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) && seen.insert(Expr::var(v).text()).second)
+            out.push_back(v);
 }
 
 void collect(std::set<std::string>& seen, std::vector<Var>& out, const ScalarBody& body) {
@@ -198,7 +199,8 @@ class KernelEmitter {
         for (size_t k = 0; k < grid_.size(); ++k) {
             AxisRange& r = ranges_[grid_[k]->axis];
             if (covers(r, grid_[k]->step)) continue;
-            llvm::Value* at = b_.CreateAdd(r.lo, b_.CreateNSWMul(index[k], b_.getInt64(static_cast<uint64_t>(grid_[k]->step))));
+            llvm::Value* at =
+                b_.CreateAdd(r.lo, b_.CreateNSWMul(index[k], b_.getInt64(static_cast<uint64_t>(grid_[k]->step))));
             r = narrowed(r, at, grid_[k]->step);
         }
     }
@@ -209,10 +211,14 @@ class KernelEmitter {
         for (size_t i = 0; i < body.size(); ++i) {
             std::vector<size_t> here = path;
             here.push_back(i);
-            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind)) emit_tile_loop(*loop, here);
-            else if (const auto* load = std::get_if<Load>(&body[i].kind)) emit_load(*load, here);
-            else if (const auto* compute = std::get_if<Compute>(&body[i].kind)) emit_compute(*compute, here);
-            else emit_store(std::get<Store>(body[i].kind), here);
+            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
+                emit_tile_loop(*loop, here);
+            else if (const auto* load = std::get_if<Load>(&body[i].kind))
+                emit_load(*load, here);
+            else if (const auto* compute = std::get_if<Compute>(&body[i].kind))
+                emit_compute(*compute, here);
+            else
+                emit_store(std::get<Store>(body[i].kind), here);
         }
     }
 
@@ -246,14 +252,16 @@ class KernelEmitter {
     void enter_scope(const std::vector<size_t>& path) {
         for (const Buffer& buffer : plan_.buffers) {
             if (buffer.scope != path) continue;
-            for (size_t a = 0; a < p_.axes.size(); ++a) exprs_.bind(*scalar(start_name(path, a)).as_var(), ranges_[a].lo);
+            for (size_t a = 0; a < p_.axes.size(); ++a)
+                exprs_.bind(*scalar(start_name(path, a)).as_var(), ranges_[a].lo);
             return;
         }
     }
 
     Place place_of(const Buffer& buffer) {
         Place place;
-        place.base = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), fn_->getArg(4), static_cast<uint64_t>(buffer.offset));
+        place.base =
+            b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), fn_->getArg(4), static_cast<uint64_t>(buffer.offset));
         place.storage = buffer.dtype;
         std::vector<Expr> starts;
         for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(scalar(start_name(buffer.scope, a)));
@@ -311,8 +319,10 @@ class KernelEmitter {
         Micro micro;
         const size_t last = copy.extents.size() - 1;
         micro.registers.assign(copy.extents.size(), 1);
-        const int lanes = std::max(1, isa_.vector_bits / 8 / static_cast<int>(std::max<size_t>(4, byte_size(from.storage))));
-        if (copy.extents.size() > 0 && lanes > 1 && !(copy.extents[last].is_constant() && copy.extents[last].constant() == 1)) {
+        const int lanes =
+            std::max(1, isa_.vector_bits / 8 / static_cast<int>(std::max<size_t>(4, byte_size(from.storage))));
+        if (copy.extents.size() > 0 && lanes > 1 &&
+            !(copy.extents[last].is_constant() && copy.extents[last].constant() == 1)) {
             micro.vector_axis = last;
             micro.lanes = lanes;
             micro.registers[last] = lanes;

@@ -89,30 +89,44 @@ llvm::Value* emit_compare(llvm::IRBuilder<>& b, ScalarOp op, DType t, llvm::Valu
     using P = llvm::CmpInst::Predicate;
     if (is_float(t)) {
         switch (op) {
-            case ScalarOp::Eq: return b.CreateFCmp(P::FCMP_OEQ, x, y);
-            case ScalarOp::Ne: return b.CreateFCmp(P::FCMP_UNE, x, y);
-            case ScalarOp::Lt: return b.CreateFCmp(P::FCMP_OLT, x, y);
-            case ScalarOp::Le: return b.CreateFCmp(P::FCMP_OLE, x, y);
-            case ScalarOp::Gt: return b.CreateFCmp(P::FCMP_OGT, x, y);
-            default: return b.CreateFCmp(P::FCMP_OGE, x, y);
+            case ScalarOp::Eq:
+                return b.CreateFCmp(P::FCMP_OEQ, x, y);
+            case ScalarOp::Ne:
+                return b.CreateFCmp(P::FCMP_UNE, x, y);
+            case ScalarOp::Lt:
+                return b.CreateFCmp(P::FCMP_OLT, x, y);
+            case ScalarOp::Le:
+                return b.CreateFCmp(P::FCMP_OLE, x, y);
+            case ScalarOp::Gt:
+                return b.CreateFCmp(P::FCMP_OGT, x, y);
+            default:
+                return b.CreateFCmp(P::FCMP_OGE, x, y);
         }
     }
     const bool s = is_signed(t);
     switch (op) {
-        case ScalarOp::Eq: return b.CreateICmp(P::ICMP_EQ, x, y);
-        case ScalarOp::Ne: return b.CreateICmp(P::ICMP_NE, x, y);
-        case ScalarOp::Lt: return b.CreateICmp(s ? P::ICMP_SLT : P::ICMP_ULT, x, y);
-        case ScalarOp::Le: return b.CreateICmp(s ? P::ICMP_SLE : P::ICMP_ULE, x, y);
-        case ScalarOp::Gt: return b.CreateICmp(s ? P::ICMP_SGT : P::ICMP_UGT, x, y);
-        default: return b.CreateICmp(s ? P::ICMP_SGE : P::ICMP_UGE, x, y);
+        case ScalarOp::Eq:
+            return b.CreateICmp(P::ICMP_EQ, x, y);
+        case ScalarOp::Ne:
+            return b.CreateICmp(P::ICMP_NE, x, y);
+        case ScalarOp::Lt:
+            return b.CreateICmp(s ? P::ICMP_SLT : P::ICMP_ULT, x, y);
+        case ScalarOp::Le:
+            return b.CreateICmp(s ? P::ICMP_SLE : P::ICMP_ULE, x, y);
+        case ScalarOp::Gt:
+            return b.CreateICmp(s ? P::ICMP_SGT : P::ICMP_UGT, x, y);
+        default:
+            return b.CreateICmp(s ? P::ICMP_SGE : P::ICMP_UGE, x, y);
     }
 }
 
 llvm::Value* emit_cast(llvm::IRBuilder<>& b, DType to, DType from, llvm::Value* x) {
     const int lanes = lanes_of(x);
     if (to == DType::F16 || to == DType::BF16) {  // round there, stay in float
-        if (from == DType::F64) x = b.CreateFPTrunc(x, register_type(b.getContext(), DType::F32, lanes));
-        else if (!is_float(from)) x = emit_cast(b, DType::F32, from, x);
+        if (from == DType::F64)
+            x = b.CreateFPTrunc(x, register_type(b.getContext(), DType::F32, lanes));
+        else if (!is_float(from))
+            x = emit_cast(b, DType::F32, from, x);
         return from_storage(b, to, to_storage(b, to, x));
     }
     if (from == DType::F16 || from == DType::BF16) from = DType::F32;
@@ -158,57 +172,76 @@ llvm::Value* emit_sign(llvm::IRBuilder<>& b, DType t, llvm::Value* x) {
 
 llvm::Type* register_type(llvm::LLVMContext& context, DType t, int lanes) {
     switch (compute_type(t)) {
-        case DType::F32: return with_lanes(llvm::Type::getFloatTy(context), lanes);
-        case DType::F64: return with_lanes(llvm::Type::getDoubleTy(context), lanes);
-        default: return with_lanes(llvm::Type::getIntNTy(context, bits_of(t)), lanes);
+        case DType::F32:
+            return with_lanes(llvm::Type::getFloatTy(context), lanes);
+        case DType::F64:
+            return with_lanes(llvm::Type::getDoubleTy(context), lanes);
+        default:
+            return with_lanes(llvm::Type::getIntNTy(context, bits_of(t)), lanes);
     }
 }
 
 llvm::Type* storage_type(llvm::LLVMContext& context, DType t, int lanes) {
     switch (t) {
-        case DType::F32: return with_lanes(llvm::Type::getFloatTy(context), lanes);
-        case DType::F64: return with_lanes(llvm::Type::getDoubleTy(context), lanes);
-        case DType::F16: return with_lanes(llvm::Type::getHalfTy(context), lanes);
-        default: return with_lanes(llvm::Type::getIntNTy(context, static_cast<unsigned>(byte_size(t) * 8)), lanes);
+        case DType::F32:
+            return with_lanes(llvm::Type::getFloatTy(context), lanes);
+        case DType::F64:
+            return with_lanes(llvm::Type::getDoubleTy(context), lanes);
+        case DType::F16:
+            return with_lanes(llvm::Type::getHalfTy(context), lanes);
+        default:
+            return with_lanes(llvm::Type::getIntNTy(context, static_cast<unsigned>(byte_size(t) * 8)), lanes);
     }
 }
 
 llvm::Value* from_storage(llvm::IRBuilder<>& b, DType t, llvm::Value* v) {
     const int lanes = lanes_of(v);
     switch (t) {
-        case DType::F16: return b.CreateFPExt(v, register_type(b.getContext(), DType::F32, lanes));
-        case DType::BF16: return emit_bf16_to_f32(b, v);
-        case DType::Bool: return b.CreateICmpNE(v, int_constant(v->getType(), 0));
+        case DType::F16:
+            return b.CreateFPExt(v, register_type(b.getContext(), DType::F32, lanes));
+        case DType::BF16:
+            return emit_bf16_to_f32(b, v);
+        case DType::Bool:
+            return b.CreateICmpNE(v, int_constant(v->getType(), 0));
         case DType::F8E4M3FN:
         case DType::F8E4M3FNUZ:
         case DType::F8E5M2:
         case DType::F8E5M2FNUZ:
         case DType::F8E8M0:
-        case DType::F4E2M1: internal_error(__FILE__, __LINE__, "generated code reads no 8-bit floats", std::string(to_string(t)));
-        default: return v;
+        case DType::F4E2M1:
+            internal_error(__FILE__, __LINE__, "generated code reads no 8-bit floats", std::string(to_string(t)));
+        default:
+            return v;
     }
 }
 
 llvm::Value* to_storage(llvm::IRBuilder<>& b, DType t, llvm::Value* v) {
     const int lanes = lanes_of(v);
     switch (t) {
-        case DType::F16: return b.CreateFPTrunc(v, storage_type(b.getContext(), t, lanes));
-        case DType::BF16: return emit_f32_to_bf16(b, v);
-        case DType::Bool: return b.CreateZExt(v, storage_type(b.getContext(), t, lanes));
+        case DType::F16:
+            return b.CreateFPTrunc(v, storage_type(b.getContext(), t, lanes));
+        case DType::BF16:
+            return emit_f32_to_bf16(b, v);
+        case DType::Bool:
+            return b.CreateZExt(v, storage_type(b.getContext(), t, lanes));
         case DType::F8E4M3FN:
         case DType::F8E4M3FNUZ:
         case DType::F8E5M2:
         case DType::F8E5M2FNUZ:
         case DType::F8E8M0:
-        case DType::F4E2M1: internal_error(__FILE__, __LINE__, "generated code writes no 8-bit floats", std::string(to_string(t)));
+        case DType::F4E2M1:
+            internal_error(__FILE__, __LINE__, "generated code writes no 8-bit floats", std::string(to_string(t)));
         case DType::I4:
         case DType::I2: {
             const int64_t shift = t == DType::I4 ? 4 : 6;
             return b.CreateAShr(b.CreateShl(v, int_constant(v->getType(), shift)), int_constant(v->getType(), shift));
         }
-        case DType::U4: return b.CreateAnd(v, int_constant(v->getType(), 15));
-        case DType::U2: return b.CreateAnd(v, int_constant(v->getType(), 3));
-        default: return v;
+        case DType::U4:
+            return b.CreateAnd(v, int_constant(v->getType(), 15));
+        case DType::U2:
+            return b.CreateAnd(v, int_constant(v->getType(), 3));
+        default:
+            return v;
     }
 }
 
@@ -217,18 +250,24 @@ llvm::Constant* constant_of(llvm::LLVMContext& context, DType t, double value, i
     if (is_float(t)) {
         if (std::isnan(value)) return llvm::ConstantFP::getNaN(type);
         if (std::isinf(value)) return llvm::ConstantFP::getInfinity(type, value < 0);
-        return llvm::ConstantFP::get(type, compute_type(t) == DType::F32 ? static_cast<double>(static_cast<float>(value)) : value);
+        return llvm::ConstantFP::get(
+            type, compute_type(t) == DType::F32 ? static_cast<double>(static_cast<float>(value)) : value);
     }
     return int_constant(type, t == DType::Bool ? static_cast<int64_t>(int_value != 0) : int_value);
 }
 
 llvm::Value* emit_combine(llvm::IRBuilder<>& b, Reducer reducer, DType t, llvm::Value* acc, llvm::Value* v) {
     switch (reducer) {
-        case Reducer::Sum: return is_float(t) ? b.CreateFAdd(acc, v) : t == DType::Bool ? b.CreateOr(acc, v) : b.CreateAdd(acc, v);
-        case Reducer::Prod: return is_float(t) ? b.CreateFMul(acc, v) : t == DType::Bool ? b.CreateAnd(acc, v) : b.CreateMul(acc, v);
-        case Reducer::Max: return emit_extremum(b, true, t, acc, v);
-        case Reducer::Min: return emit_extremum(b, false, t, acc, v);
-        case Reducer::None: break;
+        case Reducer::Sum:
+            return is_float(t) ? b.CreateFAdd(acc, v) : t == DType::Bool ? b.CreateOr(acc, v) : b.CreateAdd(acc, v);
+        case Reducer::Prod:
+            return is_float(t) ? b.CreateFMul(acc, v) : t == DType::Bool ? b.CreateAnd(acc, v) : b.CreateMul(acc, v);
+        case Reducer::Max:
+            return emit_extremum(b, true, t, acc, v);
+        case Reducer::Min:
+            return emit_extremum(b, false, t, acc, v);
+        case Reducer::None:
+            break;
     }
     return v;
 }
@@ -239,27 +278,37 @@ llvm::Constant* identity_of(llvm::LLVMContext& context, Reducer reducer, DType t
     const int64_t top = is_signed(t) ? static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1) : -1;
     const int64_t bottom = is_signed(t) ? static_cast<int64_t>(uint64_t{1} << (bits - 1)) : 0;
     switch (reducer) {
-        case Reducer::Prod: return constant_of(context, t, 1, 1, lanes);
-        case Reducer::Max: return constant_of(context, t, -infinity, t == DType::Bool ? 0 : bottom, lanes);
-        case Reducer::Min: return constant_of(context, t, infinity, t == DType::Bool ? 1 : top, lanes);
-        default: return constant_of(context, t, 0, 0, lanes);
+        case Reducer::Prod:
+            return constant_of(context, t, 1, 1, lanes);
+        case Reducer::Max:
+            return constant_of(context, t, -infinity, t == DType::Bool ? 0 : bottom, lanes);
+        case Reducer::Min:
+            return constant_of(context, t, infinity, t == DType::Bool ? 1 : top, lanes);
+        default:
+            return constant_of(context, t, 0, 0, lanes);
     }
 }
 
-llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DType operand, llvm::Value* x, llvm::Value* y,
-                            llvm::Value* z) {
+llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DType operand, llvm::Value* x,
+                            llvm::Value* y, llvm::Value* z) {
     const bool floating = is_float(operand);
     const auto intrinsic = [&](llvm::Intrinsic::ID id) { return b.CreateUnaryIntrinsic(id, x); };
     switch (op) {
         case ScalarOp::Const:
         case ScalarOp::Access:
         case ScalarOp::Acc:
-        case ScalarOp::Index: internal_error(__FILE__, __LINE__, "not a leaf", std::string(to_string(op)));
-        case ScalarOp::Add: return floating ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
-        case ScalarOp::Sub: return floating ? b.CreateFSub(x, y) : b.CreateSub(x, y);
-        case ScalarOp::Mul: return floating ? b.CreateFMul(x, y) : b.CreateMul(x, y);
-        case ScalarOp::Div: return floating ? b.CreateFDiv(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
-        case ScalarOp::TruncMod: return floating ? b.CreateFRem(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
+        case ScalarOp::Index:
+            internal_error(__FILE__, __LINE__, "not a leaf", std::string(to_string(op)));
+        case ScalarOp::Add:
+            return floating ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
+        case ScalarOp::Sub:
+            return floating ? b.CreateFSub(x, y) : b.CreateSub(x, y);
+        case ScalarOp::Mul:
+            return floating ? b.CreateFMul(x, y) : b.CreateMul(x, y);
+        case ScalarOp::Div:
+            return floating ? b.CreateFDiv(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
+        case ScalarOp::TruncMod:
+            return floating ? b.CreateFRem(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
         case ScalarOp::FloorMod: {
             if (!floating) return emit_int_division(b, op, is_signed(operand), x, y);
             llvm::Value* r = b.CreateFRem(x, y);
@@ -268,53 +317,91 @@ llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DTy
             llvm::Value* adjust = b.CreateAnd(b.CreateFCmpONE(r, zero), opposite);
             return b.CreateSelect(adjust, b.CreateFAdd(r, y), r);
         }
-        case ScalarOp::Pow: return floating ? emit_pow(b, x, y) : emit_int_pow(b, operand, x, y);
-        case ScalarOp::Min: return emit_extremum(b, false, operand, x, y);
-        case ScalarOp::Max: return emit_extremum(b, true, operand, x, y);
-        case ScalarOp::Neg: return floating ? b.CreateFNeg(x) : b.CreateNeg(x);
+        case ScalarOp::Pow:
+            return floating ? emit_pow(b, x, y) : emit_int_pow(b, operand, x, y);
+        case ScalarOp::Min:
+            return emit_extremum(b, false, operand, x, y);
+        case ScalarOp::Max:
+            return emit_extremum(b, true, operand, x, y);
+        case ScalarOp::Neg:
+            return floating ? b.CreateFNeg(x) : b.CreateNeg(x);
         case ScalarOp::Abs:
             if (floating) return intrinsic(llvm::Intrinsic::fabs);
             if (!is_signed(operand)) return x;
             return b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse());
-        case ScalarOp::Sign: return emit_sign(b, operand, x);
-        case ScalarOp::BitAnd: return b.CreateAnd(x, y);
-        case ScalarOp::BitOr: return b.CreateOr(x, y);
-        case ScalarOp::BitXor: return b.CreateXor(x, y);
-        case ScalarOp::BitNot: return b.CreateNot(x);
-        case ScalarOp::ShiftLeft: return emit_shift(b, true, operand, x, y);
-        case ScalarOp::ShiftRight: return emit_shift(b, false, operand, x, y);
+        case ScalarOp::Sign:
+            return emit_sign(b, operand, x);
+        case ScalarOp::BitAnd:
+            return b.CreateAnd(x, y);
+        case ScalarOp::BitOr:
+            return b.CreateOr(x, y);
+        case ScalarOp::BitXor:
+            return b.CreateXor(x, y);
+        case ScalarOp::BitNot:
+            return b.CreateNot(x);
+        case ScalarOp::ShiftLeft:
+            return emit_shift(b, true, operand, x, y);
+        case ScalarOp::ShiftRight:
+            return emit_shift(b, false, operand, x, y);
         case ScalarOp::Eq:
         case ScalarOp::Ne:
         case ScalarOp::Lt:
         case ScalarOp::Le:
         case ScalarOp::Gt:
-        case ScalarOp::Ge: return emit_compare(b, op, operand, x, y);
-        case ScalarOp::Select: return b.CreateSelect(x, y, z);
-        case ScalarOp::Cast: return emit_cast(b, result, operand, x);
-        case ScalarOp::Bitcast: return b.CreateBitCast(x, register_type(b.getContext(), result, lanes_of(x)));
-        case ScalarOp::Floor: return intrinsic(llvm::Intrinsic::floor);
-        case ScalarOp::Ceil: return intrinsic(llvm::Intrinsic::ceil);
-        case ScalarOp::Trunc: return intrinsic(llvm::Intrinsic::trunc);
-        case ScalarOp::RoundEven: return intrinsic(llvm::Intrinsic::rint);
-        case ScalarOp::Sqrt: return intrinsic(llvm::Intrinsic::sqrt);
-        case ScalarOp::Exp: return emit_exp(b, x);
-        case ScalarOp::Log: return emit_log(b, x);
-        case ScalarOp::Log1p: return emit_log1p(b, x);
-        case ScalarOp::Expm1: return emit_expm1(b, x);
-        case ScalarOp::Erf: return emit_erf(b, x);
-        case ScalarOp::Sin: return emit_sin(b, x);
-        case ScalarOp::Cos: return emit_cos(b, x);
-        case ScalarOp::Tan: return emit_tan(b, x);
-        case ScalarOp::Asin: return emit_asin(b, x);
-        case ScalarOp::Acos: return emit_acos(b, x);
-        case ScalarOp::Atan: return emit_atan(b, x);
-        case ScalarOp::Sinh: return emit_sinh(b, x);
-        case ScalarOp::Cosh: return emit_cosh(b, x);
-        case ScalarOp::Tanh: return emit_tanh(b, x);
-        case ScalarOp::Asinh: return emit_asinh(b, x);
-        case ScalarOp::Acosh: return emit_acosh(b, x);
-        case ScalarOp::Atanh: return emit_atanh(b, x);
-        case ScalarOp::IsNan: return b.CreateFCmpUNO(x, x);
+        case ScalarOp::Ge:
+            return emit_compare(b, op, operand, x, y);
+        case ScalarOp::Select:
+            return b.CreateSelect(x, y, z);
+        case ScalarOp::Cast:
+            return emit_cast(b, result, operand, x);
+        case ScalarOp::Bitcast:
+            return b.CreateBitCast(x, register_type(b.getContext(), result, lanes_of(x)));
+        case ScalarOp::Floor:
+            return intrinsic(llvm::Intrinsic::floor);
+        case ScalarOp::Ceil:
+            return intrinsic(llvm::Intrinsic::ceil);
+        case ScalarOp::Trunc:
+            return intrinsic(llvm::Intrinsic::trunc);
+        case ScalarOp::RoundEven:
+            return intrinsic(llvm::Intrinsic::rint);
+        case ScalarOp::Sqrt:
+            return intrinsic(llvm::Intrinsic::sqrt);
+        case ScalarOp::Exp:
+            return emit_exp(b, x);
+        case ScalarOp::Log:
+            return emit_log(b, x);
+        case ScalarOp::Log1p:
+            return emit_log1p(b, x);
+        case ScalarOp::Expm1:
+            return emit_expm1(b, x);
+        case ScalarOp::Erf:
+            return emit_erf(b, x);
+        case ScalarOp::Sin:
+            return emit_sin(b, x);
+        case ScalarOp::Cos:
+            return emit_cos(b, x);
+        case ScalarOp::Tan:
+            return emit_tan(b, x);
+        case ScalarOp::Asin:
+            return emit_asin(b, x);
+        case ScalarOp::Acos:
+            return emit_acos(b, x);
+        case ScalarOp::Atan:
+            return emit_atan(b, x);
+        case ScalarOp::Sinh:
+            return emit_sinh(b, x);
+        case ScalarOp::Cosh:
+            return emit_cosh(b, x);
+        case ScalarOp::Tanh:
+            return emit_tanh(b, x);
+        case ScalarOp::Asinh:
+            return emit_asinh(b, x);
+        case ScalarOp::Acosh:
+            return emit_acosh(b, x);
+        case ScalarOp::Atanh:
+            return emit_atanh(b, x);
+        case ScalarOp::IsNan:
+            return b.CreateFCmpUNO(x, x);
         case ScalarOp::IsInf: {
             llvm::Value* a = intrinsic(llvm::Intrinsic::fabs);
             return b.CreateFCmpOEQ(a, llvm::ConstantFP::getInfinity(x->getType()));

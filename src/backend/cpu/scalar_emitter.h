@@ -18,8 +18,8 @@ llvm::Value* to_storage(llvm::IRBuilder<>& b, DType t, llvm::Value* v);
 llvm::Constant* constant_of(llvm::LLVMContext& context, DType t, double value, int64_t int_value, int lanes);
 
 /// One operator; operands all scalars or all vectors of one lane count. `operand` is the type of a (of b for Select).
-llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DType operand, llvm::Value* x, llvm::Value* y,
-                            llvm::Value* z);
+llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DType operand, llvm::Value* x,
+                            llvm::Value* y, llvm::Value* z);
 
 /// One step of a reduction, and its start.
 llvm::Value* emit_combine(llvm::IRBuilder<>& b, Reducer reducer, DType t, llvm::Value* acc, llvm::Value* v);

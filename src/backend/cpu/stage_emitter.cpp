@@ -25,8 +25,10 @@ void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t s
     auto* loop = llvm::BasicBlock::Create(c, name, f);
     auto* done = llvm::BasicBlock::Create(c, std::string(name) + ".done", f);
     llvm::BasicBlock* before = b.GetInsertBlock();
-    if (const_lo != nullptr && const_hi != nullptr) b.CreateBr(loop);
-    else b.CreateCondBr(b.CreateICmpSLT(lo, hi), loop, done);
+    if (const_lo != nullptr && const_hi != nullptr)
+        b.CreateBr(loop);
+    else
+        b.CreateCondBr(b.CreateICmpSLT(lo, hi), loop, done);
     b.SetInsertPoint(loop);
     llvm::PHINode* iv = b.CreatePHI(b.getInt64Ty(), 2, name);
     iv->addIncoming(lo, before);
@@ -58,7 +60,7 @@ class StageEmitter {
         regs_.assign(n_axes_, 1);
         clamp_.assign(n_axes_, false);
         base_.assign(n_axes_, nullptr);
-        lane_axis_ = n_axes_;       // extra axis variables: the lane, and the vector axis in units of lanes
+        lane_axis_ = n_axes_;  // extra axis variables: the lane, and the vector axis in units of lanes
         block_axis_ = n_axes_ + 1;
         setup_ranges();
         setup_dependences();
@@ -203,13 +205,16 @@ class StageEmitter {
             if (lanes_here) tail_mask_ = nullptr;
         };
         if (tile == 1) {
-            emit_loop(b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
+            emit_loop(
+                b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
             return;
         }
         // The number of points behind the full tiles, where it is known.
         std::optional<int64_t> rest;
-        if (r.constant_extent) rest = *r.constant_extent % tile;
-        else if (r.lo_multiple % tile == 0 && r.total.is_constant()) rest = r.total.constant() % tile;
+        if (r.constant_extent)
+            rest = *r.constant_extent % tile;
+        else if (r.lo_multiple % tile == 0 && r.total.is_constant())
+            rest = r.total.constant() % tile;
         llvm::Value* whole = nullptr;
         if (r.constant_extent) {
             whole = b_.getInt64(static_cast<uint64_t>(*r.constant_extent / tile * tile));
@@ -219,7 +224,8 @@ class StageEmitter {
         }
         llvm::Value* whole_hi = b_.CreateAdd(r.lo, whole);
         if (!r.constant_extent || *r.constant_extent >= tile)
-            emit_loop(b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
+            emit_loop(
+                b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
         if (rest && *rest == 0) return;
         const auto tail = [&](llvm::Value* at) {
             if (lanes_here) {
@@ -239,8 +245,9 @@ class StageEmitter {
         if (r.constant_extent) return tail(whole_hi);
         if (!rest && (lanes_here || a >= e_.spatial)) {
             // Unknown rest: vectors one at a time under a mask; reduction axes one point at a time.
-            emit_loop(b_, whole_hi, hi, lanes_here ? lanes_ : 1,
-                      [&](llvm::Value* at) { lanes_here ? tail(at) : with(at, 1, nullptr, false); }, "rest");
+            emit_loop(
+                b_, whole_hi, hi, lanes_here ? lanes_ : 1,
+                [&](llvm::Value* at) { lanes_here ? tail(at) : with(at, 1, nullptr, false); }, "rest");
             return;
         }
         emit_loop(b_, whole_hi, hi, tile, tail, "rest");
@@ -338,8 +345,10 @@ class StageEmitter {
         const auto finish = [&] {
             forget();
             for (size_t i = 0; i < tile.size(); ++i) {
-                if (e_.epilogue.empty()) store(tile[i], done[i]);
-                else store(tile[i], evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), tile[i], done[i]));
+                if (e_.epilogue.empty())
+                    store(tile[i], done[i]);
+                else
+                    store(tile[i], evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), tile[i], done[i]));
             }
         };
         if (!partial_ || e_.epilogue.empty()) {
@@ -394,10 +403,12 @@ class StageEmitter {
             const Val y = evaluate(e_.body, body_mask_, root.b, p, {});
             next = b_.CreateIntrinsic(llvm::Intrinsic::fma, {acc->getType()}, {widen(x), widen(y), acc});
         } else {
-            next = emit_combine(b_, e_.reducer, acc_type_, acc, widen(evaluate(e_.body, body_mask_, e_.body.root(), p, {})));
+            next = emit_combine(b_, e_.reducer, acc_type_, acc,
+                                widen(evaluate(e_.body, body_mask_, e_.body.root(), p, {})));
         }
         // Lanes beyond the end of a vectorised reduction keep what they had.
-        if (vector_reduces_ && tail_mask_ != nullptr && p[va_] == regs_[va_] - 1) next = b_.CreateSelect(tail_mask_, next, acc);
+        if (vector_reduces_ && tail_mask_ != nullptr && p[va_] == regs_[va_] - 1)
+            next = b_.CreateSelect(tail_mask_, next, acc);
         return next;
     }
 
@@ -408,7 +419,8 @@ class StageEmitter {
                 low.push_back(i);
                 high.push_back(i + half);
             }
-            v = emit_combine(b_, e_.reducer, acc_type_, b_.CreateShuffleVector(v, low), b_.CreateShuffleVector(v, high));
+            v = emit_combine(b_, e_.reducer, acc_type_, b_.CreateShuffleVector(v, low),
+                             b_.CreateShuffleVector(v, high));
         }
         return b_.CreateExtractElement(v, uint64_t{0});
     }
@@ -437,13 +449,19 @@ class StageEmitter {
         if (auto it = memo_.find(key); it != memo_.end()) return it->second;
         Val result;
         switch (n.op) {
-            case ScalarOp::Const: result = {constant_of(c_, n.dtype, n.value, n.int_value, 0), false}; break;
-            case ScalarOp::Access: result = access(n.slot, key_coords); break;
+            case ScalarOp::Const:
+                result = {constant_of(c_, n.dtype, n.value, n.int_value, 0), false};
+                break;
+            case ScalarOp::Access:
+                result = access(n.slot, key_coords);
+                break;
             case ScalarOp::Index: {
                 const Expr e = at(n.index, p);
                 bind_loads(n.index, p);
-                if (lane_dependent(e)) result = {exprs_.vector(e, lanes_), true};
-                else result = {exprs_.scalar(e), false};
+                if (lane_dependent(e))
+                    result = {exprs_.vector(e, lanes_), true};
+                else
+                    result = {exprs_.scalar(e), false};
                 break;
             }
             default: {
@@ -506,7 +524,9 @@ class StageEmitter {
                 if (((access_mask_[v.id] >> a) & 1) == 0) q[a] = 0;
             Val x = access(v.id, q);
             llvm::Type* i64 = b_.getInt64Ty();
-            llvm::Type* t = x.is_vector ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(i64, static_cast<unsigned>(lanes_))) : i64;
+            llvm::Type* t =
+                x.is_vector ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(i64, static_cast<unsigned>(lanes_)))
+                            : i64;
             const DType storage = job_.accesses[v.id].storage;
             llvm::Value* wide = b_.CreateIntCast(x.v, t, is_signed(storage));
             auto it = load_binding_.find(v.id);
@@ -530,9 +550,9 @@ class StageEmitter {
     }
 
     struct Address {
-        llvm::Value* pointer = nullptr;        ///< of lane 0 (or of the scalar)
-        int64_t lane_stride = 0;               ///< elements between lanes; unused when `lanes` is set
-        llvm::Value* per_lane = nullptr;       ///< vector of pointers, for a gather
+        llvm::Value* pointer = nullptr;   ///< of lane 0 (or of the scalar)
+        int64_t lane_stride = 0;          ///< elements between lanes; unused when `lanes` is set
+        llvm::Value* per_lane = nullptr;  ///< vector of pointers, for a gather
     };
 
     Address address(const Place& place, Expr offset) {
@@ -614,8 +634,11 @@ class StageEmitter {
             Address where = address(place, offset);
             llvm::Value* pointer = where.pointer;
             if (scalar_ok != nullptr) pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
-            llvm::Value* v = from_storage(b_, place.storage, annotate(b_.CreateAlignedLoad(element_type, pointer, align), place));
-            if (scalar_ok != nullptr) v = b_.CreateSelect(scalar_ok, v, constant_of(c_, t, a.fill, static_cast<int64_t>(fill_int(a.fill)), 0));
+            llvm::Value* v =
+                from_storage(b_, place.storage, annotate(b_.CreateAlignedLoad(element_type, pointer, align), place));
+            if (scalar_ok != nullptr)
+                v = b_.CreateSelect(scalar_ok, v,
+                                    constant_of(c_, t, a.fill, static_cast<int64_t>(fill_int(a.fill)), 0));
             return {v, false};
         }
         llvm::Value* mask = lane_mask(p);
@@ -631,12 +654,16 @@ class StageEmitter {
             if (mask == nullptr) {
                 v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
             } else {
-                v = annotate(b_.CreateMaskedLoad(vector_type, where.pointer, align, mask, llvm::Constant::getNullValue(vector_type)), place);
+                v = annotate(b_.CreateMaskedLoad(vector_type, where.pointer, align, mask,
+                                                 llvm::Constant::getNullValue(vector_type)),
+                             place);
             }
         } else if (where.per_lane == nullptr && where.lane_stride == 0) {
             llvm::Value* pointer = where.pointer;
-            if (scalar_ok != nullptr) pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
-            else if (lanes_ok != nullptr) pointer = b_.CreateSelect(b_.CreateOrReduce(mask), pointer, place.base);
+            if (scalar_ok != nullptr)
+                pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
+            else if (lanes_ok != nullptr)
+                pointer = b_.CreateSelect(b_.CreateOrReduce(mask), pointer, place.base);
             llvm::Value* s = annotate(b_.CreateAlignedLoad(element_type, pointer, align), place);
             v = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), s);
         } else {
@@ -645,8 +672,12 @@ class StageEmitter {
                 llvm::Value* lane = exprs_.binding({VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
                 pointers = b_.CreateGEP(element_type, where.pointer, b_.CreateMul(lane, splat_int(where.lane_stride)));
             }
-            llvm::Value* m = mask != nullptr ? mask : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), static_cast<unsigned>(lanes_)));
-            v = annotate(b_.CreateMaskedGather(vector_type, pointers, align, m, llvm::Constant::getNullValue(vector_type)), place);
+            llvm::Value* m = mask != nullptr ? mask
+                                             : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(
+                                                   b_.getInt1Ty(), static_cast<unsigned>(lanes_)));
+            v = annotate(
+                b_.CreateMaskedGather(vector_type, pointers, align, m, llvm::Constant::getNullValue(vector_type)),
+                place);
         }
         v = from_storage(b_, place.storage, v);
         if (lanes_ok != nullptr || scalar_ok != nullptr)
@@ -682,19 +713,24 @@ class StageEmitter {
         llvm::Value* mask = lane_mask(p);
         if (where.per_lane == nullptr && where.lane_stride == 1) {
             if (mask == nullptr) return annotate(b_.CreateAlignedLoad(type, where.pointer, align), place);
-            return annotate(b_.CreateMaskedLoad(type, where.pointer, align, mask, llvm::Constant::getNullValue(type)), place);
+            return annotate(b_.CreateMaskedLoad(type, where.pointer, align, mask, llvm::Constant::getNullValue(type)),
+                            place);
         }
-        return annotate(b_.CreateMaskedGather(type, lane_pointers(place, where), align, all_or(mask), llvm::Constant::getNullValue(type)), place);
+        return annotate(b_.CreateMaskedGather(type, lane_pointers(place, where), align, all_or(mask),
+                                              llvm::Constant::getNullValue(type)),
+                        place);
     }
 
     llvm::Value* lane_pointers(const Place& place, const Address& where) {
         if (where.per_lane != nullptr) return where.per_lane;
         llvm::Value* lane = exprs_.binding({VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
-        return b_.CreateGEP(storage_type(c_, place.storage, 0), where.pointer, b_.CreateMul(lane, splat_int(where.lane_stride)));
+        return b_.CreateGEP(storage_type(c_, place.storage, 0), where.pointer,
+                            b_.CreateMul(lane, splat_int(where.lane_stride)));
     }
     llvm::Value* all_or(llvm::Value* mask) {
         if (mask != nullptr) return mask;
-        return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), static_cast<unsigned>(lanes_)));
+        return llvm::Constant::getAllOnesValue(
+            llvm::FixedVectorType::get(b_.getInt1Ty(), static_cast<unsigned>(lanes_)));
     }
 
     void store(const Coords& p, const Val& value) {
@@ -702,7 +738,8 @@ class StageEmitter {
         llvm::Value* inside = nullptr;
         for (size_t a = 0; a < e_.spatial; ++a) {
             if (!clamp_[a] || p[a] == 0) continue;
-            llvm::Value* ok = b_.CreateICmpSLT(b_.CreateAdd(base_[a], b_.getInt64(static_cast<uint64_t>(p[a]))), clamp_hi_.at(a));
+            llvm::Value* ok =
+                b_.CreateICmpSLT(b_.CreateAdd(base_[a], b_.getInt64(static_cast<uint64_t>(p[a]))), clamp_hi_.at(a));
             inside = inside == nullptr ? ok : b_.CreateAnd(inside, ok);
         }
         if (inside != nullptr) {
@@ -725,8 +762,10 @@ class StageEmitter {
         llvm::Value* v = to_storage(b_, place.storage, widen(value));
         llvm::Value* mask = lane_mask(p);
         if (where.per_lane == nullptr && where.lane_stride == 1) {
-            if (mask == nullptr) annotate(b_.CreateAlignedStore(v, where.pointer, align), place);
-            else annotate(b_.CreateMaskedStore(v, where.pointer, align, mask), place);
+            if (mask == nullptr)
+                annotate(b_.CreateAlignedStore(v, where.pointer, align), place);
+            else
+                annotate(b_.CreateMaskedStore(v, where.pointer, align, mask), place);
             return;
         }
         annotate(b_.CreateMaskedScatter(v, lane_pointers(place, where), align, all_or(mask)), place);
@@ -747,12 +786,12 @@ class StageEmitter {
 
     llvm::Value* first_ = nullptr;
     llvm::Value* last_ = nullptr;
-    std::vector<int64_t> regs_;            ///< register coordinates of each axis in the code being emitted
+    std::vector<int64_t> regs_;  ///< register coordinates of each axis in the code being emitted
     std::vector<llvm::Value*> base_;
     std::vector<bool> clamp_;
     std::map<size_t, llvm::Value*> clamp_hi_;
     std::map<Var, llvm::Value*> clamp_bound_;
-    llvm::Value* tail_mask_ = nullptr;     ///< of the last vector of the tile
+    llvm::Value* tail_mask_ = nullptr;  ///< of the last vector of the tile
     std::vector<llvm::AllocaInst*> acc_;
     int64_t acc_partials_ = 1;
     std::vector<Coords> tile_points_;
@@ -762,6 +801,8 @@ class StageEmitter {
 
 }  // namespace
 
-void emit_stage(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job) { StageEmitter(builder, vars, job).run(); }
+void emit_stage(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job) {
+    StageEmitter(builder, vars, job).run();
+}
 
 }  // namespace tilewright::cpu

@@ -24,13 +24,13 @@ namespace tilewright::cpu {
 struct Place {
     llvm::Value* base = nullptr;
     DType storage = DType::F32;
-    std::vector<Expr> strides;        ///< per dimension, in elements
-    std::vector<Expr> origin;         ///< subtracted from the index first (buffers); empty: zero
-    std::optional<Layout> layout;     ///< of a buffer whose box is laid out; `box` is then its logical shape
+    std::vector<Expr> strides;     ///< per dimension, in elements
+    std::vector<Expr> origin;      ///< subtracted from the index first (buffers); empty: zero
+    std::optional<Layout> layout;  ///< of a buffer whose box is laid out; `box` is then its logical shape
     std::vector<Expr> box;
-    bool checked = false;             ///< a Load has decided the access's conditions
-    llvm::MDNode* scope = nullptr;    ///< alias scope of this memory
-    llvm::MDNode* others = nullptr;   ///< scopes it does not alias
+    bool checked = false;            ///< a Load has decided the access's conditions
+    llvm::MDNode* scope = nullptr;   ///< alias scope of this memory
+    llvm::MDNode* others = nullptr;  ///< scopes it does not alias
 };
 
 /// The current range of one axis of the stage.
@@ -38,16 +38,16 @@ struct AxisRange {
     llvm::Value* lo = nullptr;
     llvm::Value* extent = nullptr;
     std::optional<int64_t> constant_extent;
-    int64_t lo_multiple = 1;               ///< lo is a multiple of this (0: lo is 0)
-    Expr total;                            ///< the axis' whole extent
-    bool full = true;                      ///< the range is the whole axis
+    int64_t lo_multiple = 1;  ///< lo is a multiple of this (0: lo is 0)
+    Expr total;               ///< the axis' whole extent
+    bool full = true;         ///< the range is the whole axis
 };
 
 struct StageJob {
     const TensorExpr* expr = nullptr;
     const Micro* micro = nullptr;
     std::vector<AxisRange> ranges;
-    std::vector<Place> accesses;   ///< one per access of expr
+    std::vector<Place> accesses;  ///< one per access of expr
     Place out;
     DType out_dtype = DType::F32;
 };

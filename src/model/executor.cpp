@@ -1,0 +1,525 @@
+#include "model/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+Names::Names(const std::vector<Var>& vars) {
+    for (const Var v : vars) slots_.try_emplace(v, slots_.size());
+    values_.assign(slots_.size(), 0);
+}
+
+size_t Names::slot(Var v) const {
+    const auto it = slots_.find(v);
+    TW_CHECK(it != slots_.end(), "{} has no slot", Expr::var(v).text());
+    return it->second;
+}
+
+int64_t Names::evaluate(Expr e) const {
+    if (e.is_constant()) return e.constant();
+    const std::function<std::optional<int64_t>(Var)> look = [this](Var v) -> std::optional<int64_t> {
+        return values_[slot(v)];
+    };
+    Env env;
+    env.names = &look;
+    return tilewright::evaluate(e, env);
+}
+
+namespace {
+
+void collect(std::set<Var>& out, Expr e) {
+    for (const Var v : variables(e))
+        if (v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) out.insert(v);
+}
+
+void collect(std::set<Var>& out, const Plan& plan) {
+    for (const Value& v : plan.program.values)
+        for (const Expr& d : v.shape) collect(out, d);
+    for (const Primitive& p : plan.program.primitives) {
+        if (const TensorExpr* e = p.expr()) {
+            for (const Expr& x : e->extents) collect(out, x);
+        } else if (const auto* read = std::get_if<ReadScalar>(&p.kind)) {
+            collect(out, scalar(read->name));
+        } else if (const auto* loop = std::get_if<Loop>(&p.kind)) {
+            if (loop->trip_count) collect(out, *loop->trip_count);
+        }
+    }
+    for (const Step& s : plan.steps)
+        for (const auto& body : s.bodies) collect(out, *body);
+}
+
+double now_us() {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// 2 operations for each multiply-add of products; what else a kernel does is not counted.
+double product_flops(const TensorExpr& e, const Names& names) {
+    if (e.reducer != Reducer::Sum || e.body[e.body.root()].op != ScalarOp::Mul || e.accesses.size() < 2) return 0;
+    double points = 2;
+    for (const Expr& x : e.extents) points *= static_cast<double>(names.evaluate(x));
+    return points;
+}
+
+}  // namespace
+
+std::vector<Var> variables_of(const Plan& plan, const std::vector<cpu::CompiledKernel>& kernels) {
+    std::set<Var> all;
+    collect(all, plan);
+    for (const cpu::CompiledKernel& k : kernels) all.insert(k.names.begin(), k.names.end());
+    return {all.begin(), all.end()};
+}
+
+struct Executor::Impl {
+    /// Where a value is right now.
+    struct Slot {
+        void* data = nullptr;
+        Shape shape;
+        std::vector<std::byte> own;  ///< memory of values whose size only the data decides
+        int64_t arena_offset = -1;
+        bool late = false;  ///< size not known when the plan starts
+        bool constant = false, input = false;
+    };
+    struct KernelState {
+        const cpu::CompiledKernel* kernel = nullptr;
+        std::vector<void*> tensors;
+        std::vector<int64_t> names;
+        int64_t tasks = 0;
+        bool late = false;
+    };
+    struct StepState {
+        KernelState kernel;
+        std::vector<std::unique_ptr<Executor>> bodies;
+        std::vector<TensorView> views;
+        /// Loop: storage of carried values, slices and collected outputs.
+        std::vector<std::vector<std::byte>> carried, slices, collected;
+        std::vector<Shape> carried_shapes, collected_shapes;
+    };
+    /// Output dimensions that a step binds: value, dimension, slot.
+    struct Binding {
+        ValueId value;
+        size_t dim;
+        size_t slot;
+    };
+
+    const Plan& plan;
+    ExecutionContext& context;
+    IndexVector<ValueId, Slot> slots;
+    std::vector<StepState> steps;
+    std::map<PrimitiveId, std::vector<Binding>> bindings;
+    std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
+    std::set<Var> early;
+    Arena arena;
+    bool prepared = false;
+    std::vector<size_t> early_slots;
+    std::vector<int64_t> early_values;
+    double flops = 0;
+
+    Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>& known)
+        : plan(p), context(c), slots(p.program.values.size()) {
+        early.insert(known.begin(), known.end());
+        input_bindings.resize(plan.program.inputs.size());
+        for (size_t i = 0; i < plan.program.inputs.size(); ++i) {
+            const Value& v = plan.program.values[plan.program.inputs[i]];
+            slots[plan.program.inputs[i]].input = true;
+            for (size_t d = 0; d < v.shape.size(); ++d)
+                if (const auto var = v.shape[d].as_var();
+                    var && var->kind == VarKind::Symbol && early.insert(*var).second)
+                    input_bindings[i].emplace_back(d, context.names->slot(*var));
+        }
+        for (const auto& [v, tensor] : plan.program.constants) {
+            slots[v].constant = true;
+            slots[v].data = const_cast<void*>(tensor.data());
+            slots[v].shape = tensor.shape();
+        }
+        for (const Var v : early) early_slots.push_back(context.names->slot(v));
+        find_late();
+        std::set<Var> so_far = early;
+        for (const Step& step : plan.steps) {
+            StepState state;
+            if (const auto* call = std::get_if<KernelCall>(&step.what)) {
+                state.kernel.kernel = &(*context.kernels)[call->kernel];
+                state.kernel.tensors.resize(call->tensors.size());
+                state.kernel.names.resize(state.kernel.kernel->names.size());
+                for (const Var v : state.kernel.kernel->names)
+                    state.kernel.late = state.kernel.late || early.count(v) == 0;
+                for (const ValueId v : call->tensors) state.kernel.late = state.kernel.late || slots[v].late;
+            } else {
+                const PrimitiveId id = std::get<PrimitiveId>(step.what);
+                const Primitive& primitive = plan.program.primitives[id];
+                for (const ValueId v : primitive.outputs) {
+                    const Value& value = plan.program.values[v];
+                    for (size_t d = 0; d < value.shape.size(); ++d)
+                        if (const auto var = value.shape[d].as_var();
+                            var && var->kind == VarKind::Symbol && so_far.insert(*var).second)
+                            bindings[id].push_back({v, d, context.names->slot(*var)});
+                }
+                if (const auto* read = std::get_if<ReadScalar>(&primitive.kind))
+                    so_far.insert(*scalar(read->name).as_var());
+                for (const auto& body : step.bodies)
+                    state.bodies.push_back(
+                        std::make_unique<Executor>(*body, context, std::vector<Var>(so_far.begin(), so_far.end())));
+            }
+            steps.push_back(std::move(state));
+        }
+    }
+
+    void find_late() {
+        for (const ValueId v : plan.program.values.ids())
+            for (const Expr& d : plan.program.values[v].shape)
+                for (const Var var : variables(d))
+                    if (early.count(var) == 0) slots[v].late = true;
+    }
+
+    // --- preparation for one set of shapes
+
+    bool same_names() const {
+        if (!prepared) return false;
+        for (size_t i = 0; i < early_slots.size(); ++i)
+            if (context.names->value(early_slots[i]) != early_values[i]) return false;
+        return true;
+    }
+
+    int64_t bytes_of(ValueId v) const {
+        return element_count(slots[v].shape) * static_cast<int64_t>(byte_size(plan.program.values[v].dtype));
+    }
+
+    void shape_value(ValueId v) {
+        const Value& value = plan.program.values[v];
+        Shape& shape = slots[v].shape;
+        shape.resize(value.shape.size());
+        for (size_t d = 0; d < shape.size(); ++d) {
+            shape[d] = context.names->evaluate(value.shape[d]);
+            if (shape[d] < 0)
+                model_error("value '{}': dimension {} ({}) is {} at these input shapes", value.name, d,
+                            value.shape[d].text(), shape[d]);
+        }
+    }
+
+    void prepare() {
+        if (same_names()) return;
+        prepared = false;
+        std::map<ValueId, BufferLife> lives;
+        for (const ValueId v : plan.program.values.ids())
+            if (!slots[v].late && !slots[v].constant && !slots[v].input) shape_value(v);
+        const auto touch = [&](ValueId v, int64_t step) {
+            if (slots[v].late || slots[v].constant || slots[v].input) return;
+            const auto [it, fresh] = lives.try_emplace(v, BufferLife{bytes_of(v) + 64, step, step});
+            it->second.last_step = step;
+        };
+        for (size_t s = 0; s < plan.steps.size(); ++s) {
+            const auto step = static_cast<int64_t>(s);
+            if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
+                for (const ValueId v : call->tensors) touch(v, step);
+            } else {
+                const Primitive& p = plan.program.primitives[std::get<PrimitiveId>(plan.steps[s].what)];
+                for (const ValueId v : p.inputs()) touch(v, step);
+                for (const ValueId v : p.outputs) touch(v, step);
+            }
+        }
+        for (const ValueId v : plan.program.outputs)
+            if (auto it = lives.find(v); it != lives.end())
+                it->second.last_step = static_cast<int64_t>(plan.steps.size());
+        std::vector<BufferLife> buffers;
+        for (const auto& [v, life] : lives) buffers.push_back(life);
+        const MemoryPlan memory = plan_memory(buffers);
+        arena.reserve(memory.total);
+        size_t i = 0;
+        for (const auto& [v, life] : lives) {
+            slots[v].arena_offset = memory.offsets[i++];
+            slots[v].data = arena.data() + slots[v].arena_offset;
+        }
+        flops = 0;
+        for (size_t s = 0; s < plan.steps.size(); ++s)
+            if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what);
+                call != nullptr && !steps[s].kernel.late) {
+                prepare_kernel(*call, steps[s].kernel);
+                for (const PrimitiveId p : call->primitives)
+                    flops += product_flops(*plan.program.primitives[p].expr(), *context.names);
+            }
+        early_values.clear();
+        for (const size_t s : early_slots) early_values.push_back(context.names->value(s));
+        prepared = true;
+    }
+
+    void prepare_kernel(const KernelCall& call, KernelState& state) {
+        for (size_t i = 0; i < call.tensors.size(); ++i) state.tensors[i] = slots[call.tensors[i]].data;
+        for (size_t i = 0; i < state.names.size(); ++i)
+            state.names[i] = context.names->value(context.names->slot(state.kernel->names[i]));
+        state.tasks = 1;
+        for (const Expr& e : state.kernel->grid) state.tasks *= context.names->evaluate(e);
+    }
+
+    // --- running
+
+    void run() {
+        prepare();
+        context.flops += flops;
+        for (size_t s = 0; s < plan.steps.size(); ++s) {
+            const double start = context.profile != nullptr ? now_us() : 0;
+            if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
+                run_kernel(*call, steps[s].kernel);
+                if (context.profile != nullptr)
+                    context.profile->push_back({call->name, start - context.profile_start_us, now_us() - start});
+            } else {
+                const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
+                run_other(id, steps[s]);
+                if (context.profile != nullptr)
+                    context.profile->push_back(
+                        {plan.program.primitives[id].name, start - context.profile_start_us, now_us() - start});
+            }
+        }
+    }
+
+    void run_kernel(const KernelCall& call, KernelState& state) {
+        if (state.late) {
+            for (const ValueId v : call.tensors)
+                if (slots[v].late && is_result(call, v)) allocate_late(v);
+            prepare_kernel(call, state);
+            for (const PrimitiveId p : call.primitives)
+                context.flops += product_flops(*plan.program.primitives[p].expr(), *context.names);
+        } else {
+            // Inputs are wherever the caller has them this time.
+            for (size_t i = 0; i < call.tensors.size(); ++i)
+                if (slots[call.tensors[i]].input) state.tensors[i] = slots[call.tensors[i]].data;
+        }
+        if (state.tasks <= 0) return;
+        const auto body = [&](int64_t begin, int64_t end, int worker) {
+            state.kernel->run(state.tensors.data(), state.names.data(), begin, end,
+                              context.scratch + worker * context.scratch_stride);
+        };
+        if (state.tasks == 1)
+            body(0, 1, 0);
+        else
+            parallel_for(*context.pool, state.tasks, body);
+    }
+
+    bool is_result(const KernelCall& call, ValueId v) const {
+        for (const PrimitiveId p : call.primitives)
+            if (plan.program.primitives[p].outputs[0] == v) return true;
+        return false;
+    }
+
+    void allocate_late(ValueId v) {
+        shape_value(v);
+        Slot& slot = slots[v];
+        const auto bytes = static_cast<size_t>(bytes_of(v)) + 128;
+        if (slot.own.size() < bytes) slot.own.resize(bytes + bytes / 4);
+        slot.data = slot.own.data() + (64 - reinterpret_cast<uintptr_t>(slot.own.data()) % 64) % 64;
+    }
+
+    TensorView view(ValueId v) const { return {plan.program.values[v].dtype, slots[v].shape, slots[v].data}; }
+
+    /// Takes the numbers of a step's fresh output dimensions, checks the others, and gives the output its memory.
+    void* place_output(PrimitiveId id, ValueId v, std::span<const int64_t> shape) {
+        const Value& value = plan.program.values[v];
+        const auto describe = [&] { return plan.program.primitives[id].name; };
+        if (shape.size() != value.shape.size())
+            model_error("'{}' gave '{}' rank {}, expected {}", describe(), value.name, shape.size(),
+                        value.shape.size());
+        if (auto it = bindings.find(id); it != bindings.end())
+            for (const Binding& b : it->second)
+                if (b.value == v) context.names->set(b.slot, shape[b.dim]);
+        for (size_t d = 0; d < shape.size(); ++d)
+            if (const int64_t expected = context.names->evaluate(value.shape[d]); expected != shape[d])
+                model_error("'{}' gave '{}' {} elements in dimension {}, expected {} ({})", describe(), value.name,
+                            shape[d], d, expected, value.shape[d].text());
+        if (slots[v].late) allocate_late(v);
+        return slots[v].data;
+    }
+
+    struct Outputs : OpaqueOutputs {
+        Impl& self;
+        PrimitiveId id;
+        Outputs(Impl& s, PrimitiveId p) : self(s), id(p) {}
+        TensorView allocate(size_t k, std::span<const int64_t> shape) override {
+            const Primitive& p = self.plan.program.primitives[id];
+            TW_CHECK(k < p.outputs.size());
+            self.place_output(id, p.outputs[k], shape);
+            return self.view(p.outputs[k]);
+        }
+    };
+
+    void run_other(PrimitiveId id, StepState& state) {
+        const Primitive& primitive = plan.program.primitives[id];
+        if (const auto* opaque = std::get_if<Opaque>(&primitive.kind)) {
+            state.views.clear();
+            for (const ValueId v : opaque->inputs) state.views.push_back(v ? view(v) : TensorView{});
+            Outputs outputs(*this, id);
+            opaque->op->run(state.views, outputs);
+        } else if (const auto* read = std::get_if<ReadScalar>(&primitive.kind)) {
+            const TensorView t = view(read->value);
+            if (read->position >= t.count())
+                model_error("'{}' reads element {} of '{}', which has {}", primitive.name, read->position,
+                            plan.program.values[read->value].name, t.count());
+            const Tensor wrapped(t.dtype, Shape(t.shape.begin(), t.shape.end()), t.data, nullptr);
+            context.names->set(context.names->slot(*scalar(read->name).as_var()), wrapped.get_int(read->position));
+        } else if (const auto* branch = std::get_if<If>(&primitive.kind)) {
+            run_if(id, *branch, state);
+        } else {
+            run_loop(id, std::get<Loop>(primitive.kind), state);
+        }
+    }
+
+    void run_if(PrimitiveId id, const If& branch, StepState& state) {
+        const bool yes = *static_cast<const uint8_t*>(slots[branch.condition].data) != 0;
+        Executor& body = *state.bodies[yes ? 0 : 1];
+        for (size_t i = 0; i < branch.captures.size(); ++i)
+            body.set_input(i, slots[branch.captures[i]].data, slots[branch.captures[i]].shape);
+        body.run();
+        const Primitive& primitive = plan.program.primitives[id];
+        for (size_t k = 0; k < primitive.outputs.size(); ++k) {
+            const TensorView out = body.output(k);
+            void* to = place_output(id, primitive.outputs[k], out.shape);
+            std::memcpy(to, out.data, static_cast<size_t>(out.count()) * byte_size(out.dtype));
+        }
+    }
+
+    static void assign(std::vector<std::byte>& storage, const void* data, size_t bytes) {
+        if (storage.size() < bytes + 64) storage.resize(bytes + 64);
+        if (bytes > 0) std::memcpy(storage.data(), data, bytes);
+    }
+
+    /// Copies between a tensor and one slice of it along `axis`.
+    static void copy_slice(std::byte* whole, std::byte* slice, const Shape& shape, int64_t axis, int64_t at,
+                           size_t element, bool out_of_whole) {
+        size_t outer = 1, inner = element;
+        for (int64_t d = 0; d < axis; ++d) outer *= static_cast<size_t>(shape[static_cast<size_t>(d)]);
+        for (size_t d = static_cast<size_t>(axis) + 1; d < shape.size(); ++d) inner *= static_cast<size_t>(shape[d]);
+        const size_t stride = inner * static_cast<size_t>(shape[static_cast<size_t>(axis)]);
+        for (size_t o = 0; o < outer; ++o) {
+            std::byte* w = whole + o * stride + static_cast<size_t>(at) * inner;
+            std::byte* s = slice + o * inner;
+            if (out_of_whole)
+                std::memcpy(s, w, inner);
+            else
+                std::memcpy(w, s, inner);
+        }
+    }
+
+    void run_loop(PrimitiveId id, const Loop& loop, StepState& state) {
+        Executor& body = *state.bodies[0];
+        const Primitive& primitive = plan.program.primitives[id];
+        const Program& body_program = *loop.body;
+        const size_t n_carried = loop.carried.size();
+        state.carried.resize(n_carried);
+        state.carried_shapes.resize(n_carried);
+        state.slices.resize(loop.scan_inputs.size());
+        state.collected.resize(loop.scan_outputs.size());
+        state.collected_shapes.resize(loop.scan_outputs.size());
+        std::vector<size_t> collected_bytes(loop.scan_outputs.size(), 0);
+        for (size_t i = 0; i < n_carried; ++i) {
+            assign(state.carried[i], slots[loop.carried[i]].data, static_cast<size_t>(bytes_of(loop.carried[i])));
+            state.carried_shapes[i] = slots[loop.carried[i]].shape;
+        }
+        int64_t trips = INT64_MAX;
+        if (loop.trip_count) trips = context.names->evaluate(*loop.trip_count);
+        uint8_t condition = 1;
+        if (loop.condition) condition = *static_cast<const uint8_t*>(slots[*loop.condition].data);
+        int64_t iteration = 0;
+        const Shape scalar_shape;
+        for (; iteration < trips && condition != 0; ++iteration) {
+            size_t in = 0;
+            body.set_input(in++, &iteration, scalar_shape);
+            if (loop.has_condition) body.set_input(in++, &condition, scalar_shape);
+            for (size_t i = 0; i < n_carried; ++i)
+                body.set_input(in++, state.carried[i].data(), state.carried_shapes[i]);
+            for (size_t i = 0; i < loop.scan_inputs.size(); ++i) {
+                const Loop::ScanInput& scan = loop.scan_inputs[i];
+                const Slot& whole = slots[scan.value];
+                const int64_t length = whole.shape[static_cast<size_t>(scan.axis)];
+                const int64_t at = scan.reverse ? length - 1 - iteration : iteration;
+                const size_t element = byte_size(plan.program.values[scan.value].dtype);
+                Shape slice = whole.shape;
+                slice.erase(slice.begin() + scan.axis);
+                const size_t bytes = static_cast<size_t>(element_count(slice)) * element;
+                auto* base = static_cast<std::byte*>(whole.data);
+                if (scan.axis == 0) {
+                    body.set_input(in++, base + static_cast<size_t>(at) * bytes, slice);
+                } else {
+                    if (state.slices[i].size() < bytes + 64) state.slices[i].resize(bytes + 64);
+                    copy_slice(base, state.slices[i].data(), whole.shape, scan.axis, at, element, true);
+                    body.set_input(in++, state.slices[i].data(), slice);
+                }
+            }
+            for (const ValueId v : loop.captures) body.set_input(in++, slots[v].data, slots[v].shape);
+            body.run();
+            size_t out = 0;
+            if (loop.has_condition) condition = *static_cast<const uint8_t*>(body.output(out++).data);
+            for (size_t i = 0; i < n_carried; ++i) {
+                const TensorView v = body.output(out++);
+                assign(state.carried[i], v.data, static_cast<size_t>(v.count()) * byte_size(v.dtype));
+                state.carried_shapes[i].assign(v.shape.begin(), v.shape.end());
+            }
+            for (size_t i = 0; i < loop.scan_outputs.size(); ++i) {
+                const TensorView v = body.output(out++);
+                const size_t bytes = static_cast<size_t>(v.count()) * byte_size(v.dtype);
+                if (state.collected[i].size() < collected_bytes[i] + bytes + 64)
+                    state.collected[i].resize((collected_bytes[i] + bytes) * 2 + 64);
+                if (bytes > 0) std::memcpy(state.collected[i].data() + collected_bytes[i], v.data, bytes);
+                collected_bytes[i] += bytes;
+                state.collected_shapes[i].assign(v.shape.begin(), v.shape.end());
+            }
+        }
+        for (size_t i = 0; i < n_carried; ++i) {
+            void* to = place_output(id, primitive.outputs[i], state.carried_shapes[i]);
+            std::memcpy(to, state.carried[i].data(), static_cast<size_t>(bytes_of(primitive.outputs[i])));
+        }
+        for (size_t i = 0; i < loop.scan_outputs.size(); ++i) {
+            const Loop::ScanOutput& scan = loop.scan_outputs[i];
+            const ValueId v = primitive.outputs[n_carried + i];
+            Shape slice = state.collected_shapes[i];
+            if (iteration == 0) {  // the slice's shape as the body declares it
+                const size_t at = (loop.has_condition ? 1 : 0) + n_carried + i;
+                slice.clear();
+                for (const Expr& d : body_program.values[body_program.outputs[at]].shape)
+                    slice.push_back(d.is_constant() ? d.constant() : 0);
+            }
+            Shape whole = slice;
+            whole.insert(whole.begin() + scan.axis, iteration);
+            auto* to = static_cast<std::byte*>(place_output(id, v, whole));
+            const size_t element = byte_size(plan.program.values[v].dtype);
+            const size_t bytes = static_cast<size_t>(element_count(slice)) * element;
+            for (int64_t t = 0; t < iteration; ++t)
+                copy_slice(to, state.collected[i].data() + static_cast<size_t>(t) * bytes, whole, scan.axis,
+                           scan.reverse ? iteration - 1 - t : t, element, false);
+        }
+    }
+};
+
+Executor::Executor(const Plan& plan, ExecutionContext& context, const std::vector<Var>& known)
+    : impl_(std::make_unique<Impl>(plan, context, known)) {}
+Executor::~Executor() = default;
+
+void Executor::set_input(size_t i, void* data, std::span<const int64_t> shape) {
+    Impl& s = *impl_;
+    const ValueId v = s.plan.program.inputs.at(i);
+    const Value& value = s.plan.program.values[v];
+    if (shape.size() != value.shape.size())
+        model_error("input '{}' has rank {}, expected {} {}", value.name, shape.size(), value.shape.size(),
+                    to_string(std::span<const Expr>(value.shape)));
+    for (const auto& [dim, slot] : s.input_bindings[i]) s.context.names->set(slot, shape[dim]);
+    for (size_t d = 0; d < shape.size(); ++d) {
+        const int64_t expected = s.context.names->evaluate(value.shape[d]);
+        if (expected != shape[d])
+            model_error("input '{}' has {} elements in dimension {}, expected {}{}", value.name, shape[d], d, expected,
+                        value.shape[d].is_constant() ? "" : " (" + value.shape[d].text() + ")");
+    }
+    s.slots[v].data = data;
+    s.slots[v].shape.assign(shape.begin(), shape.end());
+}
+
+void Executor::run() { impl_->run(); }
+TensorView Executor::output(size_t i) const { return impl_->view(impl_->plan.program.outputs.at(i)); }
+int64_t Executor::arena_bytes() const {
+    int64_t bytes = impl_->arena.capacity();
+    for (const auto& step : impl_->steps)
+        for (const auto& body : step.bodies) bytes += body->arena_bytes();
+    return bytes;
+}
+
+}  // namespace tilewright

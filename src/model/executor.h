@@ -1,0 +1,63 @@
+#pragma once
+// Runs a Plan: one Executor per plan and session, nested ones for bodies of control flow.
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "backend/cpu/kernel.h"
+#include "model/session.h"
+#include "orchestrate/plan.h"
+#include "runtime/arena.h"
+#include "runtime/thread_pool.h"
+
+namespace tilewright {
+
+/// Numbers of symbols and scalars, by slot. The slots are those of the whole model: bodies of control flow see the
+/// names of the plan around them.
+class Names {
+  public:
+    explicit Names(const std::vector<Var>& vars);
+    size_t slot(Var v) const;
+    bool has(Var v) const { return slots_.count(v) != 0; }
+    int64_t value(size_t slot) const { return values_[slot]; }
+    void set(size_t slot, int64_t v) { values_[slot] = v; }
+    int64_t evaluate(Expr e) const;
+
+  private:
+    std::map<Var, size_t> slots_;
+    std::vector<int64_t> values_;
+};
+
+/// Every variable a plan and its bodies mention.
+std::vector<Var> variables_of(const Plan& plan, const std::vector<cpu::CompiledKernel>& kernels);
+
+/// What all executors of one session share.
+struct ExecutionContext {
+    const std::vector<cpu::CompiledKernel>* kernels = nullptr;
+    ThreadPool* pool = nullptr;
+    Names* names = nullptr;
+    std::byte* scratch = nullptr;  ///< one block per worker
+    int64_t scratch_stride = 0;
+    std::vector<StepTime>* profile = nullptr;
+    double profile_start_us = 0;
+    double flops = 0;
+};
+
+class Executor {
+  public:
+    /// `known`: variables bound before the plan starts, besides those of its inputs' shapes.
+    Executor(const Plan& plan, ExecutionContext& context, const std::vector<Var>& known);
+    ~Executor();
+    /// data stays the caller's until run() returns. Throws ModelError when the shape is not what the plan declares.
+    void set_input(size_t i, void* data, std::span<const int64_t> shape);
+    void run();
+    TensorView output(size_t i) const;
+    int64_t arena_bytes() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,182 @@
+#include "model/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+
+#include "base/error.h"
+#include "model/executor.h"
+
+namespace tilewright {
+
+namespace {
+
+double now_ms() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Sessions with as many threads share a pool: two sessions do not mean twice the threads.
+std::shared_ptr<ThreadPool> shared_pool(int threads) {
+    static std::mutex mutex;
+    static std::map<int, std::weak_ptr<ThreadPool>> pools;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<ThreadPool> pool = pools[threads].lock();
+    if (pool == nullptr) {
+        pool = std::make_shared<ThreadPool>(threads);
+        pools[threads] = pool;
+    }
+    return pool;
+}
+
+cpu::Isa isa_of(const std::string& name) {
+    if (name.empty()) return cpu::Isa::host();
+    if (name == "avx2") return cpu::Isa::avx2();
+    if (name == "avx512") return cpu::Isa::avx512();
+    model_error("unknown instruction set '{}': expected avx2 or avx512", name);
+}
+
+int count_steps(const Plan& plan) {
+    int n = static_cast<int>(plan.steps.size());
+    for (const Step& s : plan.steps)
+        for (const auto& body : s.bodies) n += count_steps(*body);
+    return n;
+}
+
+}  // namespace
+
+struct CompiledModel::Impl {
+    std::vector<ModelIo> inputs, outputs;
+    CompileStats stats;
+    Plan plan;
+    KernelSet kernels;
+    std::vector<cpu::CompiledKernel> code;
+    cpu::CodegenOptions codegen;
+};
+
+CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CompiledModel::~CompiledModel() = default;
+const std::vector<ModelIo>& CompiledModel::inputs() const { return impl_->inputs; }
+const std::vector<ModelIo>& CompiledModel::outputs() const { return impl_->outputs; }
+const CompileStats& CompiledModel::stats() const { return impl_->stats; }
+
+std::string CompiledModel::dump(const std::string& stage) const {
+    if (stage == "plan") return impl_->plan.print();
+    std::string s;
+    for (size_t i = 0; i < impl_->kernels.kernels().size(); ++i) {
+        const TileProgram& k = impl_->kernels.kernels()[i];
+        s += fmt::format("# kernel {}\n", i);
+        if (stage == "tiles")
+            s += print(k);
+        else if (stage == "llvm")
+            s += cpu::print_llvm(k, impl_->codegen);
+        else if (stage == "asm")
+            s += cpu::print_assembly(k, impl_->codegen);
+        else
+            model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm or asm", stage);
+        s += "\n";
+    }
+    return s;
+}
+
+std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options) {
+    auto impl = std::make_unique<CompiledModel::Impl>();
+    for (const ValueId v : program.inputs)
+        impl->inputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
+    for (const ValueId v : program.outputs)
+        impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
+    impl->codegen.isa = isa_of(options.isa);
+    OrchestrateOptions o;
+    o.fuse = options.fuse;
+    o.layouts = options.layouts;
+    o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
+    o.target.lanes = impl->codegen.isa.lanes_f32();
+    o.target.vector_registers = impl->codegen.isa.vector_bits == 512 ? 32 : 16;
+    const double start = now_ms();
+    impl->plan = orchestrate(program, impl->kernels, o);
+    const double planned = now_ms();
+    std::vector<const TileProgram*> programs;
+    for (const TileProgram& t : impl->kernels.kernels()) programs.push_back(&t);
+    impl->code = cpu::compile(programs, impl->codegen);
+    const double done = now_ms();
+    impl->stats.plan_ms = planned - start;
+    impl->stats.codegen_ms = done - planned;
+    impl->stats.compile_ms = done - start;
+    impl->stats.kernels = static_cast<int>(programs.size());
+    impl->stats.steps = count_steps(impl->plan);
+    for (const auto& [v, t] : impl->plan.program.constants) impl->stats.weight_bytes += static_cast<int64_t>(t.bytes());
+    return std::make_shared<CompiledModel>(std::move(impl));
+}
+
+struct Session::Impl {
+    std::shared_ptr<const CompiledModel> model;
+    std::shared_ptr<ThreadPool> pool;
+    Names names;
+    ExecutionContext context;
+    Arena scratch;
+    std::unique_ptr<Executor> executor;
+    std::vector<Tensor> outputs;
+    std::vector<StepTime>* profile = nullptr;
+
+    Impl(std::shared_ptr<const CompiledModel> m, int threads)
+        : model(std::move(m)),
+          pool(shared_pool(threads > 0 ? threads : default_thread_count())),
+          names(variables_of(model->impl().plan, model->impl().code)) {
+        const CompiledModel::Impl& impl = model->impl();
+        for (const cpu::CompiledKernel& k : impl.code)
+            context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
+        scratch.reserve(std::max<int64_t>(64, context.scratch_stride * pool->size()));
+        context.kernels = &impl.code;
+        context.pool = pool.get();
+        context.names = &names;
+        context.scratch = scratch.data();
+        executor = std::make_unique<Executor>(impl.plan, context, std::vector<Var>{});
+    }
+};
+
+Session::Session(std::shared_ptr<const CompiledModel> model, int threads)
+    : impl_(std::make_unique<Impl>(std::move(model), threads)) {}
+Session::~Session() = default;
+
+const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs) {
+    Impl& s = *impl_;
+    const std::vector<ModelIo>& declared = s.model->inputs();
+    if (inputs.size() != declared.size())
+        model_error("the model has {} inputs, {} were given", declared.size(), inputs.size());
+    s.context.flops = 0;
+    s.context.profile = s.profile;
+    if (s.profile != nullptr) s.context.profile_start_us = now_ms() * 1e3;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i].dtype() != declared[i].dtype)
+            model_error("input '{}' has type {}, expected {}", declared[i].name, to_string(inputs[i].dtype()),
+                        to_string(declared[i].dtype));
+        s.executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
+    }
+    s.executor->run();
+    s.outputs.resize(s.model->outputs().size());
+    for (size_t i = 0; i < s.outputs.size(); ++i) {
+        const TensorView v = s.executor->output(i);
+        const Tensor& old = s.outputs[i];
+        if (old.dtype() == v.dtype && old.data() == v.data &&
+            std::equal(v.shape.begin(), v.shape.end(), old.shape().begin(), old.shape().end()))
+            continue;
+        s.outputs[i] = Tensor(v.dtype, Shape(v.shape.begin(), v.shape.end()), v.data, nullptr);
+    }
+    return s.outputs;
+}
+
+std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> out;
+    for (const Tensor& view : run_in_place(inputs)) {
+        Tensor copy(view.dtype(), view.shape(), false);
+        if (view.bytes() > 0) std::memcpy(copy.mutable_data(), view.data(), view.bytes());
+        out.push_back(std::move(copy));
+    }
+    return out;
+}
+
+double Session::last_flops() const { return impl_->context.flops; }
+int64_t Session::arena_bytes() const { return impl_->executor->arena_bytes() + impl_->scratch.capacity(); }
+void Session::set_profile(std::vector<StepTime>* profile) { impl_->profile = profile; }
+
+}  // namespace tilewright

@@ -1,0 +1,84 @@
+#pragma once
+// A compiled model and its execution.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/tensor.h"
+#include "program/program.h"
+
+namespace tilewright {
+
+struct CompileOptions {
+    int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
+    std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
+    std::string isa;                      ///< "" (host), "avx2", "avx512"
+    bool fuse = true;                     ///< false: one kernel a primitive
+    bool layouts = true;                  ///< false: everything row-major
+};
+
+struct ModelIo {
+    std::string name;
+    DType dtype = DType::F32;
+    std::vector<Expr> shape;
+};
+
+struct CompileStats {
+    double load_ms = 0, lower_ms = 0, plan_ms = 0, codegen_ms = 0, compile_ms = 0;
+    int kernels = 0;  ///< different ones
+    int steps = 0;    ///< launched in one run (bodies of control flow counted once)
+    int64_t weight_bytes = 0;
+};
+
+/// One step of a run, for profiles.
+struct StepTime {
+    std::string name;
+    double start_us = 0, duration_us = 0;
+};
+
+/// Immutable; any number of sessions in any number of threads may share one.
+class CompiledModel {
+  public:
+    struct Impl;
+    explicit CompiledModel(std::unique_ptr<Impl> impl);
+    ~CompiledModel();
+    const std::vector<ModelIo>& inputs() const;
+    const std::vector<ModelIo>& outputs() const;
+    const CompileStats& stats() const;
+    /// stage: "plan", "tiles", "llvm", "asm".
+    std::string dump(const std::string& stage) const;
+    const Impl& impl() const { return *impl_; }
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
+/// Compiles an optimised program (src/driver/pipeline.h does everything before). Throws ModelError, RuntimeError.
+std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options);
+
+/// The buffers of one run after another. One thread at a time; sessions are independent of each other, and results do
+/// not depend on how many run, nor on the number of threads.
+class Session {
+  public:
+    /// threads: 0: default_thread_count(). Sessions with equal thread counts share one pool.
+    explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0);
+    ~Session();
+    /// Inputs by position. Throws ModelError naming the input whose type or shape is not what the model declares.
+    std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+    /// The same without copies: the views are valid until the next run. Once shapes repeat, nothing is allocated.
+    const std::vector<Tensor>& run_in_place(const std::vector<Tensor>& inputs);
+    /// Floating-point operations of the last run's products and convolutions (2 per multiply-add).
+    double last_flops() const;
+    int64_t arena_bytes() const;
+    /// When not null, every step of later runs is timed into it.
+    void set_profile(std::vector<StepTime>* profile);
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tilewright

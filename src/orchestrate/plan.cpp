@@ -1,0 +1,132 @@
+#include "orchestrate/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+size_t KernelSet::add(TileProgram kernel) {
+    const std::string name = std::exchange(kernel.name, "kernel");
+    std::string text = print(kernel);
+    kernel.name = name;
+    const auto [it, fresh] = by_text_.try_emplace(std::move(text), kernels_.size());
+    if (fresh) kernels_.push_back(std::move(kernel));
+    return it->second;
+}
+
+KernelBody extract(const Program& program, const KernelGroup& group) {
+    KernelBody body;
+    Program& p = body.stages;
+    const std::set<PrimitiveId> inside(group.primitives.begin(), group.primitives.end());
+    std::map<ValueId, ValueId> local;
+    std::set<ValueId> made;
+    for (const PrimitiveId id : group.primitives) made.insert(program.primitives[id].outputs[0]);
+    const auto add = [&](ValueId v, const char* kind, size_t number) {
+        Value value = program.values[v];
+        value.name = fmt::format("{}{}", kind, number);
+        return local[v] = p.values.push_back(std::move(value));
+    };
+    // Inputs in order of first use.
+    for (const PrimitiveId id : group.primitives)
+        for (const ValueId v : program.primitives[id].inputs())
+            if (made.count(v) == 0 && local.count(v) == 0) {
+                p.inputs.push_back(add(v, "in", p.inputs.size()));
+                body.tensors.push_back(v);
+            }
+    const auto consumers = program.consumers();
+    const std::set<ValueId> results(program.outputs.begin(), program.outputs.end());
+    std::vector<ValueId> outputs;
+    for (const PrimitiveId id : group.primitives) {
+        const Primitive& original = program.primitives[id];
+        const ValueId out = original.outputs[0];
+        const bool leaves = results.count(out) != 0 || std::any_of(consumers[out].begin(), consumers[out].end(),
+                                                                   [&](PrimitiveId c) { return inside.count(c) == 0; });
+        const ValueId mine = leaves ? add(out, "out", outputs.size()) : add(out, "local", p.values.size());
+        if (leaves) {
+            p.outputs.push_back(mine);
+            outputs.push_back(out);
+        }
+        Primitive copy = original;
+        copy.name = fmt::format("stage{}", p.primitives.size());
+        copy.source.clear();
+        copy.outputs = {mine};
+        for (Access& a : copy.expr()->accesses) a.value = local.at(a.value);
+        p.primitives.push_back(std::move(copy));
+    }
+    body.tensors.insert(body.tensors.end(), outputs.begin(), outputs.end());
+    for (const std::vector<size_t>& rows : group.row_axes) body.row_axes.push_back(rows);
+    return body;
+}
+
+namespace {
+
+std::string name_of(const Program& program, const KernelGroup& group) {
+    std::string name;
+    for (const PrimitiveId id : group.primitives) {
+        if (!name.empty()) name += " + ";
+        name += program.primitives[id].name;
+        if (name.size() > 120) return name + " ...";
+    }
+    return name;
+}
+
+}  // namespace
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+    Plan plan;
+    plan.program = options.fuse ? fuse_greedily(program) : program;
+    if (options.layouts) plan.program = assign_layouts(plan.program, options.target);
+    const std::vector<KernelGroup> groups = group_rows(plan.program, options.fuse);
+    // Position of every primitive's step: a group runs where its last primitive stands.
+    std::map<PrimitiveId, const KernelGroup*> ends;
+    for (const KernelGroup& g : groups) ends[g.primitives.back()] = &g;
+    for (const PrimitiveId id : plan.program.primitives.ids()) {
+        const Primitive& primitive = plan.program.primitives[id];
+        if (primitive.expr() == nullptr) {
+            Step step;
+            step.what = id;
+            OrchestrateOptions inner = options;
+            if (const auto* branch = std::get_if<If>(&primitive.kind))
+                for (const auto& body : {branch->then_branch, branch->else_branch})
+                    step.bodies.push_back(std::make_shared<Plan>(orchestrate(*body, kernels, inner)));
+            if (const auto* loop = std::get_if<Loop>(&primitive.kind))
+                step.bodies.push_back(std::make_shared<Plan>(orchestrate(*loop->body, kernels, inner)));
+            plan.steps.push_back(std::move(step));
+            continue;
+        }
+        const auto it = ends.find(id);
+        if (it == ends.end()) continue;
+        KernelBody body = extract(plan.program, *it->second);
+        KernelCall call;
+        call.name = name_of(plan.program, *it->second);
+        call.tensors = body.tensors;
+        call.primitives = it->second->primitives;
+        body.stages.name = call.name;
+        call.kernel = kernels.add(default_schedule(std::move(body.stages), body.row_axes, options.target));
+        plan.steps.push_back(Step{std::move(call), {}});
+    }
+    return plan;
+}
+
+std::string Plan::print() const {
+    std::string s;
+    for (size_t i = 0; i < steps.size(); ++i) {
+        if (const auto* call = std::get_if<KernelCall>(&steps[i].what)) {
+            s += fmt::format("{:4} kernel {} \"{}\" (", i, call->kernel, call->name);
+            for (size_t k = 0; k < call->tensors.size(); ++k)
+                s += fmt::format("{}{}: {}{}", k > 0 ? ", " : "", program.values[call->tensors[k]].name,
+                                 tilewright::to_string(program.values[call->tensors[k]].dtype),
+                                 tilewright::to_string(std::span<const Expr>(program.values[call->tensors[k]].shape)));
+            s += ")\n";
+        } else {
+            s += fmt::format("{:4} {}\n", i, program.primitives[std::get<PrimitiveId>(steps[i].what)].name);
+        }
+        for (const auto& body : steps[i].bodies) s += "  body:\n" + body->print();
+    }
+    return s;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,85 @@
+#pragma once
+// Plan: which kernels run, in which order, on which tensors.
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "program/program.h"
+#include "schedule/default_schedule.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+
+/// The different kernels of a model: those with equal text are one.
+class KernelSet {
+  public:
+    /// Position of `kernel`, adding it when no equal one is there. The kernel's name is no part of its text.
+    size_t add(TileProgram kernel);
+    const std::vector<TileProgram>& kernels() const { return kernels_; }
+
+  private:
+    std::vector<TileProgram> kernels_;
+    std::unordered_map<std::string, size_t> by_text_;
+};
+
+struct Plan;
+
+/// Runs kernel `kernel` on `tensors`: its inputs, then its outputs, values of the plan's program.
+struct KernelCall {
+    size_t kernel = 0;
+    std::vector<ValueId> tensors;
+    std::string name;                     ///< source nodes, for profiles
+    std::vector<PrimitiveId> primitives;  ///< of the plan's program that it computes
+};
+
+/// One step. Everything that is no kernel refers to its primitive; control flow carries the plans of its bodies.
+struct Step {
+    std::variant<KernelCall, PrimitiveId> what;
+    std::vector<std::shared_ptr<const Plan>> bodies;
+};
+
+/// Values have their physical shapes; the program's inputs and outputs are row-major as the model declares them.
+struct Plan {
+    Program program;
+    std::vector<Step> steps;
+    std::string print() const;
+};
+
+struct OrchestrateOptions {
+    ScheduleTarget target;
+    bool fuse = true;     ///< false: one kernel a primitive
+    bool layouts = true;  ///< false: everything row-major
+};
+
+/// The default rule: fuses what is plainly better fused, gives convolutions channel-blocked activations and products
+/// packed weights, schedules every kernel with the default schedule.
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options);
+
+// --- its passes, each Program -> Program
+
+/// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
+/// primitives into their readers (src/program/transform/inline.h).
+Program fuse_greedily(const Program& program);
+/// Chooses layouts and rewrites every index map accordingly.
+Program assign_layouts(const Program& program, const ScheduleTarget& target);
+
+/// Primitives that become one kernel, in topological order, with the shared outer axes of each (see default_schedule).
+struct KernelGroup {
+    std::vector<PrimitiveId> primitives;
+    std::vector<std::vector<size_t>> row_axes;
+};
+/// Every expression primitive in exactly one group, groups in an order that can run.
+std::vector<KernelGroup> group_rows(const Program& program, bool fuse);
+
+/// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
+struct KernelBody {
+    Program stages;
+    std::vector<ValueId> tensors;
+    IndexVector<PrimitiveId, std::vector<size_t>> row_axes;
+};
+KernelBody extract(const Program& program, const KernelGroup& group);
+
+}  // namespace tilewright

@@ -1,0 +1,465 @@
+#include "schedule/default_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run knows
+
+int64_t guess(Expr e) { return e.is_constant() ? e.constant() : kAssumedExtent; }
+
+std::vector<Expr> result_index(const TensorExpr& e) {
+    if (!e.output_index.empty()) return e.output_index;
+    std::vector<Expr> index;
+    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
+    return index;
+}
+
+/// How an operand or the result is walked along every axis.
+struct Walk {
+    std::vector<std::optional<Expr>> strides;
+    std::vector<bool> unit_lanes;  ///< neighbours inside a vector are neighbours in memory
+    bool result = false;
+
+    bool depends(size_t a) const { return !strides[a] || !strides[a]->is_constant(0); }
+    bool unit(size_t a) const { return unit_lanes[a]; }
+};
+
+Walk walk_of(const Program& stages, const TensorExpr& e, ValueId value, const std::vector<Expr>& index, bool result,
+             int lanes) {
+    Walk w;
+    w.strides = axis_strides(stages, e, value, index);
+    w.result = result;
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        bool unit = w.strides[a] && w.strides[a]->is_constant(1);
+        if (!w.strides[a] && lanes > 1) {
+            const auto stride = lane_stride(stages, e, value, index, a, lanes);
+            unit = stride && stride->is_constant(1);
+        }
+        w.unit_lanes.push_back(unit);
+    }
+    return w;
+}
+
+std::vector<Walk> walks_of(const Program& stages, const TensorExpr& e, ValueId out, int lanes) {
+    std::vector<Walk> walks;
+    for (const Access& a : e.accesses) walks.push_back(walk_of(stages, e, a.value, a.index, false, lanes));
+    walks.push_back(walk_of(stages, e, out, result_index(e), true, lanes));
+    return walks;
+}
+
+/// Relative cost of one element when `a` is the vector axis: contiguous operands cost a lane's share, others a gather.
+double vector_cost(const TensorExpr& e, const std::vector<Walk>& walks, size_t a, int lanes) {
+    const double extent = static_cast<double>(guess(e.extents[a]));
+    const double waste = std::ceil(extent / lanes) * lanes / extent;
+    double reduction_points = 1;
+    for (size_t r = e.spatial; r < e.extents.size(); ++r) reduction_points *= static_cast<double>(guess(e.extents[r]));
+    const bool reduces = a >= e.spatial;
+    double cost = 0.5 / lanes;  // the arithmetic itself
+    for (const Walk& w : walks) {
+        if (w.result) {
+            // A result is written once per reduction; across a reduced vector axis it costs a few shuffles.
+            if (reduces)
+                cost += 8.0 / reduction_points;
+            else
+                cost += (w.unit(a) ? 1.0 / lanes : 1.5) / reduction_points;
+        } else if (!w.depends(a)) {
+            cost += 0.25 / lanes;
+        } else {
+            cost += w.unit(a) ? 1.0 / lanes : 1.5;
+        }
+    }
+    return cost * waste;
+}
+
+bool single_index_condition(const Access& access, Expr condition) {
+    return std::any_of(access.index.begin(), access.index.end(),
+                       [&](Expr i) { return is_uniform(condition - i) || is_uniform(condition + i); });
+}
+
+bool affine(const TensorExpr& e, const Access& access) {
+    for (const Expr& i : access.index)
+        for (const Var v : variables(i)) {
+            if (v.kind == VarKind::Load) return false;
+            if (v.kind != VarKind::Axis) continue;
+            const auto linear = linear_in(i, v);
+            if (!linear || !linear->coefficient.is_constant()) return false;
+        }
+    (void)e;
+    return true;
+}
+
+/// The largest divisor-friendly register tile <= limit: the one that wastes least of `extent`, larger ones first.
+int64_t register_tile(int64_t extent, int64_t limit) {
+    if (extent <= limit) return std::max<int64_t>(1, extent);
+    int64_t best = limit;
+    double best_cost = 1e30;
+    for (int64_t t = limit; t >= std::max<int64_t>(1, limit / 2); --t) {
+        const int64_t full = extent / t, rest = extent % t;
+        // A tile of t rows costs its rows plus a fixed share for the operand they have in common.
+        const double cost = static_cast<double>(full) * (static_cast<double>(t) + 1.0) +
+                            (rest > 0 ? static_cast<double>(rest) + 1.5 : 0.0);
+        if (cost < best_cost - 1e-9) {
+            best_cost = cost;
+            best = t;
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
+    (void)out_type;
+    StageChoice choice;
+    const size_t n = e.extents.size();
+    Micro& micro = choice.micro;
+    micro.registers.assign(n, 1);
+    micro.virtual_threads.assign(n, 1);
+    ValueId out;
+    for (const Primitive& p : stages.primitives)
+        if (p.expr() == &e) out = p.outputs[0];
+    const int lanes = target.lanes;
+    const std::vector<Walk> walks = walks_of(stages, e, out, lanes);
+
+    // The vector axis: a reuse pattern of a contraction decides first, cost otherwise.
+    std::optional<size_t> vector;
+    double best = 1.5;  // the cost of scalar code per element
+    for (size_t a = 0; a < n; ++a) {
+        if (e.extents[a].is_constant() && e.extents[a].constant() < std::max(2, lanes / 4)) continue;
+        const double cost = vector_cost(e, walks, a, lanes);
+        if (cost < best) {
+            best = cost;
+            vector = a;
+        }
+    }
+    // Operands that only lack contiguous lanes can be copied: a product whose right operand is stored transposed.
+    const bool product = e.reducer == Reducer::Sum && e.accesses.size() >= 2;
+    if (product) {
+        std::optional<size_t> spatial_vector;
+        for (size_t a = 0; a < e.spatial; ++a)
+            if (walks.back().unit(a) && guess(e.extents[a]) >= lanes / 2) spatial_vector = a;
+        if (spatial_vector) vector = spatial_vector;
+    }
+    micro.lanes = vector ? lanes : 1;
+    micro.vector_axis = vector;
+
+    const auto reuses = [&](size_t a) {
+        // Some operand that varies along the vector axis does not vary along a: its vectors serve all rows of a tile.
+        if (!vector) return false;
+        for (const Walk& w : walks)
+            if (!w.result && w.depends(*vector) && !w.depends(a)) return true;
+        return false;
+    };
+    if (vector && *vector < e.spatial && e.reducer != Reducer::None) {
+        std::vector<size_t> rows;
+        for (size_t a = e.spatial; a-- > 0;)
+            if (a != *vector && reuses(a) && !e.extents[a].is_constant(1)) rows.push_back(a);
+        choice.contraction = !rows.empty();
+        const int64_t budget = target.vector_registers - 4;
+        int64_t columns = 1;
+        if (choice.contraction) {
+            const int64_t wide = (guess(e.extents[*vector]) + lanes - 1) / lanes;
+            columns = wide >= 2 ? 2 : 1;
+            int64_t rows_total = 1;
+            for (const size_t a : rows) rows_total *= guess(e.extents[a]);
+            if (wide >= 4 && rows_total < 8) columns = 4;
+            if (wide == 3 && rows_total >= 8) columns = 3;
+        }
+        micro.registers[*vector] = columns * lanes;
+        int64_t left = std::min<int64_t>(budget / columns, 14);
+        if (!choice.contraction) left = 4;
+        for (const size_t a : choice.contraction ? rows : std::vector<size_t>{}) {
+            if (left < 2) break;
+            micro.registers[a] = register_tile(guess(e.extents[a]), left);
+            left /= micro.registers[a];
+        }
+        if (!choice.contraction)
+            for (size_t a = e.spatial; a-- > 0 && left > 1;)
+                if (a != *vector && guess(e.extents[a]) > 1) {
+                    micro.registers[a] = register_tile(guess(e.extents[a]), left);
+                    break;
+                }
+    } else if (vector && *vector >= e.spatial) {
+        // Independent partial sums hide the latency of the addition.
+        const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
+        micro.registers[*vector] = std::min<int64_t>(wide, 4) * lanes;
+    } else if (vector) {
+        const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
+        micro.registers[*vector] =
+            std::min<int64_t>(wide, e.accesses.size() <= 3 && e.body.nodes().size() <= 12 ? 2 : 1) * lanes;
+    }
+    for (size_t a = 0; a < n; ++a)
+        if (a != micro.vector_axis.value_or(n) && e.extents[a].is_constant() &&
+            micro.registers[a] > e.extents[a].constant())
+            micro.registers[a] = e.extents[a].constant();
+
+    // Small windows are unrolled whole: their bodies share loads.
+    int64_t unrolled = 1;
+    if (!choice.contraction)
+        for (size_t a = n; a-- > e.spatial;)
+            if (a != micro.vector_axis.value_or(n) && e.extents[a].is_constant() &&
+                e.extents[a].constant() * unrolled <= 9) {
+                micro.registers[a] = e.extents[a].constant();
+                unrolled *= e.extents[a].constant();
+            }
+
+    // Order: vector panels outside rows, so that a panel of the right operand serves every row; reductions innermost,
+    // the one along which the broadcast operand is contiguous last.
+    if (choice.contraction) micro.order.push_back(*vector);
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (std::find(micro.order.begin(), micro.order.end(), a) == micro.order.end()) micro.order.push_back(a);
+    std::vector<size_t> reductions;
+    for (size_t a = e.spatial; a < n; ++a) reductions.push_back(a);
+    const auto reach = [&](size_t a) {
+        for (const Walk& w : walks)
+            if (!w.result && w.strides[a] && !w.strides[a]->is_constant(0) && !(vector && w.depends(*vector)))
+                return w.strides[a]->is_constant() ? std::abs(w.strides[a]->constant()) : INT64_MAX / 2;
+        return int64_t{1};
+    };
+    if (choice.contraction)
+        std::stable_sort(reductions.begin(), reductions.end(), [&](size_t a, size_t b) { return reach(a) > reach(b); });
+    micro.order.insert(micro.order.end(), reductions.begin(), reductions.end());
+
+    if (choice.contraction)
+        for (size_t i = 0; i < e.accesses.size(); ++i) {
+            const Access& a = e.accesses[i];
+            if (!affine(e, a)) continue;
+            const bool in_body = [&] {
+                const auto slots = e.body.slots();
+                return std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
+            }();
+            if (!in_body) continue;
+            const bool padded = !a.valid.empty() && std::all_of(a.valid.begin(), a.valid.end(),
+                                                                [&](Expr c) { return single_index_condition(a, c); });
+            const bool strided = walks[i].depends(*vector) && !walks[i].unit(*vector);
+            if (padded || strided) choice.loads.push_back(i);
+        }
+    return choice;
+}
+
+namespace {
+
+/// Bytes of the box an access touches when the axes have these extents.
+int64_t box_bytes(const Program& stages, const TensorExpr& e, const Access& a, const std::vector<int64_t>& extents) {
+    (void)e;
+    int64_t elements = 1;
+    for (const Expr& i : a.index) {
+        int64_t size = 1;
+        for (const Var v : variables(i))
+            if (v.kind == VarKind::Axis)
+                size += std::abs(linear_in(i, v)->coefficient.constant()) * (extents[v.id] - 1);
+        elements *= size;
+    }
+    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
+}
+
+/// Packs a loaded operand so that the lanes lie side by side: the dimension indexed by the vector axis goes last, in
+/// blocks of the register tile. [n, k] -> split(0, 32) reorder(0, 2, 1): [n/32, k, 32].
+Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
+    std::optional<size_t> dim;
+    for (size_t d = 0; d < a.index.size(); ++d)
+        if (uses(a.index[d], {VarKind::Axis, static_cast<uint32_t>(vector)})) dim = d;
+    Layout layout;
+    if (!dim) return layout;
+    const size_t rank = a.index.size();
+    layout.primitives.push_back(layout::Split{*dim, block});
+    layout::Reorder reorder;
+    for (size_t d = 0; d <= rank; ++d)
+        if (d != *dim + 1) reorder.permutation.push_back(d);
+    reorder.permutation.push_back(*dim + 1);
+    layout.primitives.push_back(reorder);
+    return layout;
+}
+
+struct GridChoice {
+    size_t axis;
+    int64_t step;
+};
+
+TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
+    if (auto merged = merge_axes(stages)) stages = std::move(*merged);
+    const PrimitiveId id(0);
+    const TensorExpr& e = *stages.primitives[id].expr();
+    const size_t n = e.extents.size();
+    StageChoice choice = choose_micro(stages, e, stages.values[stages.primitives[id].outputs[0]].dtype, target);
+    const Micro& micro = choice.micro;
+
+    double points = 1;
+    for (const Expr& x : e.extents) points *= static_cast<double>(guess(x));
+    const double work =
+        points * (0.5 + 0.5 * static_cast<double>(e.body.nodes().size())) / (micro.vector_axis ? target.lanes : 1);
+
+    // How far each axis runs inside one task.
+    std::vector<int64_t> inside(n);
+    for (size_t a = 0; a < n; ++a) inside[a] = guess(e.extents[a]);
+    std::vector<bool> split(n, false);
+    const int64_t wanted_tasks = work < 4000 ? 1 : target.threads > 1 ? target.threads * 4 : 1;
+    const auto unit = [&](size_t a) { return std::max<int64_t>(1, micro.registers[a]); };
+
+    // Loads need boxes of constant size that fit: cut every axis of unknown extent, then rows until it fits.
+    const auto load_bytes = [&] {
+        int64_t bytes = 0;
+        for (const size_t i : choice.loads) bytes += box_bytes(stages, e, e.accesses[i], inside);
+        return bytes;
+    };
+    bool reduction_unknown = false;
+    for (size_t a = e.spatial; a < n; ++a) reduction_unknown = reduction_unknown || !e.extents[a].is_constant();
+    if (reduction_unknown) choice.loads.clear();
+    if (!choice.loads.empty()) {
+        for (size_t a = 0; a < e.spatial; ++a)
+            if (!e.extents[a].is_constant()) {
+                inside[a] = a == micro.vector_axis ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : unit(a) * 8;
+                split[a] = true;
+            }
+        const int64_t limit = target.l2_bytes * 2 / 5;
+        for (size_t a = 0; a < e.spatial && load_bytes() > limit; ++a) {
+            if (a == micro.vector_axis.value_or(n)) continue;
+            while (inside[a] > unit(a) && load_bytes() > limit) {
+                inside[a] = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
+                split[a] = true;
+            }
+        }
+        if (load_bytes() > limit * 4) choice.loads.clear();
+    }
+
+    const auto tasks = [&] {
+        int64_t t = 1;
+        for (size_t a = 0; a < e.spatial; ++a) t *= (guess(e.extents[a]) + inside[a] - 1) / inside[a];
+        return t;
+    };
+    // More tasks: halve the outermost axes first; the vector axis last (its panels share the left operand).
+    std::vector<size_t> cut_order;
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (a != micro.vector_axis.value_or(n)) cut_order.push_back(a);
+    if (micro.vector_axis && *micro.vector_axis < e.spatial) cut_order.push_back(*micro.vector_axis);
+    for (const size_t a : cut_order) {
+        while (tasks() < wanted_tasks && inside[a] > unit(a)) {
+            const int64_t next = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
+            if (next == inside[a]) break;
+            inside[a] = next;
+            split[a] = true;
+        }
+        // An extent only the run knows is cut so that there is something to share out.
+        if (!e.extents[a].is_constant() && !split[a] && target.threads > 1 && work >= 4000) {
+            inside[a] = std::max<int64_t>(unit(a), (inside[a] / 8 + unit(a) - 1) / unit(a) * unit(a));
+            split[a] = true;
+        }
+    }
+    // The right operand's panels of one task should stay in L2.
+    if (choice.contraction && micro.vector_axis && *micro.vector_axis < e.spatial) {
+        const size_t v = *micro.vector_axis;
+        double per_column = 4;
+        for (size_t a = e.spatial; a < n; ++a) per_column *= static_cast<double>(guess(e.extents[a]));
+        const auto columns = static_cast<int64_t>(static_cast<double>(target.l2_bytes) / 2 / per_column);
+        const int64_t step = std::max<int64_t>(unit(v), columns / unit(v) * unit(v));
+        if (step < inside[v] && choice.loads.empty()) {
+            inside[v] = step;
+            split[v] = true;
+        }
+    }
+
+    TileProgram t;
+    t.stages = std::move(stages);
+    const TensorExpr& expr = *t.stages.primitives[id].expr();
+    std::vector<size_t> identity(n);
+    std::iota(identity.begin(), identity.end(), 0);
+    t.stage_axes.push_back(identity);
+    for (size_t a = 0; a < n; ++a)
+        t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), expr.extents[a]});
+    std::vector<Stmt> body;
+    for (const size_t i : choice.loads) {
+        Load load;
+        load.stage = id;
+        load.access = i;
+        const Walk w = walk_of(t.stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, target.lanes);
+        if (w.depends(*micro.vector_axis) && !w.unit(*micro.vector_axis))
+            load.layout = pack_for_lanes(expr.accesses[i], *micro.vector_axis, unit(*micro.vector_axis));
+        body.push_back(Stmt{load});
+    }
+    body.push_back(Stmt{Compute{id, micro}});
+    // Panels (vector axis) outermost in the grid, then the other axes in order.
+    std::vector<size_t> grid;
+    for (size_t a = 0; a < expr.spatial; ++a)
+        if (split[a]) grid.push_back(a);
+    for (size_t k = grid.size(); k-- > 0;) {
+        TileLoop loop;
+        loop.axis = grid[k];
+        loop.step = inside[grid[k]];
+        loop.parallel = true;
+        loop.body = std::move(body);
+        body.clear();
+        body.push_back(Stmt{std::move(loop)});
+    }
+    t.body = std::move(body);
+    return t;
+}
+
+}  // namespace
+
+TileProgram default_schedule(Program stages, const ScheduleTarget& target) {
+    IndexVector<PrimitiveId, std::vector<size_t>> none(stages.primitives.size());
+    return default_schedule(std::move(stages), none, target);
+}
+
+TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                             const ScheduleTarget& target) {
+    const std::string name = stages.name;
+    if (stages.primitives.size() == 1) {
+        TileProgram t = schedule_one(std::move(stages), target);
+        t.name = name;
+        return t;
+    }
+    // Several stages: rows in the grid, one by one; inside a row the stages run one after the other.
+    TileProgram t;
+    t.name = name;
+    t.stages = std::move(stages);
+    const PrimitiveId first(0);
+    const size_t rows = row_axes[first].size();
+    const TensorExpr& lead = *t.stages.primitives[first].expr();
+    for (size_t r = 0; r < rows; ++r) t.axes.push_back({fmt::format("s{}", r), lead.extents[row_axes[first][r]]});
+    std::vector<Stmt> body;
+    for (const PrimitiveId id : t.stages.primitives.ids()) {
+        const TensorExpr& e = *t.stages.primitives[id].expr();
+        TW_CHECK(row_axes[id].size() == rows);
+        std::vector<size_t> axes(e.extents.size());
+        for (size_t a = 0; a < e.extents.size(); ++a) {
+            const auto it = std::find(row_axes[id].begin(), row_axes[id].end(), a);
+            if (it != row_axes[id].end()) {
+                axes[a] = static_cast<size_t>(it - row_axes[id].begin());
+            } else {
+                axes[a] = t.axes.size();
+                t.axes.push_back({fmt::format("{}{}_{}", a < e.spatial ? "s" : "r", id.value, a), e.extents[a]});
+            }
+        }
+        t.stage_axes.push_back(axes);
+        // Inside a row the shared axes have one point: choose as if they did.
+        TensorExpr row = e;
+        Program view = t.stages;
+        for (const size_t a : row_axes[id]) view.primitives[id].expr()->extents[a] = 1;
+        StageChoice choice = choose_micro(view, *view.primitives[id].expr(),
+                                          t.stages.values[t.stages.primitives[id].outputs[0]].dtype, target);
+        for (const size_t a : row_axes[id]) choice.micro.registers[a] = 1;
+        body.push_back(Stmt{Compute{id, choice.micro}});
+    }
+    // Rows one by one, but enough of them in a task that dispatching costs nothing.
+    for (size_t r = rows; r-- > 0;) {
+        TileLoop loop;
+        loop.axis = r;
+        loop.step = 1;
+        loop.parallel = true;
+        loop.body = std::move(body);
+        body.clear();
+        body.push_back(Stmt{std::move(loop)});
+    }
+    t.body = std::move(body);
+    return t;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,44 @@
+#pragma once
+// The default rule: tiles picked from the shapes alone, without a model of the machine. It is what every kernel gets
+// until the schedulers of this folder's neighbours have been asked, and what they are measured against.
+
+#include "tile/tile.h"
+
+namespace tilewright {
+
+struct ScheduleTarget {
+    int lanes = 16;  ///< f32 lanes of a vector register
+    int vector_registers = 32;
+    int threads = 1;
+    int64_t l2_bytes = 1 << 20;
+};
+
+/// A schedule for a kernel of one stage, or of several that share their outer spatial axes ("rows"): `row_axes` says,
+/// per stage, which of its axes are the shared rows, in one order. Always succeeds.
+TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                             const ScheduleTarget& target);
+TileProgram default_schedule(Program stages, const ScheduleTarget& target);
+
+/// How the default rule would run one expression's innermost level.
+struct StageChoice {
+    Micro micro;
+    bool contraction = false;   ///< some operand is reused along a register axis
+    std::vector<size_t> loads;  ///< accesses to be copied (padding decided, or lanes made contiguous) before use
+};
+StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
+
+/// The strides of an access or result in elements along each axis of the expression; nothing where the offset is not
+/// linear in the axis.
+std::vector<std::optional<Expr>> axis_strides(const Program& stages, const TensorExpr& expr, ValueId value,
+                                              std::span<const Expr> index);
+
+/// The stride between neighbours inside aligned blocks of `lanes` along axis a: 1 for channel-blocked tensors, although
+/// their offset is not linear in the channel. Nothing where blocks are not regular either.
+std::optional<Expr> lane_stride(const Program& stages, const TensorExpr& expr, ValueId value,
+                                std::span<const Expr> index, size_t a, int lanes);
+
+/// Neighbouring axes that every access and the result walk as one become one; tensors turn one-dimensional. Gives
+/// nothing when nothing merges. [8, 56, 56, 64] + [8, 56, 56, 64] -> one axis of 1605632.
+std::optional<Program> merge_axes(const Program& stages);
+
+}  // namespace tilewright
