@@ -1,0 +1,331 @@
+#include "backend/cpu/vector_math.h"
+
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/Module.h>
+#include <llvm/TargetParser/Triple.h>
+
+#include <cmath>
+
+#include "backend/cpu/math_lanes.h"
+
+namespace tilewright::cpu {
+namespace {
+
+constexpr double kLog2E = 0x1.715476p+0;
+
+// ln 2 = kLn2High + kLn2Low to 49 bits; n * kLn2High is exact inside a fused multiply-add.
+constexpr double kLn2High = 0x1.62e43p-1;
+constexpr double kLn2Low = -0x1.05c61p-29;
+
+// Adding it rounds |x| < 2^22 to an integer (half to even) and leaves that integer in the lowest bits of the sum.
+constexpr double kRound = 0x1.8p23;
+
+/// (e^r - 1 - r) / r^2 for |r| <= 1.002 ln(2)/2, degree 4: e^r - 1 within 2^-26.1 of itself, e^r within 2^-27.4.
+constexpr double kExp[] = {0x1.fffffep-2, 0x1.5554b2p-3, 0x1.555702p-5, 0x1.1226a6p-7, 0x1.6b8caep-10};
+
+Real expm1_near_zero(Real r) { return fma(polynomial(r, kExp), r * r, r); }
+Real exp_near_zero(Real r) { return fma(fma(polynomial(r, kExp), r, 1.0), r, 1.0); }
+
+/// x = n ln 2 + rest, |rest| <= ln(2)/2 up to rounding; `sum` holds n + bias in its lowest bits.
+struct Octave {
+    Real rest;
+    Real n;
+    Bits sum;
+};
+
+Octave reduce_by_octave(Real x, int bias = 0) {
+    const Real sum = fma(x, kLog2E, kRound + bias);
+    const Real n = sum - (kRound + bias);
+    return {fma(n, -kLn2Low, fma(n, -kLn2High, x)), n, bits_of(sum)};
+}
+
+/// 2^(n + shift) for the n in the lowest bits of `sum`, where that is a normal number.
+Real power_of_two(Bits sum, int shift, Real like) {
+    return real_of((sum << 23) + (static_cast<uint64_t>(127 + shift) << 23), like);
+}
+
+/// x * 2^n for integral n, rounded once.
+Real scale_avx512(Real x, Real n) {
+    const Real parts[] = {x, n};
+    return in_sixteens(parts, [](llvm::ArrayRef<Real> p) -> Real {
+        llvm::IRBuilderBase& b = *p[0].b;
+        llvm::Value* all = b.getInt16(0xFFFF);
+        llvm::Value* rounding = b.getInt32(4);  // the current mode
+        return {{&b, b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                                       {p[0].v, p[1].v, p[0].v, all, rounding})}};
+    });
+}
+
+Real exp_f32(Real x) {
+    // Past these bounds the result is infinity and 0 in any case, and n stays within [-150, 128].
+    x = at_least(at_most(x, 89.0), -104.0);
+    if (has_avx512(*x.b)) {
+        const Octave o = reduce_by_octave(x);
+        return scale_avx512(exp_near_zero(o.rest), o.n);
+    }
+    // Two factors, 2^floor(n/2) and the other half: each is normal, and only the second product rounds. With a bias of
+    // 254 the sum's low bits are n + 254 = (floor(n/2) + 127) + (ceil(n/2) + 127), two biased exponents.
+    const Octave o = reduce_by_octave(x, 254);
+    const Bits low = shift_right_logical(o.sum, 1);
+    const Bits high = o.sum - low;
+    return exp_near_zero(o.rest) * real_of(low << 23, x) * real_of(high << 23, x);
+}
+
+Real expm1_f32(Real x) {
+    const Octave o = reduce_by_octave(at_least(at_most(x, 89.0), -30.0));
+    const Real p = expm1_near_zero(o.rest);
+    // 2^n (1 + p) - 1, at half its size as 2^128 is no float.
+    const Real s = power_of_two(o.sum, -1, x);
+    const Real half = fma(s, p, s - 0.5);
+    return copysign(select(o.n == 0.0, p, half + half), x);
+}
+
+/// (e^a - 1) / 2 and e^a / 2 for 0 <= a, infinite from about 89.4 on.
+struct HalfExp {
+    Real minus_one;
+    Real plain;
+};
+
+HalfExp half_exp(Real a) {
+    const Octave o = reduce_by_octave(at_most(a, 89.5));
+    const Real p = expm1_near_zero(o.rest);
+    const Real s = power_of_two(o.sum, -2, a);  // n reaches 129: a quarter keeps the factor finite
+    const Real minus_one = fma(s, p, s - 0.25);
+    const Real plain = fma(s, p, s);
+    return {minus_one + minus_one, plain + plain};
+}
+
+Real sinh_f32(Real x) {
+    const Real a = abs(x);
+    const Real u = half_exp(a).minus_one;
+    // (e^a - e^-a) / 2 = u + u / (2u + 1); the second term tends to 1/2, which 2^28 does not feel.
+    const Real second = select(a > 20.0, 0.0, u / fma(u, 2.0, 1.0));
+    return copysign(select(a < 0x1p-12, a, u + second), x);
+}
+
+Real cosh_f32(Real x) {
+    const Real e = half_exp(abs(x)).plain;
+    return e + 0.25 / e;
+}
+
+// erf by the exponential: erf(a) = 1 - e^y with y = ln(erfc(a)) = -a - a H(a). The rounding of y matters in proportion
+// to erfc, and taking a out of aH leaves a term that is small where erfc is not. H on [0, 3.93], degree 8, weighted by
+// a erfc(a) / erf(a): erf within 2^-27.8 of itself. Negated.
+constexpr double kErfLog[] = {-0x1.06eba8p-3,  -0x1.45f3p-1,   -0x1.a4f8c4p-4,  0x1.39b7ccp-6, 0x1.6374d6p-13,
+                              -0x1.b7439ap-10, 0x1.4e27a6p-11, -0x1.f2852ap-14, 0x1.3afcb4p-17};
+
+Real erf_by_exp(Real a) {
+    const Real y = fma(polynomial(a, kErfLog), a, -a);
+    const Real sum = fma(y, kLog2E, kRound);
+    const Real n = sum - kRound;
+    const Real p = expm1_near_zero(fma(n, -kLn2High, y));
+    const Real s = power_of_two(bits_of(sum), 0, a);
+    return fma(-s, p, 1.0 - s);
+}
+
+/// (tanh(a) - a) / a^3 in a^2 for 0 <= a <= 0.45, degree 3: tanh within 2^-27.4 of itself.
+constexpr double kTanh[] = {-0x1.55551cp-2, 0x1.10fb5ep-3, -0x1.b4f3d2p-5, 0x1.271d7ap-6};
+
+Real tanh_by_exp(Real a) {
+    // 2a = n ln 2 + 2r. ln 2 in one piece will do: its error is felt in proportion to n 2^-n.
+    const Real sum = fma(a, 2 * kLog2E, kRound);
+    const Real n = sum - kRound;
+    const Real r = fma(n, -kLn2High / 2, a);
+    // (e^2r - 1) / 2 = r + 2 r^2 q(2r), with the powers of two drawn into q's coefficients.
+    double q[std::size(kExp)];
+    for (size_t i = 0; i < std::size(q); ++i) q[i] = std::ldexp(kExp[i], static_cast<int>(i) + 1);
+    const Real p = fma(polynomial(r, q), r * r, r);
+    const Real s = power_of_two(bits_of(sum), 0, a);
+    const Real half = fma(s, p, fma(s, 0.5, -0.5));  // (e^2a - 1) / 2
+    // Closer to 0 the roundings of half, half + 1 and the quotient would add up.
+    const Real square = a * a;
+    const Real near = fma(polynomial(square, kTanh), square * a, a);
+    return select(a < 0.45, near, half / (half + 1.0));
+}
+
+/// A function on [0, end) in 16 intervals, for vpermps: f(point + d) = c0 + c1 d + ... + c5 d^5 with the coefficients
+/// of d's interval. The points lie within a few thousand floats of the intervals' middles, where f is a float to 2^-33
+/// or better (as far as floats next to 1 allow), so that c0 has no error. The interval that begins at 0 has 0 for point
+/// and c0, and holds f(d) = d + c1 d + ..., as d, smaller than every other c0, takes c0's place: f is to begin like d
+/// itself.
+struct Pieces {
+    float point[16];
+    float c[6][16];
+};
+
+/// `index` chooses by its four lowest bits.
+Real evaluate(const Pieces& f, Real x, Bits index) {
+    llvm::IRBuilderBase& b = *x.b;
+    const auto pick = [&](llvm::ArrayRef<float> table) -> Real {
+        return {{&b, b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
+                                       {llvm::ConstantDataVector::get(b.getContext(), table), index.v})}};
+    };
+    const Real d = x - pick(f.point);
+    Real sum = pick(f.c[5]);
+    for (size_t k = 5; k-- > 1;) sum = fma(sum, d, pick(f.c[k]));
+    const Real first = pick(f.c[0]);
+    return fma(sum, d, select(first > d, first, d));
+}
+
+/// erf in intervals of one width around its multiples, the first cut in half: within 2^-25.2 of itself.
+constexpr double kErfWidth = 65.0 / 256;
+constexpr Pieces kErf = {
+    {0x0.0p+0f, 0x1.040002p-2f, 0x1.04043ep-1f, 0x1.85fedap-1f, 0x1.03ffa2p+0f, 0x1.450020p+0f, 0x1.85fffap+0f,
+     0x1.c6ffe4p+0f, 0x1.040052p+1f, 0x1.248266p+1f, 0x1.450062p+1f, 0x1.657fd4p+1f, 0x1.860418p+1f, 0x1.a68224p+1f,
+     0x1.c71f3ep+1f, 0x1.e79f3ep+1f},
+    {
+        {0x0.0p+0f, 0x1.1f31b4p-2f, 0x1.0e0302p-1f, 0x1.6feebcp-1f, 0x1.b2bb1cp-1f, 0x1.dad54cp-1f, 0x1.f00612p-1f,
+         0x1.f9e15ap-1f, 0x1.fdea74p-1f, 0x1.ff5ec4p-1f, 0x1.ffd4cap-1f, 0x1.fff5c0p-1f, 0x1.fffddap-1f, 0x1.ffff9ap-1f,
+         0x1.fffff0p-1f, 0x1.fffffep-1f},
+        {0x1.06eba8p-3f, 0x1.0ed47cp+0f, 0x1.be64b2p-1f, 0x1.4367a2p-1f, 0x1.9be56cp-2f, 0x1.cd2214p-3f, 0x1.c5d068p-4f,
+         0x1.889584p-5f, 0x1.2a8450p-6f, 0x1.8ef600p-8f, 0x1.d4f7bep-10f, 0x1.e47b8ep-12f, 0x1.b793b2p-14f,
+         0x1.5efa9ep-16f, 0x1.e728b4p-19f, 0x1.27b034p-21f},
+        {0x0.0p+0f, -0x1.130ea6p-2f, -0x1.c5643ep-2f, -0x1.ecadb8p-2f, -0x1.a25492p-2f, -0x1.24b6e0p-2f,
+         -0x1.59aed0p-3f, -0x1.5ce1b6p-4f, -0x1.2f2ebap-5f, -0x1.c7d8c6p-7f, -0x1.29aa42p-8f, -0x1.523c66p-10f,
+         -0x1.4ecf14p-12f, -0x1.21bcf6p-14f, -0x1.6c2d26p-16f, -0x1.0c81d6p-17f},
+        {-0x1.81266ap-2f, -0x1.3a9286p-2f, -0x1.2035bep-3f, 0x1.149024p-5f, 0x1.23e0a2p-3f, 0x1.55c476p-3f,
+         0x1.1372d6p-3f, 0x1.5bf5b6p-4f, 0x1.68d0f0p-5f, 0x1.3a0064p-6f, 0x1.d0ce56p-8f, 0x1.26bac8p-9f,
+         0x1.41bba4p-11f, 0x1.30013cp-13f, 0x1.08d93ap-15f, 0x1.bd0d02p-18f},
+        {0x0.0p+0f, 0x1.05628ep-3f, 0x1.752e56p-3f, 0x1.2cf8d4p-3f, 0x1.05de48p-4f, -0x1.4ceb6ap-7f, -0x1.76f1a4p-5f,
+         -0x1.8067dep-5f, -0x1.096c1ep-5f, -0x1.1befe6p-6f, -0x1.eed550p-8f, -0x1.67b902p-9f, -0x1.b8cc1cp-11f,
+         -0x1.c95c9ep-13f, 0x1.0227a2p-11f, 0x1.72bdb6p-12f},
+        {0x1.cba798p-4f, 0x1.4815e2p-4f, 0x1.7b2b9ep-8f, -0x1.bba55ep-5f, -0x1.175a9ep-4f, -0x1.6dc7b0p-5f,
+         -0x1.963d1ep-7f, 0x1.00296ep-7f, 0x1.aa7b88p-7f, 0x1.48477ep-7f, 0x1.685734p-8f, 0x1.36f4b4p-9f,
+         0x1.b66bc4p-11f, 0x1.01b56ep-12f, 0x1.001d30p-14f, 0x1.b237d8p-17f},
+    }};
+
+/// tanh in intervals by the two lowest exponent bits and the two highest mantissa bits of 4/5 a + 1/2, which runs
+/// through [1/2, 8) and makes them grow with a: within 2^-25.3 of itself.
+constexpr Pieces kTanhPieces = {
+    {0x1.18000ap+1f, 0x1.68005p+1f, 0x1.b7ff7ep+1f, 0x1.04008ep+2f, 0x1.40019ap+2f, 0x1.9002d8p+2f, 0x1.e02edep+2f,
+     0x1.17d122p+3f, 0x0.0p+0f, 0x1.e0061ep-3f, 0x1.9002cp-2f, 0x1.180146p-1f, 0x1.8ffd6ap-1f, 0x1.18037ap+0f,
+     0x1.67fe2cp+0f, 0x1.b7fd76p+0f},
+    {
+        {0x1.f3452p-1f, 0x1.fc51fap-1f, 0x1.fef166p-1f, 0x1.ffb26cp-1f, 0x1.fff41ap-1f, 0x1.ffff06p-1f, 0x1.ffffecp-1f,
+         0x1.fffffep-1f, 0x0.0p+0f, 0x1.d76c28p-3f, 0x1.7cd57p-2f, 0x1.fe235ap-2f, 0x1.4e8c0ep-1f, 0x1.98b5ccp-1f,
+         0x1.c5fc2p-1f, 0x1.e01b38p-1f},
+        {0x1.924b88p-5f, 0x1.d551d2p-7f, 0x1.0e5298p-8f, 0x1.3638ap-10f, 0x1.7cc6c6p-13f, 0x1.f40fc8p-17f,
+         0x1.4634fcp-20f, 0x1.b54bd6p-24f, 0x0.0p+0f, 0x1.e4df08p-1f, 0x1.b92eb6p-1f, 0x1.80ede4p-1f, 0x1.25672p-1f,
+         0x1.737c04p-2f, 0x1.b5d37ap-3f, 0x1.ee67acp-4f},
+        {-0x1.884572p-5f, -0x1.d1e102p-7f, -0x1.0db7ap-8f, -0x1.35fb3ep-10f, -0x1.7b8b76p-13f, -0x1.f28572p-17f,
+         -0x1.88dacap-20f, 0x1.db376ep-22f, 0x1.faba0ap-21f, -0x1.be7132p-3f, -0x1.482858p-2f, -0x1.7f876p-2f,
+         -0x1.7f6d3ep-2f, -0x1.288bfcp-2f, -0x1.84388ap-3f, -0x1.cf9c1cp-4f},
+        {0x1.f0e9b4p-6f, 0x1.321f26p-7f, 0x1.66232cp-9f, 0x1.9cd0acp-11f, 0x1.f9dc96p-14f, 0x1.4c3fbcp-17f,
+         0x1.b68732p-21f, 0x1.ea8a12p-22f, -0x1.55637cp-2f, -0x1.0fe256p-2f, -0x1.582dcap-3f, -0x1.06363ep-4f,
+         0x1.b764b2p-5f, 0x1.c392cep-4f, 0x1.8c968p-4f, 0x1.0dee54p-4f},
+        {-0x1.c0e6d4p-7f, -0x1.2dbc3cp-8f, -0x1.696678p-10f, -0x1.a3505p-12f, -0x1.10961ep-14f, -0x1.6613b4p-18f,
+         0x1.b7c576p-23f, -0x1.268f7cp-18f, 0x1.e06018p-11f, 0x1.10ed4cp-3f, 0x1.59a7d4p-3f, 0x1.404e8ap-3f,
+         0x1.701422p-4f, 0x1.2c64c6p-7f, -0x1.6dc772p-6f, -0x1.88f58ep-6f},
+        {0x1.1471dap-8f, 0x1.c4ca2cp-10f, 0x1.1c01a8p-11f, 0x1.4dbb9ep-13f, 0x1.b37f82p-16f, 0x1.1e6452p-19f,
+         0x1.728424p-23f, -0x1.8e3f52p-18f, 0x1.066c8ep-3f, 0x1.4b008ap-4f, 0x1.c0eb2cp-7f, -0x1.44d4e4p-5f,
+         -0x1.0209eep-4f, -0x1.242212p-5f, -0x1.f831fcp-8f, 0x1.a1cbbcp-9f},
+    }};
+
+Real erf_by_pieces(Real a) {
+    return in_sixteens(
+        a, [](llvm::ArrayRef<Real> x) { return evaluate(kErf, x[0], bits_of(fma(x[0], 1 / kErfWidth, kRound))); });
+}
+
+Real tanh_by_pieces(Real a) {
+    return in_sixteens(a, [](llvm::ArrayRef<Real> x) {
+        return evaluate(kTanhPieces, x[0], shift_right_logical(bits_of(fma(x[0], 0.8, 0.5)), 21));
+    });
+}
+
+Real erf_f32(Real x) {
+    const Real a = at_most(abs(x), 3.93);  // 1 - erf(3.93) < 2^-25
+    return copysign(has_avx512(*x.b) ? erf_by_pieces(a) : erf_by_exp(a), x);
+}
+
+Real tanh_f32(Real x) {
+    const Real a = at_most(abs(x), 9.02);  // 1 - tanh(9.02) < 2^-25
+    return copysign(has_avx512(*x.b) ? tanh_by_pieces(a) : tanh_by_exp(a), x);
+}
+
+/// (y is NaN) ? y : (x is NaN) ? x : the one for which `better` holds. The two selects after the comparison are vmaxps
+/// or vminps, which give y where either is NaN, and a blend.
+llvm::Value* emit_extremum(llvm::IRBuilderBase& b, llvm::CmpInst::Predicate better, llvm::Intrinsic::ID native,
+                           llvm::Value* x, llvm::Value* y) {
+    const Strict strict(b);
+    if (llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isAArch64())
+        return b.CreateBinaryIntrinsic(native, x, y);  // fmax and fmin there keep NaNs
+    llvm::Value* chosen = b.CreateSelect(b.CreateFCmp(better, x, y), x, y);
+    return b.CreateSelect(b.CreateFCmpUNO(x, x), x, chosen);
+}
+
+}  // namespace
+
+llvm::Value* emit_exp(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "exp", exp_f32, x); }
+llvm::Value* emit_expm1(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "expm1", expm1_f32, x); }
+llvm::Value* emit_erf(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "erf", erf_f32, x); }
+llvm::Value* emit_sinh(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "sinh", sinh_f32, x); }
+llvm::Value* emit_cosh(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "cosh", cosh_f32, x); }
+llvm::Value* emit_tanh(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "tanh", tanh_f32, x); }
+
+llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
+    return emit_extremum(b, llvm::CmpInst::FCMP_OGT, llvm::Intrinsic::maximum, x, y);
+}
+llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
+    return emit_extremum(b, llvm::CmpInst::FCMP_OLT, llvm::Intrinsic::minimum, x, y);
+}
+
+llvm::Value* emit_f16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x) {
+    llvm::Type* type = x->getType();
+    return b.CreateFPExt(b.CreateBitCast(x, with_element(type, b.getHalfTy())), with_element(type, b.getFloatTy()));
+}
+
+llvm::Value* emit_f32_to_f16(llvm::IRBuilderBase& b, llvm::Value* x) {
+    return b.CreateFPTrunc(x, with_element(x->getType(), b.getHalfTy()));
+}
+
+llvm::Value* emit_bf16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x) {
+    llvm::Type* type = x->getType();
+    llvm::Value* wide = b.CreateShl(b.CreateZExt(x, with_element(type, b.getInt32Ty())), 16);
+    return b.CreateBitCast(wide, with_element(type, b.getFloatTy()));
+}
+
+llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x) {
+    const Strict strict(b);
+    const Real value{{&b, x}};
+    const Bits bits = bits_of(value);
+    // Half a unit in the last kept place, less one unless that place is odd: carries upwards exactly where it should.
+    const Bits odd = shift_right_logical(bits, 16) & 1;
+    const Bits rounded = bits + odd + 0x7FFF;
+    const Bits quiet{{&b, b.CreateOr(bits.v, splat(bits, 0x400000).v)}};
+    const Bits kept = shift_right_logical(select(unordered(value, value), quiet, rounded), 16);
+    return b.CreateTrunc(kept.v, with_element(x->getType(), b.getInt16Ty()));
+}
+
+const std::vector<MathSymbol>& math_symbols() {
+    using Unary = double (*)(double);
+    using Binary = double (*)(double, double);
+    const auto unary_at = [](Unary f) { return reinterpret_cast<const void*>(f); };
+    const auto binary_at = [](Binary f) { return reinterpret_cast<const void*>(f); };
+    static const std::vector<MathSymbol> symbols = {
+        {"exp", unary_at(std::exp)},
+        {"expm1", unary_at(std::expm1)},
+        {"log", unary_at(std::log)},
+        {"log1p", unary_at(std::log1p)},
+        {"erf", unary_at(std::erf)},
+        {"sin", unary_at(std::sin)},
+        {"cos", unary_at(std::cos)},
+        {"tan", unary_at(std::tan)},
+        {"asin", unary_at(std::asin)},
+        {"acos", unary_at(std::acos)},
+        {"atan", unary_at(std::atan)},
+        {"sinh", unary_at(std::sinh)},
+        {"cosh", unary_at(std::cosh)},
+        {"tanh", unary_at(std::tanh)},
+        {"asinh", unary_at(std::asinh)},
+        {"acosh", unary_at(std::acosh)},
+        {"atanh", unary_at(std::atanh)},
+        {"pow", binary_at(std::pow)},
+        {"fmod", binary_at(std::fmod)},
+        {"fmodf", reinterpret_cast<const void*>(static_cast<float (*)(float, float)>(std::fmod))},
+        {"fma", reinterpret_cast<const void*>(static_cast<double (*)(double, double, double)>(std::fma))},
+        {"fmaf", reinterpret_cast<const void*>(static_cast<float (*)(float, float, float)>(std::fma))},
+    };
+    return symbols;
+}
+
+}  // namespace tilewright::cpu
