@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+
+namespace {
+
+std::string join(const std::vector<std::string>& parts) {
+    std::string s;
+    for (const std::string& p : parts) s += (s.empty() ? "" : " ") + p;
+    return s;
+}
+
+class Printer {
+  public:
+    explicit Printer(const TileProgram& program) : p_(program) {}
+
+    std::string run() {
+        out_ = "tile \"" + p_.name + "\" {\n";
+        out_ += "stages {\n" + print(p_.stages) + "}\n";
+        std::vector<std::string> axes;
+        for (const TileAxis& a : p_.axes) axes.push_back(fmt::format("{}=\"{}\"", a.name, a.extent.text()));
+        out_ += "axes " + join(axes) + "\n";
+        for (const PrimitiveId s : p_.stages.primitives.ids()) {
+            std::vector<std::string> names;
+            for (const size_t a : p_.stage_axes[s]) names.push_back(p_.axes[a].name);
+            out_ += fmt::format("stage {} over [{}]\n", s.value, join(names));
+        }
+        for (const auto& [v, layout] : p_.buffer_layouts)
+            out_ += fmt::format("buffer {} layout \"{}\"\n", v.value, print_layout(layout));
+        statements(p_.body, 0);
+        return out_ + "}\n";
+    }
+
+  private:
+    static std::string print_layout(const Layout& layout) { return tilewright::print(layout); }
+
+    std::string axis_name(PrimitiveId stage, size_t a) const { return p_.axes[p_.stage_axes[stage].at(a)].name; }
+
+    void statements(const std::vector<Stmt>& body, int depth) {
+        for (const Stmt& s : body) {
+            out_ += std::string(static_cast<size_t>(depth) * 2, ' ');
+            if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
+                out_ += fmt::format("{} {} by {} {{\n", loop->parallel ? "parallel" : "for", p_.axes[loop->axis].name,
+                                    loop->step);
+                statements(loop->body, depth + 1);
+                out_ += std::string(static_cast<size_t>(depth) * 2, ' ') + "}\n";
+            } else if (const auto* load = std::get_if<Load>(&s.kind)) {
+                out_ += fmt::format("load {} access {} layout \"{}\" padding {}\n", load->stage.value, load->access,
+                                    print_layout(load->layout), to_string(load->padding));
+            } else if (const auto* compute = std::get_if<Compute>(&s.kind)) {
+                out_ += "compute " + micro(*compute) + "\n";
+            } else {
+                const Store& store = std::get<Store>(s.kind);
+                out_ += fmt::format("store {} padding {}\n", store.value.value, to_string(store.padding));
+            }
+        }
+    }
+
+    std::string micro(const Compute& c) const {
+        const Micro& m = c.micro;
+        std::string s = std::to_string(c.stage.value);
+        if (m.vector_axis) s += fmt::format(" vector {} lanes {}", axis_name(c.stage, *m.vector_axis), m.lanes);
+        std::vector<std::string> registers, order, threads;
+        for (size_t a = 0; a < m.registers.size(); ++a)
+            if (m.registers[a] != 1) registers.push_back(fmt::format("{}={}", axis_name(c.stage, a), m.registers[a]));
+        for (const size_t a : m.order) order.push_back(axis_name(c.stage, a));
+        for (size_t a = 0; a < m.virtual_threads.size(); ++a)
+            if (m.virtual_threads[a] != 1)
+                threads.push_back(fmt::format("{}={}", axis_name(c.stage, a), m.virtual_threads[a]));
+        if (!registers.empty()) s += " registers [" + join(registers) + "]";
+        if (!order.empty()) s += " order [" + join(order) + "]";
+        if (!threads.empty()) s += " vthreads [" + join(threads) + "]";
+        return s + " padding " + std::string(to_string(m.padding));
+    }
+
+    const TileProgram& p_;
+    std::string out_;
+};
+
+}  // namespace
+
+std::string print(const TileProgram& program) { return Printer(program).run(); }
+
+}  // namespace tilewright
