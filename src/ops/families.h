@@ -10,7 +10,6 @@ namespace tilewright {
 std::vector<OpRule> elementwise_rules();
 std::vector<OpRule> activation_rules();
 std::vector<OpRule> cast_rules();
-std::vector<OpRule> constant_rules();
 std::vector<OpRule> shape_rules();
 std::vector<OpRule> layout_rules();
 std::vector<OpRule> slice_rules();

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/import_tensor.h"
 
 namespace tilewright {
 
@@ -258,6 +259,29 @@ void NodeContext::out(size_t i, ValueId v) {
 
 int64_t NodeContext::axis_attr(std::string_view name, int64_t fallback, size_t rank) const {
     return b.normalize_axis(node.attr_int(std::string(name), fallback), rank);
+}
+
+std::optional<DType> NodeContext::dtype_attr(const std::string& name) const {
+    const auto it = node.attributes.find(name);
+    if (it == node.attributes.end()) return std::nullopt;
+    std::optional<DType> t;
+    std::string text;
+    if (const auto* spelled = std::get_if<std::string>(&it->second)) {
+        static const std::map<std::string_view, DType> kNames = {
+            {"FLOAT", DType::F32},  {"DOUBLE", DType::F64}, {"FLOAT16", DType::F16}, {"INT8", DType::I8},
+            {"INT16", DType::I16},  {"INT32", DType::I32},  {"INT64", DType::I64},   {"UINT8", DType::U8},
+            {"UINT16", DType::U16}, {"UINT32", DType::U32}, {"UINT64", DType::U64},  {"BOOL", DType::Bool},
+        };
+        if (const auto found = kNames.find(*spelled); found != kNames.end()) t = found->second;
+        text = quoted_name(*spelled);
+    } else {
+        const int64_t number = node.attr_int(name, 0);
+        const auto code = static_cast<int32_t>(std::clamp<int64_t>(number, -1, INT32_MAX));
+        t = import_detail::dtype_from_onnx(code);
+        text = import_detail::unsupported_type_name(code);
+    }
+    if (!t) unsupported(fmt::format("attribute '{}' asks for element type {}", name, text));
+    return t;
 }
 
 std::optional<std::vector<int64_t>> NodeContext::ints(size_t input, const std::string& attribute) const {

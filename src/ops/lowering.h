@@ -48,6 +48,8 @@ class NodeContext {
     void out(size_t i, ValueId v);
 
     int64_t axis_attr(std::string_view name, int64_t fallback, size_t rank) const;  ///< normalised
+    /// An element type given as TensorProto's number (or, in the oldest files, its name); nothing when absent.
+    std::optional<DType> dtype_attr(const std::string& name) const;
     /// A list that older opsets give as an attribute and newer ones as an integer input; nothing when neither is there.
     std::optional<std::vector<int64_t>> ints(size_t input,
                                              const std::string& attribute) const;  ///< throws Unsupported if not known

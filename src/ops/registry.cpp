@@ -10,6 +10,12 @@ const std::vector<OpRule>& op_rules() {
         std::vector<OpRule> all;
         for (const auto family : {
                  elementwise_rules,
+                 activation_rules,
+                 cast_rules,
+                 layout_rules,
+                 slice_rules,
+                 shape_rules,
+                 gather_scatter_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());

@@ -132,6 +132,9 @@ class Builder {
     /// numpy.take along one axis; indices (I64 or I32) may be negative. Out: a.shape[:axis] + indices.shape +
     /// a.shape[axis+1:]
     ValueId gather(ValueId a, ValueId indices, int64_t axis);
+    /// How an access uses what access `slot` loads from `indices` as a position in a dimension of `extent`: negative
+    /// ones count from the end. Indices known to be inside stay as they are; any other is made to lie inside.
+    Expr wrapped_index(size_t slot, ValueId indices, Expr extent) const;
     /// Removes nothing, adds nothing: the same value under a new name (for graph outputs that are inputs or constants).
     ValueId copy(ValueId a, std::string_view role = "copy");
 

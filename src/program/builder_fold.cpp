@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "program/builder.h"
+#include "program/symbolic.h"
 
 namespace tilewright {
 
@@ -69,22 +70,32 @@ bool Builder::try_fold(const TensorExpr& expr, DType dtype, const Dims& out_shap
     // An expression without operands stays one, unless it is small enough to matter to shape arithmetic.
     const auto limit = expr.accesses.empty() ? kMaxKnownElements : static_cast<int64_t>(fold_limit);
     if (count > limit) return false;
-    std::vector<Tensor> operands;
     bool numeric = !has_names(expr);
+    std::vector<Tensor> tensors;
+    std::vector<KnownContents> known;
     for (const Access& a : expr.accesses) {
-        const Tensor* t = contents(a.value);
-        if (t == nullptr && int_values_.count(a.value) == 0) return false;
-        if (t == nullptr)
+        if (const Tensor* t = contents(a.value)) {
+            tensors.push_back(*t);
+            known.push_back({t->dtype(), t->shape(), *t});
+        } else if (const auto it = int_values_.find(a.value); it != int_values_.end()) {
             numeric = false;
-        else
-            operands.push_back(*t);
+            known.push_back({this->dtype(a.value), *numbers(shape(a.value)), it->second});
+        } else {
+            return false;
+        }
     }
-    if (!numeric) return false;
-    int64_t work = static_cast<int64_t>(expr.body.nodes().size());
-    for (const Expr d : expr.extents)
-        if (__builtin_mul_overflow(work, d.constant(), &work)) return false;
-    if (work > kFoldWork) return false;
-    out = constant(interpret(expr, operands, dtype, *shape_numbers, {}), role);
+    if (numeric) {
+        auto work = static_cast<int64_t>(expr.body.nodes().size());
+        for (const Expr d : expr.extents)
+            if (__builtin_mul_overflow(work, d.constant(), &work)) return false;
+        if (work > kFoldWork) return false;
+        out = constant(interpret(expr, tensors, dtype, *shape_numbers, {}), role);
+        return true;
+    }
+    if (count > kMaxKnownElements || is_float(dtype)) return false;
+    auto elements = evaluate_symbolic(expr, known, dtype, *shape_numbers);
+    if (!elements) return false;
+    out = int_values(std::move(*elements), out_shape, dtype);
     return true;
 }
 

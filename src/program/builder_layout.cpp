@@ -256,24 +256,24 @@ ValueId Builder::pad(ValueId a, const Dims& before, const Dims& after, double fi
     return view(a, std::move(out), std::move(index), "pad", std::move(valid), fill);
 }
 
+Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent) const {
+    const auto known = int_contents(indices);
+    if (!known) return mod(load(slot), extent);  // provably inside, whatever the data says
+    const auto inside = [&](Expr i) { return prove_nonnegative(i, {}) && prove_less(i, extent, {}); };
+    const auto from_end = [&](Expr i) { return prove_nonnegative(-i - 1, {}) && prove_nonnegative(i + extent, {}); };
+    if (std::all_of(known->begin(), known->end(), inside)) return load(slot);
+    if (std::all_of(known->begin(), known->end(), from_end)) return load(slot) + extent;
+    for (const Expr i : *known)
+        if (i.is_constant() && extent.is_constant() && !inside(i) && !from_end(i))
+            fail(fmt::format("index {} is outside a dimension of {}", i.text(), extent.text()));
+    return mod(load(slot), extent);
+}
+
 ValueId Builder::gather(ValueId a, ValueId indices, int64_t along) {
     const auto k = static_cast<size_t>(normalize_axis(along, rank(a)));
     const size_t r = rank(indices);
     const Expr extent = shape(a)[k];
-    Expr taken = load(0);
-    // Known indices that need no wrapping are left alone: mod(@0, n) makes any other provably inside.
-    const auto known = int_contents(indices);
-    const auto inside = [&](Expr i) { return prove_nonnegative(i, {}) && prove_less(i, extent, {}); };
-    const auto from_end = [&](Expr i) { return prove_nonnegative(-i - 1, {}) && prove_nonnegative(i + extent, {}); };
-    if (known && std::all_of(known->begin(), known->end(), from_end)) {
-        taken = load(0) + extent;
-    } else if (!known || !std::all_of(known->begin(), known->end(), inside)) {
-        if (known && extent.is_constant())
-            for (const Expr i : *known)
-                if (i.is_constant() && !inside(i) && !from_end(i))
-                    fail(fmt::format("index {} is outside dimension {} of shape {}", i.text(), k, to_string(shape(a))));
-        taken = mod(load(0), extent);
-    }
+    const Expr taken = wrapped_index(0, indices, extent);
     TensorExpr e;
     Access where{indices, {}, {}, 0}, what{a, {}, {}, 0};
     for (size_t d = 0; d < k; ++d) {

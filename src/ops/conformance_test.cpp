@@ -1,0 +1,115 @@
+// The ONNX project's own test cases: every case whose operators all have rules is lowered, interpreted and compared
+// with the outputs stored beside it. TILEWRIGHT_CASES narrows the run to names that contain it.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "graph/import.h"
+#include "ops/lowering.h"
+
+namespace tilewright {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// All operators of the graph and of its bodies have rules.
+bool has_rules(const Graph& graph) {
+    for (const Node& n : graph.nodes) {
+        if (find_rule(n.domain, n.op, n.opset) == nullptr) return false;
+        for (const auto& [name, value] : n.attributes)
+            if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value); body != nullptr)
+                if (!has_rules(**body)) return false;
+    }
+    return true;
+}
+
+/// What differs, or nothing. rtol 1e-3, atol 1e-7, as ONNX's own runner; NaN equals NaN.
+std::string difference(const Tensor& got, const Tensor& want) {
+    if (got.dtype() != want.dtype())
+        return fmt::format("type {} instead of {}", to_string(got.dtype()), to_string(want.dtype()));
+    if (got.shape() != want.shape())
+        return fmt::format("shape {} instead of {}", to_string(got.shape()), to_string(want.shape()));
+    for (int64_t i = 0; i < got.count(); ++i) {
+        if (!is_float(want.dtype())) {
+            if (got.get_int(i) != want.get_int(i))
+                return fmt::format("element {}: {} instead of {}", i, got.get_int(i), want.get_int(i));
+            continue;
+        }
+        const double a = got.get(i), b = want.get(i);
+        if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+        if (!(std::fabs(a - b) <= 1e-7 + 1e-3 * std::fabs(b)))
+            return fmt::format("element {}: {} instead of {}", i, a, b);
+    }
+    return {};
+}
+
+std::vector<Tensor> load_tensors(const fs::path& folder, const std::string& kind) {
+    std::vector<Tensor> out;
+    for (int k = 0;; ++k) {
+        const fs::path file = folder / fmt::format("{}_{}.pb", kind, k);
+        if (!fs::exists(file)) return out;
+        out.push_back(load_tensor_pb(file.string()).value);
+    }
+}
+
+/// Empty when the case passes.
+std::string run_case(const fs::path& folder, const Model& model) {
+    const Program program = lower(model);
+    // if (const auto faults = verify(program); !faults.empty()) return "verify: " + faults.front();
+    const fs::path data = folder / "test_data_set_0";
+    const std::vector<Tensor> inputs = load_tensors(data, "input"), wanted = load_tensors(data, "output");
+    const std::vector<Tensor> got = interpret(program, inputs);
+    if (got.size() < wanted.size()) return fmt::format("{} outputs instead of {}", got.size(), wanted.size());
+    for (size_t k = 0; k < wanted.size(); ++k)
+        if (std::string d = difference(got[k], wanted[k]); !d.empty()) return fmt::format("output {}: {}", k, d);
+    return {};
+}
+
+void run_suite(const std::string& suite) {
+    const fs::path root = fs::path(TW_SOURCE_DIR) / "../shared/conformance" / suite;
+    if (!fs::exists(root / "index.tsv")) GTEST_SKIP() << "no " << suite << " test cases at hand";
+    const char* filter = std::getenv("TILEWRIGHT_CASES");
+    int passed = 0, skipped = 0;
+    std::vector<std::string> failures;
+    std::vector<fs::path> cases;
+    for (const auto& entry : fs::directory_iterator(root))
+        if (entry.is_directory()) cases.push_back(entry.path());
+    std::sort(cases.begin(), cases.end());
+    for (const fs::path& folder : cases) {
+        const std::string name = folder.filename().string();
+        if (filter != nullptr && name.find(filter) == std::string::npos) continue;
+        std::string problem;
+        try {
+            const Model model = load_model((folder / "model.onnx").string());
+            if (!has_rules(model.graph)) {
+                ++skipped;
+                continue;
+            }
+            problem = run_case(folder, model);
+        } catch (const std::exception& e) {
+            problem = e.what();
+        }
+        if (problem.empty())
+            ++passed;
+        else
+            failures.push_back(name + ": " + problem);
+    }
+    std::ostringstream text;
+    for (const std::string& f : failures) text << "\n  " << f;
+    std::cout << suite << ": " << passed << " passed, " << failures.size() << " failed, " << skipped
+              << " without rules\n";
+    EXPECT_TRUE(failures.empty()) << failures.size() << " of " << passed + static_cast<int>(failures.size())
+                                  << " cases fail:" << text.str();
+}
+
+TEST(Conformance, CoreCasesGiveTheirStoredOutputs) { run_suite("core"); }
+TEST(Conformance, QuantisedCasesGiveTheirStoredOutputs) { run_suite("quant"); }
+TEST(Conformance, ControlFlowCasesGiveTheirStoredOutputs) { run_suite("control-flow"); }
+
+}  // namespace
+}  // namespace tilewright

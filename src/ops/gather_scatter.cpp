@@ -1,0 +1,322 @@
+// Operators whose indices are data: Gather and its kin read where the indices say, Scatter and its kin write there.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/scalar_math.h"
+#include "program/scalar_eval.h"
+
+namespace tilewright {
+
+namespace {
+
+void require_indices(NodeContext& c, size_t input) {
+    c.require(c.dtype(input) == DType::I32 || c.dtype(input) == DType::I64,
+              fmt::format("indices must be 32- or 64-bit integers, and are {}", to_string(c.dtype(input))));
+}
+
+// --- reading
+
+void gather(NodeContext& c) {
+    require_indices(c, 1);
+    c.out(0, c.b.gather(c.in(0), c.in(1), c.node.attr_int("axis", 0)));
+}
+
+/// out[i, j] = data[indices[i, j], j] (axis 0)
+void gather_elements(NodeContext& c) {
+    require_indices(c, 1);
+    const auto along = static_cast<size_t>(c.axis_attr("axis", 0, c.rank(0)));
+    c.require(c.rank(1) == c.rank(0), fmt::format("data of shape {} and indices of shape {} differ in rank",
+                                                  to_string(c.shape(0)), to_string(c.shape(1))));
+    TensorExpr e;
+    e.extents = c.shape(1);
+    e.spatial = e.extents.size();
+    Access where{c.in(1), {}, {}, 0}, what{c.in(0), {}, {}, 0};
+    for (size_t k = 0; k < e.spatial; ++k) {
+        where.index.push_back(axis(k));
+        what.index.push_back(k == along ? c.b.wrapped_index(0, c.in(1), c.shape(0)[k]) : axis(k));
+    }
+    e.accesses = {std::move(where), std::move(what)};
+    e.body.set_root(e.body.access(1, c.dtype(0)));
+    c.out(0, c.b.emit(std::move(e), c.dtype(0), "gather"));
+}
+
+/// out[batch, i, rest] = data[batch, indices[batch, i, 0], indices[batch, i, 1], ..., rest]
+void gather_nd(NodeContext& c) {
+    require_indices(c, 1);
+    const Dims &data = c.shape(0), &indices = c.shape(1);
+    c.require(!indices.empty() && !data.empty(), "scalars have nothing to gather");
+    const auto batch = static_cast<size_t>(c.b.normalize_axis(c.node.attr_int("batch_dims", 0), indices.size()));
+    if (!indices.back().is_constant())
+        c.unsupported("the length of an index tuple must be known before the model runs");
+    const auto tuple = static_cast<size_t>(indices.back().constant());
+    c.require(tuple >= 1 && batch + tuple <= data.size(),
+              fmt::format("tuples of {} indices behind {} batch dimensions do not fit data of shape {}", tuple, batch,
+                          to_string(data)));
+    TensorExpr e;
+    e.extents.assign(indices.begin(), indices.end() - 1);
+    const size_t points = e.extents.size();
+    e.extents.insert(e.extents.end(), data.begin() + static_cast<std::ptrdiff_t>(batch + tuple), data.end());
+    e.spatial = e.extents.size();
+    Access what{c.in(0), {}, {}, 0};
+    for (size_t k = 0; k < batch; ++k) what.index.push_back(axis(k));
+    for (size_t t = 0; t < tuple; ++t) {
+        Access where{c.in(1), {}, {}, 0};
+        for (size_t k = 0; k < points; ++k) where.index.push_back(axis(k));
+        where.index.emplace_back(static_cast<int64_t>(t));
+        e.accesses.push_back(std::move(where));
+        what.index.push_back(c.b.wrapped_index(t, c.in(1), data[batch + t]));
+    }
+    for (size_t k = points; k < e.spatial; ++k) what.index.push_back(axis(k));
+    e.accesses.push_back(std::move(what));
+    e.body.set_root(e.body.access(static_cast<uint32_t>(tuple), c.dtype(0)));
+    c.out(0, c.b.emit(std::move(e), c.dtype(0), "gather"));
+}
+
+/// out[i, class] = on where indices[i] is the class (negative ones count from the end), else off.
+void one_hot(NodeContext& c) {
+    c.require(c.b.count(c.in(1)).is_constant(1), "the depth must be a scalar");
+    c.require(c.rank(2) == 1, "the values must be [off, on]");
+    const Expr depth = c.b.read_ints(c.b.cast(c.in(1), DType::I64)).front();
+    const size_t r = c.rank(0) + 1;
+    const auto along = static_cast<size_t>(c.axis_attr("axis", -1, r));
+    TensorExpr e;
+    e.extents = c.shape(0);
+    e.extents.insert(e.extents.begin() + static_cast<std::ptrdiff_t>(along), depth);
+    e.spatial = r;
+    Access where{c.in(0), {}, {}, 0};
+    for (size_t k = 0; k < r; ++k)
+        if (k != along) where.index.push_back(axis(k));
+    e.accesses = {std::move(where), {c.in(2), {0}, {}, 0}, {c.in(2), {1}, {}, 0}};
+    const DType t = c.dtype(2);
+    const Sx index = Sx(e.body, e.body.access(0, c.dtype(0))).cast(DType::I64);
+    const Sx own(e.body, e.body.index(axis(along))), from_end(e.body, e.body.index(axis(along) - depth));
+    const Sx here = index.apply(ScalarOp::Eq, own).apply(ScalarOp::BitOr, index.apply(ScalarOp::Eq, from_end));
+    e.body.set_root(here.choose(Sx(e.body, e.body.access(2, t)), Sx(e.body, e.body.access(1, t))));
+    c.out(0, c.b.emit(std::move(e), t, "one_hot"));
+}
+
+// --- writing
+
+enum class Combine { Replace, Add, Mul, Min, Max };
+
+Combine combine_attr(NodeContext& c) {
+    const std::string reduction = c.node.attr_string("reduction", "none");
+    if (reduction == "none") return Combine::Replace;
+    if (reduction == "add") return Combine::Add;
+    if (reduction == "mul") return Combine::Mul;
+    if (reduction == "min") return Combine::Min;
+    if (reduction == "max") return Combine::Max;
+    c.fail(
+        fmt::format("attribute 'reduction' should be none, add, mul, min or max, and is {}", quoted_name(reduction)));
+}
+
+std::string_view combine_name(Combine c) {
+    constexpr std::string_view kNames[] = {"none", "add", "mul", "min", "max"};
+    return kNames[static_cast<size_t>(c)];
+}
+
+/// Writes elements of one tensor into another, in the order they come, each combined with what stands there.
+class Writer {
+  public:
+    Writer(Combine combine, const TensorView& from, const TensorView& to)
+        : combine_(combine),
+          bytes_(byte_size(to.dtype)),
+          type_(compute_type(to.dtype)),
+          from_(from.dtype, Shape(from.shape.begin(), from.shape.end()), from.data, nullptr),
+          to_(to.dtype, Shape(to.shape.begin(), to.shape.end()), to.data, nullptr) {}
+
+    void write(int64_t source, int64_t target) {
+        if (combine_ == Combine::Replace) {
+            std::memcpy(static_cast<std::byte*>(to_.mutable_data()) + static_cast<size_t>(target) * bytes_,
+                        static_cast<const std::byte*>(from_.data()) + static_cast<size_t>(source) * bytes_, bytes_);
+            return;
+        }
+        constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Add, ScalarOp::Mul, ScalarOp::Min, ScalarOp::Max};
+        const ScalarValue r =
+            eval_scalar(kOps[static_cast<size_t>(combine_)], type_, type_, value(to_, target), value(from_, source));
+        if (is_float(type_))
+            to_.set(target, r.f);
+        else
+            to_.set(target, r.i);
+    }
+
+  private:
+    ScalarValue value(const Tensor& t, int64_t i) const {
+        return is_float(type_) ? ScalarValue{t.get(i), 0} : ScalarValue{0, t.get_int(i)};
+    }
+
+    Combine combine_;
+    size_t bytes_;
+    DType type_;
+    Tensor from_, to_;
+};
+
+TensorView copied(const TensorView& x, OpaqueOutputs& outputs) {
+    const TensorView y = outputs.allocate(0, x.shape);
+    if (y.count() > 0) std::memcpy(y.data, x.data, static_cast<size_t>(y.count()) * byte_size(x.dtype));
+    return y;
+}
+
+int64_t index_at(const TensorView& indices, int64_t i) {
+    return indices.dtype == DType::I32 ? indices.as<int32_t>()[i] : indices.as<int64_t>()[i];
+}
+
+int64_t checked_index(int64_t index, int64_t extent, std::string_view op) {
+    if (index < -extent || index >= extent)
+        throw ModelError(fmt::format("{}: index {} is outside a dimension of {}", op, index, extent));
+    return index < 0 ? index + extent : index;
+}
+
+std::vector<int64_t> strides_of(std::span<const int64_t> shape) {
+    std::vector<int64_t> s(shape.size(), 1);
+    for (size_t k = shape.size(); k-- > 1;) s[k - 1] = s[k] * shape[k];
+    return s;
+}
+
+/// y = data; y[indices[i, j], j] = updates[i, j] (axis 0)
+class ScatterElements final : public OpaqueOp {
+  public:
+    ScatterElements(int64_t axis, Combine combine) : axis_(static_cast<size_t>(axis)), combine_(combine) {}
+    std::string print() const override {
+        return fmt::format("ScatterElements(axis={}, reduction={})", axis_, combine_name(combine_));
+    }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView &data = inputs[0], &indices = inputs[1], &updates = inputs[2];
+        bool fits = indices.shape.size() == data.shape.size() && std::ranges::equal(indices.shape, updates.shape);
+        for (size_t k = 0; k < indices.shape.size() && fits; ++k)
+            fits = k == axis_ || indices.shape[k] <= data.shape[k];
+        if (!fits)
+            throw ModelError(fmt::format("ScatterElements: data of shape {}, indices of {} and updates of {}",
+                                         to_string(data.shape), to_string(indices.shape), to_string(updates.shape)));
+        Writer writer(combine_, updates, copied(data, outputs));
+        const std::vector<int64_t> strides = strides_of(data.shape);
+        std::vector<int64_t> at(data.shape.size(), 0);
+        for (int64_t i = 0, n = indices.count(); i < n; ++i) {
+            int64_t target = 0;
+            for (size_t k = 0; k < at.size(); ++k) {
+                const int64_t p =
+                    k == axis_ ? checked_index(index_at(indices, i), data.shape[k], "ScatterElements") : at[k];
+                target += p * strides[k];
+            }
+            writer.write(i, target);
+            for (size_t k = at.size(); k-- > 0;) {
+                if (++at[k] < indices.shape[k]) break;
+                at[k] = 0;
+            }
+        }
+    }
+
+  private:
+    size_t axis_;
+    Combine combine_;
+};
+
+/// y = data; y[indices[i, 0], indices[i, 1], ...] = updates[i], each a slice.
+class ScatterND final : public OpaqueOp {
+  public:
+    explicit ScatterND(Combine combine) : combine_(combine) {}
+    std::string print() const override { return fmt::format("ScatterND(reduction={})", combine_name(combine_)); }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView &data = inputs[0], &indices = inputs[1], &updates = inputs[2];
+        const size_t tuple = indices.shape.empty() ? 0 : static_cast<size_t>(indices.shape.back());
+        Shape expected(indices.shape.begin(), indices.shape.end() - (indices.shape.empty() ? 0 : 1));
+        if (tuple <= data.shape.size())
+            expected.insert(expected.end(), data.shape.begin() + static_cast<std::ptrdiff_t>(tuple), data.shape.end());
+        if (indices.shape.empty() || tuple > data.shape.size() || !std::ranges::equal(expected, updates.shape))
+            throw ModelError(fmt::format("ScatterND: data of shape {}, indices of {} and updates of {}",
+                                         to_string(data.shape), to_string(indices.shape), to_string(updates.shape)));
+        Writer writer(combine_, updates, copied(data, outputs));
+        const std::vector<int64_t> strides = strides_of(data.shape);
+        int64_t slice = 1, points = 1;
+        for (size_t k = tuple; k < data.shape.size(); ++k) slice *= data.shape[k];
+        for (size_t k = 0; k + 1 < indices.shape.size(); ++k) points *= indices.shape[k];
+        for (int64_t i = 0; i < points && slice > 0; ++i) {
+            int64_t target = 0;
+            for (size_t t = 0; t < tuple; ++t) {
+                const int64_t index = index_at(indices, i * static_cast<int64_t>(tuple) + static_cast<int64_t>(t));
+                target += checked_index(index, data.shape[t], "ScatterND") * strides[t];
+            }
+            for (int64_t k = 0; k < slice; ++k) writer.write(i * slice + k, target + k);
+        }
+    }
+
+  private:
+    Combine combine_;
+};
+
+void require_updates(NodeContext& c) {
+    require_indices(c, 1);
+    c.require(c.dtype(2) == c.dtype(0),
+              fmt::format("data of type {} cannot be updated with {}", to_string(c.dtype(0)), to_string(c.dtype(2))));
+}
+
+void scatter_elements(NodeContext& c) {
+    require_updates(c);
+    const auto op = std::make_shared<ScatterElements>(c.axis_attr("axis", 0, c.rank(0)), combine_attr(c));
+    c.out(0, c.b.emit_opaque(op, {c.in(0), c.in(1), c.in(2)}, {{c.dtype(0), c.shape(0)}}, "scatter").front());
+}
+
+void scatter_nd(NodeContext& c) {
+    require_updates(c);
+    const auto op = std::make_shared<ScatterND>(combine_attr(c));
+    c.out(0, c.b.emit_opaque(op, {c.in(0), c.in(1), c.in(2)}, {{c.dtype(0), c.shape(0)}}, "scatter").front());
+}
+
+/// The cache with `update` written along `axis` from write_indices[batch] on; circular wraps around its end.
+///     out[b, s] = 0 <= s - w[b] < n ? update[b, s - w[b]] : past[b, s]
+void tensor_scatter(NodeContext& c) {
+    const auto along = static_cast<size_t>(c.axis_attr("axis", -2, c.rank(0)));
+    const std::string mode = c.node.attr_string("mode", "linear");
+    c.require(mode == "linear" || mode == "circular",
+              fmt::format("attribute 'mode' should be linear or circular, and is {}", quoted_name(mode)));
+    c.require(c.rank(1) == c.rank(0) && c.dtype(1) == c.dtype(0), "the update must have the cache's rank and type");
+    c.require(along != 0, "the cache is written along a dimension behind the batch");
+    TensorExpr e;
+    e.extents = c.shape(0);
+    e.spatial = e.extents.size();
+    const Expr length = c.shape(1)[along], extent = e.extents[along];
+    Expr position = axis(along);
+    std::vector<Expr> own;
+    for (size_t k = 0; k < e.spatial; ++k) own.push_back(axis(k));
+    std::optional<uint32_t> where;
+    if (c.has(2)) {
+        require_indices(c, 2);
+        e.accesses.push_back({c.in(2), {axis(0)}, {}, 0});
+        where = 0;
+        position = position - load(0);
+    }
+    if (mode == "circular") position = mod(position, extent);
+    const auto past = static_cast<uint32_t>(e.accesses.size());
+    e.accesses.push_back({c.in(0), own, {}, 0});
+    std::vector<Expr> shifted = own;
+    shifted[along] = position;
+    e.accesses.push_back({c.in(1), shifted, {position, length - 1 - position}, 0});
+    const DType t = c.dtype(0);
+    Sx from(e.body, e.body.index(axis(along)));
+    if (where) from = from - Sx(e.body, e.body.access(*where, c.dtype(2))).cast(DType::I64);
+    const Sx end(e.body, e.body.index(length));
+    if (mode == "circular") from = from.apply(ScalarOp::FloorMod, Sx(e.body, e.body.index(extent)));
+    const Sx inside = from.apply(ScalarOp::Ge, 0).apply(ScalarOp::BitAnd, from.apply(ScalarOp::Lt, end));
+    e.body.set_root(inside.choose(Sx(e.body, e.body.access(past + 1, t)), Sx(e.body, e.body.access(past, t))));
+    c.out(0, c.b.emit(std::move(e), t, "scatter"));
+}
+
+}  // namespace
+
+std::vector<OpRule> gather_scatter_rules() {
+    return {
+        {"", "Gather", 1, gather},
+        {"", "GatherElements", 11, gather_elements},
+        {"", "GatherND", 11, gather_nd},
+        {"", "OneHot", 9, one_hot},
+        {"", "Scatter", 9, scatter_elements},
+        {"", "ScatterElements", 11, scatter_elements},
+        {"", "ScatterND", 11, scatter_nd},
+        {"", "TensorScatter", 24, tensor_scatter},
+    };
+}
+
+}  // namespace tilewright

@@ -1,0 +1,303 @@
+// Operators that take a part of a tensor or put a border around it: Slice, Split, Pad, CenterCropPad.
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/scalar_math.h"
+#include "ops/shape_math.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Past these a bound means "to the end": exporters write the largest integer of 32 or 64 bits.
+constexpr int64_t kFar = INT32_MAX;
+
+std::vector<Expr> own_index(size_t rank) {
+    std::vector<Expr> index;
+    for (size_t k = 0; k < rank; ++k) index.push_back(axis(k));
+    return index;
+}
+
+// --- Slice
+
+/// A start or end as a position in [lo, hi]: negative ones count from the end, others stop at it.
+Expr slice_bound(Expr bound, Expr extent, Expr lo, Expr hi) {
+    if (bound.is_constant() && bound.constant() >= kFar) return hi;
+    if (bound.is_constant() && bound.constant() <= -kFar) return lo;
+    return max(lo, min(hi, bound + is_negative(bound) * extent));
+}
+
+struct SliceAxis {
+    Expr start, end, step;
+};
+
+void slice_along(Dims& out, std::vector<Expr>& index, size_t k, const SliceAxis& s) {
+    const Expr d = out[k];
+    const Expr backwards = is_negative(s.step);
+    const Expr lo = -backwards, hi = d - backwards;  // a negative step may start at d - 1 and end at -1
+    const Expr start = slice_bound(s.start, d, lo, hi), end = slice_bound(s.end, d, lo, hi);
+    out[k] = max(-floor_div(start - end, s.step), 0);
+    index[k] = start + axis(k) * s.step;
+}
+
+/// Slice whose axes only the data tells: plain C++, its output's dimensions known when it has run.
+class SliceAnywhere final : public OpaqueOp {
+  public:
+    std::string print() const override { return "Slice(axes=data)"; }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView& x = inputs[0];
+        const auto read = [&](size_t i, int64_t k, int64_t fallback) {
+            if (i >= inputs.size() || inputs[i].data == nullptr) return fallback;
+            return inputs[i].dtype == DType::I32 ? inputs[i].as<int32_t>()[k] : inputs[i].as<int64_t>()[k];
+        };
+        for (size_t i = 1; i < inputs.size(); ++i)
+            if (inputs[i].data != nullptr && inputs[i].count() != inputs[1].count())
+                throw ModelError("Slice: starts, ends, axes and steps differ in length");
+        const auto r = static_cast<int64_t>(x.shape.size());
+        std::vector<int64_t> start(x.shape.size(), 0), step(x.shape.size(), 1), out(x.shape.begin(), x.shape.end());
+        for (int64_t k = 0; k < inputs[1].count(); ++k) {
+            int64_t along = read(3, k, k);
+            if (along < 0) along += r;
+            if (along < 0 || along >= r) throw ModelError(fmt::format("Slice: axis {} of {}", along, r));
+            const auto a = static_cast<size_t>(along);
+            const int64_t d = x.shape[a], by = read(4, k, 1);
+            if (by == 0) throw ModelError("Slice: a step is 0");
+            const auto position = [&](int64_t b) {
+                const int64_t lo = by < 0 ? -1 : 0, hi = by < 0 ? d - 1 : d;
+                return std::clamp(b < 0 ? std::max<int64_t>(b, -d - 1) + d : std::min(b, d), lo, hi);
+            };
+            start[a] = position(read(1, k, 0));
+            step[a] = by;
+            const int64_t end = position(read(2, k, d));
+            out[a] = std::max<int64_t>(0, -floor_div(start[a] - end, by));
+        }
+        const TensorView y = outputs.allocate(0, out);
+        const size_t bytes = byte_size(x.dtype);
+        std::vector<int64_t> at(x.shape.size(), 0);
+        for (int64_t i = 0, n = y.count(); i < n; ++i) {
+            int64_t from = 0;
+            for (size_t k = 0; k < at.size(); ++k) from = from * x.shape[k] + start[k] + at[k] * step[k];
+            std::copy_n(x.as<std::byte>() + static_cast<size_t>(from) * bytes, bytes,
+                        y.as<std::byte>() + static_cast<size_t>(i) * bytes);
+            for (size_t k = at.size(); k-- > 0;) {
+                if (++at[k] < out[k]) break;
+                at[k] = 0;
+            }
+        }
+    }
+};
+
+void slice(NodeContext& c) {
+    std::vector<Expr> starts, ends, steps;
+    std::vector<int64_t> axes;
+    const auto exprs = [](const std::vector<int64_t>& v) { return std::vector<Expr>(v.begin(), v.end()); };
+    if (c.node.opset < 10) {
+        starts = exprs(c.node.attr_ints("starts", {}));
+        ends = exprs(c.node.attr_ints("ends", {}));
+        axes = c.node.attr_ints("axes", {});
+    } else if (c.has(3) && !c.b.known(c.in(3))) {
+        std::vector<ValueId> inputs;
+        for (size_t k = 0; k < c.input_count(); ++k) {
+            inputs.push_back(c.has(k) ? c.in(k) : ValueId());
+            if (k > 0 && c.has(k))
+                c.require(c.dtype(k) == DType::I32 || c.dtype(k) == DType::I64,
+                          "bounds must be 32- or 64-bit integers");
+        }
+        Dims out;
+        for (size_t k = 0; k < c.rank(0); ++k) out.push_back(c.b.fresh_symbol(fmt::format("d{}", k)));
+        return c.out(0,
+                     c.b.emit_opaque(std::make_shared<SliceAnywhere>(), inputs, {{c.dtype(0), out}}, "slice").front());
+    } else {
+        starts = c.b.read_ints(c.in(1));
+        ends = c.b.read_ints(c.in(2));
+        if (c.has(3)) axes = *c.ints(3, "axes");
+        if (c.has(4)) steps = c.b.read_ints(c.in(4));
+    }
+    if (axes.empty())
+        for (size_t k = 0; k < starts.size(); ++k) axes.push_back(static_cast<int64_t>(k));
+    c.require(
+        starts.size() == axes.size() && ends.size() == axes.size() && (steps.empty() || steps.size() == axes.size()),
+        fmt::format("starts, ends, axes and steps should have one length, and have {}, {}, {} and {}", starts.size(),
+                    ends.size(), axes.size(), steps.size()));
+    Dims out = c.shape(0);
+    std::vector<Expr> index = own_index(out.size());
+    const std::vector<int64_t> along = c.b.normalize_axes(axes, out.size());
+    for (size_t k = 0; k < along.size(); ++k) {
+        const Expr step = steps.empty() ? Expr(1) : steps[k];
+        c.require(!step.is_constant(0), "a step is 0");
+        slice_along(out, index, static_cast<size_t>(along[k]), {starts[k], ends[k], step});
+    }
+    c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "slice"));
+}
+
+// --- Split
+
+void split(NodeContext& c) {
+    const auto k = static_cast<size_t>(c.axis_attr("axis", 0, c.rank(0)));
+    const Expr d = c.shape(0)[k];
+    const size_t parts = c.node.outputs.size();
+    std::vector<Expr> sizes;
+    if (c.has(1)) {
+        sizes = c.b.read_ints(c.in(1));
+    } else if (c.node.has("split")) {
+        for (const int64_t s : c.node.attr_ints("split", {})) sizes.emplace_back(s);
+    } else {
+        const int64_t n = c.node.attr_int("num_outputs", static_cast<int64_t>(parts));
+        c.require(n >= 1, fmt::format("attribute 'num_outputs' should be positive, and is {}", n));
+        c.require(
+            c.node.opset >= 18 || !d.is_constant() || d.constant() % n == 0,
+            fmt::format("dimension {} of shape {} does not split into {} equal parts", k, to_string(c.shape(0)), n));
+        const Expr each = c.node.opset >= 18 ? ceil_div(d, n) : floor_div(d, n);
+        sizes.assign(static_cast<size_t>(n), each);
+        if (c.node.opset >= 18)
+            sizes.back() = d - each * (n - 1);  // the last is smaller where it does not come out even
+    }
+    c.require(parts <= sizes.size(), fmt::format("{} outputs are named, and {} parts made", parts, sizes.size()));
+    Expr total = 0;
+    for (const Expr s : sizes) total = total + s;
+    c.require(!total.is_constant() || !d.is_constant() || total == d,
+              fmt::format("parts of sizes {} do not make dimension {} of shape {}", to_string(sizes), k,
+                          to_string(c.shape(0))));
+    Expr start = 0;
+    for (size_t p = 0; p < parts; ++p) {
+        if (c.wants(p)) c.out(p, c.b.slice(c.in(0), static_cast<int64_t>(k), start, sizes[p]));
+        start = start + sizes[p];
+    }
+}
+
+// --- Pad
+
+enum class PadMode { Constant, Reflect, Edge, Wrap };
+
+PadMode pad_mode(NodeContext& c) {
+    const std::string mode = c.node.attr_string("mode", "constant");
+    if (mode == "constant") return PadMode::Constant;
+    if (mode == "reflect") return PadMode::Reflect;
+    if (mode == "edge") return PadMode::Edge;
+    if (mode == "wrap") return PadMode::Wrap;
+    c.fail(fmt::format("attribute 'mode' should be constant, reflect, edge or wrap, and is {}", quoted_name(mode)));
+}
+
+/// Where position p, before 0 or past d - 1, reads the inside.
+Expr mirrored(PadMode mode, Expr p, Expr d, Expr before, Expr after) {
+    if (mode == PadMode::Edge) return max(0, min(p, d - 1));
+    if (mode == PadMode::Wrap) return mod(p, d);
+    // Borders narrower than the inside mirror once; wider ones go to and fro with period 2 (d - 1).
+    const bool once = prove_less(before, d, {}) && prove_less(after, d, {});
+    const Expr distance = once ? max(p, -p) : mod(p, (d - 1) * 2);
+    return min(distance, (d - 1) * 2 - distance);
+}
+
+/// Pads with `value`, a scalar that only the run knows (or one that an access cannot fill with).
+ValueId pad_with(Builder& b, ValueId x, ValueId value, const Dims& before, const Dims& after) {
+    TensorExpr e;
+    Access inside{x, {}, {}, 0};
+    const DType t = b.dtype(x);
+    std::optional<Sx> all;
+    for (size_t k = 0; k < before.size(); ++k) {
+        const Expr d = b.shape(x)[k], p = axis(k) - before[k];
+        e.extents.push_back(before[k] + d + after[k]);
+        inside.index.push_back(p);
+        if (before[k].is_constant(0) && after[k].is_constant(0)) continue;
+        for (const Expr condition : {p, d - 1 - p}) {
+            inside.valid.push_back(condition);
+            const Sx holds = Sx(e.body, e.body.index(condition)).apply(ScalarOp::Ge, 0);
+            all = all ? all->apply(ScalarOp::BitAnd, holds) : holds;
+        }
+    }
+    if (!all) return x;
+    e.spatial = e.extents.size();
+    e.accesses = {std::move(inside), {value, {}, {}, 0}};
+    e.body.set_root(all->choose(Sx(e.body, e.body.access(0, t)), Sx(e.body, e.body.access(1, t))));
+    return b.emit(std::move(e), t, "pad");
+}
+
+ValueId pad_constant(NodeContext& c, ValueId x, const Dims& before, const Dims& after) {
+    if (c.node.opset < 11 || !c.has(2)) return c.b.pad(x, before, after, c.node.attr_float("value", 0));
+    const ValueId value = c.b.reshape(c.in(2), {});
+    c.require(c.dtype(2) == c.dtype(0), fmt::format("the input has type {} and the padding value {}",
+                                                    to_string(c.dtype(0)), to_string(c.dtype(2))));
+    const Tensor* known = c.b.contents(value);
+    const bool exact = known != nullptr && !std::isnan(known->get(0)) &&
+                       (is_float(known->dtype()) || std::fabs(known->get(0)) <= 0x1p53);
+    return exact ? c.b.pad(x, before, after, known->get(0)) : pad_with(c.b, x, value, before, after);
+}
+
+void pad(NodeContext& c) {
+    std::vector<Expr> pads;
+    if (c.node.opset >= 11) {
+        pads = c.b.read_ints(c.in(1));
+    } else {
+        for (const int64_t p : c.node.attr_ints(c.node.opset < 2 ? "paddings" : "pads", {})) pads.emplace_back(p);
+    }
+    std::vector<int64_t> axes;
+    if (c.has(3)) {
+        axes = *c.ints(3, "axes");
+    } else {
+        for (size_t k = 0; k < c.rank(0); ++k) axes.push_back(static_cast<int64_t>(k));
+    }
+    c.require(pads.size() == 2 * axes.size(),
+              fmt::format("{} pads are given, and {} expected", pads.size(), 2 * axes.size()));
+    Dims before(c.rank(0), 0), after(c.rank(0), 0);
+    const std::vector<int64_t> along = c.b.normalize_axes(axes, c.rank(0));
+    for (size_t k = 0; k < along.size(); ++k) {
+        before[static_cast<size_t>(along[k])] = pads[k];
+        after[static_cast<size_t>(along[k])] = pads[k + along.size()];
+    }
+    const PadMode mode = pad_mode(c);
+    if (mode == PadMode::Constant) return c.out(0, pad_constant(c, c.in(0), before, after));
+    // What negative numbers cut off is cut first: the border mirrors what is left.
+    ValueId x = c.in(0);
+    for (size_t k = 0; k < before.size(); ++k) {
+        const Expr cut_before = max(-before[k], 0), cut_after = max(-after[k], 0);
+        if (cut_before.is_constant(0) && cut_after.is_constant(0)) continue;
+        x = c.b.slice(x, static_cast<int64_t>(k), cut_before, c.b.shape(x)[k] - cut_before - cut_after);
+        before[k] = max(before[k], 0);
+        after[k] = max(after[k], 0);
+    }
+    Dims out = c.b.shape(x);
+    std::vector<Expr> index = own_index(out.size());
+    for (size_t k = 0; k < out.size(); ++k) {
+        if (before[k].is_constant(0) && after[k].is_constant(0)) continue;
+        index[k] = mirrored(mode, axis(k) - before[k], out[k], before[k], after[k]);
+        out[k] = before[k] + out[k] + after[k];
+    }
+    c.out(0, c.b.view(x, std::move(out), std::move(index), "pad"));
+}
+
+/// Each axis cut or padded around its middle to the size asked for; the odd element goes to the end.
+void center_crop_pad(NodeContext& c) {
+    const std::vector<Expr> sizes = c.b.read_ints(c.in(1));
+    std::vector<int64_t> axes;
+    for (size_t k = 0; k < c.rank(0); ++k) axes.push_back(static_cast<int64_t>(k));
+    axes = c.b.normalize_axes(c.node.attr_ints("axes", axes), c.rank(0));
+    c.require(sizes.size() == axes.size(), fmt::format("{} sizes are given for {} axes", sizes.size(), axes.size()));
+    Dims out = c.shape(0);
+    std::vector<Expr> index = own_index(out.size()), valid;
+    for (size_t k = 0; k < axes.size(); ++k) {
+        const auto a = static_cast<size_t>(axes[k]);
+        const Expr d = out[a], s = sizes[k];
+        const Expr p = axis(a) + floor_div(max(d - s, 0), 2) - floor_div(max(s - d, 0), 2);
+        out[a] = s;
+        index[a] = p;
+        valid.push_back(p);
+        valid.push_back(d - 1 - p);
+    }
+    c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "center", std::move(valid)));
+}
+
+}  // namespace
+
+std::vector<OpRule> slice_rules() {
+    return {
+        {"", "CenterCropPad", 18, center_crop_pad},
+        {"", "Pad", 1, pad},
+        {"", "Slice", 1, slice},
+        {"", "Split", 1, split},
+    };
+}
+
+}  // namespace tilewright
