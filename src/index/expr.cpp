@@ -365,14 +365,45 @@ int64_t floor_mod(int64_t a, int64_t b) {
     return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
 }
 
+namespace {
+
+template <class F>
+void visit_vars(Expr e, const F& f) {
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            if (a->kind == Atom::Kind::Var) {
+                f(a->var);
+            } else {
+                visit_vars(a->a, f);
+                visit_vars(a->b, f);
+            }
+        }
+}
+
+/// A polynomial over symbols (and divisions, minima, ... of such) only.
+bool symbols_only(Expr e) {
+    bool ok = true;
+    visit_vars(e, [&](Var u) { ok = ok && u.kind == VarKind::Symbol; });
+    return ok;
+}
+
+/// Divisors by which a multiple may be divided. One made of symbols alone is a dimension: where it is 0 there is no
+/// point at which the quotient is asked for.
+bool never_zero(Expr b) {
+    return symbols_only(b) || (is_uniform(b) && (prove_nonnegative(b - 1, {}) || prove_nonnegative(-b - 1, {})));
+}
+
+}  // namespace
+
 Expr floor_div(Expr a, Expr b) {
     if (b.is_constant(1)) return a;
     if (b.is_constant(0)) return 0;
     if (a.is_constant() && b.is_constant()) return floor_div(a.constant(), b.constant());
     if (a.is_constant(0)) return 0;
-    if (a == b) return 1;  // a symbol product is >= 1 wherever it matters
     if (b.is_constant() && b.constant() < 0) return floor_div(-a, -b.constant());
-    if (b.is_constant() || (b.constant() == 0 && b.terms().size() == 1 && is_uniform(b))) {
+    if (!never_zero(b)) return make_atom(Atom::Kind::FloorDiv, a, b);
+    if (a == b) return 1;
+    if (b.is_constant() || (b.constant() == 0 && b.terms().size() == 1)) {
         Expr quotient, rest;
         split_multiples(a, b, quotient, rest);
         if (rest.is_constant(0)) return quotient;
@@ -390,6 +421,10 @@ Expr floor_div(Expr a, Expr b) {
             if (inner != nullptr && inner->kind == Atom::Kind::FloorDiv && inner->b.is_constant() &&
                 inner->b.constant() > 0)
                 return floor_div(inner->a, inner->b * b);
+            // (x % (p q)) // q -> (x // q) % p
+            if (inner != nullptr && inner->kind == Atom::Kind::Mod && inner->b.is_constant() &&
+                inner->b.constant() > 0 && inner->b.constant() % b.constant() == 0)
+                return mod(floor_div(inner->a, b), inner->b.constant() / b.constant());
         }
     } else if (!b.is_constant() && b.terms().size() > 1) {
         // (n * b) // b for a sum b: try every term of a as a multiple of b's first term.
@@ -514,23 +549,6 @@ Expr substitute_axes(Expr e, std::span<const Expr> axes) {
     });
 }
 
-namespace {
-
-template <class F>
-void visit_vars(Expr e, const F& f) {
-    for (const Term& t : e.terms())
-        for (const Atom* a : t.atoms) {
-            if (a->kind == Atom::Kind::Var) {
-                f(a->var);
-            } else {
-                visit_vars(a->a, f);
-                visit_vars(a->b, f);
-            }
-        }
-}
-
-}  // namespace
-
 bool uses(Expr e, Var v) {
     bool found = false;
     visit_vars(e, [&](Var u) { found = found || u == v; });
@@ -587,13 +605,6 @@ namespace {
 
 bool is_dimension_atom(const Atom& a);
 
-/// A polynomial over symbols (and divisions, minima, ... of such) only.
-bool symbols_only(Expr e) {
-    bool ok = true;
-    visit_vars(e, [&](Var u) { ok = ok && u.kind == VarKind::Symbol; });
-    return ok;
-}
-
 bool is_dimension_atom(const Atom& a) {
     return a.kind == Atom::Kind::Var ? a.var.kind == VarKind::Symbol : symbols_only(a.a) && symbols_only(a.b);
 }
@@ -610,8 +621,9 @@ bool uniform_nonnegative(Expr e, int depth) {
                 continue;
             }
             if (depth > 6) return false;
-            for (const Atom* other : t.atoms)
-                if (other->kind == Atom::Kind::Var && other->var.kind != VarKind::Symbol) return false;
+            // A bound of one factor bounds the product only where the other factors are not negative.
+            for (size_t j = 0; j < t.atoms.size(); ++j)
+                if (j != i && !uniform_nonnegative(from_atom(Atom(*t.atoms[j])), depth + 1)) return false;
             const auto replaced = [&](Expr by) {
                 Expr p = t.coefficient;
                 for (size_t j = 0; j < t.atoms.size(); ++j) p = p * (j == i ? by : from_atom(Atom(*t.atoms[j])));
@@ -742,7 +754,53 @@ bool prove_nonnegative(Expr e, const Ranges& ranges) {
     return lo && uniform_nonnegative(*lo, 0);
 }
 
+namespace {
+
+/// Puts two neighbouring digits of one number together, where the upper one's weight is the lower one's times b:
+///     b c (x // b) + c (x % b) -> c x        b c ((x // b) % m) + c (x % b) -> c (x % (b m))
+/// Nothing when there are none.
+std::optional<Expr> join_digits(Expr e) {
+    for (const Term& low : e.terms()) {
+        for (size_t i = 0; i < low.atoms.size(); ++i) {
+            const Atom& remainder = *low.atoms[i];
+            if (remainder.kind != Atom::Kind::Mod || !never_zero(remainder.b)) continue;
+            Term weight = low;
+            weight.atoms.erase(weight.atoms.begin() + static_cast<std::ptrdiff_t>(i));
+            const Expr c = make(weight.atoms.empty() ? weight.coefficient : 0,
+                                weight.atoms.empty() ? std::vector<Term>{} : std::vector<Term>{weight});
+            const Expr quotient = floor_div(remainder.a, remainder.b);
+            const Expr rest = e - make(0, {low});
+            for (const Term& high : rest.terms()) {
+                if (high.coefficient % low.coefficient != 0) continue;
+                for (const Atom* digit : high.atoms) {
+                    const bool top = from_atom(Atom(*digit)) == quotient;
+                    const bool inner = digit->kind == Atom::Kind::Mod && digit->a == quotient &&
+                                       prove_nonnegative(digit->b - 1, {}) && prove_nonnegative(remainder.b - 1, {});
+                    if (!top && !inner) continue;
+                    const Expr upper = from_atom(Atom(*digit));
+                    if (!(make(0, {high}) == c * remainder.b * upper)) continue;
+                    const Expr joined = top ? remainder.a : mod(remainder.a, remainder.b * digit->b);
+                    return rest - make(0, {high}) + c * joined;
+                }
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+Expr simplify_atoms(Expr e, const Ranges& ranges);
+
+}  // namespace
+
 Expr simplify(Expr e, const Ranges& ranges) {
+    Expr s = simplify_atoms(e, ranges);
+    while (const auto joined = join_digits(s)) s = simplify_atoms(*joined, ranges);
+    return s;
+}
+
+namespace {
+
+Expr simplify_atoms(Expr e, const Ranges& ranges) {
     if (e.is_constant()) return e;
     return map_atoms(e, [&](const Atom& atom) -> Expr {
         if (atom.kind == Atom::Kind::Var) {
@@ -811,6 +869,8 @@ Expr simplify(Expr e, const Ranges& ranges) {
         return rebuilt;
     });
 }
+
+}  // namespace
 
 int64_t evaluate(Expr e, const Env& env) {
     const auto value_of = [&](const Atom& a) -> int64_t {

@@ -65,7 +65,10 @@ class Parser {
         if (eat("-")) {
             skip();
             if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) return number(true);
-            return -unary();
+            if (++depth_ > 200) fail("less nesting");
+            const Expr e = -unary();
+            --depth_;
+            return e;
         }
         return primary();
     }

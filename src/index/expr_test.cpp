@@ -1,0 +1,164 @@
+// Index expressions by example: canonical form, text, simplification, proofs.
+
+#include "index/expr.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace tilewright {
+namespace {
+
+const Expr i0 = axis(0), i1 = axis(1), i2 = axis(2), n = symbol("n"), m = symbol("m");
+
+Ranges in_box(std::vector<Expr> extents) { return Ranges::of_extents(extents); }
+
+std::string parse_failure(std::string_view text) {
+    try {
+        parse_expr(text);
+    } catch (const ModelError& e) {
+        return e.what();
+    }
+    return "nothing";
+}
+
+TEST(Expr, EqualPolynomialsAreOneExpression) {
+    EXPECT_EQ(i0 + n + n, n * 2 + i0);
+    EXPECT_EQ((i0 + 1) * (i0 - 1), i0 * i0 - 1);
+    EXPECT_EQ(i0 - i0, Expr(0));
+    EXPECT_NE(i0, i1);
+}
+
+TEST(Expr, MultiplesLeaveADivision) {
+    EXPECT_EQ(floor_div(i0 * 64 + i1, 64).text(), "(i1 // 64) + i0");
+    EXPECT_EQ(mod(i0 * 64 + i1, 64).text(), "(i1 % 64)");
+    EXPECT_EQ(floor_div(i0 * 4 + 2, 8).text(), "(i0 // 2)");
+    EXPECT_EQ(floor_div(floor_div(i0, 4), 3).text(), "(i0 // 12)");
+    EXPECT_EQ(floor_div(i0 * n + i1, n).text(), "(i1 // $n) + i0");
+    EXPECT_EQ(floor_div(i0 * (n + m), n + m), i0);
+    EXPECT_EQ(mod(i0 * n, n), Expr(0));
+    EXPECT_EQ(ceil_div(i0 * 4, 4), i0);
+}
+
+TEST(Expr, OnlyADivisorThatIsADimensionMayBeCancelled) {
+    EXPECT_EQ(floor_div(n, n), Expr(1));
+    EXPECT_EQ(floor_div(scalar("s"), scalar("s")).text(), "(?s // ?s)");
+    EXPECT_EQ(floor_div(i0, i0).text(), "(i0 // i0)");
+    EXPECT_EQ(floor_div(i0 * max(scalar("s"), 1), max(scalar("s"), 1)), i0);
+}
+
+TEST(Expr, DivisionRoundsDownAndByZeroGivesZero) {
+    EXPECT_EQ(floor_div(Expr(-7), 2), Expr(-4));
+    EXPECT_EQ(mod(Expr(-7), 2), Expr(1));
+    EXPECT_EQ(floor_div(Expr(7), -2), Expr(-4));
+    EXPECT_EQ(mod(Expr(7), -2), Expr(-1));
+    EXPECT_EQ(floor_div(Expr(7), 0), Expr(0));
+    EXPECT_EQ(mod(Expr(7), 0), Expr(0));
+    EXPECT_EQ(floor_div(int64_t{INT64_MIN}, int64_t{-1}), INT64_MAX);
+}
+
+TEST(Expr, ExtremaThatAreDecidedDisappear) {
+    EXPECT_EQ(min(n, n + 1), n);
+    EXPECT_EQ(max(n, 1), n);
+    EXPECT_EQ(max(n * m, n), n * m);
+    EXPECT_EQ(min(i1, i0), min(i0, i1));
+    EXPECT_EQ(max(scalar("s"), 1).text(), "max(1, ?s)");
+}
+
+TEST(Expr, OverflowIsAnError) {
+    EXPECT_THROW(Expr(INT64_MAX) + 1, ModelError);
+    EXPECT_THROW(i0 * INT64_MAX * 2, ModelError);
+}
+
+TEST(Expr, OrdinarySpellingsAreRead) {
+    EXPECT_EQ(parse_expr("2*i0 + i0"), i0 * 3);
+    EXPECT_EQ(parse_expr("-(i0 - 3) // 2"), floor_div(3 - i0, 2));
+    EXPECT_EQ(parse_expr("min($batch, 4) % 3 + ?x.y - @2"), mod(min(symbol("batch"), 4), 3) + scalar("x.y") - load(2));
+    EXPECT_EQ(parse_expr("-9223372036854775808"), Expr(INT64_MIN));
+}
+
+TEST(Expr, UnreadableTextSaysWhere) {
+    EXPECT_EQ(parse_failure("i0 +"), "index expression 'i0 +': expected an operand at column 5");
+    EXPECT_EQ(parse_failure("(i0"), "index expression '(i0': expected ')' at column 4");
+    EXPECT_EQ(parse_failure("i0 i1"), "index expression 'i0 i1': expected end of expression at column 4");
+    EXPECT_EQ(parse_failure("$"), "index expression '$': expected a name at column 2");
+    EXPECT_EQ(parse_failure("99999999999999999999"),
+              "index expression '99999999999999999999': expected a 64-bit integer at column 21");
+    EXPECT_EQ(parse_failure("x"),
+              "index expression 'x': expected a number, i<axis>, @<access>, $<symbol>, ?<scalar>, min(, max( or '(' at "
+              "column 1");
+    EXPECT_NE(parse_failure(std::string(5000, '(')).find("expected less nesting"), std::string::npos);
+    EXPECT_NE(parse_failure(std::string(5000, '-') + "1").find("expected less nesting"), std::string::npos);
+}
+
+TEST(Expr, NamesKeepIdentifiersAndSpellTheRest) {
+    EXPECT_EQ(symbol("past length").text(), "$past_20length");
+    EXPECT_EQ(symbol("").text(), "$_");
+    EXPECT_EQ(parse_expr(symbol("a/b").text()), symbol("a/b"));
+}
+
+TEST(Expr, SimplifyRemovesWhatTheRangesDecide) {
+    const Ranges box = in_box({8, 64, n});
+    EXPECT_EQ(simplify(floor_div(i0 * 64 + i1, 64), box), i0);
+    EXPECT_EQ(simplify(mod(i0 * 64 + i1, 64), box), i1);
+    EXPECT_EQ(simplify(floor_div(i0 * 64 + i1, 128), box), floor_div(i0, 2));
+    EXPECT_EQ(simplify(mod(i0 * 64 + i1, 128), box), mod(i0, 2) * 64 + i1);
+    EXPECT_EQ(simplify(mod(i2, n), box), i2);
+    EXPECT_EQ(simplify(floor_div(i0 * n + i2, n), box), i0);
+    EXPECT_EQ(simplify(min(i0, 7), box), i0);
+    EXPECT_EQ(simplify(max(i0 - 8, 0), box), Expr(0));
+    EXPECT_EQ(simplify(mod(i0 + 8, 16), box), i0 + 8);
+    EXPECT_EQ(simplify(i0 + i1, in_box({1, 4})), i1);
+}
+
+TEST(Expr, SimplifyPutsDigitsOfOneNumberTogether) {
+    const Ranges box = in_box({64, n * m});
+    EXPECT_EQ(simplify(floor_div(i0, 4) * 4 + mod(i0, 4), box), i0);
+    EXPECT_EQ(simplify(mod(floor_div(i0, 4), 8) * 12 + mod(i0, 4) * 3 + i1, box), mod(i0, 32) * 3 + i1);
+    EXPECT_EQ(simplify(floor_div(i0, 8) * 8 + mod(floor_div(i0, 2), 4) * 2 + mod(i0, 2), box), i0);
+    EXPECT_EQ(simplify(floor_div(i1, m) * m + mod(i1, m), box), i1);
+    EXPECT_EQ(simplify(floor_div(i0, 4) * 4 + mod(i1, 4), box), floor_div(i0, 4) * 4 + mod(i1, 4));
+}
+
+TEST(Expr, ProofsUseRangesAndThatSymbolsAreAtLeastOne) {
+    const Ranges box = in_box({8, n});
+    EXPECT_TRUE(prove_less(i0, 8, box));
+    EXPECT_TRUE(prove_less(i1, n, box));
+    EXPECT_TRUE(prove_less(i0 * n + i1, n * 8, box));
+    EXPECT_TRUE(prove_positive(n, {}));
+    EXPECT_FALSE(prove_positive(scalar("s"), {}));
+    EXPECT_FALSE(prove_less(i0, 7, box));
+    EXPECT_FALSE(prove_less(i1, m, box));
+    EXPECT_TRUE(prove_nonnegative(floor_div(n, 4), {}));
+    EXPECT_TRUE(prove_nonnegative(n - floor_div(n, 4) * 4, {}));
+}
+
+TEST(Expr, BoundsNeverMultiplyByAPossiblyNegativeFactor) {
+    EXPECT_FALSE(prove_nonnegative(mod(n, 10) * floor_div(Expr(-1), n), {}));
+    EXPECT_FALSE(prove_nonnegative(floor_div(m, 2) * min(scalar("s"), 0), {}));
+}
+
+TEST(Expr, LinearPartsExistOnlyOutsideAtoms) {
+    const auto parts = linear_in(i0 * n * 2 + i1 + 3, *i0.as_var());
+    ASSERT_TRUE(parts.has_value());
+    EXPECT_EQ(parts->coefficient, n * 2);
+    EXPECT_EQ(parts->rest, i1 + 3);
+    EXPECT_FALSE(linear_in(floor_div(i0, 2), *i0.as_var()).has_value());
+    EXPECT_FALSE(linear_in(i0 * i0, *i0.as_var()).has_value());
+}
+
+TEST(Expr, EvaluationNamesAMissingVariable) {
+    const std::vector<int64_t> point{3};
+    Env env;
+    env.axes = point;
+    EXPECT_EQ(evaluate(i0 * 2 + 1, env), 7);
+    try {
+        evaluate(i0 + n, env);
+        FAIL();
+    } catch (const InternalError& e) {
+        EXPECT_NE(std::string(e.what()).find("$n"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace tilewright
