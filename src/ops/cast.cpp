@@ -44,6 +44,7 @@ class SmallFloatCast final : public OpaqueOp {
 
   private:
     uint8_t code(float f) const {
+        if (to_ == DType::F4E2M1 && std::isnan(f)) return 8;  // there is no NaN; the specification's cases give -0
         if (to_ != DType::F8E8M0) return float_to_small_float(to_, f, saturate_);
         if (std::isnan(f)) return 255;
         if (!(f > 0)) return 0;

@@ -134,11 +134,12 @@ class GraphLowering {
     }
 
     /// The graph's outputs as values that a program may give: none an input or a constant, none twice.
-    std::vector<ValueId> own_outputs(bool keep_names) {
+    std::vector<ValueId> own_outputs(bool keep_names, size_t skip = 0) {
         std::vector<ValueId> out;
         const std::vector<ValueId>& in = b_.program().inputs;
         b_.set_source("", "");
-        for (const GraphInput& o : graph_.outputs) {
+        for (size_t k = skip; k < graph_.outputs.size(); ++k) {
+            const GraphInput& o = graph_.outputs[k];
             ValueId v = lookup(o.name);
             const bool shared = b_.contents(v) != nullptr || std::find(in.begin(), in.end(), v) != in.end() ||
                                 std::find(out.begin(), out.end(), v) != out.end();
@@ -203,8 +204,11 @@ class GraphLowering {
                 types += "?";
             }
         }
-        settings_.problems->push_back(
-            {node.name, node.op, node.domain, node.opset, types, described(node, message), unsupported});
+        Problem p{node.name, node.op, node.domain, node.opset, types, described(node, message), unsupported};
+        // A loop's body is lowered again where its shapes change: its problems are told once.
+        const auto same = [&](const Problem& q) { return q.node == p.node && q.op == p.op && q.reason == p.reason; };
+        if (std::none_of(settings_.problems->begin(), settings_.problems->end(), same))
+            settings_.problems->push_back(std::move(p));
         give_up(node);
     }
 
@@ -303,19 +307,36 @@ std::optional<std::vector<int64_t>> NodeContext::ints(size_t input, const std::s
 void NodeContext::fail(const std::string& message) const { throw ModelError(node.describe() + ": " + message); }
 void NodeContext::unsupported(const std::string& reason) const { throw Unsupported(node.describe() + ": " + reason); }
 
-NodeContext::Body NodeContext::lower_body(const Graph& body, const std::vector<std::pair<DType, Dims>>& inputs) const {
-    if (body.inputs.size() != inputs.size())
+NodeContext::Body NodeContext::lower_body(const Graph& body, const std::vector<BodyInput>& inputs,
+                                          bool drop_known_first) const {
+    const auto declared = std::count_if(inputs.begin(), inputs.end(), [](const BodyInput& i) { return i.declared; });
+    if (body.inputs.size() != static_cast<size_t>(declared))
         fail(fmt::format("body {} declares {} inputs, and {} are needed", quoted_name(body.name), body.inputs.size(),
-                         inputs.size()));
+                         declared));
     Body result;
     result.program = std::make_shared<Program>();
     result.program->name = node.name + "/" + body.name;
     Builder builder(*result.program, b);
     GraphLowering inner(body, builder, graph_.settings(), &graph_, &result.captures);
-    for (size_t k = 0; k < inputs.size(); ++k)
-        inner.bind(body.inputs[k].name, builder.input(body.inputs[k].name, inputs[k].first, inputs[k].second));
+    auto names = body.inputs.begin();
+    for (const BodyInput& i : inputs) {
+        if (!i.declared) {
+            builder.input("iteration", i.dtype, i.shape);
+            continue;
+        }
+        const GraphInput& in = *names++;
+        ValueId v = i.value ? builder.constant(*i.value, in.name) : builder.input(in.name, i.dtype, i.shape);
+        // Scalars that the file declares with one dimension are given one.
+        if (i.shape.empty() && in.type.shape && in.type.shape->size() == 1) v = builder.reshape(v, {1});
+        inner.bind(in.name, v);
+    }
     inner.lower_nodes();
-    builder.set_outputs(inner.own_outputs(false));
+    for (const ValueId v : inner.plain_outputs()) {
+        const Tensor* t = builder.contents(v);
+        result.known.push_back(t != nullptr ? std::optional(*t) : std::nullopt);
+    }
+    const size_t skip = drop_known_first && !result.known.empty() && result.known[0] ? 1 : 0;
+    builder.set_outputs(inner.own_outputs(false, skip));
     return result;
 }
 

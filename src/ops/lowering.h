@@ -65,8 +65,17 @@ class NodeContext {
     struct Body {
         std::shared_ptr<Program> program;
         std::vector<ValueId> captures;  ///< outer values, in the order of the Program's trailing inputs
+        /// Per output of `body`: its contents, where they are known. Such an output is left out of the Program if the
+        /// rule asks for that.
+        std::vector<std::optional<Tensor>> known;
     };
-    Body lower_body(const Graph& body, const std::vector<std::pair<DType, Dims>>& inputs) const;
+    struct BodyInput {
+        DType dtype = DType::F32;
+        Dims shape;
+        std::optional<Tensor> value = {};  ///< known: a constant in the body, no input of the Program
+        bool declared = true;              ///< false: an input of the Program that `body` does not name
+    };
+    Body lower_body(const Graph& body, const std::vector<BodyInput>& inputs, bool drop_known_first = false) const;
     /// The nodes of a body written into this program, for a branch that is known to be taken. Returns its outputs.
     std::vector<ValueId> inline_body(const Graph& body, const std::vector<ValueId>& inputs) const;
     /// A body written by the rule itself (recurrent operators): `write` gets a Builder on a fresh Program.

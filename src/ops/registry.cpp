@@ -16,6 +16,7 @@ const std::vector<OpRule>& op_rules() {
                  slice_rules,
                  shape_rules,
                  gather_scatter_rules,
+                 control_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());

@@ -11,27 +11,9 @@
 
 namespace tilewright {
 
-Expr is_negative(Expr e) {
-    if (prove_nonnegative(e, {})) return 0;
-    if (prove_nonnegative(-1 - e, {})) return 1;
-    return max(0, min(1, -e));
-}
-
-Expr is_zero(Expr e) {
-    if (e.is_constant()) return e.is_constant(0) ? 1 : 0;
-    if (prove_positive(e, {}) || prove_positive(-e, {})) return 0;
-    return 1 - min(1, max(e, -e));
-}
-
 namespace {
 
 using Ids = std::span<const ScalarId>;
-
-bool reads_data(Expr e) {
-    for (const Var v : variables(e))
-        if (v.kind == VarKind::Scalar) return true;
-    return false;
-}
 
 /// Every element equal to the one that `value` holds, exactly.
 ValueId filled(Builder& b, Dims shape, const Tensor& value, std::string_view role) {
@@ -193,21 +175,83 @@ void flatten(NodeContext& c) {
                          {product(all.first(static_cast<size_t>(at))), product(all.subspan(static_cast<size_t>(at)))}));
 }
 
+/// Which of the `rank` dimensions of the longer shape the axes name, 1 or 0 each; and how those left match the shorter
+/// shape: match[j][p] is 1 where dimension p of the longer is dimension j of the shorter.
+struct AxisMatch {
+    std::vector<Expr> named;
+    std::vector<std::vector<Expr>> match;
+};
+
+AxisMatch match_axes(std::span<const Expr> axes, size_t rank) {
+    AxisMatch m;
+    m.named = by_axis(axes, std::vector<Expr>(axes.size(), 1), Dims(rank, 0));
+    m.match.assign(rank - axes.size(), std::vector<Expr>(rank));
+    Expr before = 0;
+    for (size_t p = 0; p < rank; ++p) {
+        const Expr j = static_cast<int64_t>(p) - before;
+        for (size_t n = 0; n < m.match.size(); ++n)
+            m.match[n][p] = (1 - m.named[p]) * is_zero(j - static_cast<int64_t>(n));
+        before = before + m.named[p];
+    }
+    return m;
+}
+
+/// The axes as numbers, where all are known.
+std::optional<std::vector<int64_t>> known_axes(const std::vector<Expr>& axes) {
+    std::vector<int64_t> out;
+    for (const Expr a : axes) {
+        if (!a.is_constant()) return std::nullopt;
+        out.push_back(a.constant());
+    }
+    return out;
+}
+
+/// The axes as attribute or input; nothing when neither is there.
+std::optional<std::vector<Expr>> axes_of(NodeContext& c) {
+    if (c.has(1)) return c.b.read_ints(c.in(1));
+    if (!c.node.has("axes")) return std::nullopt;
+    const std::vector<int64_t> v = c.node.attr_ints("axes", {});
+    return std::vector<Expr>(v.begin(), v.end());
+}
+
 void squeeze(NodeContext& c) {
-    std::vector<int64_t> axes;
-    if (const auto given = c.ints(1, "axes")) {
+    const Dims& in = c.shape(0);
+    std::vector<Expr> axes;
+    if (const auto given = axes_of(c)) {
         axes = *given;
     } else {
-        for (size_t k = 0; k < c.rank(0); ++k)
-            if (c.shape(0)[k].is_constant(1)) axes.push_back(static_cast<int64_t>(k));
+        for (size_t k = 0; k < in.size(); ++k)
+            if (in[k].is_constant(1)) axes.emplace_back(static_cast<int64_t>(k));
     }
-    c.out(0, c.b.squeeze(c.in(0), axes));
+    if (const auto known = known_axes(axes)) return c.out(0, c.b.squeeze(c.in(0), *known));
+    c.require(axes.size() <= in.size(),
+              fmt::format("{} axes are given for an input of shape {}", axes.size(), to_string(in)));
+    const AxisMatch m = match_axes(positive_axes(c.b, axes, in.size()), in.size());
+    Dims out(in.size() - axes.size(), 0);
+    std::vector<Expr> index(in.size(), 0);
+    for (size_t p = 0; p < in.size(); ++p)
+        for (size_t j = 0; j < out.size(); ++j) {
+            out[j] = out[j] + m.match[j][p] * in[p];
+            index[p] = index[p] + m.match[j][p] * axis(j);
+        }
+    c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "squeeze"));
 }
 
 void unsqueeze(NodeContext& c) {
-    const auto axes = c.ints(1, "axes");
+    const auto axes = axes_of(c);
     c.require(axes.has_value(), "'axes' are missing");
-    c.out(0, c.b.unsqueeze(c.in(0), *axes));
+    if (const auto known = known_axes(*axes)) return c.out(0, c.b.unsqueeze(c.in(0), *known));
+    const Dims& in = c.shape(0);
+    const size_t r = in.size() + axes->size();
+    const AxisMatch m = match_axes(positive_axes(c.b, *axes, r), r);
+    Dims out = m.named;
+    std::vector<Expr> index(in.size(), 0);
+    for (size_t p = 0; p < r; ++p)
+        for (size_t j = 0; j < in.size(); ++j) {
+            out[p] = out[p] + m.match[j][p] * in[j];
+            index[j] = index[j] + m.match[j][p] * axis(p);
+        }
+    c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "unsqueeze"));
 }
 
 void expand(NodeContext& c) { c.out(0, c.b.expand(c.in(0), c.b.read_ints(c.in(1)))); }

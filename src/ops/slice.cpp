@@ -23,6 +23,9 @@ std::vector<Expr> own_index(size_t rank) {
 
 // --- Slice
 
+/// A bound that the data gives, kept where adding a dimension to it cannot overflow.
+Expr within_reach(Expr bound) { return reads_data(bound) ? max(-kFar, min(kFar, bound)) : bound; }
+
 /// A start or end as a position in [lo, hi]: negative ones count from the end, others stop at it.
 Expr slice_bound(Expr bound, Expr extent, Expr lo, Expr hi) {
     if (bound.is_constant() && bound.constant() >= kFar) return hi;
@@ -30,105 +33,45 @@ Expr slice_bound(Expr bound, Expr extent, Expr lo, Expr hi) {
     return max(lo, min(hi, bound + is_negative(bound) * extent));
 }
 
-struct SliceAxis {
-    Expr start, end, step;
-};
-
-void slice_along(Dims& out, std::vector<Expr>& index, size_t k, const SliceAxis& s) {
-    const Expr d = out[k];
-    const Expr backwards = is_negative(s.step);
-    const Expr lo = -backwards, hi = d - backwards;  // a negative step may start at d - 1 and end at -1
-    const Expr start = slice_bound(s.start, d, lo, hi), end = slice_bound(s.end, d, lo, hi);
-    out[k] = max(-floor_div(start - end, s.step), 0);
-    index[k] = start + axis(k) * s.step;
-}
-
-/// Slice whose axes only the data tells: plain C++, its output's dimensions known when it has run.
-class SliceAnywhere final : public OpaqueOp {
-  public:
-    std::string print() const override { return "Slice(axes=data)"; }
-    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
-        const TensorView& x = inputs[0];
-        const auto read = [&](size_t i, int64_t k, int64_t fallback) {
-            if (i >= inputs.size() || inputs[i].data == nullptr) return fallback;
-            return inputs[i].dtype == DType::I32 ? inputs[i].as<int32_t>()[k] : inputs[i].as<int64_t>()[k];
-        };
-        for (size_t i = 1; i < inputs.size(); ++i)
-            if (inputs[i].data != nullptr && inputs[i].count() != inputs[1].count())
-                throw ModelError("Slice: starts, ends, axes and steps differ in length");
-        const auto r = static_cast<int64_t>(x.shape.size());
-        std::vector<int64_t> start(x.shape.size(), 0), step(x.shape.size(), 1), out(x.shape.begin(), x.shape.end());
-        for (int64_t k = 0; k < inputs[1].count(); ++k) {
-            int64_t along = read(3, k, k);
-            if (along < 0) along += r;
-            if (along < 0 || along >= r) throw ModelError(fmt::format("Slice: axis {} of {}", along, r));
-            const auto a = static_cast<size_t>(along);
-            const int64_t d = x.shape[a], by = read(4, k, 1);
-            if (by == 0) throw ModelError("Slice: a step is 0");
-            const auto position = [&](int64_t b) {
-                const int64_t lo = by < 0 ? -1 : 0, hi = by < 0 ? d - 1 : d;
-                return std::clamp(b < 0 ? std::max<int64_t>(b, -d - 1) + d : std::min(b, d), lo, hi);
-            };
-            start[a] = position(read(1, k, 0));
-            step[a] = by;
-            const int64_t end = position(read(2, k, d));
-            out[a] = std::max<int64_t>(0, -floor_div(start[a] - end, by));
-        }
-        const TensorView y = outputs.allocate(0, out);
-        const size_t bytes = byte_size(x.dtype);
-        std::vector<int64_t> at(x.shape.size(), 0);
-        for (int64_t i = 0, n = y.count(); i < n; ++i) {
-            int64_t from = 0;
-            for (size_t k = 0; k < at.size(); ++k) from = from * x.shape[k] + start[k] + at[k] * step[k];
-            std::copy_n(x.as<std::byte>() + static_cast<size_t>(from) * bytes, bytes,
-                        y.as<std::byte>() + static_cast<size_t>(i) * bytes);
-            for (size_t k = at.size(); k-- > 0;) {
-                if (++at[k] < out[k]) break;
-                at[k] = 0;
-            }
-        }
-    }
-};
-
 void slice(NodeContext& c) {
-    std::vector<Expr> starts, ends, steps;
-    std::vector<int64_t> axes;
+    std::vector<Expr> starts, ends, axes, steps;
     const auto exprs = [](const std::vector<int64_t>& v) { return std::vector<Expr>(v.begin(), v.end()); };
     if (c.node.opset < 10) {
         starts = exprs(c.node.attr_ints("starts", {}));
         ends = exprs(c.node.attr_ints("ends", {}));
-        axes = c.node.attr_ints("axes", {});
-    } else if (c.has(3) && !c.b.known(c.in(3))) {
-        std::vector<ValueId> inputs;
-        for (size_t k = 0; k < c.input_count(); ++k) {
-            inputs.push_back(c.has(k) ? c.in(k) : ValueId());
-            if (k > 0 && c.has(k))
-                c.require(c.dtype(k) == DType::I32 || c.dtype(k) == DType::I64,
-                          "bounds must be 32- or 64-bit integers");
-        }
-        Dims out;
-        for (size_t k = 0; k < c.rank(0); ++k) out.push_back(c.b.fresh_symbol(fmt::format("d{}", k)));
-        return c.out(0,
-                     c.b.emit_opaque(std::make_shared<SliceAnywhere>(), inputs, {{c.dtype(0), out}}, "slice").front());
+        axes = exprs(c.node.attr_ints("axes", {}));
     } else {
         starts = c.b.read_ints(c.in(1));
         ends = c.b.read_ints(c.in(2));
-        if (c.has(3)) axes = *c.ints(3, "axes");
+        if (c.has(3)) axes = c.b.read_ints(c.in(3));
         if (c.has(4)) steps = c.b.read_ints(c.in(4));
     }
     if (axes.empty())
-        for (size_t k = 0; k < starts.size(); ++k) axes.push_back(static_cast<int64_t>(k));
-    c.require(
-        starts.size() == axes.size() && ends.size() == axes.size() && (steps.empty() || steps.size() == axes.size()),
-        fmt::format("starts, ends, axes and steps should have one length, and have {}, {}, {} and {}", starts.size(),
-                    ends.size(), axes.size(), steps.size()));
-    Dims out = c.shape(0);
-    std::vector<Expr> index = own_index(out.size());
-    const std::vector<int64_t> along = c.b.normalize_axes(axes, out.size());
-    for (size_t k = 0; k < along.size(); ++k) {
-        const Expr step = steps.empty() ? Expr(1) : steps[k];
-        c.require(!step.is_constant(0), "a step is 0");
-        slice_along(out, index, static_cast<size_t>(along[k]), {starts[k], ends[k], step});
+        for (size_t k = 0; k < starts.size(); ++k) axes.emplace_back(static_cast<int64_t>(k));
+    if (steps.empty()) steps.assign(axes.size(), 1);
+    c.require(starts.size() == axes.size() && ends.size() == axes.size() && steps.size() == axes.size(),
+              fmt::format("starts, ends, axes and steps should have one length, and have {}, {}, {} and {}",
+                          starts.size(), ends.size(), axes.size(), steps.size()));
+    for (auto* bounds : {&starts, &ends})
+        for (Expr& e : *bounds) e = within_reach(e);
+    const size_t r = c.rank(0);
+    axes = positive_axes(c.b, axes, r);
+    const Dims from = by_axis(axes, starts, Dims(r, 0)), to = by_axis(axes, ends, Dims(r, kFar)),
+               by = by_axis(axes, steps, Dims(r, 1));
+    Dims out;
+    std::vector<Expr> index;
+    for (size_t k = 0; k < r; ++k) {
+        c.require(!by[k].is_constant(0), "a step is 0");
+        if (from[k].is_constant(0) && to[k].is_constant(kFar) && by[k].is_constant(1)) {  // not touched
+            out.push_back(c.shape(0)[k]);
+            index.push_back(axis(k));
+            continue;
+        }
+        const Expr d = c.shape(0)[k], backwards = is_negative(by[k]);
+        const Expr lo = -backwards, hi = d - backwards;  // a negative step may start at d - 1 and end at -1
+        const Expr start = slice_bound(from[k], d, lo, hi), end = slice_bound(to[k], d, lo, hi);
+        out.push_back(max(-floor_div(start - end, by[k]), 0));
+        index.push_back(start + axis(k) * by[k]);
     }
     c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "slice"));
 }
@@ -233,20 +176,17 @@ void pad(NodeContext& c) {
     } else {
         for (const int64_t p : c.node.attr_ints(c.node.opset < 2 ? "paddings" : "pads", {})) pads.emplace_back(p);
     }
-    std::vector<int64_t> axes;
+    std::vector<Expr> axes;
     if (c.has(3)) {
-        axes = *c.ints(3, "axes");
+        axes = c.b.read_ints(c.in(3));
     } else {
-        for (size_t k = 0; k < c.rank(0); ++k) axes.push_back(static_cast<int64_t>(k));
+        for (size_t k = 0; k < c.rank(0); ++k) axes.emplace_back(static_cast<int64_t>(k));
     }
-    c.require(pads.size() == 2 * axes.size(),
-              fmt::format("{} pads are given, and {} expected", pads.size(), 2 * axes.size()));
-    Dims before(c.rank(0), 0), after(c.rank(0), 0);
-    const std::vector<int64_t> along = c.b.normalize_axes(axes, c.rank(0));
-    for (size_t k = 0; k < along.size(); ++k) {
-        before[static_cast<size_t>(along[k])] = pads[k];
-        after[static_cast<size_t>(along[k])] = pads[k + along.size()];
-    }
+    const size_t n = axes.size();
+    c.require(pads.size() == 2 * n, fmt::format("{} pads are given, and {} expected", pads.size(), 2 * n));
+    axes = positive_axes(c.b, axes, c.rank(0));
+    Dims before = by_axis(axes, std::span(pads).first(n), Dims(c.rank(0), 0));
+    Dims after = by_axis(axes, std::span(pads).subspan(n), Dims(c.rank(0), 0));
     const PadMode mode = pad_mode(c);
     if (mode == PadMode::Constant) return c.out(0, pad_constant(c, c.in(0), before, after));
     // What negative numbers cut off is cut first: the border mirrors what is left.

@@ -1,0 +1,56 @@
+#include "ops/shape_math.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+Expr is_negative(Expr e) {
+    if (prove_nonnegative(e, {})) return 0;
+    if (prove_nonnegative(-1 - e, {})) return 1;
+    return max(0, min(1, -e));
+}
+
+Expr is_zero(Expr e) {
+    if (e.is_constant()) return e.is_constant(0) ? 1 : 0;
+    if (prove_positive(e, {}) || prove_positive(-e, {})) return 0;
+    return 1 - min(1, max(e, -e));
+}
+
+bool reads_data(Expr e) {
+    for (const Var v : variables(e))
+        if (v.kind == VarKind::Scalar) return true;
+    return false;
+}
+
+std::vector<Expr> positive_axes(const Builder& b, std::vector<Expr> axes, size_t rank) {
+    std::vector<int64_t> known;
+    for (Expr& a : axes) {
+        if (a.is_constant()) {
+            known.push_back(b.normalize_axis(a.constant(), rank));
+            a = known.back();
+        } else {
+            a = a + is_negative(a) * static_cast<int64_t>(rank);
+        }
+    }
+    b.normalize_axes(known, rank);  // refuses an axis given twice
+    return axes;
+}
+
+Dims by_axis(std::span<const Expr> axes, std::span<const Expr> values, const Dims& fallback) {
+    TW_CHECK(axes.size() == values.size());
+    Dims out;
+    for (size_t k = 0; k < fallback.size(); ++k) {
+        Expr chosen = 0, others = 1;
+        for (size_t n = 0; n < axes.size(); ++n) {
+            const Expr here = is_zero(axes[n] - static_cast<int64_t>(k));
+            chosen = chosen + here * values[n];
+            others = others - here;
+        }
+        out.push_back(chosen + others * fallback[k]);
+    }
+    return out;
+}
+
+}  // namespace tilewright
