@@ -145,8 +145,10 @@ MemoryPlan plan_memory(std::span<const BufferLife> buffers) {
     for (size_t i = 0; i < std::size(kOrders) && (i == 0 || best.total > bound); ++i) {
         std::vector<size_t> order(rounded.size());
         std::iota(order.begin(), order.end(), size_t{0});
-        std::stable_sort(order.begin(), order.end(),
-                         [&](size_t a, size_t b) { return kOrders[i](rounded[a], rounded[b]); });
+        std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            if (kOrders[i](rounded[a], rounded[b])) return true;
+            return !kOrders[i](rounded[b], rounded[a]) && a < b;
+        });
         MemoryPlan plan = place(rounded, order);
         if (i == 0 || plan.total < best.total) best = std::move(plan);
     }

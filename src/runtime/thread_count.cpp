@@ -186,14 +186,13 @@ std::vector<int> allowed_cpus() {
 
 std::vector<int> spread_over_cores(const std::vector<int>& cpus, const FileReader& read) {
     std::map<std::string, int> taken;  // hardware threads of a core seen so far; the core is known by its sibling list
-    std::vector<std::pair<int, int>> ranked;
+    std::map<int, std::vector<int>> rounds;
     for (const int cpu : cpus) {
         const auto siblings = read(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-        ranked.emplace_back(taken[siblings ? std::string(trim(*siblings)) : fmt::format("cpu {}", cpu)]++, cpu);
+        rounds[taken[siblings ? std::string(trim(*siblings)) : fmt::format("cpu {}", cpu)]++].push_back(cpu);
     }
-    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<int> out;
-    for (const auto& [rank, cpu] : ranked) out.push_back(cpu);
+    for (const auto& [round, members] : rounds) out.insert(out.end(), members.begin(), members.end());
     return out;
 }
 

@@ -287,7 +287,7 @@ ThreadPool::ThreadPool(int threads, Pinning pinning)
 
 ThreadPool::~ThreadPool() {
     // In a forked child there is nobody to join; what the parent's threads hold is left alone.
-    if (impl_->forked()) static_cast<void>(impl_.release());
+    [[maybe_unused]] const Impl* left = impl_->forked() ? impl_.release() : nullptr;
 }
 
 int ThreadPool::size() const { return impl_->size(); }

@@ -166,6 +166,7 @@ TEST_P(Pools, ServeManyCallersAtATime) {
     constexpr int64_t kTasks = 50;
     std::atomic<int> wrong{0};
     std::vector<std::thread> callers;
+    callers.reserve(kCallers);
     for (int c = 0; c < kCallers; ++c)
         callers.emplace_back([&, c] {
             std::vector<int64_t> out(kTasks);
