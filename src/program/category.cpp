@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <set>
+
+#include "program/program.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Slots below a node.
+void collect_slots(const ScalarBody& body, ScalarId id, std::set<uint32_t>& slots) {
+    const ScalarNode& n = body[id];
+    if (n.op == ScalarOp::Access) slots.insert(n.slot);
+    for (const ScalarId o : {n.a, n.b, n.c})
+        if (o) collect_slots(body, o, slots);
+}
+
+std::set<uint32_t> slots_of(const ScalarBody& body, ScalarId id) {
+    std::set<uint32_t> slots;
+    collect_slots(body, id, slots);
+    return slots;
+}
+
+/// Variables of an access's index, those that the loads in it depend on included.
+void collect_axes(const TensorExpr& e, const Access& a, std::set<uint32_t>& axes) {
+    for (const Expr x : a.index)
+        for (const Var v : variables(x)) {
+            if (v.kind == VarKind::Axis) axes.insert(v.id);
+            if (v.kind == VarKind::Load && v.id < e.accesses.size() && &e.accesses[v.id] != &a)
+                collect_axes(e, e.accesses[v.id], axes);
+        }
+}
+
+std::set<uint32_t> axes_of(const TensorExpr& e, const std::set<uint32_t>& slots) {
+    std::set<uint32_t> axes;
+    for (const uint32_t s : slots)
+        if (s < e.accesses.size()) collect_axes(e, e.accesses[s], axes);
+    return axes;
+}
+
+/// The result is one of the accesses (or a constant), and which one depends on the position alone:
+///     @0        select(lt(index(i0), 2), @0, @1)
+bool only_moves(const ScalarBody& body, ScalarId id) {
+    const ScalarNode& n = body[id];
+    if (n.op == ScalarOp::Access || n.op == ScalarOp::Const) return true;
+    if (n.op != ScalarOp::Select) return false;
+    return slots_of(body, n.a).empty() && only_moves(body, n.b) && only_moves(body, n.c);
+}
+
+/// A sum of products of two operands over an axis that both use. Each factor may have elementwise work in it, as the
+/// zero points of a quantised product have: mul(sub(@0, @1), sub(@2, @3)).
+bool is_linear(const TensorExpr& e) {
+    if (e.reducer != Reducer::Sum) return false;
+    ScalarId root = e.body.root();
+    while (e.body[root].op == ScalarOp::Cast) root = e.body[root].a;
+    const ScalarNode& product = e.body[root];
+    if (product.op != ScalarOp::Mul) return false;
+    const auto left = slots_of(e.body, product.a), right = slots_of(e.body, product.b);
+    for (const uint32_t l : left)
+        for (const uint32_t r : right)
+            if (l == r || e.accesses.at(l) == e.accesses.at(r)) return false;  // a square
+    const auto left_axes = axes_of(e, left), right_axes = axes_of(e, right);
+    return std::any_of(left_axes.begin(), left_axes.end(),
+                       [&](uint32_t a) { return a >= e.spatial && right_axes.count(a) != 0; });
+}
+
+/// True when two elements of the result are surely one element of the operand: an axis that the index does not use, or
+/// more elements than the operand has.
+bool repeats(const Program& p, const TensorExpr& e) {
+    const std::vector<uint32_t> slots = e.body.slots();
+    const auto axes = axes_of(e, {slots.begin(), slots.end()});
+    for (size_t k = 0; k < e.spatial; ++k)
+        if (axes.count(static_cast<uint32_t>(k)) == 0 && !e.extents[k].is_constant(1)) return true;
+    if (slots.size() != 1) return false;
+    const Access& a = e.accesses.at(slots[0]);
+    const bool loads = std::any_of(a.index.begin(), a.index.end(), [](Expr x) {
+        const auto vars = variables(x);
+        return std::any_of(vars.begin(), vars.end(), [](Var v) { return v.kind == VarKind::Load; });
+    });
+    if (loads || !a.valid.empty()) return false;
+    return prove_positive(product(e.extents) - product(p.values[a.value].shape), {});
+}
+
+}  // namespace
+
+Category category(const Program& program, const Primitive& primitive) {
+    if (std::holds_alternative<If>(primitive.kind) || std::holds_alternative<Loop>(primitive.kind))
+        return Category::Control;
+    const TensorExpr* e = primitive.expr();
+    if (e == nullptr) return Category::Opaque;
+    if (e->reducer != Reducer::None) return is_linear(*e) ? Category::Linear : Category::Reduce;
+    if (!e->epilogue.empty() || !only_moves(e->body, e->body.root()) || e->body.slots().empty())
+        return Category::Elementwise;
+    return repeats(program, *e) ? Category::Broadcast : Category::Layout;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,168 @@
+#include "program/verify_index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "index/facts.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kMostPoints = 20000;
+
+using Symbols = std::map<Var, int64_t>;
+
+/// Values of the symbols to try: all equal, rising, falling, and each one large among small ones.
+std::vector<Symbols> assignments(const std::vector<Var>& symbols) {
+    std::vector<Symbols> out;
+    if (symbols.empty()) return {Symbols{}};
+    const auto with = [&](const auto& value_of) {
+        Symbols s;
+        for (size_t k = 0; k < symbols.size(); ++k) s[symbols[k]] = value_of(static_cast<int64_t>(k));
+        out.push_back(std::move(s));
+    };
+    const auto count = static_cast<int64_t>(symbols.size());
+    for (const int64_t all : {1, 2, 5, 12}) with([&](int64_t) { return all; });
+    with([&](int64_t k) { return 2 + 3 * k; });
+    with([&](int64_t k) { return 2 + 3 * (count - 1 - k); });
+    for (int64_t large = 0; large < count; ++large)
+        for (const int64_t small : {1, 3}) with([&](int64_t k) { return k == large ? 700 : small; });
+    return out;
+}
+
+/// What an axis is tried at: everything where that is affordable, else both ends, the middle, and the neighbours of the
+/// constants that occur.
+std::vector<int64_t> candidates(int64_t extent, int64_t budget, const std::set<int64_t>& constants) {
+    std::set<int64_t> s;
+    if (extent <= budget) {
+        for (int64_t k = 0; k < extent; ++k) s.insert(k);
+    } else {
+        s = {0, extent - 1};
+        for (const int64_t k : {int64_t{1}, extent / 2, extent - 2}) s.insert(k);
+        for (const int64_t c : constants)
+            for (const int64_t k : {c - 1, c, c + 1, extent - c})
+                if (static_cast<int64_t>(s.size()) < budget && k >= 0 && k < extent) s.insert(k);
+        while (static_cast<int64_t>(s.size()) > std::max<int64_t>(budget, 2)) s.erase(std::next(s.begin()));
+    }
+    return {s.begin(), s.end()};
+}
+
+void collect_constants(Expr e, std::set<int64_t>& out) {
+    out.insert(e.constant() < 0 ? -e.constant() : e.constant());
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            if (a->kind == Atom::Kind::Var) continue;
+            collect_constants(a->a, out);
+            collect_constants(a->b, out);
+        }
+}
+
+class Search {
+  public:
+    Search(Expr index, Expr dimension, std::span<const Expr> valid, std::span<const Expr> extents)
+        : index_(index), dimension_(dimension), valid_(valid.begin(), valid.end()), extents_(extents) {}
+
+    std::optional<std::string> run() {
+        std::vector<Expr> all = valid_;
+        all.push_back(index_);
+        all.push_back(dimension_);
+        std::vector<Var> symbols;
+        for (size_t k = 0; k < all.size(); ++k) {
+            collect_constants(all[k], constants_);
+            for (const Var v : variables(all[k])) {
+                if (v.kind == VarKind::Load || v.kind == VarKind::Scalar) return std::nullopt;
+                if (v.kind == VarKind::Symbol && std::find(symbols.begin(), symbols.end(), v) == symbols.end())
+                    symbols.push_back(v);
+                if (v.kind != VarKind::Axis || std::find(axes_.begin(), axes_.end(), v.id) != axes_.end()) continue;
+                if (v.id >= extents_.size()) return std::nullopt;
+                axes_.push_back(v.id);
+                all.push_back(extents_[v.id]);
+            }
+        }
+        std::sort(axes_.begin(), axes_.end());
+        if (symbols.size() > 8) return std::nullopt;
+        std::optional<std::string> found;
+        for (const Symbols& s : assignments(symbols)) {
+            found = outside(s);
+            if (!found) return std::nullopt;
+        }
+        return found;
+    }
+
+  private:
+    std::optional<std::string> outside(const Symbols& symbols) {
+        const std::function<std::optional<int64_t>(Var)> names = [&](Var v) -> std::optional<int64_t> {
+            const auto it = symbols.find(v);
+            return it == symbols.end() ? std::nullopt : std::optional(it->second);
+        };
+        std::vector<int64_t> point(extents_.size(), 0);
+        Env env;
+        env.axes = point;
+        env.names = &names;
+        std::vector<std::vector<int64_t>> tries;
+        int64_t left = kMostPoints, remaining = static_cast<int64_t>(axes_.size());
+        for (const uint32_t a : axes_) {
+            const int64_t extent = evaluate(extents_[a], env);
+            if (extent <= 0) return std::nullopt;
+            int64_t budget =
+                2;  // the largest number of tries per axis of which the remaining axes can all have as many
+            const auto power = [&](int64_t base) {
+                int64_t p = 1;
+                for (int64_t k = 0; k < remaining && p <= left; ++k) p *= base;
+                return p;
+            };
+            while (budget < left && power(budget + 1) <= left) ++budget;
+            tries.push_back(candidates(extent, budget, constants_));
+            left = std::max<int64_t>(1, left / static_cast<int64_t>(tries.back().size()));
+            --remaining;
+        }
+        const int64_t size = evaluate(dimension_, env);
+        std::vector<size_t> at(axes_.size(), 0);
+        for (int64_t n = 0; n < 4 * kMostPoints; ++n) {
+            for (size_t k = 0; k < axes_.size(); ++k) point[axes_[k]] = tries[k][at[k]];
+            const bool inside = std::any_of(valid_.begin(), valid_.end(), [&](Expr c) { return evaluate(c, env) < 0; });
+            if (!inside)
+                if (const int64_t v = evaluate(index_, env); v < 0 || v >= size) return describe(symbols, point, v);
+            size_t k = axes_.size();
+            while (k > 0 && ++at[k - 1] == tries[k - 1].size()) at[--k] = 0;
+            if (k == 0) break;
+        }
+        return std::nullopt;
+    }
+
+    std::string describe(const Symbols& symbols, const std::vector<int64_t>& point, int64_t value) const {
+        std::string with, at;
+        for (const auto& [v, number] : symbols)
+            with += fmt::format("{}{} = {}", with.empty() ? "with " : ", ", Expr::var(v).text(), number);
+        for (const uint32_t a : axes_) at += fmt::format("{}i{} = {}", at.empty() ? "" : ", ", a, point[a]);
+        if (at.empty()) at = "it";
+        return fmt::format("{}{}{} gives {}", with, with.empty() ? "" : ": ", at, value);
+    }
+
+    Expr index_, dimension_;
+    std::vector<Expr> valid_;
+    std::span<const Expr> extents_;
+    std::vector<uint32_t> axes_;
+    std::set<int64_t> constants_;
+};
+
+}  // namespace
+
+std::optional<std::string> find_outside(Expr index, Expr dimension, std::span<const Expr> valid,
+                                        std::span<const Expr> extents) {
+    try {
+        const Ranges ranges = Ranges::of_extents(extents);
+        if (prove_nonnegative(index, ranges, valid) && prove_nonnegative(dimension - 1 - index, ranges, valid))
+            return std::nullopt;
+        return Search(index, dimension, valid, extents).run();
+    } catch (const ModelError&) {
+        return std::nullopt;  // beyond 64 bits: nothing is shown
+    }
+}
+
+}  // namespace tilewright
