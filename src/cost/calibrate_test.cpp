@@ -67,6 +67,18 @@ TEST(Sample, TakesDisturbedReadingsWhenThereIsNothingElse) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << "it must give up";
 }
 
+TEST(Sample, AFewUndisturbedReadingsCountMoreThanManyDisturbedOnes) {
+    int turn = 0;
+    const Measure m = sample(
+        0.01,
+        [&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return ++turn == 3 ? Reading{1, false} : Reading{100, true};
+        },
+        [](double s) { return s; });
+    EXPECT_EQ(m, (Measure{1, 0, 1}));
+}
+
 TEST(TimeOnce, SeesThatTheCpuWasGivenAway) {
     const Reading reading = time_once([] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
     EXPECT_TRUE(reading.disturbed);
@@ -163,7 +175,9 @@ TEST_F(Calibrated, TellsItsProgress) {
     EXPECT_TRUE(std::is_sorted(progress_.begin(), progress_.end()));
 }
 
-TEST_F(Calibrated, EndsInTime) { EXPECT_LT(seconds_, 30); }
+// About 5 seconds on an idle machine. The bound is for one that does much else, which cannot be told from a hang
+// sooner.
+TEST_F(Calibrated, EndsInTime) { EXPECT_LT(seconds_, 120); }
 
 TEST_F(Calibrated, FiguresAreOfThisWorld) {
     const Target& t = *target_;
@@ -173,6 +187,8 @@ TEST_F(Calibrated, FiguresAreOfThisWorld) {
     const double a_cycle = t.fma_gflops_1.value / t.ghz.value / (2 * t.lanes(DType::F32));
     EXPECT_GT(a_cycle, 0.1) << print(t);
     EXPECT_LT(a_cycle, 6) << print(t);
+    EXPECT_GE(t.fma_gflops_all.value, t.fma_gflops_1.value) << print(t);
+    EXPECT_GE(t.memory_gbps_all.value, t.memory_gbps_1.value) << print(t);
     EXPECT_LT(t.caches.front().latency_ns.value, t.memory_latency_ns.value) << print(t);
     EXPECT_GT(t.caches.front().load_gbps.value, t.memory_gbps_1.value) << print(t);
 }

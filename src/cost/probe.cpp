@@ -10,6 +10,9 @@
 namespace tilewright {
 namespace {
 
+// What is timed is timed as it stands, in builds with sanitizers too.
+#define TW_AS_IT_STANDS __attribute__((no_sanitize("address", "thread", "undefined")))
+
 // Twelve accumulators cover latency times throughput of every core known (4 cycles x 2 units) and fit 16 registers.
 // They start at zero and operand 12 is one, so no operation meets an infinity or a subnormal number.
 #define TW_TWELVE_TIMES(head, tail)                                                                        \
@@ -22,7 +25,7 @@ namespace {
 // The instructions are spelled out so that every compiler and optimisation level times the same ones. `load` leaves the
 // choice to the compiler: an empty asm that wants the value in a register is one plain vector load.
 #define TW_PROBE_KERNELS(name, attribute, vector_bytes, register_class, instructions)               \
-    attribute void multiply_add_##name(int64_t rounds) {                                            \
+    TW_AS_IT_STANDS attribute void multiply_add_##name(int64_t rounds) {                            \
         using Vector = float __attribute__((vector_size(vector_bytes)));                            \
         Vector a0{}, a1{}, a2{}, a3{}, a4{}, a5{}, a6{}, a7{}, a8{}, a9{}, a10{}, a11{};            \
         const Vector one = Vector{} + 1.0f;                                                         \
@@ -35,7 +38,7 @@ namespace {
                          : register_class(one));                                                    \
         }                                                                                           \
     }                                                                                               \
-    attribute void load_##name(const void* data, int64_t bytes, int64_t passes) {                   \
+    TW_AS_IT_STANDS attribute void load_##name(const void* data, int64_t bytes, int64_t passes) {   \
         using Vector = float __attribute__((vector_size(vector_bytes), may_alias));                 \
         for (int64_t pass = 0; pass < passes; ++pass) {                                             \
             const Vector* p = static_cast<const Vector*>(data);                                     \
@@ -103,8 +106,8 @@ void probe_cycles(int64_t rounds) {
     }
 }
 
-const void* probe_chase(const void* node, int64_t steps) {
-    const auto next = [](const void* p) { return *static_cast<const void* const*>(p); };
+TW_AS_IT_STANDS const void* probe_chase(const void* node, int64_t steps) {
+    const auto next = [](const void* p) TW_AS_IT_STANDS { return *static_cast<const void* const*>(p); };
     for (int64_t i = 0; i < steps; i += 8) {
         node = next(next(next(next(next(next(next(next(node))))))));
     }

@@ -58,7 +58,7 @@ Measure sample(double budget, const std::function<Reading()>& take, const std::f
         all.push_back(value);
         if (!reading.disturbed) clean.push_back(value);
     }
-    return summarize(clean.size() >= kFew ? clean : all);
+    return summarize(clean.empty() ? all : clean);
 }
 
 int64_t rounds_for(double seconds, const std::function<void(int64_t)>& work) {

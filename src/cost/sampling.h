@@ -23,7 +23,7 @@ struct Reading {
 Reading time_once(const std::function<void()>& work);
 
 /// Takes readings until 31 are undisturbed or `budget` seconds have passed; goes on to twice the budget while fewer
-/// than 5 are. Summarizes figure(seconds) over the undisturbed ones, or over all if there are fewer than 5.
+/// than 5 are. Summarizes figure(seconds) over the undisturbed ones, or over all if there is none.
 Measure sample(double budget, const std::function<Reading()>& take, const std::function<double(double)>& figure);
 
 /// How many rounds of `work` take about `seconds`; at least 1.
