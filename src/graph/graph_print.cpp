@@ -67,13 +67,18 @@ std::string dim_text(const DeclaredDim& dim) {
     return "?";
 }
 
+template <class T, class F>
+std::string list_text(const std::vector<T>& items, F&& text) {
+    std::vector<std::string> texts;
+    std::transform(items.begin(), items.end(), std::back_inserter(texts), text);
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 std::string type_text(const DeclaredType& type) {
     if (type.container == DeclaredType::Container::Unsupported) return fmt::format("unsupported({})", type.unsupported);
     std::string out = type.has_dtype ? std::string(to_string(type.dtype)) : "?";
     if (type.shape) {
-        std::vector<std::string> dims;
-        for (const DeclaredDim& d : *type.shape) dims.push_back(dim_text(d));
-        out += fmt::format("[{}]", fmt::join(dims, ", "));
+        out += fmt::format("[{}]", list_text(*type.shape, dim_text));
     } else {
         out += "[...]";
     }
@@ -90,9 +95,7 @@ std::string type_text(const DeclaredType& type) {
 }
 
 std::string names_text(const std::vector<std::string>& names) {
-    std::vector<std::string> texts;
-    for (const std::string& n : names) texts.push_back(name_text(n));
-    return fmt::format("({})", fmt::join(texts, ", "));
+    return fmt::format("({})", list_text(names, name_text));
 }
 
 /// A float always shows that it is one: 1 -> 1.0.
@@ -103,13 +106,6 @@ std::string float_text(float v) {
 
 std::string string_text(const std::string& s) { return quoted_name(s, s.size()); }
 
-template <class T, class F>
-std::string list_text(const std::vector<T>& items, F&& text) {
-    std::vector<std::string> texts;
-    for (const T& i : items) texts.push_back(text(i));
-    return fmt::format("[{}]", fmt::join(texts, ", "));
-}
-
 std::string attribute_text(const Attribute& a) {
     struct Visitor {
         std::string operator()(int64_t v) const { return fmt::format("{}", v); }
@@ -117,9 +113,15 @@ std::string attribute_text(const Attribute& a) {
         std::string operator()(const std::string& v) const { return string_text(v); }
         std::string operator()(const Tensor& v) const { return tensor_text(v); }
         std::string operator()(const std::vector<int64_t>& v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
-        std::string operator()(const std::vector<float>& v) const { return list_text(v, float_text); }
-        std::string operator()(const std::vector<std::string>& v) const { return list_text(v, string_text); }
-        std::string operator()(const std::vector<Tensor>& v) const { return list_text(v, tensor_text); }
+        std::string operator()(const std::vector<float>& v) const {
+            return fmt::format("[{}]", list_text(v, float_text));
+        }
+        std::string operator()(const std::vector<std::string>& v) const {
+            return fmt::format("[{}]", list_text(v, string_text));
+        }
+        std::string operator()(const std::vector<Tensor>& v) const {
+            return fmt::format("[{}]", list_text(v, tensor_text));
+        }
         std::string operator()(const std::shared_ptr<const Graph>&) const { return ""; }  // printed as a block
     };
     return std::visit(Visitor(), a);

@@ -287,6 +287,20 @@ TEST(FunctionImport, ReturnsNoInputThatTheCallLeavesOut) {
     EXPECT_EQ(import_error(m), "<memory>: node 'call' (local.F, opset 1) leaves out 'v', which the function returns");
 }
 
+TEST(FunctionImport, ReturnsNoConstantThatIsNotSupported) {
+    onnx::ModelProto m = local_model();
+    onnx::FunctionProto& f = add_function(m, "local", "F", {"v"}, {"r", "s"});
+    add_node(f, "Neg", {"v"}, {"r"}, "n");
+    onnx::AttributeProto& a = add_attribute(add_node(f, "Constant", {}, {"s"}, "text"), "value");
+    a.set_type(onnx::AttributeProto::TENSOR);
+    a.mutable_t()->set_data_type(onnx::TensorProto::STRING);
+    onnx::NodeProto& call = add_call(*m.mutable_graph(), "F", {"x"}, {"y"});
+    EXPECT_EQ(nodes_of(m), "(y) = Neg@13(x)  # call/n\n");  // nobody asks for it
+    call.add_output("z");
+    EXPECT_EQ(import_error(m),
+              "<memory>: function 'local.F' returns 's', a constant of type string, which is not supported");
+}
+
 TEST(FunctionImport, RefusesAReferenceOutsideOfAFunction) {
     onnx::ModelProto m = relu_model();
     add_reference(*m.mutable_graph()->mutable_node(0), "a", "b", onnx::AttributeProto::INT);
@@ -342,6 +356,20 @@ TEST(FunctionImport, BoundsTheBytesOfAnExpansion) {
               "its file");
     limits.max_expanded_bytes = 3'000'000;
     EXPECT_THAT(import_model(m, limits).graph.nodes, SizeIs(20));
+}
+
+TEST(FunctionImport, BoundsTheDeclarationsOfAnExpansion) {
+    // One node and very many outputs of its subgraph, a few bytes each in the file.
+    onnx::ModelProto m = local_model();
+    onnx::FunctionProto& f = add_function(m, "local", "F", {"v"}, {"r"});
+    onnx::AttributeProto& a = add_attribute(add_node(f, "If", {"v"}, {"r"}, "n"), "then_branch");
+    a.set_type(onnx::AttributeProto::GRAPH);
+    for (int i = 0; i < 10'000; ++i) a.mutable_g()->add_output()->set_name("v");
+    for (int i = 0; i < 20; ++i)
+        add_call(*m.mutable_graph(), "F", {"x"}, {i == 0 ? "y" : "t" + std::to_string(i)}, "c" + std::to_string(i));
+    ImportLimits limits;
+    limits.max_expanded_bytes = 10'000'000;
+    EXPECT_THAT(import_error(m, limits), HasSubstr("makes the model more than 10000000 bytes larger than its file"));
 }
 
 TEST(FunctionImport, KeepsNamesOfDeepNestsShort) {

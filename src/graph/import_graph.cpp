@@ -59,8 +59,7 @@ struct Call {
 };
 
 /// A string field that is newer than the protobuf classes at hand.
-std::string unknown_string(const google::protobuf::Message& m, int field) {
-    const google::protobuf::UnknownFieldSet& unknown = m.GetReflection()->GetUnknownFields(m);
+std::string unknown_string(const google::protobuf::UnknownFieldSet& unknown, int field) {
     std::string value;
     for (int i = 0; i < unknown.field_count(); ++i) {
         const auto& f = unknown.field(i);
@@ -108,7 +107,7 @@ class Converter {
                 model_error("an attribute of function {} is damaged", f.title);
             f.defaults[attribute.name()] = std::move(attribute);
         }
-        const FunctionKey key{domain, proto.name(), unknown_string(proto, kFunctionOverload)};
+        const FunctionKey key{domain, proto.name(), unknown_string(unknown, kFunctionOverload)};
         const std::string title = f.title;
         if (!functions_.emplace(key, std::move(f)).second) model_error("function {} is defined twice", title);
     }
@@ -170,6 +169,7 @@ class Converter {
             if (it != scope.names.end() && it->second.node != nullptr)
                 g.value_info[it->second.name] = convert_type(value);
         }
+        if (expanding_ > 0) charge_copy(g);
         sort_topologically(g);
         return g;
     }
@@ -277,8 +277,7 @@ class Converter {
         n.name = node_name(proto, position, scope);
         if (n.op.empty()) model_error("node {} at position {} has no operator", quoted_name(n.name), position);
 
-        const auto function = functions_.find({n.domain, n.op, unknown_string(proto, kNodeOverload)});
-        if (function != functions_.end()) return inline_call(proto, n, function->second, scope, depth, out);
+        if (Function* f = find_function(proto, n)) return inline_call(proto, n, *f, scope, depth, out);
         if (n.opset <= 0)
             model_error("{} uses the operator set {}, which the model does not import", where(n, scope),
                         n.domain.empty() ? "'ai.onnx'" : quoted_name(n.domain));
@@ -302,6 +301,12 @@ class Converter {
         out.push_back(std::move(n));
     }
 
+    Function* find_function(const onnx::NodeProto& proto, const Node& n) {
+        if (functions_.empty()) return nullptr;
+        const auto it = functions_.find({n.domain, n.op, unknown_string(proto.unknown_fields(), kNodeOverload)});
+        return it != functions_.end() ? &it->second : nullptr;
+    }
+
     std::string node_name(const onnx::NodeProto& proto, int position, const Scope& scope) {
         if (proto.name().empty() || scope.call != nullptr) {
             std::string base = proto.name().empty() ? fmt::format("{}_{}", proto.op_type(), position) : proto.name();
@@ -319,7 +324,20 @@ class Converter {
         return *d;
     }
 
-    /// Content that the file holds once and the model holds several times.
+    /// What a graph holds besides its nodes, where the file holds it once and the model several times.
+    void charge_copy(const Graph& g) {
+        uint64_t bytes = sizeof(Graph) + g.name.size() + g.initializers.size() * sizeof(NamedInitializer);
+        const auto add = [&](const std::string& name, const DeclaredType& type) {
+            bytes += sizeof(GraphInput) + name.size();
+            if (type.shape) bytes += type.shape->size() * sizeof(DeclaredDim);
+        };
+        for (const GraphInput& i : g.inputs) add(i.name, i.type);
+        for (const GraphInput& o : g.outputs) add(o.name, o.type);
+        for (const auto& [name, type] : g.value_info) add(name, type);
+        budget_.charge_expansion(bytes);
+    }
+
+    /// The same for a node.
     void charge_copy(const Node& n) {
         uint64_t bytes = sizeof(Node) + n.name.size() + n.op.size() + n.domain.size();
         for (const std::string& s : n.inputs) bytes += sizeof(std::string) + s.size();
@@ -460,9 +478,16 @@ class Converter {
                 copies.emplace_back(inside, outside);
         }
         for (const auto& inner : f.proto->node()) define_outputs(inner, body, given);
-        for (const std::string& output : f.proto->output())
-            if (body.names.count(output) == 0)
+        for (int i = 0; i < f.proto->output_size(); ++i) {
+            const std::string& output = f.proto->output(i);
+            const auto it = body.names.find(output);
+            if (it == body.names.end())
                 model_error("function {} does not define its output {}", f.title, quoted_name(output));
+            const bool used = i < proto.output_size() && !proto.output(i).empty();
+            if (used && !it->second.unsupported.empty())
+                model_error("function {} returns {}, a constant of type {}, which is not supported", f.title,
+                            quoted_name(output), it->second.unsupported);
+        }
 
         ++expanding_;
         for (int i = 0; i < f.proto->node_size(); ++i) node(*f.proto->mutable_node(i), i, body, depth + 1, out);
@@ -476,14 +501,12 @@ class Converter {
         copy.op = "Identity";
         copy.opset = std::max<int64_t>(opset_of("", body), 1);
         copy.name = node_names_.make(call.name + "/Identity");
-        const Definition d = resolve(from, copy, body);
-        if (!d.unsupported.empty())
-            model_error("{} passes on {}, a constant of type {}, which is not supported", call.describe(),
-                        quoted_name(from), d.unsupported);
-        copy.inputs = {d.name};
+        copy.inputs = {resolve(from, copy, body).name};
         if (copy.inputs[0].empty())
             model_error("{} leaves out {}, which the function returns", call.describe(), quoted_name(from));
         copy.outputs = {to};
+        budget_.charge_node();
+        charge_copy(copy);
         out.push_back(std::move(copy));
     }
 

@@ -95,6 +95,41 @@ onnx::ModelProto function_model() {
     return m;
 }
 
+/// A function that calls a function, given a graph and a constant of strings, in a file that lists its initialisers.
+onnx::ModelProto nested_function_model() {
+    onnx::ModelProto m = new_model();
+    m.set_ir_version(3);
+    onnx::OperatorSetIdProto& import = *m.add_opset_import();
+    import.set_domain("l");
+    import.set_version(1);
+    onnx::FunctionProto& inner = add_function(m, "l", "In", {"c", "v"}, {"r", "v", "s"});
+    onnx::NodeProto& branch = add_node(inner, "If", {"c"}, {"r"});
+    add_reference(branch, "then_branch", "g", onnx::AttributeProto::GRAPH);
+    add_reference(branch, "else_branch", "g", onnx::AttributeProto::GRAPH);
+    onnx::AttributeProto& text = add_attribute(add_node(inner, "Constant", {}, {"s"}), "value");
+    text.set_type(onnx::AttributeProto::TENSOR);
+    text.mutable_t()->set_data_type(onnx::TensorProto::STRING);
+    onnx::FunctionProto& outer = add_function(m, "l", "Out", {"c", "v"}, {"r"});
+    onnx::NodeProto& call = add_node(outer, "In", {"c", "v"}, {"r", "w"}, "in");
+    call.set_domain("l");
+    add_unknown(call, 8, "o");
+    add_unknown(inner, 13, "o");
+    add_reference(call, "g", "g", onnx::AttributeProto::GRAPH);
+    onnx::GraphProto& g = *m.mutable_graph();
+    add_input(g, "c", {}, 9);
+    add_input(g, "x", {1});
+    add_input(g, "w", {1});
+    add_initializer(g, "w", {1}, {1});
+    onnx::NodeProto& n = add_node(g, "Out", {"c", "x"}, {"y"});
+    n.set_domain("l");
+    onnx::AttributeProto& a = add_attribute(n, "g");
+    a.set_type(onnx::AttributeProto::GRAPH);
+    add_node(*a.mutable_g(), "Add", {"x", "w"}, {"z"});
+    add_output(*a.mutable_g(), "z", {1});
+    add_output(g, "y", {1});
+    return m;
+}
+
 onnx::ModelProto tensors_model() {
     onnx::ModelProto m = new_model(25);
     onnx::GraphProto& g = *m.mutable_graph();
@@ -235,8 +270,13 @@ onnx::ModelProto relu_model() {
 }
 
 std::vector<std::pair<std::string, onnx::ModelProto>> sample_models() {
-    return {{"relu", relu_model()},         {"if", if_model()},           {"loop", loop_model()},
-            {"function", function_model()}, {"tensors", tensors_model()}, {"external", external_model()}};
+    return {{"relu", relu_model()},
+            {"if", if_model()},
+            {"loop", loop_model()},
+            {"function", function_model()},
+            {"nested_function", nested_function_model()},
+            {"tensors", tensors_model()},
+            {"external", external_model()}};
 }
 
 std::string to_bytes(const onnx::ModelProto& m) { return m.SerializePartialAsString(); }
