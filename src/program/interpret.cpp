@@ -22,8 +22,6 @@ Tensor converted(const Tensor& t, DType to) {
     return r;
 }
 
-bool is_wide_float(DType t) { return t == DType::F32 || t == DType::F16 || t == DType::BF16; }
-
 /// Distance, in elements, between neighbours along an axis: outer x length x inner.
 struct AxisView {
     int64_t outer = 1, length = 1, inner = 1;
@@ -115,7 +113,7 @@ class Execution {
     /// A tensor from outside: its shape binds symbols, its type must be the declared one.
     void define(ValueId v, const Tensor& t) {
         const Value& value = program_.values[v];
-        const bool kept_double = options_.exact && is_wide_float(value.dtype) && t.dtype() == DType::F64;
+        const bool kept_double = options_.exact && value.dtype == DType::F32 && t.dtype() == DType::F64;
         if (t.dtype() != value.dtype && !kept_double)
             model_error("'{}' is expected to be {}, but is {}", value.name, to_string(value.dtype),
                         to_string(t.dtype()));
@@ -170,7 +168,7 @@ class Execution {
             Tensor& t = outputs.tensors[k];
             TW_CHECK(t.data() != nullptr || !t.shape().empty(), "{} leaves output {} unallocated", opaque.op->print(),
                      k);
-            define(p.outputs[k], options_.exact && is_wide_float(t.dtype()) ? converted(t, DType::F64) : t);
+            define(p.outputs[k], options_.exact && t.dtype() == DType::F32 ? converted(t, DType::F64) : t);
         }
     }
 
@@ -227,7 +225,11 @@ class Execution {
             auto next = results.begin();
             if (loop.has_condition) go = truth(*next++, "the condition given by the body of '" + p.name + "'");
             for (Tensor& t : carried) t = *next++;
-            for (auto& list : slices) list.push_back(*next++);
+            for (auto& list : slices) {
+                const bool widen = options_.exact && next->dtype() == DType::F32;  // one type for all slices
+                list.push_back(widen ? converted(*next, DType::F64) : *next);
+                ++next;
+            }
             TW_CHECK(next == results.end(), "the body gives {} results", results.size());
         }
         std::vector<Tensor> results = carried;
@@ -247,7 +249,7 @@ class Execution {
             for (const Var v : variables(e)) all.try_emplace(v, 0);
         Shape shape = evaluate(value.shape, all);
         shape.at(static_cast<size_t>(axis)) = 0;
-        const bool kept_double = options_.exact && is_wide_float(value.dtype);
+        const bool kept_double = options_.exact && value.dtype == DType::F32;
         return Tensor(kept_double ? DType::F64 : value.dtype, std::move(shape));
     }
 

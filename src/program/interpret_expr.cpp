@@ -163,7 +163,7 @@ Tensor interpret(const TensorExpr& expr, std::span<const Tensor> operands, DType
                  std::span<const int64_t> out_shape, const Bindings& bindings, const InterpretOptions& options) {
     TW_CHECK(operands.size() == expr.accesses.size(), "{} operands for {} accesses", operands.size(),
              expr.accesses.size());
-    const bool keep_double = options.exact && (out == DType::F32 || out == DType::F16 || out == DType::BF16);
+    const bool keep_double = options.exact && out == DType::F32;
     Tensor result(keep_double ? DType::F64 : out, Shape(out_shape.begin(), out_shape.end()));
 
     const Shape extents = evaluate(expr.extents, bindings);

@@ -179,9 +179,11 @@ void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const
 int64_t evaluate(Expr e, const Bindings& bindings);
 Shape evaluate(std::span<const Expr> shape, const Bindings& bindings);
 
-/// Reference execution: double precision, every intermediate rounded once to its element type when stored (pass
-/// `exact` to keep floats in double between primitives: storage F64). Slow and plain; bounds of every read checked.
+/// Reference execution: double precision, every intermediate rounded once to its element type when stored. Plain, with
+/// the bounds of every read checked (InternalError naming the access).
 struct InterpretOptions {
+    /// Keep f32 values in double between primitives, outputs included: their storage is F64. Narrower floats are
+    /// rounded all the same, since rounding is what a model means by them.
     bool exact = false;
 };
 std::vector<Tensor> interpret(const Program& program, const std::vector<Tensor>& inputs,

@@ -14,7 +14,7 @@ namespace tilewright {
 ///
 ///     p[i0] = exp(a[i0]);   c[i0, i1] = mul(p[i1], b[i0])      ->  c[i0, i1] = mul(exp(a[i1]), b[i0])
 ///     p[i0] = add(a[i0], 1);  c[i0] = p[i0 - 2] when i0 - 2 >= 0 else 7
-///         ->  c[i0] = select(ge(i0 - 2, 0), add(a[i0 - 2] when i0 - 2 >= 0 else 0, 1), 7)
+///         ->  c[i0] = select(ge(index(i0 - 2), 0), add(a[i0 - 2] when i0 - 2 >= 0 else 0, 1), 7)
 ///
 /// No select is written where the producer gives the fill for suitable fills of its own reads: relu(0) is 0. Nothing
 /// where it is not possible: the producer has a reduction, its value is what a load() reads and its body is no index

@@ -179,6 +179,7 @@ TensorExpr tidy_once(const TensorExpr& expr) {
     };
     out.body = rebuild(expr.body, ranges, leaf);
     out.epilogue = rebuild(expr.epilogue, ranges, leaf);
+    if (!out.epilogue.empty() && out.epilogue[out.epilogue.root()].op == ScalarOp::Acc) out.epilogue = {};
     return out;
 }
 
