@@ -59,7 +59,7 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     Layout layout;
     layout::Reorder reorder;
     if (extent % lanes == 0 && extent > lanes) {
-        layout.primitives.push_back(layout::Split{dim, lanes});
+        layout.primitives.emplace_back(layout::Split{dim, lanes});
         for (size_t d = 0; d <= shape.size(); ++d)
             if (d != dim + 1) reorder.permutation.push_back(d);
         reorder.permutation.push_back(dim + 1);
@@ -68,7 +68,7 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
             if (d != dim) reorder.permutation.push_back(d);
         reorder.permutation.push_back(dim);
     }
-    layout.primitives.push_back(reorder);
+    layout.primitives.emplace_back(reorder);
     return layout;
 }
 
@@ -263,11 +263,11 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
             if (k + 1 < parts.size()) {
                 int64_t inner = 1;
                 for (size_t j = k + 1; j < parts.size(); ++j) inner *= e.extents[parts[j].axis].constant();
-                layout.primitives.push_back(layout::Split{dims.size(), inner});
+                layout.primitives.emplace_back(layout::Split{dims.size(), inner});
             }
             if (parts[k].axis == vector) {
                 if (k + 1 != parts.size()) return std::nullopt;
-                layout.primitives.push_back(layout::Split{dims.size(), block});
+                layout.primitives.emplace_back(layout::Split{dims.size(), block});
                 dims.push_back({vector});
                 dims.push_back({vector, true});
             } else {
@@ -288,7 +288,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     append([](const Dim&) { return true; });
     layout::Reorder reorder;
     reorder.permutation = order;
-    layout.primitives.push_back(reorder);
+    layout.primitives.emplace_back(reorder);
     return layout;
 }
 

@@ -269,12 +269,12 @@ Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
     Layout layout;
     if (!dim) return layout;
     const size_t rank = a.index.size();
-    layout.primitives.push_back(layout::Split{*dim, block});
+    layout.primitives.emplace_back(layout::Split{*dim, block});
     layout::Reorder reorder;
     for (size_t d = 0; d <= rank; ++d)
         if (d != *dim + 1) reorder.permutation.push_back(d);
     reorder.permutation.push_back(*dim + 1);
-    layout.primitives.push_back(reorder);
+    layout.primitives.emplace_back(reorder);
     return layout;
 }
 

@@ -1,0 +1,261 @@
+// Which primitives are plainly better as one: elementwise work moves to where its operand is in a register.
+//
+//     matmul -> add bias -> gelu            one product with an epilogue
+//     transpose -> matmul                   the product reads through the transposition
+//     exp -> sum, exp -> div                stays two reads of one value: computing exp twice costs more than it saves
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orchestrate/plan.h"
+#include "program/transform/axes.h"
+#include "program/transform/inline.h"
+#include "program/transform/tidy.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Rough cost of one evaluation of a body, in cheap operations.
+double body_cost(const ScalarBody& body) {
+    double cost = 0;
+    for (const ScalarNode& n : body.nodes()) {
+        switch (n.op) {
+            case ScalarOp::Const:
+            case ScalarOp::Access:
+            case ScalarOp::Acc:
+            case ScalarOp::Index:
+            case ScalarOp::Cast:
+                break;
+            case ScalarOp::Div:
+            case ScalarOp::Sqrt:
+                cost += 4;
+                break;
+            case ScalarOp::Exp:
+            case ScalarOp::Log:
+            case ScalarOp::Tanh:
+            case ScalarOp::Erf:
+                cost += 12;
+                break;
+            case ScalarOp::Pow:
+            case ScalarOp::Sin:
+            case ScalarOp::Cos:
+            case ScalarOp::Tan:
+                cost += 30;
+                break;
+            default:
+                cost += 1;
+        }
+    }
+    return cost;
+}
+
+bool is_product(const TensorExpr& e) {
+    if (e.reducer != Reducer::Sum) return false;
+    const ScalarNode& root = e.body[e.body.root()];
+    return root.op == ScalarOp::Mul && e.body[root.a].op == ScalarOp::Access && e.body[root.b].op == ScalarOp::Access;
+}
+
+/// Only moves or repeats elements.
+bool moves_only(const TensorExpr& e) {
+    if (e.reducer != Reducer::None) return false;
+    const ScalarNode& root = e.body[e.body.root()];
+    return root.op == ScalarOp::Access;
+}
+
+bool plain_index(Expr i) {
+    for (const Var v : variables(i)) {
+        if (v.kind == VarKind::Load) return false;
+        if (v.kind != VarKind::Axis) continue;
+        const auto linear = linear_in(i, v);
+        if (!linear || !linear->coefficient.is_constant()) return false;
+    }
+    return true;
+}
+
+/// A product's micro-kernel wants affine operands, with conditions on single indices.
+bool good_operand(const Access& a) {
+    if (!std::all_of(a.index.begin(), a.index.end(), plain_index)) return false;
+    return std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) {
+        return std::any_of(a.index.begin(), a.index.end(),
+                           [&](Expr i) { return is_uniform(c - i) || is_uniform(c + i); });
+    });
+}
+
+bool good_product(const TensorExpr& e) {
+    if (!is_product(e)) return false;
+    const ScalarNode& root = e.body[e.body.root()];
+    for (const ScalarId k : {root.a, root.b})
+        if (!good_operand(e.accesses[e.body[k].slot])) return false;
+    if (!e.output_index.empty()) return std::all_of(e.output_index.begin(), e.output_index.end(), plain_index);
+    return true;
+}
+
+struct Fuser {
+    Program p;
+    std::vector<bool> gone;
+    IndexVector<ValueId, PrimitiveId> producer;
+    std::map<ValueId, std::set<PrimitiveId>> readers;
+    std::set<ValueId> results;
+
+    explicit Fuser(const Program& program)
+        : p(program), gone(program.primitives.size(), false), producer(program.producers()) {
+        results.insert(p.outputs.begin(), p.outputs.end());
+        for (const PrimitiveId id : p.primitives.ids())
+            for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
+    }
+
+    TensorExpr* live(PrimitiveId id) { return id && !gone[id.index()] ? p.primitives[id].expr() : nullptr; }
+
+    void replace(PrimitiveId id, TensorExpr e) {
+        for (const ValueId v : p.primitives[id].inputs()) readers[v].erase(id);
+        p.primitives[id].kind = std::move(e);
+        for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
+    }
+
+    void drop(PrimitiveId id) {
+        gone[id.index()] = true;
+        for (const ValueId v : p.primitives[id].inputs()) readers[v].erase(id);
+    }
+
+    static TensorExpr clean(TensorExpr e) { return normalize_axes(tidy(e)); }
+
+    /// Elementwise consumers of a reduction become its epilogue, again and again.
+    bool epilogue(PrimitiveId id) {
+        TensorExpr* e = live(id);
+        if (e == nullptr || e->reducer == Reducer::None) return false;
+        const ValueId made = p.primitives[id].outputs[0];
+        if (results.count(made) != 0 || readers[made].size() != 1) return false;
+        const PrimitiveId reader = *readers[made].begin();
+        TensorExpr* c = live(reader);
+        if (c == nullptr || c->reducer != Reducer::None) return false;
+        std::optional<size_t> access;
+        for (size_t i = 0; i < c->accesses.size(); ++i)
+            if (c->accesses[i].value == made) {
+                if (access) return false;
+                access = i;
+            }
+        if (!access) return false;
+        // The epilogue runs where the reduction ends; its other operands must exist by then: the reader's place is
+        // later than everything it reads, so the fused primitive takes the reader's place.
+        const auto fused = fuse_epilogue(*e, *c, *access, p.values[made]);
+        if (!fused) return false;
+        TensorExpr better = clean(*fused);
+        const bool product = good_product(*e);
+        if (product && !good_product(better)) return false;
+        // Statistics of rows stay apart: their readers repeat them along the row.
+        if (better.spatial > 0 && !product && c->extents.size() > e->spatial &&
+            product_of(c->extents) > product_of(e->extents, e->spatial))
+            return false;
+        p.primitives[reader].name = p.primitives[id].name + " + " + p.primitives[reader].name;
+        p.primitives[reader].source = p.primitives[id].source;
+        drop(id);
+        replace(reader, std::move(better));
+        return true;
+    }
+
+    static double product_of(const std::vector<Expr>& extents, size_t n = SIZE_MAX) {
+        double x = 1;
+        for (size_t i = 0; i < std::min(n, extents.size()); ++i)
+            x *= extents[i].is_constant() ? static_cast<double>(extents[i].constant()) : 64.0;
+        return x;
+    }
+
+    /// The producers of a primitive's operands that are worth computing in place.
+    bool inline_operands(PrimitiveId id) {
+        bool changed = false;
+        for (bool again = true; again;) {
+            again = false;
+            TensorExpr* e = live(id);
+            if (e == nullptr || e->accesses.size() > 24) return changed;
+            for (size_t i = 0; i < e->accesses.size(); ++i) {
+                const ValueId v = e->accesses[i].value;
+                const PrimitiveId from = producer[v];
+                const TensorExpr* q = live(from);
+                if (q == nullptr || q->reducer != Reducer::None || results.count(v) != 0) continue;
+                if (!worth(id, *e, i, from, *q)) continue;
+                const auto fused = inline_producer(*e, i, *q, p.values[v]);
+                if (!fused) continue;
+                TensorExpr better = clean(*fused);
+                if (good_product(*e) && !good_product(better)) continue;
+                if (better.accesses.size() > 24 || better.body.nodes().size() > 200) continue;
+                replace(id, std::move(better));
+                if (readers[v].empty()) drop(from);
+                changed = again = true;
+                break;
+            }
+        }
+        return changed;
+    }
+
+    bool worth(PrimitiveId id, const TensorExpr& e, size_t access, PrimitiveId from, const TensorExpr& q) {
+        (void)id;
+        const ValueId v = p.primitives[from].outputs[0];
+        const double made = product_of(q.extents);
+        const bool is_free = moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty();
+        const bool single = readers[v].size() == 1;
+        double reads = product_of(e.extents);
+        if (is_product(e)) {
+            if (!moves_only(q)) return false;  // computed once per use of the operand: never
+            return true;
+        }
+        if (is_free) return true;
+        // Work done per read instead of once.
+        const double repeats = std::max(1.0, reads / std::max(1.0, made));
+        const double cost = body_cost(q.body);
+        if (single) {
+            if (e.reducer != Reducer::None || repeats <= 1.01)
+                return repeats <= 1.01 || cost <= 4 || made * 8 < reads / 64;
+            return cost * repeats <= 4;
+        }
+        (void)access;
+        // Several readers: only what is cheaper than reading it back.
+        size_t big = 0;
+        for (const Access& a : q.accesses)
+            if (product_of(p.values[a.value].shape) * 4 > made) ++big;
+        return cost <= 2 && big <= 1 && repeats <= 1.01;
+    }
+
+    Program result() {
+        Program out = p;
+        out.primitives = {};
+        for (const PrimitiveId id : p.primitives.ids())
+            if (!gone[id.index()]) out.primitives.push_back(p.primitives[id]);
+        std::set<ValueId> used(out.outputs.begin(), out.outputs.end());
+        for (const Primitive& primitive : out.primitives)
+            for (const ValueId v : primitive.inputs()) used.insert(v);
+        std::erase_if(out.constants, [&](const auto& entry) { return used.count(entry.first) == 0; });
+        return out;
+    }
+};
+
+}  // namespace
+
+Program fuse_greedily(const Program& program) {
+    Fuser f(program);
+    for (const PrimitiveId id : f.p.primitives.ids())
+        if (TensorExpr* e = f.live(id)) f.replace(id, Fuser::clean(*e));
+    // Epilogues first: they are where most elementwise work of a model belongs. A fused product may take the next
+    // reader.
+    bool changed = true;
+    for (int round = 0; changed && round < 4; ++round) {
+        changed = false;
+        for (const PrimitiveId id : f.p.primitives.ids()) {
+            // The fused primitive stands where the reader stood: follow it.
+            PrimitiveId at = id;
+            while (f.live(at) != nullptr) {
+                const ValueId made = f.p.primitives[at].outputs[0];
+                const PrimitiveId next = f.readers[made].size() == 1 ? *f.readers[made].begin() : PrimitiveId();
+                if (!f.epilogue(at)) break;
+                changed = true;
+                at = next;
+            }
+        }
+        for (const PrimitiveId id : f.p.primitives.ids())
+            if (f.live(id) != nullptr && f.inline_operands(id)) changed = true;
+    }
+    return f.result();
+}
+
+}  // namespace tilewright
