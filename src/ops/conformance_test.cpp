@@ -60,7 +60,7 @@ std::vector<Tensor> load_tensors(const fs::path& folder, const std::string& kind
 /// Empty when the case passes.
 std::string run_case(const fs::path& folder, const Model& model) {
     const Program program = lower(model);
-    // if (const auto faults = verify(program); !faults.empty()) return "verify: " + faults.front();
+    if (const auto faults = verify(program); !faults.empty()) return "verify: " + faults.front();
     const fs::path data = folder / "test_data_set_0";
     const std::vector<Tensor> inputs = load_tensors(data, "input"), wanted = load_tensors(data, "output");
     const std::vector<Tensor> got = interpret(program, inputs);

@@ -143,8 +143,13 @@ class GraphLowering {
             ValueId v = lookup(o.name);
             const bool shared = b_.contents(v) != nullptr || std::find(in.begin(), in.end(), v) != in.end() ||
                                 std::find(out.begin(), out.end(), v) != out.end();
-            if (shared) v = b_.copy(v, o.name);
-            if (keep_names) b_.program().values[v].name = o.name;
+            if (shared) {
+                Value& original = b_.program().values[v];
+                if (b_.contents(v) != nullptr && original.name == o.name) b_.rename(v, o.name + ".contents");
+                v = b_.copy(v, o.name);
+            }
+            // An output that is an input keeps its name to the input, and gets another.
+            if (keep_names && !is_input_name(o.name)) b_.program().values[v].name = o.name;
             out.push_back(v);
         }
         return out;
@@ -157,6 +162,11 @@ class GraphLowering {
     }
 
   private:
+    bool is_input_name(const std::string& name) const {
+        const Program& p = b_.program();
+        return std::any_of(p.inputs.begin(), p.inputs.end(), [&](ValueId v) { return p.values[v].name == name; });
+    }
+
     /// A value of the program around this one as an input of this one; what is known of it stays known.
     ValueId capture(ValueId outside) {
         Builder& around = outer_->b_;
