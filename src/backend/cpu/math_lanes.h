@@ -69,7 +69,7 @@ inline Real copysign(Real magnitude, Real sign) {
 
 inline Mask operator<(Real x, RealOrConstant y) { return {{x.b, x.b->CreateFCmpOLT(x.v, y.like(x))}}; }
 inline Mask operator>(Real x, RealOrConstant y) { return {{x.b, x.b->CreateFCmpOGT(x.v, y.like(x))}}; }
-inline Mask operator==(Real x, RealOrConstant y) { return {{x.b, x.b->CreateFCmpOEQ(x.v, y.like(x))}}; }
+inline Mask equal(Real x, RealOrConstant y) { return {{x.b, x.b->CreateFCmpOEQ(x.v, y.like(x))}}; }
 inline Mask unordered(Real x, RealOrConstant y) { return {{x.b, x.b->CreateFCmpUNO(x.v, y.like(x))}}; }
 inline Mask operator&(Mask x, Mask y) { return {{x.b, x.b->CreateAnd(x.v, y.v)}}; }
 inline Mask operator|(Mask x, Mask y) { return {{x.b, x.b->CreateOr(x.v, y.v)}}; }

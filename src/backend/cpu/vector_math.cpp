@@ -77,7 +77,7 @@ Real expm1_f32(Real x) {
     // 2^n (1 + p) - 1, at half its size as 2^128 is no float.
     const Real s = power_of_two(o.sum, -1, x);
     const Real half = fma(s, p, s - 0.5);
-    return copysign(select(o.n == 0.0, p, half + half), x);
+    return copysign(select(equal(o.n, 0.0), p, half + half), x);
 }
 
 /// (e^a - 1) / 2 and e^a / 2 for 0 <= a, infinite from about 89.4 on.

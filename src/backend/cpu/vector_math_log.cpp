@@ -54,7 +54,7 @@ Scaled scaled(Real x) {
 Real log_f32(Real x) {
     const Scaled s = scaled(x);
     const Real finite = log_near_one(s.factor - 1.0, to_real(s.exponent, x.type()));
-    const Real other = select(x == 0.0, -kInfinity, select(x < 0.0, kNan, x + x));
+    const Real other = select(equal(x, 0.0), -kInfinity, select(x < 0.0, kNan, x + x));
     return select((x > 0.0) & (x < kInfinity), finite, other);
 }
 
@@ -67,7 +67,7 @@ Real log1p_f32(Real x) {
     const Real f = real_of(bits_of(x) - shift, x) + fma(real_of(four, x), 0.25, -1.0);
     const Real e = to_real(shift_right_arithmetic(shift, 23), x.type());
     const Real finite = copysign(log_near_one(f, e), x);
-    const Real other = select(x == -1.0, -kInfinity, select(x < -1.0, kNan, x + x));
+    const Real other = select(equal(x, -1.0), -kInfinity, select(x < -1.0, kNan, x + x));
     return select((x > -1.0) & (x < kInfinity), finite, other);
 }
 
@@ -107,7 +107,7 @@ Real pow_f32(Real x, Real y) {
     const Scaled s = scaled(a);
     const Real f = widened(s.factor) - 1.0;
     Real log2 = fma(f, polynomial(f, kLog2), to_real(s.exponent, wide));
-    log2 = select(a == 0.0, -kInfinity, select(a == kInfinity, kInfinity, log2));
+    log2 = select(equal(a, 0.0), -kInfinity, select(equal(a, kInfinity), kInfinity, log2));
     const Real z = at_least(at_most(log2 * widened(y), 200.0), -200.0);
     const Real sum = z + kRound;
     const Real rest = z - (sum - kRound);
@@ -116,14 +116,14 @@ Real pow_f32(Real x, Real y) {
     const Real magnitude{{&b, b.CreateFPTrunc(scaled_power.v, x.type())}};
 
     // Negative x: the sign of odd powers, NaN for powers between the integers. (Every infinity is even.)
-    const Mask whole = trunc(y) == y;
+    const Mask whole = equal(trunc(y), y);
     const Real half = y * 0.5;
-    const Mask odd = whole & !(trunc(half) == half);
+    const Mask odd = whole & !equal(trunc(half), half);
     Real result = select(odd, copysign(magnitude, x), magnitude);
     result = select((x < 0.0) & (a < kInfinity) & !whole, kNan, result);
     result = select(unordered(x, y), x + y, result);
     // x^0, 1^y and (-1)^+-inf are 1 whatever the other operand is.
-    const Mask one = (y == 0.0) | (x == 1.0) | ((x == -1.0) & (abs(y) == kInfinity));
+    const Mask one = equal(y, 0.0) | equal(x, 1.0) | (equal(x, -1.0) & equal(abs(y), kInfinity));
     return select(one, 1.0, result);
 }
 
