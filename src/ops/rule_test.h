@@ -1,0 +1,75 @@
+#pragma once
+// Small models written down in tests.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/lowering.h"
+
+namespace tilewright::test {
+
+/// A declared input: a dimension that is text is a name, "" unknown.
+struct In {
+    std::string name;
+    DType dtype = DType::F32;
+    std::vector<DeclaredDim> shape;
+};
+
+inline Node node(std::string op, std::vector<std::string> inputs, std::vector<std::string> outputs,
+                 std::map<std::string, Attribute> attributes = {}) {
+    Node n;
+    n.name = op;
+    n.op = std::move(op);
+    n.inputs = std::move(inputs);
+    n.outputs = std::move(outputs);
+    n.attributes = std::move(attributes);
+    return n;
+}
+
+inline std::vector<int64_t> ints(std::vector<int64_t> v) { return v; }
+
+inline Graph graph(const std::vector<In>& inputs, std::vector<Node> nodes, const std::vector<std::string>& outputs,
+                   std::map<std::string, Tensor> initializers = {}, int64_t opset = 17) {
+    Graph g;
+    for (const In& i : inputs) {
+        DeclaredType t;
+        t.dtype = i.dtype;
+        t.has_dtype = true;
+        t.shape = i.shape;
+        g.inputs.push_back({i.name, t});
+    }
+    for (const std::string& o : outputs) g.outputs.push_back({o, {}});
+    int k = 0;
+    for (Node& n : nodes) {
+        n.opset = opset;
+        n.name += std::to_string(k++);
+        g.nodes.push_back(std::move(n));
+    }
+    g.initializers = std::move(initializers);
+    return g;
+}
+
+inline Model model(Graph g, int64_t opset = 17) {
+    Model m;
+    m.path = "<memory>";
+    m.opsets[""] = opset;
+    m.graph = std::move(g);
+    for (Node& n : m.graph.nodes) n.opset = opset;
+    return m;
+}
+
+/// The primitives' expressions, one a line: "y = [2] neg(@0) where @0 = x[i0]".
+inline std::string primitives(const Program& p) {
+    std::string s;
+    for (const Primitive& q : p.primitives) {
+        if (q.expr() != nullptr) s += p.values[q.outputs[0]].name + " = " + print(p, *q.expr()) + "\n";
+        if (const auto* o = std::get_if<Opaque>(&q.kind))
+            s += p.values[q.outputs[0]].name + " = " + o->op->print() + "\n";
+        if (const auto* r = std::get_if<ReadScalar>(&q.kind))
+            s += "?" + r->name + " = " + p.values[r->value].name + "[" + std::to_string(r->position) + "]\n";
+    }
+    return s;
+}
+
+}  // namespace tilewright::test
