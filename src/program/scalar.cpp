@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "base/error.h"
@@ -206,6 +208,7 @@ ScalarId ScalarBody::add(ScalarNode node) {
     } else if (n > 0) {
         if (const ScalarId same = identity(*this, node)) return same;
     }
+    if (node.op == ScalarOp::Const && std::isnan(node.value)) node.value = std::numeric_limits<double>::quiet_NaN();
     for (size_t k = nodes_.size(); k-- > 0;)
         if (same_node(nodes_[ScalarId(k)], node)) return ScalarId(k);
     return nodes_.push_back(std::move(node));

@@ -104,7 +104,7 @@ struct ScalarNode {
     int64_t int_value = 0;                                                   ///< Const, integers and bool
     uint32_t slot = 0;                                                       ///< Access
     Expr index;                                                              ///< Index
-    friend bool operator==(const ScalarNode&, const ScalarNode&) = default;  // NaN constants never merge: harmless
+    friend bool operator==(const ScalarNode&, const ScalarNode&) = default;  // `add` compares floats by bits instead
 };
 
 /// A small immutable DAG of scalar nodes in topological order; the last root is the result. Nodes are hash-consed by

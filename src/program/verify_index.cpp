@@ -88,8 +88,9 @@ class Search {
         if (symbols.size() > 8) return std::nullopt;
         std::optional<std::string> found;
         for (const Symbols& s : assignments(symbols)) {
-            found = outside(s);
-            if (!found) return std::nullopt;
+            const std::optional<std::string> shown = outside(s);
+            if (!shown) return std::nullopt;
+            if (!found) found = shown;
         }
         return found;
     }
