@@ -1,0 +1,27 @@
+#pragma once
+// Do two tensors agree?
+
+#include <string>
+
+#include "base/tensor.h"
+
+namespace tilewright {
+
+struct Tolerance {
+    double relative = 1e-3;  ///< of the expected element
+    double absolute = 1e-7;
+    double max_relative =
+        0;  ///< when > 0, instead: largest difference at most this share of the largest expected magnitude
+};
+
+struct Comparison {
+    bool ok = true;
+    std::string reason;  ///< why not: "output 0 'y': element [1, 2] is 3.5, expected 3.25 (of 12 elements 2 differ)"
+    double max_difference = 0;
+    double max_magnitude = 0;  ///< of the expected finite elements
+};
+
+/// NaN equals NaN, infinities equal themselves; types and shapes must be equal.
+Comparison compare(const Tensor& actual, const Tensor& expected, const Tolerance& tolerance, const std::string& what);
+
+}  // namespace tilewright

@@ -1,0 +1,88 @@
+#include "driver/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "graph/import.h"
+#include "program/transform/common_subexpressions.h"
+#include "program/transform/dead_code.h"
+#include "program/transform/fold.h"
+
+namespace tilewright {
+
+namespace {
+
+double now_ms() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Runs one pass: skipped by name, timed, verified, dumped.
+class Passes {
+  public:
+    Passes(const PipelineOptions& options, std::vector<PassTime>* times) : options_(options), times_(times) {}
+
+    template <class F>
+    Program operator()(const std::string& name, Program program, F&& pass) {
+        if (std::find(options_.skip.begin(), options_.skip.end(), name) != options_.skip.end()) return program;
+        const double start = now_ms();
+        program = pass(std::move(program));
+        if (times_ != nullptr) times_->push_back({name, now_ms() - start});
+        if (options_.verify) {
+            const std::vector<std::string> problems = verify(program);
+            TW_CHECK(problems.empty(), "after {}: {}", name, problems[0]);
+        }
+        if (options_.dump) options_.dump(name, program);
+        return program;
+    }
+
+  private:
+    const PipelineOptions& options_;
+    std::vector<PassTime>* times_;
+};
+
+}  // namespace
+
+Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
+    Passes pass(options, times);
+    LowerOptions lowering;
+    lowering.dims = options.compile.dims;
+    Program program = pass("fission", Program(), [&](Program) { return lower(model, lowering); });
+    program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(p); });
+    program = pass("fold_constants", std::move(program), [](Program p) { return fold_constants(p); });
+    program =
+        pass("common_subexpressions", std::move(program), [](Program p) { return merge_common_subexpressions(p); });
+    program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(p); });
+    return program;
+}
+
+Compilation compile_model(const Model& model, const PipelineOptions& options) {
+    const double start = now_ms();
+    Compilation c;
+    c.program = make_program(model, options, &c.passes);
+    c.model = compile_program(c.program, options.compile);
+    c.passes.push_back({"orchestrate", c.model->stats().plan_ms});
+    c.passes.push_back({"codegen", c.model->stats().codegen_ms});
+    c.compile_ms = now_ms() - start;
+    return c;
+}
+
+Compilation compile_model(const std::string& path, const PipelineOptions& options) {
+    const double start = now_ms();
+    const Model model = load_model(path);
+    const double loaded = now_ms();
+    Compilation c = compile_model(model, options);
+    c.load_ms = loaded - start;
+    return c;
+}
+
+Compilation compile_model(const void* bytes, size_t size, const PipelineOptions& options) {
+    const double start = now_ms();
+    const Model model = load_model_from_bytes(bytes, size);
+    const double loaded = now_ms();
+    Compilation c = compile_model(model, options);
+    c.load_ms = loaded - start;
+    return c;
+}
+
+}  // namespace tilewright
