@@ -226,7 +226,8 @@ class Generator {
             before[d] = upto(0, 2);
             after[d] = upto(0, 2);
         }
-        keep(builder_.pad(v, before, after, one_in(2) ? 0 : static_cast<double>(upto(-1, 2))));
+        const int64_t least = builder_.dtype(v) == DType::Bool ? 0 : -1;
+        keep(builder_.pad(v, before, after, one_in(2) ? 0 : static_cast<double>(upto(least, 1))));
     }
 
     void concat() {

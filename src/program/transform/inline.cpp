@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/error.h"
 #include "index/map.h"
@@ -95,27 +96,36 @@ std::optional<Expr> index_of_body(const ScalarBody& body, ScalarId id, size_t fi
     }
 }
 
-/// A fill for the producer's unconditional reads with which its body gives exactly `wanted`: relu(0) = 0. Then no
-/// select is needed where the consumer's conditions fail.
-std::optional<double> neutral_fill(const TensorExpr& producer, const Value& made, double wanted) {
-    const DType type = producer.body.dtype();
-    const ScalarValue target = scalar_from_double(type, wanted);
+/// Whether `fill` is a value that elements of type `t` can have.
+bool fills(DType t, double fill) {
+    if (is_float(t)) return true;
+    if (t == DType::Bool) return fill == 1 || (fill == 0 && !std::signbit(fill));
+    return std::fabs(fill) <= 9007199254740992.0 && fill == std::floor(fill) && !(fill == 0 && std::signbit(fill)) &&
+           (is_signed(t) || fill >= 0) && scalar_from_double(t, fill).i == static_cast<int64_t>(fill);
+}
+
+/// Fills for the producer's reads with which its body gives exactly `wanted`: relu(0) = 0. Then no select is needed
+/// where the consumer's conditions fail. Reads with conditions of their own keep their fill.
+std::optional<std::vector<double>> neutral_fills(const TensorExpr& producer, const Value& made, double wanted) {
+    std::vector<DType> types(producer.accesses.size(), DType::I64);  // those the body does not read are indices
+    for (const ScalarNode& n : producer.body.nodes())
+        if (n.op == ScalarOp::Access) types[n.slot] = n.dtype;
+    const ScalarValue target = scalar_from_double(producer.body.dtype(), wanted);
     for (const double candidate : {wanted, 0.0, -0.0, 1.0}) {
+        std::vector<double> values;
+        for (size_t k = 0; k < producer.accesses.size(); ++k) {
+            const Access& a = producer.accesses[k];
+            values.push_back(!a.valid.empty() ? a.fill : fills(types[k], candidate) ? candidate : 0.0);
+        }
         ScalarBody b;
-        const ScalarId root =
-            rounded(b,
-                    b.inline_body(producer.body,
-                                  [&](ScalarBody& into, const ScalarNode& n) {
-                                      if (n.op != ScalarOp::Access) return ScalarId();
-                                      const Access& a = producer.accesses[n.slot];
-                                      return constant(into, n.dtype, a.valid.empty() ? candidate : a.fill);
-                                  }),
-                    made.dtype);
-        const ScalarNode& n = b[root];
+        const ScalarId at_fills = b.inline_body(producer.body, [&](ScalarBody& into, const ScalarNode& n) {
+            return n.op == ScalarOp::Access ? constant(into, n.dtype, values[n.slot]) : ScalarId();
+        });
+        const ScalarNode& n = b[rounded(b, at_fills, made.dtype)];
         if (n.op != ScalarOp::Const) continue;
         if (is_float(n.dtype) ? std::bit_cast<uint64_t>(n.value) == std::bit_cast<uint64_t>(target.f)
                               : n.int_value == target.i)
-            return candidate;
+            return values;
     }
     return std::nullopt;
 }
@@ -130,8 +140,7 @@ class Inliner {
         const auto point = producer_point(producer_, made_, read_.index);
         if (!point) return std::nullopt;
         point_ = *point;
-        if (!read_.valid.empty()) fill_ = neutral_fill(producer_, made_, read_.fill);
-        if (producer_.accesses.empty()) fill_ = std::nullopt;
+        if (!read_.valid.empty()) fills_ = neutral_fills(producer_, made_, read_.fill);
 
         TensorExpr out;
         out.extents = consumer_.extents;
@@ -140,7 +149,7 @@ class Inliner {
         out.output_index = consumer_.output_index;
         for (size_t k = 0; k < consumer_.accesses.size(); ++k) {
             if (k == access_) {
-                for (const Access& a : producer_.accesses) out.accesses.push_back(inlined_access(a));
+                for (size_t j = 0; j < producer_.accesses.size(); ++j) out.accesses.push_back(inlined_access(j));
                 continue;
             }
             Access a = consumer_.accesses[k];
@@ -178,13 +187,14 @@ class Inliner {
         });
     }
 
-    Access inlined_access(const Access& a) const {
+    Access inlined_access(size_t j) const {
+        const Access& a = producer_.accesses[j];
         Access r;
         r.value = a.value;
         for (const Expr e : a.index) r.index.push_back(of_producer(e));
         r.valid = read_.valid;  // first: what the producer's own indices may rely on
         for (const Expr e : a.valid) r.valid.push_back(of_producer(e));
-        r.fill = a.valid.empty() ? fill_.value_or(0) : a.fill;
+        r.fill = fills_ ? (*fills_)[j] : a.fill;
         return r;
     }
 
@@ -206,7 +216,7 @@ class Inliner {
             return ScalarId();
         });
         v = rounded(b, v, made_.dtype);
-        if (read_.valid.empty() || fill_) return v;
+        if (read_.valid.empty() || fills_) return v;
         ScalarId holds;
         for (const Expr e : read_.valid) {
             const ScalarId one = b.binary(ScalarOp::Ge, index_node(b, e), b.int_constant(DType::I64, 0));
@@ -225,8 +235,8 @@ class Inliner {
     const TensorExpr& producer_;
     const Value& made_;
     const Access& read_;
-    std::vector<Expr> point_;     ///< the producer's axes, over the consumer's
-    std::optional<double> fill_;  ///< what makes a select unnecessary
+    std::vector<Expr> point_;                   ///< the producer's axes, over the consumer's
+    std::optional<std::vector<double>> fills_;  ///< what makes a select unnecessary
     bool failed_ = false;
 };
 

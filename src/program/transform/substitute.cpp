@@ -1,0 +1,95 @@
+#include "program/transform/substitute.h"
+
+#include "program/transform/tidy.h"
+
+namespace tilewright {
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+    using F::operator()...;
+};
+
+void add_names_of(const Program& program, std::set<Var>& names) {
+    for (const Value& v : program.values)
+        for (const Expr e : v.shape) add_names(e, names);
+    for (const Primitive& p : program.primitives) names.merge(names_used(p));
+}
+
+std::function<Expr(Expr)> substitution(const std::map<Var, Expr>& by) {
+    return [&by](Expr e) {
+        return substitute(e, [&](Var v) -> std::optional<Expr> {
+            const auto it = by.find(v);
+            if (it == by.end()) return std::nullopt;
+            return it->second;
+        });
+    };
+}
+
+std::shared_ptr<const Program> substituted(const std::shared_ptr<const Program>& program,
+                                           const std::map<Var, Expr>& by) {
+    return program ? std::make_shared<const Program>(substitute_names(*program, by)) : program;
+}
+
+}  // namespace
+
+void add_names(Expr e, std::set<Var>& names) {
+    for (const Var v : variables(e))
+        if (v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) names.insert(v);
+}
+
+std::set<Var> names_used(const Primitive& primitive) {
+    std::set<Var> names;
+    std::visit(Overloaded{[&](const TensorExpr& e) {
+                              for (const Expr x : e.extents) add_names(x, names);
+                              map_indices(e, [&](Expr x) {
+                                  add_names(x, names);
+                                  return x;
+                              });
+                          },
+                          [&](const If& branch) {
+                              add_names_of(*branch.then_branch, names);
+                              add_names_of(*branch.else_branch, names);
+                          },
+                          [&](const Loop& loop) {
+                              if (loop.trip_count) add_names(*loop.trip_count, names);
+                              add_names_of(*loop.body, names);
+                          },
+                          [](const Opaque&) {}, [](const ReadScalar&) {}},
+               primitive.kind);
+    return names;
+}
+
+TensorExpr map_exprs(const TensorExpr& expr, const std::function<Expr(Expr)>& f) {
+    TensorExpr out = map_indices(expr, f);
+    for (Expr& e : out.extents) e = f(e);
+    return out;
+}
+
+void substitute_names(Primitive& primitive, const std::map<Var, Expr>& by) {
+    const auto f = substitution(by);
+    std::visit(Overloaded{[&](TensorExpr& e) { e = map_exprs(e, f); },
+                          [&](If& branch) {
+                              branch.then_branch = substituted(branch.then_branch, by);
+                              branch.else_branch = substituted(branch.else_branch, by);
+                          },
+                          [&](Loop& loop) {
+                              if (loop.trip_count) loop.trip_count = f(*loop.trip_count);
+                              loop.body = substituted(loop.body, by);
+                          },
+                          [](Opaque&) {}, [](ReadScalar&) {}},
+               primitive.kind);
+}
+
+Program substitute_names(const Program& program, const std::map<Var, Expr>& by) {
+    Program out = program;
+    if (by.empty()) return out;
+    const auto f = substitution(by);
+    for (Value& v : out.values)
+        for (Expr& e : v.shape) e = f(e);
+    for (Primitive& p : out.primitives) substitute_names(p, by);
+    return out;
+}
+
+}  // namespace tilewright
