@@ -1,0 +1,255 @@
+// Convolutions: one expression, a sum of products of two accesses; padding is a condition of the first.
+//
+//     Conv(x[n, c, h, w], w[o, c, 3, 3]), pads 1   ->
+//         y[i0, i1, i2, i3] = sum(c, kh, kw) mul(@0, @1)   where @0 = x[i0, c, i2 + kh - 1, i3 + kw - 1] if inside,
+//                                                                @1 = w[i1, c, kh, kw]
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/scalar_math.h"
+#include "ops/window.h"
+
+namespace tilewright {
+
+namespace {
+
+using Ids = std::span<const ScalarId>;
+
+std::vector<int64_t> kernel_dims(const NodeContext& c, const Dims& weights) {
+    std::vector<int64_t> kernel;
+    for (size_t k = 2; k < weights.size(); ++k) {
+        if (!weights[k].is_constant())
+            c.unsupported(
+                fmt::format("the kernel's size must be known, and the weights have shape {}", to_string(weights)));
+        kernel.push_back(weights[k].constant());
+    }
+    const std::vector<int64_t> said = c.node.attr_ints("kernel_shape", kernel);
+    c.require(said == kernel, fmt::format("attribute 'kernel_shape' is {}, and the weights have shape {}",
+                                          to_string(std::span(said)), to_string(weights)));
+    return kernel;
+}
+
+/// x [n, g * ci, spatial...] with w [g * oi, ci, kernel...]   ->   [n, g * oi, out...]
+ValueId convolve(NodeContext& c, ValueId x, ValueId w, int64_t groups, const std::vector<WindowAxis>& windows) {
+    const Dims xs = c.b.shape(x), ws = c.b.shape(w);
+    const Expr per_group = ws[1];
+    const DType storage = c.b.dtype(x), t = compute_type(storage);
+    const bool depthwise = groups > 1 && per_group.is_constant(1) && ws[0].is_constant(groups);
+    const bool grouped = groups > 1 && !depthwise;
+    const Expr outs = grouped ? floor_div(ws[0], groups) : ws[0];
+
+    TensorExpr e;
+    e.extents = {xs[0]};
+    if (grouped) e.extents.emplace_back(groups);
+    const Expr group = grouped ? axis(1) : Expr(0);
+    const Expr out_channel = axis(e.extents.size());
+    e.extents.push_back(outs);
+    const size_t first_out = e.extents.size();
+    for (const WindowAxis& win : windows) e.extents.push_back(win.out);
+    e.spatial = e.extents.size();
+    Expr channel = 0;
+    if (!depthwise) {
+        channel = axis(e.extents.size());
+        e.extents.push_back(per_group);
+    }
+    const std::vector<Expr> taps = add_kernel_axes(e.extents, windows);
+    e.reducer = e.extents.size() > e.spatial ? Reducer::Sum : Reducer::None;
+
+    const Expr read_channel = depthwise ? out_channel : group * per_group + channel;
+    Access weights{w, {group * outs + out_channel, channel}, {}, 0};
+    weights.index.insert(weights.index.end(), taps.begin(), taps.end());
+    e.accesses = {window_access(x, {axis(0), read_channel}, windows, first_out, taps, 0), std::move(weights)};
+    e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.cast(t, e.body.access(0, storage)),
+                                  e.body.cast(t, e.body.access(1, c.b.dtype(w)))));
+    const ValueId y = c.b.emit(std::move(e), storage, "products");
+    if (!grouped) return y;
+    Dims flat = {xs[0], ws[0]};
+    for (const WindowAxis& win : windows) flat.push_back(win.out);
+    return c.b.reshape(y, std::move(flat));
+}
+
+/// y + bias[channel], the channel being dimension 1.
+ValueId add_bias(NodeContext& c, ValueId y, size_t input) {
+    if (!c.has(input)) return y;
+    const Dims& s = c.shape(input);
+    c.require(
+        s.size() == 1 && (!s[0].is_constant() || !c.b.shape(y)[1].is_constant() || s[0] == c.b.shape(y)[1]),
+        fmt::format("the bias has shape {}, and there are {} output channels", to_string(s), c.b.shape(y)[1].text()));
+    Dims bias(c.b.rank(y) - 1, Expr(1));
+    bias[0] = s[0];
+    return c.b.binary(ScalarOp::Add, y, c.b.reshape(c.in(input), std::move(bias)));
+}
+
+void require_images(const NodeContext& c, const Dims& x, const Dims& w) {
+    c.require(x.size() >= 3 && x.size() == w.size(),
+              fmt::format("input and weights should have one rank of 3 or more, and have shapes {} and {}",
+                          to_string(x), to_string(w)));
+    c.require(c.dtype(0) == c.dtype(1),
+              fmt::format("the input has type {} and the weights {}", to_string(c.dtype(0)), to_string(c.dtype(1))));
+    c.require(is_float(c.dtype(0)),
+              fmt::format("a floating-point input is expected, and its type is {}", to_string(c.dtype(0))));
+}
+
+int64_t group_attr(const NodeContext& c) {
+    const int64_t groups = c.node.attr_int("group", 1);
+    c.require(groups >= 1, fmt::format("attribute 'group' should be positive, and is {}", groups));
+    return groups;
+}
+
+void conv(NodeContext& c) {
+    const Dims x = c.shape(0), w = c.shape(1);
+    require_images(c, x, w);
+    const int64_t groups = group_attr(c);
+    c.require(!x[1].is_constant() || !w[1].is_constant() || x[1] == w[1] * groups,
+              fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
+                          to_string(w)));
+    c.require(!w[0].is_constant() || w[0].constant() % groups == 0,
+              fmt::format("{} output channels do not divide into {} groups", w[0].text(), groups));
+    const auto windows = window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w));
+    c.out(0, add_bias(c, convolve(c, c.in(0), c.in(1), groups, windows), 2));
+}
+
+// --- ConvTranspose
+
+/// One axis: out[y] = sum of x[i] * w[k] over i * stride + k * dilation = y + before. With y + before = q * stride + r
+/// only the taps k * dilation = r + t * stride meet, with i = q - t: a convolution of stride 1 over q, whose kernel is
+/// every stride-th element of w, for each of `stride` residues r. The residues become output channels, which are woven
+/// into the axis afterwards.
+struct TransposedAxis {
+    Expr in, out, before;
+    int64_t kernel = 1, stride = 1, dilation = 1;
+    WindowAxis window;  ///< over q
+    Expr first;         ///< the q of window element 0
+
+    int64_t reach() const { return (kernel - 1) * dilation + 1; }
+};
+
+std::vector<TransposedAxis> transposed_axes(const NodeContext& c, const Dims& in, const std::vector<int64_t>& kernel) {
+    const size_t n = in.size();
+    const std::vector<int64_t> strides = positive_ints(c, "strides", n), dilations = positive_ints(c, "dilations", n);
+    std::vector<int64_t> extra = c.node.attr_ints("output_padding", {}), asked = c.node.attr_ints("output_shape", {});
+    if (extra.empty()) extra.assign(n, 0);
+    if (asked.size() == n + 2) asked.erase(asked.begin(), asked.begin() + 2);
+    c.require(extra.size() == n, fmt::format("attribute 'output_padding' has {} numbers, and there are {} spatial "
+                                             "dimensions",
+                                             extra.size(), n));
+    c.require(
+        asked.empty() || asked.size() == n,
+        fmt::format("attribute 'output_shape' has {} numbers, and there are {} spatial dimensions", asked.size(), n));
+    const AutoPad mode = auto_pad(c);
+    const std::vector<int64_t> pads = mode == AutoPad::Explicit ? window_pads(c, n) : std::vector<int64_t>(2 * n, 0);
+    std::vector<TransposedAxis> axes;
+    for (size_t k = 0; k < n; ++k) {
+        TransposedAxis a;
+        a.in = in[k];
+        a.kernel = kernel[k];
+        a.stride = strides[k];
+        a.dilation = dilations[k];
+        c.require(extra[k] >= 0, fmt::format("attribute 'output_padding' holds {}", extra[k]));
+        const Expr whole = (a.in - 1) * a.stride + extra[k] + a.reach();
+        const bool same = mode == AutoPad::SameUpper || mode == AutoPad::SameLower;
+        if (!asked.empty() || same) {
+            a.out = asked.empty() ? a.in * a.stride : Expr(asked[k]);
+            const Expr total = max(whole - a.out, 0), half = floor_div(total, 2);
+            a.before = mode == AutoPad::SameUpper ? half : total - half;
+        } else {
+            a.before = pads[k];
+            a.out = whole - pads[k] - pads[n + k];
+        }
+        c.require(!a.out.is_constant() || a.out.constant() >= 0,
+                  fmt::format("the padding leaves an output dimension of {}", a.out.text()));
+        a.window.in = a.in;
+        if (a.stride == 1) {
+            a.first = a.before;
+            a.window.kernel = a.kernel;
+            a.window.dilation = a.dilation;
+            a.window.out = a.out;
+        } else {
+            a.first = floor_div(a.before, a.stride);
+            a.window.kernel = (a.reach() + a.stride - 1) / a.stride;
+            a.window.out = floor_div(a.out - 1 + a.before, a.stride) - a.first + 1;
+        }
+        a.window.before = Expr(a.window.reach() - 1) - a.first;
+        axes.push_back(a);
+    }
+    return axes;
+}
+
+/// w [g * ci, oi, kernel...]   ->   [g * oi * residues, ci, taps...], the taps in reverse. Constant weights are
+/// rearranged at compile time.
+ValueId phase_weights(NodeContext& c, int64_t groups, const std::vector<TransposedAxis>& axes) {
+    const Dims w = c.shape(1);
+    const Expr ci = floor_div(w[0], groups);
+    const size_t n = axes.size();
+    Dims shape = {groups, w[1]};  // then residues, ci, taps
+    for (const TransposedAxis& a : axes) shape.emplace_back(a.stride);
+    shape.push_back(ci);
+    for (const TransposedAxis& a : axes) shape.emplace_back(a.window.kernel);
+    std::vector<Expr> index = {axis(0) * ci + axis(2 + n), axis(1)}, valid;
+    for (size_t k = 0; k < n; ++k) {
+        const TransposedAxis& a = axes[k];
+        const Expr tap = Expr(a.window.kernel - 1) - axis(3 + n + k);
+        if (a.stride == 1) {
+            index.push_back(tap);
+            continue;
+        }
+        const Expr at = axis(2 + k) + tap * a.stride;  // in the kernel, dilation included
+        index.push_back(floor_div(at, a.dilation));
+        valid.push_back(Expr(a.reach() - 1) - at);
+        if (a.dilation > 1) valid.push_back(-mod(at, a.dilation));
+    }
+    const ValueId v = c.b.view(c.in(1), shape, std::move(index), "phases", std::move(valid));
+    Expr outs = w[1] * groups;
+    for (const TransposedAxis& a : axes) outs = outs * a.stride;
+    Dims flat = {outs, ci};
+    for (const TransposedAxis& a : axes) flat.emplace_back(a.window.kernel);
+    return c.b.reshape(v, std::move(flat));
+}
+
+/// [n, o * residues, q...]   ->   [n, o, y...],   y + before = (first + q) * stride + residue.
+ValueId weave(NodeContext& c, ValueId phases, Expr outs, const std::vector<TransposedAxis>& axes) {
+    Dims shape = {c.b.shape(phases)[0], outs};
+    Expr channel = axis(1);
+    std::vector<Expr> places;
+    for (size_t k = 0; k < axes.size(); ++k) {
+        const TransposedAxis& a = axes[k];
+        shape.push_back(a.out);
+        if (a.stride == 1) {
+            places.push_back(axis(2 + k));
+            continue;
+        }
+        const Expr at = axis(2 + k) + a.before - a.first * a.stride;
+        channel = channel * a.stride + mod(at, a.stride);
+        places.push_back(floor_div(at, a.stride));
+    }
+    std::vector<Expr> index = {axis(0), channel};
+    index.insert(index.end(), places.begin(), places.end());
+    return c.b.view(phases, std::move(shape), std::move(index), "weave");
+}
+
+void conv_transpose(NodeContext& c) {
+    const Dims x = c.shape(0), w = c.shape(1);
+    require_images(c, x, w);
+    const int64_t groups = group_attr(c);
+    c.require(!x[1].is_constant() || !w[0].is_constant() || (x[1] == w[0] && w[0].constant() % groups == 0),
+              fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
+                          to_string(w)));
+    const auto axes = transposed_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w));
+    std::vector<WindowAxis> windows;
+    for (const TransposedAxis& a : axes) windows.push_back(a.window);
+    const ValueId phases = convolve(c, c.in(0), phase_weights(c, groups, axes), groups, windows);
+    c.out(0, add_bias(c, weave(c, phases, w[1] * groups, axes), 2));
+}
+
+}  // namespace
+
+std::vector<OpRule> conv_rules() {
+    return {
+        {"", "Conv", 1, conv},
+        {"", "ConvTranspose", 1, conv_transpose},
+    };
+}
+
+}  // namespace tilewright
