@@ -17,6 +17,12 @@ const std::vector<OpRule>& op_rules() {
                  shape_rules,
                  gather_scatter_rules,
                  control_rules,
+                 conv_rules,
+                 pool_rules,
+                 norm_rules,
+                 matmul_rules,
+                 reduce_rules,
+                 softmax_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());
