@@ -2,33 +2,11 @@
 
 #include <algorithm>
 
+#include "index/expr_parts.h"
+
 namespace tilewright {
 
 namespace {
-
-Expr term_expr(const Term& t) {
-    Expr p = t.coefficient;
-    for (const Atom* a : t.atoms) {
-        switch (a->kind) {
-            case Atom::Kind::Var:
-                p = p * Expr::var(a->var);
-                break;
-            case Atom::Kind::FloorDiv:
-                p = p * floor_div(a->a, a->b);
-                break;
-            case Atom::Kind::Mod:
-                p = p * mod(a->a, a->b);
-                break;
-            case Atom::Kind::Min:
-                p = p * min(a->a, a->b);
-                break;
-            case Atom::Kind::Max:
-                p = p * max(a->a, a->b);
-                break;
-        }
-    }
-    return p;
-}
 
 class Prover {
   public:
@@ -65,7 +43,7 @@ class Prover {
         for (const Term& t : e.terms()) {
             if (t.atoms.size() != 1) continue;
             const Atom& a = *t.atoms[0];
-            const Expr rest = e - term_expr(t);
+            const Expr rest = e - parts::make(0, {t});
             const int64_t c = t.coefficient;
             switch (a.kind) {
                 case Atom::Kind::FloorDiv:

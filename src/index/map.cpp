@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "index/expr_parts.h"
 
 namespace tilewright {
 
@@ -88,32 +89,9 @@ std::optional<Expr> divide(Expr e, Expr by) {
     return std::nullopt;
 }
 
-/// The atom, when the expression is just one.
-const Atom* sole_atom(Expr e) {
-    if (e.constant() != 0 || e.terms().size() != 1) return nullptr;
-    const Term& t = e.terms()[0];
-    return t.coefficient == 1 && t.atoms.size() == 1 ? t.atoms[0] : nullptr;
-}
-
 bool varies(const Atom& a) {
     if (a.kind == Atom::Kind::Var) return a.var.kind == VarKind::Axis || a.var.kind == VarKind::Load;
     return !is_uniform(a.a) || !is_uniform(a.b);
-}
-
-Expr atom_expr(const Atom& a) {
-    switch (a.kind) {
-        case Atom::Kind::Var:
-            return Expr::var(a.var);
-        case Atom::Kind::FloorDiv:
-            return floor_div(a.a, a.b);
-        case Atom::Kind::Mod:
-            return mod(a.a, a.b);
-        case Atom::Kind::Min:
-            return min(a.a, a.b);
-        case Atom::Kind::Max:
-            return max(a.a, a.b);
-    }
-    return {};
 }
 
 /// Solves "expression over the map's axes = expression over the codomain's axes" one after the other. An equation's
@@ -165,7 +143,7 @@ class Inverter {
         }
         if ((a.kind != Atom::Kind::FloorDiv && a.kind != Atom::Kind::Mod) || !is_uniform(a.b)) return std::nullopt;
         const bool div = a.kind == Atom::Kind::FloorDiv;
-        if (const Atom* inner = sole_atom(a.a)) {
+        if (const Atom* inner = parts::single_atom(a.a)) {
             const auto d = digit(*inner);
             const auto rest = d && d->offset.is_constant(0) ? divide(d->extent, a.b) : std::nullopt;
             if (rest) return div ? Digit{d->source, d->lower * a.b, *rest, 0} : Digit{d->source, d->lower, a.b, 0};
@@ -210,7 +188,7 @@ class Inverter {
             const Atom* varying = nullptr;
             for (const Atom* a : t.atoms) {
                 if (!varies(*a)) {
-                    scale = scale * atom_expr(*a);
+                    scale = scale * parts::from_atom(*a);
                 } else if (varying != nullptr) {
                     return false;
                 } else {
@@ -280,7 +258,7 @@ class Inverter {
             if (t.atoms.size() != 1 || (t.coefficient != 1 && t.coefficient != -1)) continue;
             const Atom& a = *t.atoms[0];
             if (a.kind != Atom::Kind::FloorDiv || !prove_nonnegative(a.b - 1, {})) continue;
-            const Expr rest = x - atom_expr(a) * t.coefficient;
+            const Expr rest = x - parts::from_atom(a) * t.coefficient;
             // -(y // c) is (c - 1 - y) // c
             return flat_quotient(rest * a.b + (t.coefficient > 0 ? a.a : a.b - 1 - a.a), lower * a.b);
         }
