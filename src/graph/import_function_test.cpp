@@ -1,5 +1,6 @@
 // Model-local functions: every call is replaced by the function's body.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -324,11 +325,11 @@ onnx::ModelProto doubling_model(int levels, bool with_leaf) {
     onnx::FunctionProto& leaf = add_function(m, "local", "F0", {"v"}, {"v"});
     if (with_leaf) add_node(leaf, "Neg", {"v"}, {"unused"}, "n");
     for (int i = 1; i <= levels; ++i) {
-        onnx::FunctionProto& f = add_function(m, "local", "F" + std::to_string(i), {"v"}, {"r"});
-        add_call(f, "F" + std::to_string(i - 1), {"v"}, {"t"}, "a");
-        add_call(f, "F" + std::to_string(i - 1), {"t"}, {"r"}, "b");
+        onnx::FunctionProto& f = add_function(m, "local", fmt::format("F{}", i), {"v"}, {"r"});
+        add_call(f, fmt::format("F{}", i - 1), {"v"}, {"t"}, "a");
+        add_call(f, fmt::format("F{}", i - 1), {"t"}, {"r"}, "b");
     }
-    add_call(*m.mutable_graph(), "F" + std::to_string(levels), {"x"}, {"y"});
+    add_call(*m.mutable_graph(), fmt::format("F{}", levels), {"x"}, {"y"});
     return m;
 }
 
@@ -348,7 +349,8 @@ TEST(FunctionImport, BoundsTheBytesOfAnExpansion) {
     onnx::FunctionProto& f = add_function(m, "local", "F", {"v"}, {"r"});
     add_attribute(add_node(f, "Op", {"v"}, {"r"}, "n"), "text").set_s(std::string(100'000, 'x'));
     for (int i = 0; i < 20; ++i)
-        add_call(*m.mutable_graph(), "F", {"x"}, {i == 0 ? "y" : "t" + std::to_string(i)}, "c" + std::to_string(i));
+        add_call(*m.mutable_graph(), "F", {"x"}, {i == 0 ? std::string("y") : fmt::format("t{}", i)},
+                 fmt::format("c{}", i));
     ImportLimits limits;
     limits.max_expanded_bytes = 1'000'000;
     EXPECT_EQ(import_error(m, limits),
@@ -366,7 +368,8 @@ TEST(FunctionImport, BoundsTheDeclarationsOfAnExpansion) {
     a.set_type(onnx::AttributeProto::GRAPH);
     for (int i = 0; i < 10'000; ++i) a.mutable_g()->add_output()->set_name("v");
     for (int i = 0; i < 20; ++i)
-        add_call(*m.mutable_graph(), "F", {"x"}, {i == 0 ? "y" : "t" + std::to_string(i)}, "c" + std::to_string(i));
+        add_call(*m.mutable_graph(), "F", {"x"}, {i == 0 ? std::string("y") : fmt::format("t{}", i)},
+                 fmt::format("c{}", i));
     ImportLimits limits;
     limits.max_expanded_bytes = 10'000'000;
     EXPECT_THAT(import_error(m, limits), HasSubstr("makes the model more than 10000000 bytes larger than its file"));
@@ -377,8 +380,8 @@ TEST(FunctionImport, KeepsNamesOfDeepNestsShort) {
     const std::string base(150, 'n');
     add_node(add_function(m, "local", "F0", {"v"}, {"r"}), "Neg", {"v"}, {"r"}, base);
     for (int i = 1; i <= 20; ++i) {
-        onnx::FunctionProto& f = add_function(m, "local", "F" + std::to_string(i), {"v"}, {"r"});
-        add_call(f, "F" + std::to_string(i - 1), {"v"}, {"r"}, base);
+        onnx::FunctionProto& f = add_function(m, "local", fmt::format("F{}", i), {"v"}, {"r"});
+        add_call(f, fmt::format("F{}", i - 1), {"v"}, {"r"}, base);
     }
     add_call(*m.mutable_graph(), "F20", {"x"}, {"y"});
     EXPECT_LT(import_model(m).graph.nodes[0].name.size(), 250u);

@@ -1,5 +1,6 @@
 // Hostile and broken files: an error that names the place; never a crash, and never much memory.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -97,7 +98,7 @@ TEST(MalformedModel, CycleThroughASubgraphIsNamed) {
 TEST(MalformedModel, LongCycleIsCut) {
     onnx::ModelProto m = relu_model();
     for (int i = 0; i < 1000; ++i)
-        add_node(*m.mutable_graph(), "Neg", {"t" + std::to_string((i + 999) % 1000)}, {"t" + std::to_string(i)});
+        add_node(*m.mutable_graph(), "Neg", {fmt::format("t{}", (i + 999) % 1000)}, {fmt::format("t{}", i)});
     EXPECT_THAT(import_error(m), EndsWith("-> 992 more -> node 'Neg_1' (Neg, opset 13)"));
 }
 
@@ -199,8 +200,8 @@ onnx::ModelProto nested_ifs(int depth) {
     onnx::GraphProto* g = m.mutable_graph();
     add_input(*g, "c", {}, 9);
     for (int i = 0; i < depth; ++i) {
-        const std::string result = "y" + std::to_string(i);
-        onnx::NodeProto& n = add_node(*g, "If", {"c"}, {result}, "if" + std::to_string(i));
+        const std::string result = fmt::format("y{}", i);
+        onnx::NodeProto& n = add_node(*g, "If", {"c"}, {result}, fmt::format("if{}", i));
         add_output(*g, result);
         onnx::AttributeProto& a = add_attribute(n, "then_branch");
         a.set_type(onnx::AttributeProto::GRAPH);
@@ -250,7 +251,7 @@ TEST(MalformedModel, LimitOnNodesHoldsInAllGraphsTogether) {
     EXPECT_EQ(import_error(nested_ifs(3), limits),
               "<memory>: the model has more than 3 nodes after its functions are expanded");
     onnx::ModelProto m = relu_model();
-    for (int i = 0; i < 3; ++i) add_node(*m.mutable_graph(), "Neg", {"x"}, {"t" + std::to_string(i)});
+    for (int i = 0; i < 3; ++i) add_node(*m.mutable_graph(), "Neg", {"x"}, {fmt::format("t{}", i)});
     EXPECT_EQ(import_error(m, limits), "<memory>: the model has more than 3 nodes");
 }
 
