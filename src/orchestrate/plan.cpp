@@ -10,8 +10,10 @@ namespace tilewright {
 
 size_t KernelSet::add(TileProgram kernel) {
     const std::string name = std::exchange(kernel.name, "kernel");
+    const std::string stages = std::exchange(kernel.stages.name, "stages");
     std::string text = print(kernel);
     kernel.name = name;
+    kernel.stages.name = stages;
     const auto [it, fresh] = by_text_.try_emplace(std::move(text), kernels_.size());
     if (fresh) kernels_.push_back(std::move(kernel));
     return it->second;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run knows
 
-int64_t guess(Expr e) { return e.is_constant() ? e.constant() : kAssumedExtent; }
+int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumedExtent; }
 
 std::vector<Expr> result_index(const TensorExpr& e) {
     if (!e.output_index.empty()) return e.output_index;
