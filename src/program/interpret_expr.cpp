@@ -21,44 +21,72 @@ namespace {
 
 using namespace interp;
 
+/// Rows that a block of products makes together.
+constexpr int64_t kBlockRows = 8;
+
+/// What the rows of one expression have in common.
+struct Rows {
+    const Plan& plan;
+    Frame body, output;
+    std::optional<Frame> epilogue;
+    std::optional<ProductBlock> block;
+
+    /// Rows are numbered row-major over the spatial axes other than the row axis (in steps of kBlockRows along a
+    /// block's axis), then over runs of kLanes in it.
+    int64_t step(size_t axis) const {
+        if (axis == plan.row_axis) return kLanes;
+        return block && block->axis == axis ? kBlockRows : 1;
+    }
+    int64_t steps(size_t axis) const { return (plan.extents[axis] + step(axis) - 1) / step(axis); }
+    int64_t count() const {
+        int64_t n = 1;
+        for (size_t k = 0; k < plan.spatial; ++k) n *= steps(k);
+        return n;
+    }
+};
+
 /// Makes rows of the output; one per thread.
 class RowRunner {
   public:
-    RowRunner(const Plan& plan, const Frame& body, const Frame* epilogue, const Frame& output, Tensor& out)
-        : plan_(plan),
+    RowRunner(const Rows& rows, Tensor& out)
+        : rows_(rows),
+          plan_(rows.plan),
           out_(out),
-          axes_(plan.extents.size(), 0),
-          body_frame_(body),
-          body_(plan, body, axes_),
-          output_(plan, output, axes_),
-          dtype_((epilogue != nullptr ? epilogue->body : body.body)->dtype()),
-          columns_(1) {
-        if (epilogue != nullptr) epilogue_.emplace(plan, *epilogue, axes_);
-        for (size_t k = plan.spatial; k < plan.extents.size(); ++k)
-            if (k != plan.lane_axis) inner_.push_back(k);
+          axes_(plan_.extents.size(), 0),
+          body_(plan_, rows.body, axes_),
+          output_(plan_, rows.output, axes_),
+          dtype_((rows.epilogue ? rows.epilogue->body : rows.body.body)->dtype()),
+          store_(static_cast<size_t>(kBlockRows)) {
+        if (rows.epilogue) epilogue_.emplace(plan_, *rows.epilogue, axes_);
+        for (size_t k = 0; k < static_cast<size_t>(kBlockRows); ++k) columns_.push_back(store_[k]);
+        for (size_t k = plan_.spatial; k < plan_.extents.size(); ++k)
+            if (k != plan_.lane_axis) inner_.push_back(k);
     }
 
-    /// Rows are numbered row-major over the spatial axes other than the row axis, then over runs of kLanes in it.
-    void run(int64_t row) {
-        const int64_t extent = plan_.extents[plan_.row_axis];
-        const int64_t runs = (extent + kLanes - 1) / kLanes;
-        const int64_t first = row % runs * kLanes;
-        int64_t rest = row / runs;
+    void run(int64_t number) {
+        int64_t rest = number / rows_.steps(plan_.row_axis);
         for (size_t k = plan_.spatial; k-- > 0;) {
             if (k == plan_.row_axis) continue;
-            axes_[k] = rest % plan_.extents[k];
-            rest /= plan_.extents[k];
+            axes_[k] = rest % rows_.steps(k) * rows_.step(k);
+            rest /= rows_.steps(k);
         }
-        const int64_t n = std::min(kLanes, extent - first);
+        const int64_t first = number % rows_.steps(plan_.row_axis) * kLanes;
+        const int64_t n = std::min(kLanes, plan_.extents[plan_.row_axis] - first);
         axes_[plan_.row_axis] = first;
-        Column result = columns_[0];
         if (plan_.reducer == Reducer::None) {
-            result = body_.run(n);
+            finish(body_.run(n), n);
+        } else if (rows_.block) {
+            reduce_block(n);
         } else {
-            reduce_row(result, first, n);
+            reduce_row(columns_[0], first, n);
             axes_[plan_.row_axis] = first;
-            wrap_lanes(body_frame_.body->dtype(), result, n);
+            wrap_lanes(plan_.body->dtype(), columns_[0], n);
+            finish(columns_[0], n);
         }
+    }
+
+  private:
+    void finish(Column result, int64_t n) {
         if (epilogue_) {
             std::copy_n(static_cast<const std::byte*>(result.data), n * 8,
                         static_cast<std::byte*>(epilogue_->acc().data));
@@ -67,14 +95,30 @@ class RowRunner {
         output_.write(out_, result, dtype_, n);
     }
 
-  private:
+    void reduce_block(int64_t n) {
+        int64_t& at = axes_[rows_.block->axis];
+        const int64_t first = at;
+        const auto rows = static_cast<size_t>(std::min(kBlockRows, plan_.extents[rows_.block->axis] - first));
+        const std::span<const Column> acc = std::span(columns_).first(rows);
+        for (const Column& c : acc) fill_lanes(plan_.body->dtype(), {}, c, 0, n);
+        if (!empty_reduction()) for_each_reduction([&] { body_.run_products(*rows_.block, acc, n); });
+        for (size_t t = 0; t < rows; ++t) {
+            at = first + static_cast<int64_t>(t);
+            finish(acc[t], n);
+        }
+    }
+
+    bool empty_reduction() const {
+        return std::any_of(plan_.extents.begin() + static_cast<std::ptrdiff_t>(plan_.spatial), plan_.extents.end(),
+                           [](int64_t e) { return e == 0; });
+    }
+
     void reduce_row(Column acc, int64_t first, int64_t n) {
-        const DType t = body_frame_.body->dtype();
+        const DType t = plan_.body->dtype();
         const ScalarValue identity = reducer_identity(plan_.reducer, t);
         fill_lanes(t, identity, acc, 0, n);
-        for (size_t k = plan_.spatial; k < plan_.extents.size(); ++k)
-            if (plan_.extents[k] == 0) return;
-        const bool products = body_frame_.products && plan_.reducer == Reducer::Sum;
+        if (empty_reduction()) return;
+        const bool products = rows_.body.products && plan_.reducer == Reducer::Sum;
         if (plan_.lane_axis == plan_.row_axis) {
             for_each_reduction([&] {
                 if (products)
@@ -119,15 +163,15 @@ class RowRunner {
         }
     }
 
+    const Rows& rows_;
     const Plan& plan_;
     Tensor& out_;
     std::vector<int64_t> axes_;
-    const Frame& body_frame_;
-    FrameRunner body_;
-    FrameRunner output_;
-    DType dtype_;
+    FrameRunner body_, output_;
     std::optional<FrameRunner> epilogue_;
-    ColumnStore columns_;
+    DType dtype_;
+    ColumnStore store_;
+    std::vector<Column> columns_;
     std::vector<size_t> inner_;
 };
 
@@ -177,18 +221,16 @@ Tensor interpret(const TensorExpr& expr, std::span<const Tensor> operands, DType
              to_string(out));
 
     const Plan plan = make_plan(expr, operands, extents, result, bindings);
-    const Frame body = make_frame(plan, expr.body, plan.body_index, plan.lane_axis);
-    std::optional<Frame> epilogue;
-    if (plan.epilogue != nullptr) epilogue = make_frame(plan, expr.epilogue, plan.epilogue_index, plan.row_axis);
     ScalarBody write;
     write.set_root(write.access(plan.output(), out));
-    const Frame output = make_frame(plan, write, {}, plan.row_axis);
+    Rows rows{plan, make_frame(plan, expr.body, plan.body_index, plan.lane_axis),
+              make_frame(plan, write, {}, plan.row_axis), std::nullopt, std::nullopt};
+    if (plan.epilogue != nullptr) rows.epilogue = make_frame(plan, expr.epilogue, plan.epilogue_index, plan.row_axis);
+    if (plan.reducer == Reducer::Sum) rows.block = product_block(plan, rows.body);
 
-    double work = static_cast<double>(body.steps.size() + 1);
+    double work = static_cast<double>(rows.body.steps.size() + 1);
     for (const int64_t e : plan.extents) work *= static_cast<double>(std::max<int64_t>(e, 1));
-    const int64_t row_extent = plan.extents[plan.row_axis];
-    const int64_t rows = spatial_points / row_extent * ((row_extent + kLanes - 1) / kLanes);
-    run_tasks(rows, work, [&] { return RowRunner(plan, body, epilogue ? &*epilogue : nullptr, output, result); });
+    run_tasks(rows.count(), work, [&] { return RowRunner(rows, result); });
     return result;
 }
 

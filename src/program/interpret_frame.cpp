@@ -135,6 +135,26 @@ class FrameBuilder {
 
 }  // namespace
 
+std::optional<ProductBlock> product_block(const Plan& plan, const Frame& frame) {
+    if (!frame.products || frame.product_a == frame.product_b || frame.lane_axis != plan.row_axis) return std::nullopt;
+    const auto guarded_along = [&](uint32_t slot, size_t axis) {
+        const AccessPlan& a = plan.accesses[slot];
+        return std::any_of(a.conditions.begin(), a.conditions.end(),
+                           [&](const Form& f) { return f.axes[axis] != 0; }) ||
+               std::any_of(a.checks.begin(), a.checks.end(), [&](const Check& c) { return c.index.axes[axis] != 0; });
+    };
+    std::optional<ProductBlock> best;
+    for (size_t k = 0; k < plan.spatial; ++k) {
+        if (k == plan.row_axis || guarded_along(frame.product_a, k) || guarded_along(frame.product_b, k)) continue;
+        if (best && plan.extents[best->axis] >= plan.extents[k]) continue;
+        const int64_t a = plan.accesses[frame.product_a].address.axes[k];
+        const int64_t b = plan.accesses[frame.product_b].address.axes[k];
+        if (a == 0 && b != 0) best = ProductBlock{k, frame.product_a, frame.product_b, b};
+        if (b == 0 && a != 0) best = ProductBlock{k, frame.product_b, frame.product_a, a};
+    }
+    return best;
+}
+
 Frame make_frame(const Plan& plan, const ScalarBody& body, const std::vector<Form>& index, size_t lane_axis) {
     return FrameBuilder(plan, body, index, lane_axis).build();
 }
@@ -250,6 +270,23 @@ void FrameRunner::run_products(double* acc, int64_t n, bool horizontal) {
         const Strided x = lo >= a_lo && hi <= a_hi ? shifted(strided(a), lo) : Strided{&a_fill, 0, false};
         const Strided y = lo >= b_lo && hi <= b_hi ? shifted(strided(b), lo) : Strided{&b_fill, 0, false};
         add_run(horizontal ? acc : acc + lo, x, y, hi - lo, horizontal);
+    }
+}
+
+void FrameRunner::run_products(const ProductBlock& block, std::span<const Column> acc, int64_t n) {
+    const LaneAccess& fixed = frame_.accesses[block.fixed];
+    const LaneAccess& moving = frame_.accesses[block.moving];
+    run_access(fixed, n);  // as doubles, fills included
+    const Strided a{accesses_[block.fixed].data, fixed.varies ? 1 : 0, true};
+    int64_t lo = 0, hi = n;
+    valid_lanes(moving, n, lo, hi);
+    Strided b = strided(moving);
+    const auto fill = static_cast<float>(plan_.accesses[block.moving].fill.f);
+    for (const Column& c : acc) {
+        if (lo > 0) add_products(c.f(), a, Strided{&fill, 0, false}, lo);
+        if (lo < hi) add_products(c.f() + lo, shifted(a, lo), shifted(b, lo), hi - lo);
+        if (hi < n) add_products(c.f() + hi, shifted(a, hi), Strided{&fill, 0, false}, n - hi);
+        b.data = static_cast<const char*>(b.data) + block.step * (b.wide ? 8 : 4);
     }
 }
 

@@ -2,6 +2,8 @@
 // Evaluating a scalar body over runs of points along one axis. Internal to the interpreter.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,16 @@ struct Frame {
     uint32_t product_a = 0, product_b = 0;
 };
 
+/// A sum of products in which one factor stays as it is along a spatial axis: several rows reuse it.
+///     c[i0, i1] = sum(i2) mul(a[i0, i2], b[i2, i1]), rows along i1: b's run serves several i0
+struct ProductBlock {
+    size_t axis = 0;
+    uint32_t fixed = 0, moving = 0;  ///< accesses
+    int64_t step = 0;                ///< of the moving one's address along the axis
+};
+/// Such an axis of `frame`, the longest there is.
+std::optional<ProductBlock> product_block(const Plan& plan, const Frame& frame);
+
 /// `index`: the forms of the body's Index nodes, by node.
 Frame make_frame(const Plan& plan, const ScalarBody& body, const std::vector<Form>& index, size_t lane_axis);
 
@@ -71,6 +83,8 @@ class FrameRunner {
     Column run(int64_t n);
     /// For a frame of `products`: acc[l] += product at lane l; or, `horizontal`, their sum added to acc[0].
     void run_products(double* acc, int64_t n, bool horizontal);
+    /// For a frame with that block: acc[t][l] += product at lane l, t steps along the block's axis, t < rows.
+    void run_products(const ProductBlock& block, std::span<const Column> acc, int64_t n);
     /// For the frame whose only access is the output's write: writes lanes [0, n).
     void write(Tensor& out, Column in, DType dtype, int64_t n);
 
