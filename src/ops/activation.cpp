@@ -118,7 +118,7 @@ void softsign(NodeContext& c) {
 void thresholded_relu(NodeContext& c) {
     const double alpha = c.node.attr_float("alpha", 1.0f);
     map_float(
-        c, [&](Sx x) { return (x <= alpha).choose(x.of(0), x); }, "threshold");
+        c, [&](Sx x) { return (x > alpha).choose(x, x.of(0)); }, "threshold");
 }
 
 /// Integers shrink in double, so that a fractional bias or threshold keeps its meaning until the result truncates.

@@ -67,7 +67,7 @@ void gather_nd(NodeContext& c) {
         for (size_t k = 0; k < points; ++k) where.index.push_back(axis(k));
         where.index.emplace_back(static_cast<int64_t>(t));
         e.accesses.push_back(std::move(where));
-        what.index.push_back(c.b.wrapped_index(t, c.in(1), data[batch + t]));
+        what.index.push_back(c.b.wrapped_index(t, c.in(1), data[batch + t], t, tuple));
     }
     for (size_t k = points; k < e.spatial; ++k) what.index.push_back(axis(k));
     e.accesses.push_back(std::move(what));

@@ -39,7 +39,6 @@ class Sx {
     friend Sx operator-(Sx a) { return a.apply(ScalarOp::Neg); }
     friend Sx operator<(Sx a, double b) { return a.apply(ScalarOp::Lt, b); }
     friend Sx operator>(Sx a, double b) { return a.apply(ScalarOp::Gt, b); }
-    friend Sx operator<=(Sx a, double b) { return a.apply(ScalarOp::Le, b); }
     Sx min(Sx b) const { return apply(ScalarOp::Min, b); }
     Sx max(Sx b) const { return apply(ScalarOp::Max, b); }
     Sx min(double b) const { return apply(ScalarOp::Min, b); }

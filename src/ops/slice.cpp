@@ -23,8 +23,11 @@ std::vector<Expr> own_index(size_t rank) {
 
 // --- Slice
 
-/// A bound that the data gives, kept where adding a dimension to it cannot overflow.
-Expr within_reach(Expr bound) { return reads_data(bound) ? max(-kFar, min(kFar, bound)) : bound; }
+/// The bound, kept where adding a dimension to it cannot overflow.
+Expr within_reach(Expr bound) {
+    if (bound.is_constant()) return std::clamp(bound.constant(), -kFar, kFar);
+    return reads_data(bound) ? max(-kFar, min(kFar, bound)) : bound;
+}
 
 /// A start or end as a position in [lo, hi]: negative ones count from the end, others stop at it.
 Expr slice_bound(Expr bound, Expr extent, Expr lo, Expr hi) {

@@ -133,8 +133,9 @@ class Builder {
     /// a.shape[axis+1:]
     ValueId gather(ValueId a, ValueId indices, int64_t axis);
     /// How an access uses what access `slot` loads from `indices` as a position in a dimension of `extent`: negative
-    /// ones count from the end. Indices known to be inside stay as they are; any other is made to lie inside.
-    Expr wrapped_index(size_t slot, ValueId indices, Expr extent) const;
+    /// ones count from the end. Indices known to be inside stay as they are; any other is made to lie inside. Where
+    /// `indices` are tuples (GatherND), member `k` of each `n` is meant.
+    Expr wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k = 0, size_t n = 1) const;
     /// Removes nothing, adds nothing: the same value under a new name (for graph outputs that are inputs or constants).
     ValueId copy(ValueId a, std::string_view role = "copy");
 

@@ -256,17 +256,21 @@ ValueId Builder::pad(ValueId a, const Dims& before, const Dims& after, double fi
     return view(a, std::move(out), std::move(index), "pad", std::move(valid), fill);
 }
 
-Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent) const {
+Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k, size_t n) const {
     const auto known = int_contents(indices);
     if (!known) return mod(load(slot), extent);  // provably inside, whatever the data says
-    const auto inside = [&](Expr i) { return prove_nonnegative(i, {}) && prove_less(i, extent, {}); };
-    const auto from_end = [&](Expr i) { return prove_nonnegative(-i - 1, {}) && prove_nonnegative(i + extent, {}); };
-    if (std::all_of(known->begin(), known->end(), inside)) return load(slot);
-    if (std::all_of(known->begin(), known->end(), from_end)) return load(slot) + extent;
-    for (const Expr i : *known)
-        if (i.is_constant() && extent.is_constant() && !inside(i) && !from_end(i))
-            fail(fmt::format("index {} is outside a dimension of {}", i.text(), extent.text()));
-    return mod(load(slot), extent);
+    bool all_inside = true, all_from_end = true;
+    for (size_t i = k; i < known->size(); i += n) {
+        const Expr e = (*known)[i];
+        const bool inside = prove_nonnegative(e, {}) && prove_less(e, extent, {});
+        const bool from_end = prove_nonnegative(-e - 1, {}) && prove_nonnegative(e + extent, {});
+        if (e.is_constant() && extent.is_constant() && !inside && !from_end)
+            fail(fmt::format("index {} is outside a dimension of {}", e.text(), extent.text()));
+        all_inside = all_inside && inside;
+        all_from_end = all_from_end && from_end;
+    }
+    if (all_inside) return load(slot);
+    return all_from_end ? load(slot) + extent : mod(load(slot), extent);
 }
 
 ValueId Builder::gather(ValueId a, ValueId indices, int64_t along) {
