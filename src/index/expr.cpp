@@ -71,6 +71,9 @@ bool atom_list_less(const std::vector<const Atom*>& a, const std::vector<const A
 
 std::string term_text(const Term& t) {
     std::string s;
+    const Atom& first = *t.atoms[0];
+    const bool quotient = first.kind == Atom::Kind::FloorDiv || first.kind == Atom::Kind::Mod;
+    if (quotient && t.coefficient == 1 && t.atoms.size() == 1) return first.text.substr(1, first.text.size() - 2);
     if (t.coefficient == -1)
         s = "-";
     else if (t.coefficient != 1)

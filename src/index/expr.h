@@ -4,7 +4,7 @@
 // An Expr is a polynomial with 64-bit integer coefficients over atoms; an atom is a variable, floordiv(a, b), mod(a,
 // b), min(a, b) or max(a, b). Polynomials are kept in canonical form and interned, so that equal forms are one pointer:
 //     symbol("s") * 2 + axis(0) == axis(0) + symbol("s") + symbol("s")
-//     floor_div(axis(0) * 64 + axis(1), 64)      prints  i0 + i1 // 64
+//     floor_div(axis(0) * 64 + axis(1), 64)      prints  i1 // 64 + i0
 // Division and modulo round to minus infinity; by zero they give 0 when evaluated. (One exception: (d * x) // d is x
 // for a divisor made of symbols alone, even if it happens to be 0, as $n // 4 may: it is a dimension, and nothing is
 // computed at any point of an empty space.)

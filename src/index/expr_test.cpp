@@ -30,11 +30,11 @@ TEST(Expr, EqualPolynomialsAreOneExpression) {
 }
 
 TEST(Expr, MultiplesLeaveADivision) {
-    EXPECT_EQ(floor_div(i0 * 64 + i1, 64).text(), "(i1 // 64) + i0");
-    EXPECT_EQ(mod(i0 * 64 + i1, 64).text(), "(i1 % 64)");
-    EXPECT_EQ(floor_div(i0 * 4 + 2, 8).text(), "(i0 // 2)");
-    EXPECT_EQ(floor_div(floor_div(i0, 4), 3).text(), "(i0 // 12)");
-    EXPECT_EQ(floor_div(i0 * n + i1, n).text(), "(i1 // $n) + i0");
+    EXPECT_EQ(floor_div(i0 * 64 + i1, 64).text(), "i1 // 64 + i0");
+    EXPECT_EQ(mod(i0 * 64 + i1, 64).text(), "i1 % 64");
+    EXPECT_EQ(floor_div(i0 * 4 + 2, 8).text(), "i0 // 2");
+    EXPECT_EQ(floor_div(floor_div(i0, 4), 3).text(), "i0 // 12");
+    EXPECT_EQ(floor_div(i0 * n + i1, n).text(), "i1 // $n + i0");
     EXPECT_EQ(floor_div(i0 * (n + m), n + m), i0);
     EXPECT_EQ(mod(i0 * n, n), Expr(0));
     EXPECT_EQ(ceil_div(i0 * 4, 4), i0);
@@ -42,8 +42,8 @@ TEST(Expr, MultiplesLeaveADivision) {
 
 TEST(Expr, OnlyADivisorThatIsADimensionMayBeCancelled) {
     EXPECT_EQ(floor_div(n, n), Expr(1));
-    EXPECT_EQ(floor_div(scalar("s"), scalar("s")).text(), "(?s // ?s)");
-    EXPECT_EQ(floor_div(i0, i0).text(), "(i0 // i0)");
+    EXPECT_EQ(floor_div(scalar("s"), scalar("s")).text(), "?s // ?s");
+    EXPECT_EQ(floor_div(i0, i0).text(), "i0 // i0");
     EXPECT_EQ(floor_div(i0 * max(scalar("s"), 1), max(scalar("s"), 1)), i0);
 }
 
@@ -68,6 +68,14 @@ TEST(Expr, ExtremaThatAreDecidedDisappear) {
 TEST(Expr, OverflowIsAnError) {
     EXPECT_THROW(Expr(INT64_MAX) + 1, ModelError);
     EXPECT_THROW(i0 * INT64_MAX * 2, ModelError);
+}
+
+TEST(Expr, TextHasNoParenthesesThatReadingDoesNotNeed) {
+    EXPECT_EQ((floor_div(i0, 4) + mod(i1, 4) + i2).text(), "i0 // 4 + i1 % 4 + i2");
+    EXPECT_EQ((i2 - floor_div(i0, 4)).text(), "-(i0 // 4) + i2");
+    EXPECT_EQ((floor_div(i0, 4) * mod(i1, 4)).text(), "(i0 // 4)*(i1 % 4)");
+    EXPECT_EQ(mod(floor_div(i0, 4), 3).text(), "(i0 // 4) % 3");
+    EXPECT_EQ(floor_div(i0 + 1, n * m).text(), "(i0 + 1) // ($m*$n)");
 }
 
 TEST(Expr, OrdinarySpellingsAreRead) {

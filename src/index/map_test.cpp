@@ -24,7 +24,7 @@ TEST(IndexMap, SplitAndFuseAreEachOthersInverse) {
     const std::vector<Expr> flat{3, 32, 5}, apart{3, 8, 4, 5};
     const IndexMap split = split_axis(flat, 1, 4);
     EXPECT_EQ(print(split), "[3, 8, 4, 5] -> [i0, 4*i1 + i2, i3]");
-    EXPECT_EQ(print(simplify(fuse_axes(apart, 1, 2))), "[3, 32, 5] -> [i0, (i1 // 4), (i1 % 4), i2]");
+    EXPECT_EQ(print(simplify(fuse_axes(apart, 1, 2))), "[3, 32, 5] -> [i0, i1 // 4, i1 % 4, i2]");
     EXPECT_EQ(invert(split, flat), simplify(fuse_axes(apart, 1, 2)));
     EXPECT_EQ(compose(split, simplify(fuse_axes(apart, 1, 2))), identity_map(flat));
 }
@@ -41,15 +41,15 @@ TEST(IndexMap, AReshapeInverts) {
     // [4, 6] seen as [3, 8]: neither is a split of the other
     const Expr flat = i0 * 6 + i1;
     const IndexMap reshape{{4, 6}, {floor_div(flat, 8), mod(flat, 8)}};
-    EXPECT_EQ(inverse(reshape, {3, 8}), "[3, 8] -> [((8*i0 + i1) // 6), ((8*i0 + i1) % 6)]");
+    EXPECT_EQ(inverse(reshape, {3, 8}), "[3, 8] -> [(8*i0 + i1) // 6, (8*i0 + i1) % 6]");
     // [3, 24] seen as [2, 6, 6]: 24*i0 + i1 in base 6
     const Expr deep = i0 * 24 + i1;
     EXPECT_EQ(inverse({{3, 24}, {floor_div(deep, 36), mod(floor_div(deep, 6), 6), mod(deep, 6)}}, {2, 6, 6}),
-              "[2, 6, 6] -> [((6*i0 + i1) // 4), 6*((6*i0 + i1) % 4) + i2]");
+              "[2, 6, 6] -> [(6*i0 + i1) // 4, 6*((6*i0 + i1) % 4) + i2]");
 }
 
 TEST(IndexMap, SymbolicFactorsThatDivideInvert) {
-    EXPECT_EQ(inverse({{n, 4, m}, {i0, i1 * m + i2}}, {n, m * 4}), "[$n, 4*$m] -> [i0, (i1 // $m), (i1 % $m)]");
+    EXPECT_EQ(inverse({{n, 4, m}, {i0, i1 * m + i2}}, {n, m * 4}), "[$n, 4*$m] -> [i0, i1 // $m, i1 % $m]");
     EXPECT_EQ(inverse({{n * 4}, {floor_div(i0, 4), mod(i0, 4)}}, {n, 4}), "[$n, 4] -> [4*i0 + i1]");
     EXPECT_EQ(inverse({{n * m}, {floor_div(i0, m), mod(i0, m)}}, {n, m}), "[$n, $m] -> [$m*i0 + i1]");
 }

@@ -60,7 +60,7 @@ TEST(BuilderReshape, MergesWithPlainIndices) {
     const Expr b = symbol("b"), s = symbol("s");
     OneInput t({b, s, 12, 64});
     EXPECT_EQ(made_by(t.program, t.b.reshape(t.x, {b, s, 768})),
-              "[$b, $s, 768] @0 where @0 = x[i0, i1, (i2 // 64), (i2 % 64)]");
+              "[$b, $s, 768] @0 where @0 = x[i0, i1, i2 // 64, i2 % 64]");
 }
 
 TEST(BuilderReshape, DividesByASymbolInsideAGroup) {
@@ -69,7 +69,7 @@ TEST(BuilderReshape, DividesByASymbolInsideAGroup) {
     const ValueId split = t.b.reshape(t.x, {b, s, 4});
     EXPECT_EQ(made_by(t.program, split), "[$b, $s, 4] @0 where @0 = x[$s*i0 + i1, i2]");
     EXPECT_EQ(made_by(t.program, t.b.reshape(split, {b * s, 4})),
-              "[$b*$s, 4] @0 where @0 = reshape[(i0 // $s), (i0 % $s), i1]");
+              "[$b*$s, 4] @0 where @0 = reshape[i0 // $s, i0 % $s, i1]");
 }
 
 TEST(BuilderReshape, MatchesTrailingDimensionsWhenLeadingOnesDiffer) {

@@ -77,7 +77,7 @@ TEST(ProgramText, APaddedConvolutionWithBiasAndRelu) {
               " sum(i4 < 3, i5 < 7, i6 < 7) mul(@0, @1) then max(add(acc, @2), 0.0)"
               " where @0 = x[i0, i4, 2*i2 + i5 - 3, 2*i3 + i6 - 3] when 2*i2 + i5 - 3 >= 0 and -2*i2 - i5 + 226 >= 0"
               " and 2*i3 + i6 - 3 >= 0 and -2*i3 - i6 + 226 >= 0 else 0,"
-              " @1 = conv1.weight[i1, i4, i5, i6], @2 = \"onnx::bias\"[(i1 % 2)]"
+              " @1 = conv1.weight[i1, i4, i5, i6], @2 = \"onnx::bias\"[i1 % 2]"
               "  ; /conv1/Conv/products Conv\n"
               "  output /conv1/Conv_output_0\n"
               "}\n");

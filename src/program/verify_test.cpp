@@ -69,7 +69,7 @@ TEST(Verify, AnIndexThatLeavesItsDimensionIsShownWhereItDoes) {
     EXPECT_EQ(expression_fault("f32[10]", "[10] @0 where @0 = x[i0 - 1, 0] when i0 - 1 >= 0 else 0"),
               "access @0 leaves dimension 0 of 'x', which is 8: index i0 - 1: i0 = 9 gives 8");
     EXPECT_EQ(expression_fault("f32[4]", "[4] sum(i1 < 1000000) @0 where @0 = x[i0, i1 // 100000]"),
-              "access @0 leaves dimension 1 of 'x', which is 8: index (i1 // 100000): i1 = 900000 gives 9");
+              "access @0 leaves dimension 1 of 'x', which is 8: index i1 // 100000: i1 = 900000 gives 9");
 }
 
 TEST(Verify, SymbolicIndicesAreFaultyOnlyIfTheyAlwaysAre) {

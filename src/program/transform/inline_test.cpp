@@ -129,7 +129,7 @@ TEST(InlineProducer, indices_read_from_a_value_become_part_of_the_index) {
   c: f32[4, 2] = [4, 2] @1 where @0 = p[i0], @1 = table[@0 % 9, i1]
   output c
 })"),
-              "[4, 2] @1 where @0 = ids[i0], @1 = table[((@0 + 1) % 9), i1]");
+              "[4, 2] @1 where @0 = ids[i0], @1 = table[(@0 + 1) % 9, i1]");
 }
 
 TEST(InlineProducer, a_value_used_as_an_index_stays_when_it_is_no_index_expression) {
@@ -151,7 +151,7 @@ TEST(InlineProducer, what_is_gathered_is_read_through_the_same_indices) {
   c: f32[4, 2] = [4, 2] @1 where @0 = ids[i0], @1 = p[@0 % 9, i1]
   output c
 })"),
-              "[4, 2] exp(@1) where @0 = ids[i0], @1 = table[(@0 % 9), i1]");
+              "[4, 2] exp(@1) where @0 = ids[i0], @1 = table[@0 % 9, i1]");
 }
 
 TEST(InlineProducer, half_precision_between_the_two_is_kept_by_a_cast) {

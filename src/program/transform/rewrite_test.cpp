@@ -153,8 +153,8 @@ TEST(CommonSubexpressions, equal_reads_of_scalars_become_one_name) {
   input a: f32[9]
   input where: i64[1]
   ?p = read where[0]
-  x: f32[4] = [4] @0 where @0 = a[((?p + i0) % 9)]
-  y: f32[4] = [4] neg(@0) where @0 = a[((?p + i0) % 9)]
+  x: f32[4] = [4] @0 where @0 = a[(?p + i0) % 9]
+  y: f32[4] = [4] neg(@0) where @0 = a[(?p + i0) % 9]
   output x, y
 }
 )");
@@ -234,7 +234,7 @@ TEST(FoldConstants, opaque_operators_run_and_bind_their_symbols) {
     EXPECT_EQ(print(fold_constants(p)), R"(program t {
   input a: f32[9]
   const b: i64[2] = {3, 2}
-  x: f32[2] = [2] @1 where @0 = b[i0], @1 = a[(@0 % 9)]
+  x: f32[2] = [2] @1 where @0 = b[i0], @1 = a[@0 % 9]
   output x
 }
 )");
@@ -260,7 +260,7 @@ TEST(SubstituteNames, gives_a_dimension_its_number) {
 })");
     EXPECT_EQ(print(substitute_names(p, {{*symbol("b").as_var(), Expr(3)}})), R"(program t {
   input a: f32[3, 4]
-  x: f32[12] = [12] @0 where @0 = a[(i0 // 4), (i0 % 4)]
+  x: f32[12] = [12] @0 where @0 = a[i0 // 4, i0 % 4]
   output x
 }
 )");
