@@ -117,7 +117,7 @@ std::optional<int64_t> cache_bytes(std::string_view text) {
         case 'G':
             return *value << 30;
         default:
-            return *value;
+            return value;
     }
 }
 
@@ -208,7 +208,7 @@ void assume_rates(Target& target) {
     };
     if (target.ghz.value <= 0) target.ghz.value = kUsualGhz;
     const double ghz = target.ghz.value;
-    const double vector_bytes = target.vector_bits / 8;
+    const double vector_bytes = target.vector_bits / 8.0;
 
     // Two fused multiply-adds a cycle; without them one multiplication and one addition.
     const double flops = target.isa == VectorIsa::baseline ? 2 : 4;

@@ -22,6 +22,8 @@ namespace {
     first "0\n" second "1\n" first "2\n" second "3\n" first "4\n" second "5\n" first "6\n" second "7\n" first \
           "8\n" second "9\n" first "10\n" second "11\n"
 
+// NOLINTBEGIN(bugprone-macro-parentheses): an asm takes its text without parentheses.
+
 // The instructions are spelled out so that every compiler and optimisation level times the same ones. `load` leaves the
 // choice to the compiler: an empty asm that wants the value in a register is one plain vector load.
 #define TW_PROBE_KERNELS(name, attribute, vector_bytes, register_class, instructions)               \
@@ -42,7 +44,7 @@ namespace {
         using Vector = float __attribute__((vector_size(vector_bytes), may_alias));                 \
         for (int64_t pass = 0; pass < passes; ++pass) {                                             \
             const Vector* p = static_cast<const Vector*>(data);                                     \
-            const Vector* end = p + bytes / vector_bytes;                                           \
+            const Vector* end = p + bytes / (vector_bytes);                                         \
             for (; p < end; p += 8) {                                                               \
                 asm volatile("" : : register_class(p[0]));                                          \
                 asm volatile("" : : register_class(p[1]));                                          \
@@ -55,6 +57,8 @@ namespace {
             }                                                                                       \
         }                                                                                           \
     }
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 #if defined(__x86_64__)
 TW_PROBE_KERNELS(baseline, , 16, "x", TW_SIX_PAIRS("mulps %12, %", "addps %12, %"))
