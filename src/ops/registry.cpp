@@ -23,6 +23,7 @@ const std::vector<OpRule>& op_rules() {
                  matmul_rules,
                  reduce_rules,
                  softmax_rules,
+                 resize_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());
