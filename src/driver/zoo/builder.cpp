@@ -225,6 +225,14 @@ Value GraphBuilder::weight(const std::string& leaf, const Ints& shape, const Dra
     return out;
 }
 
+Value GraphBuilder::buffer(const std::string& leaf, const Ints& shape,
+                           const std::function<void(std::span<float>)>& fill) {
+    const int64_t before = parameters_;
+    Value out = weight(leaf, shape, fill);
+    parameters_ = before;
+    return out;
+}
+
 Value GraphBuilder::buffer(const std::string& leaf, const Ints& shape, const Draw& d) {
     const int64_t before = parameters_;
     Value out = weight(leaf, shape, d);

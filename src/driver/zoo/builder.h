@@ -101,6 +101,7 @@ class GraphBuilder {
     /// The same, drawn at random under its own name.
     Value weight(const std::string& leaf, const Ints& shape, const Draw& draw);
     /// An initialiser that is not trainable: a mask, a table of positions, batch-norm statistics.
+    Value buffer(const std::string& leaf, const Ints& shape, const std::function<void(std::span<float>)>& fill);
     Value buffer(const std::string& leaf, const Ints& shape, const Draw& draw);
     Value buffer(const std::string& leaf, const Tensor& value);
     /// Random numbers under the name that weight(leaf, ...) would draw them under; empty when built without data.

@@ -10,6 +10,8 @@ namespace tilewright::nets {
 
 namespace {
 
+constexpr double kShift = 0.4;  // some hundred layers, many without a shortcut
+
 /// The three pools of spatial pyramid pooling.
 std::vector<Value> pyramid(GraphBuilder& b, const Value& x) {
     return {max_pool(b, x, {5}, {1}, {2}), max_pool(b, x, {9}, {1}, {4}), max_pool(b, x, {13}, {1}, {6})};
@@ -19,7 +21,8 @@ std::vector<Value> pyramid(GraphBuilder& b, const Value& x) {
 
 Value base_conv(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, int64_t kernel = 1,
                 double gain = 1) {
-    return silu(b, conv_norm(b, name, x, {.out = out, .kernel = {kernel}, .pad = {kernel / 2}, .gain = gain}));
+    return silu(
+        b, conv_norm(b, name, x, {.out = out, .kernel = {kernel}, .pad = {kernel / 2}, .gain = gain, .shift = kShift}));
 }
 
 /// Depthwise, then 1x1.
@@ -28,7 +31,8 @@ Value depthwise_conv(GraphBuilder& b, const std::string& name, const Value& x, i
     const auto scope = b.scope(name);
     const int64_t in = x.size(1);
     const Value y =
-        silu(b, conv_norm(b, "dconv", x, {.out = in, .kernel = {3}, .stride = {stride}, .pad = {1}, .groups = in}));
+        silu(b, conv_norm(b, "dconv", x,
+                          {.out = in, .kernel = {3}, .stride = {stride}, .pad = {1}, .groups = in, .shift = kShift}));
     return base_conv(b, "pconv", y, out, 1, gain);
 }
 
@@ -115,7 +119,8 @@ class Darknet {
     Darknet(GraphBuilder& b, Activation activation) : b_(b), activation_(activation) {}
 
     Value layer(const Value& x, int64_t out, int64_t kernel, int64_t stride = 1, double gain = 1) {
-        const ConvSpec spec = {.out = out, .kernel = {kernel}, .stride = {stride}, .pad = {kernel / 2}, .gain = gain};
+        const ConvSpec spec = {
+            .out = out, .kernel = {kernel}, .stride = {stride}, .pad = {kernel / 2}, .gain = gain, .shift = kShift};
         return activation_(b_, conv_norm(b_, next(), x, spec));
     }
     /// A prediction: bias, no normalisation, no activation.

@@ -1,6 +1,8 @@
 #include "driver/zoo/layers.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -9,20 +11,21 @@ namespace tilewright::nets {
 namespace {
 
 constexpr double kBiasDeviation = 0.05;
-constexpr double kNormDeviation = 0.1;  // of batch-norm's scale, shift, mean and variance
+constexpr double kNormDeviation = 0.1;  // of batch-norm's scale, mean and variance, relative to what they describe
 constexpr double kNormEpsilon = 1e-5;
 constexpr double kSmallest = 1e-6;
 
-/// Weights that give unit variance times gain^2, one row an output channel.
-///
-/// A filter over many channels is centred: then only the input's variance counts. A depthwise filter is not: it would
-/// answer zero wherever the image is smooth.
+/// Whether a filter sums to zero. One over many channels does: then only the input's variance counts. A depthwise one
+/// does not: it would answer zero wherever the image is smooth.
+bool is_centred(int64_t fan_in, int64_t channels) { return channels > 1 && fan_in >= 8; }
+
+/// Weights that give a variance of gain^2, one row an output channel.
 Draw filter(const Value& x, int64_t fan_in, int64_t channels, double gain) {
     Draw d;
-    const bool centred = channels > 1;
-    const double power = centred ? x.variance : x.variance + x.mean * x.mean;
+    d.centred = is_centred(fan_in, channels);
+    const double power = d.centred ? x.variance : x.variance + x.mean * x.mean;
     d.deviation = gain / std::sqrt(static_cast<double>(fan_in) * std::max(power, kSmallest));
-    d.centred_row = centred ? fan_in : 0;
+    d.row = fan_in;
     return d;
 }
 
@@ -77,22 +80,27 @@ Draw bias_draw(double gain) { return {0, kBiasDeviation * gain}; }
 /// The four vectors of a batch normalisation over channels of expected mean `mean` and variance `variance`.
 struct NormDraws {
     Draw scale, shift, mean, variance;
-    NormDraws(double in_mean, double in_variance, double gain)
+    double out_variance;  // each of the four vectors spreads the outputs a little more
+
+    NormDraws(double in_mean, double in_variance, double gain, double shift_deviation)
         : scale{gain, kNormDeviation * gain},
-          shift{0, kNormDeviation * gain},
+          shift{0, shift_deviation * gain},
           mean{in_mean, kNormDeviation * std::sqrt(in_variance)},
-          variance{in_variance, kNormDeviation * in_variance, 0, in_variance / 4} {}
+          variance{in_variance, kNormDeviation * in_variance},
+          out_variance(gain * gain * (1 + 3 * kNormDeviation * kNormDeviation + shift_deviation * shift_deviation)) {
+        variance.lowest = in_variance / 4;
+    }
 };
 
-Value norm_node(GraphBuilder& b, const Value& x, const NormDraws& draws, double gain) {
+/// `mean` is the running mean's buffer.
+Value norm_node(GraphBuilder& b, const Value& x, const NormDraws& draws, const Value& mean) {
     const Ints channels = {x.size(1)};
     const Value scale = b.weight("weight", channels, draws.scale);
     const Value shift = b.weight("bias", channels, draws.shift);
-    const Value mean = b.buffer("running_mean", channels, draws.mean);
     const Value variance = b.buffer("running_var", channels, draws.variance);
     Value out = x;
     out.mean = 0;
-    out.variance = gain * gain;
+    out.variance = draws.out_variance;
     return b.node("BatchNormalization", {x, scale, shift, mean, variance},
                   {{"epsilon", static_cast<float>(kNormEpsilon)}}, std::vector<Value>{out})[0];
 }
@@ -142,42 +150,74 @@ Value conv(GraphBuilder& b, const std::string& name, const Value& x, const ConvS
 
 Value conv_norm(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec) {
     const Window window(x, spec);
-    const Draw draw = filter(x, window.fan_in, window.channels, 1);
-    const NormDraws norm(0, 1, spec.gain);
-    if (b.options().keep_batch_norm) {
-        ConvSpec plain = spec;
-        plain.gain = 1;
-        plain.bias = false;
-        const Value y = conv(b, name, x, plain);
-        const auto scope = b.scope(name + "_bn");
-        return norm_node(b, y, norm, spec.gain);
-    }
-    b.count_folded_parameters(spec.out);  // scale and shift become one bias
-    // w * x -> (w * x - mean) * s + shift with s = scale / sqrt(variance + eps)  =  (w s) * x + (shift - mean s)
-    std::vector<float> scale, shift, mean, variance;
+    Draw weights = filter(x, window.fan_in, window.channels, 1);
+    // The running mean takes out what the input's mean makes of a filter that does not sum to zero, so the variance
+    // alone counts here.
+    if (!weights.centred)
+        weights.deviation = 1 / std::sqrt(static_cast<double>(window.fan_in) * std::max(x.variance, kSmallest));
+    const NormDraws norm(0, 1, spec.gain, spec.shift);
+    const std::string norm_name = name + "_bn";
+    const auto row = static_cast<size_t>(window.fan_in);
+
+    // A dry build has no numbers: every vector is empty, and no `fill` runs.
+    std::vector<float> plain, means;
     {
-        const auto scope = b.scope(name + "_bn");
+        const auto scope = b.scope(name);
+        plain = b.draw("weight", spec.out * window.fan_in, weights);
+    }
+    {
+        const auto scope = b.scope(norm_name);
+        means = b.draw("running_mean", spec.out, norm.mean);
+    }
+    if (!weights.centred) {
+        for (size_t c = 0; c < means.size(); ++c) {
+            const double sum = std::accumulate(plain.begin() + c * row, plain.begin() + (c + 1) * row, 0.0);
+            means[c] = static_cast<float>(means[c] + sum * x.mean);
+        }
+    }
+    const auto copy_of = [](const std::vector<float>& from) {
+        return [&from](std::span<float> to) { std::copy(from.begin(), from.end(), to.begin()); };
+    };
+
+    if (b.options().keep_batch_norm) {
+        Value y;
+        {
+            const auto scope = b.scope(name);
+            const Value w = b.weight("weight", window.weight, copy_of(plain));
+            y = conv_node(b, x, w, Value(), window, spec);
+        }
+        const auto scope = b.scope(norm_name);
+        const Value mean = b.buffer("running_mean", {spec.out}, copy_of(means));
+        return norm_node(b, y, norm, mean);
+    }
+
+    // w * x -> (w * x - mean) * s + shift with s = scale / sqrt(variance + eps)  =  (w s) * x + (shift - mean s)
+    std::vector<float> scale, shift, variance;
+    {
+        const auto scope = b.scope(norm_name);
         scale = b.draw("weight", spec.out, norm.scale);
         shift = b.draw("bias", spec.out, norm.shift);
-        mean = b.draw("running_mean", spec.out, norm.mean);
         variance = b.draw("running_var", spec.out, norm.variance);
     }
+    b.count_folded_parameters(spec.out);  // scale and shift become one bias
     const auto factor = [&](size_t c) { return scale[c] / std::sqrt(variance[c] + kNormEpsilon); };
     const auto scope = b.scope(name);
     const Value w = b.weight("weight", window.weight, [&](std::span<float> out) {
-        const std::vector<float> plain = b.draw("weight", static_cast<int64_t>(out.size()), draw);
-        const auto row = static_cast<size_t>(window.fan_in);
         for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(plain[i] * factor(i / row));
     });
     const Value bias = b.weight("bias", {spec.out}, [&](std::span<float> out) {
-        for (size_t c = 0; c < out.size(); ++c) out[c] = static_cast<float>(shift[c] - mean[c] * factor(c));
+        for (size_t c = 0; c < out.size(); ++c) out[c] = static_cast<float>(shift[c] - means[c] * factor(c));
     });
-    return conv_node(b, x, w, bias, window, spec);
+    Value out = conv_node(b, x, w, bias, window, spec);
+    out.variance = norm.out_variance;
+    return out;
 }
 
 Value batch_norm(GraphBuilder& b, const std::string& name, const Value& x) {
     const auto scope = b.scope(name);
-    return norm_node(b, x, NormDraws(x.mean, std::max(x.variance, kSmallest), 1), 1);
+    const NormDraws norm(x.mean, std::max(x.variance, kSmallest), 1, kNormDeviation);
+    const Value mean = b.buffer("running_mean", {x.size(1)}, norm.mean);
+    return norm_node(b, x, norm, mean);
 }
 
 Value conv_transpose(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec) {

@@ -21,6 +21,9 @@ struct ConvSpec {
     int64_t groups = 1;
     bool bias = true;  ///< conv_norm has its own and ignores this
     double gain = 1;
+    /// conv_norm only: deviation of the normalisation's shift, times gain. Long chains without shortcuts need a large
+    /// one: what every input shares then keeps small differences from doubling every few layers.
+    double shift = 0.2;
 };
 
 /// [N, C, spatial...] -> [N, out, spatial...]; any number of spatial axes. Weight [out, C/groups, kernel...].

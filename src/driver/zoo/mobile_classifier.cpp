@@ -51,7 +51,7 @@ Value squeeze_excite(GraphBuilder& b, const Value& x, int64_t squeezed) {
     const auto scope = b.scope("se");
     Value gate = global_average_pool(b, x);
     gate = silu(b, conv(b, "fc1", gate, {.out = squeezed}));
-    gate = sigmoid(b, conv(b, "fc2", gate, {.out = x.size(1)}));
+    gate = sigmoid(b, conv(b, "fc2", gate, {.out = x.size(1), .gain = 0.7}));
     return mul(b, gate, x);
 }
 

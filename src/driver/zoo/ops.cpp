@@ -362,8 +362,10 @@ Value max_pool(GraphBuilder& b, const Value& x, const Ints& kernel, const Ints& 
     const Ints p = for_each_axis(padding, x.rank() - 2);
     Value out = x;
     out.shape = pooled_shape(x, k, s, p);
-    out.mean += deviation(x);
-    out.variance *= 0.6;
+    // The largest of n normal numbers, roughly; the variance of rectified ones hardly changes.
+    int64_t n = 1;
+    for (int64_t extent : k) n *= extent;
+    out.mean += deviation(x) * 3 * static_cast<double>(n) / static_cast<double>(n + 8);
     return b.node("MaxPool", {x}, pool_attributes(k, s, p), std::vector<Value>{out})[0];
 }
 
@@ -382,7 +384,7 @@ Value average_pool(GraphBuilder& b, const Value& x, const Ints& kernel, const In
 Value global_average_pool(GraphBuilder& b, const Value& x) {
     Value out = x;
     for (size_t i = 2; i < out.shape.size(); ++i) out.shape[i] = Extent(1);
-    out.variance *= 0.1;
+    out.variance *= 0.3;
     return b.node("GlobalAveragePool", {x}, {}, std::vector<Value>{out})[0];
 }
 

@@ -1,6 +1,7 @@
 #include "driver/zoo/weights.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -21,24 +22,30 @@ int32_t sum_of_pieces(uint64_t r) {
 }  // namespace
 
 void draw_normal(std::string_view name, uint64_t seed, const Draw& draw, std::span<float> out) {
-    const size_t row = draw.centred_row > 0 ? static_cast<size_t>(draw.centred_row) : 1024;
-    TW_CHECK(draw.centred_row <= 0 || out.size() % row == 0, "{} numbers do not fall into rows of {}", out.size(), row);
+    const size_t row = draw.row > 0 ? static_cast<size_t>(draw.row) : 1024;
+    TW_CHECK(draw.row <= 0 || out.size() % row == 0, "{} numbers do not fall into rows of {}", out.size(), row);
+    TW_CHECK(!draw.centred || draw.row > 1, "only rows of two and more numbers can be centred");
     uint64_t counter = hash_combine(hash_text(name), seed);
-    const double scale = draw.deviation / kDeviationOfSum;
     std::vector<int32_t> sums(row);
     for (size_t begin = 0; begin < out.size(); begin += row) {
         const size_t n = std::min(row, out.size() - begin);
         int64_t total = 0;
+        int64_t squares = 0;
         for (size_t i = 0; i < n; ++i) {
             counter += kGolden;
-            sums[i] = sum_of_pieces(hash_mix(counter));
-            total += sums[i];
+            const int32_t s = sum_of_pieces(hash_mix(counter)) - kMeanOfSum;
+            sums[i] = s;
+            total += s;
+            squares += static_cast<int64_t>(s) * s;
         }
-        const double centre = draw.centred_row > 0 ? static_cast<double>(total) / static_cast<double>(n) : kMeanOfSum;
+        const auto count = static_cast<double>(n);
+        const double centre = draw.centred ? static_cast<double>(total) / count : 0;
+        double deviation = kDeviationOfSum;
+        if (draw.row > 0) deviation = std::sqrt(static_cast<double>(squares) / count - centre * centre);
+        const double scale = deviation > 0 ? draw.deviation / deviation : 0;
         float* to = out.data() + begin;
         for (size_t i = 0; i < n; ++i) to[i] = static_cast<float>((sums[i] - centre) * scale);
     }
-    // Separate statements on values already rounded to float: nothing here can become a fused multiply-add.
     if (draw.mean != 0) {
         for (float& v : out) v = static_cast<float>(draw.mean + v);
     }

@@ -12,10 +12,14 @@ namespace tilewright::nets {
 struct Draw {
     double mean = 0;
     double deviation = 1;
-    /// When positive: the elements fall into rows of this length, and each row is shifted so that it sums to zero. A
-    /// filter that sums to zero does not see what its inputs have in common. ReLU makes every activation positive, so
-    /// without this the common part grows with each layer until a deep network answers the same to every input.
-    int64_t centred_row = 0;
+    /// When positive: the elements fall into rows of this length, and each row is scaled to have `deviation` exactly
+    /// (its root mean square, around its mean if `centred`). A small filter's norm would otherwise vary enough to
+    /// shrink the signal of a deep network away, a few per cent a layer.
+    int64_t row = 0;
+    /// Shift each row so that it sums to zero. A filter that sums to zero does not see what its inputs have in common.
+    /// ReLU makes every activation positive, so without this the common part grows with each layer until a deep network
+    /// answers the same to every input.
+    bool centred = false;
     double lowest = -1e30;  ///< smaller values are raised to this (variances must stay positive)
 };
 

@@ -82,24 +82,34 @@ size_t edits(std::string_view a, std::string_view b) {
     return row.back();
 }
 
-template <class List, class Name>
-std::string nearest(std::string_view wanted, const List& list, Name name_of) {
-    std::vector<std::string> near;
-    for (const auto& item : list) {
-        const std::string& name = name_of(item);
-        if (edits(wanted, name) <= 2 || name.find(wanted) != std::string::npos) near.push_back(name);
+/// A hint: the names that contain `wanted`, else those that differ from it least, else all.
+std::string nearest(std::string_view wanted, const std::vector<std::string>& names) {
+    std::vector<std::string> containing, closest;
+    size_t best = 3;  // more changes than these are no misspelling
+    for (const std::string& name : names) {
+        if (name.find(wanted) != std::string::npos) containing.push_back(name);
+        const size_t n = edits(wanted, name);
+        if (n < best) closest.clear();
+        if (n <= best) closest.push_back(name);
+        best = std::min(best, n);
     }
-    if (!near.empty()) return fmt::format("did you mean {}?", fmt::join(near, ", "));
-    for (const auto& item : list) near.push_back(name_of(item));
-    return fmt::format("choose from {}", fmt::join(near, ", "));
+    const std::vector<std::string>& near = containing.empty() ? closest : containing;
+    if (near.empty()) return fmt::format("choose from {}", fmt::join(names, ", "));
+    return fmt::format("did you mean {}?", fmt::join(near, ", "));
+}
+
+template <class List>
+std::vector<std::string> names_of(const List& list) {
+    std::vector<std::string> out;
+    for (const auto& item : list) out.push_back(item.name);
+    return out;
 }
 
 const Recipe& find(std::string_view name) {
     for (const Recipe& r : recipes()) {
         if (r.name == name) return r;
     }
-    throw ModelError(fmt::format("the zoo has no model '{}'", name),
-                     nearest(name, recipes(), [](const Recipe& r) -> const std::string& { return r.name; }));
+    throw ModelError(fmt::format("the zoo has no model '{}'", name), nearest(name, names_of(recipes())));
 }
 
 /// The recipe's options, with the user's settings checked and put in.
@@ -112,7 +122,7 @@ ZooSettings complete(const Recipe& recipe, const ZooSettings& settings) {
             std::find_if(options.begin(), options.end(), [&](const ZooOption& o) { return o.name == name; });
         if (option == options.end()) {
             throw ModelError(fmt::format("zoo model '{}' has no setting '{}'", recipe.name, name),
-                             nearest(name, options, [](const ZooOption& o) -> const std::string& { return o.name; }));
+                             nearest(name, names_of(options)));
         }
         if (value < option->lowest || value > option->highest) {
             model_error("zoo model '{}': setting '{}' takes {} to {}, found {}", recipe.name, name, option->lowest,
