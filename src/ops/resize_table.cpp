@@ -39,6 +39,8 @@ double source_position(const ResizeOptions& o, int64_t x, int64_t in, int64_t ou
 
 double nearest(NearestMode mode, double x, double scale) {
     switch (mode) {
+        case NearestMode::CeilToShrink:
+            return scale < 1 ? std::ceil(x) : std::floor(x);
         case NearestMode::Floor:
             return std::floor(x);
         case NearestMode::Ceil:
