@@ -18,14 +18,29 @@ struct Info {
 };
 
 constexpr std::array<Info, 23> kInfo{{
-    {DType::F32, "f32", 4},        {DType::F64, "f64", 8},       {DType::F16, "f16", 2},
-    {DType::BF16, "bf16", 2},      {DType::I8, "i8", 1},         {DType::I16, "i16", 2},
-    {DType::I32, "i32", 4},        {DType::I64, "i64", 8},       {DType::U8, "u8", 1},
-    {DType::U16, "u16", 2},        {DType::U32, "u32", 4},       {DType::U64, "u64", 8},
-    {DType::Bool, "bool", 1},      {DType::F8E4M3FN, "f8e4m3fn", 1}, {DType::F8E4M3FNUZ, "f8e4m3fnuz", 1},
-    {DType::F8E5M2, "f8e5m2", 1},  {DType::F8E5M2FNUZ, "f8e5m2fnuz", 1}, {DType::F8E8M0, "f8e8m0", 1},
-    {DType::I4, "i4", 1},          {DType::U4, "u4", 1},         {DType::F4E2M1, "f4e2m1", 1},
-    {DType::I2, "i2", 1},          {DType::U2, "u2", 1},
+    {DType::F32, "f32", 4},
+    {DType::F64, "f64", 8},
+    {DType::F16, "f16", 2},
+    {DType::BF16, "bf16", 2},
+    {DType::I8, "i8", 1},
+    {DType::I16, "i16", 2},
+    {DType::I32, "i32", 4},
+    {DType::I64, "i64", 8},
+    {DType::U8, "u8", 1},
+    {DType::U16, "u16", 2},
+    {DType::U32, "u32", 4},
+    {DType::U64, "u64", 8},
+    {DType::Bool, "bool", 1},
+    {DType::F8E4M3FN, "f8e4m3fn", 1},
+    {DType::F8E4M3FNUZ, "f8e4m3fnuz", 1},
+    {DType::F8E5M2, "f8e5m2", 1},
+    {DType::F8E5M2FNUZ, "f8e5m2fnuz", 1},
+    {DType::F8E8M0, "f8e8m0", 1},
+    {DType::I4, "i4", 1},
+    {DType::U4, "u4", 1},
+    {DType::F4E2M1, "f4e2m1", 1},
+    {DType::I2, "i2", 1},
+    {DType::U2, "u2", 1},
 }};
 
 const Info& info(DType t) { return kInfo.at(static_cast<size_t>(t)); }
@@ -33,19 +48,25 @@ const Info& info(DType t) { return kInfo.at(static_cast<size_t>(t)); }
 /// Bits, bias and special codes of the floats below 16 bits.
 struct SmallFloat {
     int exponent_bits, mantissa_bits, bias;
-    bool has_infinity;   // the largest exponent is IEEE's infinity and NaN
-    bool fnuz;           // 0x80 is the only NaN, there is no negative zero
+    bool has_infinity;  // the largest exponent is IEEE's infinity and NaN
+    bool fnuz;          // 0x80 is the only NaN, there is no negative zero
     bool has_nan;
 };
 
 SmallFloat small_float(DType t) {
     switch (t) {
-        case DType::F8E4M3FN: return {4, 3, 7, false, false, true};
-        case DType::F8E4M3FNUZ: return {4, 3, 8, false, true, true};
-        case DType::F8E5M2: return {5, 2, 15, true, false, true};
-        case DType::F8E5M2FNUZ: return {5, 2, 16, false, true, true};
-        case DType::F4E2M1: return {2, 1, 1, false, false, false};
-        default: internal_error(__FILE__, __LINE__, "small float", std::string(to_string(t)));
+        case DType::F8E4M3FN:
+            return {4, 3, 7, false, false, true};
+        case DType::F8E4M3FNUZ:
+            return {4, 3, 8, false, true, true};
+        case DType::F8E5M2:
+            return {5, 2, 15, true, false, true};
+        case DType::F8E5M2FNUZ:
+            return {5, 2, 16, false, true, true};
+        case DType::F4E2M1:
+            return {2, 1, 1, false, false, false};
+        default:
+            internal_error(__FILE__, __LINE__, "small float", std::string(to_string(t)));
     }
 }
 
@@ -71,8 +92,10 @@ bool is_float(DType t) {
         case DType::F8E5M2:
         case DType::F8E5M2FNUZ:
         case DType::F8E8M0:
-        case DType::F4E2M1: return true;
-        default: return false;
+        case DType::F4E2M1:
+            return true;
+        default:
+            return false;
     }
 }
 
@@ -86,8 +109,10 @@ bool is_signed(DType t) {
         case DType::U64:
         case DType::U4:
         case DType::U2:
-        case DType::Bool: return false;
-        default: return true;
+        case DType::Bool:
+            return false;
+        default:
+            return true;
     }
 }
 
@@ -115,7 +140,7 @@ uint16_t float_to_half(float f) {
     const uint32_t a = u & 0x7FFFFFFFu;
     if (a > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u | ((a >> 13) & 0x3FFu));
     if (a >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520 and above round to infinity
-    if (a < 0x38800000u)                                                // subnormal: let the FPU round at 2^-24
+    if (a < 0x38800000u)                                                 // subnormal: let the FPU round at 2^-24
         return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(std::bit_cast<float>(a) * 0x1p24f)));
     const uint32_t rounded = a + 0xFFFu + ((a >> 13) & 1u);
     return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
@@ -145,9 +170,9 @@ float small_float_to_float(DType t, uint8_t code) {
     }
     if (s.has_nan && !s.has_infinity && !s.fnuz && exponent == top && mantissa == (1 << s.mantissa_bits) - 1)
         return std::numeric_limits<float>::quiet_NaN();
-    const float magnitude =
-        exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - s.bias - s.mantissa_bits)
-                      : std::ldexp(static_cast<float>(mantissa + (1 << s.mantissa_bits)), exponent - s.bias - s.mantissa_bits);
+    const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - s.bias - s.mantissa_bits)
+                                          : std::ldexp(static_cast<float>(mantissa + (1 << s.mantissa_bits)),
+                                                       exponent - s.bias - s.mantissa_bits);
     return negative ? -magnitude : magnitude;
 }
 
@@ -167,8 +192,10 @@ uint8_t float_to_small_float(DType t, float f, bool saturate) {
     const int top = (1 << s.exponent_bits) - 1;
     const int full = (1 << s.mantissa_bits) - 1;
     int largest = (top << s.mantissa_bits) | full;  // code of the largest finite number
-    if (s.has_infinity) largest = ((top - 1) << s.mantissa_bits) | full;
-    else if (s.has_nan && !s.fnuz) largest -= 1;
+    if (s.has_infinity)
+        largest = ((top - 1) << s.mantissa_bits) | full;
+    else if (s.has_nan && !s.fnuz)
+        largest -= 1;
     const auto nan_code = [&]() -> uint8_t {
         if (s.fnuz) return 0x80;
         if (!s.has_nan) return static_cast<uint8_t>(largest);
@@ -185,7 +212,7 @@ uint8_t float_to_small_float(DType t, float f, bool saturate) {
     if (a == 0) return s.fnuz ? 0 : sign;
     int e = 0;
     std::frexp(a, &e);
-    int exponent = e - 1;                            // a = 1.xxx * 2^exponent
+    int exponent = e - 1;                              // a = 1.xxx * 2^exponent
     if (exponent < 1 - s.bias) exponent = 1 - s.bias;  // subnormal step
     const int steps = static_cast<int>(std::nearbyint(std::ldexp(a, s.mantissa_bits - exponent)));
     // steps counts units of 2^(exponent - mantissa_bits); a carry into the next binade is what integer addition does.

@@ -27,7 +27,8 @@ class RuntimeError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Our own bug. Thrown by TW_CHECK so that a server that embeds the library survives it; the tool reports it and exits 1.
+/// Our own bug. Thrown by TW_CHECK so that a server that embeds the library survives it; the tool reports it and
+/// exits 1.
 class InternalError : public std::logic_error {
   public:
     using std::logic_error::logic_error;
@@ -41,8 +42,8 @@ template <class... Args>
 [[noreturn]] void internal_error(const char* file, int line, const char* condition, const std::string& message);
 
 /// TW_CHECK(condition, "format", args...): a condition that only a bug of ours can break.
-#define TW_CHECK(condition, ...)                                                                                    \
-    do {                                                                                                            \
+#define TW_CHECK(condition, ...)                                                                                       \
+    do {                                                                                                               \
         if (!(condition)) ::tilewright::internal_error(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
     } while (false)
 

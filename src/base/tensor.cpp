@@ -28,7 +28,8 @@ Tensor::Tensor(DType dtype, Shape shape, bool zero)
         throw RuntimeError(fmt::format("a tensor of shape {} is too large", to_string(shape_)));
     const size_t rounded = (size + 63) / 64 * 64 + 64;
     void* p = zero ? std::calloc(1, rounded + 64) : std::malloc(rounded + 64);
-    if (p == nullptr) throw RuntimeError(fmt::format("out of memory: a tensor of shape {} needs {} bytes", to_string(shape_), size));
+    if (p == nullptr)
+        throw RuntimeError(fmt::format("out of memory: a tensor of shape {} needs {} bytes", to_string(shape_), size));
     auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64);
     data_ = std::shared_ptr<const void>(aligned, [p](const void*) { std::free(p); });
 }
@@ -66,12 +67,18 @@ int64_t double_to_int(double v) {
 double Tensor::get(int64_t i) const {
     const void* p = data_.get();
     switch (dtype_) {
-        case DType::F32: return load<float>(p, i);
-        case DType::F64: return load<double>(p, i);
-        case DType::F16: return half_to_float(load<uint16_t>(p, i));
-        case DType::BF16: return bfloat16_to_float(load<uint16_t>(p, i));
-        case DType::U64: return static_cast<double>(load<uint64_t>(p, i));
-        default: break;
+        case DType::F32:
+            return load<float>(p, i);
+        case DType::F64:
+            return load<double>(p, i);
+        case DType::F16:
+            return half_to_float(load<uint16_t>(p, i));
+        case DType::BF16:
+            return bfloat16_to_float(load<uint16_t>(p, i));
+        case DType::U64:
+            return static_cast<double>(load<uint64_t>(p, i));
+        default:
+            break;
     }
     if (is_float(dtype_)) return small_float_to_float(dtype_, load<uint8_t>(p, i));
     return static_cast<double>(get_int(i));
@@ -82,30 +89,45 @@ int64_t Tensor::get_int(int64_t i) const {
     switch (dtype_) {
         case DType::I8:
         case DType::I4:
-        case DType::I2: return load<int8_t>(p, i);
-        case DType::I16: return load<int16_t>(p, i);
-        case DType::I32: return load<int32_t>(p, i);
-        case DType::I64: return load<int64_t>(p, i);
+        case DType::I2:
+            return load<int8_t>(p, i);
+        case DType::I16:
+            return load<int16_t>(p, i);
+        case DType::I32:
+            return load<int32_t>(p, i);
+        case DType::I64:
+            return load<int64_t>(p, i);
         case DType::U8:
         case DType::U4:
         case DType::U2:
-        case DType::Bool: return load<uint8_t>(p, i);
-        case DType::U16: return load<uint16_t>(p, i);
-        case DType::U32: return load<uint32_t>(p, i);
-        case DType::U64: return static_cast<int64_t>(load<uint64_t>(p, i));
-        default: return double_to_int(get(i));
+        case DType::Bool:
+            return load<uint8_t>(p, i);
+        case DType::U16:
+            return load<uint16_t>(p, i);
+        case DType::U32:
+            return load<uint32_t>(p, i);
+        case DType::U64:
+            return static_cast<int64_t>(load<uint64_t>(p, i));
+        default:
+            return double_to_int(get(i));
     }
 }
 
 void Tensor::set(int64_t i, double v) {
     void* p = mutable_data();
     switch (dtype_) {
-        case DType::F32: return store<float>(p, i, static_cast<float>(v));
-        case DType::F64: return store<double>(p, i, v);
-        case DType::F16: return store<uint16_t>(p, i, float_to_half(static_cast<float>(v)));
-        case DType::BF16: return store<uint16_t>(p, i, float_to_bfloat16(static_cast<float>(v)));
-        case DType::Bool: return store<uint8_t>(p, i, v != 0 ? 1 : 0);
-        default: break;
+        case DType::F32:
+            return store<float>(p, i, static_cast<float>(v));
+        case DType::F64:
+            return store<double>(p, i, v);
+        case DType::F16:
+            return store<uint16_t>(p, i, float_to_half(static_cast<float>(v)));
+        case DType::BF16:
+            return store<uint16_t>(p, i, float_to_bfloat16(static_cast<float>(v)));
+        case DType::Bool:
+            return store<uint8_t>(p, i, v != 0 ? 1 : 0);
+        default:
+            break;
     }
     if (is_float(dtype_)) return store<uint8_t>(p, i, float_to_small_float(dtype_, static_cast<float>(v), true));
     set(i, double_to_int(v));
@@ -115,19 +137,29 @@ void Tensor::set(int64_t i, int64_t v) {
     void* p = mutable_data();
     switch (dtype_) {
         case DType::I8:
-        case DType::U8: return store<uint8_t>(p, i, static_cast<uint8_t>(v));
-        case DType::I4: return store<int8_t>(p, i, static_cast<int8_t>(static_cast<int8_t>((v & 15) << 4) >> 4));
-        case DType::U4: return store<uint8_t>(p, i, static_cast<uint8_t>(v & 15));
-        case DType::I2: return store<int8_t>(p, i, static_cast<int8_t>(static_cast<int8_t>((v & 3) << 6) >> 6));
-        case DType::U2: return store<uint8_t>(p, i, static_cast<uint8_t>(v & 3));
+        case DType::U8:
+            return store<uint8_t>(p, i, static_cast<uint8_t>(v));
+        case DType::I4:
+            return store<int8_t>(p, i, static_cast<int8_t>(static_cast<int8_t>((v & 15) << 4) >> 4));
+        case DType::U4:
+            return store<uint8_t>(p, i, static_cast<uint8_t>(v & 15));
+        case DType::I2:
+            return store<int8_t>(p, i, static_cast<int8_t>(static_cast<int8_t>((v & 3) << 6) >> 6));
+        case DType::U2:
+            return store<uint8_t>(p, i, static_cast<uint8_t>(v & 3));
         case DType::I16:
-        case DType::U16: return store<uint16_t>(p, i, static_cast<uint16_t>(v));
+        case DType::U16:
+            return store<uint16_t>(p, i, static_cast<uint16_t>(v));
         case DType::I32:
-        case DType::U32: return store<uint32_t>(p, i, static_cast<uint32_t>(v));
+        case DType::U32:
+            return store<uint32_t>(p, i, static_cast<uint32_t>(v));
         case DType::I64:
-        case DType::U64: return store<int64_t>(p, i, v);
-        case DType::Bool: return store<uint8_t>(p, i, v != 0 ? 1 : 0);
-        default: return set(i, static_cast<double>(v));
+        case DType::U64:
+            return store<int64_t>(p, i, v);
+        case DType::Bool:
+            return store<uint8_t>(p, i, v != 0 ? 1 : 0);
+        default:
+            return set(i, static_cast<double>(v));
     }
 }
 

@@ -32,7 +32,9 @@ class Tensor {
         for (size_t i = 0; i < values.size(); ++i) t.set(static_cast<int64_t>(i), values[i]);
         return t;
     }
-    static Tensor of_i64(const std::vector<int64_t>& values) { return of(DType::I64, {static_cast<int64_t>(values.size())}, values); }
+    static Tensor of_i64(const std::vector<int64_t>& values) {
+        return of(DType::I64, {static_cast<int64_t>(values.size())}, values);
+    }
 
     bool defined() const { return data_ != nullptr || count_ == 0; }
     DType dtype() const { return dtype_; }
@@ -43,9 +45,13 @@ class Tensor {
     const void* data() const { return data_.get(); }
     void* mutable_data() { return const_cast<void*>(data_.get()); }
     template <class T>
-    std::span<const T> as() const { return {static_cast<const T*>(data()), static_cast<size_t>(count_)}; }
+    std::span<const T> as() const {
+        return {static_cast<const T*>(data()), static_cast<size_t>(count_)};
+    }
     template <class T>
-    std::span<T> as_mutable() { return {static_cast<T*>(mutable_data()), static_cast<size_t>(count_)}; }
+    std::span<T> as_mutable() {
+        return {static_cast<T*>(mutable_data()), static_cast<size_t>(count_)};
+    }
 
     /// Element i (row-major) as a number; `set` rounds to the element type (integers wrap, as a cast would).
     double get(int64_t i) const;
