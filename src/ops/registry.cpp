@@ -24,6 +24,8 @@ const std::vector<OpRule>& op_rules() {
                  reduce_rules,
                  softmax_rules,
                  resize_rules,
+                 opaque_rules,
+                 recurrent_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());

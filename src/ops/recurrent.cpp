@@ -1,0 +1,206 @@
+// LSTM, GRU, RNN: the input's products for all time steps at once, then a loop whose body is one step. Two directions
+// are two loops.
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/recurrent_cell.h"
+#include "ops/scalar_math.h"
+
+namespace tilewright {
+
+namespace {
+
+using Ids = std::span<const ScalarId>;
+
+/// The node's sizes and options.
+struct Sequence {
+    Expr length, batch;
+    int64_t hidden = 0;
+    size_t directions = 1;
+    bool batch_first = false;     ///< layout = 1
+    bool reversed = false;        ///< of the first direction
+    std::optional<ValueId> mask;  ///< Bool [length, batch]: the step belongs to the example
+};
+
+Sequence sequence_of(NodeContext& c) {
+    Sequence s;
+    for (size_t k = 0; k < 3; ++k)
+        c.require(c.rank(k) == 3,
+                  fmt::format("input {} should have rank 3, and has shape {}", k, to_string(c.shape(k))));
+    s.batch_first = c.node.attr_int("layout", 0) != 0;
+    s.length = c.shape(0)[s.batch_first ? 1 : 0];
+    s.batch = c.shape(0)[s.batch_first ? 0 : 1];
+    const std::string direction = c.node.attr_string("direction", "forward");
+    c.require(direction == "forward" || direction == "reverse" || direction == "bidirectional",
+              fmt::format("attribute 'direction' has the unknown value {}", quoted_name(direction)));
+    s.directions = direction == "bidirectional" ? 2 : 1;
+    s.reversed = direction == "reverse";
+    const Dims &w = c.shape(1), &r = c.shape(2);
+    if (!r[2].is_constant()) c.unsupported("the hidden size must be known before the model runs");
+    s.hidden = r[2].constant();
+    const auto width = static_cast<int64_t>(gate_count(c)) * s.hidden;
+    const Dims expected_w = {static_cast<int64_t>(s.directions), width, c.shape(0)[2]};
+    for (size_t k = 0; k < 3; ++k) {
+        c.require(!w[k].is_constant() || !expected_w[k].is_constant() || w[k] == expected_w[k],
+                  fmt::format("W has shape {}, and {} is expected", to_string(w), to_string(expected_w)));
+        c.require(k == 2 || !r[k].is_constant() || r[k] == expected_w[k],
+                  fmt::format("R has shape {}, which does not fit W of shape {}", to_string(r), to_string(w)));
+    }
+    return s;
+}
+
+/// mask[t, b] = t < lengths[b], unless every example is known to have all steps.
+std::optional<ValueId> length_mask(NodeContext& c, const Sequence& s) {
+    if (!c.has(4)) return std::nullopt;
+    if (const auto known = c.b.int_contents(c.in(4)))
+        if (std::all_of(known->begin(), known->end(), [&](Expr n) { return n == s.length; })) return std::nullopt;
+    c.require(c.rank(4) == 1, fmt::format("'sequence_lens' has shape {}, and one number per example is expected",
+                                          to_string(c.shape(4))));
+    TensorExpr e;
+    e.extents = {s.length, s.batch};
+    e.spatial = 2;
+    e.accesses = {{c.in(4), {axis(1)}, {}, 0}};
+    const Sx length = Sx(e.body, e.body.access(0, c.dtype(4))).cast(DType::I64);
+    e.body.set_root(Sx(e.body, e.body.index(axis(0))).apply(ScalarOp::Lt, length));
+    return c.b.emit(std::move(e), DType::Bool, "mask");
+}
+
+/// x W^T + bias for all steps, [length, batch, gates * hidden].
+ValueId projected_input(NodeContext& c, const Sequence& s, size_t direction, const RecurrentCell& cell) {
+    const ValueId w = take(c.b, c.in(1), 0, static_cast<int64_t>(direction));
+    const ValueId x =
+        c.b.contract(s.batch_first ? "bti,gi->tbg" : "tbi,gi->tbg", c.in(0), w, c.dtype(0), "input_products");
+    return cell.input_bias ? c.b.binary(ScalarOp::Add, x, *cell.input_bias) : x;
+}
+
+/// States before the first step, [batch, hidden]: inputs 5 and (LSTM) 6, or zeros.
+std::vector<ValueId> initial_states(NodeContext& c, const Sequence& s, size_t direction, size_t count) {
+    std::vector<ValueId> out;
+    for (size_t k = 0; k < count; ++k)
+        out.push_back(c.has(5 + k) ? take(c.b, c.in(5 + k), s.batch_first ? 1 : 0, static_cast<int64_t>(direction))
+                                   : c.b.full({s.batch, s.hidden}, c.dtype(0), 0));
+    return out;
+}
+
+/// One step, with `mask` [batch] for examples that have ended: they keep their states and give zeros.
+/// Returns the states after, then the output.
+std::vector<ValueId> masked_step(Builder& b, const RecurrentCell& cell, ValueId x, std::optional<ValueId> mask,
+                                 const std::vector<ValueId>& states, const std::vector<ValueId>& weights) {
+    std::vector<ValueId> after = cell.step(b, x, states, weights);
+    ValueId y = after[0];
+    if (mask) {
+        const ValueId alive = b.unsqueeze(*mask, {1});
+        for (size_t k = 0; k < after.size(); ++k) after[k] = b.select(alive, after[k], states[k]);
+        y = b.map(
+            {alive, y}, b.dtype(y),
+            [](ScalarBody& body, Ids v) -> ScalarId {
+                const Sx out(body, v[1]);
+                return Sx(body, v[0]).choose(out, out.of(0));
+            },
+            "output");
+    }
+    after.push_back(y);
+    return after;
+}
+
+/// The step as a program: iteration, states, x, [mask], captured weights -> states, output.
+struct StepBody {
+    std::shared_ptr<Program> program;
+    std::vector<ValueId> captures;
+};
+
+StepBody step_body(NodeContext& c, const Sequence& s, const RecurrentCell& cell, Expr width) {
+    StepBody result;
+    const DType t = c.dtype(0);
+    result.program = NodeContext::write_body(c.node.name + "/step", [&](Builder& b) {
+        b.set_source("", c.node.op);
+        b.input("iteration", DType::I64, {});
+        std::vector<ValueId> states, weights;
+        for (size_t k = 0; k < cell.states; ++k)
+            states.push_back(b.input(k == 0 ? "hidden_before" : "cell_before", t, {s.batch, s.hidden}));
+        const ValueId x = b.input("x", t, {s.batch, width});
+        std::optional<ValueId> mask;
+        if (s.mask) mask = b.input("mask", DType::Bool, {s.batch});
+        for (const ValueId w : cell.weights) {
+            if (const Tensor* known = c.b.contents(w)) {
+                weights.push_back(b.constant(*known, "weights"));
+                continue;
+            }
+            weights.push_back(b.input(fmt::format("weights{}", result.captures.size()), t, c.b.shape(w)));
+            result.captures.push_back(w);
+        }
+        std::vector<ValueId> out = masked_step(b, cell, x, mask, states, weights);
+        if (out.back() == out.front()) out.back() = b.copy(out.back(), "output");
+        b.set_outputs(std::move(out));
+    });
+    return result;
+}
+
+struct DirectionResult {
+    ValueId output;               ///< [length, batch, hidden]
+    std::vector<ValueId> states;  ///< after the last step
+};
+
+DirectionResult run_direction(NodeContext& c, const Sequence& s, size_t direction) {
+    const RecurrentCell cell = recurrent_cell(c, direction, s.directions, s.hidden);
+    const ValueId x = projected_input(c, s, direction, cell);
+    std::vector<ValueId> states = initial_states(c, s, direction, cell.states);
+    const bool reverse = s.reversed || direction == 1;
+    if (s.length.is_constant(1)) {  // a single step needs no loop
+        std::optional<ValueId> mask;
+        if (s.mask) mask = take(c.b, *s.mask, 0, 0);
+        std::vector<ValueId> out = masked_step(c.b, cell, take(c.b, x, 0, 0), mask, states, cell.weights);
+        const ValueId y = c.b.unsqueeze(out.back(), {0});
+        out.pop_back();
+        return {y, std::move(out)};
+    }
+    StepBody body = step_body(c, s, cell, c.b.shape(x)[2]);
+    Loop loop;
+    loop.trip_count = s.length;
+    loop.carried = std::move(states);
+    loop.scan_inputs = {{x, 0, reverse}};
+    if (s.mask) loop.scan_inputs.push_back({*s.mask, 0, reverse});
+    loop.scan_outputs = {{0, reverse}};
+    loop.captures = std::move(body.captures);
+    loop.body = std::move(body.program);
+    const DType t = c.dtype(0);
+    std::vector<std::pair<DType, Dims>> types(cell.states, {t, {s.batch, s.hidden}});
+    types.push_back({t, {s.length, s.batch, s.hidden}});
+    std::vector<ValueId> out = c.b.emit_control(std::move(loop), std::move(types), "steps");
+    const ValueId y = out.back();
+    out.pop_back();
+    return {y, std::move(out)};
+}
+
+void recurrent(NodeContext& c) {
+    Sequence s = sequence_of(c);
+    s.mask = length_mask(c, s);
+    std::vector<DirectionResult> results;
+    for (size_t d = 0; d < s.directions; ++d) results.push_back(run_direction(c, s, d));
+    if (c.wants(0)) {  // [length, directions, batch, hidden], or [batch, length, directions, hidden]
+        std::vector<ValueId> parts;
+        for (const DirectionResult& r : results) parts.push_back(c.b.unsqueeze(r.output, {1}));
+        const ValueId y = c.b.concat(parts, 1);
+        c.out(0, s.batch_first ? c.b.transpose(y, {2, 0, 1, 3}) : y);
+    }
+    for (size_t k = 0; k < results[0].states.size(); ++k) {
+        if (!c.wants(1 + k)) continue;
+        std::vector<ValueId> parts;
+        for (const DirectionResult& r : results) parts.push_back(c.b.unsqueeze(r.states[k], {s.batch_first ? 1 : 0}));
+        c.out(1 + k, c.b.concat(parts, s.batch_first ? 1 : 0));
+    }
+}
+
+}  // namespace
+
+std::vector<OpRule> recurrent_rules() {
+    return {
+        {"", "GRU", 1, recurrent},
+        {"", "LSTM", 1, recurrent},
+        {"", "RNN", 1, recurrent},
+    };
+}
+
+}  // namespace tilewright

@@ -1,0 +1,34 @@
+#pragma once
+// One time step of LSTM, GRU and RNN, as primitives.
+
+#include <functional>
+#include <vector>
+
+#include "ops/lowering.h"
+
+namespace tilewright {
+
+/// A step of one direction. The products with the input are done before, for all steps at once.
+struct RecurrentCell {
+    /// Values that every step reads: recurrent weights [hidden, gates * hidden], peepholes and biases [hidden].
+    std::vector<ValueId> weights;
+    /// x [batch, gates * hidden] and the states [batch, hidden] before   ->   the states after. `weights` as above, in
+    /// the program the step is written into.
+    std::function<std::vector<ValueId>(Builder&, ValueId x, const std::vector<ValueId>& states,
+                                       const std::vector<ValueId>& weights)>
+        step;
+    std::optional<ValueId> input_bias;  ///< [gates * hidden], added to the input's products
+    size_t states = 1;                  ///< hidden state first; LSTM has the cell state as well
+};
+
+/// Gates per operator: LSTM 4 (input, output, forget, cell), GRU 3 (update, reset, hidden), RNN 1.
+size_t gate_count(const NodeContext& c);
+
+/// The cell of one direction of the node: its share of R, B and P (inputs 2, 3 and, for LSTM, 7), its activation
+/// functions, clipping and variants.
+RecurrentCell recurrent_cell(NodeContext& c, size_t direction, size_t directions, int64_t hidden);
+
+/// Entry `k` of dimension `axis`, which disappears.
+ValueId take(Builder& b, ValueId v, int64_t axis, int64_t k);
+
+}  // namespace tilewright
