@@ -10,6 +10,8 @@ template <class... F>
 struct Overloaded : F... {
     using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
 
 void add_names_of(const Program& program, std::set<Var>& names) {
     for (const Value& v : program.values)
