@@ -116,7 +116,9 @@ const Recipe& find(std::string_view name) {
 ZooSettings complete(const Recipe& recipe, const ZooSettings& settings) {
     ZooSettings out;
     for (const ZooOption& option : recipe.options) out[option.name] = option.fallback;
-    for (const auto& [name, value] : settings) {
+    for (const auto& setting : settings) {
+        const std::string& name = setting.first;
+        const int64_t value = setting.second;
         const auto& options = recipe.options;
         const auto option =
             std::find_if(options.begin(), options.end(), [&](const ZooOption& o) { return o.name == name; });
