@@ -47,7 +47,7 @@ def sources(root):
     found = []
     for top in ["src", "include"] + TOP:
         for folder, _, names in os.walk(os.path.join(root, top)):
-            found += [os.path.relpath(os.path.join(folder, n), root) for n in names if n.endswith((".cpp", ".h", ".cu"))]
+            found += [os.path.relpath(os.path.join(folder, n), root) for n in names if n.endswith((".cpp", ".h", ".hpp", ".cu"))]
     return sorted(found)
 
 
@@ -142,7 +142,7 @@ def check(root):
                     continue
                 if not path.startswith(tuple(allowed)):
                     lines.append(f"{where}: {library} headers belong in {', '.join(allowed)} only ({why})")
-            if path.endswith(".h"):
+            if path.endswith((".h", ".hpp")):
                 for library, pattern in NOT_IN_HEADERS:
                     if re.match(pattern, name) and library not in EXCEPTIONS.get(path, {}):
                         lines.append(f"{where}: {library} headers stay in .cpp files")

@@ -16,7 +16,7 @@ import sys
 
 MAX_LINES = 1000
 FOLDERS = [".ci", "bench", "cmake", "docs", "fuzz", "include", "scripts", "src", "tests"]
-CODE = (".cpp", ".h", ".cu", ".py", ".sh", ".cmake")
+CODE = (".cpp", ".h", ".hpp", ".cu", ".py", ".sh", ".cmake")
 TEXT = CODE + (".txt", ".json", ".md", ".in", ".map", ".golden")
 NAMES = ("Makefile", "run", ".clang-format", ".clang-tidy", ".gitignore", "LICENSE")
 

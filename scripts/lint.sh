@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-mapfile -t sources < <(find src include fuzz bench tests -name '*.cpp' -o -name '*.h' 2>/dev/null | sort)
+mapfile -t sources < <(find src include fuzz bench tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp' 2>/dev/null | sort)
 if [[ $1 == --format ]]; then
     exec clang-format -i "${sources[@]}"
 fi
