@@ -47,7 +47,8 @@ def sources(root):
     found = []
     for top in ["src", "include"] + TOP:
         for folder, _, names in os.walk(os.path.join(root, top)):
-            found += [os.path.relpath(os.path.join(folder, n), root) for n in names if n.endswith((".cpp", ".h", ".hpp", ".cu"))]
+            found += [os.path.relpath(os.path.join(folder, n), root) for n in names
+                      if n.endswith((".cpp", ".h", ".hpp", ".cu"))]
     return sorted(found)
 
 
