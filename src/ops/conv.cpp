@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/conv.h"
 #include "ops/families.h"
 #include "ops/scalar_math.h"
 #include "ops/window.h"
@@ -79,13 +80,17 @@ ValueId add_bias(NodeContext& c, ValueId y, size_t input) {
         fmt::format("the bias has shape {}, and there are {} output channels", to_string(s), c.b.shape(y)[1].text()));
     Dims bias(c.b.rank(y) - 1, Expr(1));
     bias[0] = s[0];
-    return c.b.binary(ScalarOp::Add, y, c.b.reshape(c.in(input), std::move(bias)));
+    return c.b.binary(ScalarOp::Add, y, c.b.cast(c.b.reshape(c.in(input), std::move(bias)), c.b.dtype(y)));
 }
 
-void require_images(const NodeContext& c, const Dims& x, const Dims& w) {
+void require_ranks(const NodeContext& c, const Dims& x, const Dims& w) {
     c.require(x.size() >= 3 && x.size() == w.size(),
               fmt::format("input and weights should have one rank of 3 or more, and have shapes {} and {}",
                           to_string(x), to_string(w)));
+}
+
+void require_images(const NodeContext& c, const Dims& x, const Dims& w) {
+    require_ranks(c, x, w);
     c.require(c.dtype(0) == c.dtype(1),
               fmt::format("the input has type {} and the weights {}", to_string(c.dtype(0)), to_string(c.dtype(1))));
     c.require(is_float(c.dtype(0)),
@@ -99,16 +104,8 @@ int64_t group_attr(const NodeContext& c) {
 }
 
 void conv(NodeContext& c) {
-    const Dims x = c.shape(0), w = c.shape(1);
-    require_images(c, x, w);
-    const int64_t groups = group_attr(c);
-    c.require(!x[1].is_constant() || !w[1].is_constant() || x[1] == w[1] * groups,
-              fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
-                          to_string(w)));
-    c.require(!w[0].is_constant() || w[0].constant() % groups == 0,
-              fmt::format("{} output channels do not divide into {} groups", w[0].text(), groups));
-    const auto windows = window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w));
-    c.out(0, add_bias(c, convolve(c, c.in(0), c.in(1), groups, windows), 2));
+    require_images(c, c.shape(0), c.shape(1));
+    c.out(0, add_bias(c, convolution(c, c.in(0), c.in(1)), 2));
 }
 
 // --- ConvTranspose
@@ -243,10 +240,71 @@ void conv_transpose(NodeContext& c) {
     c.out(0, add_bias(c, weave(c, phases, w[1] * groups, axes), 2));
 }
 
+// --- CausalConvWithState
+
+/// Every channel with its own kernel, over this and the k - 1 positions before; what stands before the first comes from
+/// the state (or is 0), and the last k - 1 positions are the next state.
+void causal_conv_with_state(NodeContext& c) {
+    const Dims x = c.shape(0), w = c.shape(1);
+    require_images(c, x, w);
+    c.require(x.size() == 3 && (w[1].is_constant(1) || !w[1].is_constant()),
+              fmt::format("input [batch, channels, length] and weights [channels, 1, k] are expected, and the shapes "
+                          "are {} and {}",
+                          to_string(x), to_string(w)));
+    const int64_t k = kernel_dims(c, w).front();
+    const std::string activation = c.node.attr_string("activation", "none");
+    c.require(activation == "none" || activation == "silu" || activation == "swish",
+              fmt::format("attribute 'activation' has the unknown value {}", quoted_name(activation)));
+    ValueId whole = c.in(0);
+    if (c.has(3)) {
+        const std::vector<ValueId> parts = {c.in(3), whole};
+        whole = c.b.concat(parts, 2);
+    } else {
+        whole = c.b.pad(whole, {0, 0, k - 1}, {0, 0, 0}, 0);
+    }
+    WindowAxis window;
+    window.in = x[2] + (k - 1);
+    window.out = x[2];
+    window.kernel = k;
+    TensorExpr e;
+    const DType t = c.dtype(0);
+    e.extents = x;
+    e.spatial = 3;
+    const std::vector<Expr> taps = add_kernel_axes(e.extents, {window});
+    e.reducer = k > 1 ? Reducer::Sum : Reducer::None;
+    e.accesses = {window_access(whole, {axis(0), axis(1)}, {window}, 2, taps, 0),
+                  {c.in(1), {axis(1), 0, taps[0]}, {}, 0}};
+    e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.access(0, t), e.body.access(1, t)));
+    ValueId y = add_bias(c, c.b.emit(std::move(e), compute_type(t), "products"), 2);
+    if (activation != "none")
+        y = c.b.map(
+            {y}, c.b.dtype(y),
+            [](ScalarBody& body, Ids v) -> ScalarId {
+                const Sx a(body, v[0]);
+                return a / ((-a).exp() + 1);
+            },
+            "silu");
+    c.out(0, c.b.cast(y, t));
+    c.out(1, c.b.slice(whole, 2, x[2], k - 1));
+}
+
 }  // namespace
+
+ValueId convolution(NodeContext& c, ValueId input, ValueId weights) {
+    const Dims x = c.b.shape(input), w = c.b.shape(weights);
+    require_ranks(c, x, w);
+    const int64_t groups = group_attr(c);
+    c.require(!x[1].is_constant() || !w[1].is_constant() || x[1] == w[1] * groups,
+              fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
+                          to_string(w)));
+    c.require(!w[0].is_constant() || w[0].constant() % groups == 0,
+              fmt::format("{} output channels do not divide into {} groups", w[0].text(), groups));
+    return convolve(c, input, weights, groups, window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w)));
+}
 
 std::vector<OpRule> conv_rules() {
     return {
+        {"", "CausalConvWithState", 27, causal_conv_with_state},
         {"", "Conv", 1, conv},
         {"", "ConvTranspose", 1, conv_transpose},
     };

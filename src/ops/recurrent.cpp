@@ -7,6 +7,7 @@
 #include "ops/families.h"
 #include "ops/recurrent_cell.h"
 #include "ops/scalar_math.h"
+#include "ops/step_loop.h"
 
 namespace tilewright {
 
@@ -105,39 +106,6 @@ std::vector<ValueId> masked_step(Builder& b, const RecurrentCell& cell, ValueId 
     return after;
 }
 
-/// The step as a program: iteration, states, x, [mask], captured weights -> states, output.
-struct StepBody {
-    std::shared_ptr<Program> program;
-    std::vector<ValueId> captures;
-};
-
-StepBody step_body(NodeContext& c, const Sequence& s, const RecurrentCell& cell, Expr width) {
-    StepBody result;
-    const DType t = c.dtype(0);
-    result.program = NodeContext::write_body(c.node.name + "/step", [&](Builder& b) {
-        b.set_source("", c.node.op);
-        b.input("iteration", DType::I64, {});
-        std::vector<ValueId> states, weights;
-        for (size_t k = 0; k < cell.states; ++k)
-            states.push_back(b.input(k == 0 ? "hidden_before" : "cell_before", t, {s.batch, s.hidden}));
-        const ValueId x = b.input("x", t, {s.batch, width});
-        std::optional<ValueId> mask;
-        if (s.mask) mask = b.input("mask", DType::Bool, {s.batch});
-        for (const ValueId w : cell.weights) {
-            if (const Tensor* known = c.b.contents(w)) {
-                weights.push_back(b.constant(*known, "weights"));
-                continue;
-            }
-            weights.push_back(b.input(fmt::format("weights{}", result.captures.size()), t, c.b.shape(w)));
-            result.captures.push_back(w);
-        }
-        std::vector<ValueId> out = masked_step(b, cell, x, mask, states, weights);
-        if (out.back() == out.front()) out.back() = b.copy(out.back(), "output");
-        b.set_outputs(std::move(out));
-    });
-    return result;
-}
-
 struct DirectionResult {
     ValueId output;               ///< [length, batch, hidden]
     std::vector<ValueId> states;  ///< after the last step
@@ -146,29 +114,21 @@ struct DirectionResult {
 DirectionResult run_direction(NodeContext& c, const Sequence& s, size_t direction) {
     const RecurrentCell cell = recurrent_cell(c, direction, s.directions, s.hidden);
     const ValueId x = projected_input(c, s, direction, cell);
-    std::vector<ValueId> states = initial_states(c, s, direction, cell.states);
     const bool reverse = s.reversed || direction == 1;
-    if (s.length.is_constant(1)) {  // a single step needs no loop
-        std::optional<ValueId> mask;
-        if (s.mask) mask = take(c.b, *s.mask, 0, 0);
-        std::vector<ValueId> out = masked_step(c.b, cell, take(c.b, x, 0, 0), mask, states, cell.weights);
-        const ValueId y = c.b.unsqueeze(out.back(), {0});
-        out.pop_back();
-        return {y, std::move(out)};
-    }
-    StepBody body = step_body(c, s, cell, c.b.shape(x)[2]);
-    Loop loop;
-    loop.trip_count = s.length;
-    loop.carried = std::move(states);
-    loop.scan_inputs = {{x, 0, reverse}};
-    if (s.mask) loop.scan_inputs.push_back({*s.mask, 0, reverse});
-    loop.scan_outputs = {{0, reverse}};
-    loop.captures = std::move(body.captures);
-    loop.body = std::move(body.program);
-    const DType t = c.dtype(0);
-    std::vector<std::pair<DType, Dims>> types(cell.states, {t, {s.batch, s.hidden}});
-    types.push_back({t, {s.length, s.batch, s.hidden}});
-    std::vector<ValueId> out = c.b.emit_control(std::move(loop), std::move(types), "steps");
+    StepLoop loop;
+    loop.name = direction == 0 ? "steps" : "backward_steps";
+    loop.length = s.length;
+    loop.carried = initial_states(c, s, direction, cell.states);
+    loop.scanned = {{x, 0, reverse}};
+    if (s.mask) loop.scanned.push_back({*s.mask, 0, reverse});
+    loop.shared = cell.weights;
+    loop.stacked = {{0, reverse}};
+    const auto step = [&](Builder& b, const std::vector<ValueId>& states, const std::vector<ValueId>& slices,
+                          const std::vector<ValueId>& weights) {
+        const auto mask = slices.size() > 1 ? std::optional(slices[1]) : std::nullopt;
+        return masked_step(b, cell, slices[0], mask, states, weights);
+    };
+    std::vector<ValueId> out = run_steps(c, std::move(loop), step);
     const ValueId y = out.back();
     out.pop_back();
     return {y, std::move(out)};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/scalar_math.h"
+#include "ops/step_loop.h"
 
 namespace tilewright {
 
@@ -249,8 +250,6 @@ RecurrentCell gru_reset_before(NodeContext& c, const Style& s, size_t direction)
 }
 
 }  // namespace
-
-ValueId take(Builder& b, ValueId v, int64_t axis, int64_t k) { return b.squeeze(b.slice(v, axis, k, 1), {axis}); }
 
 size_t gate_count(const NodeContext& c) { return c.node.op == "LSTM" ? 4 : c.node.op == "GRU" ? 3 : 1; }
 

@@ -28,7 +28,4 @@ size_t gate_count(const NodeContext& c);
 /// functions, clipping and variants.
 RecurrentCell recurrent_cell(NodeContext& c, size_t direction, size_t directions, int64_t hidden);
 
-/// Entry `k` of dimension `axis`, which disappears.
-ValueId take(Builder& b, ValueId v, int64_t axis, int64_t k);
-
 }  // namespace tilewright

@@ -26,6 +26,7 @@ const std::vector<OpRule>& op_rules() {
                  resize_rules,
                  opaque_rules,
                  recurrent_rules,
+                 attention_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());

@@ -1,0 +1,406 @@
+// Attention, RotaryEmbedding, LinearAttention: products, masks, a softmax, written out.
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/scalar_math.h"
+#include "ops/softmax.h"
+#include "ops/step_loop.h"
+
+namespace tilewright {
+
+namespace {
+
+using Ids = std::span<const ScalarId>;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// [batch, length, heads * size]   ->   [batch, heads, length, size]
+ValueId split_heads(NodeContext& c, ValueId v, int64_t heads) {
+    const Dims s = c.b.shape(v);
+    c.require(heads >= 1 && (!s[2].is_constant() || s[2].constant() % heads == 0),
+              fmt::format("{} features do not divide into {} heads", s[2].text(), heads));
+    return c.b.transpose(c.b.reshape(v, {s[0], s[1], heads, floor_div(s[2], heads)}), {0, 2, 1, 3});
+}
+
+/// The reverse.
+ValueId merge_heads(Builder& b, ValueId v) {
+    const Dims s = b.shape(v);
+    return b.reshape(b.transpose(v, {0, 2, 1, 3}), {s[0], s[2], s[1] * s[3]});
+}
+
+// --- Attention
+
+/// Query heads [kv * group] share key and value heads [kv]: with more than one to a group, query-side tensors have the
+/// dimensions [batch, kv, group, ...] in place of [batch, heads, ...].
+struct Heads {
+    Expr kv;
+    int64_t group = 1;
+
+    ValueId grouped(Builder& b, ValueId v) const {
+        if (group == 1) return v;
+        const Dims& s = b.shape(v);
+        return b.reshape(v, {s[0], kv, group, s[2], s[3]});
+    }
+    ValueId flat(Builder& b, ValueId v) const {
+        if (group == 1) return v;
+        const Dims& s = b.shape(v);
+        return b.reshape(v, {s[0], kv * group, s[3], s[4]});
+    }
+    /// A mask that broadcasts to [batch, heads, query, key].
+    ValueId mask(NodeContext& c, ValueId v) const {
+        while (c.b.rank(v) < 4) v = c.b.unsqueeze(v, {0});
+        if (group == 1) return v;
+        const Dims& s = c.b.shape(v);
+        const bool shared = s[1].is_constant(1);
+        return c.b.reshape(v, {s[0], shared ? Expr(1) : kv, shared ? Expr(1) : Expr(group), s[2], s[3]});
+    }
+};
+
+struct AttentionInputs {
+    ValueId q, k, v;  ///< [batch, heads, length, size], keys and values with those of the past
+    Expr past = 0;    ///< their number
+    Heads heads;
+    bool packed = false;  ///< inputs and output are [batch, length, heads * size]
+};
+
+AttentionInputs attention_inputs(NodeContext& c) {
+    AttentionInputs in;
+    for (size_t i = 0; i < 3; ++i)
+        c.require(c.rank(i) == c.rank(0) && (c.rank(i) == 3 || c.rank(i) == 4),
+                  fmt::format("query, key and value should have one rank, 3 or 4, and have shapes {}, {} and {}",
+                              to_string(c.shape(0)), to_string(c.shape(1)), to_string(c.shape(2))));
+    in.packed = c.rank(0) == 3;
+    in.q = c.in(0);
+    in.k = c.in(1);
+    in.v = c.in(2);
+    if (in.packed) {
+        const int64_t q_heads = c.node.attr_int("q_num_heads", 0), kv_heads = c.node.attr_int("kv_num_heads", 0);
+        c.require(q_heads >= 1 && kv_heads >= 1, "inputs of rank 3 need the attributes q_num_heads and kv_num_heads");
+        in.q = split_heads(c, in.q, q_heads);
+        in.k = split_heads(c, in.k, kv_heads);
+        in.v = split_heads(c, in.v, kv_heads);
+    }
+    const Expr heads = c.b.shape(in.q)[1];
+    in.heads.kv = c.b.shape(in.k)[1];
+    if (heads.is_constant() && in.heads.kv.is_constant()) {
+        const int64_t kv = in.heads.kv.constant();
+        c.require(kv >= 1 && heads.constant() % kv == 0,
+                  fmt::format("{} query heads do not share {} key heads evenly", heads.text(), kv));
+        in.heads.group = heads.constant() / kv;
+    } else if (!(heads == in.heads.kv)) {
+        c.unsupported("the numbers of heads must be known before the model runs");
+    }
+    if (c.has(4) && c.has(5)) {
+        in.past = c.shape(4).at(2);
+        const std::vector<ValueId> keys = {c.in(4), in.k}, values = {c.in(5), in.v};
+        in.k = c.b.concat(keys, 2);
+        in.v = c.b.concat(values, 2);
+    }
+    return in;
+}
+
+/// The mask (input 3) made as long as the keys; what it does not reach takes no part.
+std::optional<ValueId> attention_mask(NodeContext& c, const Heads& heads, Expr keys) {
+    if (!c.has(3)) return std::nullopt;
+    ValueId mask = c.in(3);
+    c.require(c.b.rank(mask) >= 2 && c.b.rank(mask) <= 4,
+              fmt::format("a mask of rank 2 to 4 is expected, and its shape is {}", to_string(c.b.shape(mask))));
+    const Expr length = c.b.shape(mask).back();
+    if (!(length == keys) && !length.is_constant(1)) {
+        Dims none(c.b.rank(mask), Expr(0)), missing = none;
+        missing.back() = keys - length;
+        mask = c.b.pad(mask, none, missing, c.b.dtype(mask) == DType::Bool ? 0 : -kInf);
+    }
+    return heads.mask(c, mask);
+}
+
+/// Everything that is done to the scores between the products and the softmax.
+struct Scoring {
+    double scale = 1, softcap = 0;
+    std::optional<ValueId> mask;     ///< Bool: takes part; else added
+    std::optional<Expr> causal;      ///< key <= query + causal
+    std::optional<ValueId> lengths;  ///< I64 [batch]: keys that are no padding
+    bool causal_at_the_end = false;  ///< the last query stands at the last such key
+};
+
+ValueId scaled(Builder& b, ValueId s, const Scoring& how) {
+    if (how.scale == 1) return s;
+    return b.binary(ScalarOp::Mul, s, how.scale);
+}
+
+ValueId capped(Builder& b, ValueId s, const Scoring& how) {
+    if (how.softcap == 0) return s;
+    return b.map(
+        {s}, b.dtype(s),
+        [&](ScalarBody& body, Ids x) -> ScalarId {
+            return (Sx(body, x[0]) / how.softcap).apply(ScalarOp::Tanh) * how.softcap;
+        },
+        "softcap");
+}
+
+/// Scores [batch, ..., query, key] where the masks allow, -infinity elsewhere; a numeric mask is added.
+ValueId masked(Builder& b, ValueId s, const Scoring& how) {
+    if (!how.mask && !how.causal && !how.lengths) return s;
+    TensorExpr e;
+    e.extents = b.shape(s);
+    e.spatial = e.extents.size();
+    const DType t = b.dtype(s);
+    const auto read = [&](ValueId v, std::vector<Expr> index) {
+        e.accesses.push_back({v, std::move(index), {}, 0});
+        return Sx(e.body, e.body.access(static_cast<uint32_t>(e.accesses.size() - 1), b.dtype(v)));
+    };
+    std::vector<Expr> own;
+    for (size_t k = 0; k < e.spatial; ++k) own.push_back(axis(k));
+    const Expr query = axis(e.spatial - 2), key = axis(e.spatial - 1);
+    Sx score = read(s, std::move(own));
+    const Sx never = score.of(-kInf);
+    if (how.mask) {
+        const Sx m = read(*how.mask, b.broadcast_index(b.shape(*how.mask), e.extents));
+        score = b.dtype(*how.mask) == DType::Bool ? m.choose(score, never) : score + m.cast(compute_type(t));
+    }
+    if (how.causal)
+        score = Sx(e.body, e.body.index(query + *how.causal - key)).apply(ScalarOp::Ge, 0).choose(score, never);
+    if (how.lengths) {
+        const Sx length = read(*how.lengths, {axis(0)}).cast(DType::I64);
+        const auto index = [&](Expr i) { return Sx(e.body, e.body.index(i)); };
+        score = index(key).apply(ScalarOp::Lt, length).choose(score, never);
+        if (how.causal_at_the_end) {
+            const Sx last = length + index(query - e.extents[e.spatial - 2]);  // key <= query + length - queries
+            score = index(key).apply(ScalarOp::Le, last).choose(score, never);
+        }
+    }
+    e.body.set_root(score);
+    return b.emit(std::move(e), t, "masked");
+}
+
+/// v where some key of the row takes part, else 0.    v [..., query, n], scores [..., query, key]
+ValueId zero_where_all_masked(Builder& b, ValueId v, ValueId scores) {
+    const ValueId largest = b.reduce(Reducer::Max, scores, {-1}, true, "max");
+    return b.map(
+        {v, largest}, b.dtype(v),
+        [&](ScalarBody& body, Ids x) -> ScalarId {
+            const Sx value(body, x[0]);
+            return Sx(body, x[1]).apply(ScalarOp::Eq, -kInf).choose(value.of(0), value);
+        },
+        "row");
+}
+
+Scoring scoring(NodeContext& c, const AttentionInputs& in) {
+    Scoring how;
+    const Expr size = c.b.shape(in.q)[3];
+    if (c.node.has("scale"))
+        how.scale = static_cast<double>(c.node.attr_float("scale", 1));
+    else if (size.is_constant())
+        how.scale = 1 / std::sqrt(static_cast<double>(size.constant()));
+    else
+        c.unsupported("the heads' size must be known before the model runs");
+    how.softcap = static_cast<double>(c.node.attr_float("softcap", 0));
+    how.mask = attention_mask(c, in.heads, c.b.shape(in.k)[2]);
+    const bool causal = c.node.attr_int("is_causal", 0) != 0;
+    if (c.has(6)) {
+        c.require(c.rank(6) == 1, fmt::format("'nonpad_kv_seqlen' has shape {}, and one number per example is expected",
+                                              to_string(c.shape(6))));
+        how.lengths = c.in(6);
+        how.causal_at_the_end = causal;
+    } else if (causal) {
+        how.causal = in.past;
+    }
+    return how;
+}
+
+/// y = softmax(mask(cap(q k^T * scale))) v
+void attention(NodeContext& c) {
+    const AttentionInputs in = attention_inputs(c);
+    const Scoring how = scoring(c, in);
+    const bool grouped = in.heads.group > 1;
+    const DType t = c.dtype(0);
+    const DType wide = c.dtype_attr("softmax_precision") == DType::F64 ? DType::F64 : compute_type(t);
+    const ValueId q = in.heads.grouped(c.b, in.q);
+    const ValueId products =
+        c.b.contract(grouped ? "bhgqd,bhkd->bhgqk" : "bhqd,bhkd->bhqk", q, in.k, compute_type(t), "scores");
+    const ValueId raw = scaled(c.b, c.b.cast(products, wide), how);
+    const ValueId soft = capped(c.b, raw, how);
+    const ValueId scores = masked(c.b, soft, how);
+    const ValueId p = softmax(c.b, scores, {static_cast<int64_t>(c.b.rank(scores)) - 1});
+    ValueId y = c.b.contract(grouped ? "bhgqk,bhkv->bhgqv" : "bhqk,bhkv->bhqv", c.b.cast(p, compute_type(t)), in.v, t,
+                             "weighted");
+    // Causal masks alone leave every row a key.
+    const bool may_be_empty = how.mask || how.lengths;
+    if (may_be_empty) y = zero_where_all_masked(c.b, y, scores);
+    y = in.heads.flat(c.b, y);
+    c.out(0, in.packed ? merge_heads(c.b, y) : y);
+    c.out(1, in.k);
+    c.out(2, in.v);
+    if (!c.wants(3)) return;
+    const int64_t mode = c.node.attr_int("qk_matmul_output_mode", 0);
+    c.require(mode >= 0 && mode <= 3, fmt::format("attribute 'qk_matmul_output_mode' is {}, and 0 to 3 exist", mode));
+    ValueId shown = mode == 0 ? raw : mode == 1 ? soft : mode == 2 ? scores : p;
+    if (mode == 3 && may_be_empty) shown = zero_where_all_masked(c.b, shown, scores);
+    c.out(3, c.b.cast(in.heads.flat(c.b, shown), t));
+}
+
+// --- RotaryEmbedding
+
+/// x[i] * cos - x[i + half] * sin for the first half of the features, x[i] * cos + x[i - half] * sin for the second;
+/// interleaved: of neighbours 2 j and 2 j + 1. x is [batch, .., .., size] with positions along `along`; the tables are
+/// [batch, positions, half or more].
+ValueId rotate(Builder& b, ValueId x, size_t along, ValueId cosines, ValueId sines, Expr size, bool interleaved) {
+    TensorExpr e;
+    e.extents = b.shape(x);
+    e.extents[3] = size;
+    e.spatial = 4;
+    const DType t = b.dtype(x);
+    const Expr i = axis(3), half = floor_div(size, 2);
+    const Expr second = interleaved ? mod(i, 2) : floor_div(i, half);  // 1 for the second of a pair
+    const Expr partner = interleaved ? i + 1 - second * 2 : mod(i + half, size);
+    const Expr angle = interleaved ? floor_div(i, 2) : mod(i, half);
+    const auto feature = [&](Expr at) { return Access{x, {axis(0), axis(1), axis(2), at}, {}, 0}; };
+    const auto table = [&](ValueId v) {
+        const bool shared = b.shape(v)[0].is_constant(1);
+        return Access{v, {shared ? Expr(0) : axis(0), axis(along), angle}, {}, 0};
+    };
+    e.accesses = {feature(i), feature(partner), table(cosines), table(sines)};
+    const auto read = [&](uint32_t slot, ValueId v) { return Sx(e.body, e.body.access(slot, b.dtype(v))); };
+    const Sx own = read(0, x) * read(2, cosines), other = read(1, x) * read(3, sines);
+    const Sx first = Sx(e.body, e.body.index(second)).apply(ScalarOp::Eq, 0);
+    e.body.set_root(first.choose(own - other, own + other));
+    return b.emit(std::move(e), t, "rotate");
+}
+
+void rotary_embedding(NodeContext& c) {
+    const size_t rank = c.rank(0);
+    c.require(rank == 3 || rank == 4,
+              fmt::format("an input of rank 3 or 4 is expected, and its shape is {}", to_string(c.shape(0))));
+    c.require(c.dtype(1) == c.dtype(0) && c.dtype(2) == c.dtype(0), "the tables must have the input's type");
+    ValueId x = c.in(0);
+    const size_t along = rank == 3 ? 1 : 2;
+    if (rank == 3) {  // [batch, positions, heads, size]
+        const int64_t heads = c.node.attr_int("num_heads", 0);
+        c.require(heads >= 1, "an input of rank 3 needs the attribute num_heads");
+        const Dims s = c.shape(0);
+        c.require(!s[2].is_constant() || s[2].constant() % heads == 0,
+                  fmt::format("{} features do not divide into {} heads", s[2].text(), heads));
+        x = c.b.reshape(x, {s[0], s[1], heads, floor_div(s[2], heads)});
+    }
+    const Expr size = c.b.shape(x)[3];
+    const int64_t asked = c.node.attr_int("rotary_embedding_dim", 0);
+    const Expr rotated = asked > 0 ? Expr(asked) : size;
+    c.require(!rotated.is_constant() || rotated.constant() % 2 == 0,
+              fmt::format("{} features do not form pairs", rotated.text()));
+    ValueId cosines = c.in(1), sines = c.in(2);
+    if (c.has(3)) {
+        cosines = c.b.gather(cosines, c.in(3), 0);
+        sines = c.b.gather(sines, c.in(3), 0);
+    }
+    c.require(c.b.rank(cosines) == 3 && c.b.rank(sines) == 3,
+              fmt::format("tables of shape {} do not fit an input of shape {}", to_string(c.b.shape(cosines)),
+                          to_string(c.shape(0))));
+    const ValueId turned = rotate(c.b, x, along, cosines, sines, rotated, c.node.attr_int("interleaved", 0) != 0);
+    ValueId y = turned;
+    if (!(rotated == size)) {
+        const std::vector<ValueId> parts = {turned, c.b.slice(x, 3, rotated, size - rotated)};
+        y = c.b.concat(parts, 3);
+    }
+    c.out(0, c.b.reshape(y, c.shape(0)));
+}
+
+// --- LinearAttention
+
+/// S = exp(g) * S (gated);  u = v, or beta * (v - S^T k) (delta);  S' = S + k u^T;  o = scale * S'^T q
+///
+/// One step: q [b, h, n, d], k [b, h, d], v [b, h, e], decay [b, h, d or 1], beta [b, h or 1], state [b, h, d, e].
+struct LinearStep {
+    bool gated = false, delta = false;
+    double scale = 1;
+    Expr heads, group;
+
+    std::vector<ValueId> operator()(Builder& b, const std::vector<ValueId>& carried,
+                                    const std::vector<ValueId>& slices) const {
+        const DType t = b.dtype(carried[0]);
+        const Dims s = b.shape(carried[0]);
+        const auto wide = [&](size_t i, Dims shape) { return b.cast(b.reshape(slices[i], std::move(shape)), t); };
+        const ValueId q = wide(0, {s[0], heads, group, s[2]}), k = wide(1, {s[0], heads, s[2]});
+        const ValueId v = wide(2, {s[0], heads, s[3]});
+        ValueId state = carried[0];
+        size_t next = 3;
+        if (gated) {
+            const Expr width = floor_div(b.shape(slices[next])[1], heads);
+            const ValueId g = wide(next++, {s[0], heads, width, 1});
+            state = b.map(
+                {state, g}, t,
+                [](ScalarBody& body, Ids x) -> ScalarId { return Sx(body, x[0]) * Sx(body, x[1]).exp(); }, "decayed");
+        }
+        ValueId u = v;
+        if (delta) {
+            const ValueId recalled = b.contract("bhde,bhd->bhe", state, k, t, "recalled");
+            const ValueId beta = wide(next, {s[0], b.shape(slices[next])[1], 1});
+            u = b.map(
+                {v, recalled, beta}, t,
+                [](ScalarBody& body, Ids x) -> ScalarId { return (Sx(body, x[0]) - Sx(body, x[1])) * Sx(body, x[2]); },
+                "correction");
+        }
+        const ValueId after = b.map(
+            {state, b.reshape(k, {s[0], heads, s[2], 1}), b.reshape(u, {s[0], heads, 1, s[3]})}, t,
+            [](ScalarBody& body, Ids x) -> ScalarId { return Sx(body, x[0]) + Sx(body, x[1]) * Sx(body, x[2]); },
+            "state");
+        const ValueId out = b.contract("bhgd,bhde->bhge", q, after, t, "recall");
+        const ValueId y = scale == 1 ? out : b.binary(ScalarOp::Mul, out, scale);
+        return {after, b.reshape(y, {s[0], heads * group * s[3]})};
+    }
+};
+
+void linear_attention(NodeContext& c) {
+    for (size_t i = 0; i < 3; ++i)
+        c.require(c.rank(i) == 3, fmt::format("query, key and value of rank 3 are expected, and one has shape {}",
+                                              to_string(c.shape(i))));
+    const int64_t q_heads = c.node.attr_int("q_num_heads", 0), kv_heads = c.node.attr_int("kv_num_heads", 0);
+    c.require(
+        q_heads >= 1 && kv_heads >= 1 && q_heads % kv_heads == 0,
+        fmt::format("q_num_heads should be a multiple of kv_num_heads, and they are {} and {}", q_heads, kv_heads));
+    const std::string rule = c.node.attr_string("update_rule", "gated_delta");
+    c.require(rule == "linear" || rule == "gated" || rule == "delta" || rule == "gated_delta",
+              fmt::format("attribute 'update_rule' has the unknown value {}", quoted_name(rule)));
+    LinearStep step;
+    step.gated = rule == "gated" || rule == "gated_delta";
+    step.delta = rule == "delta" || rule == "gated_delta";
+    step.heads = kv_heads;
+    step.group = q_heads / kv_heads;
+    const Expr d = floor_div(c.shape(1)[2], kv_heads), e = floor_div(c.shape(2)[2], kv_heads);
+    step.scale = static_cast<double>(c.node.attr_float("scale", 0));
+    if (step.scale == 0) {
+        if (!d.is_constant()) c.unsupported("the heads' size must be known before the model runs");
+        step.scale = 1 / std::sqrt(static_cast<double>(d.constant()));
+    }
+    const DType t = c.dtype(0), wide = compute_type(t);
+    const DType stored = c.has(3) ? c.dtype(3) : t;
+    const Dims state = {c.shape(0)[0], kv_heads, d, e};
+    StepLoop loop;
+    loop.name = "steps";
+    loop.length = c.shape(0)[1];
+    loop.carried = {c.has(3) ? c.b.cast(c.b.reshape(c.in(3), state), wide) : c.b.full(state, wide, 0)};
+    loop.scanned = {{c.in(0), 1, false}, {c.in(1), 1, false}, {c.in(2), 1, false}};
+    if (step.gated) loop.scanned.push_back({c.in(4), 1, false});
+    if (step.delta) loop.scanned.push_back({c.in(5), 1, false});
+    loop.stacked = {{1, false}};
+    const std::vector<ValueId> out =
+        run_steps(c, std::move(loop),
+                  [&](Builder& b, const std::vector<ValueId>& carried, const std::vector<ValueId>& slices,
+                      const std::vector<ValueId>&) { return step(b, carried, slices); });
+    c.out(0, c.b.cast(out[1], t));
+    c.out(1, c.b.cast(out[0], stored));
+}
+
+}  // namespace
+
+std::vector<OpRule> attention_rules() {
+    return {
+        {"", "Attention", 23, attention},
+        {"", "LinearAttention", 27, linear_attention},
+        {"", "RotaryEmbedding", 23, rotary_embedding},
+    };
+}
+
+}  // namespace tilewright
