@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/cast.h"
 #include "ops/families.h"
 #include "ops/scalar_math.h"
 
@@ -87,10 +88,7 @@ PowerRounding power_rounding(NodeContext& c) {
 ValueId cast_to(NodeContext& c, DType to) {
     const ValueId x = c.in(0);
     if (c.dtype(0) == to) return x;
-    if (is_small_float(to)) {
-        const auto op = std::make_shared<SmallFloatCast>(to, c.node.attr_int("saturate", 1) != 0, power_rounding(c));
-        return c.b.emit_opaque(op, {x}, {{to, c.shape(0)}}, "cast").front();
-    }
+    if (is_small_float(to)) return small_float_cast(c, x, to);
     // A number keeps its low bits: -9 is 7 in four bits. So it may not saturate at eight on the way.
     if (is_narrow_integer(to) && is_float(c.dtype(0)))
         return c.b.map(
@@ -133,6 +131,11 @@ void bit_cast(NodeContext& c) {
 }
 
 }  // namespace
+
+ValueId small_float_cast(NodeContext& c, ValueId x, DType to) {
+    const auto op = std::make_shared<SmallFloatCast>(to, c.node.attr_int("saturate", 1) != 0, power_rounding(c));
+    return c.b.emit_opaque(op, {x}, {{to, c.b.shape(x)}}, "cast").front();
+}
 
 std::vector<OpRule> cast_rules() {
     return {

@@ -25,6 +25,9 @@ const std::vector<OpRule>& op_rules() {
                  softmax_rules,
                  resize_rules,
                  opaque_rules,
+                 quant_rules,
+                 signal_rules,
+                 vision_rules,
                  recurrent_rules,
                  attention_rules,
              }) {

@@ -1,0 +1,312 @@
+// Fourier transforms and what is built on them. A transform of a known, moderate length is a product with a constant
+// table of cosines and sines, so that it is scheduled and fused as any product; others are plain C++.
+//
+//     STFT(signal, step 4, window, length 8)   ->   table[n, k, part] = window[n] * (cos, -sin)(2 pi n k / 8)
+//                                                   y[b, f, k, part] = sum(n < 8) signal[b, 4 f + n] * table[n, k,
+//                                                   part]
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/opaque_view.h"
+#include "ops/scalar_math.h"
+
+namespace tilewright {
+
+namespace {
+
+/// What is transformed, and into what.
+struct Transform {
+    int64_t length = 0;    ///< of the transform, N
+    int64_t read = 0;      ///< elements of the signal it reads; those past them count as 0
+    int64_t parts = 1;     ///< of an element of the signal: 1 real, 2 complex
+    int64_t bins = 0;      ///< elements it gives
+    bool inverse = false;  ///< conjugate angles, divided by N
+    bool half = false;     ///< inverse of a real signal's transform: the signal is its first half, the result is real
+
+    int64_t out_parts() const { return half ? 1 : 2; }
+};
+
+/// Largest table of cosines and sines that is kept, in elements.
+constexpr int64_t kTableLimit = int64_t{1} << 22;
+
+/// [read, parts, bins, out parts]: what element (n, part) of the signal adds to (k, part) of the result.
+Tensor transform_table(const Transform& t, DType type) {
+    Tensor table(type, {t.read, t.parts, t.bins, t.out_parts()});
+    int64_t at = 0;
+    for (int64_t n = 0; n < t.read; ++n)
+        for (int64_t p = 0; p < t.parts; ++p)
+            for (int64_t k = 0; k < t.bins; ++k)
+                for (int64_t q = 0; q < t.out_parts(); ++q) {
+                    const double turn = static_cast<double>(n * k % t.length) / static_cast<double>(t.length);
+                    const double angle = (t.inverse ? 2 : -2) * std::numbers::pi * turn;
+                    // (re, im) * (cos, sin): re' = re cos - im sin, im' = re sin + im cos
+                    double v = p == q ? std::cos(angle) : q == 1 ? std::sin(angle) : -std::sin(angle);
+                    if (t.inverse) v /= static_cast<double>(t.length);
+                    if (t.half && n != 0 && 2 * n != t.length) v *= 2;  // stands for its mirror image, too
+                    table.set(at++, v);
+                }
+    return table;
+}
+
+// --- DFT of any length
+
+using Complex = std::complex<double>;
+
+/// Cooley and Tukey's recursion over the smallest prime factor of n; `roots` are the N-th roots of unity, of which
+/// every (N / n)-th is used.
+void fourier(const Complex* in, int64_t stride, Complex* out, int64_t n, const std::vector<Complex>& roots) {
+    if (n == 1) {
+        out[0] = in[0];
+        return;
+    }
+    int64_t p = 2;
+    while (p * p <= n && n % p != 0) ++p;
+    if (n % p != 0) p = n;
+    const int64_t m = n / p, whole = static_cast<int64_t>(roots.size()), step = whole / n;
+    for (int64_t r = 0; r < p; ++r) fourier(in + r * stride, stride * p, out + r * m, m, roots);
+    std::vector<Complex> sums(static_cast<size_t>(n));
+    for (int64_t k = 0; k < n; ++k)
+        for (int64_t r = 0; r < p; ++r)
+            sums[static_cast<size_t>(k)] += out[r * m + k % m] * roots[static_cast<size_t>(r * k % n * step)];
+    std::copy(sums.begin(), sums.end(), out);
+}
+
+/// Inputs: the signal, [..., length along axis, ..., 1 or 2], and the transform's length (a scalar, may be missing).
+class Dft final : public OpaqueOp {
+  public:
+    Dft(int64_t axis, bool inverse, bool onesided)
+        : axis_(static_cast<size_t>(axis)), inverse_(inverse), onesided_(onesided) {}
+    std::string print() const override {
+        return fmt::format("DFT(axis={}, inverse={}, onesided={})", axis_, inverse_ ? 1 : 0, onesided_ ? 1 : 0);
+    }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView& x = inputs[0];
+        const int64_t have = x.shape[axis_], parts = x.shape.back();
+        const bool half = inverse_ && onesided_;
+        int64_t n = half ? 2 * (have - 1) : have;
+        if (inputs.size() > 1 && inputs[1].data != nullptr) n = as_tensor(inputs[1]).get_int(0);
+        if (n < 1) throw ModelError(fmt::format("DFT: a transform of length {}", n));
+        Shape shape(x.shape.begin(), x.shape.end());
+        shape[axis_] = onesided_ && !inverse_ ? n / 2 + 1 : n;
+        shape.back() = half ? 1 : 2;
+        const TensorView y = outputs.allocate(0, shape);
+
+        std::vector<Complex> roots, line(static_cast<size_t>(n)), result(line.size());
+        for (int64_t k = 0; k < n; ++k)
+            roots.push_back(std::polar(
+                1.0, (inverse_ ? 2 : -2) * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n)));
+        const Lines in(x.shape.first(x.shape.size() - 1), axis_);
+        const std::vector<double> signal = as_doubles(x);
+        std::vector<double> out(static_cast<size_t>(y.count()));
+        const double scale = inverse_ ? 1 / static_cast<double>(n) : 1;
+        for (int64_t o = 0; o < in.outer; ++o)
+            for (int64_t i = 0; i < in.inner; ++i) {
+                const auto element = [&](int64_t k) {
+                    const auto at = static_cast<size_t>(((o * have + k) * in.inner + i) * parts);
+                    return Complex(signal[at], parts == 2 ? signal[at + 1] : 0);
+                };
+                for (int64_t k = 0; k < n; ++k) {
+                    Complex v = k < have ? element(k) : Complex();
+                    if (half && 2 * k > n) v = n - k < have ? std::conj(element(n - k)) : Complex();
+                    line[static_cast<size_t>(k)] = v;
+                }
+                fourier(line.data(), 1, result.data(), n, roots);
+                for (int64_t k = 0; k < shape[axis_]; ++k) {
+                    const Complex v = result[static_cast<size_t>(k)] * scale;
+                    const auto at = static_cast<size_t>(((o * shape[axis_] + k) * in.inner + i) * shape.back());
+                    out[at] = v.real();
+                    if (!half) out[at + 1] = v.imag();
+                }
+            }
+        store_doubles(y, out);
+    }
+
+  private:
+    size_t axis_;
+    bool inverse_, onesided_;
+};
+
+/// The number in a scalar input, if known before the model runs.
+std::optional<int64_t> known_integer(NodeContext& c, size_t input) {
+    c.require(c.b.count(c.in(input)).is_constant(1), fmt::format("input {} must be a scalar", input));
+    const Expr v = c.b.read_ints(c.in(input)).front();
+    return v.is_constant() ? std::optional(v.constant()) : std::nullopt;
+}
+
+/// y[.., k, .., q] = sum(n, p) x[.., n, .., p] * table[n, p, k, q]
+ValueId transformed(NodeContext& c, size_t along, const Transform& t) {
+    const Dims x = c.shape(0);
+    const size_t last = x.size() - 1;
+    const DType storage = c.dtype(0);
+    const ValueId table = c.b.constant(transform_table(t, compute_type(storage)), "table");
+    TensorExpr e;
+    e.extents = x;
+    e.extents[along] = t.bins;
+    e.extents[last] = t.out_parts();
+    e.spatial = x.size();
+    e.extents.emplace_back(t.read);
+    const Expr part = t.parts == 1 ? Expr(0) : axis(e.extents.size());
+    if (t.parts > 1) e.extents.emplace_back(t.parts);
+    e.reducer = Reducer::Sum;
+    Access signal{c.in(0), {}, {}, 0};
+    for (size_t k = 0; k < x.size(); ++k)
+        signal.index.push_back(k == along ? axis(e.spatial) : k == last ? part : axis(k));
+    e.accesses = {std::move(signal), {table, {axis(e.spatial), part, axis(along), axis(last)}, {}, 0}};
+    e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.access(0, storage), e.body.access(1, c.b.dtype(table))));
+    return c.b.emit(std::move(e), storage, "transform");
+}
+
+/// `axis` is an input since opset 20, and an attribute before.
+void dft(NodeContext& c) {
+    const Dims x = c.shape(0);
+    c.require(x.size() >= 2 && (x.back().is_constant(1) || x.back().is_constant(2)),
+              fmt::format("a signal whose last dimension is 1 (real) or 2 (complex) is expected, and its shape is {}",
+                          to_string(x)));
+    int64_t axis = c.node.attr_int("axis", 1);
+    if (c.node.opset >= 20) {
+        const auto given = c.has(2) ? known_integer(c, 2) : std::optional<int64_t>(-2);
+        if (!given) c.unsupported("the axis must be known before the model runs");
+        axis = *given;
+    }
+    axis = c.b.normalize_axis(axis, x.size());
+    const auto along = static_cast<size_t>(axis);
+    c.require(along + 1 < x.size(), "the last dimension holds the parts of an element, and is not transformed");
+    const bool inverse = c.node.attr_int("inverse", 0) != 0, onesided = c.node.attr_int("onesided", 0) != 0;
+    const bool half = inverse && onesided;
+    c.require(!half || x.back().is_constant(2), "the transform of a real signal is complex");
+    c.require(!onesided || inverse || x.back().is_constant(1), "only a real signal has a one-sided transform");
+
+    const Expr length = c.has(1) ? c.b.read_ints(c.in(1)).front() : half ? (x[along] - 1) * 2 : x[along];
+    const Expr bins = onesided && !inverse ? floor_div(length, 2) + 1 : length;
+    if (length.is_constant() && length.constant() >= 1 && x[along].is_constant()) {
+        Transform t;
+        t.length = length.constant();
+        t.parts = x.back().constant();
+        t.bins = bins.constant();
+        t.inverse = inverse;
+        t.half = half;
+        t.read = std::min(x[along].constant(), half ? t.length / 2 + 1 : t.length);
+        if (t.length <= kTableLimit && t.bins * t.out_parts() <= kTableLimit / (t.read * t.parts + 1))
+            return c.out(0, transformed(c, along, t));
+    }
+    Dims shape = x;
+    shape[along] = bins;
+    shape.back() = half ? 1 : 2;
+    std::vector<ValueId> inputs = {c.in(0)};
+    if (c.has(1)) inputs.push_back(c.in(1));
+    const auto op = std::make_shared<Dft>(axis, inverse, onesided);
+    c.out(0, c.b.emit_opaque(op, inputs, {{c.dtype(0), std::move(shape)}}, "dft").front());
+}
+
+// --- STFT
+
+/// signal [batch, length, 1 or 2]   ->   [batch, frames, bins, 2]
+void stft(NodeContext& c) {
+    const Dims x = c.shape(0);
+    c.require(x.size() >= 2 && x.size() <= 3,
+              fmt::format("a signal [batch, length, 1 or 2] is expected, and its shape is {}", to_string(x)));
+    c.require(x.size() == 2 || x[2].is_constant(1) || x[2].is_constant(2),
+              "the signal's last dimension should be 1 (real) or 2 (complex)");
+    const int64_t step = known_integer(c, 1).value_or(0);
+    int64_t length = 0;
+    if (c.has(3))
+        length = known_integer(c, 3).value_or(0);
+    else if (c.has(2) && c.rank(2) == 1 && c.shape(2)[0].is_constant())
+        length = c.shape(2)[0].constant();
+    if (step < 1 || length < 1)
+        c.unsupported("frame step and frame length must be positive numbers known before the model runs");
+    Transform t;
+    t.length = t.read = length;
+    t.parts = x.size() == 3 ? x[2].constant() : 1;
+    const bool onesided = c.node.attr_int("onesided", 1) != 0 && t.parts == 1;
+    t.bins = onesided ? t.length / 2 + 1 : t.length;
+    if (t.length > kTableLimit || t.bins * 2 > kTableLimit / (t.length * t.parts))
+        c.unsupported(fmt::format("frames of {} elements are too long", t.length));
+
+    const DType storage = c.dtype(0);
+    ValueId table = c.b.constant(transform_table(t, compute_type(storage)), "table");
+    if (c.has(2)) {
+        const Dims& w = c.shape(2);
+        c.require(w.size() == 1 && (!w[0].is_constant() || w[0].constant() == t.length),
+                  fmt::format("a window of shape {} does not fit frames of {}", to_string(w), t.length));
+        const ValueId window = c.b.reshape(c.b.cast(c.in(2), c.b.dtype(table)), {t.length, 1, 1, 1});
+        table = c.b.binary(ScalarOp::Mul, table, window);
+    }
+    TensorExpr e;
+    e.extents = {x[0], floor_div(x[1] - t.length, step) + 1, t.bins, 2, t.length};
+    e.spatial = 4;
+    const Expr part = t.parts == 1 ? Expr(0) : axis(5);
+    if (t.parts > 1) e.extents.emplace_back(t.parts);
+    e.reducer = Reducer::Sum;
+    Access signal{c.in(0), {axis(0), axis(1) * step + axis(4)}, {}, 0};
+    if (x.size() == 3) signal.index.push_back(part);
+    e.accesses = {std::move(signal), {table, {axis(4), part, axis(2), axis(3)}, {}, 0}};
+    e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.access(0, storage), e.body.access(1, c.b.dtype(table))));
+    c.out(0, c.b.emit(std::move(e), storage, "transform"));
+}
+
+// --- MelWeightMatrix
+
+/// Triangles between equally spaced points of the mel scale, over the bins of a transform. Inputs, all scalars: number
+/// of bands, length of the transform, sample rate, lower and upper edge in Hertz. Output: [length / 2 + 1, bands].
+class MelWeights final : public OpaqueOp {
+  public:
+    std::string print() const override { return "MelWeightMatrix()"; }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const int64_t bands = as_tensor(inputs[0]).get_int(0), length = as_tensor(inputs[1]).get_int(0);
+        const double rate = as_tensor(inputs[2]).get(0);
+        const double lowest = mel(as_tensor(inputs[3]).get(0)), highest = mel(as_tensor(inputs[4]).get(0));
+        if (bands < 0 || length < 0 || !(rate > 0))
+            throw ModelError(fmt::format("MelWeightMatrix: {} bands of a transform of {}", bands, length));
+        const int64_t rows = length / 2 + 1;
+        std::vector<int64_t> bin;
+        for (int64_t k = 0; k < bands + 2; ++k) {
+            const double m = lowest + static_cast<double>(k) * (highest - lowest) / static_cast<double>(bands + 2);
+            const double hertz = 700 * (std::pow(10, m / 2595) - 1);
+            bin.push_back(static_cast<int64_t>(std::floor(static_cast<double>(length + 1) * hertz / rate)));
+        }
+        const TensorView y = outputs.allocate(0, Shape{rows, bands});
+        std::vector<double> out(static_cast<size_t>(y.count()), 0);
+        for (int64_t b = 0; b < bands; ++b) {
+            const auto k = static_cast<size_t>(b);
+            const int64_t first = bin[k], peak = bin[k + 1], end = bin[k + 2];
+            for (int64_t j = std::max<int64_t>(first, 0); j < std::min(std::max(end, peak + 1), rows); ++j) {
+                const double rising = peak == first ? 1 : ratio(j - first, peak - first);
+                out[static_cast<size_t>(j * bands + b)] =
+                    j < peak || (j == peak && end <= peak) ? rising : ratio(end - j, end - peak);
+            }
+        }
+        store_doubles(y, out);
+    }
+
+  private:
+    static double mel(double hertz) { return 2595 * std::log10(1 + hertz / 700); }
+    static double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+};
+
+void mel_weights(NodeContext& c) {
+    std::vector<ValueId> inputs;
+    for (size_t k = 0; k < 5; ++k) inputs.push_back(c.in(k));
+    for (const ValueId v : inputs) c.require(c.b.count(v).is_constant(1), "all inputs must be scalars");
+    const Expr bands = c.b.read_ints(inputs[0]).front(), length = c.b.read_ints(inputs[1]).front();
+    const DType t = c.dtype_attr("output_datatype").value_or(DType::F32);
+    c.out(0, c.b.emit_opaque(std::make_shared<MelWeights>(), inputs, {{t, {floor_div(length, 2) + 1, bands}}}, "mel")
+                 .front());
+}
+
+}  // namespace
+
+std::vector<OpRule> signal_rules() {
+    return {
+        {"", "DFT", 17, dft},
+        {"", "MelWeightMatrix", 17, mel_weights},
+        {"", "STFT", 17, stft},
+    };
+}
+
+}  // namespace tilewright

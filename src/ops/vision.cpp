@@ -1,0 +1,483 @@
+// Images: sampling at places that the data gives (GridSample, RoiAlign, DeformConv), the grids for it (AffineGrid), and
+// the sum of overlapping patches (Col2Im).
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/opaque_view.h"
+#include "ops/scalar_math.h"
+#include "ops/window.h"
+
+namespace tilewright {
+
+namespace {
+
+// --- GridSample
+
+enum class Sampling : uint8_t { Nearest, Linear, Cubic };
+enum class Border : uint8_t { Zeros, Edge, Reflection };
+
+/// How much each of a few neighbouring elements along one axis counts. Index -1: outside, which counts as 0.
+struct Taps {
+    std::array<int64_t, 4> index{};
+    std::array<double, 4> weight{};
+    size_t count = 0;
+    void add(int64_t i, double w) {
+        index[count] = i;
+        weight[count++] = w;
+    }
+};
+
+/// Mirrors x into [lo, hi].
+double reflected(double x, double lo, double hi) {
+    const double span = hi - lo;
+    if (!(span > 0)) return lo;
+    const double turns = std::floor((x - lo) / span), rest = x - lo - turns * span;
+    return std::fmod(turns, 2) == 0 ? lo + rest : hi - rest;
+}
+
+/// The weights of Keys' cubic convolution (a = -0.75) at distance t behind the second of four elements.
+std::array<double, 4> cubic_weights(double t) {
+    constexpr double a = -0.75;
+    const auto near = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+    const auto far = [](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+    return {far(t + 1), near(t), near(1 - t), far(2 - t)};
+}
+
+/// out[n, c, p...] = x[n, c, at grid[n, p..., :]]; the grid's last dimension names the image's axes from the last to
+/// the first, -1 and 1 being its ends (align_corners: the centres of the elements at the ends).
+class GridSample final : public OpaqueOp {
+  public:
+    GridSample(Sampling mode, Border border, bool corners) : mode_(mode), border_(border), corners_(corners) {}
+    std::string print() const override {
+        constexpr std::string_view kModes[] = {"nearest", "linear", "cubic"};
+        constexpr std::string_view kBorders[] = {"zeros", "border", "reflection"};
+        return fmt::format("GridSample(mode={}, padding_mode={}, align_corners={})", kModes[static_cast<size_t>(mode_)],
+                           kBorders[static_cast<size_t>(border_)], corners_ ? 1 : 0);
+    }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView &x = inputs[0], &grid = inputs[1];
+        const size_t dims = x.shape.size() - 2;
+        if (grid.shape.size() != x.shape.size() || grid.shape.back() != static_cast<int64_t>(dims) ||
+            grid.shape[0] != x.shape[0])
+            throw ModelError(fmt::format("GridSample: an input of shape {} and a grid of shape {}", to_string(x.shape),
+                                         to_string(grid.shape)));
+        Shape shape = {x.shape[0], x.shape[1]};
+        shape.insert(shape.end(), grid.shape.begin() + 1, grid.shape.end() - 1);
+        const TensorView y = outputs.allocate(0, shape);
+        const std::vector<double> image = as_doubles(x), places = as_doubles(grid);
+        const int64_t channels = x.shape[1], pixels = elements(x.shape.subspan(2));
+        const int64_t points = elements(std::span(shape).subspan(2));
+        std::vector<double> out(static_cast<size_t>(y.count()));
+        std::vector<Taps> taps(dims);
+        for (int64_t n = 0; n < shape[0]; ++n)
+            for (int64_t p = 0; p < points; ++p) {
+                const double* place = places.data() + (n * points + p) * static_cast<int64_t>(dims);
+                for (size_t k = 0; k < dims; ++k) taps[k] = along(place[dims - 1 - k], x.shape[2 + k]);
+                for (int64_t c = 0; c < channels; ++c) {
+                    const double* plane = image.data() + (n * channels + c) * pixels;
+                    out[static_cast<size_t>((n * channels + c) * points + p)] = blend(plane, x.shape, taps, 0, 0);
+                }
+            }
+        store_doubles(y, out);
+    }
+
+  private:
+    Taps along(double place, int64_t size) const {
+        const auto d = static_cast<double>(size);
+        double at = corners_ ? (place + 1) / 2 * (d - 1) : ((place + 1) * d - 1) / 2;
+        Taps t;
+        if (!std::isfinite(at)) at = -1;
+        // A place anywhere near can be rounded to an integer; past that nothing of the image is seen.
+        if (mode_ != Sampling::Cubic) at = bordered(at, d);
+        at = std::clamp(at, -1e9, 1e9);
+        if (mode_ == Sampling::Nearest) {
+            t.add(inside(std::nearbyint(at), size), 1);
+            return t;
+        }
+        const double low = std::floor(at), f = at - low;
+        if (mode_ == Sampling::Linear) {
+            t.add(inside(low, size), 1 - f);
+            t.add(inside(low + 1, size), f);
+            return t;
+        }
+        const std::array<double, 4> w = cubic_weights(f);
+        for (size_t k = 0; k < 4; ++k) t.add(inside(bordered(low - 1 + static_cast<double>(k), d), size), w[k]);
+        return t;
+    }
+
+    /// Where a place outside the image is taken to be.
+    double bordered(double at, double d) const {
+        if (border_ == Border::Edge) return std::clamp(at, 0.0, d - 1);
+        if (border_ == Border::Zeros) return at;
+        const double r = corners_ ? reflected(at, 0, d - 1) : reflected(at, -0.5, d - 0.5);
+        return std::clamp(r, 0.0, d - 1);
+    }
+
+    static int64_t inside(double at, int64_t size) {
+        const auto i = static_cast<int64_t>(std::nearbyint(at));
+        return i >= 0 && i < size ? i : -1;
+    }
+
+    static double blend(const double* plane, std::span<const int64_t> shape, const std::vector<Taps>& taps, size_t k,
+                        int64_t at) {
+        if (k == taps.size()) return plane[at];
+        double sum = 0;
+        for (size_t t = 0; t < taps[k].count; ++t)
+            if (taps[k].index[t] >= 0)
+                sum += taps[k].weight[t] * blend(plane, shape, taps, k + 1, at * shape[2 + k] + taps[k].index[t]);
+        return sum;
+    }
+
+    Sampling mode_;
+    Border border_;
+    bool corners_;
+};
+
+void grid_sample(NodeContext& c) {
+    const Dims &x = c.shape(0), &grid = c.shape(1);
+    c.require(x.size() >= 3 && grid.size() == x.size(),
+              fmt::format("input and grid should have one rank of 3 or more, and have shapes {} and {}", to_string(x),
+                          to_string(grid)));
+    const std::string mode = c.node.attr_string("mode", "linear"), pad = c.node.attr_string("padding_mode", "zeros");
+    const bool nearest = mode == "nearest", cubic = mode == "cubic" || mode == "bicubic";
+    c.require(nearest || cubic || mode == "linear" || mode == "bilinear",
+              fmt::format("attribute 'mode' should be nearest, linear or cubic, and is {}", quoted_name(mode)));
+    c.require(
+        pad == "zeros" || pad == "border" || pad == "reflection",
+        fmt::format("attribute 'padding_mode' should be zeros, border or reflection, and is {}", quoted_name(pad)));
+    const auto op = std::make_shared<GridSample>(nearest ? Sampling::Nearest
+                                                 : cubic ? Sampling::Cubic
+                                                         : Sampling::Linear,
+                                                 pad == "zeros"    ? Border::Zeros
+                                                 : pad == "border" ? Border::Edge
+                                                                   : Border::Reflection,
+                                                 c.node.attr_int("align_corners", 0) != 0);
+    Dims shape = {x[0], x[1]};
+    shape.insert(shape.end(), grid.begin() + 1, grid.end() - 1);
+    c.out(0, c.b.emit_opaque(op, {c.in(0), c.in(1)}, {{c.dtype(0), std::move(shape)}}, "sample").front());
+}
+
+/// grid[n, y, x, i] = theta[n, i, 0] * x' + theta[n, i, 1] * y' + theta[n, i, 2], with x' and y' from -1 to 1.
+void affine_grid(NodeContext& c) {
+    const std::vector<Expr> size = c.b.read_ints(c.in(1));
+    c.require(size.size() == 4 || size.size() == 5,
+              fmt::format("'size' should hold 4 or 5 numbers, and holds {}", size.size()));
+    const size_t dims = size.size() - 2;
+    const auto n = static_cast<int64_t>(dims);
+    c.require(c.rank(0) == 3,
+              fmt::format("matrices [N, {}, {}] are expected, and the shape is {}", n, n + 1, to_string(c.shape(0))));
+    const bool corners = c.node.attr_int("align_corners", 0) != 0;
+    const DType t = c.dtype(0), real = compute_type(t);
+    TensorExpr e;
+    e.extents = {c.shape(0)[0]};
+    for (size_t k = 0; k < dims; ++k) e.extents.push_back(size[2 + k]);
+    e.extents.emplace_back(n);
+    e.spatial = e.extents.size();
+    for (int64_t k = 0; k <= n; ++k) e.accesses.push_back({c.in(0), {axis(0), axis(1 + dims), k}, {}, 0});
+    const auto theta = [&](size_t k) { return Sx(e.body, e.body.access(static_cast<uint32_t>(k), t)); };
+    Sx sum = theta(dims);
+    for (size_t k = 0; k < dims; ++k) {
+        const size_t dim = 1 + dims - 1 - k;  // the grid names x first, which is the image's last dimension
+        const Expr d = size[1 + dim];
+        // 2 i / (d - 1) - 1, or (2 i + 1) / d - 1
+        const Expr above = corners ? axis(dim) * 2 : axis(dim) * 2 + 1, below = corners ? max(d - 1, 1) : d;
+        const Sx at = Sx(e.body, e.body.index(above)).cast(real) / Sx(e.body, e.body.index(below)).cast(real) - 1.0;
+        sum = sum + theta(k) * at;
+    }
+    e.body.set_root(sum);
+    c.out(0, c.b.emit(std::move(e), t, "grid"));
+}
+
+// --- RoiAlign
+
+/// The value at (y, x) between the four elements around it, 0 outside the image.
+double bilinear(const double* plane, int64_t h, int64_t w, double y, double x) {
+    const auto y0 = static_cast<int64_t>(std::floor(y)), x0 = static_cast<int64_t>(std::floor(x));
+    const double fy = y - static_cast<double>(y0), fx = x - static_cast<double>(x0);
+    const auto at = [&](int64_t r, int64_t q) { return r >= 0 && r < h && q >= 0 && q < w ? plane[r * w + q] : 0.0; };
+    return (1 - fy) * ((1 - fx) * at(y0, x0) + fx * at(y0, x0 + 1)) +
+           fy * ((1 - fx) * at(y0 + 1, x0) + fx * at(y0 + 1, x0 + 1));
+}
+
+struct RoiOptions {
+    int64_t height = 1, width = 1, samples = 0;
+    double scale = 1;
+    bool max = false, half_pixel = true;
+};
+
+/// Regions of an image, each brought to one size: the mean (or maximum) of a few samples in every cell. Inputs: x [n,
+/// c, h, w], rois [r, 4] (x0, y0, x1, y1), which image each lies in [r].
+class RoiAlign final : public OpaqueOp {
+  public:
+    explicit RoiAlign(const RoiOptions& o) : o_(o) {}
+    std::string print() const override {
+        return fmt::format("RoiAlign(mode={}, output={}x{}, sampling_ratio={}, spatial_scale={}, half_pixel={})",
+                           o_.max ? "max" : "avg", o_.height, o_.width, o_.samples, o_.scale, o_.half_pixel ? 1 : 0);
+    }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView& x = inputs[0];
+        const int64_t regions = inputs[1].shape[0], channels = x.shape[1];
+        const std::vector<double> image = as_doubles(x), rois = as_doubles(inputs[1]);
+        const Tensor batch = as_tensor(inputs[2]);
+        if (inputs[1].count() != regions * 4 || batch.count() != regions)
+            throw ModelError(fmt::format("RoiAlign: regions of shape {} in images of shape {}",
+                                         to_string(inputs[1].shape), to_string(inputs[2].shape)));
+        const TensorView y = outputs.allocate(0, Shape{regions, channels, o_.height, o_.width});
+        std::vector<double> out;
+        for (int64_t r = 0; r < regions; ++r) {
+            const int64_t n = batch.get_int(r);
+            if (n < 0 || n >= x.shape[0])
+                throw ModelError(fmt::format("RoiAlign: image {} of a batch of {}", n, x.shape[0]));
+            for (int64_t c = 0; c < channels; ++c)
+                region(image.data() + (n * channels + c) * x.shape[2] * x.shape[3], x.shape[2], x.shape[3],
+                       rois.data() + r * 4, out);
+        }
+        store_doubles(y, out);
+    }
+
+  private:
+    void region(const double* plane, int64_t h, int64_t w, const double* roi, std::vector<double>& out) const {
+        const double shift = o_.half_pixel ? 0.5 : 0;
+        const double x0 = roi[0] * o_.scale - shift, y0 = roi[1] * o_.scale - shift;
+        double width = roi[2] * o_.scale - shift - x0, height = roi[3] * o_.scale - shift - y0;
+        if (!o_.half_pixel) {
+            width = std::max(width, 1.0);
+            height = std::max(height, 1.0);
+        }
+        const double cell_h = height / static_cast<double>(o_.height), cell_w = width / static_cast<double>(o_.width);
+        const int64_t rows = o_.samples > 0 ? o_.samples : sample_count(cell_h);
+        const int64_t columns = o_.samples > 0 ? o_.samples : sample_count(cell_w);
+        for (int64_t i = 0; i < o_.height; ++i)
+            for (int64_t j = 0; j < o_.width; ++j) {
+                double sum = 0, most = -std::numeric_limits<double>::infinity();
+                for (int64_t a = 0; a < rows; ++a)
+                    for (int64_t b = 0; b < columns; ++b) {
+                        const double y = y0 + cell_h * (static_cast<double>(i) + middle(a, rows));
+                        const double x = x0 + cell_w * (static_cast<double>(j) + middle(b, columns));
+                        sum += o_.max ? peak(plane, h, w, y, x, most) : clamped(plane, h, w, y, x);
+                    }
+                const auto n = static_cast<double>(rows * columns);
+                out.push_back(o_.max ? (n > 0 ? most : 0) : sum / std::max(n, 1.0));
+            }
+    }
+
+    static int64_t sample_count(double cell) {
+        return std::isfinite(cell) ? static_cast<int64_t>(std::ceil(std::clamp(cell, 0.0, 1e4))) : 0;
+    }
+    static double middle(int64_t k, int64_t n) { return (static_cast<double>(k) + 0.5) / static_cast<double>(n); }
+
+    /// Samples up to one element outside see the edge; further out there is nothing.
+    static bool outside(double y, double x, int64_t h, int64_t w) {
+        return !(y >= -1 && x >= -1 && y <= static_cast<double>(h) && x <= static_cast<double>(w));
+    }
+    static double clamped(const double* plane, int64_t h, int64_t w, double y, double x) {
+        if (outside(y, x, h, w)) return 0;
+        return bilinear(plane, h, w, std::clamp(y, 0.0, static_cast<double>(h - 1)),
+                        std::clamp(x, 0.0, static_cast<double>(w - 1)));
+    }
+    /// The largest of the four weighted elements around a sample, as the operator's first implementation has it.
+    static double peak(const double* plane, int64_t h, int64_t w, double y, double x, double& most) {
+        if (outside(y, x, h, w)) {
+            most = std::max(most, 0.0);
+            return 0;
+        }
+        y = std::clamp(y, 0.0, static_cast<double>(h - 1));
+        x = std::clamp(x, 0.0, static_cast<double>(w - 1));
+        const auto r = static_cast<int64_t>(y), q = static_cast<int64_t>(x);
+        const int64_t r1 = std::min(r + 1, h - 1), q1 = std::min(q + 1, w - 1);
+        const double fy = y - static_cast<double>(r), fx = x - static_cast<double>(q);
+        most = std::max({most, (1 - fy) * (1 - fx) * plane[r * w + q], (1 - fy) * fx * plane[r * w + q1],
+                         fy * (1 - fx) * plane[r1 * w + q], fy * fx * plane[r1 * w + q1]});
+        return 0;
+    }
+
+    RoiOptions o_;
+};
+
+/// Opset 10 has no coordinate_transformation_mode, and means output_half_pixel.
+void roi_align(NodeContext& c) {
+    c.require(c.rank(0) == 4 && c.rank(1) == 2, fmt::format("images and regions [n, 4] are expected, and have shapes "
+                                                            "{} and {}",
+                                                            to_string(c.shape(0)), to_string(c.shape(1))));
+    RoiOptions o;
+    o.height = c.node.attr_int("output_height", 1);
+    o.width = c.node.attr_int("output_width", 1);
+    o.samples = c.node.attr_int("sampling_ratio", 0);
+    o.scale = static_cast<double>(c.node.attr_float("spatial_scale", 1));
+    o.max = c.node.attr_string("mode", "avg") == "max";
+    const std::string fallback = c.node.opset < 16 ? "output_half_pixel" : "half_pixel";
+    o.half_pixel = c.node.attr_string("coordinate_transformation_mode", fallback) == "half_pixel";
+    c.require(o.height >= 1 && o.width >= 1, "the output's height and width should be positive");
+    const Dims shape = {c.shape(1)[0], c.shape(0)[1], o.height, o.width};
+    c.out(0, c.b.emit_opaque(std::make_shared<RoiAlign>(o), {c.in(0), c.in(1), c.in(2)}, {{c.dtype(0), shape}}, "align")
+                 .front());
+}
+
+// --- DeformConv
+
+/// The columns of a convolution whose taps are displaced by offsets and weighted by a mask: x [n, c, h, w] and offsets
+/// [n, groups * 2 * kh * kw, oh, ow]   ->   [n, c, kh, kw, oh, ow]
+class DeformedColumns final : public OpaqueOp {
+  public:
+    DeformedColumns(std::vector<int64_t> kernel, std::vector<int64_t> strides, std::vector<int64_t> dilations,
+                    std::vector<int64_t> pads, int64_t groups)
+        : kernel_(std::move(kernel)),
+          strides_(std::move(strides)),
+          dilations_(std::move(dilations)),
+          pads_(std::move(pads)),
+          groups_(groups) {}
+    std::string print() const override {
+        return fmt::format("DeformedColumns(kernel_shape={}, strides={}, dilations={}, pads={}, offset_group={})",
+                           to_string(std::span(kernel_)), to_string(std::span(strides_)),
+                           to_string(std::span(dilations_)), to_string(std::span(pads_)), groups_);
+    }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView &x = inputs[0], &offsets = inputs[1];
+        const bool masked = inputs.size() > 2 && inputs[2].data != nullptr;
+        const int64_t taps = kernel_[0] * kernel_[1], channels = x.shape[1], h = x.shape[2], w = x.shape[3];
+        const int64_t oh = offsets.shape[2], ow = offsets.shape[3];
+        if (offsets.shape[0] != x.shape[0] || offsets.shape[1] != groups_ * 2 * taps || channels % groups_ != 0 ||
+            (masked && inputs[2].count() != x.shape[0] * groups_ * taps * oh * ow))
+            throw ModelError(fmt::format("DeformConv: offsets of shape {} do not fit an input of shape {}",
+                                         to_string(offsets.shape), to_string(x.shape)));
+        const TensorView y = outputs.allocate(0, Shape{x.shape[0], channels, kernel_[0], kernel_[1], oh, ow});
+        const std::vector<double> image = as_doubles(x), shift = as_doubles(offsets);
+        const std::vector<double> mask = masked ? as_doubles(inputs[2]) : std::vector<double>();
+        std::vector<double> out;
+        out.reserve(static_cast<size_t>(y.count()));
+        for (int64_t n = 0; n < x.shape[0]; ++n)
+            for (int64_t c = 0; c < channels; ++c) {
+                const double* plane = image.data() + (n * channels + c) * h * w;
+                const int64_t group = n * groups_ + c / (channels / groups_);
+                for (int64_t tap = 0; tap < taps; ++tap)
+                    for (int64_t p = 0; p < oh * ow; ++p) {
+                        const double* d = shift.data() + (group * taps + tap) * 2 * oh * ow + p;
+                        const int64_t r = p / ow * strides_[0] + tap / kernel_[1] * dilations_[0] - pads_[0];
+                        const int64_t q = p % ow * strides_[1] + tap % kernel_[1] * dilations_[1] - pads_[1];
+                        const double row = static_cast<double>(r) + d[0], column = static_cast<double>(q) + d[oh * ow];
+                        const bool seen =
+                            row > -1 && column > -1 && row < static_cast<double>(h) && column < static_cast<double>(w);
+                        const double v = seen ? bilinear(plane, h, w, row, column) : 0;
+                        out.push_back(masked ? v * mask[static_cast<size_t>((group * taps + tap) * oh * ow + p)] : v);
+                    }
+            }
+        store_doubles(y, out);
+    }
+
+  private:
+    std::vector<int64_t> kernel_, strides_, dilations_, pads_;
+    int64_t groups_;
+};
+
+/// The displaced columns are one product with the weights.
+void deform_conv(NodeContext& c) {
+    const Dims x = c.shape(0), w = c.shape(1), offsets = c.shape(2);
+    c.require(x.size() == w.size() && x.size() == offsets.size() && x.size() >= 3,
+              fmt::format("input, weights and offsets should have one rank, and have shapes {}, {} and {}",
+                          to_string(x), to_string(w), to_string(offsets)));
+    if (x.size() != 4) c.unsupported("deformable convolutions are implemented for images of two dimensions");
+    if (!w[2].is_constant() || !w[3].is_constant()) c.unsupported("the kernel's size must be known");
+    const int64_t groups = c.node.attr_int("group", 1), offset_groups = c.node.attr_int("offset_group", 1);
+    c.require(groups >= 1 && offset_groups >= 1, "the numbers of groups should be positive");
+    const auto op = std::make_shared<DeformedColumns>(std::vector<int64_t>{w[2].constant(), w[3].constant()},
+                                                      positive_ints(c, "strides", 2), positive_ints(c, "dilations", 2),
+                                                      window_pads(c, 2), offset_groups);
+    std::vector<ValueId> inputs = {c.in(0), c.in(2)};
+    if (c.has(4)) inputs.push_back(c.in(4));
+    const ValueId columns =
+        c.b.emit_opaque(op, inputs, {{c.dtype(0), {x[0], x[1], w[2], w[3], offsets[2], offsets[3]}}}, "columns")
+            .front();
+    // [n, g, c, taps, places] x [g, o, c, taps]
+    const Expr taps = w[2] * w[3], places = offsets[2] * offsets[3], outs = floor_div(w[0], groups);
+    const ValueId y = c.b.contract("ngctp,goct->ngop", c.b.reshape(columns, {x[0], groups, w[1], taps, places}),
+                                   c.b.reshape(c.in(1), {groups, outs, w[1], taps}), c.dtype(0), "products");
+    ValueId image = c.b.reshape(y, {x[0], w[0], offsets[2], offsets[3]});
+    if (c.has(3)) image = c.b.binary(ScalarOp::Add, image, c.b.reshape(c.in(3), {w[0], 1, 1}));
+    c.out(0, image);
+}
+
+// --- Col2Im
+
+/// Patches [n, c * taps, places] summed where they overlap: [n, c, image...]. Any number of spatial dimensions.
+class Col2Im final : public OpaqueOp {
+  public:
+    Col2Im(std::vector<int64_t> strides, std::vector<int64_t> dilations, std::vector<int64_t> pads)
+        : strides_(std::move(strides)), dilations_(std::move(dilations)), pads_(std::move(pads)) {}
+    std::string print() const override {
+        return fmt::format("Col2Im(strides={}, dilations={}, pads={})", to_string(std::span(strides_)),
+                           to_string(std::span(dilations_)), to_string(std::span(pads_)));
+    }
+    /// Inputs: patches, the image's dimensions, a patch's.
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView& x = inputs[0];
+        const std::vector<int64_t> image = as_tensor(inputs[1]).to_ints(), block = as_tensor(inputs[2]).to_ints();
+        const size_t dims = strides_.size();
+        std::vector<int64_t> counts;
+        for (size_t k = 0; k < dims; ++k)
+            counts.push_back(
+                (image[k] + pads_[k] + pads_[dims + k] - dilations_[k] * (block[k] - 1) - 1) / strides_[k] + 1);
+        const int64_t taps = elements(block), places = elements(counts), pixels = elements(image);
+        if (taps < 1 || x.shape[1] % taps != 0 || x.shape[2] != places)
+            throw ModelError(fmt::format("Col2Im: patches of shape {} do not cover an image of {} with blocks of {}",
+                                         to_string(x.shape), to_string(std::span(image)), to_string(std::span(block))));
+        Shape shape = {x.shape[0], x.shape[1] / taps};
+        shape.insert(shape.end(), image.begin(), image.end());
+        const TensorView y = outputs.allocate(0, shape);
+        const std::vector<double> patches = as_doubles(x);
+        std::vector<double> out(static_cast<size_t>(y.count()), 0);
+        for (int64_t row = 0; row < x.shape[0] * x.shape[1]; ++row)
+            for (int64_t p = 0; p < places; ++p) {
+                const int64_t to = target(row % taps, p, image, block, counts);
+                if (to >= 0)
+                    out[static_cast<size_t>(row / taps * pixels + to)] +=
+                        patches[static_cast<size_t>(row * places + p)];
+            }
+        store_doubles(y, out);
+    }
+
+  private:
+    /// The pixel that element `tap` of patch `place` lies on, or -1 in the padding.
+    int64_t target(int64_t tap, int64_t place, const std::vector<int64_t>& image, const std::vector<int64_t>& block,
+                   const std::vector<int64_t>& counts) const {
+        int64_t at = 0, stride = 1;
+        for (size_t k = image.size(); k-- > 0;) {
+            const int64_t i = place % counts[k] * strides_[k] + tap % block[k] * dilations_[k] - pads_[k];
+            if (i < 0 || i >= image[k]) return -1;
+            at += i * stride;
+            stride *= image[k];
+            place /= counts[k];
+            tap /= block[k];
+        }
+        return at;
+    }
+
+    std::vector<int64_t> strides_, dilations_, pads_;
+};
+
+void col2im(NodeContext& c) {
+    c.require(c.rank(0) == 3,
+              fmt::format("patches [n, c * taps, places] are expected, and the shape is {}", to_string(c.shape(0))));
+    const std::vector<Expr> image = c.b.read_ints(c.in(1)), block = c.b.read_ints(c.in(2));
+    c.require(!image.empty() && image.size() == block.size(),
+              fmt::format("'image_shape' has {} numbers and 'block_shape' {}", image.size(), block.size()));
+    const auto op = std::make_shared<Col2Im>(positive_ints(c, "strides", image.size()),
+                                             positive_ints(c, "dilations", image.size()), window_pads(c, image.size()));
+    Dims shape = {c.shape(0)[0], floor_div(c.shape(0)[1], product(block))};
+    shape.insert(shape.end(), image.begin(), image.end());
+    c.out(0, c.b.emit_opaque(op, {c.in(0), c.in(1), c.in(2)}, {{c.dtype(0), std::move(shape)}}, "sum").front());
+}
+
+}  // namespace
+
+std::vector<OpRule> vision_rules() {
+    return {
+        {"", "AffineGrid", 20, affine_grid}, {"", "Col2Im", 18, col2im},      {"", "DeformConv", 19, deform_conv},
+        {"", "GridSample", 16, grid_sample}, {"", "RoiAlign", 10, roi_align},
+    };
+}
+
+}  // namespace tilewright
