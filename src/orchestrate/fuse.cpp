@@ -10,6 +10,7 @@
 
 #include "orchestrate/plan.h"
 #include "program/transform/axes.h"
+#include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
 #include "program/transform/tidy.h"
 
@@ -222,11 +223,7 @@ struct Fuser {
         out.primitives = {};
         for (const PrimitiveId id : p.primitives.ids())
             if (!gone[id.index()]) out.primitives.push_back(p.primitives[id]);
-        std::set<ValueId> used(out.outputs.begin(), out.outputs.end());
-        for (const Primitive& primitive : out.primitives)
-            for (const ValueId v : primitive.inputs()) used.insert(v);
-        std::erase_if(out.constants, [&](const auto& entry) { return used.count(entry.first) == 0; });
-        return out;
+        return eliminate_dead_code(out);
     }
 };
 

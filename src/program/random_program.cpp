@@ -389,7 +389,7 @@ class Generator {
             case 1:
                 return keep(builder_.cast(scaled(v, 3), one_in(2) ? DType::I64 : DType::I32));
             case 2:
-                return keep(builder_.binary(ScalarOp::Gt, v, 0.1));
+                return keep(builder_.binary(ScalarOp::Gt, v, 0.125));
             default: {
                 const ValueId positive = builder_.binary(ScalarOp::Gt, v, 0.0);
                 return keep(builder_.select(positive, v, scaled(v, 0.1)));

@@ -236,10 +236,10 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                 return std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
             }();
             if (!in_body) continue;
-            const bool padded = !a.valid.empty() && std::all_of(a.valid.begin(), a.valid.end(),
-                                                                [&](Expr c) { return single_index_condition(a, c); });
+            const bool decidable = std::all_of(a.valid.begin(), a.valid.end(),
+                                               [&](Expr c) { return single_index_condition(a, c); });
             const bool strided = walks[i].depends(*vector) && !walks[i].unit(*vector);
-            if (padded || strided) choice.loads.push_back(i);
+            if (decidable && (!a.valid.empty() || strided)) choice.loads.push_back(i);
         }
     return choice;
 }
@@ -284,8 +284,14 @@ struct GridChoice {
 };
 
 TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
-    if (auto merged = merge_axes(stages)) stages = std::move(*merged);
     const PrimitiveId id(0);
+    // Merging makes tensors one-dimensional, which hides the conditions a Load could decide.
+    const auto pads = [&] {
+        const TensorExpr& whole = *stages.primitives[id].expr();
+        const StageChoice first = choose_micro(stages, whole, DType::F32, target);
+        return std::any_of(first.loads.begin(), first.loads.end(), [&](size_t i) { return !whole.accesses[i].valid.empty(); });
+    };
+    if (auto merged = merge_axes(stages); merged && !pads()) stages = std::move(*merged);
     const TensorExpr& e = *stages.primitives[id].expr();
     const size_t n = e.extents.size();
     StageChoice choice = choose_micro(stages, e, stages.values[stages.primitives[id].outputs[0]].dtype, target);
