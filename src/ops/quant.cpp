@@ -94,14 +94,32 @@ void quantize_linear(NodeContext& c) {
     const DType to = c.has(2) ? c.dtype(2) : c.dtype_attr("output_dtype").value_or(DType::U8);
     const DType t = real_type(c.dtype(0), c.dtype(1));
     TensorExpr e = scaled_expression(c);
-    const Sx ratio = operand(c, e, 0).cast(t) / operand(c, e, 1).cast(t);
-    const std::optional<Sx> zero = c.has(2) ? std::optional(operand(c, e, 2)) : std::nullopt;
-    if (is_float(to)) {
-        e.body.set_root(zero ? ratio + zero->cast(t) : ratio);
-        return c.out(0, small_float_cast(c, c.b.emit(std::move(e), t, "scaled"), to));
+    // The ratio is a value of its own: what is rounded to an integer has been rounded to a float before.
+    std::optional<Access> zero;
+    if (c.has(2)) {
+        zero = e.accesses.back();
+        e.accesses.pop_back();
     }
-    e.body.set_root(quantised(ratio, zero, to));
-    c.out(0, c.b.emit(std::move(e), to, "quantised"));
+    e.body.set_root(operand(c, e, 0).cast(t) / operand(c, e, 1).cast(t));
+    const ValueId ratio = c.b.emit(std::move(e), t, "ratio");
+    TensorExpr q;
+    q.extents = c.shape(0);
+    q.spatial = q.extents.size();
+    Access own{ratio, {}, {}, 0};
+    for (size_t k = 0; k < q.spatial; ++k) own.index.push_back(axis(k));
+    q.accesses = {std::move(own)};
+    const Sx x(q.body, q.body.access(0, t));
+    std::optional<Sx> z;
+    if (zero) {
+        q.accesses.push_back(*zero);
+        z = Sx(q.body, q.body.access(1, to));
+    }
+    if (is_float(to)) {
+        q.body.set_root(z ? x + z->cast(t) : x);
+        return c.out(0, small_float_cast(c, c.b.emit(std::move(q), t, "shifted"), to));
+    }
+    q.body.set_root(quantised(x, z, to));
+    c.out(0, c.b.emit(std::move(q), to, "quantised"));
 }
 
 void dequantize_linear(NodeContext& c) {
@@ -141,9 +159,9 @@ void dynamic_quantize_linear(NodeContext& c) {
         "zero");
     if (c.wants(0))
         c.out(0, c.b.map(
-                     {x, scale, zero}, DType::U8,
+                     {c.b.binary(ScalarOp::Div, x, scale), zero}, DType::U8,
                      [](ScalarBody& body, Ids v) -> ScalarId {
-                         return quantised(Sx(body, v[0]) / Sx(body, v[1]), Sx(body, v[2]), DType::U8);
+                         return quantised(Sx(body, v[0]), Sx(body, v[1]), DType::U8);
                      },
                      "quantised"));
     if (c.wants(1)) c.out(1, scale);

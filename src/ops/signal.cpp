@@ -76,23 +76,26 @@ void fourier(const Complex* in, int64_t stride, Complex* out, int64_t n, const s
     std::copy(sums.begin(), sums.end(), out);
 }
 
-/// Inputs: the signal, [..., length along axis, ..., 1 or 2], and the transform's length (a scalar, may be missing).
+/// Inputs: the signal, [..., length along axis, ..., 1 or 2], the transform's length (a scalar, may be missing), and,
+/// unless the operator was given one, the axis.
 class Dft final : public OpaqueOp {
   public:
-    Dft(int64_t axis, bool inverse, bool onesided)
-        : axis_(static_cast<size_t>(axis)), inverse_(inverse), onesided_(onesided) {}
+    Dft(std::optional<int64_t> axis, bool inverse, bool onesided)
+        : axis_(axis), inverse_(inverse), onesided_(onesided) {}
     std::string print() const override {
-        return fmt::format("DFT(axis={}, inverse={}, onesided={})", axis_, inverse_ ? 1 : 0, onesided_ ? 1 : 0);
+        return fmt::format("DFT({}inverse={}, onesided={})", axis_ ? fmt::format("axis={}, ", *axis_) : std::string(),
+                           inverse_ ? 1 : 0, onesided_ ? 1 : 0);
     }
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView& x = inputs[0];
-        const int64_t have = x.shape[axis_], parts = x.shape.back();
+        const size_t along = transformed_axis(inputs);
+        const int64_t have = x.shape[along], parts = x.shape.back();
         const bool half = inverse_ && onesided_;
         int64_t n = half ? 2 * (have - 1) : have;
         if (inputs.size() > 1 && inputs[1].data != nullptr) n = as_tensor(inputs[1]).get_int(0);
         if (n < 1) throw ModelError(fmt::format("DFT: a transform of length {}", n));
         Shape shape(x.shape.begin(), x.shape.end());
-        shape[axis_] = onesided_ && !inverse_ ? n / 2 + 1 : n;
+        shape[along] = onesided_ && !inverse_ ? n / 2 + 1 : n;
         shape.back() = half ? 1 : 2;
         const TensorView y = outputs.allocate(0, shape);
 
@@ -100,7 +103,7 @@ class Dft final : public OpaqueOp {
         for (int64_t k = 0; k < n; ++k)
             roots.push_back(std::polar(
                 1.0, (inverse_ ? 2 : -2) * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n)));
-        const Lines in(x.shape.first(x.shape.size() - 1), axis_);
+        const Lines in(x.shape.first(x.shape.size() - 1), along);
         const std::vector<double> signal = as_doubles(x);
         std::vector<double> out(static_cast<size_t>(y.count()));
         const double scale = inverse_ ? 1 / static_cast<double>(n) : 1;
@@ -116,9 +119,9 @@ class Dft final : public OpaqueOp {
                     line[static_cast<size_t>(k)] = v;
                 }
                 fourier(line.data(), 1, result.data(), n, roots);
-                for (int64_t k = 0; k < shape[axis_]; ++k) {
+                for (int64_t k = 0; k < shape[along]; ++k) {
                     const Complex v = result[static_cast<size_t>(k)] * scale;
-                    const auto at = static_cast<size_t>(((o * shape[axis_] + k) * in.inner + i) * shape.back());
+                    const auto at = static_cast<size_t>(((o * shape[along] + k) * in.inner + i) * shape.back());
                     out[at] = v.real();
                     if (!half) out[at + 1] = v.imag();
                 }
@@ -127,7 +130,16 @@ class Dft final : public OpaqueOp {
     }
 
   private:
-    size_t axis_;
+    size_t transformed_axis(std::span<const TensorView> inputs) const {
+        if (axis_) return static_cast<size_t>(*axis_);
+        const auto rank = static_cast<int64_t>(inputs[0].shape.size());
+        const int64_t axis = as_tensor(inputs[2]).get_int(0);
+        if (axis < -rank || axis == -1 || axis >= rank - 1)
+            throw ModelError(fmt::format("DFT: axis {} of a signal of rank {}", axis, rank));
+        return static_cast<size_t>(axis < 0 ? axis + rank : axis);
+    }
+
+    std::optional<int64_t> axis_;
     bool inverse_, onesided_;
 };
 
@@ -167,16 +179,23 @@ void dft(NodeContext& c) {
     c.require(x.size() >= 2 && (x.back().is_constant(1) || x.back().is_constant(2)),
               fmt::format("a signal whose last dimension is 1 (real) or 2 (complex) is expected, and its shape is {}",
                           to_string(x)));
+    const bool inverse = c.node.attr_int("inverse", 0) != 0, onesided = c.node.attr_int("onesided", 0) != 0;
     int64_t axis = c.node.attr_int("axis", 1);
     if (c.node.opset >= 20) {
         const auto given = c.has(2) ? known_integer(c, 2) : std::optional<int64_t>(-2);
-        if (!given) c.unsupported("the axis must be known before the model runs");
+        if (!given) {
+            Dims shape;
+            for (size_t k = 0; k + 1 < x.size(); ++k) shape.push_back(c.b.fresh_symbol(fmt::format("d{}", k)));
+            shape.emplace_back(inverse && onesided ? 1 : 2);
+            const std::vector<ValueId> inputs = {c.in(0), c.has(1) ? c.in(1) : ValueId{}, c.in(2)};
+            const auto op = std::make_shared<Dft>(std::nullopt, inverse, onesided);
+            return c.out(0, c.b.emit_opaque(op, inputs, {{c.dtype(0), std::move(shape)}}, "dft").front());
+        }
         axis = *given;
     }
     axis = c.b.normalize_axis(axis, x.size());
     const auto along = static_cast<size_t>(axis);
     c.require(along + 1 < x.size(), "the last dimension holds the parts of an element, and is not transformed");
-    const bool inverse = c.node.attr_int("inverse", 0) != 0, onesided = c.node.attr_int("onesided", 0) != 0;
     const bool half = inverse && onesided;
     c.require(!half || x.back().is_constant(2), "the transform of a real signal is complex");
     c.require(!onesided || inverse || x.back().is_constant(1), "only a real signal has a one-sided transform");
@@ -205,6 +224,48 @@ void dft(NodeContext& c) {
 
 // --- STFT
 
+/// Inputs: signal [batch, length, 1 or 2] (or [batch, length]), frame step, window and frame length (either may be
+/// missing, not both). Output: [batch, frames, bins, 2].
+class Stft final : public OpaqueOp {
+  public:
+    explicit Stft(bool onesided) : onesided_(onesided) {}
+    std::string print() const override { return fmt::format("STFT(onesided={})", onesided_ ? 1 : 0); }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        const TensorView& x = inputs[0];
+        const int64_t parts = x.shape.size() == 3 ? x.shape[2] : 1, step = as_tensor(inputs[1]).get_int(0);
+        const bool windowed = inputs[2].data != nullptr;
+        const int64_t n = inputs[3].data != nullptr ? as_tensor(inputs[3]).get_int(0) : inputs[2].count();
+        if (step < 1 || n < 1 || n > x.shape[1] || (windowed && inputs[2].count() != n))
+            throw ModelError(fmt::format("STFT: frames of {} every {} elements of a signal of shape {}", n, step,
+                                         to_string(x.shape)));
+        const int64_t frames = (x.shape[1] - n) / step + 1, bins = onesided_ ? n / 2 + 1 : n;
+        const TensorView y = outputs.allocate(0, Shape{x.shape[0], frames, bins, 2});
+        std::vector<double> window(static_cast<size_t>(n), 1);
+        if (windowed) window = as_doubles(inputs[2]);
+        std::vector<Complex> roots, frame(window.size()), result(window.size());
+        for (int64_t k = 0; k < n; ++k)
+            roots.push_back(std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n)));
+        const std::vector<double> signal = as_doubles(x);
+        std::vector<double> out;
+        for (int64_t b = 0; b < x.shape[0]; ++b)
+            for (int64_t f = 0; f < frames; ++f) {
+                for (size_t k = 0; k < frame.size(); ++k) {
+                    const double* v = signal.data() + (b * x.shape[1] + f * step + static_cast<int64_t>(k)) * parts;
+                    frame[k] = Complex(v[0], parts == 2 ? v[1] : 0) * window[k];
+                }
+                fourier(frame.data(), 1, result.data(), n, roots);
+                for (int64_t k = 0; k < bins; ++k) {
+                    out.push_back(result[static_cast<size_t>(k)].real());
+                    out.push_back(result[static_cast<size_t>(k)].imag());
+                }
+            }
+        store_doubles(y, out);
+    }
+
+  private:
+    bool onesided_;
+};
+
 /// signal [batch, length, 1 or 2]   ->   [batch, frames, bins, 2]
 void stft(NodeContext& c) {
     const Dims x = c.shape(0);
@@ -212,21 +273,30 @@ void stft(NodeContext& c) {
               fmt::format("a signal [batch, length, 1 or 2] is expected, and its shape is {}", to_string(x)));
     c.require(x.size() == 2 || x[2].is_constant(1) || x[2].is_constant(2),
               "the signal's last dimension should be 1 (real) or 2 (complex)");
-    const int64_t step = known_integer(c, 1).value_or(0);
-    int64_t length = 0;
-    if (c.has(3))
-        length = known_integer(c, 3).value_or(0);
-    else if (c.has(2) && c.rank(2) == 1 && c.shape(2)[0].is_constant())
-        length = c.shape(2)[0].constant();
-    if (step < 1 || length < 1)
-        c.unsupported("frame step and frame length must be positive numbers known before the model runs");
+    const int64_t parts = x.size() == 3 ? x[2].constant() : 1;
+    const bool onesided = c.node.attr_int("onesided", 1) != 0 && parts == 1;
+    c.require(c.has(2) || c.has(3), "a window or a frame length is expected");
+    c.require(!c.has(2) || c.rank(2) == 1, "the window must be a vector");
+    c.require(c.b.count(c.in(1)).is_constant(1) && (!c.has(3) || c.b.count(c.in(3)).is_constant(1)),
+              "frame step and frame length must be scalars");
+    const Expr hop = c.b.read_ints(c.in(1)).front();
+    const Expr frame = c.has(3) ? c.b.read_ints(c.in(3)).front() : c.shape(2)[0];
+    const Expr all_bins = onesided ? floor_div(frame, 2) + 1 : frame;
+    const Expr frames = floor_div(x[1] - frame, hop) + 1;
+    c.require(!(hop.is_constant() && hop.constant() < 1) && !(frame.is_constant() && frame.constant() < 1),
+              fmt::format("frames of {} every {} elements", frame.text(), hop.text()));
+    if (!hop.is_constant() || !frame.is_constant() ||
+        all_bins.constant() * 2 > kTableLimit / (frame.constant() * parts)) {
+        const std::vector<ValueId> inputs = {c.in(0), c.in(1), c.has(2) ? c.in(2) : ValueId{},
+                                             c.has(3) ? c.in(3) : ValueId{}};
+        const Dims shape = {x[0], frames, all_bins, 2};
+        return c.out(0,
+                     c.b.emit_opaque(std::make_shared<Stft>(onesided), inputs, {{c.dtype(0), shape}}, "stft").front());
+    }
     Transform t;
-    t.length = t.read = length;
-    t.parts = x.size() == 3 ? x[2].constant() : 1;
-    const bool onesided = c.node.attr_int("onesided", 1) != 0 && t.parts == 1;
-    t.bins = onesided ? t.length / 2 + 1 : t.length;
-    if (t.length > kTableLimit || t.bins * 2 > kTableLimit / (t.length * t.parts))
-        c.unsupported(fmt::format("frames of {} elements are too long", t.length));
+    t.length = t.read = frame.constant();
+    t.parts = parts;
+    t.bins = all_bins.constant();
 
     const DType storage = c.dtype(0);
     ValueId table = c.b.constant(transform_table(t, compute_type(storage)), "table");
@@ -238,12 +308,12 @@ void stft(NodeContext& c) {
         table = c.b.binary(ScalarOp::Mul, table, window);
     }
     TensorExpr e;
-    e.extents = {x[0], floor_div(x[1] - t.length, step) + 1, t.bins, 2, t.length};
+    e.extents = {x[0], frames, t.bins, 2, t.length};
     e.spatial = 4;
     const Expr part = t.parts == 1 ? Expr(0) : axis(5);
     if (t.parts > 1) e.extents.emplace_back(t.parts);
     e.reducer = Reducer::Sum;
-    Access signal{c.in(0), {axis(0), axis(1) * step + axis(4)}, {}, 0};
+    Access signal{c.in(0), {axis(0), axis(1) * hop + axis(4)}, {}, 0};
     if (x.size() == 3) signal.index.push_back(part);
     e.accesses = {std::move(signal), {table, {axis(4), part, axis(2), axis(3)}, {}, 0}};
     e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.access(0, storage), e.body.access(1, c.b.dtype(table))));

@@ -258,7 +258,10 @@ class RoiAlign final : public OpaqueOp {
                     for (int64_t b = 0; b < columns; ++b) {
                         const double y = y0 + cell_h * (static_cast<double>(i) + middle(a, rows));
                         const double x = x0 + cell_w * (static_cast<double>(j) + middle(b, columns));
-                        sum += o_.max ? peak(plane, h, w, y, x, most) : clamped(plane, h, w, y, x);
+                        if (o_.max)
+                            most = std::max(most, peak(plane, h, w, y, x));
+                        else
+                            sum += clamped(plane, h, w, y, x);
                     }
                 const auto n = static_cast<double>(rows * columns);
                 out.push_back(o_.max ? (n > 0 ? most : 0) : sum / std::max(n, 1.0));
@@ -280,19 +283,15 @@ class RoiAlign final : public OpaqueOp {
                         std::clamp(x, 0.0, static_cast<double>(w - 1)));
     }
     /// The largest of the four weighted elements around a sample, as the operator's first implementation has it.
-    static double peak(const double* plane, int64_t h, int64_t w, double y, double x, double& most) {
-        if (outside(y, x, h, w)) {
-            most = std::max(most, 0.0);
-            return 0;
-        }
+    static double peak(const double* plane, int64_t h, int64_t w, double y, double x) {
+        if (outside(y, x, h, w)) return 0;
         y = std::clamp(y, 0.0, static_cast<double>(h - 1));
         x = std::clamp(x, 0.0, static_cast<double>(w - 1));
         const auto r = static_cast<int64_t>(y), q = static_cast<int64_t>(x);
         const int64_t r1 = std::min(r + 1, h - 1), q1 = std::min(q + 1, w - 1);
         const double fy = y - static_cast<double>(r), fx = x - static_cast<double>(q);
-        most = std::max({most, (1 - fy) * (1 - fx) * plane[r * w + q], (1 - fy) * fx * plane[r * w + q1],
+        return std::max({(1 - fy) * (1 - fx) * plane[r * w + q], (1 - fy) * fx * plane[r * w + q1],
                          fy * (1 - fx) * plane[r1 * w + q], fy * fx * plane[r1 * w + q1]});
-        return 0;
     }
 
     RoiOptions o_;
