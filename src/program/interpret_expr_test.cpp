@@ -464,5 +464,18 @@ TEST(InterpretExpr, long_rows_and_many_threads_give_the_same_sums) {
     }
 }
 
+TEST(InterpretExpr, conditions_that_begin_to_hold_far_along_a_row_leave_everything_before_filled) {
+    const int64_t n = 5000, first = 2100, end = 3900;
+    Tensor t(DType::F32, {n});
+    for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(i));
+    TensorExpr e;
+    e.extents = {n};
+    e.spatial = 1;
+    e.accesses = {{ValueId(0), {axis(0)}, {}, 0}, {ValueId(0), {axis(0)}, {axis(0) - first, end - 1 - axis(0)}, -1}};
+    e.body.set_root(e.body.binary(ScalarOp::Sub, e.body.access(0, DType::F32), e.body.access(1, DType::F32)));
+    const Tensor out = interpret(e, std::vector<Tensor>{t, t}, DType::F32, Shape{n}, {});
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(out.get(i), i >= first && i < end ? 0 : static_cast<double>(i) + 1) << i;
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -217,7 +217,7 @@ void clip_lanes(int64_t start, int64_t step, int64_t& lo, int64_t& hi) {
     } else {
         hi = start < 0 ? lo : std::min(hi, start / -step + 1);
     }
-    hi = std::max(hi, lo);
+    lo = std::min(lo, hi);  // the first lane that holds may lie past the last one there is
 }
 
 }  // namespace tilewright::interp
