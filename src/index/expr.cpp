@@ -408,9 +408,7 @@ bool symbols_only(Expr e) {
     return ok;
 }
 
-bool never_zero(Expr b) {
-    return symbols_only(b) || (is_uniform(b) && (prove_nonnegative(b - 1, {}) || prove_nonnegative(-b - 1, {})));
-}
+bool never_zero(Expr b) { return is_uniform(b); }
 
 }  // namespace parts
 

@@ -6,8 +6,8 @@
 //     symbol("s") * 2 + axis(0) == axis(0) + symbol("s") + symbol("s")
 //     floor_div(axis(0) * 64 + axis(1), 64)      prints  i1 // 64 + i0
 // Division and modulo round to minus infinity; by zero they give 0 when evaluated. (One exception: (d * x) // d is x
-// for a divisor made of symbols alone, even if it happens to be 0, as $n // 4 may: it is a dimension, and nothing is
-// computed at any point of an empty space.)
+// for a uniform divisor, one of symbols and scalars alone, even if it happens to be 0, as $n // 4 may: it is a
+// dimension, and nothing is computed at any point of an empty space.)
 //
 // Ranges. Constructors simplify only what holds for all integers. `simplify` and the provers below use what is known of
 // the variables: axes and loads by a Ranges table, symbols (dimensions) as >= 1, scalars (read from data) nothing. That

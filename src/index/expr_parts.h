@@ -20,8 +20,8 @@ Expr rebuild(const Atom& atom, Expr a, Expr b);
 Expr divide_exactly(Expr e, int64_t g);
 /// A polynomial over symbols (and divisions, minima, ... of such) only.
 bool symbols_only(Expr e);
-/// Divisors by which a multiple may be divided. One made of symbols alone is a dimension: where it is 0 there is no
-/// point at which the quotient is asked for.
+/// Divisors by which a multiple may be divided. A uniform one is a dimension: where it is 0 there is no point at which
+/// the quotient is asked for.
 bool never_zero(Expr b);
 
 /// Rebuilds e with every atom replaced by f(atom).

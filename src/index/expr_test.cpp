@@ -42,7 +42,7 @@ TEST(Expr, MultiplesLeaveADivision) {
 
 TEST(Expr, OnlyADivisorThatIsADimensionMayBeCancelled) {
     EXPECT_EQ(floor_div(n, n), Expr(1));
-    EXPECT_EQ(floor_div(scalar("s"), scalar("s")).text(), "?s // ?s");
+    EXPECT_EQ(floor_div(scalar("s") * n * m, scalar("s") * n), m);
     EXPECT_EQ(floor_div(i0, i0).text(), "i0 // i0");
     EXPECT_EQ(floor_div(i0 * max(scalar("s"), 1), max(scalar("s"), 1)), i0);
 }

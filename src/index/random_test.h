@@ -71,14 +71,12 @@ struct Tree {
         }
     }
 
-    /// True where a divisor made of symbols alone is 0: there quotients may be anything (see expr.h).
+    /// True where a divisor made of symbols and scalars alone is 0: there quotients may be anything (see expr.h).
     bool divides_by_empty_dimension(const Env& env) const {
         if (!a) return false;
         if (op == Op::Div || op == Op::Mod) {
-            const std::vector<Var> used = variables(b->expr());
-            const bool dimension =
-                std::all_of(used.begin(), used.end(), [](Var v) { return v.kind == VarKind::Symbol; });
-            if (dimension && !used.empty() && b->value(env) == 0) return true;
+            const Expr divisor = b->expr();
+            if (is_uniform(divisor) && !divisor.is_constant() && b->value(env) == 0) return true;
         }
         return a->divides_by_empty_dimension(env) || b->divides_by_empty_dimension(env);
     }

@@ -40,7 +40,7 @@ class NodeContext {
     /// Input i; throws ModelError when it is missing.
     ValueId in(size_t i) const;
     DType dtype(size_t i) const { return b.dtype(in(i)); }
-    const Dims& shape(size_t i) const { return b.shape(in(i)); }
+    Dims shape(size_t i) const { return b.shape(in(i)); }
     size_t rank(size_t i) const { return shape(i).size(); }
     /// Whether anybody named output i.
     bool wants(size_t i) const { return i < node.outputs.size() && !node.outputs[i].empty(); }

@@ -13,16 +13,11 @@ using test::In;
 using test::ints;
 using test::model;
 using test::node;
+using test::numbers;
 using test::primitives;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-std::vector<double> numbers(const Tensor& t) {
-    std::vector<double> v;
-    for (int64_t i = 0; i < t.count(); ++i) v.push_back(t.get(i));
-    return v;
-}
 
 std::string refusal(const Model& m) {
     try {

@@ -1,10 +1,13 @@
 #pragma once
 // Small models written down in tests.
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "ops/lowering.h"
 
 namespace tilewright::test {
@@ -70,6 +73,45 @@ inline std::string primitives(const Program& p) {
             s += "?" + r->name + " = " + p.values[r->value].name + "[" + std::to_string(r->position) + "]\n";
     }
     return s;
+}
+
+/// One node on inputs that only the run knows; `known` names those (by position) whose contents the file holds.
+inline std::vector<Tensor> run(const std::string& op, const std::vector<Tensor>& inputs,
+                               std::map<std::string, Attribute> attributes = {}, int64_t opset = 17,
+                               const std::vector<size_t>& known = {}, size_t outputs = 1) {
+    std::vector<In> declared;
+    std::vector<std::string> names, results;
+    std::map<std::string, Tensor> initializers;
+    std::vector<Tensor> passed;
+    for (size_t k = 0; k < inputs.size(); ++k) {
+        names.push_back(inputs[k].defined() ? "x" + std::to_string(k) : "");
+        if (!inputs[k].defined()) continue;
+        if (std::find(known.begin(), known.end(), k) != known.end()) {
+            initializers[names.back()] = inputs[k];
+            continue;
+        }
+        declared.push_back({names.back(), inputs[k].dtype(), {}});
+        for (const int64_t d : inputs[k].shape()) declared.back().shape.emplace_back(d);
+        passed.push_back(inputs[k]);
+    }
+    for (size_t k = 0; k < outputs; ++k) results.push_back("y" + std::to_string(k));
+    const Program p = lower(model(
+        graph(declared, {node(op, names, results, std::move(attributes))}, results, std::move(initializers)), opset));
+    if (const auto faults = verify(p); !faults.empty()) throw InternalError(faults.front());
+    return interpret(p, passed);
+}
+
+template <class T>
+Tensor tensor(DType t, Shape shape, const std::vector<T>& v) {
+    return Tensor::of(t, std::move(shape), v);
+}
+inline Tensor floats(Shape shape, const std::vector<float>& v) { return tensor(DType::F32, std::move(shape), v); }
+inline Tensor whole(Shape shape, const std::vector<int64_t>& v) { return tensor(DType::I64, std::move(shape), v); }
+
+inline std::vector<double> numbers(const Tensor& t) {
+    std::vector<double> v;
+    for (int64_t i = 0; i < t.count(); ++i) v.push_back(t.get(i));
+    return v;
 }
 
 }  // namespace tilewright::test

@@ -137,7 +137,7 @@ Dims reshaped_dims(NodeContext& c, const std::vector<Expr>& wanted, bool allow_z
         } else if (reads_data(d)) {
             infer = inferred ? Expr(0) : is_negative(d);
             const Expr zero = allow_zero || k >= in.size() ? Expr(0) : is_zero(d);
-            d = d + (zero.is_constant(0) ? Expr(0) : zero * in[k]) + infer * 2;
+            d = c.b.settled(d + (zero.is_constant(0) ? Expr(0) : zero * in[k]) + infer * 2);
         }
         dims.push_back(d);
         unknown.push_back(infer);
@@ -148,7 +148,7 @@ Dims reshaped_dims(NodeContext& c, const std::vector<Expr>& wanted, bool allow_z
         if (total.is_constant() && others.is_constant() && floor_mod(total.constant(), others.constant()) != 0)
             c.fail(fmt::format("{} elements of shape {} do not make a tensor of shape {}", total.text(), to_string(in),
                                to_string(wanted)));
-        dims[k] = dims[k] + unknown[k] * (floor_div(total, others) - 1);
+        dims[k] = c.b.settled(dims[k] + unknown[k] * (floor_div(total, others) - 1));
     }
     return dims;
 }

@@ -73,8 +73,8 @@ void slice(NodeContext& c) {
         const Expr d = c.shape(0)[k], backwards = is_negative(by[k]);
         const Expr lo = -backwards, hi = d - backwards;  // a negative step may start at d - 1 and end at -1
         const Expr start = slice_bound(from[k], d, lo, hi), end = slice_bound(to[k], d, lo, hi);
-        out.push_back(max(-floor_div(start - end, by[k]), 0));
-        index.push_back(start + axis(k) * by[k]);
+        out.push_back(c.b.settled(max(-floor_div(start - end, by[k]), 0)));
+        index.push_back(c.b.settled(start) + axis(k) * by[k]);
     }
     c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "slice"));
 }

@@ -9,6 +9,8 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kMaxKnownElements = 4096;
+constexpr size_t kLong = 400;         ///< characters; dimensions of a deep network's last layers stay below
+constexpr size_t kLongFromData = 64;  ///< sums and products of a few scalars stay below
 
 bool is_whole(DType t) { return is_integer(t) || t == DType::Bool; }
 
@@ -178,6 +180,18 @@ std::vector<Expr> Builder::read_ints(ValueId v) {
     return elements;
 }
 
+Expr Builder::settled(Expr e) {
+    const std::vector<Var> names = variables(e);
+    const bool data = std::any_of(names.begin(), names.end(), [](Var v) { return v.kind == VarKind::Scalar; });
+    if (e.text().size() <= (data ? kLongFromData : kLong) || !is_uniform(e)) return e;
+    if (const auto it = settled_.find(e); it != settled_.end()) return it->second;
+    TensorExpr computed;
+    computed.body.set_root(computed.body.index(e));
+    const Expr s = read_scalar(append(std::move(computed), DType::I64, "dimension"), 0);
+    settled_.emplace(e, s);
+    return s;
+}
+
 Expr Builder::read_scalar(ValueId v, int64_t position) {
     materialize(v);
     const Expr e = scalar(unique_symbol(fmt::format("value{}", position)));
@@ -250,8 +264,10 @@ ValueId Builder::emit(TensorExpr expr, DType dtype, std::string_view role) {
     for (const Access& a : expr.accesses)
         TW_CHECK(a.index.size() == rank(a.value), "{}/{}: {} indices into '{}' of shape {}", node_, role,
                  a.index.size(), program_.values[a.value].name, to_string(shape(a.value)));
-    for (const Expr d : expr.extents)
+    for (Expr& d : expr.extents) {
+        d = settled(d);
         if (d.is_constant() && d.constant() < 0) fail(fmt::format("a dimension of {} would be {}", role, d.text()));
+    }
     TensorExpr e = normalized(std::move(expr));
     const DType got = e.body.dtype();
     TW_CHECK(compute_type(got) == compute_type(dtype), "{}/{}: the body gives {}, the output is {}", node_, role,

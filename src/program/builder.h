@@ -50,7 +50,8 @@ class Builder {
     }
 
     DType dtype(ValueId v) const { return program_.values[v].dtype; }
-    const Dims& shape(ValueId v) const { return program_.values[v].shape; }
+    /// By value: writing primitives moves the values around.
+    Dims shape(ValueId v) const { return program_.values[v].shape; }
     size_t rank(ValueId v) const { return shape(v).size(); }
     Expr count(ValueId v) const { return product(shape(v)); }
 
@@ -72,6 +73,9 @@ class Builder {
     bool known(ValueId v) const { return int_contents(v).has_value(); }
     /// A fresh, unbound symbol, for a dimension that only the data decides (NonZero); bound when the value comes to be.
     Expr fresh_symbol(std::string_view hint);
+    /// A dimension, start or step as a short expression. One that has grown long (most of all from numbers that the data
+    /// gives) is computed once when the model runs, and stands for a scalar from here on; equal ones for the same.
+    Expr settled(Expr e);
     /// A fresh scalar bound to element `position` of `v` by a ReadScalar.
     Expr read_scalar(ValueId v, int64_t position);
 
@@ -171,6 +175,7 @@ class Builder {
     std::unordered_map<ValueId, std::vector<Expr>> int_values_;
     std::unordered_set<ValueId> pending_;  ///< known contents that no primitive computes yet
     std::unordered_map<std::string, int> used_names_;
+    std::unordered_map<Expr, Expr> settled_;
     std::shared_ptr<std::set<std::string>> symbols_;  ///< names of symbols and scalars, shared with nested builders
 };
 
