@@ -12,10 +12,25 @@ std::shared_ptr<const Program> cleaned(const std::shared_ptr<const Program>& pro
     return program ? std::make_shared<const Program>(eliminate_dead_code(*program)) : program;
 }
 
+/// A primitive that is no expression gives fresh symbols of its outputs' shapes their numbers: it stays while somebody
+/// uses one, even when nobody reads the outputs themselves (fusion may have moved every read elsewhere).
+bool binds_used_symbol(const Program& program, const Primitive& p, const std::set<Var>& names,
+                       const std::set<Var>& given) {
+    if (p.expr() != nullptr) return false;
+    for (const ValueId v : p.outputs)
+        for (const Expr d : program.values[v].shape)
+            if (const auto s = d.as_var();
+                s && s->kind == VarKind::Symbol && names.count(*s) != 0 && given.count(*s) == 0)
+                return true;
+    return false;
+}
+
 }  // namespace
 
 Program eliminate_dead_code(const Program& program) {
-    std::set<Var> names;
+    std::set<Var> names, given;
+    for (const ValueId v : program.inputs)
+        for (const Expr e : program.values[v].shape) add_names(e, given);
     IndexVector<ValueId, char> needed(program.values.size(), 0);
     const auto need = [&](ValueId v) {
         needed[v] = 1;
@@ -31,7 +46,8 @@ Program eliminate_dead_code(const Program& program) {
         const auto* read = std::get_if<ReadScalar>(&p.kind);
         const bool live = read != nullptr ? names.count(*scalar(read->name).as_var()) != 0
                                           : std::any_of(p.outputs.begin(), p.outputs.end(),
-                                                        [&](ValueId v) { return needed[v] != 0; });
+                                                        [&](ValueId v) { return needed[v] != 0; }) ||
+                                                binds_used_symbol(program, p, names, given);
         if (!live) continue;
         Primitive& copy = kept.emplace_back(p);
         if (auto* branch = std::get_if<If>(&copy.kind)) {
