@@ -226,7 +226,7 @@ Case random_case(uint64_t seed) {
     const auto rank = static_cast<size_t>(s.upto(3)), reduced = static_cast<size_t>(s.upto(2));
     std::vector<int64_t> extents;
     for (size_t k = 0; k < rank + reduced; ++k)
-        extents.push_back(s.chance(0.05) ? 0 : s.chance(0.04) ? 515 + s.upto(600) : 1 + s.upto(6));
+        extents.push_back(s.chance(0.05) ? 0 : s.chance(0.1) ? 515 + s.upto(1000) : 1 + s.upto(6));
     int64_t points = 1;
     for (int64_t& e : extents) {
         if (points * e > 4000) e = std::min<int64_t>(e, 2);
@@ -269,7 +269,8 @@ Case random_case(uint64_t seed) {
                 length = 3;
             }
             if (s.chance(0.25)) {  // padding on both sides
-                const int64_t before = s.upto(2), keep = std::max<int64_t>(1, length - s.upto(3));
+                const int64_t before = s.upto(s.chance(0.3) ? 800 : 2),
+                              keep = std::max<int64_t>(1, length - s.upto(length));
                 e = e - before;
                 length = keep;
                 a.valid.push_back(e);
@@ -449,6 +450,27 @@ TEST(InterpretExpr, stores_round_once) {
     EXPECT_EQ(interpret(e, {}, DType::F16, Shape{1}, {}).get(0), 1 + std::ldexp(1.0, -10));
     EXPECT_EQ(interpret(e, {}, DType::F32, Shape{1}, {}).get(0), static_cast<double>(static_cast<float>(v)));
     EXPECT_EQ(interpret(e, {}, DType::F32, Shape{1}, {}, {.exact = true}).get(0), v);
+}
+
+TEST(InterpretExpr, conditions_that_hold_in_few_of_many_lanes) {
+    // the parts of a long concatenation: [0, 700) [700, 1900) [1900, 2000)
+    TensorExpr e;
+    e.extents = {2000};
+    e.spatial = 1;
+    const int64_t ends[] = {0, 700, 1900, 2000};
+    std::vector<Tensor> operands;
+    ScalarId sum = e.body.constant(DType::F32, 0);
+    for (size_t k = 0; k < 3; ++k) {
+        const Expr at = axis(0) - ends[k];
+        e.accesses.push_back({ValueId(), {at}, {at, Expr(ends[k + 1] - ends[k] - 1) - at}, 0});
+        Tensor part(DType::F32, {ends[k + 1] - ends[k]});
+        for (int64_t i = 0; i < part.count(); ++i) part.set(i, static_cast<double>(ends[k] + i));
+        operands.push_back(part);
+        sum = e.body.binary(ScalarOp::Add, sum, e.body.access(static_cast<uint32_t>(k), DType::F32));
+    }
+    e.body.set_root(sum);
+    const Tensor r = interpret(e, operands, DType::F32, Shape{2000}, {});
+    for (int64_t i = 0; i < 2000; ++i) ASSERT_EQ(r.get(i), static_cast<double>(i));
 }
 
 TEST(InterpretExpr, long_rows_and_many_threads_give_the_same_sums) {

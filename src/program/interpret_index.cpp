@@ -213,11 +213,10 @@ void clip_lanes(int64_t start, int64_t step, int64_t& lo, int64_t& hi) {
     if (step == 0) {
         if (start < 0) hi = lo;
     } else if (step > 0) {
-        if (start < 0) lo = std::max(lo, (-start + step - 1) / step);
+        if (start < 0) lo = std::min(hi, std::max(lo, (-start + step - 1) / step));
     } else {
-        hi = start < 0 ? lo : std::min(hi, start / -step + 1);
+        hi = start < 0 ? lo : std::max(lo, std::min(hi, start / -step + 1));
     }
-    lo = std::min(lo, hi);  // the first lane that holds may lie past the last one there is
 }
 
 }  // namespace tilewright::interp

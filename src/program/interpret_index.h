@@ -63,7 +63,7 @@ class IndexForms {
     std::map<std::pair<const Term*, size_t>, Form> products_;
 };
 
-/// Lanes l in [0, n) where start + step * l >= 0, as a half-open interval; intersected into [lo, hi).
+/// Shrinks the interval [lo, hi) of lanes to those l where start + step * l >= 0; an empty one stays inside.
 void clip_lanes(int64_t start, int64_t step, int64_t& lo, int64_t& hi);
 
 }  // namespace tilewright::interp
