@@ -93,6 +93,15 @@ TEST(RoundsFor, FillsTheTime) {
     EXPECT_EQ(rounds_for(1e-4, [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }), 1);
 }
 
+TEST(RoundsFor, IsNotFooledByOneDisturbance) {
+    int calls = 0;
+    const int64_t rounds = rounds_for(1e-3, [&](int64_t n) {
+        if (++calls == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        probe_cycles(n);
+    });
+    EXPECT_GT(rounds, 1000) << "a round takes a few nanoseconds";
+}
+
 TEST(MeasuredCapacities, FindsTheStepsOfACurve) {
     const std::vector<WorkingSet> curve = {{8, 1.0},   {16, 1.0}, {32, 1.1},  {64, 4.0}, {128, 4.1},
                                            {256, 5.0}, {512, 50}, {1024, 80}, {2048, 80}};

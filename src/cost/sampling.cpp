@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 namespace tilewright {
 namespace {
@@ -64,9 +65,13 @@ Measure sample(double budget, const std::function<Reading()>& take, const std::f
 int64_t rounds_for(double seconds, const std::function<void(int64_t)>& work) {
     // Too short a run measures the clock; double until a quarter of what is wanted, then extrapolate.
     for (int64_t rounds = 1;; rounds *= 2) {
-        const double start = now();
-        work(rounds);
-        const double took = now() - start;
+        // A disturbed timing would pass for many rounds; what follows would then time the clock. Try again.
+        double took = std::numeric_limits<double>::infinity();
+        for (int attempt = 0; attempt < 5; ++attempt) {
+            const Reading reading = time_once([&] { work(rounds); });
+            took = std::min(took, reading.seconds);
+            if (!reading.disturbed) break;
+        }
         if (took < seconds / 4 && rounds < (int64_t{1} << 40)) continue;
         return std::max<int64_t>(1, std::llround(static_cast<double>(rounds) * seconds / took));
     }

@@ -26,7 +26,7 @@ Reading time_once(const std::function<void()>& work);
 /// than 5 are. Summarizes figure(seconds) over the undisturbed ones, or over all if there is none.
 Measure sample(double budget, const std::function<Reading()>& take, const std::function<double(double)>& figure);
 
-/// How many rounds of `work` take about `seconds`; at least 1.
+/// How many rounds of `work` take about `seconds` when nothing disturbs it; at least 1.
 int64_t rounds_for(double seconds, const std::function<void(int64_t rounds)>& work);
 
 /// What an access costs on average while so many bytes are gone through again and again.

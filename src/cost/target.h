@@ -91,9 +91,9 @@ Target host_target();
 /// What is being measured and which part of the whole is done, 0 to 1.
 using CalibrationProgress = std::function<void(std::string_view step, double done)>;
 
-/// host_target() with every rate measured: about 5 seconds on all usable CPUs, under 10 on a busy machine. Samples
-/// during which the system took the CPU away are repeated as long as time allows. Uses up to a quarter of the free
-/// memory, at most 1 GiB. Throws RuntimeError without memory or threads.
+/// host_target() with every rate measured: about 5 seconds on all usable CPUs, up to three times that where others keep
+/// them busy. Samples during which the system took the CPU away are repeated as long as time allows. Uses up to a
+/// quarter of the free memory, at most 1 GiB. Throws RuntimeError without memory or threads.
 Target calibrate(const CalibrationProgress& progress = {});
 
 /// Empty if the target makes sense: sizes and rates positive and finite, caches growing. Otherwise what is wrong.
