@@ -258,6 +258,7 @@ void eval_lanes(const ScalarNode& node, DType operand, Column a, Column b, Colum
 }
 
 void fill_lanes(DType dtype, ScalarValue v, Column out, int64_t begin, int64_t end) {
+    TW_CHECK(begin >= 0 && begin <= end && end <= kLanes, "lanes [{}, {})", begin, end);
     if (is_float(dtype))
         std::fill(out.f() + begin, out.f() + end, v.f);
     else
@@ -269,6 +270,7 @@ ScalarValue lane(DType dtype, Column column, int64_t l) {
 }
 
 void load_lanes(const Tensor& tensor, int64_t start, int64_t step, Column out, int64_t begin, int64_t end) {
+    TW_CHECK(begin >= 0 && begin <= end && end <= kLanes, "lanes [{}, {})", begin, end);
     const bool to_float = is_float(tensor.dtype());
     const bool known = with_storage(tensor.dtype(), [&](auto* type) {
         using T = std::remove_pointer_t<decltype(type)>;
