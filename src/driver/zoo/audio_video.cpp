@@ -89,7 +89,7 @@ void add_audio_and_video_models(std::vector<Recipe>& recipes) {
     const ZooOption frames = {"frames", 16, 8, 256, "frames of the video"};
     recipes.push_back({"m5",
                        "keyword spotting on the waveform, 1-D convolutions",
-                       {batch_option(), {"samples", 8000, 5200, 1 << 24, "samples of sound"}},
+                       {batch_option(), {"samples", 8000, 6848, 1 << 24, "samples of sound"}},
                        m5});
     recipes.push_back({"wavenet",
                        "gated causal 1-D convolutions with dilations 1 to 512, twice",
