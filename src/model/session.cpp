@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "cost/target.h"
 #include "model/executor.h"
 
 namespace tilewright {
@@ -41,6 +42,24 @@ int count_steps(const Plan& plan) {
     for (const Step& s : plan.steps)
         for (const auto& body : s.bodies) n += count_steps(*body);
     return n;
+}
+
+/// Moves the constants into one block, in huge pages where the system gives them: a product walks through megabytes of
+/// weights, and each 4 KiB page of them would cost a miss of the address cache.
+void gather_constants(Program& program) {
+    int64_t total = 0;
+    const auto room = [](const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; };
+    for (const auto& [v, t] : program.constants) total += room(t);
+    const auto block = std::make_shared<Arena>();
+    // Vectors at the very end may be read whole.
+    block->reserve(total + 64);
+    int64_t at = 0;
+    for (auto& [v, t] : program.constants) {
+        std::byte* here = block->data() + at;
+        std::memcpy(here, t.data(), t.bytes());
+        at += room(t);
+        t = Tensor(t.dtype(), t.shape(), here, block);
+    }
 }
 
 }  // namespace
@@ -92,8 +111,12 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
     o.target.lanes = impl->codegen.isa.lanes_f32();
     o.target.vector_registers = impl->codegen.isa.vector_bits == 512 ? 32 : 16;
+    static const Target host = host_target();
+    for (const CacheLevel& level : host.caches)
+        if (level.level == 2) o.target.l2_bytes = level.bytes;
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
+    gather_constants(impl->plan.program);
     const double planned = now_ms();
     std::vector<const TileProgram*> programs;
     for (const TileProgram& t : impl->kernels.kernels()) programs.push_back(&t);

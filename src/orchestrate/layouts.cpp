@@ -51,14 +51,14 @@ std::vector<Expr> result_index(const TensorExpr& e) {
     return index;
 }
 
-/// Dimension `dim` of `rank`, blocked by the lanes where they divide its extent, last in memory.
-std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, int lanes) {
+/// Dimension `dim` last in memory: a block of it as long as a vector where the lanes divide its extent, or all of it.
+std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, int lanes, bool whole) {
     if (!shape[dim].is_constant() || dim + 1 >= shape.size()) return std::nullopt;
     const int64_t extent = shape[dim].constant();
     if (extent < lanes / 2) return std::nullopt;
     Layout layout;
     layout::Reorder reorder;
-    if (extent % lanes == 0 && extent > lanes) {
+    if (extent % lanes == 0 && extent > lanes && !whole) {
         layout.primitives.emplace_back(layout::Split{dim, lanes});
         for (size_t d = 0; d <= shape.size(); ++d)
             if (d != dim + 1) reorder.permutation.push_back(d);
@@ -95,9 +95,32 @@ struct Chooser {
         for (const auto& [v, t] : program.constants) fixed.insert(v);
     }
 
-    void wish(ValueId v, size_t dim) {
+    void wish(ValueId v, size_t dim, bool whole = false) {
         if (fixed.count(v) != 0 || layouts.count(v) != 0) return;
-        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) layouts.emplace(v, *layout);
+        if (auto layout = channel_block(program.values[v].shape, dim, lanes, whole)) layouts.emplace(v, *layout);
+    }
+
+    /// The axis of the weights whose neighbours should be neighbours in the result's memory. None where one already is
+    /// (a matrix product). Of several (a projection split into heads: [head, width]) the one that is densest in the
+    /// weights.
+    std::optional<size_t> lane_axis(const TensorExpr& e, const Access& x, const Access& w) const {
+        const std::vector<Expr> out = result_index(e);
+        const auto strides = axis_strides(program, e, w.value, w.index);
+        std::optional<size_t> best;
+        int64_t best_stride = 0;
+        for (size_t a = 0; a < e.spatial; ++a) {
+            if (!in_index(w.index, a)) continue;
+            const auto dim = dimension_of(out, a);
+            if (!dim) continue;
+            if (*dim + 1 == out.size()) return std::nullopt;
+            if (in_index(x.index, a) && !dimension_of(x.index, a)) continue;
+            const int64_t stride =
+                strides[a] && strides[a]->is_constant() ? std::abs(strides[a]->constant()) : INT64_MAX;
+            if (best && stride >= best_stride) continue;
+            best = a;
+            best_stride = stride;
+        }
+        return best;
     }
 
     void products() {
@@ -108,15 +131,13 @@ struct Chooser {
             if (!product) continue;
             const Access& x = e->accesses[product->data];
             const Access& w = e->accesses[product->weights];
-            const std::vector<Expr> out = result_index(*e);
-            for (size_t a = 0; a < e->spatial; ++a) {
-                if (!in_index(w.index, a)) continue;
-                const auto dim = dimension_of(out, a);
-                // The last dimension is contiguous already: a matrix product.
-                if (!dim || *dim + 1 == out.size()) continue;
-                if (in_index(x.index, a) && !dimension_of(x.index, a)) continue;
-                wish(p.outputs[0], *dim);
-                if (const auto d = dimension_of(x.index, a); d && in_index(x.index, a)) wish(x.value, *d);
+            if (const auto a = lane_axis(*e, x, w)) {
+                // A matrix product (whose sum runs along the data's last dimension) writes whole rows.
+                bool rows = false;
+                for (size_t r = e->spatial; r < e->extents.size(); ++r)
+                    rows = rows || dimension_of(x.index, r) == x.index.size() - 1;
+                wish(p.outputs[0], *dimension_of(result_index(*e), *a), rows && layouts.count(x.value) == 0);
+                if (const auto d = dimension_of(x.index, *a)) wish(x.value, *d);
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             for (size_t a = e->spatial; a < e->extents.size(); ++a)

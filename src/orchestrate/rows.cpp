@@ -24,7 +24,8 @@ bool is_product(const TensorExpr& e) {
            e.body[root.b].op == ScalarOp::Access;
 }
 
-/// Output dimension d is walked by which axis; nothing where a dimension is no plain axis.
+/// Output dimension d is walked by which axis; kNoAxis: by none (it has one element). Nothing where an index is neither.
+constexpr size_t kNoAxis = SIZE_MAX;
 std::optional<std::vector<size_t>> axis_of_dimension(const TensorExpr& e, size_t rank) {
     std::vector<size_t> out;
     for (size_t d = 0; d < rank; ++d) {
@@ -33,8 +34,8 @@ std::optional<std::vector<size_t>> axis_of_dimension(const TensorExpr& e, size_t
             continue;
         }
         const auto v = e.output_index[d].as_var();
-        if (!v || v->kind != VarKind::Axis) return std::nullopt;
-        out.push_back(v->id);
+        if (!e.output_index[d].is_constant(0) && (!v || v->kind != VarKind::Axis)) return std::nullopt;
+        out.push_back(v ? v->id : kNoAxis);
     }
     return out;
 }

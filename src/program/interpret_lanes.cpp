@@ -6,6 +6,10 @@
 
 #include "base/error.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")  // these loops over columns are the interpreter's time: vectorise them in every build
+#endif
+
 namespace tilewright::interp {
 
 namespace {

@@ -140,7 +140,10 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         }
     }
     // Operands that only lack contiguous lanes can be copied: a product whose right operand is stored transposed.
-    const bool product = e.reducer == Reducer::Sum && e.accesses.size() >= 2;
+    const ScalarNode& root = e.body[e.body.root()];
+    const bool product = e.reducer == Reducer::Sum && root.op == ScalarOp::Mul &&
+                         e.body[root.a].op == ScalarOp::Access && e.body[root.b].op == ScalarOp::Access &&
+                         e.body[root.a].slot != e.body[root.b].slot;
     if (product) {
         std::optional<size_t> spatial_vector;
         for (size_t a = 0; a < e.spatial; ++a)

@@ -280,10 +280,15 @@ class StageEmitter {
 
     using Coords = std::vector<int64_t>;
 
-    /// Every combination of register coordinates of the spatial (or reduction) axes.
+    /// Every combination of register coordinates of the spatial (or reduction) axes; the vector axis varies fastest, so
+    /// that a row's broadcast operand meets all its vectors and is done with: two tiles of rows do not fit registers.
     std::vector<Coords> points(bool reductions) const {
         std::vector<Coords> out{Coords(n_axes_, 0)};
-        for (size_t a = 0; a < n_axes_; ++a) {
+        std::vector<size_t> axes;
+        for (size_t a = 0; a < n_axes_; ++a)
+            if (a != va_) axes.push_back(a);
+        if (has_vector_) axes.push_back(va_);
+        for (const size_t a : axes) {
             if ((a >= e_.spatial) != reductions || regs_[a] == 1) continue;
             std::vector<Coords> next;
             for (const Coords& c : out)

@@ -182,12 +182,25 @@ double ulp_error(float got, Wide want) {
     return static_cast<double>(std::abs(difference)) * std::bit_cast<double>((1023 - ulp) << 52);
 }
 
+constexpr double kEnd = std::numeric_limits<double>::infinity();
+
 struct Function {
     const char* name;
     llvm::Value* (*emit)(llvm::IRBuilderBase&, llvm::Value*);
-    long double (*reference)(long double);
-    double (*quick_reference)(double);
-    double bound;  ///< asserted for every machine
+    long double (*in_long_double)(long double);
+    double (*in_double)(double);
+    double bound;  ///< on the error, whatever the machine
+    double low = -kEnd;
+    double high = kEnd;  ///< NaN outside: spares the library its error handling, which is slow
+
+    template <class Wide>
+    Wide reference(Wide x) const {
+        if (!(low <= x && x <= high)) return std::numeric_limits<Wide>::quiet_NaN();
+        if constexpr (std::is_same_v<Wide, double>)
+            return in_double(x);
+        else
+            return in_long_double(x);
+    }
     Emit emitter() const {
         return [f = emit](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value*) { return f(b, x); };
     }
@@ -196,13 +209,14 @@ void PrintTo(const Function& f, std::ostream* out) { *out << f.name; }
 
 constexpr double kPowBound = 1;
 
-#define TW_FUNCTION(name, bound) \
-    Function { #name, emit_##name, std::name, std::name, bound }
+#define TW_FUNCTION(name, ...) \
+    Function { #name, emit_##name, std::name, std::name, __VA_ARGS__ }
 const Function kFunctions[] = {
-    TW_FUNCTION(exp, 1.5), TW_FUNCTION(expm1, 2), TW_FUNCTION(log, 1.5), TW_FUNCTION(log1p, 2), TW_FUNCTION(erf, 2),
-    TW_FUNCTION(sin, 2),   TW_FUNCTION(cos, 2),   TW_FUNCTION(tan, 4),   TW_FUNCTION(asin, 4),  TW_FUNCTION(acos, 4),
-    TW_FUNCTION(atan, 2),  TW_FUNCTION(sinh, 4),  TW_FUNCTION(cosh, 4),  TW_FUNCTION(tanh, 2),  TW_FUNCTION(asinh, 4),
-    TW_FUNCTION(acosh, 4), TW_FUNCTION(atanh, 4),
+    TW_FUNCTION(exp, 1.5),        TW_FUNCTION(expm1, 2),       TW_FUNCTION(log, 1.5, 0), TW_FUNCTION(log1p, 2, -1),
+    TW_FUNCTION(erf, 2),          TW_FUNCTION(sin, 2),         TW_FUNCTION(cos, 2),      TW_FUNCTION(tan, 4),
+    TW_FUNCTION(asin, 4, -1, 1),  TW_FUNCTION(acos, 4, -1, 1), TW_FUNCTION(atan, 2),     TW_FUNCTION(sinh, 4),
+    TW_FUNCTION(cosh, 4),         TW_FUNCTION(tanh, 2),        TW_FUNCTION(asinh, 4),    TW_FUNCTION(acosh, 4, 1),
+    TW_FUNCTION(atanh, 4, -1, 1),
 };
 
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -320,7 +334,7 @@ TEST_P(VectorMath, StaysWithinItsErrorForEveryFloat) {
         [](size_t number, std::vector<float>& x, std::vector<float>&) {
             for (size_t i = 0; i < kChunk; ++i) x[i] = float_of(static_cast<uint32_t>(number * kChunk + i));
         },
-        [&](float x, float) { return f.quick_reference(static_cast<double>(x)); });
+        [&](float x, float) { return f.reference(static_cast<double>(x)); });
 }
 
 TEST_P(VectorMath, GivesTheSameBitsWhateverTheLaneCount) {
@@ -368,7 +382,7 @@ TEST_P(VectorMath, AsksLibmForDoubles) {
         Compiled(Kernel{.emit = f.emitter(), .in = DType::F64, .out = DType::F64, .lanes = lanes}, Machine::Host)(
             x.data(), x.data(), got.data(), x.size());
         for (size_t i = 0; i < x.size(); ++i) {
-            const double want = f.quick_reference(x[i]);
+            const double want = f.reference(x[i]);
             EXPECT_TRUE(got[i] == want || (std::isnan(got[i]) && std::isnan(want))) << f.name << " of " << x[i];
         }
     }
