@@ -263,14 +263,20 @@ struct Executor::Impl {
             const double start = context.profile != nullptr ? now_us() : 0;
             if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
                 run_kernel(*call, steps[s].kernel);
-                if (context.profile != nullptr)
-                    context.profile->push_back({call->name, start - context.profile_start_us, now_us() - start});
+                if (context.profile != nullptr) {
+                    const double end = now_us();
+                    double work = 0;
+                    for (const PrimitiveId p : call->primitives)
+                        work += product_flops(*plan.program.primitives[p].expr(), *context.names);
+                    context.profile->push_back({call->name, start - context.profile_start_us, end - start, work,
+                                                static_cast<int>(call->kernel)});
+                }
             } else {
                 const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
                 run_other(id, steps[s]);
                 if (context.profile != nullptr)
                     context.profile->push_back(
-                        {plan.program.primitives[id].name, start - context.profile_start_us, now_us() - start});
+                        {plan.program.primitives[id].name, start - context.profile_start_us, now_us() - start, 0, -1});
             }
         }
     }

@@ -37,6 +37,8 @@ struct CompileStats {
 struct StepTime {
     std::string name;
     double start_us = 0, duration_us = 0;
+    double flops = 0;  ///< of products and convolutions, 2 a multiply-add
+    int kernel = -1;   ///< number of the kernel in dumps; -1: no generated kernel
 };
 
 /// Immutable; any number of sessions in any number of threads may share one.

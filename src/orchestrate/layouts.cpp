@@ -58,7 +58,7 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     if (extent < lanes / 2) return std::nullopt;
     Layout layout;
     layout::Reorder reorder;
-    if (extent % lanes == 0 && extent > lanes && !whole) {
+    if (extent % lanes == 0 && extent > lanes && !whole && getenv("BLK")) {
         layout.primitives.emplace_back(layout::Split{dim, lanes});
         for (size_t d = 0; d <= shape.size(); ++d)
             if (d != dim + 1) reorder.permutation.push_back(d);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -113,6 +114,79 @@ int64_t register_tile(int64_t extent, int64_t limit) {
     return best;
 }
 
+/// Cycles of one reduction step of a register tile of rows x columns vectors: two multiply-adds and two loads a cycle,
+/// as few accumulators as hide no latency wait for it, and the vectors come at `bytes_a_cycle`.
+double tile_cycles(int64_t rows, int64_t columns, double vector_bytes, double bytes_a_cycle) {
+    const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
+    return std::max({r * c / 2, (r + c) / 2, 4.0, c * vector_bytes / bytes_a_cycle});
+}
+
+// What a panel of vectors streams at: from the second level, and from behind it. Of the first level it may take half.
+constexpr double kNearBytes = 16 * 1024, kSecondBytesACycle = 14, kFarBytesACycle = 8;
+
+/// Every row of a tile walks through memory on its own. Rows whose distance is a multiple of 4 KiB (the size of a way in
+/// all first-level caches of x86) fight for one set: how many do, where most do.
+int64_t lines_in_one_set(int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride) {
+    std::map<int64_t, int64_t> sets;
+    int64_t most = 0;
+    for (int64_t i = 0; i < outer; ++i)
+        for (int64_t j = 0; j < inner; ++j)
+            most = std::max(most, ++sets[(i * outer_stride + j * inner_stride) * 4 / 64 % 64]);
+    return most;
+}
+constexpr int64_t kFreeWays = 6;  // of eight: the vectors stream through the others
+
+/// The register tile of a product: vectors along the vector axis, rows along one or two others.
+struct ProductTile {
+    int64_t columns = 1;
+    int64_t outer_rows = 1, rows = 1;
+};
+
+/// Tries every tile that fits the registers on the whole extents, rests included; the cheapest wins, of equals the one
+/// with most rows (fewest loads of the weights).
+///     14 x 14 pixels, 512 channels, 16 registers of 8: 5 rows x 2 vectors (5 + 5 + 4), not 6 x 2 (6 + 6 + 2)
+///     7 x 7 pixels: 4 x 3 (4 + 3)
+ProductTile product_tile(int64_t wide, int64_t outer, int64_t inner, int64_t outer_stride, int64_t inner_stride,
+                         double steps, const ScheduleTarget& target) {
+    ProductTile best;
+    double best_cost = 1e300;
+    const double vector_bytes = 4.0 * target.lanes;
+    const auto over = [](int64_t extent, int64_t tile, const auto& cost) {
+        const int64_t full = extent / tile, rest = extent % tile;
+        return (full > 0 ? static_cast<double>(full) * cost(tile) : 0.0) + (rest > 0 ? cost(rest) : 0.0);
+    };
+    for (int64_t c = 1; c <= std::min<int64_t>(4, wide); ++c) {
+        // The operand's vectors stay in registers beside the accumulators; the broadcast needs one where it is no
+        // memory operand of the multiply-add.
+        const int64_t spare = target.vector_registers - c - (target.vector_registers < 32 ? 1 : 0);
+        const int64_t most = std::min<int64_t>(spare / c, 14);
+        for (int64_t r = std::min(inner, most); r >= 1; --r)
+            for (int64_t q = std::min(outer, most / r); q >= 1; --q) {
+                if (lines_in_one_set(q, outer_stride, r, inner_stride) > kFreeWays) continue;
+                const double cost = over(wide, c, [&](int64_t columns) {
+                    // A panel is read again for every tile of rows: the first time from far away.
+                    const double panel = static_cast<double>(columns) * vector_bytes * steps;
+                    const double near = panel <= kNearBytes ? 64 : kSecondBytesACycle;
+                    const double first = tile_cycles(r * q, columns, vector_bytes, kFarBytesACycle) -
+                                         tile_cycles(r * q, columns, vector_bytes, near);
+                    return first * steps + over(outer, q, [&](int64_t rows1) {
+                               return over(inner, r, [&](int64_t rows0) {
+                                   const int64_t rows = rows0 * rows1;
+                                   return tile_cycles(rows, columns, vector_bytes, near) * steps +
+                                          static_cast<double>(rows * columns) + 8;
+                               });
+                           });
+                });
+                const bool better = cost < best_cost * 0.995 ||
+                                    (cost < best_cost * 1.005 && r * q > best.rows * best.outer_rows);
+                if (!better) continue;
+                best = {c, q, r};
+                best_cost = std::min(cost, best_cost);
+            }
+    }
+    return best;
+}
+
 }  // namespace
 
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
@@ -165,23 +239,25 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         for (size_t a = e.spatial; a-- > 0;)
             if (a != *vector && reuses(a) && !e.extents[a].is_constant(1)) rows.push_back(a);
         choice.contraction = !rows.empty();
-        const int64_t budget = target.vector_registers - 4;
-        int64_t columns = 1;
+        micro.registers[*vector] = lanes;
+        int64_t left = 4;
         if (choice.contraction) {
+            double steps = 1;
+            for (size_t r = e.spatial; r < n; ++r) steps *= static_cast<double>(guess(e.extents[r]));
             const int64_t wide = (guess(e.extents[*vector]) + lanes - 1) / lanes;
-            columns = wide >= 2 ? 2 : 1;
-            int64_t rows_total = 1;
-            for (const size_t a : rows) rows_total *= guess(e.extents[a]);
-            if (wide >= 4 && rows_total < 8) columns = 4;
-            if (wide == 3 && rows_total >= 8) columns = 3;
-        }
-        micro.registers[*vector] = columns * lanes;
-        int64_t left = std::min<int64_t>(budget / columns, 14);
-        if (!choice.contraction) left = 4;
-        for (const size_t a : choice.contraction ? rows : std::vector<size_t>{}) {
-            if (left < 2) break;
-            micro.registers[a] = register_tile(guess(e.extents[a]), left);
-            left /= micro.registers[a];
+            // How far apart rows lie in the operand that is broadcast.
+            const auto stride = [&](size_t a) {
+                for (const Walk& w : walks)
+                    if (!w.result && !w.depends(*vector) && w.strides[a] && w.strides[a]->is_constant())
+                        return w.strides[a]->constant();
+                return int64_t{0};
+            };
+            const ProductTile tile =
+                product_tile(wide, rows.size() > 1 ? guess(e.extents[rows[1]]) : 1, guess(e.extents[rows[0]]),
+                             rows.size() > 1 ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
+            micro.registers[*vector] = tile.columns * lanes;
+            micro.registers[rows[0]] = tile.rows;
+            if (rows.size() > 1) micro.registers[rows[1]] = tile.outer_rows;
         }
         if (!choice.contraction)
             for (size_t a = e.spatial; a-- > 0 && left > 1;)

@@ -213,7 +213,7 @@ int command_bench(const CommonOptions& o, int iterations, int warmup, const std:
         Json events = Json::array();
         for (const StepTime& s : steps)
             events.push_back(
-                {{"name", s.name}, {"ph", "X"}, {"pid", 1}, {"tid", 1}, {"ts", s.start_us}, {"dur", s.duration_us}});
+                {{"name", s.name}, {"ph", "X"}, {"pid", 1}, {"tid", 1}, {"ts", s.start_us}, {"dur", s.duration_us}, {"args", {{"kernel", s.kernel}, {"gflops", s.duration_us > 0 ? s.flops / s.duration_us * 1e-3 : 0}}}});
         write_json(profile, {{"traceEvents", events}});
     }
     return 0;
