@@ -230,8 +230,8 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     const auto reuses = [&](size_t a) {
         // Some operand that varies along the vector axis does not vary along a: its vectors serve all rows of a tile.
         if (!vector) return false;
-        for (const Walk& w : walks)
-            if (!w.result && w.depends(*vector) && !w.depends(a)) return true;
+        for (const uint32_t slot : e.body.slots())
+            if (walks[slot].depends(*vector) && !walks[slot].depends(a)) return true;
         return false;
     };
     if (vector && *vector < e.spatial && e.reducer != Reducer::None) {

@@ -252,10 +252,22 @@ class KernelEmitter {
     void enter_scope(const std::vector<size_t>& path) {
         for (const Buffer& buffer : plan_.buffers) {
             if (buffer.scope != path) continue;
-            for (size_t a = 0; a < p_.axes.size(); ++a)
-                exprs_.bind(*scalar(start_name(path, a)).as_var(), ranges_[a].lo);
+            for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = start_of(path, a);
             return;
         }
+    }
+
+    /// Where the current range of an axis starts, as an expression that still says what it is a multiple of: packed
+    /// blocks are found without dividing.
+    Expr start_of(const std::vector<size_t>& path, size_t a) {
+        const AxisRange& r = ranges_[a];
+        if (const auto* k = llvm::dyn_cast<llvm::ConstantInt>(r.lo)) return k->getSExtValue();
+        const Expr quotient = scalar(start_name(path, a));
+        const int64_t multiple = std::max<int64_t>(1, r.lo_multiple);
+        llvm::Value* value = r.lo;
+        if (multiple > 1) value = b_.CreateUDiv(r.lo, b_.getInt64(static_cast<uint64_t>(multiple)), "", true);
+        exprs_.bind(*quotient.as_var(), value);
+        return quotient * multiple;
     }
 
     Place place_of(const Buffer& buffer) {
@@ -264,7 +276,7 @@ class KernelEmitter {
             b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), fn_->getArg(4), static_cast<uint64_t>(buffer.offset));
         place.storage = buffer.dtype;
         std::vector<Expr> starts;
-        for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(scalar(start_name(buffer.scope, a)));
+        for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(starts_.at({buffer.scope, a}));
         for (const Expr& base : buffer.base) place.origin.push_back(substitute_axes(base, starts));
         std::vector<Expr> physical(buffer.physical.begin(), buffer.physical.end());
         place.strides = row_major_strides(physical);
@@ -314,6 +326,17 @@ class KernelEmitter {
         emit_stage(b_, exprs_, job);
     }
 
+    /// How far the copy's operand moves in memory for a step along `axis_number`, where that is a constant.
+    static std::optional<int64_t> copy_stride(const TensorExpr& copy, const Place& from, size_t axis_number) {
+        if (from.layout) return std::nullopt;
+        Expr offset = 0;
+        for (size_t d = 0; d < copy.accesses[0].index.size(); ++d)
+            offset += copy.accesses[0].index[d] * from.strides[d];
+        const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
+        if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
+        return linear->coefficient.constant();
+    }
+
     /// A copy over `extents` points: out[k] = in[index], vectorised along the last axis.
     void emit_copy(const TensorExpr& copy, std::vector<AxisRange> ranges, const Place& from, const Place& to) {
         Micro micro;
@@ -326,6 +349,12 @@ class KernelEmitter {
             micro.vector_axis = last;
             micro.lanes = lanes;
             micro.registers[last] = lanes;
+            // A packing that turns memory around goes by blocks of lanes x lanes.
+            for (size_t u = 0; u < last; ++u) {
+                const auto stride = copy_stride(copy, from, u);
+                if (stride && *stride == 1 && copy.extents[u].is_constant() && copy.extents[u].constant() >= lanes)
+                    micro.registers[u] = lanes;
+            }
         }
         StageJob job;
         job.expr = &copy;
@@ -435,6 +464,7 @@ class KernelEmitter {
     llvm::MDNode* scratch_scope_ = nullptr;
     llvm::MDNode* scratch_others_ = nullptr;
     std::vector<AxisRange> ranges_;
+    std::map<std::pair<std::vector<size_t>, size_t>, Expr> starts_;  ///< by scope and axis
     std::vector<const TileLoop*> grid_;
     std::vector<size_t> grid_path_;
 };

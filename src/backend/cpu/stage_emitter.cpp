@@ -193,13 +193,22 @@ class StageEmitter {
         const int64_t tile = register_tile(a);
         const bool lanes_here = a == va_;
         llvm::Value* hi = b_.CreateAdd(r.lo, r.extent);
-        const auto with = [&](llvm::Value* at, int64_t points, llvm::Value* mask, bool clamp) {
+        const auto with = [&](llvm::Value* at, int64_t points, llvm::Value* mask, bool clamp, bool rest_known = false) {
             bind_axis(a, at);
             regs_[a] = lanes_here ? (points + lanes_ - 1) / lanes_ : points;
             clamp_[a] = clamp;
             if (clamp) clamp_hi_[a] = hi;
             if (lanes_here) tail_mask_ = mask;
+            // A tile of that many points starts so many before the end: padding it cannot touch needs no check.
+            const auto ranges = std::pair(ranges_.axes[a], ranges_.axes[block_axis_]);
+            if (!clamp && (mask == nullptr || rest_known)) {
+                ranges_.axes[a].hi = e_.extents[a] - points;
+                if (lanes_here) ranges_.axes[block_axis_].hi = floor_div(e_.extents[a] - points, lanes_);
+            }
+            exprs_.set_ranges(ranges_);
             inner();
+            std::tie(ranges_.axes[a], ranges_.axes[block_axis_]) = ranges;
+            exprs_.set_ranges(ranges_);
             clamp_[a] = false;
             regs_[a] = 1;
             if (lanes_here) tail_mask_ = nullptr;
@@ -232,7 +241,7 @@ class StageEmitter {
                 const int64_t points = rest ? *rest : tile;
                 if (rest) {
                     const int64_t in_last = *rest % lanes_;
-                    with(at, points, in_last == 0 ? nullptr : constant_mask(in_last), false);
+                    with(at, points, in_last == 0 ? nullptr : constant_mask(in_last), false, true);
                 } else {
                     with(at, lanes_, runtime_mask(at, hi), false);
                 }
@@ -434,6 +443,7 @@ class StageEmitter {
 
     void forget() {
         memo_.clear();
+        blocks_.clear();
         load_binding_.clear();
     }
 
@@ -671,6 +681,8 @@ class StageEmitter {
                 pointer = b_.CreateSelect(b_.CreateOrReduce(mask), pointer, place.base);
             llvm::Value* s = annotate(b_.CreateAlignedLoad(element_type, pointer, align), place);
             v = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), s);
+        } else if (const auto across = transposing_axis(slot, p)) {
+            v = transposed(slot, p, *across, mask);
         } else {
             llvm::Value* pointers = where.per_lane;
             if (pointers == nullptr) {
@@ -688,6 +700,84 @@ class StageEmitter {
         if (lanes_ok != nullptr || scalar_ok != nullptr)
             v = b_.CreateSelect(mask, v, constant_of(c_, t, a.fill, fill_int(a.fill), lanes_));
         return {v, true};
+    }
+
+    /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
+    /// are a constant stride apart: then `lanes` contiguous loads and a transposition in registers replace as many
+    /// gathers. Conditions may depend on the lane, not on that axis.
+    std::optional<size_t> transposing_axis(size_t slot, const Coords& p) {
+        const Access& a = e_.accesses[slot];
+        const Place& place = job_.accesses[slot];
+        if (tail_mask_ != nullptr) return std::nullopt;
+        for (size_t u = 0; u < n_axes_; ++u) {
+            if (u == va_ || regs_[u] == 1 || regs_[u] % lanes_ != 0 || clamp_[u]) continue;
+            if (((access_mask_[slot] >> u) & 1) == 0) continue;
+            Coords q = p;
+            q[u] = p[u] / lanes_ * lanes_;
+            const Expr start = offset_of(place, a.index, q);
+            bool contiguous = true;
+            for (int i = 1; i < lanes_ && contiguous; ++i) {
+                Coords next = q;
+                next[u] += i;
+                contiguous = simplify(offset_of(place, a.index, next) - start, ranges_).is_constant(i);
+            }
+            if (!contiguous) continue;
+            const Address where = address(place, start);
+            if (where.per_lane != nullptr) continue;
+            bool decided = true;
+            if (!place.checked)
+                for (const Expr& condition : a.valid) {
+                    if (((mask_of(condition) >> u) & 1) == 0) continue;
+                    for (int i = 0; i < lanes_ && decided; ++i) {
+                        Coords next = q;
+                        next[u] += i;
+                        decided = prove_nonnegative(at(condition, next), ranges_);
+                    }
+                }
+            if (decided) return u;
+        }
+        return std::nullopt;
+    }
+
+    /// Element p of the block that transposing_axis found. The block is loaded once:
+    ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the lanes
+    llvm::Value* transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask) {
+        const Place& place = job_.accesses[slot];
+        Coords q = p;
+        q[u] = p[u] / lanes_ * lanes_;
+        std::vector<llvm::Value*>& rows = blocks_[{slot, q}];
+        if (rows.empty()) {
+            llvm::Type* type = storage_type(c_, place.storage, lanes_);
+            const auto align = llvm::Align(byte_size(place.storage));
+            const Address where = address(place, offset_of(place, e_.accesses[slot].index, q));
+            for (int i = 0; i < lanes_; ++i) {
+                llvm::Value* pointer = b_.CreateGEP(storage_type(c_, place.storage, 0), where.pointer,
+                                                    b_.getInt64(static_cast<uint64_t>(where.lane_stride * i)));
+                if (mask == nullptr) {
+                    rows.push_back(annotate(b_.CreateAlignedLoad(type, pointer, align), place));
+                    continue;
+                }
+                llvm::Value* inside = b_.CreateVectorSplat(static_cast<unsigned>(lanes_),
+                                                           b_.CreateExtractElement(mask, static_cast<uint64_t>(i)));
+                rows.push_back(annotate(
+                    b_.CreateMaskedLoad(type, pointer, align, inside, llvm::Constant::getNullValue(type)), place));
+            }
+            // Eklundh: swap the off-diagonal quarters of blocks of 2 b rows and lanes, b = lanes / 2, ..., 1.
+            for (int half = lanes_ / 2; half >= 1; half /= 2)
+                for (int i = 0; i < lanes_; ++i) {
+                    if ((i & half) != 0) continue;
+                    std::vector<int> low, high;
+                    for (int l = 0; l < lanes_; ++l) {
+                        low.push_back((l & half) == 0 ? l : lanes_ + l - half);
+                        high.push_back((l & half) == 0 ? l + half : lanes_ + l);
+                    }
+                    llvm::Value* x = rows[static_cast<size_t>(i)];
+                    llvm::Value* y = rows[static_cast<size_t>(i + half)];
+                    rows[static_cast<size_t>(i)] = b_.CreateShuffleVector(x, y, low);
+                    rows[static_cast<size_t>(i + half)] = b_.CreateShuffleVector(x, y, high);
+                }
+        }
+        return rows[static_cast<size_t>(p[u] - q[u])];
     }
 
     static int64_t fill_int(double f) {
@@ -802,6 +892,7 @@ class StageEmitter {
     std::vector<Coords> tile_points_;
     std::map<std::tuple<const ScalarBody*, uint32_t, Coords>, Val> memo_;
     std::map<size_t, llvm::Value*> load_binding_;
+    std::map<std::pair<size_t, Coords>, std::vector<llvm::Value*>> blocks_;  ///< transposed, by access and corner
 };
 
 }  // namespace
