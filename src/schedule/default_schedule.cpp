@@ -178,7 +178,7 @@ ProductTile product_tile(int64_t wide, int64_t outer, int64_t inner, int64_t out
                            });
                 });
                 const bool better = cost < best_cost * 0.995 ||
-                                    (cost < best_cost * 1.005 && r * q > best.rows * best.outer_rows);
+                                    (cost < best_cost * 1.005 && r * q * c > best.rows * best.outer_rows * best.columns);
                 if (!better) continue;
                 best = {c, q, r};
                 best_cost = std::min(cost, best_cost);
@@ -252,12 +252,14 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                         return w.strides[a]->constant();
                 return int64_t{0};
             };
+            // Two axes share the tile only where both extents are known: a tile of several batches is wasted on one.
+            const bool two = rows.size() > 1 && e.extents[rows[0]].is_constant() && e.extents[rows[1]].is_constant();
             const ProductTile tile =
-                product_tile(wide, rows.size() > 1 ? guess(e.extents[rows[1]]) : 1, guess(e.extents[rows[0]]),
-                             rows.size() > 1 ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
+                product_tile(wide, two ? guess(e.extents[rows[1]]) : 1, guess(e.extents[rows[0]]),
+                             two ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
             micro.registers[*vector] = tile.columns * lanes;
             micro.registers[rows[0]] = tile.rows;
-            if (rows.size() > 1) micro.registers[rows[1]] = tile.outer_rows;
+            if (two) micro.registers[rows[1]] = tile.outer_rows;
         }
         if (!choice.contraction)
             for (size_t a = e.spatial; a-- > 0 && left > 1;)

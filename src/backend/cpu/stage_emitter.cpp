@@ -50,7 +50,7 @@ struct Val {
 class StageEmitter {
   public:
     StageEmitter(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job)
-        : b_(builder), c_(builder.getContext()), exprs_(vars), job_(job), e_(*job.expr), m_(*job.micro) {
+        : b_(builder), c_(builder.getContext()), exprs_(vars), job_(job), e_(*job.expr), m_(*job.micro), axis_ranges_(job.ranges) {
         n_axes_ = e_.extents.size();
         has_vector_ = m_.vector_axis.has_value() && m_.lanes > 1;
         va_ = has_vector_ ? *m_.vector_axis : n_axes_;
@@ -68,16 +68,16 @@ class StageEmitter {
             std::vector<llvm::Constant*> lane_numbers;
             for (int i = 0; i < lanes_; ++i) lane_numbers.push_back(b_.getInt64(static_cast<uint64_t>(i)));
             exprs_.bind({VarKind::Axis, static_cast<uint32_t>(lane_axis_)}, llvm::ConstantVector::get(lane_numbers));
-            const AxisRange& r = job_.ranges[va_];
-            aligned_ = r.lo_multiple % lanes_ == 0;
+            aligned_ = axis_ranges_[va_].lo_multiple % lanes_ == 0;
         }
         for (size_t a = 0; a < n_axes_; ++a)
-            if (a != va_) bind_axis(a, job_.ranges[a].lo);
+            if (a != va_) bind_axis(a, axis_ranges_[a].lo);
     }
 
     void run() {
         decide_first_last();
-        spatial_loops(0);
+        choose_cuts();
+        segments(0);
     }
 
   private:
@@ -146,7 +146,7 @@ class StageEmitter {
         llvm::Value* first = b_.getTrue();
         llvm::Value* last = b_.getTrue();
         for (size_t a = e_.spatial; a < n_axes_; ++a) {
-            const AxisRange& r = job_.ranges[a];
+            const AxisRange& r = axis_ranges_[a];
             if (r.full) continue;
             first = b_.CreateAnd(first, b_.CreateICmpEQ(r.lo, b_.getInt64(0)));
             last = b_.CreateAnd(last, b_.CreateICmpEQ(b_.CreateAdd(r.lo, r.extent), exprs_.scalar(r.total)));
@@ -157,6 +157,131 @@ class StageEmitter {
         if (partial_)
             TW_CHECK(compute_type(job_.out_dtype) == job_.out_dtype && job_.out_dtype == acc_type_,
                      "partial reductions are kept in the result, which has another type");
+    }
+
+    // --- segments
+
+    /// Where conditions change. A concatenation of 64 and 32 channels reads one operand below i0 = 64 and another from
+    /// there on; a 3-wide window padded by 1 needs its checks in the first and the last column only. Cutting the axes
+    /// there makes conditions constant in (nearly) all code:
+    ///     for i0 < 96: select(i0 < 64, x[i0] when i0 < 64, y[i0 - 64] when i0 >= 64)
+    ///     -> for i0 < 64: x[i0];  for 64 <= i0 < 96: y[i0 - 64]
+    void choose_cuts() {
+        cuts_.assign(n_axes_, {});
+        std::vector<Expr> conditions;
+        for (size_t i = 0; i < e_.accesses.size(); ++i)
+            if (!job_.accesses[i].checked)
+                conditions.insert(conditions.end(), e_.accesses[i].valid.begin(), e_.accesses[i].valid.end());
+        for (const ScalarNode& n : e_.body.nodes())
+            if (n.op == ScalarOp::Select)
+                if (const auto c = index_condition(e_.body, n.a)) conditions.push_back(c->first);
+        size_t points = 1, total = 1;
+        for (size_t a = 0; a < n_axes_; ++a)
+            if (m_.registers.size() > a && a != va_) points *= static_cast<size_t>(m_.registers[a]);
+        const size_t size = points * (e_.body.nodes().size() + e_.epilogue.nodes().size());
+        for (size_t a = 0; a < e_.spatial; ++a) {
+            if (a == va_ && !axis_ranges_[a].full) continue;
+            std::vector<Expr> cuts;
+            for (const Expr& condition : conditions) {
+                const auto cut = cut_of(condition, a);
+                if (!cut || prove_nonnegative(-*cut, ranges_) || prove_nonnegative(*cut - e_.extents[a], ranges_))
+                    continue;
+                if (std::find(cuts.begin(), cuts.end(), *cut) == cuts.end()) cuts.push_back(*cut);
+            }
+            if (cuts.empty() || total * (cuts.size() + 1) > kMostSegments ||
+                total * (cuts.size() + 1) * size > kMostSegmentCode)
+                continue;
+            std::sort(cuts.begin(), cuts.end(), [](Expr x, Expr y) {
+                if (x.is_constant() != y.is_constant()) return x.is_constant();
+                return x.is_constant() && x.constant() < y.constant();
+            });
+            total *= cuts.size() + 1;
+            cuts_[a] = std::move(cuts);
+        }
+    }
+    static constexpr size_t kMostSegments = 72, kMostSegmentCode = 6000;
+
+    /// The first point of axis a from which on (or up to which) the condition holds whatever the other axes are.
+    std::optional<Expr> cut_of(Expr condition, size_t a) const {
+        const auto linear = linear_in(condition, {VarKind::Axis, static_cast<uint32_t>(a)});
+        if (!linear || !linear->coefficient.is_constant() || linear->coefficient.is_constant(0)) return std::nullopt;
+        for (const Var v : variables(linear->rest))
+            if (v.kind == VarKind::Load) return std::nullopt;
+        const int64_t k = linear->coefficient.constant();
+        const auto least = bounds(linear->rest, ranges_).lo;
+        if (!least) return std::nullopt;
+        for (const Var v : variables(*least))
+            if (v.kind != VarKind::Symbol) return std::nullopt;
+        return k > 0 ? ceil_div(-*least, k) : floor_div(*least, -k) + 1;
+    }
+
+    /// A comparison of an index with a constant, as "expression >= 0" and whether the comparison is its negation.
+    static std::optional<std::pair<Expr, bool>> index_condition(const ScalarBody& body, ScalarId id) {
+        const ScalarNode& n = body[id];
+        if (n.op != ScalarOp::Lt && n.op != ScalarOp::Le && n.op != ScalarOp::Gt && n.op != ScalarOp::Ge)
+            return std::nullopt;
+        const auto side = [&](ScalarId k) -> std::optional<Expr> {
+            if (body[k].op == ScalarOp::Index) return body[k].index;
+            if (body[k].op == ScalarOp::Const && !is_float(body[k].dtype)) return Expr(body[k].int_value);
+            return std::nullopt;
+        };
+        const auto x = side(n.a), y = side(n.b);
+        if (!x || !y) return std::nullopt;
+        switch (n.op) {
+            case ScalarOp::Lt:
+                return std::pair(*x - *y, true);
+            case ScalarOp::Le:
+                return std::pair(*y - *x, false);
+            case ScalarOp::Gt:
+                return std::pair(*y - *x, true);
+            default:
+                return std::pair(*x - *y, false);
+        }
+    }
+
+    /// Runs the loops once for each box that the cuts make.
+    void segments(size_t a) {
+        if (a == n_axes_) return spatial_loops(0);
+        if (cuts_[a].empty()) return segments(a + 1);
+        const AxisRange whole = axis_ranges_[a];
+        const Interval known = ranges_.axes[a];
+        const Interval known_blocks = ranges_.axes[block_axis_];
+        llvm::Value* hi = b_.CreateAdd(whole.lo, whole.extent);
+        llvm::Value* start = whole.lo;
+        Expr from = 0;
+        for (size_t i = 0; i <= cuts_[a].size(); ++i) {
+            const bool last = i == cuts_[a].size();
+            const Expr to = last ? e_.extents[a] : cuts_[a][i];
+            llvm::Value* end = hi;
+            if (!last) {
+                end = exprs_.scalar(to);
+                end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, end, start);
+                end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, end, hi);
+            }
+            AxisRange& r = axis_ranges_[a];
+            r = whole;
+            r.lo = start;
+            r.extent = b_.CreateSub(end, start);
+            r.to_end = false;
+            r.constant_extent.reset();
+            if (const auto* k = llvm::dyn_cast<llvm::ConstantInt>(r.extent)) r.constant_extent = k->getSExtValue();
+            if (const auto* k = llvm::dyn_cast<llvm::ConstantInt>(start))
+                r.lo_multiple = k->getSExtValue();
+            else
+                r.lo_multiple = 1;
+            if (a == va_) aligned_ = r.lo_multiple % lanes_ == 0;
+            ranges_.axes[a] = {from, to - 1};
+            if (a == va_) ranges_.axes[block_axis_] = {Expr(0), floor_div(to - 1, lanes_)};
+            exprs_.set_ranges(ranges_);
+            if (!r.constant_extent || *r.constant_extent > 0) segments(a + 1);
+            start = end;
+            from = to;
+        }
+        axis_ranges_[a] = whole;
+        ranges_.axes[a] = known;
+        ranges_.axes[block_axis_] = known_blocks;
+        exprs_.set_ranges(ranges_);
+        if (a == va_) aligned_ = whole.lo_multiple % lanes_ == 0;
     }
 
     // --- loops
@@ -189,7 +314,7 @@ class StageEmitter {
 
     /// Runs `inner` once for every register tile of axis a; full tiles in a loop, the rest as its own code.
     void tiles_of(size_t a, const std::function<void()>& inner) {
-        const AxisRange& r = job_.ranges[a];
+        const AxisRange& r = axis_ranges_[a];
         const int64_t tile = register_tile(a);
         const bool lanes_here = a == va_;
         llvm::Value* hi = b_.CreateAdd(r.lo, r.extent);
@@ -202,8 +327,9 @@ class StageEmitter {
             // A tile of that many points starts so many before the end: padding it cannot touch needs no check.
             const auto ranges = std::pair(ranges_.axes[a], ranges_.axes[block_axis_]);
             if (!clamp && (mask == nullptr || rest_known)) {
-                ranges_.axes[a].hi = e_.extents[a] - points;
-                if (lanes_here) ranges_.axes[block_axis_].hi = floor_div(e_.extents[a] - points, lanes_);
+                const Expr last = *ranges_.axes[a].hi + 1 - points;
+                ranges_.axes[a].hi = last;
+                if (lanes_here) ranges_.axes[block_axis_].hi = floor_div(last, lanes_);
             }
             exprs_.set_ranges(ranges_);
             inner();
@@ -222,7 +348,7 @@ class StageEmitter {
         std::optional<int64_t> rest;
         if (r.constant_extent)
             rest = *r.constant_extent % tile;
-        else if (r.lo_multiple % tile == 0 && r.total.is_constant())
+        else if (r.to_end && r.lo_multiple % tile == 0 && r.total.is_constant())
             rest = r.total.constant() % tile;
         llvm::Value* whole = nullptr;
         if (r.constant_extent) {
@@ -479,6 +605,12 @@ class StageEmitter {
                     result = {exprs_.scalar(e), false};
                 break;
             }
+            case ScalarOp::Select:
+                if (const auto choice = decided(body, n.a, p)) {
+                    result = evaluate(body, masks, *choice ? n.b : n.c, p, acc);
+                    break;
+                }
+                [[fallthrough]];
             default: {
                 std::vector<Val> args;
                 bool any_vector = false;
@@ -495,6 +627,16 @@ class StageEmitter {
         }
         memo_[key] = result;
         return result;
+    }
+
+    /// What a comparison of indices gives at every lane of p, where that is known.
+    std::optional<bool> decided(const ScalarBody& body, ScalarId condition, const Coords& p) {
+        const auto c = index_condition(body, condition);
+        if (!c) return std::nullopt;
+        const Expr e = at(c->first, p);
+        if (prove_nonnegative(e, ranges_)) return !c->second;
+        if (prove_nonnegative(-e - 1, ranges_)) return c->second;
+        return std::nullopt;
     }
 
     /// The expression at register coordinates p: axis a becomes its base plus the coordinate; the vector axis becomes
@@ -630,6 +772,10 @@ class StageEmitter {
                 bind_loads(condition, p);
                 const Expr e = at(condition, p);
                 if (prove_nonnegative(e, ranges_)) continue;
+                if (prove_nonnegative(-e - 1, ranges_)) {
+                    const DType t = compute_type(place.storage);
+                    return {constant_of(c_, t, a.fill, fill_int(a.fill), 0), false};
+                }
                 if (lane_dependent(e)) {
                     llvm::Value* ok = b_.CreateICmpSGE(exprs_.vector(e, lanes_), splat_int(0));
                     lanes_ok = lanes_ok == nullptr ? ok : b_.CreateAnd(lanes_ok, ok);
@@ -878,6 +1024,8 @@ class StageEmitter {
     DType acc_type_ = DType::F32;
     Ranges ranges_;
     std::vector<Mask> access_mask_, body_mask_, epilogue_mask_;
+    std::vector<AxisRange> axis_ranges_;   ///< the job's, narrowed to the segment being emitted
+    std::vector<std::vector<Expr>> cuts_;  ///< per axis, ascending
 
     llvm::Value* first_ = nullptr;
     llvm::Value* last_ = nullptr;

@@ -41,6 +41,7 @@ struct AxisRange {
     int64_t lo_multiple = 1;  ///< lo is a multiple of this (0: lo is 0)
     Expr total;               ///< the axis' whole extent
     bool full = true;         ///< the range is the whole axis
+    bool to_end = true;       ///< steps of lo_multiple lead from lo to the end of the axis
 };
 
 struct StageJob {
