@@ -76,8 +76,8 @@ class Execution {
             memory_.emplace(id, Place(fmt::format("'{}'", v.name), v.dtype, evaluate(v.shape, bindings_)));
         }
         for (const Buffer& b : plan_.buffers) {
-            const std::string name = fmt::format("{} of '{}'", b.access ? "the copy" : "the buffer",
-                                                 p_.stages.values[b.value].name);
+            const std::string name =
+                fmt::format("{} of '{}'", b.access ? "the copy" : "the buffer", p_.stages.values[b.value].name);
             buffers_.push_back(std::make_unique<Place>(name, b));
             corners_.push_back(index_codes(b.base, bindings_));
         }

@@ -58,8 +58,8 @@ class Parser {
         text_.at_end();  // to the first token
         const size_t begin = text_.position(), end = end_of_block(begin);
         // The lines before it, empty, so that errors name the line of this text.
-        std::string program(static_cast<size_t>(std::count(whole_.begin(), whole_.begin() + static_cast<long>(begin), '\n')),
-                            '\n');
+        std::string program(
+            static_cast<size_t>(std::count(whole_.begin(), whole_.begin() + static_cast<long>(begin), '\n')), '\n');
         program += whole_.substr(begin, end - begin);
         p_.stages = parse_program(program);
         text_.rewind(end);
@@ -99,7 +99,8 @@ class Parser {
             } catch (const ModelError& e) {
                 text_.fail(e.what());
             }
-            if (!axes_.emplace(a.name, p_.axes.size()).second) text_.fail(fmt::format("axis {} is given twice", a.name));
+            if (!axes_.emplace(a.name, p_.axes.size()).second)
+                text_.fail(fmt::format("axis {} is given twice", a.name));
             p_.axes.push_back(std::move(a));
         }
     }

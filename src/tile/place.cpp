@@ -22,8 +22,7 @@ Place::Place(std::string what, DType t, Shape shape)
 Place::Place(std::string what, const Tensor& contents) : Place(std::move(what), contents.dtype(), contents.shape()) {
     for (size_t i = 0; i < cells.size(); ++i) {
         const auto k = static_cast<int64_t>(i);
-        cells[i].value =
-            is_float(dtype) ? ScalarValue{contents.get(k), 0} : ScalarValue{0, contents.get_int(k)};
+        cells[i].value = is_float(dtype) ? ScalarValue{contents.get(k), 0} : ScalarValue{0, contents.get_int(k)};
         cells[i].state = State::Written;
     }
 }
@@ -83,8 +82,7 @@ ScalarValue Place::read(std::span<const int64_t> index, int64_t task) {
     const Cell& c = cell(index);
     TW_CHECK(c.state != State::Unwritten, "{} is read before it is written", element(index));
     TW_CHECK(c.state != State::Partial, "{} is read before its reduction ends", element(index));
-    TW_CHECK(c.task < 0 || c.task == task, "{} is read by task {}, but task {} wrote it", element(index), task,
-             c.task);
+    TW_CHECK(c.task < 0 || c.task == task, "{} is read by task {}, but task {} wrote it", element(index), task, c.task);
     return c.value;
 }
 

@@ -45,7 +45,8 @@ class Scheduler {
     template <class T>
     void shuffle(std::vector<T>& list, size_t from, size_t to) {
         for (size_t k = to; k > from + 1; --k)
-            std::swap(list[k - 1], list[static_cast<size_t>(upto(static_cast<int64_t>(from), static_cast<int64_t>(k) - 1))]);
+            std::swap(list[k - 1],
+                      list[static_cast<size_t>(upto(static_cast<int64_t>(from), static_cast<int64_t>(k) - 1))]);
     }
 
     const TensorExpr& expr(PrimitiveId s) const { return *base_.stages.primitives[s].expr(); }
@@ -302,11 +303,10 @@ class Scheduler {
         for (const Expr& i : a.index) {
             if (!affine(i)) return std::nullopt;
             for (const Var v : variables(i))
-                if (v.kind == VarKind::Axis)
-                    bounded = bounded && here.extents[base_.stage_axes[s][v.id]].is_constant();
+                if (v.kind == VarKind::Axis) bounded = bounded && here.extents[base_.stage_axes[s][v.id]].is_constant();
         }
-        const bool decidable = std::all_of(a.valid.begin(), a.valid.end(),
-                                           [&](Expr c) { return condition_on_index(a, c).has_value(); });
+        const bool decidable =
+            std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) { return condition_on_index(a, c).has_value(); });
         if (!bounded || !decidable) return std::nullopt;
         Load load;
         load.stage = s;
@@ -465,7 +465,9 @@ class Simpler {
                 });
         }
         if (std::any_of(m.virtual_threads.begin(), m.virtual_threads.end(), [](int64_t t) { return t != 1; }))
-            with(scope, [&](std::vector<Stmt>& b) { std::fill(micro(b).virtual_threads.begin(), micro(b).virtual_threads.end(), 1); });
+            with(scope, [&](std::vector<Stmt>& b) {
+                std::fill(micro(b).virtual_threads.begin(), micro(b).virtual_threads.end(), 1);
+            });
         if (!std::is_sorted(m.order.begin(), m.order.end()))
             with(scope, [&](std::vector<Stmt>& b) { std::sort(micro(b).order.begin(), micro(b).order.end()); });
         if (m.padding != Padding::Partition)

@@ -10,11 +10,11 @@
 namespace tilewright {
 
 struct RandomScheduleOptions {
-    int64_t most_lanes = 16;          ///< of a vector; lanes are powers of two
-    int64_t most_registers = 64;      ///< points of a register tile (the code unrolled)
+    int64_t most_lanes = 16;            ///< of a vector; lanes are powers of two
+    int64_t most_registers = 64;        ///< points of a register tile (the code unrolled)
     int64_t most_tile_bytes = 1 << 16;  ///< of one buffer
-    bool global_padding = true;       ///< where shapes are whole tiles
-    bool unfolded_loads = true;       ///< overlapped tiles among the layouts of Loads
+    bool global_padding = true;         ///< where shapes are whole tiles
+    bool unfolded_loads = true;         ///< overlapped tiles among the layouts of Loads
 };
 
 /// A schedule of `stages` (tensor expressions alone, values in topological order) decided by `seed`: which axes are

@@ -51,15 +51,15 @@ std::string disagreement(const TileProgram& t, const std::vector<Tensor>& inputs
 }
 
 struct Features {
-    int loops = 0, parallel = 0, loads = 0, stores = 0, partial = 0, vectors = 0, several = 0, shared = 0;
+    int loops = 0, parallel = 0, loads = 0, stores = 0, vectors = 0, several = 0, shared = 0;
     std::set<Padding> load, store, micro;
 
-    void see(const TileProgram& t, const std::vector<Stmt>& body, size_t depth) {
+    void see(const std::vector<Stmt>& body) {
         for (const Stmt& s : body) {
             if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
                 ++(loop->parallel ? parallel : loops);
                 shared += loop->body.size() > 1 ? 1 : 0;
-                see(t, loop->body, depth + 1);
+                see(loop->body);
             } else if (const auto* l = std::get_if<Load>(&s.kind)) {
                 ++loads;
                 load.insert(l->padding);
@@ -92,13 +92,14 @@ TEST(RandomSchedule, computes_what_its_stages_compute) {
         }
         ASSERT_EQ(verify(t), std::vector<std::string>()) << "seed " << seed << "\n" << print(t);
         EXPECT_EQ(print(parse_tile_program(print(t))), print(t)) << "seed " << seed;
-        seen.see(t, t.body, 0);
+        seen.see(t.body);
         seen.several += t.stages.primitives.size() > 1 ? 1 : 0;
         const std::string wrong = disagreement(t, c.inputs);
         if (wrong.empty()) continue;
         ++failures;
         const TileProgram small = shrink(t, [&](const TileProgram& x) { return !disagreement(x, c.inputs).empty(); });
-        ADD_FAILURE() << "seed " << seed << ": " << wrong << "\n" << disagreement(small, c.inputs) << "\n"
+        ADD_FAILURE() << "seed " << seed << ": " << wrong << "\n"
+                      << disagreement(small, c.inputs) << "\n"
                       << print(small);
     }
     EXPECT_EQ(seen.load, every);
@@ -111,7 +112,80 @@ TEST(RandomSchedule, computes_what_its_stages_compute) {
     EXPECT_GT(seen.vectors, 2000);
     EXPECT_GT(seen.several, 1000);
     EXPECT_GT(seen.shared, 500);
-    fmt::print("loops {} parallel {} loads {} stores {} vectors {} several {} shared {}\n", seen.loops, seen.parallel, seen.loads, seen.stores, seen.vectors, seen.several, seen.shared);
+}
+
+/// A tree with one thing out of place: two statements exchanged, one moved out of its loop, one put into a loop, a loop
+/// taken away or over another axis.
+TileProgram disturbed(TileProgram t, uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    const auto below = [&](size_t n) { return static_cast<size_t>(rng() % n); };
+    std::vector<Stmt>* body = &t.body;
+    std::vector<Stmt>* outer = nullptr;
+    size_t at = 0;
+    for (bool deeper = true; deeper;) {
+        const size_t i = below(body->size());
+        auto* loop = std::get_if<TileLoop>(&(*body)[i].kind);
+        deeper = loop != nullptr && below(3) != 0;
+        if (!deeper) break;
+        outer = body;
+        at = i;
+        body = &loop->body;
+    }
+    const size_t i = below(body->size());
+    Stmt& s = (*body)[i];
+    switch (below(5)) {
+        case 0:
+            std::swap(s, (*body)[below(body->size())]);
+            break;
+        case 1:
+            if (outer != nullptr && body->size() > 1) {
+                Stmt moved = s;
+                body->erase(body->begin() + static_cast<std::ptrdiff_t>(i));
+                outer->insert(outer->begin() + static_cast<std::ptrdiff_t>(at + below(2)), std::move(moved));
+            }
+            break;
+        case 2: {
+            TileLoop loop;
+            loop.axis = below(t.axes.size());
+            loop.step = 1 + static_cast<int64_t>(below(3));
+            loop.body.push_back(s);
+            s = Stmt{std::move(loop)};
+            break;
+        }
+        case 3:
+            if (auto* loop = std::get_if<TileLoop>(&s.kind)) {
+                const std::vector<Stmt> inside = loop->body;
+                body->erase(body->begin() + static_cast<std::ptrdiff_t>(i));
+                body->insert(body->begin() + static_cast<std::ptrdiff_t>(i), inside.begin(), inside.end());
+            }
+            break;
+        default:
+            if (auto* loop = std::get_if<TileLoop>(&s.kind)) loop->axis = below(t.axes.size());
+    }
+    return t;
+}
+
+TEST(RandomSchedule, what_verify_accepts_computes_what_its_stages_compute) {
+    int accepted = 0, rejected = 0;
+    RandomScheduleOptions options;
+    options.global_padding = false;  // whether tensors are whole tiles is what only the execution checks
+    for (uint64_t seed = 0; seed < 1500; ++seed) {
+        const Case c = random_case(seed, 1 + static_cast<int>(seed % 4), true);
+        TileProgram t = random_schedule(c.stages, seed, options);
+        if (t.axes.empty()) continue;
+        for (uint64_t k = 0; k < 3; ++k) {
+            TileProgram other = disturbed(t, seed * 8 + k);
+            if (!verify(other).empty()) {
+                ++rejected;
+                continue;
+            }
+            ++accepted;
+            EXPECT_EQ(disagreement(other, c.inputs), "") << "seed " << seed << "\n" << print(other);
+            t = std::move(other);
+        }
+    }
+    EXPECT_GT(accepted, 1000);
+    EXPECT_GT(rejected, 500);
 }
 
 TEST(RandomSchedule, is_decided_by_its_seed) {

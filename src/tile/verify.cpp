@@ -181,12 +181,10 @@ class Verifier {
                 fault("a buffer layout names value {} of {}", v.value, p_.stages.values.size());
                 continue;
             }
-            const bool unfolds = std::any_of(layout.primitives.begin(), layout.primitives.end(), [](const auto& x) {
-                return std::holds_alternative<layout::Unfold>(x);
-            });
+            const bool unfolds = std::any_of(layout.primitives.begin(), layout.primitives.end(),
+                                             [](const auto& x) { return std::holds_alternative<layout::Unfold>(x); });
             if (unfolds || stores_at(layout))
-                fault("the buffer of '{}' has the layout {}: a computed element has one place", name(v),
-                      print(layout));
+                fault("the buffer of '{}' has the layout {}: a computed element has one place", name(v), print(layout));
             if (in_memory(v)) fault("'{}' has a buffer layout, but no buffer", name(v));
         }
     }
@@ -288,13 +286,11 @@ class Verifier {
             const std::set<size_t> narrowed = tree_.narrowed(shared);
             for (size_t k = e.spatial; k < axes.size(); ++k)
                 if (narrowed.count(axes[k]) != 0)
-                    fault("{} reads '{}' while the loop over {} still adds to it", r.what, name(v),
-                          axis_name(axes[k]));
+                    fault("{} reads '{}' while the loop over {} still adds to it", r.what, name(v), axis_name(axes[k]));
             if (r.path[shared.size()] < at[shared.size()])
                 fault("{} reads '{}' before it is computed", r.what, name(v));
             else if (const auto a = outside_part(s, r, narrowed))
-                fault("{} reads '{}' outside the part that the loop over {} computes", r.what, name(v),
-                      axis_name(*a));
+                fault("{} reads '{}' outside the part that the loop over {} computes", r.what, name(v), axis_name(*a));
         }
     }
 
@@ -313,7 +309,7 @@ class Verifier {
             return std::any_of(vars.begin(), vars.end(),
                                [&](Var v) { return v.kind == VarKind::Axis && moving.count(v.id) != 0; });
         };
-        const size_t first = *moving.begin();
+        const std::set<size_t> cut = moving;
         for (size_t before = 0; before != moving.size();) {
             before = moving.size();
             for (const Expr& w : written)
@@ -322,7 +318,11 @@ class Verifier {
                         if (v.kind == VarKind::Axis) moving.insert(v.id);
         }
         for (size_t d = 0; d < written.size(); ++d)
-            if (moves(written[d]) && !(written[d] == reader.index[d])) return first;
+            if (moves(written[d]) && !(written[d] == reader.index[d])) {
+                for (const Var v : variables(written[d]))
+                    if (v.kind == VarKind::Axis && cut.count(v.id) != 0) return v.id;
+                return *cut.begin();
+            }
         return std::nullopt;
     }
 
@@ -331,6 +331,13 @@ class Verifier {
     std::set<size_t> grid_axes_;
     Walk tree_;
     std::map<PrimitiveId, TreePath> compute_at_;
+};
+
+/// What gives a kernel its inputs.
+class Call : public OpaqueOp {
+  public:
+    std::string print() const override { return "call"; }
+    void run(std::span<const TensorView>, OpaqueOutputs&) const override {}
 };
 
 /// The stages as a program that binds all its names: in a kernel they come from outside.
@@ -366,7 +373,7 @@ Program with_names_bound(const Program& stages) {
     std::vector<Expr> shape = symbols;
     shape.emplace_back(static_cast<int64_t>(scalars.size()) + 1);
     const ValueId names = out.values.push_back({"the kernel's symbols and scalars", DType::I64, shape});
-    out.inputs.push_back(names);
+    out.inputs = {names};
     out.primitives = {};
     for (size_t k = 0; k < scalars.size(); ++k) {
         Primitive read;
@@ -374,6 +381,11 @@ Program with_names_bound(const Program& stages) {
         read.kind = ReadScalar{names, static_cast<int64_t>(k), scalars[k]};
         out.primitives.push_back(std::move(read));
     }
+    Primitive call;
+    call.name = "the kernel's call";
+    call.outputs = stages.inputs;
+    call.kind = Opaque{std::make_shared<const Call>(), {}};
+    out.primitives.push_back(std::move(call));
     for (const Primitive& s : stages.primitives) out.primitives.push_back(s);
     return out;
 }
