@@ -28,8 +28,9 @@ Comparison compare(const Tensor& actual, const Tensor& expected, const Tolerance
         const double a = actual.get(i), e = expected.get(i);
         if (a == e || (std::isnan(a) && std::isnan(e))) continue;
         const double difference = std::fabs(a - e);
-        const double allowed = tolerance.max_relative > 0 ? tolerance.max_relative * c.max_magnitude
-                                                          : tolerance.absolute + tolerance.relative * std::fabs(e);
+        const double allowed = tolerance.max_relative > 0
+                                   ? std::max(tolerance.absolute, tolerance.max_relative * c.max_magnitude)
+                                   : tolerance.absolute + tolerance.relative * std::fabs(e);
         if (std::isfinite(difference)) c.max_difference = std::max(c.max_difference, difference);
         if (std::isfinite(difference) && difference <= allowed) continue;
         if (first < 0) first = i;
