@@ -1,7 +1,8 @@
 # cmake -D BUILD=build-folder -D WORK=scratch-folder -D HEADERS=a.h,b.h,c.hpp -P consumer_test.cmake
 #
 # Installs the build into WORK and lets a project of its own find and use it: every public header must compile as the
-# first of a file (a .h in C as well), the library must link and load, and pkg-config's file must say the same.
+# first of a file (a .h in C as well), a C and a C++ program (consumer/) must compile a model and agree on its outputs,
+# and pkg-config's file must say the same.
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT status EQUAL 0)
@@ -27,19 +28,32 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 list(JOIN sources " " sources)
-file(WRITE ${WORK}/consumer/main.c "int main(void) { return 0; }\n")
+set(programs ${CMAKE_CURRENT_LIST_DIR}/consumer)
 file(WRITE ${WORK}/consumer/CMakeLists.txt "cmake_minimum_required(VERSION 3.16)
 project(Consumer LANGUAGES C CXX)
+set(CMAKE_C_STANDARD 99)
 set(CMAKE_CXX_STANDARD 17)
 add_compile_options(-Wall -Wextra -Wpedantic -Werror)
-find_package(Tilewright CONFIG REQUIRED)
-add_executable(consumer main.c ${sources})
-target_link_options(consumer PRIVATE -Wl,--no-as-needed)
-target_link_libraries(consumer PRIVATE Tilewright::tilewright)
+find_package(Tilewright 0.1 CONFIG REQUIRED)
+file(WRITE ${WORK}/consumer/version \"\${Tilewright_VERSION}\")
+add_library(headers OBJECT ${sources})
+target_link_libraries(headers PRIVATE Tilewright::tilewright)
+add_executable(c_consumer ${programs}/main.c)
+target_link_libraries(c_consumer PRIVATE Tilewright::tilewright)
+add_executable(cpp_consumer ${programs}/main.cpp)
+target_link_libraries(cpp_consumer PRIVATE Tilewright::tilewright)
 ")
 run(${CMAKE_COMMAND} -G Ninja -S ${WORK}/consumer -B ${WORK}/consumer/build -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 run(${CMAKE_COMMAND} --build ${WORK}/consumer/build)
-run(${WORK}/consumer/build/consumer)
+file(READ ${WORK}/consumer/version version)
+run(${WORK}/prefix/bin/tilewright zoo mlp -o ${WORK}/model.onnx)
+foreach(language IN ITEMS c cpp)
+  execute_process(COMMAND ${WORK}/consumer/build/${language}_consumer ${WORK}/model.onnx ${version}
+                  OUTPUT_VARIABLE ${language}_outputs COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+if(NOT c_outputs MATCHES "^(-?[0-9.e-]+\n)+$" OR NOT c_outputs STREQUAL cpp_outputs)
+  message(FATAL_ERROR "the outputs of C and C++ differ, or are no numbers:\n${c_outputs}\n${cpp_outputs}")
+endif()
 
 file(GLOB_RECURSE pc ${WORK}/prefix/*/tilewright.pc)
 if(NOT pc)

@@ -24,12 +24,19 @@ Comparison compare(const Tensor& actual, const Tensor& expected, const Tolerance
             c.max_magnitude = std::max(c.max_magnitude, e);
     const bool integers = is_integer(expected.dtype());
     for (int64_t i = 0; i < expected.count(); ++i) {
-        if (integers && actual.get_int(i) == expected.get_int(i)) continue;
         const double a = actual.get(i), e = expected.get(i);
-        if (a == e || (std::isnan(a) && std::isnan(e))) continue;
-        const double difference = std::fabs(a - e);
-        const double allowed = tolerance.max_relative > 0 ? tolerance.max_relative * c.max_magnitude
-                                                          : tolerance.absolute + tolerance.relative * std::fabs(e);
+        double difference = std::fabs(a - e);
+        if (integers) {  // 2^62 and 2^62 + 1 are one double
+            const int64_t x = actual.get_int(i), y = expected.get_int(i);
+            const auto ux = static_cast<uint64_t>(x), uy = static_cast<uint64_t>(y);
+            if (x == y) continue;
+            difference = static_cast<double>((a < e || (a == e && x < y)) ? uy - ux : ux - uy);
+        } else if (a == e || (std::isnan(a) && std::isnan(e))) {
+            continue;
+        }
+        const double allowed = tolerance.max_relative > 0
+                                   ? std::max(tolerance.absolute, tolerance.max_relative * c.max_magnitude)
+                                   : tolerance.absolute + tolerance.relative * std::fabs(e);
         if (std::isfinite(difference)) c.max_difference = std::max(c.max_difference, difference);
         if (std::isfinite(difference) && difference <= allowed) continue;
         if (first < 0) first = i;

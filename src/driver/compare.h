@@ -10,8 +10,9 @@ namespace tilewright {
 struct Tolerance {
     double relative = 1e-3;  ///< of the expected element
     double absolute = 1e-7;
-    double max_relative =
-        0;  ///< when > 0, instead: largest difference at most this share of the largest expected magnitude
+    /// When > 0, instead of `relative`: the largest difference may be this share of the largest expected magnitude, or
+    /// `absolute` if that is more (where everything expected is 0).
+    double max_relative = 0;
 };
 
 struct Comparison {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "driver/limits.h"
 #include "graph/import.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
@@ -25,6 +26,7 @@ class Passes {
     template <class F>
     Program operator()(const std::string& name, Program program, F&& pass) {
         if (std::find(options_.skip.begin(), options_.skip.end(), name) != options_.skip.end()) return program;
+        if (options_.progress) options_.progress(name);
         const double start = now_ms();
         program = pass(std::move(program));
         if (times_ != nullptr) times_->push_back({name, now_ms() - start});
@@ -60,6 +62,8 @@ Compilation compile_model(const Model& model, const PipelineOptions& options) {
     const double start = now_ms();
     Compilation c;
     c.program = make_program(model, options, &c.passes);
+    check_limits(c.program);
+    if (options.progress) options.progress("orchestrate and generate code");
     c.model = compile_program(c.program, options.compile);
     c.passes.push_back({"orchestrate", c.model->stats().plan_ms});
     c.passes.push_back({"codegen", c.model->stats().codegen_ms});

@@ -19,6 +19,8 @@ struct PipelineOptions {
     bool verify = false;            ///< check the program after every pass
     /// Called with each pass's name and the program after it.
     std::function<void(const std::string&, const Program&)> dump;
+    /// Called with the name of what begins: each pass, then "orchestrate and generate code".
+    std::function<void(const std::string&)> progress;
 };
 
 struct PassTime {
@@ -34,7 +36,7 @@ struct Compilation {
     double load_ms = 0, compile_ms = 0;
 };
 
-/// Throws ModelError, RuntimeError.
+/// Throws ModelError, and RuntimeError where the machine does not suffice (driver/limits.h).
 Compilation compile_model(const Model& model, const PipelineOptions& options = {});
 Compilation compile_model(const std::string& path, const PipelineOptions& options = {});
 Compilation compile_model(const void* bytes, size_t size, const PipelineOptions& options = {});

@@ -67,36 +67,50 @@ std::vector<Expr> physical_shape(const Layout& layout, std::span<const Expr> sha
     return s;
 }
 
-std::vector<Expr> physical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index) {
+namespace {
+
+/// What a primitive with these `shape`s before and after does to an index. `tile_of`: the element that says which tile
+/// of an Unfold is meant.
+void move_index(const layout::Primitive& p, std::span<const Expr> before, std::span<const Expr> after,
+                std::vector<Expr>& i, std::span<const Expr> tile_of) {
+    const auto at = [&](size_t d) { return i.begin() + static_cast<std::ptrdiff_t>(d); };
+    if (const auto* split = std::get_if<Split>(&p)) {
+        const Expr whole = i[split->dim];
+        i[split->dim] = mod(whole, split->factor);
+        i.insert(at(split->dim), floor_div(whole, split->factor));
+    } else if (const auto* reorder = std::get_if<Reorder>(&p)) {
+        std::vector<Expr> out;
+        for (const size_t from : reorder->permutation) out.push_back(i[from]);
+        i = std::move(out);
+    } else if (const auto* fuse = std::get_if<Fuse>(&p)) {
+        Expr whole = 0;
+        for (size_t k = 0; k < fuse->count; ++k) whole = whole * before[fuse->dim + k] + i[fuse->dim + k];
+        i.erase(at(fuse->dim), at(fuse->dim + fuse->count));
+        i.insert(at(fuse->dim), whole);
+    } else if (const auto* unfold = std::get_if<Unfold>(&p)) {
+        const Expr whole = i[unfold->dim];
+        const Expr tile = min(floor_div(tile_of[unfold->dim], unfold->stride), after[unfold->dim] - 1);
+        i[unfold->dim] = whole - tile * unfold->stride;
+        i.insert(at(unfold->dim), tile);
+    } else if (const auto* pad = std::get_if<Pad>(&p)) {
+        i[pad->dim] += pad->before;
+    } else {
+        i[std::get<StoreAt>(p).dim] += std::get<StoreAt>(p).offset;
+    }
+}
+
+}  // namespace
+
+std::vector<Expr> physical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index,
+                                 std::span<const Expr> window) {
     std::vector<Expr> s(shape.begin(), shape.end());
     std::vector<Expr> i(index.begin(), index.end());
-    require(i.size() == s.size(), "an index of another rank", shape);
+    std::vector<Expr> first(window.begin(), window.end());
+    require(i.size() == s.size() && (first.empty() || first.size() == s.size()), "an index of another rank", shape);
     for (const layout::Primitive& p : layout.primitives) {
-        const auto at = [&](size_t d) { return i.begin() + static_cast<std::ptrdiff_t>(d); };
         std::vector<Expr> after = shape_after(p, s);
-        if (const auto* split = std::get_if<Split>(&p)) {
-            const Expr whole = i[split->dim];
-            i[split->dim] = mod(whole, split->factor);
-            i.insert(at(split->dim), floor_div(whole, split->factor));
-        } else if (const auto* reorder = std::get_if<Reorder>(&p)) {
-            std::vector<Expr> out;
-            for (const size_t from : reorder->permutation) out.push_back(i[from]);
-            i = std::move(out);
-        } else if (const auto* fuse = std::get_if<Fuse>(&p)) {
-            Expr whole = 0;
-            for (size_t k = 0; k < fuse->count; ++k) whole = whole * s[fuse->dim + k] + i[fuse->dim + k];
-            i.erase(at(fuse->dim), at(fuse->dim + fuse->count));
-            i.insert(at(fuse->dim), whole);
-        } else if (const auto* unfold = std::get_if<Unfold>(&p)) {
-            const Expr whole = i[unfold->dim];
-            const Expr tile = min(floor_div(whole, unfold->stride), after[unfold->dim] - 1);
-            i[unfold->dim] = whole - tile * unfold->stride;
-            i.insert(at(unfold->dim), tile);
-        } else if (const auto* pad = std::get_if<Pad>(&p)) {
-            i[pad->dim] += pad->before;
-        } else {
-            i[std::get<StoreAt>(p).dim] += std::get<StoreAt>(p).offset;
-        }
+        move_index(p, s, after, i, first.empty() ? i : first);
+        if (!first.empty()) move_index(p, s, after, first, std::vector<Expr>(first));
         s = std::move(after);
     }
     return i;

@@ -48,8 +48,8 @@ struct Pad {
     size_t dim = 0;
     int64_t before = 0, after = 0;
 };
-/// This tensor's elements lie inside another tensor's memory: dimension `dim` of size `size` appended at `offset`
-/// (ALT's store_at, e.g. a bias stored as one more row of a weight matrix).
+/// This tensor's elements lie inside another tensor's memory, whose dimension `dim` has `size` elements: ours begin at
+/// `offset` (ALT's store_at, e.g. a bias stored as one more row of a weight matrix).
 struct StoreAt {
     std::string host;
     size_t dim = 0;
@@ -69,9 +69,14 @@ struct Layout {
 
 /// Physical dimensions of a tensor of `shape` in this layout. Throws ModelError when the layout does not fit the shape.
 std::vector<Expr> physical_shape(const Layout& layout, std::span<const Expr> shape);
-/// Where the logical element `index` lies: S_X of ALT §6. For Unfold: its first copy; `reader_extent`, when given per
-/// logical dimension, asks for the tile that holds elements index .. index + extent - 1 together.
-std::vector<Expr> physical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index);
+/// Where the logical element `index` lies: S_X of ALT §6. Of an unfolded element's copies it is the one in the last
+/// tile that begins at or before it. A reader of windows wants a whole window in one tile instead: `window` (one
+/// expression per dimension, the window's first element; empty: the index itself) says which tile (ALT §4.1.2, equation
+/// 1):
+///     unfold(0, 6, 4), index 2*i0 + i1, window 2*i0   ->   [2*i0 // 4, 2*i0 + i1 - 4*(2*i0 // 4)] = [i0 // 2, ...]
+/// which lies in the tile when B >= M + (the largest start in a tile), as B = V*(t - 1) + M, S = V*t do for stride V.
+std::vector<Expr> physical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index,
+                                 std::span<const Expr> window = {});
 /// Inverse: which logical element lies at physical `index` (S^-1 of ALT §6), and conditions (each >= 0) under which it
 /// is one at all (not padding).
 struct LogicalIndex {
@@ -81,6 +86,7 @@ struct LogicalIndex {
 LogicalIndex logical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index);
 /// The same data in the layout; padding is zero. Constants are transformed with this at compile time.
 Tensor to_physical(const Layout& layout, const Tensor& logical);
+/// The tensor of `shape` that lies in `physical`: fold, unpad and decouple_at among others (ALT §4.1.2).
 Tensor to_logical(const Layout& layout, const Tensor& physical, const Shape& shape);
 
 /// "split(1, 16) reorder(0, 1, 3, 4, 2)"; "" for row-major.

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "tile/tile.h"
+#include "tile/walk.h"
 
 namespace tilewright {
 
@@ -18,53 +18,6 @@ std::string_view to_string(Padding p) {
 }
 
 namespace {
-
-using Path = std::vector<size_t>;
-
-/// A statement that touches a buffer, with the largest extents of the axes' ranges around it.
-struct Use {
-    Path path;  ///< of the statement
-};
-
-/// What the walk over the tree knows at one loop: how far every axis can still run inside it.
-struct Walk {
-    const TileProgram& program;
-    std::map<Path, std::vector<Expr>> extents;  ///< per loop path: largest current extent of every axis inside it
-    std::vector<std::pair<Path, const Load*>> loads;
-    std::vector<std::pair<Path, const Compute*>> computes;
-    std::vector<std::pair<Path, const Store*>> stores;
-
-    void visit(const std::vector<Stmt>& body, const Path& path, const std::vector<Expr>& current) {
-        extents[path] = current;
-        for (size_t i = 0; i < body.size(); ++i) {
-            Path here = path;
-            here.push_back(i);
-            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
-                std::vector<Expr> inside = current;
-                inside[loop->axis] = min(inside[loop->axis], loop->step);
-                if (!inside[loop->axis].is_constant()) inside[loop->axis] = loop->step;
-                visit(loop->body, here, inside);
-            } else if (const auto* load = std::get_if<Load>(&body[i].kind)) {
-                loads.emplace_back(here, load);
-            } else if (const auto* compute = std::get_if<Compute>(&body[i].kind)) {
-                computes.emplace_back(here, compute);
-            } else {
-                stores.emplace_back(here, std::get_if<Store>(&body[i].kind));
-            }
-        }
-    }
-};
-
-/// The innermost loop around all of the statements.
-Path common_scope(const std::vector<Path>& statements) {
-    Path scope(statements[0].begin(), statements[0].end() - 1);
-    for (const Path& s : statements) {
-        size_t n = 0;
-        while (n < scope.size() && n + 1 < s.size() && scope[n] == s[n]) ++n;
-        scope.resize(n);
-    }
-    return scope;
-}
 
 int64_t constant_extent(const TileProgram& p, const std::string& what, Expr e) {
     TW_CHECK(e.is_constant(), "kernel '{}': the buffer of {} has no constant bound ({})", p.name, what, e.text());
@@ -115,10 +68,7 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
 }  // namespace
 
 BufferPlan plan_buffers(const TileProgram& program) {
-    Walk walk{program, {}, {}, {}, {}};
-    std::vector<Expr> whole;
-    for (const TileAxis& a : program.axes) whole.push_back(a.extent);
-    walk.visit(program.body, {}, whole);
+    const Walk tree = walk(program);
     BufferPlan plan;
     const auto finish = [&](Buffer b) {
         std::vector<Expr> box(b.box.begin(), b.box.end());
@@ -133,11 +83,11 @@ BufferPlan plan_buffers(const TileProgram& program) {
         plan.buffers.push_back(std::move(b));
     };
     // Copies made by Loads.
-    for (const auto& [path, load] : walk.loads) {
+    for (const auto& [path, load] : tree.loads) {
         const TensorExpr& e = *program.stages.primitives[load->stage].expr();
         const Access& access = e.accesses.at(load->access);
-        std::vector<Path> statements{path};
-        for (const auto& [where, compute] : walk.computes)
+        std::vector<TreePath> statements{path};
+        for (const auto& [where, compute] : tree.computes)
             if (compute->stage == load->stage) statements.push_back(where);
         Buffer b;
         b.value = access.value;
@@ -145,9 +95,8 @@ BufferPlan plan_buffers(const TileProgram& program) {
         b.dtype = program.stages.values[access.value].dtype;
         b.scope = common_scope(statements);
         // The box is what is touched under the ranges at the Load itself.
-        const std::vector<Expr>& extents = walk.extents.at(Path(path.begin(), path.end() - 1));
-        TW_CHECK(b.scope == Path(path.begin(), path.end() - 1), "kernel '{}': a Load stands deeper than its Computes",
-                 program.name);
+        const std::vector<Expr>& extents = tree.extents.at(scope_of(path));
+        TW_CHECK(b.scope == scope_of(path), "kernel '{}': a Load stands deeper than its Computes", program.name);
         for (const Expr& i : access.index) {
             Expr base;
             int64_t size = 1;
@@ -161,32 +110,18 @@ BufferPlan plan_buffers(const TileProgram& program) {
     // Values that never reach memory, and outputs that a Store writes.
     for (const PrimitiveId s : program.stages.primitives.ids()) {
         const ValueId v = program.stages.primitives[s].outputs.at(0);
-        const bool output =
-            std::find(program.stages.outputs.begin(), program.stages.outputs.end(), v) != program.stages.outputs.end();
-        std::vector<Path> statements;
-        bool stored = false;
-        for (const auto& [where, store] : walk.stores)
-            if (store->value == v) {
-                statements.push_back(where);
-                stored = true;
-            }
-        if (output && !stored) continue;
-        for (const auto& [where, compute] : walk.computes) {
-            bool touches = compute->stage == s;
-            for (const Access& a : program.stages.primitives[compute->stage].expr()->accesses)
-                touches = touches || a.value == v;
-            if (touches) statements.push_back(where);
-        }
+        const bool stored = std::any_of(tree.stores.begin(), tree.stores.end(),
+                                        [&](const auto& store) { return store.second->value == v; });
+        if (is_output(program, v) && !stored) continue;
+        const std::vector<TreePath> statements = statements_of(program, tree, v);
         if (statements.empty()) continue;
         Buffer b;
         b.value = v;
         b.dtype = program.stages.values[v].dtype;
         b.scope = common_scope(statements);
-        const std::vector<Expr>& extents = walk.extents.at(b.scope);
+        const std::vector<Expr>& extents = tree.extents.at(b.scope);
         const TensorExpr& e = *program.stages.primitives[s].expr();
-        const size_t rank = program.stages.values[v].shape.size();
-        for (size_t d = 0; d < rank; ++d) {
-            const Expr index = e.output_index.empty() ? axis(d) : e.output_index[d];
+        for (const Expr index : result_index(e)) {
             Expr base;
             int64_t size = 1;
             box_of(program, "value '" + program.stages.values[v].name + "'", index, program.stage_axes[s], extents,

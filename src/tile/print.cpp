@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/text.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -18,18 +19,18 @@ class Printer {
     explicit Printer(const TileProgram& program) : p_(program) {}
 
     std::string run() {
-        out_ = "tile \"" + p_.name + "\" {\n";
+        out_ = "tile " + name_text(p_.name) + " {\n";
         out_ += "stages {\n" + print(p_.stages) + "}\n";
         std::vector<std::string> axes;
-        for (const TileAxis& a : p_.axes) axes.push_back(fmt::format("{}=\"{}\"", a.name, a.extent.text()));
+        for (const TileAxis& a : p_.axes) axes.push_back(fmt::format("{}=\"{}\"", name_text(a.name), a.extent.text()));
         out_ += "axes " + join(axes) + "\n";
         for (const PrimitiveId s : p_.stages.primitives.ids()) {
             std::vector<std::string> names;
-            for (const size_t a : p_.stage_axes[s]) names.push_back(p_.axes[a].name);
+            for (const size_t a : p_.stage_axes[s]) names.push_back(name_text(p_.axes[a].name));
             out_ += fmt::format("stage {} over [{}]\n", s.value, join(names));
         }
         for (const auto& [v, layout] : p_.buffer_layouts)
-            out_ += fmt::format("buffer {} layout \"{}\"\n", v.value, print_layout(layout));
+            out_ += fmt::format("buffer {} layout \"{}\"\n", value_name(v), print_layout(layout));
         statements(p_.body, 0);
         return out_ + "}\n";
     }
@@ -37,13 +38,15 @@ class Printer {
   private:
     static std::string print_layout(const Layout& layout) { return tilewright::print(layout); }
 
-    std::string axis_name(PrimitiveId stage, size_t a) const { return p_.axes[p_.stage_axes[stage].at(a)].name; }
+    std::string value_name(ValueId v) const { return name_text(p_.stages.values[v].name); }
+    std::string axis_name(size_t a) const { return name_text(p_.axes[a].name); }
+    std::string axis_name(PrimitiveId stage, size_t a) const { return axis_name(p_.stage_axes[stage].at(a)); }
 
     void statements(const std::vector<Stmt>& body, int depth) {
         for (const Stmt& s : body) {
             out_ += std::string(static_cast<size_t>(depth) * 2, ' ');
             if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
-                out_ += fmt::format("{} {} by {} {{\n", loop->parallel ? "parallel" : "for", p_.axes[loop->axis].name,
+                out_ += fmt::format("{} {} by {} {{\n", loop->parallel ? "parallel" : "for", axis_name(loop->axis),
                                     loop->step);
                 statements(loop->body, depth + 1);
                 out_ += std::string(static_cast<size_t>(depth) * 2, ' ') + "}\n";
@@ -54,7 +57,7 @@ class Printer {
                 out_ += "compute " + micro(*compute) + "\n";
             } else {
                 const Store& store = std::get<Store>(s.kind);
-                out_ += fmt::format("store {} padding {}\n", store.value.value, to_string(store.padding));
+                out_ += fmt::format("store {} padding {}\n", value_name(store.value), to_string(store.padding));
             }
         }
     }
@@ -80,8 +83,30 @@ class Printer {
     std::string out_;
 };
 
+/// "mh(n(k(La,Lb,C0),Ld,C1),Se)"
+std::string expression(const TileProgram& p, const std::vector<Stmt>& body) {
+    std::string s;
+    for (const Stmt& statement : body) {
+        if (!s.empty()) s += ",";
+        if (const auto* loop = std::get_if<TileLoop>(&statement.kind)) {
+            const bool alone = loop->body.size() == 1 && std::holds_alternative<TileLoop>(loop->body[0].kind);
+            const std::string inside = expression(p, loop->body);
+            s += p.axes[loop->axis].name + (alone ? inside : "(" + inside + ")");
+        } else if (const auto* load = std::get_if<Load>(&statement.kind)) {
+            s += "L" + p.stages.values[p.stages.primitives[load->stage].expr()->accesses.at(load->access).value].name;
+        } else if (const auto* compute = std::get_if<Compute>(&statement.kind)) {
+            s += fmt::format("C{}", compute->stage.value);
+        } else {
+            s += "S" + p.stages.values[std::get<Store>(statement.kind).value].name;
+        }
+    }
+    return s;
+}
+
 }  // namespace
 
 std::string print(const TileProgram& program) { return Printer(program).run(); }
+
+std::string tiling_expression(const TileProgram& program) { return expression(program, program.body); }
 
 }  // namespace tilewright

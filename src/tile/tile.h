@@ -128,14 +128,31 @@ struct BufferPlan {
 /// Throws InternalError when a box has no constant bound.
 BufferPlan plan_buffers(const TileProgram& program);
 
+/// Empty when the program computes its stages, else one sentence per fault. The stages themselves (verify(Program)) and
+///  - axes: a kernel axis has the extent of the stage axes it is, a stage has it once; steps are positive
+///  - grid: parallel loops are outermost, one inside the other, each over an axis that no stage reduces
+///  - every stage has one Compute; outside the loops over its own axes there are only those around all who read it
+///  - readers of a value (Computes and its Store) stand behind its Compute and outside its partial reductions, and
+///    under shared loops read the part that the same step has computed
+///  - Loads copy inputs, in a scope that encloses the reading Compute, before it; Stores write outputs, once
+///  - partial reductions are kept in their own type; micro-kernels fit their stage; buffers have constant bounds
 std::vector<std::string> verify(const TileProgram& program);
-/// One line of the tree in the manner of MCFuser's tiling expression: "mh(n(k(Lq,Lk,C0),Lv,C4),Se)"; parallel axes
-/// first.
+/// One line of the tree in the manner of MCFuser's tiling expression (§III-A): "mh(n(k(Lq,Lk,C0),Lv,C4),Se)"; loops by
+/// the names of their axes, outermost first, L and S with the value that is copied, C with the number of the stage.
 std::string tiling_expression(const TileProgram& program);
+/// Text that parse_tile_program reads back to a program that prints the same; the grammar stands in parse.cpp.
 std::string print(const TileProgram& program);
+/// Throws ModelError naming the line. What it accepts need not pass `verify`.
 TileProgram parse_tile_program(std::string_view text);
-/// Reference execution of the tree, tile by tile: every access checked against its tensor or buffer and against being
-/// read before it was written (InternalError names statement and element).
+/// Reference execution of the tree, tile by tile, in double precision: every access checked against its tensor or
+/// buffer and against being read before it was written, every element of an output against being written once, by one
+/// task (InternalError names statement and element). Numbers are rounded to their storage when they are finished, also
+/// in buffers; partial sums are not. `bindings`: symbols and scalars that the inputs' shapes do not bind.
+///
+/// Padding. A Load's box beyond the touched elements: Local fills it where the tensor ends, Partition leaves it, Global
+/// reads it whatever is there, which must lie inside the tensor. A register tile's rest along spatial axes: Local and
+/// Partition leave nothing behind, Global computes it, for which operands and result must have room. A Store's box:
+/// Local and Partition write the current ranges, Global all of it.
 std::vector<Tensor> interpret(const TileProgram& program, const std::vector<Tensor>& inputs, const Bindings& bindings);
 
 }  // namespace tilewright

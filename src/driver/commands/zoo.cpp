@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "base/error.h"
 #include "driver/commands.h"
+#include "driver/commands/common.h"
 
 namespace tilewright {
 
@@ -24,12 +24,8 @@ int command_zoo(const std::string& name, const std::string& path, bool list, uin
     }
     ZooSettings values;
     for (const std::string& s : settings) {
-        const size_t at = s.find('=');
-        char* end = nullptr;
-        const long long v = at == std::string::npos ? 0 : std::strtoll(s.c_str() + at + 1, &end, 10);
-        if (at == std::string::npos || at + 1 == s.size() || *end != '\0')
-            model_error("--set '{}': expected name=number", s);
-        values[s.substr(0, at)] = v;
+        const auto [name_of_setting, value] = parse_setting("--set", s);
+        values[name_of_setting] = value;
     }
     const std::string file = path.empty() ? name + ".onnx" : path;
     write_zoo_model(name, file, seed, values);
@@ -45,13 +41,16 @@ void add_zoo_command(CLI::App& app, int& status) {
     auto list = std::make_shared<bool>(false);
     auto seed = std::make_shared<uint64_t>(0);
     auto settings = std::make_shared<std::vector<std::string>>();
-    CLI::App* c = app.add_subcommand(
-        "zoo", "write a well-known architecture with seeded weights\n  tilewright zoo resnet50 -o resnet50.onnx");
+    CLI::App* c = app.add_subcommand("zoo", "write a well-known architecture with seeded weights");
     c->add_option("name", *name, "which; without one, or with --list, all are listed");
     c->add_option("-o,--output", *path, "file to write; default: NAME.onnx");
     c->add_flag("--list", *list, "list the models and their settings");
     c->add_option("--seed", *seed, "of the weights");
-    c->add_option("--set", *settings, "a setting: batch=8");
+    c->add_option("--set", *settings, "a setting: batch=8")->allow_extra_args(false);
+    c->footer(
+        "Examples:\n"
+        "  tilewright zoo --list\n"
+        "  tilewright zoo resnet50 -o resnet50.onnx --set batch=8 --seed 1");
     c->callback([=, &status] { status = command_zoo(*name, *path, *list, *seed, *settings); });
 }
 

@@ -1,0 +1,312 @@
+// The C interface (tilewright/tilewright.h) on top of the pipeline and sessions.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "base/error.h"
+#include "driver/limits.h"
+#include "driver/pipeline.h"
+#include "graph/graph.h"
+#include "runtime/thread_count.h"
+#include "tilewright/tilewright.h"
+
+using namespace tilewright;
+
+struct tilewright_error {
+    tilewright_status status;
+    std::string message, hint;
+};
+
+namespace {
+
+/// Inputs or outputs, their strings and numbers kept where a C caller can read them.
+struct Interface {
+    struct Entry {
+        std::string name;
+        DType dtype = DType::F32;
+        std::vector<int64_t> dims;
+        std::vector<std::string> names;
+        std::vector<const char*> name_pointers;
+    };
+    std::vector<Entry> entries;
+
+    explicit Interface(const std::vector<ModelIo>& ios) : entries(ios.size()) {
+        for (size_t i = 0; i < ios.size(); ++i) {
+            Entry& e = entries[i];
+            e.name = ios[i].name;
+            e.dtype = ios[i].dtype;
+            for (const Expr d : ios[i].shape) {
+                const auto v = d.as_var();
+                e.dims.push_back(d.is_constant() ? d.constant() : -1);
+                e.names.push_back(v ? var_name(*v) : d.text());
+            }
+            for (size_t d = 0; d < e.dims.size(); ++d)
+                e.name_pointers.push_back(e.dims[d] < 0 ? e.names[d].c_str() : nullptr);
+        }
+    }
+};
+
+}  // namespace
+
+struct tilewright_model {
+    std::shared_ptr<const CompiledModel> compiled;
+    Interface inputs, outputs;
+};
+
+struct tilewright_session {
+    std::shared_ptr<const CompiledModel> compiled;
+    Session session;
+    std::vector<Tensor> inputs;                    ///< of the call that runs: views
+    const std::vector<Tensor>* outputs = nullptr;  ///< null until a run succeeded
+};
+
+namespace {
+
+/// The caller's mistake.
+class InvalidArgument : public std::invalid_argument {
+  public:
+    using std::invalid_argument::invalid_argument;
+};
+
+template <class... Args>
+[[noreturn]] void invalid(fmt::format_string<Args...> format, Args&&... args) {
+    throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
+}
+
+void require_pointer(const void* p, const char* name) {
+    if (p == nullptr) invalid("'{}' is NULL", name);
+}
+
+tilewright_status report(tilewright_error** error, tilewright_status status, const char* message,
+                         const std::string& hint = {}) noexcept {
+    if (error == nullptr) return status;
+    try {
+        *error = new tilewright_error{status, message, hint};
+    } catch (...) {  // no memory to say that there is no memory
+        *error = nullptr;
+    }
+    return status;
+}
+
+/// Runs `body`; every exception becomes a status.
+template <class F>
+tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
+    if (error != nullptr) *error = nullptr;
+    try {
+        body();
+        return TILEWRIGHT_OK;
+    } catch (const InvalidArgument& e) {
+        return report(error, TILEWRIGHT_INVALID_ARGUMENT, e.what());
+    } catch (const ModelError& e) {
+        return report(error, TILEWRIGHT_INVALID_MODEL, e.what(), e.hint());
+    } catch (const RuntimeError& e) {
+        return report(error, TILEWRIGHT_RUNTIME_ERROR, e.what());
+    } catch (const std::bad_alloc&) {
+        return report(error, TILEWRIGHT_RUNTIME_ERROR, "not enough memory");
+    } catch (const std::exception& e) {
+        return report(error, TILEWRIGHT_INTERNAL_ERROR, e.what(), "this is a bug of Tilewright; please report it");
+    } catch (...) {
+        return report(error, TILEWRIGHT_INTERNAL_ERROR, "an exception of unknown type");
+    }
+}
+
+PipelineOptions pipeline_options(const tilewright_options* given) {
+    PipelineOptions p;
+    const tilewright_options o = given != nullptr ? *given : tilewright_options{};
+    if (o.threads < 0 || o.threads > kMaxThreads) invalid("{} threads: expected 0 to {}", o.threads, kMaxThreads);
+    p.compile.threads = default_thread_count(o.threads);
+    if (o.isa != nullptr) p.compile.isa = o.isa;
+    if (o.dim_count > 0) {
+        require_pointer(o.dim_names, "options->dim_names");
+        require_pointer(o.dim_sizes, "options->dim_sizes");
+    }
+    for (size_t i = 0; i < o.dim_count; ++i) {
+        require_pointer(o.dim_names[i], "options->dim_names[i]");
+        if (o.dim_sizes[i] < 0) invalid("dimension '{}' is {}", o.dim_names[i], o.dim_sizes[i]);
+        p.compile.dims[o.dim_names[i]] = o.dim_sizes[i];
+    }
+    return p;
+}
+
+tilewright_model* finish(const Compilation& c) {
+    return new tilewright_model{c.model, Interface(c.model->inputs()), Interface(c.model->outputs())};
+}
+
+tilewright_status describe(const tilewright_model* model, Interface tilewright_model::*side, size_t index,
+                           tilewright_io* io, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(model, "model");
+        require_pointer(io, "io");
+        const auto& entries = (model->*side).entries;
+        if (index >= entries.size()) invalid("index {}: the model has {}", index, entries.size());
+        const Interface::Entry& e = entries[index];
+        *io = {e.name.c_str(), static_cast<tilewright_dtype>(e.dtype), e.dims.size(), e.dims.data(),
+               e.name_pointers.data()};
+    });
+}
+
+bool is_type(tilewright_dtype t) { return t >= TILEWRIGHT_F32 && t <= TILEWRIGHT_U2; }
+
+/// A caller's tensor as ours, without a copy.
+Tensor view(const tilewright_tensor& t, const std::string& name) {
+    if (!is_type(t.dtype)) invalid("input {}: {} is no element type", name, static_cast<int>(t.dtype));
+    if (t.rank > 0) require_pointer(t.shape, "inputs[i].shape");
+    Shape shape(t.shape, t.shape + t.rank);
+    for (const int64_t d : shape)
+        if (d < 0) invalid("input {} has shape {}", name, to_string(shape));
+    const auto dtype = static_cast<DType>(t.dtype);
+    const auto bytes = static_cast<uint64_t>(element_count(shape)) * byte_size(dtype);
+    if (t.bytes != bytes)
+        invalid("input {} of type {} and shape {} has {} bytes, and {} were given", name, to_string(dtype),
+                to_string(shape), bytes, t.bytes);
+    if (bytes > 0) require_pointer(t.data, "inputs[i].data");
+    return Tensor(dtype, std::move(shape), t.data, nullptr);
+}
+
+void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count) {
+    const std::vector<ModelIo>& declared = s.compiled->inputs();
+    if (count != declared.size()) invalid("the model has {} inputs, and {} were given", declared.size(), count);
+    if (count > 0) require_pointer(inputs, "inputs");
+    s.outputs = nullptr;
+    s.inputs.clear();
+    for (size_t i = 0; i < count; ++i) s.inputs.push_back(view(inputs[i], quoted_name(declared[i].name)));
+    s.outputs = &s.session.run_in_place(s.inputs);
+}
+
+tilewright_tensor view(const Tensor& t) {
+    return {static_cast<tilewright_dtype>(t.dtype()), t.shape().size(), t.shape().data(), const_cast<void*>(t.data()),
+            t.bytes()};
+}
+
+// The header's numbers are ours.
+static_assert(static_cast<int>(DType::F32) == TILEWRIGHT_F32 && static_cast<int>(DType::BF16) == TILEWRIGHT_BF16 &&
+              static_cast<int>(DType::I64) == TILEWRIGHT_I64 && static_cast<int>(DType::U64) == TILEWRIGHT_U64 &&
+              static_cast<int>(DType::Bool) == TILEWRIGHT_BOOL && static_cast<int>(DType::F8E4M3FN) == 13 &&
+              static_cast<int>(DType::F8E8M0) == TILEWRIGHT_F8E8M0 && static_cast<int>(DType::I4) == TILEWRIGHT_I4 &&
+              static_cast<int>(DType::F4E2M1) == TILEWRIGHT_F4E2M1 && static_cast<int>(DType::U2) == TILEWRIGHT_U2);
+
+}  // namespace
+
+extern "C" {
+
+const char* tilewright_version(void) { return TILEWRIGHT_VERSION; }
+
+size_t tilewright_dtype_size(tilewright_dtype type) { return is_type(type) ? byte_size(static_cast<DType>(type)) : 0; }
+
+const char* tilewright_dtype_name(tilewright_dtype type) {
+    return is_type(type) ? to_string(static_cast<DType>(type)).data() : "?";
+}
+
+const char* tilewright_error_message(const tilewright_error* error) {
+    return error != nullptr ? error->message.c_str() : "";
+}
+
+const char* tilewright_error_hint(const tilewright_error* error) { return error != nullptr ? error->hint.c_str() : ""; }
+
+tilewright_status tilewright_error_status(const tilewright_error* error) {
+    return error != nullptr ? error->status : TILEWRIGHT_OK;
+}
+
+void tilewright_error_free(tilewright_error* error) { delete error; }
+
+tilewright_status tilewright_compile_file(const char* path, const tilewright_options* options, tilewright_model** model,
+                                          tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(path, "path");
+        require_pointer(model, "model");
+        *model = finish(compile_model(std::string(path), pipeline_options(options)));
+    });
+}
+
+tilewright_status tilewright_compile_memory(const void* bytes, size_t size, const tilewright_options* options,
+                                            tilewright_model** model, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(bytes, "bytes");
+        require_pointer(model, "model");
+        *model = finish(compile_model(bytes, size, pipeline_options(options)));
+    });
+}
+
+void tilewright_model_free(tilewright_model* model) { delete model; }
+
+size_t tilewright_input_count(const tilewright_model* model) {
+    return model != nullptr ? model->inputs.entries.size() : 0;
+}
+
+size_t tilewright_output_count(const tilewright_model* model) {
+    return model != nullptr ? model->outputs.entries.size() : 0;
+}
+
+tilewright_status tilewright_input(const tilewright_model* model, size_t index, tilewright_io* io,
+                                   tilewright_error** error) {
+    return describe(model, &tilewright_model::inputs, index, io, error);
+}
+
+tilewright_status tilewright_output(const tilewright_model* model, size_t index, tilewright_io* io,
+                                    tilewright_error** error) {
+    return describe(model, &tilewright_model::outputs, index, io, error);
+}
+
+tilewright_status tilewright_session_create(const tilewright_model* model, int32_t threads,
+                                            tilewright_session** session, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(model, "model");
+        require_pointer(session, "session");
+        if (threads < 0 || threads > kMaxThreads) invalid("{} threads: expected 0 to {}", threads, kMaxThreads);
+        *session = new tilewright_session{model->compiled, Session(model->compiled, threads), {}, nullptr};
+    });
+}
+
+void tilewright_session_free(tilewright_session* session) { delete session; }
+
+tilewright_status tilewright_run(tilewright_session* session, const tilewright_tensor* inputs, size_t input_count,
+                                 tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        run(*session, inputs, input_count);
+    });
+}
+
+tilewright_status tilewright_session_output(const tilewright_session* session, size_t index, tilewright_tensor* output,
+                                            tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        require_pointer(output, "output");
+        if (session->outputs == nullptr) invalid("the session has no outputs: its last run failed, or there was none");
+        if (index >= session->outputs->size())
+            invalid("index {}: the model has {} outputs", index, session->outputs->size());
+        *output = view((*session->outputs)[index]);
+    });
+}
+
+tilewright_status tilewright_run_into(tilewright_session* session, const tilewright_tensor* inputs, size_t input_count,
+                                      tilewright_tensor* outputs, size_t output_count, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        const size_t expected = session->compiled->outputs().size();
+        if (output_count != expected)
+            invalid("the model has {} outputs, and room for {} was given", expected, output_count);
+        if (output_count > 0) require_pointer(outputs, "outputs");
+        for (size_t i = 0; i < output_count; ++i)
+            if (outputs[i].bytes > 0) require_pointer(outputs[i].data, "outputs[i].data");
+        run(*session, inputs, input_count);
+        std::string too_small;
+        for (size_t i = 0; i < output_count; ++i) {
+            const Tensor& made = (*session->outputs)[i];
+            tilewright_tensor result = view(made);
+            if (result.bytes > outputs[i].bytes && too_small.empty())
+                too_small =
+                    fmt::format("output {} needs {} bytes, and there is room for {}",
+                                quoted_name(session->compiled->outputs()[i].name), result.bytes, outputs[i].bytes);
+            else if (result.bytes > 0 && result.bytes <= outputs[i].bytes)
+                std::memcpy(outputs[i].data, made.data(), result.bytes);
+            result.data = outputs[i].data;
+            outputs[i] = result;
+        }
+        if (!too_small.empty()) throw InvalidArgument(too_small);
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,255 @@
+// The C interface and its C++ header.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "base/dtype.h"
+#include "driver/files.h"
+#include "driver/zoo/zoo.h"
+#include "tilewright/tilewright.h"
+#include "tilewright/tilewright.hpp"
+
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// The zoo's MLP with an open batch dimension, in a file and in memory.
+class Api : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        path = testing::TempDir() + "api_test_" + std::to_string(::getpid()) + ".onnx";
+        tilewright::write_zoo_model("mlp", path, 0, {{"batch", 0}});
+        bytes = tilewright::read_file(path);
+    }
+    static void TearDownTestSuite() { ::unlink(path.c_str()); }
+
+    static tw::Model model() { return tw::Model::from_memory(bytes.data(), bytes.size()); }
+    static std::vector<float> values(size_t n, float scale = 1) {
+        std::vector<float> v(n);
+        for (size_t i = 0; i < n; ++i) v[i] = scale * static_cast<float>(i % 17) / 17.0f;
+        return v;
+    }
+
+    static inline std::string path, bytes;
+};
+
+/// The status of a call, and its message in `text`.
+struct Outcome {
+    tilewright_error* error = nullptr;
+    ~Outcome() { tilewright_error_free(error); }
+    std::string text() const { return tilewright_error_message(error); }
+};
+
+TEST_F(Api, TellsItsVersionAndTypes) {
+    EXPECT_STREQ(tilewright_version(), TILEWRIGHT_VERSION);
+    for (int t = TILEWRIGHT_F32; t <= TILEWRIGHT_U2; ++t) {
+        const auto ours = static_cast<tilewright::DType>(t);
+        EXPECT_EQ(tilewright_dtype_size(static_cast<tilewright_dtype>(t)), tilewright::byte_size(ours));
+        EXPECT_EQ(tilewright_dtype_name(static_cast<tilewright_dtype>(t)), std::string(tilewright::to_string(ours)));
+    }
+    EXPECT_EQ(tilewright_dtype_size(static_cast<tilewright_dtype>(23)), 0u);
+    EXPECT_STREQ(tilewright_dtype_name(static_cast<tilewright_dtype>(-1)), "?");
+    EXPECT_EQ(tw::dtype_of<float>(), TILEWRIGHT_F32);
+    EXPECT_EQ(tw::dtype_of<int64_t>(), TILEWRIGHT_I64);
+    EXPECT_EQ(tw::dtype_of<uint16_t>(), TILEWRIGHT_U16);
+    EXPECT_EQ(tw::dtype_of<bool>(), TILEWRIGHT_BOOL);
+}
+
+TEST_F(Api, DescribesInputsAndOutputs) {
+    const std::vector<tw::Io> in = model().inputs(), out = model().outputs();
+    ASSERT_EQ(in.size(), 1u);
+    EXPECT_EQ(in[0].name, "input");
+    EXPECT_EQ(in[0].dtype, TILEWRIGHT_F32);
+    ASSERT_EQ(in[0].dims.size(), 2u);
+    EXPECT_EQ(in[0].dims[0], -1);
+    EXPECT_EQ(in[0].dim_names[0], "batch");
+    EXPECT_GT(in[0].dims[1], 0);
+    EXPECT_EQ(in[0].dim_names[1], "");
+    ASSERT_EQ(out.size(), 1u);
+    EXPECT_EQ(out[0].dims, (std::vector<int64_t>{-1, 10}));
+    tw::Options fixed;
+    fixed.dims = {{"batch", 4}};
+    fixed.threads = 1;
+    EXPECT_EQ(tw::Model::from_file(path, fixed).outputs()[0].dims, (std::vector<int64_t>{4, 10}));
+}
+
+TEST_F(Api, RunsAtAnyBatchSize) {
+    const tw::Model m = model();
+    const auto width = m.inputs()[0].dims[1];
+    tw::Session session(m, 2);
+    const std::vector<float> x = values(static_cast<size_t>(3 * width));
+    const tw::Tensor all = session.run({tw::tensor(x, {3, width})}).at(0);
+    EXPECT_EQ(all.shape, (std::vector<int64_t>{3, 10}));
+    const std::vector<float> together(all.as<float>(), all.as<float>() + all.count());
+    for (int64_t row = 0; row < 3; ++row) {
+        const std::vector<float> one(x.begin() + row * width, x.begin() + (row + 1) * width);
+        const tw::Tensor y = session.run({tw::tensor(one, {1, width})}).at(0);
+        for (size_t i = 0; i < 10; ++i)
+            EXPECT_NEAR(y.as<float>()[i], together[static_cast<size_t>(row) * 10 + i], 1e-4);
+    }
+    EXPECT_THROW(all.as<double>(), tw::Error);
+}
+
+TEST_F(Api, CopiesOutputsIntoMemoryOfTheCallers) {
+    tilewright_model* m = nullptr;
+    tilewright_session* s = nullptr;
+    ASSERT_EQ(tilewright_compile_memory(bytes.data(), bytes.size(), nullptr, &m, nullptr), TILEWRIGHT_OK);
+    ASSERT_EQ(tilewright_session_create(m, 1, &s, nullptr), TILEWRIGHT_OK);
+    tilewright_io io;
+    ASSERT_EQ(tilewright_input(m, 0, &io, nullptr), TILEWRIGHT_OK);
+    const int64_t shape[] = {2, io.dims[1]};
+    tilewright_model_free(m);  // the session keeps what it needs
+    std::vector<float> x = values(static_cast<size_t>(2 * shape[1]));
+    const tilewright_tensor input = {TILEWRIGHT_F32, 2, shape, x.data(), x.size() * sizeof(float)};
+    std::array<float, 24> y{};
+    y.fill(-99);
+    tilewright_tensor output{};
+    output.data = y.data();
+    output.bytes = sizeof y;
+    Outcome ok;
+    ASSERT_EQ(tilewright_run_into(s, &input, 1, &output, 1, &ok.error), TILEWRIGHT_OK) << ok.text();
+    EXPECT_EQ(ok.error, nullptr);
+    EXPECT_EQ(output.bytes, 20 * sizeof(float));
+    EXPECT_EQ(output.rank, 2u);
+    EXPECT_EQ(output.shape[1], 10);
+    tilewright_tensor own{};
+    ASSERT_EQ(tilewright_session_output(s, 0, &own, nullptr), TILEWRIGHT_OK);
+    EXPECT_EQ(std::memcmp(own.data, y.data(), own.bytes), 0);
+    EXPECT_EQ(y[20], -99) << "written past the output";
+
+    Outcome small;
+    output.bytes = 20 * sizeof(float) - 1;
+    y.fill(-99);
+    EXPECT_EQ(tilewright_run_into(s, &input, 1, &output, 1, &small.error), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_EQ(small.text(), "output 'logits' needs 80 bytes, and there is room for 79");
+    EXPECT_EQ(output.bytes, 80u) << "says how much is needed";
+    EXPECT_THAT(y, Each(-99.0f));
+    EXPECT_EQ(tilewright_session_output(s, 0, &own, nullptr), TILEWRIGHT_OK);
+    tilewright_session_free(s);
+}
+
+TEST_F(Api, RefusesInputsThatDoNotFit) {
+    const tw::Model m = model();
+    const auto width = m.inputs()[0].dims[1];
+    tw::Session session(m, 1);
+    const std::vector<float> x = values(static_cast<size_t>(2 * width));
+    const std::vector<double> d(x.begin(), x.end());
+    const auto error = [&](const std::vector<tw::Tensor>& inputs) {
+        try {
+            session.run(inputs);
+        } catch (const tw::Error& e) {
+            return std::to_string(e.status()) + " " + e.what();
+        }
+        return std::string("accepted");
+    };
+    EXPECT_EQ(error({}), "1 the model has 1 inputs, and 0 were given");
+    EXPECT_THAT(error({tw::tensor(d, {2, width})}), HasSubstr("2 input 'input' has type f64, expected f32"));
+    EXPECT_THAT(error({tw::tensor(x, {2 * width})}), HasSubstr("2 input 'input' has rank 1, expected 2"));
+    EXPECT_THAT(error({tw::tensor(x, {width, 2})}), HasSubstr("2 input 'input' has 2 elements in dimension 1"));
+    EXPECT_THAT(error({tw::tensor(x, {1, width})}), HasSubstr(" bytes, and "));
+    EXPECT_THAT(error({tw::tensor(x, {-2, width})}), HasSubstr("1 input 'input' has shape [-2, "));
+    EXPECT_NE(error({tw::tensor(x, {int64_t{1} << 62, int64_t{1} << 62})}), "accepted");
+    tw::Tensor type = tw::tensor(x, {2, width});
+    type.dtype = static_cast<tilewright_dtype>(77);
+    EXPECT_EQ(error({type}), "1 input 'input': 77 is no element type");
+    EXPECT_EQ(error({tw::tensor(x, {2, width})}), "accepted") << "a session should survive its errors";
+}
+
+TEST_F(Api, ANullPointerIsAnErrorEverywhere) {
+    tilewright_model* m = nullptr;
+    tilewright_session* s = nullptr;
+    tilewright_io io;
+    tilewright_tensor t{};
+    ASSERT_EQ(tilewright_compile_file(path.c_str(), nullptr, &m, nullptr), TILEWRIGHT_OK);
+    ASSERT_EQ(tilewright_session_create(m, 1, &s, nullptr), TILEWRIGHT_OK);
+    const auto refused = [](tilewright_status status) { EXPECT_EQ(status, TILEWRIGHT_INVALID_ARGUMENT); };
+    refused(tilewright_compile_file(nullptr, nullptr, &m, nullptr));
+    refused(tilewright_compile_file(path.c_str(), nullptr, nullptr, nullptr));
+    refused(tilewright_compile_memory(nullptr, 1, nullptr, &m, nullptr));
+    refused(tilewright_compile_memory(bytes.data(), bytes.size(), nullptr, nullptr, nullptr));
+    refused(tilewright_input(nullptr, 0, &io, nullptr));
+    refused(tilewright_input(m, 0, nullptr, nullptr));
+    refused(tilewright_input(m, 1, &io, nullptr));
+    refused(tilewright_output(m, SIZE_MAX, &io, nullptr));
+    refused(tilewright_session_create(nullptr, 1, &s, nullptr));
+    refused(tilewright_session_create(m, 1, nullptr, nullptr));
+    refused(tilewright_session_create(m, -1, &s, nullptr));
+    refused(tilewright_session_create(m, 1'000'000, &s, nullptr));
+    refused(tilewright_run(nullptr, &t, 1, nullptr));
+    refused(tilewright_run(s, nullptr, 1, nullptr));
+    refused(tilewright_session_output(nullptr, 0, &t, nullptr));
+    refused(tilewright_session_output(s, 0, nullptr, nullptr));
+    refused(tilewright_session_output(s, 0, &t, nullptr));  // nothing has run yet
+    refused(tilewright_run_into(s, &t, 1, nullptr, 1, nullptr));
+    refused(tilewright_run_into(s, &t, 1, &t, 0, nullptr));
+    const int64_t shape[] = {1, 1};
+    t = {TILEWRIGHT_F32, 2, shape, nullptr, 4};
+    refused(tilewright_run(s, &t, 1, nullptr));
+    t = {TILEWRIGHT_F32, 2, nullptr, &io, 4};
+    refused(tilewright_run(s, &t, 1, nullptr));
+    tilewright_options o{};
+    o.dim_count = 1;
+    refused(tilewright_compile_file(path.c_str(), &o, &m, nullptr));
+    EXPECT_EQ(tilewright_input_count(nullptr), 0u);
+    EXPECT_EQ(tilewright_output_count(nullptr), 0u);
+    EXPECT_STREQ(tilewright_error_message(nullptr), "");
+    EXPECT_STREQ(tilewright_error_hint(nullptr), "");
+    EXPECT_EQ(tilewright_error_status(nullptr), TILEWRIGHT_OK);
+    tilewright_error_free(nullptr);
+    tilewright_session_free(s);
+    tilewright_session_free(nullptr);
+    tilewright_model_free(m);
+    tilewright_model_free(nullptr);
+}
+
+TEST_F(Api, ReportsWhatFailedAndLeavesResultsAlone) {
+    auto* const before = reinterpret_cast<tilewright_model*>(&path);
+    tilewright_model* m = before;
+    Outcome file, bad, isa;
+    EXPECT_EQ(tilewright_compile_file("no/such.onnx", nullptr, &m, &file.error), TILEWRIGHT_RUNTIME_ERROR);
+    EXPECT_THAT(file.text(), HasSubstr("no/such.onnx"));
+    EXPECT_EQ(tilewright_error_status(file.error), TILEWRIGHT_RUNTIME_ERROR);
+    EXPECT_EQ(tilewright_compile_memory("PK\3\4", 4, nullptr, &m, &bad.error), TILEWRIGHT_INVALID_MODEL);
+    EXPECT_NE(bad.text(), "");
+    tilewright_options o{};
+    o.isa = "mmx";
+    EXPECT_EQ(tilewright_compile_file(path.c_str(), &o, &m, &isa.error), TILEWRIGHT_INVALID_MODEL);
+    EXPECT_EQ(m, before);
+    for (size_t n = 0; n < bytes.size(); n += bytes.size() / 50 + 1)
+        EXPECT_NE(tilewright_compile_memory(bytes.data(), n, nullptr, &m, nullptr), TILEWRIGHT_OK) << n;
+}
+
+TEST_F(Api, SessionsOfOneModelRunAtTheSameTime) {
+    const tw::Model m = model();
+    const auto width = m.inputs()[0].dims[1];
+    constexpr int kThreads = 8, kRuns = 30;
+    std::vector<std::vector<float>> inputs, expected;
+    for (int t = 0; t < kThreads; ++t) {
+        inputs.push_back(values(static_cast<size_t>((t % 3 + 1) * width), static_cast<float>(t + 1)));
+        tw::Session alone(m, 1);
+        const tw::Tensor y = alone.run({tw::tensor(inputs.back(), {t % 3 + 1, width})}).at(0);
+        expected.emplace_back(y.as<float>(), y.as<float>() + y.count());
+    }
+    std::array<int, kThreads> different{};
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+            tw::Session session(m, 2);  // all of them share one pool
+            for (int run = 0; run < kRuns; ++run) {
+                const tw::Tensor y =
+                    session.run({tw::tensor(inputs[t], {static_cast<int64_t>(t % 3 + 1), width})}).at(0);
+                if (std::memcmp(y.data, expected[t].data(), y.bytes) != 0) ++different[t];
+            }
+        });
+    for (std::thread& t : threads) t.join();
+    EXPECT_THAT(different, Each(0)) << "results should not depend on what else runs, bit by bit";
+}
+
+}  // namespace

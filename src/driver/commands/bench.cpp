@@ -1,0 +1,153 @@
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cost/target.h"
+#include "driver/commands.h"
+#include "driver/commands/common.h"
+#include "runtime/thread_count.h"
+
+namespace tilewright {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BenchOptions {
+    ModelOptions model;
+    DataOptions data;
+    int iterations = 100, warmup = 3;
+    std::string profile, json;
+};
+
+double percentile(const std::vector<double>& sorted, double p) {
+    const auto i = static_cast<size_t>(std::ceil(p * static_cast<double>(sorted.size()))) - 1;
+    return sorted[std::min(i, sorted.size() - 1)];
+}
+
+/// Latencies, in ms; `times` are sorted.
+Json latencies(const std::vector<double>& times) {
+    const size_t n = times.size();
+    double mean = 0;
+    for (const double t : times) mean += t / static_cast<double>(n);
+    return {{"min", times.front()},
+            {"median", (times[(n - 1) / 2] + times[n / 2]) / 2},
+            {"mean", mean},
+            {"p90", percentile(times, 0.90)},
+            {"p95", percentile(times, 0.95)},
+            {"p99", percentile(times, 0.99)},
+            {"max", times.back()}};
+}
+
+/// The most memory this process has had, in MB. Not getrusage's figure, which a child starts with its parent's.
+double peak_memory_mb() {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+        if (double kib = 0; word == "VmHWM:" && status >> kib) return kib / 1024.0;
+    struct rusage usage {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_maxrss) / 1024.0;
+}
+
+/// The steps of one more run, as a Chrome trace.
+void write_profile(Session& session, const std::vector<Tensor>& inputs, const std::string& path) {
+    std::vector<StepTime> steps;
+    session.set_profile(&steps);
+    session.run_in_place(inputs);
+    session.set_profile(nullptr);
+    Json events = Json::array();
+    for (const StepTime& s : steps)
+        events.push_back(
+            {{"name", s.name},
+             {"ph", "X"},
+             {"pid", 1},
+             {"tid", 1},
+             {"ts", s.start_us},
+             {"dur", s.duration_us},
+             {"args", {{"kernel", s.kernel}, {"gflops", s.duration_us > 0 ? s.flops / s.duration_us * 1e-3 : 0}}}});
+    write_json(path, Json{{"traceEvents", std::move(events)}}.dump(2));
+}
+
+int command_bench(const BenchOptions& o) {
+    const Compilation c = compile(o.model);
+    const std::vector<Tensor> inputs = inputs_of(c, o.data);
+    const int threads = default_thread_count(o.model.threads);
+    Session session(c.model, threads);
+    double start = now_ms();
+    session.run_in_place(inputs);
+    const double first = now_ms() - start;
+    for (int i = 0; i < o.warmup; ++i) session.run_in_place(inputs);
+    std::vector<double> times;
+    for (int i = 0; i < o.iterations; ++i) {
+        start = now_ms();
+        session.run_in_place(inputs);
+        times.push_back(now_ms() - start);
+    }
+    std::sort(times.begin(), times.end());
+    const Json latency = latencies(times);
+    const auto ms = [&](const char* key) { return latency[key].get<double>(); };
+    const Target target = load_target().value_or(host_target());
+    const double peak = threads == 1 ? target.fma_gflops_1.value
+                                     : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
+    const double gflops = session.last_flops() / ms("median") * 1e-6;
+    const double share = peak > 0 ? gflops / peak : 0;
+    const double peak_rss = peak_memory_mb();
+    const CompileStats& stats = c.model->stats();
+    Json j;
+    j["model"] = o.model.model;
+    j["threads"] = threads;
+    j["iterations"] = o.iterations;
+    j["latency_ms"] = latency;
+    j["load_ms"] = c.load_ms;
+    j["compile_ms"] = c.compile_ms;
+    j["first_run_ms"] = first;
+    j["kernels"] = stats.kernels;
+    j["steps"] = stats.steps;
+    j["gflops"] = gflops;
+    j["peak_share"] = share;
+    j["peak_gflops"] = peak;
+    j["peak_calibrated"] = target.calibrated;
+    j["peak_rss_mb"] = peak_rss;
+    std::map<std::string, double> passes;  // one may run twice
+    for (const PassTime& p : c.passes) passes[p.name] += p.ms;
+    j["passes_ms"] = passes;
+    write_json(o.json, j.dump(2));
+    std::printf("%s, %d thread%s, %d run%s\n", o.model.model.c_str(), threads, threads == 1 ? "" : "s", o.iterations,
+                o.iterations == 1 ? "" : "s");
+    std::printf("latency  min %.3f  median %.3f  p90 %.3f  p99 %.3f ms\n", ms("min"), ms("median"), ms("p90"),
+                ms("p99"));
+    std::printf("load %.0f ms, compile %.0f ms, first run %.2f ms, %d kernels, %d steps\n", c.load_ms, c.compile_ms,
+                first, stats.kernels, stats.steps);
+    std::printf("%.1f GFLOP/s, %.0f %% of the %s FMA peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
+                target.calibrated ? "measured" : "assumed (see `tilewright info --calibrate`)", peak, peak_rss);
+    if (!o.profile.empty()) write_profile(session, inputs, o.profile);
+    return 0;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& status) {
+    auto o = std::make_shared<BenchOptions>();
+    CLI::App* c = app.add_subcommand("bench", "compile a model and time it");
+    add_model_options(*c, o->model);
+    add_data_options(*c, o->data);
+    add_json_option(*c, o->json);
+    c->add_option("--iterations", o->iterations, "timed runs (100)")->check(CLI::Range(1, 1000000));
+    c->add_option("--warmup", o->warmup, "runs before that (3)")->check(CLI::Range(0, 1000000));
+    c->add_option("--profile", o->profile, "write the steps of one run as a Chrome trace");
+    c->footer(
+        "JSON: latency_ms.{min,median,mean,p90,p95,p99,max}, load_ms, compile_ms, first_run_ms, threads, kernels,\n"
+        "steps, gflops (2 per multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms.\n\n"
+        "Examples:\n"
+        "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
+        "  tilewright bench model.onnx --dim batch=8 --profile trace.json    (open it in Perfetto)");
+    c->callback([o, &status] { status = command_bench(*o); });
+}
+
+}  // namespace tilewright

@@ -1,0 +1,151 @@
+#include "driver/commands/common.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "driver/files.h"
+#include "driver/limits.h"
+#include "runtime/thread_count.h"
+
+namespace tilewright {
+
+double now_ms() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// --- options
+
+void add_model_options(CLI::App& command, ModelOptions& o) {
+    command.add_option("model", o.model, "ONNX file")->required();
+    command.add_option("--threads", o.threads, "worker threads; default: the processors this process may use")
+        ->check(CLI::Range(1, kMaxThreads));
+    command.add_option("--isa", o.isa, "generate for avx2 or avx512 instead of this machine's best")
+        ->check(CLI::IsMember({"avx2", "avx512"}));
+    command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
+    command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
+}
+
+PipelineOptions pipeline_options(const ModelOptions& o) {
+    PipelineOptions p;
+    p.compile.threads = default_thread_count(o.threads);
+    p.compile.isa = o.isa;
+    p.compile.fuse = !o.no_fuse;
+    p.compile.layouts = !o.no_layouts;
+    return p;
+}
+
+Compilation compile(const ModelOptions& o) {
+    Progress progress("compiling " + o.model);
+    PipelineOptions p = pipeline_options(o);
+    p.progress = [&](const std::string& pass) { progress.step(pass); };
+    return compile_model(o.model, p);
+}
+
+void add_data_options(CLI::App& command, DataOptions& o) {
+    command.add_option("--dim", o.dims, "size of a named dimension of random inputs: batch=8")->allow_extra_args(false);
+    CLI::Option* input = command.add_option(
+        "--input", o.request.files,
+        "x=x.npy, x=x.pb (ONNX TensorProto), x=random, or all.npz with an array for each name; others are random");
+    input->allow_extra_args(false);  // one a time: `--input x=x.npy model.onnx` ends with the model
+    command.add_option("--data", o.request.folder, "ONNX test data set: input_0.pb, ... by position")->excludes(input);
+    command.add_option("--seed", o.request.seed, "of random inputs (0)");
+}
+
+std::pair<std::string, int64_t> parse_setting(const std::string& option, const std::string& text) {
+    const size_t at = text.find('=');
+    int64_t v = 0;
+    if (at != std::string::npos && at > 0) {
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data() + at + 1, end, v);
+        if (error == std::errc() && stop == end) return {text.substr(0, at), v};
+    }
+    throw CLI::ValidationError(option, "'" + text + "' is not of the form name=number");
+}
+
+std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o) {
+    InputRequest request = o.request;
+    for (const std::string& text : o.dims) {
+        const auto [name, size] = parse_setting("--dim", text);
+        if (size < 0) throw CLI::ValidationError("--dim", "'" + text + "': a size is not negative");
+        request.dims[name] = size;
+    }
+    std::vector<Tensor> inputs = make_inputs(c.model->inputs(), request);
+    check_limits(c.program, bind_inputs(c.program, inputs));
+    return inputs;
+}
+
+void add_tolerance_options(CLI::App& command, ToleranceOptions& o) {
+    o.rtol = command.add_option("--rtol", o.tolerance.relative, "allowed difference: this share of the element (1e-3)");
+    o.atol = command.add_option("--atol", o.tolerance.absolute, "and this much (1e-7)");
+    command
+        .add_option("--max-relative", o.tolerance.max_relative, "instead: this share of the largest expected magnitude")
+        ->excludes(o.rtol);
+}
+
+Tolerance ToleranceOptions::get() const {
+    Tolerance t = tolerance;
+    if (rtol->count() > 0) t.max_relative = 0;
+    return t;
+}
+
+void add_json_option(CLI::App& command, std::string& path) {
+    command.add_option("--json", path, "write the results to this file as well, as JSON");
+}
+
+void write_json(const std::string& path, const std::string& text) {
+    if (!path.empty()) write_file(path, {text, "\n"});
+}
+
+// --- progress
+
+struct Progress::Impl {
+    std::string what, step;
+    std::mutex mutex;
+    std::condition_variable woken;
+    bool done = false, shown = false;
+    std::thread thread;
+
+    void show() {
+        using std::chrono::milliseconds;
+        const double start = now_ms();
+        std::unique_lock lock(mutex);
+        for (int wait = 1000; !woken.wait_for(lock, milliseconds(wait), [&] { return done; }); wait = 200) {
+            std::fprintf(stderr, "\r\033[K%s: %s, %.0f s", what.c_str(), step.c_str(), (now_ms() - start) / 1e3);
+            shown = true;
+        }
+        if (shown) std::fputs("\r\033[K", stderr);
+    }
+};
+
+Progress::Progress(std::string what) {
+    if (::isatty(STDERR_FILENO) == 0) return;
+    impl_ = std::make_unique<Impl>();
+    impl_->what = std::move(what);
+    impl_->thread = std::thread([this] { impl_->show(); });
+}
+
+Progress::~Progress() {
+    if (!impl_) return;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->done = true;
+    }
+    impl_->woken.notify_one();
+    impl_->thread.join();
+}
+
+void Progress::step(const std::string& name) {
+    if (!impl_) return;
+    const std::lock_guard lock(impl_->mutex);
+    impl_->step = name;
+}
+
+}  // namespace tilewright

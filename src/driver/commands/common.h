@@ -1,0 +1,73 @@
+#pragma once
+// What the commands share: options that mean the same in every one that takes them, progress, results.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver/compare.h"
+#include "driver/inputs.h"
+#include "driver/pipeline.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace tilewright {
+
+struct ModelOptions {
+    std::string model;
+    int threads = 0;
+    std::string isa;
+    bool no_fuse = false, no_layouts = false;
+};
+void add_model_options(CLI::App& command, ModelOptions& o);
+PipelineOptions pipeline_options(const ModelOptions& o);
+/// Loads and compiles; what takes longer than a second shows a line on a terminal.
+Compilation compile(const ModelOptions& o);
+
+struct DataOptions {
+    std::vector<std::string> dims;  ///< "batch=8"
+    InputRequest request;
+};
+void add_data_options(CLI::App& command, DataOptions& o);
+/// The inputs, checked against the model's declarations and the machine's memory. Throws CLI::ValidationError where
+/// --dim is malformed.
+std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o);
+
+/// --rtol, --atol and --max-relative. What is not given keeps its value; --rtol and --atol put max_relative out of
+/// force.
+struct ToleranceOptions {
+    Tolerance tolerance;
+    CLI::Option *rtol = nullptr, *atol = nullptr;
+    Tolerance get() const;
+};
+void add_tolerance_options(CLI::App& command, ToleranceOptions& o);
+
+/// --json; empty: none wanted.
+void add_json_option(CLI::App& command, std::string& path);
+/// Writes `text` and a line end, if a path was given.
+void write_json(const std::string& path, const std::string& text);
+
+/// A name=integer of the command line. Throws CLI::ValidationError naming the option.
+std::pair<std::string, int64_t> parse_setting(const std::string& option, const std::string& text);
+
+/// A line on standard error about work that takes longer than a second; nothing unless that is a terminal. Gone when
+/// the object is.
+class Progress {
+  public:
+    explicit Progress(std::string what);
+    ~Progress();
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    void step(const std::string& name);
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;  ///< null: nobody would see it
+};
+
+double now_ms();
+
+}  // namespace tilewright

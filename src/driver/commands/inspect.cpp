@@ -1,0 +1,90 @@
+// dump, check: what the compiler makes of a model, without running it.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "driver/commands.h"
+#include "driver/commands/common.h"
+#include "graph/import.h"
+
+namespace tilewright {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int command_dump(const ModelOptions& o, const std::string& stage) {
+    if (stage == "graph")
+        std::fputs(load_model(o.model).graph.print().c_str(), stdout);
+    else if (stage == "program")
+        std::fputs(print(make_program(load_model(o.model), pipeline_options(o))).c_str(), stdout);
+    else
+        std::fputs(compile(o).model->dump(stage).c_str(), stdout);
+    return 0;
+}
+
+/// A name from the file without its quotes.
+std::string clean(const std::string& name) {
+    const std::string quoted = quoted_name(name);
+    return quoted.ends_with('\'') ? quoted.substr(1, quoted.size() - 2) : quoted;
+}
+
+int command_check(const std::string& path, const std::string& json) {
+    const Model model = load_model(path);
+    std::vector<Problem> problems;
+    lower(model, {}, &problems);
+    Json list = Json::array();
+    for (const Problem& p : problems) {
+        std::printf("node %s: %s %s, opset %lld, inputs (%s): %s\n", quoted_name(p.node).c_str(),
+                    p.domain.empty() ? "ai.onnx" : clean(p.domain).c_str(), clean(p.op).c_str(),
+                    static_cast<long long>(p.opset), p.types.c_str(), p.reason.c_str());
+        list.push_back({{"node", p.node},
+                        {"op", p.op},
+                        {"domain", p.domain},
+                        {"opset", p.opset},
+                        {"types", p.types},
+                        {"reason", p.reason},
+                        {"unsupported", p.unsupported}});
+    }
+    // Names come from the file and may be any bytes: what is not UTF-8 is replaced.
+    write_json(json, Json{{"model", path}, {"ok", problems.empty()}, {"problems", std::move(list)}}.dump(
+                         2, ' ', false, Json::error_handler_t::replace));
+    if (problems.empty())
+        std::printf("%s: every node is supported\n", path.c_str());
+    else
+        std::fprintf(stderr, "error: %s: %zu node%s cannot be compiled\n", path.c_str(), problems.size(),
+                     problems.size() == 1 ? "" : "s");
+    return problems.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_dump_command(CLI::App& app, int& status) {
+    auto o = std::make_shared<ModelOptions>();
+    auto stage = std::make_shared<std::string>("program");
+    CLI::App* c = app.add_subcommand("dump", "print what the compiler made of a model");
+    add_model_options(*c, *o);
+    c->add_option("--stage", *stage, "graph, program (default), plan, tiles, llvm or asm")
+        ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm"}));
+    c->footer(
+        "Examples:\n"
+        "  tilewright dump model.onnx --stage plan\n"
+        "  tilewright dump model.onnx --stage asm --isa avx2");
+    c->callback([=, &status] { status = command_dump(*o, *stage); });
+}
+
+void add_check_command(CLI::App& app, int& status) {
+    auto model = std::make_shared<std::string>(), json = std::make_shared<std::string>();
+    CLI::App* c = app.add_subcommand("check", "list every node that cannot be compiled, and why");
+    c->add_option("model", *model, "ONNX file")->required();
+    add_json_option(*c, *json);
+    c->footer(
+        "Examples:\n"
+        "  tilewright check model.onnx\n"
+        "  tilewright check model.onnx --json problems.json");
+    c->callback([=, &status] { status = command_check(*model, *json); });
+}
+
+}  // namespace tilewright

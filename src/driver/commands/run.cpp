@@ -1,0 +1,210 @@
+// run, verify: a model's outputs, shown, stored, compared.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "driver/commands.h"
+#include "driver/commands/common.h"
+#include "driver/data.h"
+#include "driver/files.h"
+#include "driver/npy.h"
+#include "driver/npz.h"
+#include "graph/graph.h"
+
+namespace tilewright {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Summary {
+    double min = HUGE_VAL, max = -HUGE_VAL, mean = 0;
+    int64_t finite = 0;
+};
+
+Summary summarize(const Tensor& t) {
+    Summary s;
+    for (int64_t k = 0; k < t.count(); ++k) {
+        const double v = t.get(k);
+        if (!std::isfinite(v)) continue;
+        s.min = std::min(s.min, v);
+        s.max = std::max(s.max, v);
+        s.mean += v;
+        ++s.finite;
+    }
+    if (s.finite > 0) s.mean /= static_cast<double>(s.finite);
+    return s;
+}
+
+/// A file in `folder` for each output; names that differ in characters no file has get a number.
+std::vector<std::string> files_for(const std::vector<ModelIo>& outputs, const std::string& folder) {
+    std::vector<std::string> paths;
+    std::set<std::string> used;
+    for (const ModelIo& io : outputs) {
+        const std::string base = file_name_of(io.name);
+        std::string name = base;
+        for (int n = 1; !used.insert(name).second; ++n) name = fmt::format("{}_{}", base, n);
+        paths.push_back(folder + "/" + name + ".npy");
+    }
+    return paths;
+}
+
+/// Compares with stored outputs and prints a line each; true if all agree.
+bool report_comparison(const std::vector<ModelIo>& declared, const std::vector<Tensor>& actual,
+                       const std::vector<Tensor>& expected, const Tolerance& tolerance, Json& list) {
+    bool ok = actual.size() >= expected.size();
+    if (!ok) std::printf("the model has %zu outputs, and %zu are expected\n", actual.size(), expected.size());
+    for (size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
+        const std::string what = fmt::format("output {}", quoted_name(declared[i].name));
+        const Comparison r = compare(actual[i], expected[i], tolerance, what);
+        if (r.ok)
+            std::printf("%s agrees: largest difference %.3g, largest magnitude %.3g\n", what.c_str(), r.max_difference,
+                        r.max_magnitude);
+        else
+            std::printf("%s\n", r.reason.c_str());
+        list.push_back({{"name", declared[i].name},
+                        {"ok", r.ok},
+                        {"reason", r.reason},
+                        {"max_difference", r.max_difference},
+                        {"max_magnitude", r.max_magnitude}});
+        ok = ok && r.ok;
+    }
+    std::printf("%s\n", ok ? "verified" : "MISMATCH");
+    return ok;
+}
+
+std::vector<Tensor> stored_outputs(const std::string& folder) {
+    std::vector<Tensor> expected = load_numbered(folder, "output");
+    if (expected.empty()) model_error("'{}' holds no output_0.pb to compare with", folder);
+    return expected;
+}
+
+struct RunOptions {
+    ModelOptions model;
+    DataOptions data;
+    ToleranceOptions tolerance;
+    std::string output_dir, output_npz, json;
+};
+
+int command_run(const RunOptions& o) {
+    const Compilation c = compile(o.model);
+    const std::vector<Tensor> inputs = inputs_of(c, o.data);
+    Session session(c.model, o.model.threads);
+    const double start = now_ms();
+    const std::vector<Tensor> outputs = session.run(inputs);
+    const double ran = now_ms() - start;
+    std::printf("%s: loaded in %.0f ms, compiled in %.0f ms (%d kernels), ran in %.2f ms\n", o.model.model.c_str(),
+                c.load_ms, c.compile_ms, c.model->stats().kernels, ran);
+    std::vector<std::string> paths;
+    if (!o.output_dir.empty()) {
+        std::error_code error;
+        std::filesystem::create_directories(o.output_dir, error);
+        if (error) throw RuntimeError(fmt::format("cannot make folder '{}': {}", o.output_dir, error.message()));
+        paths = files_for(c.model->outputs(), o.output_dir);
+    }
+    Json list = Json::array();
+    std::vector<NamedTensor> named;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        const Tensor& t = outputs[i];
+        const std::string& name = c.model->outputs()[i].name;
+        const Summary s = summarize(t);
+        std::string line = fmt::format("output {} {}{}", quoted_name(name), to_string(t.dtype()), to_string(t.shape()));
+        Json entry = {{"name", name}, {"dtype", to_string(t.dtype())}, {"shape", t.shape()}};
+        if (s.finite > 0) {
+            line += fmt::format(": min {:.6g}, mean {:.6g}, max {:.6g}", s.min, s.mean, s.max);
+            entry["min"] = s.min;
+            entry["mean"] = s.mean;
+            entry["max"] = s.max;
+        }
+        if (s.finite < t.count()) line += fmt::format(", {} not finite", t.count() - s.finite);
+        entry["not_finite"] = t.count() - s.finite;
+        if (!paths.empty()) {
+            save_npy(paths[i], t);
+            line += " -> " + paths[i];
+            entry["file"] = paths[i];
+        }
+        std::printf("%s\n", line.c_str());
+        list.push_back(std::move(entry));
+        named.push_back({name, t});
+    }
+    if (!o.output_npz.empty()) {
+        save_npz(o.output_npz, named);
+        std::printf("outputs -> %s\n", o.output_npz.c_str());
+    }
+    Json j = {{"model", o.model.model},
+              {"load_ms", c.load_ms},
+              {"compile_ms", c.compile_ms},
+              {"run_ms", ran},
+              {"kernels", c.model->stats().kernels},
+              {"outputs", std::move(list)}};
+    bool ok = true;
+    const std::string& folder = o.data.request.folder;
+    if (!folder.empty() && std::filesystem::exists(folder + "/output_0.pb")) {
+        Json comparison = Json::array();
+        ok = report_comparison(c.model->outputs(), outputs, stored_outputs(folder), o.tolerance.get(), comparison);
+        j["ok"] = ok;
+        j["comparison"] = std::move(comparison);
+    }
+    write_json(o.json, j.dump(2));
+    return ok ? 0 : 1;
+}
+
+int command_verify(const RunOptions& o) {
+    const Compilation c = compile(o.model);
+    const std::vector<Tensor> inputs = inputs_of(c, o.data);
+    Session session(c.model, o.model.threads);
+    const std::vector<Tensor> actual = session.run(inputs);
+    const std::string& folder = o.data.request.folder;
+    const std::vector<Tensor> expected = folder.empty() ? interpret(c.program, inputs) : stored_outputs(folder);
+    Json comparison = Json::array();
+    const bool ok = report_comparison(c.model->outputs(), actual, expected, o.tolerance.get(), comparison);
+    write_json(o.json, Json{{"model", o.model.model}, {"ok", ok}, {"comparison", std::move(comparison)}}.dump(2));
+    return ok ? 0 : 1;
+}
+
+std::shared_ptr<RunOptions> add_run_options(CLI::App& command) {
+    auto o = std::make_shared<RunOptions>();
+    o->tolerance.tolerance.max_relative = 1e-4;
+    add_model_options(command, o->model);
+    add_data_options(command, o->data);
+    add_tolerance_options(command, o->tolerance);
+    add_json_option(command, o->json);
+    return o;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, int& status) {
+    CLI::App* c = app.add_subcommand("run", "compile a model, run it once, show its outputs");
+    auto o = add_run_options(*c);
+    c->add_option("--output-dir", o->output_dir, "write each output there as NAME.npy");
+    c->add_option("--output-npz", o->output_npz, "write all outputs to this archive, by their names");
+    c->footer(
+        "With --data, outputs are also compared with output_0.pb, ... there; a difference is exit status 1.\n\n"
+        "Examples:\n"
+        "  tilewright run model.onnx --dim batch=8\n"
+        "  tilewright run model.onnx --input x=x.npy --input mask=mask.pb --output-dir out\n"
+        "  tilewright run model.onnx --input inputs.npz --output-npz outputs.npz\n"
+        "  tilewright run model.onnx --data test_data_set_0");
+    c->callback([o, &status] { status = command_run(*o); });
+}
+
+void add_verify_command(CLI::App& app, int& status) {
+    CLI::App* c = app.add_subcommand("verify", "compare machine code with the interpreter, or with stored outputs");
+    auto o = add_run_options(*c);
+    c->footer(
+        "Without --data, the reference interpreter computes what is expected, in double precision. The default\n"
+        "tolerance is --max-relative 1e-4.\n\n"
+        "Examples:\n"
+        "  tilewright verify model.onnx --dim batch=3\n"
+        "  tilewright verify model.onnx --data test_data_set_0 --rtol 1e-3 --atol 1e-6");
+    c->callback([o, &status] { status = command_verify(*o); });
+}
+
+}  // namespace tilewright

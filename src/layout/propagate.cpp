@@ -1,0 +1,368 @@
+#include "layout/propagate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "index/facts.h"
+
+namespace tilewright {
+
+namespace {
+
+bool is_complex(const Program& program, const Primitive& p, const PropagateOptions& options) {
+    return options.complex ? options.complex(program, p) : category(program, p) == Category::Linear;
+}
+
+bool walks_dimensions(const TensorExpr& e) {
+    for (size_t d = 0; d < e.output_index.size(); ++d)
+        if (!(e.output_index[d] == axis(d))) return false;
+    return e.output_index.empty() || e.output_index.size() == e.spatial;
+}
+
+/// result[i] comes from operand[i], and both have one shape.
+bool elementwise(const Program& program, const Primitive& p, const Access& a) {
+    const TensorExpr& e = *p.expr();
+    if (!walks_dimensions(e) || program.values[a.value].shape != program.values[p.outputs[0]].shape) return false;
+    for (size_t d = 0; d < a.index.size(); ++d)  // of a dimension of one element only 0 is ever meant
+        if (!(a.index[d] == axis(d)) && !(a.index[d].is_constant(0) && e.extents[d].is_constant(1))) return false;
+    return a.valid.empty();
+}
+
+/// Per dimension of the operand: the dimension of the result that the same axis walks, over the same extent.
+std::vector<std::optional<size_t>> kept_dimensions(const Program& program, const Primitive& p, const Access& a) {
+    std::vector<std::optional<size_t>> out(a.index.size());
+    const std::vector<Expr>& from = program.values[a.value].shape;
+    const std::vector<Expr>& to = program.values[p.outputs[0]].shape;
+    if (!walks_dimensions(*p.expr())) return out;
+    for (size_t d = 0; d < a.index.size(); ++d) {
+        const auto v = a.index[d].as_var();
+        if (v && v->kind == VarKind::Axis && v->id < to.size() && from[d] == to[v->id]) out[d] = v->id;
+    }
+    return out;
+}
+
+/// The layout on a tensor of `rank` dimensions of which some are the operand's: for layouts that split dimensions and
+/// put parts (or whole dimensions) last, the rest staying in order. [N, C/16, H, W, 16] gives [N, C/16, L, 16].
+std::optional<Layout> carried(const Layout& layout, const std::vector<std::optional<size_t>>& kept, size_t rank) {
+    struct Part {
+        size_t dimension = 0;
+        int64_t factor = 0;  ///< of an inner part; 0: what is left of the dimension
+    };
+    std::vector<Part> parts(kept.size());
+    for (size_t d = 0; d < parts.size(); ++d) parts[d] = {d, 0};
+    bool reordered = false;
+    for (const layout::Primitive& p : layout.primitives) {
+        if (const auto* split = std::get_if<layout::Split>(&p)) {
+            if (reordered || parts[split->dim].factor != 0) return std::nullopt;
+            parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(split->dim) + 1,
+                         {parts[split->dim].dimension, split->factor});
+        } else if (const auto* reorder = std::get_if<layout::Reorder>(&p)) {
+            std::vector<Part> next;
+            for (const size_t from : reorder->permutation) next.push_back(parts[from]);
+            parts = std::move(next);
+            reordered = true;
+        } else {
+            return std::nullopt;
+        }
+    }
+    // The longest beginning of outer parts in order; what follows is put last.
+    size_t front = 0;
+    while (front < parts.size() && parts[front].factor == 0 &&
+           (front == 0 || parts[front].dimension > parts[front - 1].dimension))
+        ++front;
+    std::vector<Part> last;
+    std::set<size_t> moved;
+    for (size_t k = front; k < parts.size(); ++k) {
+        const auto to = kept[parts[k].dimension];
+        if (!to) return std::nullopt;
+        last.push_back({*to, parts[k].factor});
+        if (parts[k].factor == 0) moved.insert(*to);
+    }
+    Layout out;
+    std::vector<Part> there;
+    for (size_t d = 0; d < rank; ++d) {
+        there.push_back({d, 0});
+        for (const Part& p : last)
+            if (p.dimension == d && p.factor != 0) {
+                if (there.back().factor != 0) return std::nullopt;  // one level of blocks
+                out.primitives.emplace_back(layout::Split{there.size() - 1, p.factor});
+                there.push_back(p);
+            }
+    }
+    layout::Reorder reorder;
+    for (size_t k = 0; k < there.size(); ++k)
+        if (there[k].factor == 0 && moved.count(there[k].dimension) == 0) reorder.permutation.push_back(k);
+    for (const Part& p : last)
+        for (size_t k = 0; k < there.size(); ++k)
+            if (there[k].dimension == p.dimension && there[k].factor == p.factor) reorder.permutation.push_back(k);
+    if (std::is_sorted(reorder.permutation.begin(), reorder.permutation.end())) return std::nullopt;  // row-major
+    out.primitives.emplace_back(std::move(reorder));
+    return out;
+}
+
+class Propagation {
+  public:
+    Propagation(const Program& program, std::map<ValueId, Layout> chosen, const PropagateOptions& options)
+        : p_(program), options_(options), producers_(program.producers()), layouts_(std::move(chosen)) {
+        for (const ValueId v : options.fixed) layouts_.erase(v);
+    }
+
+    std::map<ValueId, Layout> run() {
+        for (size_t before = SIZE_MAX; before != layouts_.size();) {
+            before = layouts_.size();
+            for (const PrimitiveId id : p_.primitives.ids()) downstream(p_.primitives[id]);
+            if (!options_.upstream) break;
+            for (size_t k = p_.primitives.size(); k-- > 0;) upstream(p_.primitives[PrimitiveId(k)]);
+        }
+        return std::move(layouts_);
+    }
+
+  private:
+    /// May this value get a layout that nobody asked for?
+    bool free(ValueId v) const {
+        if (layouts_.count(v) != 0 || options_.fixed.count(v) != 0) return false;
+        if (p_.is_constant(v)) return true;
+        const PrimitiveId made = producers_[v];
+        return made && p_.primitives[made].expr() != nullptr && !is_complex(p_, p_.primitives[made], options_);
+    }
+
+    /// A layout that may go on from this value.
+    const Layout* spreading(ValueId v) const {
+        const auto it = layouts_.find(v);
+        return it == layouts_.end() || expands(it->second, p_.values[v].shape) ? nullptr : &it->second;
+    }
+
+    void downstream(const Primitive& p) {
+        if (p.expr() == nullptr || !free(p.outputs[0])) return;
+        for (const Access& a : p.expr()->accesses) {
+            const Layout* layout = spreading(a.value);
+            if (layout == nullptr) continue;
+            std::optional<Layout> mine;
+            if (elementwise(p_, p, a))
+                mine = *layout;
+            else if (options_.kept_dimensions)
+                mine = carried(*layout, kept_dimensions(p_, p, a), p_.values[p.outputs[0]].shape.size());
+            if (!mine) continue;
+            layouts_.emplace(p.outputs[0], std::move(*mine));
+            return;
+        }
+    }
+
+    void upstream(const Primitive& p) {
+        if (p.expr() == nullptr) return;
+        const Layout* layout = spreading(p.outputs[0]);
+        if (layout == nullptr) return;
+        for (const Access& a : p.expr()->accesses)
+            if (elementwise(p_, p, a) && free(a.value)) layouts_.emplace(a.value, *layout);
+    }
+
+    const Program& p_;
+    const PropagateOptions& options_;
+    const IndexVector<ValueId, PrimitiveId> producers_;
+    std::map<ValueId, Layout> layouts_;
+};
+
+}  // namespace
+
+std::set<ValueId> row_major_values(const Program& program) {
+    std::set<ValueId> out(program.inputs.begin(), program.inputs.end());
+    out.insert(program.outputs.begin(), program.outputs.end());
+    for (const Primitive& p : program.primitives) {
+        if (p.expr() != nullptr) continue;
+        for (const ValueId v : p.inputs()) out.insert(v);
+        out.insert(p.outputs.begin(), p.outputs.end());
+    }
+    return out;
+}
+
+bool expands(const Layout& layout, std::span<const Expr> shape) {
+    const std::vector<Expr> physical = physical_shape(layout, shape);
+    return !simplify(product(physical) - product(shape), {}).is_constant(0) ||
+           std::any_of(layout.primitives.begin(), layout.primitives.end(), [](const layout::Primitive& p) {
+               return std::holds_alternative<layout::Unfold>(p) || std::holds_alternative<layout::StoreAt>(p);
+           });
+}
+
+std::map<ValueId, Layout> propagate_layouts(const Program& program, std::map<ValueId, Layout> chosen,
+                                            const PropagateOptions& options) {
+    return Propagation(program, std::move(chosen), options).run();
+}
+
+LayoutPlan plan_layouts(const Program& program, const LayoutWishes& wishes, const PropagateOptions& options) {
+    LayoutPlan plan;
+    const auto producers = program.producers();
+    std::map<ValueId, Layout> chosen;
+    const auto give = [&](ValueId v, const Layout& layout) {
+        if (options.fixed.count(v) != 0 || program.is_constant(v) || !producers[v]) return false;
+        if (program.primitives[producers[v]].expr() == nullptr || expands(layout, program.values[v].shape))
+            return false;
+        return chosen.emplace(v, layout).first->second == layout;
+    };
+    for (const auto& [v, layout] : wishes.written) {
+        if (options.fixed.count(v) == 0 && program.is_constant(v))
+            chosen.emplace(v, layout);
+        else
+            give(v, layout);
+    }
+    const auto convert = [&](const Reader& reader, ValueId v, const Layout& layout) {
+        for (LayoutPlan::Conversion& c : plan.conversions)
+            if (c.value == v && c.layout == layout) return c.readers.push_back(reader);
+        plan.conversions.push_back({v, layout, {reader}});
+    };
+    for (const auto& [reader, layout] : wishes.read) {  // in order of the primitives
+        const ValueId v = program.primitives[reader.first].expr()->accesses.at(reader.second).value;
+        if (const auto it = chosen.find(v); it != chosen.end() ? it->second == layout : give(v, layout)) continue;
+        if (!layout.is_identity() || chosen.count(v) != 0) convert(reader, v, layout);
+    }
+    plan.values = propagate_layouts(program, std::move(chosen), options);
+    for (auto it = plan.values.begin(); it != plan.values.end();)
+        it = it->second.is_identity() ? plan.values.erase(it) : std::next(it);
+    return plan;
+}
+
+namespace {
+
+std::vector<Expr> result_index(const TensorExpr& e) {
+    if (!e.output_index.empty()) return e.output_index;
+    std::vector<Expr> index;
+    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
+    return index;
+}
+
+class Application {
+  public:
+    Application(const Program& program, const LayoutPlan& plan) : p_(program), plan_(plan), out_(program) {}
+
+    Program run() {
+        out_.primitives = {};
+        for (const auto& [v, layout] : plan_.values) {
+            out_.values[v].shape = physical_shape(layout, p_.values[v].shape);
+            if (p_.is_constant(v)) out_.constants[v] = to_physical(layout, p_.constants.at(v));
+        }
+        for (const ValueId v : p_.inputs) conversions_of(v);
+        for (const auto& [v, tensor] : p_.constants) conversions_of(v);
+        for (const PrimitiveId id : p_.primitives.ids()) {
+            out_.primitives.push_back(rewritten(id));
+            for (const ValueId v : p_.primitives[id].outputs) conversions_of(v);
+        }
+        drop_constants();
+        return std::move(out_);
+    }
+
+  private:
+    Layout layout_of(ValueId v) const {
+        const auto it = plan_.values.find(v);
+        return it == plan_.values.end() ? Layout() : it->second;
+    }
+
+    void conversions_of(ValueId v) {
+        for (const LayoutPlan::Conversion& c : plan_.conversions) {
+            if (c.value != v) continue;
+            Value value = p_.values[v];
+            value.name += fmt::format(".layout{}", copies_++);
+            value.shape = physical_shape(c.layout, p_.values[v].shape);
+            const ValueId copy = out_.values.push_back(value);
+            for (const Reader& r : c.readers) converted_[r] = {copy, c.layout};
+            if (p_.is_constant(v))
+                out_.constants.emplace(copy, to_physical(c.layout, p_.constants.at(v)));
+            else
+                out_.primitives.push_back(conversion(v, c.layout, copy));
+        }
+    }
+
+    /// Every element of the new layout from where it lies in the old one; padding is zero.
+    Primitive conversion(ValueId v, const Layout& to, ValueId copy) const {
+        TensorExpr e;
+        e.extents = out_.values[copy].shape;
+        e.spatial = e.extents.size();
+        const std::vector<Expr>& shape = p_.values[v].shape;
+        std::vector<Expr> at;
+        for (size_t d = 0; d < e.spatial; ++d) at.push_back(axis(d));
+        LogicalIndex logical = logical_index(to, shape, at);
+        Access a;
+        a.value = v;
+        a.index = physical_index(layout_of(v), shape, logical.index);
+        const Ranges ranges = e.ranges();
+        for (Expr& i : a.index) i = simplify(i, ranges);
+        for (const Expr& c : logical.valid)
+            if (const Expr s = simplify(c, ranges); !prove_nonnegative(s, ranges)) a.valid.push_back(s);
+        e.accesses = {a};
+        e.body.set_root(e.body.access(0, p_.values[v].dtype));
+        Primitive p;
+        p.name = out_.values[copy].name;
+        p.source = "Layout";
+        p.outputs = {copy};
+        p.kind = std::move(e);
+        return p;
+    }
+
+    Primitive rewritten(PrimitiveId id) const {
+        Primitive p = p_.primitives[id];
+        TensorExpr* e = p.expr();
+        if (e == nullptr) return p;
+        const Ranges ranges = e->ranges();
+        for (size_t k = 0; k < e->accesses.size(); ++k) {
+            Access& a = e->accesses[k];
+            const std::vector<Expr>& shape = p_.values[a.value].shape;
+            const auto it = converted_.find({id, k});
+            const Layout layout = it == converted_.end() ? layout_of(a.value) : it->second.second;
+            if (!layout.is_identity()) a.index = operand_index(*e, layout, shape, a.index);
+            if (it != converted_.end()) a.value = it->second.first;
+        }
+        const Layout layout = layout_of(p.outputs[0]);
+        if (layout.is_identity()) return p;
+        const std::vector<Expr>& shape = p_.values[p.outputs[0]].shape;
+        TW_CHECK(!expands(layout, shape), "'{}' is to be written in the layout {}, which expands {}", p.name,
+                 print(layout), to_string(shape));
+        e->output_index = physical_index(layout, shape, result_index(*e));
+        for (Expr& i : e->output_index) i = simplify(i, ranges);
+        return p;
+    }
+
+    /// Windows that lie in one tile of an unfolded operand are read from that tile (equation 1 of ALT §4.1.2), other
+    /// elements wherever they are.
+    static std::vector<Expr> operand_index(const TensorExpr& e, const Layout& layout, const std::vector<Expr>& shape,
+                                           const std::vector<Expr>& index) {
+        const Ranges ranges = e.ranges();
+        std::vector<Expr> first;
+        for (const Expr& i : index)
+            first.push_back(substitute(i, [&](Var v) -> std::optional<Expr> {
+                if (v.kind == VarKind::Axis && v.id >= e.spatial) return Expr(0);
+                return std::nullopt;
+            }));
+        const std::vector<Expr> physical = physical_shape(layout, shape);
+        std::vector<Expr> at = physical_index(layout, shape, index, first);
+        bool inside = true;
+        for (size_t d = 0; d < at.size(); ++d) {
+            at[d] = simplify(at[d], ranges);
+            inside = inside && prove_nonnegative(at[d], ranges, {}) &&
+                     prove_nonnegative(physical[d] - 1 - at[d], ranges, {});
+        }
+        if (inside) return at;
+        at = physical_index(layout, shape, index);
+        for (Expr& i : at) i = simplify(i, ranges);
+        return at;
+    }
+
+    /// Constants that only converted copies are read of are not kept twice.
+    void drop_constants() {
+        std::set<ValueId> used(out_.outputs.begin(), out_.outputs.end());
+        for (const Primitive& p : out_.primitives)
+            for (const ValueId v : p.inputs()) used.insert(v);
+        for (const LayoutPlan::Conversion& c : plan_.conversions)
+            if (used.count(c.value) == 0) out_.constants.erase(c.value);
+    }
+
+    const Program& p_;
+    const LayoutPlan& plan_;
+    Program out_;
+    size_t copies_ = 0;
+    std::map<Reader, std::pair<ValueId, Layout>> converted_;
+};
+
+}  // namespace
+
+Program apply_layouts(const Program& program, const LayoutPlan& plan) { return Application(program, plan).run(); }
+
+}  // namespace tilewright

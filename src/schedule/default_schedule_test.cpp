@@ -1,0 +1,120 @@
+// The default rule's tile programs are legal and compute their stages, whatever the shapes and the machine.
+
+#include "schedule/default_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "program/random_program.h"
+
+namespace tilewright {
+namespace {
+
+std::vector<ScheduleTarget> targets() {
+    std::vector<ScheduleTarget> out(4);
+    out[1].lanes = 8;
+    out[1].vector_registers = 16;
+    out[2].threads = 8;
+    out[3].threads = 3;
+    out[3].l2_bytes = 256;  // everything must be cut
+    return out;
+}
+
+/// One primitive of a program as a kernel.
+Program kernel_of(const Program& program, PrimitiveId id) {
+    Program k;
+    k.name = program.primitives[id].name;
+    Primitive p = program.primitives[id];
+    std::map<ValueId, ValueId> local;
+    for (const ValueId v : p.inputs()) local[v] = k.values.push_back(program.values[v]);
+    // Binds the program's symbol, also where no operand does.
+    k.inputs = {k.values.push_back({"sizes", DType::I64, {symbol("n")}})};
+    for (const auto& [v, mine] : local) k.inputs.push_back(mine);
+    k.outputs = {k.values.push_back(program.values[p.outputs[0]])};
+    p.outputs = k.outputs;
+    for (Access& a : p.expr()->accesses) a.value = local.at(a.value);
+    k.primitives.push_back(std::move(p));
+    return k;
+}
+
+/// The schedule passes `verify`, can be written down, and computes the stages. Its tensors may have been flattened.
+void legal(const TileProgram& t, const Program& stages, const std::string& what) {
+    ASSERT_EQ(verify(t), std::vector<std::string>()) << what << "\n" << print(t);
+    EXPECT_EQ(print(parse_tile_program(print(t))), print(t)) << what;
+    const std::vector<Tensor> inputs = random_inputs(stages, 7);
+    Bindings bindings;
+    std::vector<Tensor> flat;
+    for (size_t k = 0; k < inputs.size(); ++k) {
+        const ValueId v = stages.inputs[k];
+        bind_shape(bindings, stages.values[v].shape, inputs[k].shape(), stages.values[v].name);
+        flat.push_back(inputs[k].reshaped(evaluate(t.stages.values[t.stages.inputs[k]].shape, bindings)));
+    }
+    const std::vector<Tensor> expected = interpret(stages, inputs);
+    std::vector<Tensor> actual = interpret(t, flat, bindings);
+    for (size_t k = 0; k < actual.size(); ++k) actual[k] = actual[k].reshaped(expected[k].shape());
+    ASSERT_LE(largest_difference(expected, actual), 1e-6) << what << "\n" << print(t);
+}
+
+TEST(DefaultSchedule, is_legal_and_computes_its_stage) {
+    int several_tasks = 0, vectors = 0;
+    for (uint64_t seed = 0; seed < 600; ++seed) {
+        const Program program = random_program(seed, 1 + static_cast<int>(seed % 6));
+        const ScheduleTarget target = targets()[seed % targets().size()];
+        for (const PrimitiveId id : program.primitives.ids()) {
+            const Program stages = kernel_of(program, id);
+            const TileProgram t = default_schedule(stages, target);
+            legal(t, stages, "seed " + std::to_string(seed));
+            if (HasFatalFailure()) return;
+            const std::string text = print(t);
+            several_tasks += text.find("parallel") != std::string::npos ? 1 : 0;
+            vectors += text.find("vector") != std::string::npos ? 1 : 0;
+        }
+    }
+    EXPECT_GT(several_tasks, 10);
+    EXPECT_GT(vectors, 200);
+}
+
+TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_strided) {
+    const Program stages = parse_program(R"TW(program product {
+  input a: f32[100, 64]
+  input b: f32[96, 64]
+  c: f32[100, 96] = [100, 96] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1, i2]  ; c ""
+  output c
+})TW");
+    const TileProgram t = default_schedule(stages, ScheduleTarget());
+    legal(t, stages, "product");
+    const std::string text = print(t);
+    EXPECT_NE(text.find("load 0 access 1 layout \"split(0, "), std::string::npos) << text;
+    EXPECT_NE(text.find("vector s1 lanes 16 registers ["), std::string::npos) << text;
+}
+
+TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
+    const Program stages = parse_program(R"TW(program convolution {
+  input x: f32[2, 3, 14, 14]
+  input w: f32[32, 3, 3, 3]
+  y: f32[2, 32, 14, 14] = [2, 32, 14, 14] sum(i4 < 3, i5 < 3, i6 < 3) mul(@0, @1) where @0 = x[i0, i4, i2 + i5 - 1, i3 + i6 - 1] when i2 + i5 - 1 >= 0 and -i2 - i5 + 14 >= 0 and i3 + i6 - 1 >= 0 and -i3 - i6 + 14 >= 0 else 0, @1 = w[i1, i4, i5, i6]  ; y ""
+  output y
+})TW");
+    for (const ScheduleTarget& target : targets()) {
+        const TileProgram t = default_schedule(stages, target);
+        legal(t, stages, "convolution");
+    }
+    EXPECT_NE(print(default_schedule(stages, ScheduleTarget())).find("load 0 access 0"), std::string::npos);
+}
+
+TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {
+    const Program stages = parse_program(R"TW(program softmax {
+  input x: f32[$rows, 40]
+  m: f32[$rows] = [$rows] max(i1 < 40) @0 where @0 = x[i0, i1]  ; m ""
+  e: f32[$rows, 40] = [$rows, 40] exp(sub(@0, @1)) where @0 = x[i0, i1], @1 = m[i0]  ; e ""
+  s: f32[$rows] = [$rows] sum(i1 < 40) @0 where @0 = e[i0, i1]  ; s ""
+  y: f32[$rows, 40] = [$rows, 40] div(@0, @1) where @0 = e[i0, i1], @1 = s[i0]  ; y ""
+  output y
+})TW");
+    IndexVector<PrimitiveId, std::vector<size_t>> rows(4, {0});
+    const TileProgram t = default_schedule(stages, rows, ScheduleTarget());
+    legal(t, stages, "softmax");
+    EXPECT_EQ(tiling_expression(t), "s0(C0,C1,C2,C3)");
+}
+
+}  // namespace
+}  // namespace tilewright

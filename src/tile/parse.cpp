@@ -1,0 +1,260 @@
+// Reads the text of tile programs.
+//
+//     tile product {
+//     stages {
+//     program ... { ... }                       as program/parse.cpp reads it
+//     }
+//     axes m="512" n="768" k="3072"
+//     stage 0 over [m n k]
+//     buffer c layout "reorder(1, 0)"
+//     parallel m by 96 {
+//       load 0 access 1 layout "split(1, 32)" padding local
+//       for k by 64 {
+//         compute 0 vector n lanes 16 registers [m=12 n=32] order [n m k] vthreads [m=2] padding partition
+//       }
+//       store c padding local
+//     }
+//     }
+//
+// Lines that begin with '#' are comments.
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/text.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int kMostNestedLoops = 200;
+
+class Parser {
+  public:
+    explicit Parser(std::string_view text) : whole_(text), text_(text, "tile program text") {}
+
+    TileProgram all() {
+        text_.expect_word("tile");
+        p_.name = text_.name();
+        text_.expect("{");
+        stages();
+        axes();
+        p_.stage_axes = IndexVector<PrimitiveId, std::vector<size_t>>(p_.stages.primitives.size());
+        for (const PrimitiveId s : p_.stages.primitives.ids()) stage_axes(s);
+        while (text_.eat_word("buffer")) {
+            const ValueId v = value();
+            p_.buffer_layouts[v] = layout();
+        }
+        p_.body = statements(0);
+        if (!text_.at_end()) text_.fail_expected("the end of the text");
+        return std::move(p_);
+    }
+
+  private:
+    void stages() {
+        text_.expect_word("stages");
+        text_.expect("{");
+        text_.at_end();  // to the first token
+        const size_t begin = text_.position(), end = end_of_block(begin);
+        // The lines before it, empty, so that errors name the line of this text.
+        std::string program(
+            static_cast<size_t>(std::count(whole_.begin(), whole_.begin() + static_cast<long>(begin), '\n')), '\n');
+        program += whole_.substr(begin, end - begin);
+        p_.stages = parse_program(program);
+        text_.rewind(end);
+        text_.expect("}");
+        for (const ValueId v : p_.stages.values.ids()) values_[p_.stages.values[v].name] = v;
+    }
+
+    /// Behind the brace that closes the first one from `at` on; braces in quoted names do not count.
+    size_t end_of_block(size_t at) {
+        int depth = 0;
+        bool quoted = false;
+        for (; at < whole_.size(); ++at) {
+            const char c = whole_[at];
+            if (quoted) {
+                if (c == '\\') ++at;
+                if (c == '"') quoted = false;
+            } else if (c == '"') {
+                quoted = true;
+            } else if (c == '{') {
+                ++depth;
+            } else if (c == '}' && --depth == 0) {
+                return at + 1;
+            }
+        }
+        text_.fail("the program of the stages does not end");
+    }
+
+    void axes() {
+        text_.expect_word("axes");
+        while (text_.peek_word() != "stage") {
+            TileAxis a;
+            a.name = text_.name();
+            text_.expect("=");
+            const std::string extent = text_.name();
+            try {
+                a.extent = parse_expr(extent);
+            } catch (const ModelError& e) {
+                text_.fail(e.what());
+            }
+            if (!axes_.emplace(a.name, p_.axes.size()).second)
+                text_.fail(fmt::format("axis {} is given twice", a.name));
+            p_.axes.push_back(std::move(a));
+        }
+    }
+
+    size_t axis_number() {
+        const size_t start = text_.position();
+        const std::string name = text_.name();
+        const auto it = axes_.find(name);
+        if (it != axes_.end()) return it->second;
+        text_.rewind(start);
+        text_.at_end();
+        text_.fail(fmt::format("there is no axis {}", name));
+    }
+
+    /// Which axis of the stage a kernel axis is.
+    size_t axis_of(PrimitiveId s) {
+        const size_t start = text_.position();
+        const size_t a = axis_number();
+        const std::vector<size_t>& axes = p_.stage_axes[s];
+        const auto it = std::find(axes.begin(), axes.end(), a);
+        if (it != axes.end()) return static_cast<size_t>(it - axes.begin());
+        text_.rewind(start);
+        text_.at_end();
+        text_.fail(fmt::format("stage {} has no axis {}", s.value, p_.axes[a].name));
+    }
+
+    void stage_axes(PrimitiveId s) {
+        text_.expect_word("stage");
+        if (stage() != s) text_.fail(fmt::format("the axes of stage {} are expected here", s.value));
+        text_.expect_word("over");
+        text_.expect("[");
+        while (!text_.eat("]")) p_.stage_axes[s].push_back(axis_number());
+        if (p_.stage_axes[s].size() != p_.stages.primitives[s].expr()->extents.size())
+            text_.fail(fmt::format("stage {} has {} axes", s.value, p_.stages.primitives[s].expr()->extents.size()));
+    }
+
+    ValueId value() {
+        const size_t start = text_.position();
+        const std::string name = text_.name();
+        const auto it = values_.find(name);
+        if (it != values_.end()) return it->second;
+        text_.rewind(start);
+        text_.at_end();
+        text_.fail(fmt::format("there is no value '{}'", name));
+    }
+
+    PrimitiveId stage() {
+        const int64_t n = text_.integer();
+        if (n < 0 || n >= static_cast<int64_t>(p_.stages.primitives.size()))
+            text_.fail(fmt::format("there is no stage {}", n));
+        const PrimitiveId s(static_cast<size_t>(n));
+        if (p_.stages.primitives[s].expr() == nullptr) text_.fail(fmt::format("stage {} is no tensor expression", n));
+        return s;
+    }
+
+    Layout layout() {
+        text_.expect_word("layout");
+        const std::string text = text_.name();
+        try {
+            return parse_layout(text);
+        } catch (const ModelError& e) {
+            text_.fail(e.what());
+        }
+    }
+
+    Padding padding() {
+        text_.expect_word("padding");
+        for (const Padding p : {Padding::Local, Padding::Partition, Padding::Global})
+            if (text_.eat_word(to_string(p))) return p;
+        text_.fail_expected("local, partition or global");
+    }
+
+    /// Up to the closing brace.
+    std::vector<Stmt> statements(int depth) {
+        if (depth > kMostNestedLoops) text_.fail("loops nested this deep");
+        std::vector<Stmt> body;
+        while (!text_.eat("}")) {
+            Stmt s;
+            if (text_.peek_word() == "for" || text_.peek_word() == "parallel") {
+                TileLoop loop;
+                loop.parallel = text_.eat_word("parallel");
+                if (!loop.parallel) text_.expect_word("for");
+                loop.axis = axis_number();
+                text_.expect_word("by");
+                loop.step = text_.integer();
+                text_.expect("{");
+                loop.body = statements(depth + 1);
+                s.kind = std::move(loop);
+            } else if (text_.eat_word("load")) {
+                Load load;
+                load.stage = stage();
+                text_.expect_word("access");
+                const int64_t access = text_.integer();
+                if (access < 0) text_.fail_expected("the number of an access");
+                load.access = static_cast<size_t>(access);
+                load.layout = layout();
+                load.padding = padding();
+                s.kind = std::move(load);
+            } else if (text_.eat_word("compute")) {
+                s.kind = compute();
+            } else if (text_.eat_word("store")) {
+                Store store;
+                store.value = value();
+                store.padding = padding();
+                s.kind = store;
+            } else {
+                text_.fail_expected("for, parallel, load, compute, store or '}'");
+            }
+            body.push_back(std::move(s));
+        }
+        return body;
+    }
+
+    Compute compute() {
+        Compute c;
+        c.stage = stage();
+        const size_t n = p_.stage_axes[c.stage].size();
+        Micro& m = c.micro;
+        m.registers.assign(n, 1);
+        m.virtual_threads.assign(n, 1);
+        if (text_.eat_word("vector")) {
+            m.vector_axis = axis_of(c.stage);
+            text_.expect_word("lanes");
+            m.lanes = text_.integer();
+        }
+        if (text_.eat_word("registers")) numbers(c.stage, m.registers);
+        if (text_.eat_word("order")) {
+            text_.expect("[");
+            while (!text_.eat("]")) m.order.push_back(axis_of(c.stage));
+        }
+        if (text_.eat_word("vthreads")) numbers(c.stage, m.virtual_threads);
+        m.padding = padding();
+        return c;
+    }
+
+    /// "[m=12 n=32]"
+    void numbers(PrimitiveId s, std::vector<int64_t>& out) {
+        text_.expect("[");
+        while (!text_.eat("]")) {
+            const size_t a = axis_of(s);
+            text_.expect("=");
+            out[a] = text_.integer();
+        }
+    }
+
+    std::string_view whole_;
+    TextCursor text_;
+    TileProgram p_;
+    std::map<std::string, size_t, std::less<>> axes_;
+    std::map<std::string, ValueId, std::less<>> values_;
+};
+
+}  // namespace
+
+TileProgram parse_tile_program(std::string_view text) { return Parser(text).all(); }
+
+}  // namespace tilewright

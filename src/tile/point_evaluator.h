@@ -1,0 +1,47 @@
+#pragma once
+// One stage at one point: what it reads and what its body gives. Internal to the interpreter of tile programs.
+
+#include "tile/place.h"
+
+namespace tilewright {
+
+class PointEvaluator : public LoadSource {
+  public:
+    /// Where access k reads, and whether a Load has decided its conditions.
+    struct Source {
+        Place* place = nullptr;
+        bool decided = false;
+    };
+    PointEvaluator(const Program& stages, const TensorExpr& expr, std::vector<Source> sources,
+                   const Bindings& bindings);
+
+    /// `axes` are the point's. Points of a tile's overhang (`lenient`) may read what was never written.
+    void move(std::span<const int64_t> axes, int64_t task, bool lenient);
+    ScalarValue body() { return evaluate(body_, body_index_, {}); }
+    ScalarValue epilogue(ScalarValue acc) { return evaluate(epilogue_, epilogue_index_, acc); }
+    int64_t loaded(size_t access) override;
+
+  private:
+    struct Operand {
+        Source source;
+        DType dtype = DType::F32;
+        std::vector<IndexCode> index, valid;
+        ScalarValue fill;
+        std::vector<int64_t> at;
+        ScalarValue value;
+        uint64_t known = 0;  ///< the point for which `value` is
+    };
+    ScalarValue access(size_t slot);
+    ScalarValue evaluate(const ScalarBody& body, const std::vector<IndexCode>& index, ScalarValue acc);
+
+    ScalarBody body_, epilogue_;
+    std::vector<Operand> operands_;
+    std::vector<IndexCode> body_index_, epilogue_index_;  ///< of Index nodes, by node
+    std::vector<ScalarValue> values_;
+    std::span<const int64_t> axes_;
+    int64_t task_ = 0;
+    bool lenient_ = false;
+    uint64_t point_ = 0;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,403 @@
+// What makes a tile program one that computes its stages. The rules follow from the meaning in tile.h: a consumer must
+// find what it reads finished and in its own part of the tile, and nothing may be added up or written twice.
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "tile/verify_tree.h"
+#include "tile/walk.h"
+
+namespace tilewright {
+
+namespace {
+
+class Verifier {
+  public:
+    explicit Verifier(const TileProgram& program) : p_(program) {}
+
+    std::vector<std::string> run() {
+        if (!form()) return faults_;
+        tree_ = walk(p_);
+        computes_once();
+        for (const auto& [path, load] : tree_.loads) load_rules(path, *load);
+        for (const auto& [path, store] : tree_.stores) store_rules(path, *store);
+        for (const auto& [path, compute] : tree_.computes) micro_rules(*compute);
+        buffer_layout_rules();
+        if (!faults_.empty()) return faults_;
+        for (const PrimitiveId s : p_.stages.primitives.ids()) value_rules(s);
+        if (!faults_.empty()) return faults_;
+        try {
+            plan_buffers(p_);
+        } catch (const std::exception& e) {
+            fault("{}", e.what());
+        }
+        return faults_;
+    }
+
+  private:
+    template <class... Args>
+    void fault(fmt::format_string<Args...> format, Args&&... args) {
+        faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    std::string name(ValueId v) const { return p_.stages.values[v].name; }
+    const TensorExpr& expr(PrimitiveId s) const { return *p_.stages.primitives[s].expr(); }
+    ValueId result(PrimitiveId s) const { return p_.stages.primitives[s].outputs[0]; }
+    const std::string& axis_name(size_t a) const { return p_.axes[a].name; }
+
+    // --- what every other rule relies on
+
+    /// False when axes, stages or values are named that do not exist.
+    bool form() {
+        for (const Primitive& s : p_.stages.primitives)
+            if (s.expr() == nullptr || s.outputs.size() != 1) fault("stage '{}' is no tensor expression", s.name);
+        if (!p_.stages.constants.empty()) fault("a kernel holds no constants: they are inputs");
+        std::set<std::string> names;
+        for (const TileAxis& a : p_.axes)
+            if (!names.insert(a.name).second) fault("two axes are called {}", a.name);
+        if (p_.stage_axes.size() != p_.stages.primitives.size())
+            fault("axes are given for {} stages of {}", p_.stage_axes.size(), p_.stages.primitives.size());
+        if (!faults_.empty()) return false;
+        for (const PrimitiveId s : p_.stages.primitives.ids()) stage_axes(s);
+        statements_exist(p_.body, true);
+        return faults_.empty();
+    }
+
+    void stage_axes(PrimitiveId s) {
+        const TensorExpr& e = expr(s);
+        const std::vector<size_t>& axes = p_.stage_axes[s];
+        if (axes.size() != e.extents.size())
+            return fault("stage {} has {} axes, {} are given", s.value, e.extents.size(), axes.size());
+        std::set<size_t> seen;
+        for (size_t k = 0; k < axes.size(); ++k) {
+            if (axes[k] >= p_.axes.size())
+                fault("stage {}: axis {} of {}", s.value, axes[k], p_.axes.size());
+            else if (!seen.insert(axes[k]).second)
+                fault("stage {} has the axis {} twice", s.value, axis_name(axes[k]));
+            else if (!simplify(p_.axes[axes[k]].extent - e.extents[k], {}).is_constant(0))
+                fault("stage {}: axis {} has extent {}, but the stage iterates over {}", s.value, axis_name(axes[k]),
+                      p_.axes[axes[k]].extent.text(), e.extents[k].text());
+        }
+    }
+
+    bool reduces(size_t a) const {
+        for (const PrimitiveId s : p_.stages.primitives.ids())
+            for (size_t k = expr(s).spatial; k < p_.stage_axes[s].size(); ++k)
+                if (p_.stage_axes[s][k] == a) return true;
+        return false;
+    }
+
+    void statements_exist(const std::vector<Stmt>& body, bool grid) {
+        for (const Stmt& s : body) {
+            if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
+                loop_rules(*loop, grid && body.size() == 1);
+            } else if (const auto* load = std::get_if<Load>(&s.kind)) {
+                if (!p_.stages.primitives.contains(load->stage))
+                    fault("a load names stage {} of {}", load->stage.value, p_.stages.primitives.size());
+                else if (load->access >= expr(load->stage).accesses.size())
+                    fault("a load names access {} of stage {}, which has {}", load->access, load->stage.value,
+                          expr(load->stage).accesses.size());
+            } else if (const auto* compute = std::get_if<Compute>(&s.kind)) {
+                if (!p_.stages.primitives.contains(compute->stage))
+                    fault("a compute names stage {} of {}", compute->stage.value, p_.stages.primitives.size());
+            } else if (const ValueId v = std::get<Store>(s.kind).value; !p_.stages.values.contains(v)) {
+                fault("a store names value {} of {}", v.value, p_.stages.values.size());
+            }
+        }
+    }
+
+    void loop_rules(const TileLoop& loop, bool grid) {
+        if (loop.axis >= p_.axes.size()) return fault("a loop names axis {} of {}", loop.axis, p_.axes.size());
+        const std::string& a = axis_name(loop.axis);
+        if (loop.step <= 0) fault("the loop over {} has step {}", a, loop.step);
+        if (loop.parallel) {
+            if (!grid) fault("the parallel loop over {} stands inside or beside something else", a);
+            if (reduces(loop.axis)) fault("the parallel loop over {} cuts a reduction", a);
+            if (!grid_axes_.insert(loop.axis).second) fault("the grid has the axis {} twice", a);
+        }
+        if (loop.body.empty()) fault("the loop over {} is empty", a);
+        statements_exist(loop.body, grid && loop.parallel);
+    }
+
+    // --- statements
+
+    void computes_once() {
+        std::map<PrimitiveId, int> count;
+        for (const auto& [path, compute] : tree_.computes) {
+            ++count[compute->stage];
+            compute_at_[compute->stage] = path;
+        }
+        for (const PrimitiveId s : p_.stages.primitives.ids())
+            if (count[s] != 1) fault("stage {} is computed by {} statements, not one", s.value, count[s]);
+        std::set<ValueId> stored;
+        for (const auto& [path, store] : tree_.stores)
+            if (!stored.insert(store->value).second) fault("'{}' is stored by two statements", name(store->value));
+        std::set<std::pair<PrimitiveId, size_t>> loaded;
+        for (const auto& [path, load] : tree_.loads)
+            if (!loaded.emplace(load->stage, load->access).second)
+                fault("access {} of stage {} is loaded by two statements", load->access, load->stage.value);
+    }
+
+    void load_rules(const TreePath& path, const Load& load) {
+        const std::string what = fmt::format("load {} access {}", load.stage.value, load.access);
+        const Access& access = expr(load.stage).accesses[load.access];
+        if (!is_input(p_, access.value)) fault("{}: '{}' is made in the kernel", what, name(access.value));
+        for (const Expr& c : access.valid)
+            if (!condition_on_index(access, c))
+                fault("{}: the condition {} >= 0 is not about one index", what, c.text());
+        if (load.padding == Padding::Global && !access.valid.empty())
+            fault("{}: global padding checks nothing, but the access has conditions", what);
+        if (stores_at(load.layout)) fault("{}: a buffer lies in no other tensor's memory", what);
+        const auto at = compute_at_.find(load.stage);
+        if (at == compute_at_.end()) return;
+        const TreePath scope = scope_of(path);
+        if (common_scope({path, at->second}) != scope)
+            fault("{} stands deeper than the compute that reads it", what);
+        else if (at->second[scope.size()] < path.back())
+            fault("{} stands behind the compute that reads it", what);
+    }
+
+    void store_rules(const TreePath& path, const Store& store) {
+        const std::string what = fmt::format("store {}", name(store.value));
+        if (!is_output(p_, store.value)) return fault("{}: the kernel does not give this value", what);
+        const PrimitiveId s = p_.stages.producers()[store.value];
+        if (!s) return fault("{}: no stage computes this value", what);
+        const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
+        for (const TileLoop* loop : tree_.loops_below({}, path))
+            if (std::find(spatial.begin(), spatial.end(), loop->axis) == spatial.end())
+                fault("{}: the loop over {} writes the same elements again", what, axis_name(loop->axis));
+    }
+
+    static bool stores_at(const Layout& layout) {
+        return std::any_of(layout.primitives.begin(), layout.primitives.end(), [](const layout::Primitive& primitive) {
+            return std::holds_alternative<layout::StoreAt>(primitive);
+        });
+    }
+
+    void buffer_layout_rules() {
+        for (const auto& [v, layout] : p_.buffer_layouts) {
+            if (!p_.stages.values.contains(v)) {
+                fault("a buffer layout names value {} of {}", v.value, p_.stages.values.size());
+                continue;
+            }
+            const bool unfolds = std::any_of(layout.primitives.begin(), layout.primitives.end(),
+                                             [](const auto& x) { return std::holds_alternative<layout::Unfold>(x); });
+            if (unfolds || stores_at(layout))
+                fault("the buffer of '{}' has the layout {}: a computed element has one place", name(v), print(layout));
+            if (in_memory(v)) fault("'{}' has a buffer layout, but no buffer", name(v));
+        }
+    }
+
+    void micro_rules(const Compute& compute) {
+        const TensorExpr& e = expr(compute.stage);
+        const Micro& m = compute.micro;
+        const size_t n = e.extents.size();
+        const std::string what = fmt::format("compute {}", compute.stage.value);
+        if (m.lanes < 1 || (m.lanes & (m.lanes - 1)) != 0) fault("{}: {} lanes are no power of two", what, m.lanes);
+        if (!m.vector_axis && m.lanes != 1) fault("{}: {} lanes, but no vector axis", what, m.lanes);
+        if (m.vector_axis && *m.vector_axis >= n) fault("{}: vector axis {} of {}", what, *m.vector_axis, n);
+        if (!m.registers.empty() && m.registers.size() != n)
+            fault("{}: register tiles for {} axes of {}", what, m.registers.size(), n);
+        if (!m.virtual_threads.empty() && m.virtual_threads.size() != n)
+            fault("{}: virtual threads for {} axes of {}", what, m.virtual_threads.size(), n);
+        for (size_t a = 0; a < std::min(n, m.registers.size()); ++a)
+            if (m.registers[a] < 1)
+                fault("{}: a register tile of {} along {}", what, m.registers[a], stage_axis(compute.stage, a));
+        if (m.vector_axis && *m.vector_axis < m.registers.size() && m.lanes > 0 &&
+            m.registers[*m.vector_axis] % m.lanes != 0)
+            fault("{}: the register tile {} along {} is no multiple of {} lanes", what, m.registers[*m.vector_axis],
+                  stage_axis(compute.stage, *m.vector_axis), m.lanes);
+        for (size_t a = 0; a < std::min(n, m.virtual_threads.size()); ++a) {
+            const int64_t threads = m.virtual_threads[a];
+            if (threads == 1) continue;
+            const int64_t tile = a < m.registers.size() ? m.registers[a] : 1;
+            const int64_t unit = m.vector_axis == a ? m.lanes : 1;
+            if (threads < 1 || a >= e.spatial || unit < 1 || tile % (threads * unit) != 0)
+                fault("{}: {} virtual threads do not divide the register tile {} along {}", what, threads, tile,
+                      stage_axis(compute.stage, a));
+        }
+        if (m.order.empty()) return;
+        std::vector<size_t> sorted = m.order, all(n);
+        std::sort(sorted.begin(), sorted.end());
+        std::iota(all.begin(), all.end(), size_t{0});
+        if (sorted != all) return fault("{}: the loop order is no permutation of its {} axes", what, n);
+        for (size_t k = 0; k < n; ++k)
+            if ((m.order[k] < e.spatial) != (k < e.spatial))
+                return fault("{}: in the loop order a reduction stands outside a spatial axis", what);
+    }
+
+    const std::string& stage_axis(PrimitiveId s, size_t a) const { return axis_name(p_.stage_axes[s][a]); }
+
+    // --- values: where they live and who reads them when
+
+    /// A result that Compute writes to memory itself.
+    bool in_memory(ValueId v) const {
+        return is_output(p_, v) && std::none_of(tree_.stores.begin(), tree_.stores.end(),
+                                                [&](const auto& store) { return store.second->value == v; });
+    }
+
+    struct Reader {
+        std::string what;
+        TreePath path;
+        std::vector<Expr> index;  ///< over kernel axes
+    };
+
+    static std::vector<Expr> over_kernel_axes(const std::vector<Expr>& index, const std::vector<size_t>& axes) {
+        std::vector<Expr> kernel, out;
+        for (const size_t a : axes) kernel.push_back(axis(a));
+        for (const Expr& i : index) out.push_back(substitute_axes(i, kernel));
+        return out;
+    }
+
+    std::vector<Reader> readers(PrimitiveId s) const {
+        std::vector<Reader> out;
+        const ValueId v = result(s);
+        for (const auto& [path, store] : tree_.stores)
+            if (store->value == v)
+                out.push_back({"store " + name(v), path, over_kernel_axes(result_index(expr(s)), p_.stage_axes[s])});
+        for (const auto& [path, compute] : tree_.computes)
+            for (const Access& a : expr(compute->stage).accesses)
+                if (a.value == v)
+                    out.push_back({fmt::format("compute {}", compute->stage.value), path,
+                                   over_kernel_axes(a.index, p_.stage_axes[compute->stage])});
+        return out;
+    }
+
+    void value_rules(PrimitiveId s) {
+        const ValueId v = result(s);
+        const TensorExpr& e = expr(s);
+        const TreePath& at = compute_at_.at(s);
+        const bool memory = in_memory(v);
+        const std::vector<Reader> all = readers(s);
+        if (all.empty() && !memory) return fault("'{}' is neither read nor given", name(v));
+        const TreePath home = memory ? TreePath{} : common_scope(statements_of(p_, tree_, v));
+        const std::vector<size_t>& axes = p_.stage_axes[s];
+        for (const TileLoop* loop : tree_.loops_below(home, at))
+            if (std::find(axes.begin(), axes.end(), loop->axis) == axes.end())
+                fault("compute {}: the loop over {} computes '{}' again", s.value, axis_name(loop->axis), name(v));
+        const std::set<size_t> cut = tree_.narrowed(scope_of(at));
+        for (size_t k = e.spatial; k < axes.size(); ++k)
+            if (cut.count(axes[k]) != 0 && p_.stages.values[v].dtype != e.body.dtype())
+                fault("compute {}: partial sums along {} are kept as {}, but are {}", s.value, axis_name(axes[k]),
+                      to_string(p_.stages.values[v].dtype), to_string(e.body.dtype()));
+        for (const Reader& r : all) {
+            const TreePath shared = common_scope({at, r.path});
+            const std::set<size_t> narrowed = tree_.narrowed(shared);
+            for (size_t k = e.spatial; k < axes.size(); ++k)
+                if (narrowed.count(axes[k]) != 0)
+                    fault("{} reads '{}' while the loop over {} still adds to it", r.what, name(v), axis_name(axes[k]));
+            if (r.path[shared.size()] < at[shared.size()])
+                fault("{} reads '{}' before it is computed", r.what, name(v));
+            else if (const auto a = outside_part(s, r, narrowed))
+                fault("{} reads '{}' outside the part that the loop over {} computes", r.what, name(v), axis_name(*a));
+        }
+    }
+
+    /// Under loops over these axes the stage computes a part of its value; does the reader stay in it? It surely does
+    /// if it uses the same indices as the stage in every dimension that moves with those axes (or shares an axis with
+    /// such a dimension): the result's index being injective, those axes then agree. Gives an axis along which it may
+    /// not.
+    std::optional<size_t> outside_part(PrimitiveId s, const Reader& reader, std::set<size_t> moving) const {
+        const std::vector<Expr> written = over_kernel_axes(result_index(expr(s)), p_.stage_axes[s]);
+        const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
+        for (auto it = moving.begin(); it != moving.end();)
+            it = std::find(spatial.begin(), spatial.end(), *it) == spatial.end() ? moving.erase(it) : std::next(it);
+        if (moving.empty()) return std::nullopt;
+        const auto moves = [&](Expr i) {
+            const std::vector<Var> vars = variables(i);
+            return std::any_of(vars.begin(), vars.end(),
+                               [&](Var v) { return v.kind == VarKind::Axis && moving.count(v.id) != 0; });
+        };
+        const std::set<size_t> cut = moving;
+        for (size_t before = 0; before != moving.size();) {
+            before = moving.size();
+            for (const Expr& w : written)
+                if (moves(w))
+                    for (const Var v : variables(w))
+                        if (v.kind == VarKind::Axis) moving.insert(v.id);
+        }
+        for (size_t d = 0; d < written.size(); ++d)
+            if (moves(written[d]) && !(written[d] == reader.index[d])) {
+                for (const Var v : variables(written[d]))
+                    if (v.kind == VarKind::Axis && cut.count(v.id) != 0) return v.id;
+                return *cut.begin();
+            }
+        return std::nullopt;
+    }
+
+    const TileProgram& p_;
+    std::vector<std::string> faults_;
+    std::set<size_t> grid_axes_;
+    Walk tree_;
+    std::map<PrimitiveId, TreePath> compute_at_;
+};
+
+/// What gives a kernel its inputs.
+class Call : public OpaqueOp {
+  public:
+    std::string print() const override { return "call"; }
+    void run(std::span<const TensorView>, OpaqueOutputs&) const override {}
+};
+
+/// The stages as a program that binds all its names: in a kernel they come from outside.
+Program with_names_bound(const Program& stages) {
+    Program out = stages;
+    std::set<Var> seen;
+    std::vector<Expr> symbols;
+    std::vector<std::string> scalars;
+    const auto collect = [&](Expr e) {
+        for (const Var v : variables(e)) {
+            if (v.kind == VarKind::Symbol && seen.insert(v).second) symbols.push_back(Expr::var(v));
+            if (v.kind == VarKind::Scalar && seen.insert(v).second) scalars.push_back(var_name(v));
+        }
+    };
+    const auto collect_body = [&](const ScalarBody& body) {
+        for (const ScalarNode& n : body.nodes())
+            if (n.op == ScalarOp::Index) collect(n.index);
+    };
+    for (const Value& v : stages.values)
+        for (const Expr& d : v.shape) collect(d);
+    for (const Primitive& s : stages.primitives) {
+        const TensorExpr* e = s.expr();
+        if (e == nullptr) continue;
+        for (const Expr& x : e->extents) collect(x);
+        for (const Access& a : e->accesses) {
+            for (const Expr& i : a.index) collect(i);
+            for (const Expr& c : a.valid) collect(c);
+        }
+        for (const Expr& i : e->output_index) collect(i);
+        collect_body(e->body);
+        collect_body(e->epilogue);
+    }
+    std::vector<Expr> shape = symbols;
+    shape.emplace_back(static_cast<int64_t>(scalars.size()) + 1);
+    const ValueId names = out.values.push_back({"the kernel's symbols and scalars", DType::I64, shape});
+    out.inputs = {names};
+    out.primitives = {};
+    for (size_t k = 0; k < scalars.size(); ++k) {
+        Primitive read;
+        read.name = fmt::format("reads ?{}", scalars[k]);
+        read.kind = ReadScalar{names, static_cast<int64_t>(k), scalars[k]};
+        out.primitives.push_back(std::move(read));
+    }
+    Primitive call;
+    call.name = "the kernel's call";
+    call.outputs = stages.inputs;
+    call.kind = Opaque{std::make_shared<const Call>(), {}};
+    out.primitives.push_back(std::move(call));
+    for (const Primitive& s : stages.primitives) out.primitives.push_back(s);
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::string> verify_tree(const TileProgram& program) { return Verifier(program).run(); }
+
+std::vector<std::string> verify(const TileProgram& program) {
+    std::vector<std::string> faults = verify(with_names_bound(program.stages));
+    if (!faults.empty()) return faults;
+    return verify_tree(program);
+}
+
+}  // namespace tilewright

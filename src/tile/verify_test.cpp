@@ -1,0 +1,246 @@
+// One broken program for every rule of tile programs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tile/examples_test.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Faults = std::vector<std::string>;
+
+Faults faults(const std::string& text) { return verify(parse_tile_program(text)); }
+/// The same for what no text says.
+template <class F>
+Faults faults(const std::string& text, const F& change) {
+    TileProgram t = parse_tile_program(text);
+    change(t);
+    return verify(t);
+}
+
+Compute& compute_of_gemm(TileProgram& t) {
+    auto& m = std::get<TileLoop>(t.body[0].kind);
+    auto& n = std::get<TileLoop>(m.body[0].kind);
+    auto& k = std::get<TileLoop>(n.body[0].kind);
+    return std::get<Compute>(k.body[1].kind);
+}
+
+TEST(VerifyTiles, accepts_the_examples) {
+    for (const std::string& text : {kGemm, kChain, kSoftmax, kConvolution}) EXPECT_EQ(faults(text), Faults()) << text;
+}
+
+TEST(VerifyTiles, accepts_no_tree_at_all_but_computes) {
+    EXPECT_EQ(faults(changed(kChain, kChain.substr(kChain.find("parallel")),
+                             "compute 0 padding local\ncompute 1 padding local\n}\n")),
+              Faults());
+}
+
+TEST(VerifyTiles, accepts_names_that_only_the_kernels_caller_knows) {
+    std::string text = kSoftmax;
+    for (size_t at; (at = text.find("$rows")) != std::string::npos;) text.replace(at, 5, "?k");
+    EXPECT_EQ(faults(text), Faults());
+}
+
+// --- stages and axes
+
+TEST(VerifyTiles, the_stages_are_a_valid_program) {
+    EXPECT_THAT(faults(changed(kGemm, "a[i0, i2]", "a[i0, i2 + 1]")), Contains(HasSubstr("leaves dimension 1 of 'a'")));
+}
+
+TEST(VerifyTiles, a_kernel_holds_no_constants) {
+    EXPECT_THAT(faults(changed(kGemm, "input bias: f32[8]", "const bias: f32[8] = {1, 2, 3, 4, 5, 6, 7, 8}")),
+                ElementsAre("a kernel holds no constants: they are inputs"));
+}
+
+TEST(VerifyTiles, axes_are_the_stages_axes) {
+    EXPECT_THAT(faults(changed(kGemm, "m=\"10\"", "m=\"11\"")),
+                ElementsAre("stage 0: axis m has extent 11, but the stage iterates over 10"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes[PrimitiveId(0)][1] = 0; }),
+                Contains("stage 0 has the axis m twice"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.axes[1].name = "m"; }), Contains("two axes are called m"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes[PrimitiveId(0)].pop_back(); }),
+                Contains("stage 0 has 3 axes, 2 are given"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes[PrimitiveId(0)][2] = 7; }),
+                Contains("stage 0: axis 7 of 3"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stage_axes.resize(0); }),
+                Contains("axes are given for 0 stages of 1"));
+}
+
+// --- loops
+
+TEST(VerifyTiles, loops_have_steps_axes_and_bodies) {
+    EXPECT_THAT(faults(changed(kGemm, "for k by 2", "for k by 0")), ElementsAre("the loop over k has step 0"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { std::get<TileLoop>(t.body[0].kind).axis = 9; }),
+                Contains("a loop names axis 9 of 3"));
+    EXPECT_THAT(faults(changed(kGemm, "    store c", "    for m by 1 {\n    }\n    store c")),
+                ElementsAre("the loop over m is empty"));
+}
+
+TEST(VerifyTiles, the_grid_is_outermost_and_spatial) {
+    EXPECT_THAT(faults(changed(kGemm, "for k by 2", "parallel k by 2")),
+                Contains("the parallel loop over k cuts a reduction"));
+    EXPECT_THAT(faults(changed(kChain, "for n by 3", "parallel n by 3")),
+                Contains("the parallel loop over n stands inside or beside something else"));
+    EXPECT_THAT(faults(changed(kGemm, "parallel m by 4", "for m by 4")),
+                ElementsAre("the parallel loop over n stands inside or beside something else"));
+    EXPECT_THAT(faults(changed(kGemm, "parallel n by 3", "parallel m by 2")),
+                Contains("the grid has the axis m twice"));
+}
+
+// --- statements
+
+TEST(VerifyTiles, every_stage_is_computed_once) {
+    EXPECT_THAT(faults(changed(kSoftmax, "  compute 1 padding partition\n", "")),
+                Contains("stage 1 is computed by 0 statements, not one"));
+    EXPECT_THAT(faults(changed(kSoftmax, "  compute 1 padding partition\n",
+                               "  compute 1 padding partition\n  compute 1 padding partition\n")),
+                Contains("stage 1 is computed by 2 statements, not one"));
+}
+
+TEST(VerifyTiles, a_load_copies_an_input_before_it_is_read) {
+    const std::string load = "  load 0 access 0 layout \"\" padding local\n";
+    EXPECT_THAT(faults(changed(changed(kSoftmax, load, ""), "  compute 1 padding", load + "  compute 1 padding")),
+                ElementsAre("load 0 access 0 stands behind the compute that reads it"));
+    EXPECT_THAT(faults(changed(changed(kSoftmax, load, ""), "  for c by 4 {\n",
+                               "  for c by 4 {\n" + load + "}\n  for c by 4 {\n")),
+                ElementsAre("load 0 access 0 stands deeper than the compute that reads it"));
+    EXPECT_THAT(faults(changed(kSoftmax, load, load + load)),
+                Contains("access 0 of stage 0 is loaded by two statements"));
+    EXPECT_THAT(faults(changed(kSoftmax, "load 0 access 0", "load 1 access 1")),
+                Contains("load 1 access 1: 'm' is made in the kernel"));
+    EXPECT_THAT(faults(changed(kSoftmax, "load 0 access 0", "load 0 access 1")),
+                Contains("a load names access 1 of stage 0, which has 1"));
+}
+
+TEST(VerifyTiles, a_load_can_decide_the_conditions) {
+    EXPECT_THAT(faults(changed(kConvolution, " else 0", " and i1 + i2 >= 0 else 0")),
+                Contains("load 0 access 0: the condition i1 + i2 >= 0 is not about one index"));
+    EXPECT_THAT(faults(changed(kConvolution, "unfold(1, 3, 1)\" padding local", "\" padding global")),
+                ElementsAre("load 0 access 0: global padding checks nothing, but the access has conditions"));
+    EXPECT_THAT(faults(changed(kGemm, "split(1, 2) reorder(1, 0, 2)", "store_at(a, 0, 1, 9)")),
+                Contains("load 0 access 1: a buffer lies in no other tensor's memory"));
+}
+
+TEST(VerifyTiles, a_store_writes_an_output_once) {
+    EXPECT_THAT(faults(changed(kChain, "store e", "store c")),
+                Contains("store c: the kernel does not give this value"));
+    EXPECT_THAT(faults(changed(kChain, "store e", "store a")),
+                Contains("store a: the kernel does not give this value"));
+    EXPECT_THAT(faults(changed(kGemm, "store c padding local\n", "store c padding local\nstore c padding local\n")),
+                Contains("'c' is stored by two statements"));
+    EXPECT_THAT(faults(changed(kGemm, "store c padding local\n", "for k by 1 {\nstore c padding local\n}\n")),
+                ElementsAre("store c: the loop over k writes the same elements again"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { t.stages.outputs.push_back(t.stages.inputs[0]); }), Faults());
+}
+
+TEST(VerifyTiles, a_computed_buffer_has_one_place_for_an_element) {
+    EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "unfold(1, 3, 2)")),
+                Contains("the buffer of 'e' has the layout unfold(1, 3, 2): a computed element has one place"));
+    EXPECT_THAT(faults(changed(kSoftmax, "buffer e", "buffer y")), Contains("'y' has a buffer layout, but no buffer"));
+    EXPECT_THAT(faults(changed(kSoftmax, "reorder(1, 0)", "reorder(2, 1, 0)")),
+                Contains(HasSubstr("reorder does not fit")));
+}
+
+// --- micro-kernels
+
+TEST(VerifyTiles, micro_kernels_fit_their_stage) {
+    EXPECT_THAT(faults(changed(kGemm, "lanes 2", "lanes 3")), Contains("compute 0: 3 lanes are no power of two"));
+    EXPECT_THAT(faults(changed(kGemm, "lanes 2", "lanes 4")),
+                ElementsAre("compute 0: the register tile 2 along n is no multiple of 4 lanes"));
+    EXPECT_THAT(faults(changed(kGemm, "registers [m=2", "registers [m=0")),
+                Contains("compute 0: a register tile of 0 along m"));
+    EXPECT_THAT(faults(changed(kGemm, "order [n m k]", "order [n m m]")),
+                ElementsAre("compute 0: the loop order is no permutation of its 3 axes"));
+    EXPECT_THAT(faults(changed(kGemm, "order [n m k]", "order [n k m]")),
+                ElementsAre("compute 0: in the loop order a reduction stands outside a spatial axis"));
+    EXPECT_THAT(faults(changed(kGemm, "vthreads [m=2]", "vthreads [m=3]")),
+                ElementsAre("compute 0: 3 virtual threads do not divide the register tile 2 along m"));
+    EXPECT_THAT(faults(changed(kGemm, "vthreads [m=2]", "vthreads [n=2]")),
+                ElementsAre("compute 0: 2 virtual threads do not divide the register tile 2 along n"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { compute_of_gemm(t).micro.vector_axis = 5; }),
+                Contains("compute 0: vector axis 5 of 3"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { compute_of_gemm(t).micro.vector_axis.reset(); }),
+                Contains("compute 0: 2 lanes, but no vector axis"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { compute_of_gemm(t).micro.registers = {1}; }),
+                Contains("compute 0: register tiles for 1 axes of 3"));
+    EXPECT_THAT(faults(kGemm, [](TileProgram& t) { compute_of_gemm(t).micro.virtual_threads = {1}; }),
+                Contains("compute 0: virtual threads for 1 axes of 3"));
+}
+
+// --- values
+
+TEST(VerifyTiles, what_is_read_is_finished) {
+    EXPECT_THAT(faults(changed(changed(kSoftmax, "  compute 1 padding partition\n", ""), "  for c by 1 {\n",
+                               "  compute 1 padding partition\n  for c by 1 {\n")),
+                ElementsAre("compute 2 reads 'e' before it is computed"));
+    EXPECT_THAT(
+        faults(changed(kSoftmax, "  }\n  compute 1 padding partition\n", "  compute 1 padding partition\n  }\n")),
+        Contains("compute 1 reads 'm' while the loop over c still adds to it"));
+    EXPECT_THAT(faults(changed(kGemm, "    }\n    store c padding local\n", "    store c padding local\n    }\n")),
+                ElementsAre("store c: the loop over k writes the same elements again"));
+}
+
+TEST(VerifyTiles, what_is_read_was_computed_by_the_same_step) {
+    const std::string text = R"TW(tile steps {
+stages {
+program steps {
+  input x: f32[4, 4]
+  y: f32[4, 4] = [4, 4] @0 where @0 = x[i0, i1]  ; y ""
+  z: f32[4, 4] = [4, 4] @0 where @0 = y[i0, -i1 + 3]  ; z ""
+  output y, z
+}
+}
+axes i="4" j="4"
+stage 0 over [i j]
+stage 1 over [i j]
+parallel i by 1 {
+  for j by 2 {
+    compute 0 padding partition
+    compute 1 padding partition
+  }
+}
+}
+)TW";
+    EXPECT_THAT(faults(text), ElementsAre("compute 1 reads 'y' outside the part that the loop over j computes"));
+    EXPECT_EQ(faults(changed(text, "-i1 + 3", "i1")), Faults());
+    EXPECT_EQ(faults(changed(text, "for j by 2", "for j by 4")), Faults());
+    EXPECT_EQ(
+        faults(changed(changed(text, "    compute 0 padding partition\n", "    compute 0 padding partition\n  }\n"),
+                       "    compute 1 padding partition\n  }\n", "  compute 1 padding partition\n")),
+        Faults());
+}
+
+TEST(VerifyTiles, nothing_is_computed_again_for_nothing) {
+    // C for every tile of h is the chain's way; but a memory tensor is written once.
+    EXPECT_THAT(faults(changed(kChain, "output e", "output e, c")),
+                ElementsAre("compute 0: the loop over h computes 'c' again"));
+    EXPECT_THAT(faults(changed(kChain, "        compute 0 order [m n k] padding partition\n",
+                               "        for h by 2 {\n        compute 0 order [m n k] padding partition\n        }\n")),
+                ElementsAre("compute 0: the loop over h computes 'c' again"));
+}
+
+TEST(VerifyTiles, what_is_computed_is_wanted) {
+    EXPECT_THAT(faults(changed(kChain, "@0 = c[i0, i2]", "@0 = a[i0, 0]")),
+                ElementsAre("'c' is neither read nor given"));
+}
+
+TEST(VerifyTiles, partial_sums_are_kept_in_their_own_type) {
+    const std::string half = changed(kGemm, "c: f32[10, 8]", "c: f16[10, 8]");
+    EXPECT_THAT(faults(half), ElementsAre("compute 0: partial sums along k are kept as f16, but are f32"));
+    EXPECT_EQ(faults(changed(half, "for k by 2", "for k by 7")), Faults());
+}
+
+TEST(VerifyTiles, buffers_have_constant_bounds) {
+    EXPECT_THAT(faults(changed(changed(kSoftmax, "parallel row by 2 {\n", ""),
+                               "    compute 3 padding partition\n  }\n}", "    compute 3 padding partition\n  }\n")),
+                Contains(HasSubstr("has no constant bound ($rows)")));
+}
+
+}  // namespace
+}  // namespace tilewright

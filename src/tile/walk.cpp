@@ -1,0 +1,105 @@
+#include "tile/walk.h"
+
+#include <algorithm>
+
+namespace tilewright {
+
+namespace {
+
+void visit(Walk& out, const std::vector<Stmt>& body, const TreePath& path, const std::vector<Expr>& current) {
+    out.extents[path] = current;
+    for (size_t i = 0; i < body.size(); ++i) {
+        TreePath here = path;
+        here.push_back(i);
+        if (const auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
+            out.loops[here] = loop;
+            std::vector<Expr> inside = current;
+            inside[loop->axis] = min(inside[loop->axis], loop->step);
+            if (!inside[loop->axis].is_constant()) inside[loop->axis] = loop->step;
+            visit(out, loop->body, here, inside);
+        } else if (const auto* load = std::get_if<Load>(&body[i].kind)) {
+            out.loads.emplace_back(here, load);
+        } else if (const auto* compute = std::get_if<Compute>(&body[i].kind)) {
+            out.computes.emplace_back(here, compute);
+        } else {
+            out.stores.emplace_back(here, std::get_if<Store>(&body[i].kind));
+        }
+    }
+}
+
+}  // namespace
+
+Walk walk(const TileProgram& program) {
+    Walk out;
+    std::vector<Expr> whole;
+    for (const TileAxis& a : program.axes) whole.push_back(a.extent);
+    visit(out, program.body, {}, whole);
+    return out;
+}
+
+std::set<size_t> Walk::narrowed(const TreePath& scope) const {
+    std::set<size_t> out;
+    const std::vector<Expr>& whole = extents.at({});
+    const std::vector<Expr>& here = extents.at(scope);
+    for (size_t a = 0; a < whole.size(); ++a)
+        if (!(whole[a] == here[a])) out.insert(a);
+    return out;
+}
+
+std::vector<const TileLoop*> Walk::loops_below(const TreePath& scope, const TreePath& statement) const {
+    std::vector<const TileLoop*> out;
+    for (size_t n = scope.size() + 1; n < statement.size(); ++n)
+        out.push_back(loops.at({statement.begin(), statement.begin() + static_cast<std::ptrdiff_t>(n)}));
+    return out;
+}
+
+TreePath common_scope(const std::vector<TreePath>& statements) {
+    TreePath scope = scope_of(statements.at(0));
+    for (const TreePath& s : statements) {
+        size_t n = 0;
+        while (n < scope.size() && n + 1 < s.size() && scope[n] == s[n]) ++n;
+        scope.resize(n);
+    }
+    return scope;
+}
+
+std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value) {
+    std::vector<TreePath> out;
+    for (const auto& [path, store] : walk.stores)
+        if (store->value == value) out.push_back(path);
+    for (const auto& [path, compute] : walk.computes) {
+        const Primitive& stage = program.stages.primitives[compute->stage];
+        const bool reads = std::any_of(stage.expr()->accesses.begin(), stage.expr()->accesses.end(),
+                                       [&](const Access& a) { return a.value == value; });
+        if (reads || stage.outputs.at(0) == value) out.push_back(path);
+    }
+    return out;
+}
+
+std::vector<Expr> result_index(const TensorExpr& expr) {
+    if (!expr.output_index.empty()) return expr.output_index;
+    std::vector<Expr> index;
+    for (size_t a = 0; a < expr.spatial; ++a) index.push_back(axis(a));
+    return index;
+}
+
+bool is_output(const TileProgram& program, ValueId value) {
+    const auto& outputs = program.stages.outputs;
+    return std::find(outputs.begin(), outputs.end(), value) != outputs.end();
+}
+
+bool is_input(const TileProgram& program, ValueId value) {
+    const auto& inputs = program.stages.inputs;
+    return std::find(inputs.begin(), inputs.end(), value) != inputs.end();
+}
+
+std::optional<IndexCondition> condition_on_index(const Access& access, Expr condition) {
+    for (size_t d = 0; d < access.index.size(); ++d)
+        for (const int sign : {1, -1}) {
+            const Expr rest = condition - access.index[d] * sign;
+            if (is_uniform(rest)) return IndexCondition{d, sign, rest};
+        }
+    return std::nullopt;
+}
+
+}  // namespace tilewright

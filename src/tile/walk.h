@@ -1,0 +1,51 @@
+#pragma once
+// The tree of a tile program laid out flat: what stands where, under which loops. Shared by the files of this folder.
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace tilewright {
+
+/// Position of a statement: the index in every body from the root on. A loop's path is also the scope of its body.
+using TreePath = std::vector<size_t>;
+
+struct Walk {
+    std::map<TreePath, std::vector<Expr>> extents;  ///< per scope: the largest extent every axis can have inside it
+    std::map<TreePath, const TileLoop*> loops;
+    std::vector<std::pair<TreePath, const Load*>> loads;
+    std::vector<std::pair<TreePath, const Compute*>> computes;
+    std::vector<std::pair<TreePath, const Store*>> stores;
+
+    /// Axes whose range is less than whole under `scope`.
+    std::set<size_t> narrowed(const TreePath& scope) const;
+    /// The loops on the way to a statement that are deeper than `scope`, outermost first.
+    std::vector<const TileLoop*> loops_below(const TreePath& scope, const TreePath& statement) const;
+};
+
+/// The axes that loops name must exist.
+Walk walk(const TileProgram& program);
+
+inline TreePath scope_of(const TreePath& statement) { return {statement.begin(), statement.end() - 1}; }
+/// The innermost scope around all of the statements.
+TreePath common_scope(const std::vector<TreePath>& statements);
+/// Where a value's statements stand: its Compute, its Store if it has one, the Computes that read it without a Load.
+std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value);
+
+/// The result's index over the stage's axes: `output_index`, or the axes themselves.
+std::vector<Expr> result_index(const TensorExpr& expr);
+bool is_output(const TileProgram& program, ValueId value);
+bool is_input(const TileProgram& program, ValueId value);
+/// The dimension and sign for which condition - sign * index[dimension] uses no axis: a Load can decide such a
+/// condition for each element by itself.
+struct IndexCondition {
+    size_t dimension = 0;
+    int sign = 1;
+    Expr rest;
+};
+std::optional<IndexCondition> condition_on_index(const Access& access, Expr condition);
+
+}  // namespace tilewright
