@@ -1,7 +1,6 @@
-// Layouts by the default rule. Convolutions want their channels side by side in memory: activations become
-// channel-blocked (blocks of a vector's lanes where the channel count divides, else one block of all channels), weights
-// are packed in the order the micro-kernel reads them. Both are ALT layouts on values; nothing after this pass knows a
-// layout's name.
+// Layouts by the default rule. Convolutions want their channels side by side in memory: activations keep a block of
+// channels at every pixel (all of them), weights are packed in the order the micro-kernel reads them. Both are ALT
+// layouts on values; nothing after this pass knows a layout's name.
 
 #include <algorithm>
 #include <map>
@@ -9,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "layout/propagate.h"
 #include "orchestrate/plan.h"
 
 namespace tilewright {
@@ -38,9 +38,23 @@ bool in_index(const std::vector<Expr>& index, size_t a) {
     });
 }
 
-std::optional<size_t> dimension_of(const std::vector<Expr>& index, size_t a) {
-    for (size_t d = 0; d < index.size(); ++d)
-        if (const auto v = index[d].as_var(); v && v->kind == VarKind::Axis && v->id == a) return d;
+/// The dimension that axis a walks in steps of one, alone or as the fastest part of an index made of axes of the
+/// weights: channel 16 * group + c of a grouped convolution, not pixel 2 * y + tap.
+std::optional<size_t> fastest_in(const TensorExpr& e, const std::vector<Expr>& index, const Access& weights, size_t a) {
+    const Var self{VarKind::Axis, static_cast<uint32_t>(a)};
+    for (size_t d = 0; d < index.size(); ++d) {
+        const auto linear = linear_in(index[d], self);
+        if (!linear || !linear->coefficient.is_constant(1)) continue;
+        if (linear->rest.is_constant(0)) return d;
+        if (linear->rest.constant() != 0 || !e.extents[a].is_constant()) continue;
+        bool part = true;
+        for (const Var v : variables(linear->rest)) {
+            const auto other = linear_in(linear->rest, v);
+            part = part && v.kind == VarKind::Axis && in_index(weights.index, v.id) && other &&
+                   other->coefficient.is_constant() && other->coefficient.constant() % e.extents[a].constant() == 0;
+        }
+        if (part) return d;
+    }
     return std::nullopt;
 }
 
@@ -51,15 +65,20 @@ std::vector<Expr> result_index(const TensorExpr& e) {
     return index;
 }
 
-/// Dimension `dim` last in memory: a block of it as long as a vector where the lanes divide its extent, or all of it.
-std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, int lanes, bool whole) {
+/// A pixel's channels lie side by side, in blocks of at most this many elements: pixels a multiple of 4 KiB apart would
+/// fight for one set of the first-level cache. Blocks of a vector's lanes were slower wherever a product sums over many
+/// channels: every block is another stream.
+constexpr int64_t kMostBlock = 512;
+
+/// Dimension `dim` last in memory: [N, 256, H, W] -> [N, H, W, 256], [N, 2048, H, W] -> [N, 4, H, W, 512].
+std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, int lanes) {
     if (!shape[dim].is_constant() || dim + 1 >= shape.size()) return std::nullopt;
     const int64_t extent = shape[dim].constant();
     if (extent < lanes / 2) return std::nullopt;
     Layout layout;
     layout::Reorder reorder;
-    if (extent % lanes == 0 && extent > lanes && !whole && getenv("BLK")) {
-        layout.primitives.emplace_back(layout::Split{dim, lanes});
+    if (extent % kMostBlock == 0 && extent > kMostBlock) {
+        layout.primitives.emplace_back(layout::Split{dim, kMostBlock});
         for (size_t d = 0; d <= shape.size(); ++d)
             if (d != dim + 1) reorder.permutation.push_back(d);
         reorder.permutation.push_back(dim + 1);
@@ -72,32 +91,15 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
-/// Which dimension a layout made by channel_block blocks.
-size_t blocked_dimension(const Layout& layout) {
-    if (const auto* split = std::get_if<layout::Split>(&layout.primitives[0])) return split->dim;
-    return std::get<layout::Reorder>(layout.primitives[0]).permutation.back();
-}
-
 struct Chooser {
     const Program& program;
     int lanes;
-    std::set<ValueId> fixed;  ///< stay row-major: the model's own tensors and what is no tensor expression
+    std::set<ValueId> fixed;  ///< stay row-major
     std::map<ValueId, Layout> layouts;
 
-    void fix() {
-        fixed.insert(program.inputs.begin(), program.inputs.end());
-        fixed.insert(program.outputs.begin(), program.outputs.end());
-        for (const Primitive& p : program.primitives) {
-            if (p.expr() != nullptr) continue;
-            for (const ValueId v : p.inputs()) fixed.insert(v);
-            fixed.insert(p.outputs.begin(), p.outputs.end());
-        }
-        for (const auto& [v, t] : program.constants) fixed.insert(v);
-    }
-
-    void wish(ValueId v, size_t dim, bool whole = false) {
+    void wish(ValueId v, size_t dim) {
         if (fixed.count(v) != 0 || layouts.count(v) != 0) return;
-        if (auto layout = channel_block(program.values[v].shape, dim, lanes, whole)) layouts.emplace(v, *layout);
+        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) layouts.emplace(v, *layout);
     }
 
     /// The axis of the weights whose neighbours should be neighbours in the result's memory. None where one already is
@@ -110,10 +112,10 @@ struct Chooser {
         int64_t best_stride = 0;
         for (size_t a = 0; a < e.spatial; ++a) {
             if (!in_index(w.index, a)) continue;
-            const auto dim = dimension_of(out, a);
+            const auto dim = fastest_in(e, out, w, a);
             if (!dim) continue;
             if (*dim + 1 == out.size()) return std::nullopt;
-            if (in_index(x.index, a) && !dimension_of(x.index, a)) continue;
+            if (in_index(x.index, a) && !fastest_in(e, x.index, w, a)) continue;
             const int64_t stride =
                 strides[a] && strides[a]->is_constant() ? std::abs(strides[a]->constant()) : INT64_MAX;
             if (best && stride >= best_stride) continue;
@@ -132,36 +134,13 @@ struct Chooser {
             const Access& x = e->accesses[product->data];
             const Access& w = e->accesses[product->weights];
             if (const auto a = lane_axis(*e, x, w)) {
-                // A matrix product (whose sum runs along the data's last dimension) writes whole rows.
-                bool rows = false;
-                for (size_t r = e->spatial; r < e->extents.size(); ++r)
-                    rows = rows || dimension_of(x.index, r) == x.index.size() - 1;
-                wish(p.outputs[0], *dimension_of(result_index(*e), *a), rows && layouts.count(x.value) == 0);
-                if (const auto d = dimension_of(x.index, *a)) wish(x.value, *d);
+                wish(p.outputs[0], *fastest_in(*e, result_index(*e), w, *a));
+                if (const auto d = fastest_in(*e, x.index, w, *a)) wish(x.value, *d);
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             for (size_t a = e->spatial; a < e->extents.size(); ++a)
                 if (in_index(w.index, a))
-                    if (const auto d = dimension_of(x.index, a); d && *d + 1 < x.index.size()) wish(x.value, *d);
-        }
-    }
-
-    /// A stage that keeps a blocked dimension of its operand as a dimension of its result gives it the same block.
-    void propagate() {
-        for (const Primitive& p : program.primitives) {
-            const TensorExpr* e = p.expr();
-            if (e == nullptr || layouts.count(p.outputs[0]) != 0 || weighted_product(program, *e)) continue;
-            const std::vector<Expr> out = result_index(*e);
-            for (const Access& a : e->accesses) {
-                const auto layout = layouts.find(a.value);
-                if (layout == layouts.end()) continue;
-                const auto v = a.index[blocked_dimension(layout->second)].as_var();
-                if (!v || v->kind != VarKind::Axis || v->id >= e->spatial) continue;
-                const auto dim = dimension_of(out, v->id);
-                if (!dim || *dim + 1 == out.size()) continue;
-                wish(p.outputs[0], *dim);
-                break;
-            }
+                    if (const auto d = fastest_in(*e, x.index, w, a); d && *d + 1 < x.index.size()) wish(x.value, *d);
         }
     }
 };
@@ -316,31 +295,29 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 }  // namespace
 
 Program assign_layouts(const Program& original, const ScheduleTarget& target) {
-    Program program = original;
-    Chooser chooser{original, target.lanes, {}, {}};
-    chooser.fix();
+    PropagateOptions propagation;
+    propagation.fixed = row_major_values(original);
+    for (const auto& [v, t] : original.constants) propagation.fixed.insert(v);
+    propagation.complex = [](const Program& program, const Primitive& p) {
+        return p.expr() != nullptr && weighted_product(program, *p.expr()).has_value();
+    };
+    propagation.kept_dimensions = true;
+    Chooser chooser{original, target.lanes, propagation.fixed, {}};
     chooser.products();
-    chooser.propagate();
-    for (const auto& [v, layout] : chooser.layouts)
-        program.values[v].shape = physical_shape(layout, original.values[v].shape);
+    LayoutPlan layouts;
+    layouts.values = propagate_layouts(original, std::move(chooser.layouts), propagation);
+    Program program = apply_layouts(original, layouts);
+    TW_CHECK(program.primitives.size() == original.primitives.size());
     std::map<std::pair<ValueId, std::string>, ValueId> packed;
-    for (Primitive& p : program.primitives) {
+    for (const PrimitiveId id : program.primitives.ids()) {
+        Primitive& p = program.primitives[id];
         TensorExpr* e = p.expr();
         if (e == nullptr) continue;
-        const auto product = weighted_product(original, *e);
-        const Ranges ranges = e->ranges();
-        bool touched = false;
-        for (Access& a : e->accesses)
-            if (const auto it = chooser.layouts.find(a.value); it != chooser.layouts.end()) {
-                a.index = physical_index(it->second, original.values[a.value].shape, a.index);
-                for (Expr& i : a.index) i = simplify(i, ranges);
-                touched = true;
-            }
-        if (const auto it = chooser.layouts.find(p.outputs[0]); it != chooser.layouts.end()) {
-            e->output_index = physical_index(it->second, original.values[p.outputs[0]].shape, result_index(*e));
-            for (Expr& i : e->output_index) i = simplify(i, ranges);
-            touched = true;
-        }
+        const auto product = weighted_product(program, *e);
+        const std::vector<ValueId> inputs = p.inputs();
+        const bool touched =
+            layouts.values.count(p.outputs[0]) != 0 ||
+            std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return layouts.values.count(v) != 0; });
         // In a product the axis that only weights and result share is the vector's.
         std::optional<size_t> keep;
         if (product)

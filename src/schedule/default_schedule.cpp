@@ -124,8 +124,8 @@ double tile_cycles(int64_t rows, int64_t columns, double vector_bytes, double by
 // What a panel of vectors streams at: from the second level, and from behind it. Of the first level it may take half.
 constexpr double kNearBytes = 16 * 1024, kSecondBytesACycle = 14, kFarBytesACycle = 8;
 
-/// Every row of a tile walks through memory on its own. Rows whose distance is a multiple of 4 KiB (the size of a way in
-/// all first-level caches of x86) fight for one set: how many do, where most do.
+/// Every row of a tile walks through memory on its own. Rows whose distance is a multiple of 4 KiB (the size of a way
+/// in all first-level caches of x86) fight for one set: how many do, where most do.
 int64_t lines_in_one_set(int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride) {
     std::map<int64_t, int64_t> sets;
     int64_t most = 0;
@@ -177,8 +177,9 @@ ProductTile product_tile(int64_t wide, int64_t outer, int64_t inner, int64_t out
                                });
                            });
                 });
-                const bool better = cost < best_cost * 0.995 ||
-                                    (cost < best_cost * 1.005 && r * q * c > best.rows * best.outer_rows * best.columns);
+                const bool better =
+                    cost < best_cost * 0.995 ||
+                    (cost < best_cost * 1.005 && r * q * c > best.rows * best.outer_rows * best.columns);
                 if (!better) continue;
                 best = {c, q, r};
                 best_cost = std::min(cost, best_cost);
@@ -254,9 +255,8 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             };
             // Two axes share the tile only where both extents are known: a tile of several batches is wasted on one.
             const bool two = rows.size() > 1 && e.extents[rows[0]].is_constant() && e.extents[rows[1]].is_constant();
-            const ProductTile tile =
-                product_tile(wide, two ? guess(e.extents[rows[1]]) : 1, guess(e.extents[rows[0]]),
-                             two ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
+            const ProductTile tile = product_tile(wide, two ? guess(e.extents[rows[1]]) : 1, guess(e.extents[rows[0]]),
+                                                  two ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
             micro.registers[*vector] = tile.columns * lanes;
             micro.registers[rows[0]] = tile.rows;
             if (two) micro.registers[rows[1]] = tile.outer_rows;
@@ -317,8 +317,8 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                 return std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
             }();
             if (!in_body) continue;
-            const bool decidable = std::all_of(a.valid.begin(), a.valid.end(),
-                                               [&](Expr c) { return single_index_condition(a, c); });
+            const bool decidable =
+                std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) { return single_index_condition(a, c); });
             const bool strided = walks[i].depends(*vector) && !walks[i].unit(*vector);
             if (decidable && (!a.valid.empty() || strided)) choice.loads.push_back(i);
         }
@@ -370,7 +370,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const auto pads = [&] {
         const TensorExpr& whole = *stages.primitives[id].expr();
         const StageChoice first = choose_micro(stages, whole, DType::F32, target);
-        return std::any_of(first.loads.begin(), first.loads.end(), [&](size_t i) { return !whole.accesses[i].valid.empty(); });
+        return std::any_of(first.loads.begin(), first.loads.end(),
+                           [&](size_t i) { return !whole.accesses[i].valid.empty(); });
     };
     if (auto merged = merge_axes(stages); merged && !pads()) stages = std::move(*merged);
     const TensorExpr& e = *stages.primitives[id].expr();

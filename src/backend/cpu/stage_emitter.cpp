@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "backend/cpu/cuts.h"
 #include "backend/cpu/scalar_emitter.h"
 #include "base/error.h"
 
@@ -50,7 +51,13 @@ struct Val {
 class StageEmitter {
   public:
     StageEmitter(llvm::IRBuilder<>& builder, const ExprEmitter& vars, const StageJob& job)
-        : b_(builder), c_(builder.getContext()), exprs_(vars), job_(job), e_(*job.expr), m_(*job.micro), axis_ranges_(job.ranges) {
+        : b_(builder),
+          c_(builder.getContext()),
+          exprs_(vars),
+          job_(job),
+          e_(*job.expr),
+          m_(*job.micro),
+          axis_ranges_(job.ranges) {
         n_axes_ = e_.extents.size();
         has_vector_ = m_.vector_axis.has_value() && m_.lanes > 1;
         va_ = has_vector_ ? *m_.vector_axis : n_axes_;
@@ -161,82 +168,15 @@ class StageEmitter {
 
     // --- segments
 
-    /// Where conditions change. A concatenation of 64 and 32 channels reads one operand below i0 = 64 and another from
-    /// there on; a 3-wide window padded by 1 needs its checks in the first and the last column only. Cutting the axes
-    /// there makes conditions constant in (nearly) all code:
-    ///     for i0 < 96: select(i0 < 64, x[i0] when i0 < 64, y[i0 - 64] when i0 >= 64)
-    ///     -> for i0 < 64: x[i0];  for 64 <= i0 < 96: y[i0 - 64]
     void choose_cuts() {
-        cuts_.assign(n_axes_, {});
-        std::vector<Expr> conditions;
-        for (size_t i = 0; i < e_.accesses.size(); ++i)
-            if (!job_.accesses[i].checked)
-                conditions.insert(conditions.end(), e_.accesses[i].valid.begin(), e_.accesses[i].valid.end());
-        for (const ScalarNode& n : e_.body.nodes())
-            if (n.op == ScalarOp::Select)
-                if (const auto c = index_condition(e_.body, n.a)) conditions.push_back(c->first);
-        size_t points = 1, total = 1;
+        CutQuestion q;
+        q.expr = &e_;
+        q.ranges = &ranges_;
+        for (size_t a = 0; a < e_.spatial; ++a) q.may_cut.push_back(a != va_ || axis_ranges_[a].full);
+        for (const Place& place : job_.accesses) q.checked.push_back(place.checked);
         for (size_t a = 0; a < n_axes_; ++a)
-            if (m_.registers.size() > a && a != va_) points *= static_cast<size_t>(m_.registers[a]);
-        const size_t size = points * (e_.body.nodes().size() + e_.epilogue.nodes().size());
-        for (size_t a = 0; a < e_.spatial; ++a) {
-            if (a == va_ && !axis_ranges_[a].full) continue;
-            std::vector<Expr> cuts;
-            for (const Expr& condition : conditions) {
-                const auto cut = cut_of(condition, a);
-                if (!cut || prove_nonnegative(-*cut, ranges_) || prove_nonnegative(*cut - e_.extents[a], ranges_))
-                    continue;
-                if (std::find(cuts.begin(), cuts.end(), *cut) == cuts.end()) cuts.push_back(*cut);
-            }
-            if (cuts.empty() || total * (cuts.size() + 1) > kMostSegments ||
-                total * (cuts.size() + 1) * size > kMostSegmentCode)
-                continue;
-            std::sort(cuts.begin(), cuts.end(), [](Expr x, Expr y) {
-                if (x.is_constant() != y.is_constant()) return x.is_constant();
-                return x.is_constant() && x.constant() < y.constant();
-            });
-            total *= cuts.size() + 1;
-            cuts_[a] = std::move(cuts);
-        }
-    }
-    static constexpr size_t kMostSegments = 72, kMostSegmentCode = 6000;
-
-    /// The first point of axis a from which on (or up to which) the condition holds whatever the other axes are.
-    std::optional<Expr> cut_of(Expr condition, size_t a) const {
-        const auto linear = linear_in(condition, {VarKind::Axis, static_cast<uint32_t>(a)});
-        if (!linear || !linear->coefficient.is_constant() || linear->coefficient.is_constant(0)) return std::nullopt;
-        for (const Var v : variables(linear->rest))
-            if (v.kind == VarKind::Load) return std::nullopt;
-        const int64_t k = linear->coefficient.constant();
-        const auto least = bounds(linear->rest, ranges_).lo;
-        if (!least) return std::nullopt;
-        for (const Var v : variables(*least))
-            if (v.kind != VarKind::Symbol) return std::nullopt;
-        return k > 0 ? ceil_div(-*least, k) : floor_div(*least, -k) + 1;
-    }
-
-    /// A comparison of an index with a constant, as "expression >= 0" and whether the comparison is its negation.
-    static std::optional<std::pair<Expr, bool>> index_condition(const ScalarBody& body, ScalarId id) {
-        const ScalarNode& n = body[id];
-        if (n.op != ScalarOp::Lt && n.op != ScalarOp::Le && n.op != ScalarOp::Gt && n.op != ScalarOp::Ge)
-            return std::nullopt;
-        const auto side = [&](ScalarId k) -> std::optional<Expr> {
-            if (body[k].op == ScalarOp::Index) return body[k].index;
-            if (body[k].op == ScalarOp::Const && !is_float(body[k].dtype)) return Expr(body[k].int_value);
-            return std::nullopt;
-        };
-        const auto x = side(n.a), y = side(n.b);
-        if (!x || !y) return std::nullopt;
-        switch (n.op) {
-            case ScalarOp::Lt:
-                return std::pair(*x - *y, true);
-            case ScalarOp::Le:
-                return std::pair(*y - *x, false);
-            case ScalarOp::Gt:
-                return std::pair(*y - *x, true);
-            default:
-                return std::pair(*x - *y, false);
-        }
+            if (m_.registers.size() > a && a != va_) q.tile_points *= static_cast<size_t>(m_.registers[a]);
+        cuts_ = cpu::choose_cuts(q);
     }
 
     /// Runs the loops once for each box that the cuts make.
@@ -633,9 +573,9 @@ class StageEmitter {
     std::optional<bool> decided(const ScalarBody& body, ScalarId condition, const Coords& p) {
         const auto c = index_condition(body, condition);
         if (!c) return std::nullopt;
-        const Expr e = at(c->first, p);
-        if (prove_nonnegative(e, ranges_)) return !c->second;
-        if (prove_nonnegative(-e - 1, ranges_)) return c->second;
+        const Expr e = at(c->expression, p);
+        if (prove_nonnegative(e, ranges_)) return !c->negated;
+        if (prove_nonnegative(-e - 1, ranges_)) return c->negated;
         return std::nullopt;
     }
 
@@ -886,7 +826,8 @@ class StageEmitter {
     }
 
     /// Element p of the block that transposing_axis found. The block is loaded once:
-    ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the lanes
+    ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the
+    ///     lanes
     llvm::Value* transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask) {
         const Place& place = job_.accesses[slot];
         Coords q = p;

@@ -1,0 +1,37 @@
+#pragma once
+// Where the conditions of a stage change along its axes.
+//
+// A concatenation of 64 and 32 channels reads one operand below i0 = 64 and another from there on; a 3-wide window
+// padded by 1 needs its checks in the first and the last column only. Loops cut there have constant conditions in
+// (nearly) all of their code:
+//     for i0 < 96: select(i0 < 64, x[i0] when i0 < 64, y[i0 - 64] when i0 >= 64)
+//     -> for i0 < 64: x[i0];  for 64 <= i0 < 96: y[i0 - 64]
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tilewright::cpu {
+
+struct CutQuestion {
+    const TensorExpr* expr = nullptr;
+    const Ranges* ranges = nullptr;
+    std::vector<bool> may_cut;  ///< per spatial axis
+    std::vector<bool> checked;  ///< per access: its conditions are decided elsewhere
+    size_t tile_points = 1;     ///< how often the body is written out in one piece of code
+};
+
+/// Per axis, ascending: constants, then expressions over symbols. A cut c separates points below c from c on. Empty
+/// where there are none, or where the code would grow too much.
+std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& question);
+
+/// A comparison of indices and integers: it is true where `expression` >= 0 or, `negated`, where it is not.
+struct IndexCondition {
+    Expr expression;
+    bool negated = false;
+};
+std::optional<IndexCondition> index_condition(const ScalarBody& body, ScalarId id);
+
+}  // namespace tilewright::cpu
