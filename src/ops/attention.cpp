@@ -366,6 +366,10 @@ void linear_attention(NodeContext& c) {
     LinearStep step;
     step.gated = rule == "gated" || rule == "gated_delta";
     step.delta = rule == "delta" || rule == "gated_delta";
+    for (const auto& [input, read] : {std::pair(size_t{4}, step.gated), std::pair(size_t{5}, step.delta)})
+        c.require(!read || c.rank(input) == 3,
+                  fmt::format("input {} should have rank 3 for the rule '{}', and its shape is {}", input, rule,
+                              read ? to_string(c.shape(input)) : ""));
     step.heads = kv_heads;
     step.group = q_heads / kv_heads;
     const Expr d = floor_div(c.shape(1)[2], kv_heads), e = floor_div(c.shape(2)[2], kv_heads);

@@ -227,8 +227,12 @@ std::vector<ValueId> emit_loop(NodeContext& c, const Graph& graph, LoopPlan plan
 void loop_rule(NodeContext& c) {
     LoopPlan plan;
     plan.takes_condition = true;
-    if (c.has(0)) plan.trip_count = max(c.b.read_ints(c.in(0)).at(0), 0);
-    if (c.has(1)) plan.condition = c.in(1);
+    if (c.has(0)) plan.trip_count = max(c.b.read_int(c.in(0)), 0);
+    if (c.has(1)) {
+        c.require(c.dtype(1) == DType::Bool,
+                  fmt::format("the condition must be boolean, and is {}", to_string(c.dtype(1))));
+        plan.condition = c.in(1);
+    }
     for (size_t k = 2; k < c.input_count(); ++k) plan.carried.push_back(c.in(k));
     const std::vector<ValueId> out = emit_loop(c, body_attr(c, "body"), std::move(plan));
     c.require(c.node.outputs.size() <= out.size(),

@@ -79,7 +79,7 @@ void gather_nd(NodeContext& c) {
 void one_hot(NodeContext& c) {
     c.require(c.b.count(c.in(1)).is_constant(1), "the depth must be a scalar");
     c.require(c.rank(2) == 1, "the values must be [off, on]");
-    const Expr depth = c.b.read_ints(c.b.cast(c.in(1), DType::I64)).front();
+    const Expr depth = c.b.read_int(c.b.cast(c.in(1), DType::I64));
     const size_t r = c.rank(0) + 1;
     const auto along = static_cast<size_t>(c.axis_attr("axis", -1, r));
     TensorExpr e;

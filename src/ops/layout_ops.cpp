@@ -39,9 +39,9 @@ void tile(NodeContext& c) {
                   fmt::format("{} repeats are given for an input of shape {}", repeats.size(), to_string(c.shape(0))));
     } else {  // one axis, repeated `tiles` times
         repeats.assign(c.rank(0), 1);
-        const Expr along = c.b.read_ints(c.in(2)).at(0);
+        const Expr along = c.b.read_int(c.in(2));
         if (!along.is_constant()) c.unsupported("the axis must be known before the model runs");
-        repeats[static_cast<size_t>(c.b.normalize_axis(along.constant(), c.rank(0)))] = c.b.read_ints(c.in(1)).at(0);
+        repeats[static_cast<size_t>(c.b.normalize_axis(along.constant(), c.rank(0)))] = c.b.read_int(c.in(1));
     }
     Dims out = c.shape(0);
     std::vector<Expr> index;
@@ -56,7 +56,7 @@ void tile(NodeContext& c) {
 void trilu(NodeContext& c) {
     const size_t r = c.rank(0);
     c.require(r >= 2, fmt::format("matrices are expected, and the input has shape {}", to_string(c.shape(0))));
-    const Expr k = c.has(1) ? c.b.read_ints(c.in(1)).at(0) : Expr(0);
+    const Expr k = c.has(1) ? c.b.read_int(c.in(1)) : Expr(0);
     const Expr above = axis(r - 1) - axis(r - 2) - k;
     const bool upper = c.node.attr_int("upper", 1) != 0;
     c.out(0, c.b.view(c.in(0), c.shape(0), own_index(r), upper ? "triu" : "tril", {upper ? above : -above}));

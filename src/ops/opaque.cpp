@@ -91,7 +91,7 @@ void top_k(NodeContext& c) {
         c.require(c.b.count(k).is_constant(1), "'K' must hold one number");
     }
     Dims shape = c.shape(0);
-    shape[static_cast<size_t>(along)] = c.b.read_ints(k).front();
+    shape[static_cast<size_t>(along)] = c.b.read_int(k);
     const auto op = std::make_shared<TopK>(along, c.node.attr_int("largest", 1) != 0);
     const auto y = c.b.emit_opaque(op, {c.in(0), k}, {{c.dtype(0), shape}, {DType::I64, shape}}, "topk");
     for (size_t n = 0; n < 2; ++n)
@@ -394,7 +394,7 @@ void det(NodeContext& c) {
 /// y[i] = a - b * cos(2 pi i / n) + second * cos(4 pi i / n), n being the size, or for a symmetric window one less.
 void window_function(NodeContext& c, double a, double b, double second) {
     c.require(c.b.count(c.in(0)).is_constant(1), "the size must be a scalar");
-    const Expr size = c.b.read_ints(c.in(0)).front();
+    const Expr size = c.b.read_int(c.in(0));
     const DType t = c.dtype_attr("output_datatype").value_or(DType::F32);
     const bool periodic = c.node.attr_int("periodic", 1) != 0;
     TensorExpr e;

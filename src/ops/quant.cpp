@@ -92,6 +92,11 @@ DType real_type(DType a, DType b) { return a == DType::F64 || b == DType::F64 ? 
 void quantize_linear(NodeContext& c) {
     c.require(is_float(c.dtype(1)), fmt::format("the scale should be a float, and is {}", to_string(c.dtype(1))));
     const DType to = c.has(2) ? c.dtype(2) : c.dtype_attr("output_dtype").value_or(DType::U8);
+    c.require(
+        is_float(to) ? byte_size(to) == 1 : is_integer(to) && byte_size(to) <= 2,
+        fmt::format("an element of at most 16 bits, and a float of 8, is expected to quantise to, and {} is asked "
+                    "for",
+                    to_string(to)));
     const DType t = real_type(c.dtype(0), c.dtype(1));
     TensorExpr e = scaled_expression(c);
     // The ratio is a value of its own: what is rounded to an integer has been rounded to a float before.

@@ -78,7 +78,7 @@ void range(NodeContext& c) {
     e.spatial = 1;
     if (!is_float(t)) {
         std::vector<Expr> v;
-        for (const ValueId x : inputs) v.push_back(c.b.read_ints(x).front());
+        for (const ValueId x : inputs) v.push_back(c.b.read_int(x));
         c.require(!v[2].is_constant(0), "delta is 0");
         e.extents = {max(-floor_div(v[0] - v[1], v[2]), 0)};
         e.body.set_root(e.body.cast(compute_type(t), e.body.index(v[0] + axis(0) * v[2])));

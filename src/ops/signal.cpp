@@ -146,7 +146,7 @@ class Dft final : public OpaqueOp {
 /// The number in a scalar input, if known before the model runs.
 std::optional<int64_t> known_integer(NodeContext& c, size_t input) {
     c.require(c.b.count(c.in(input)).is_constant(1), fmt::format("input {} must be a scalar", input));
-    const Expr v = c.b.read_ints(c.in(input)).front();
+    const Expr v = c.b.read_int(c.in(input));
     return v.is_constant() ? std::optional(v.constant()) : std::nullopt;
 }
 
@@ -200,7 +200,7 @@ void dft(NodeContext& c) {
     c.require(!half || x.back().is_constant(2), "the transform of a real signal is complex");
     c.require(!onesided || inverse || x.back().is_constant(1), "only a real signal has a one-sided transform");
 
-    const Expr length = c.has(1) ? c.b.read_ints(c.in(1)).front() : half ? (x[along] - 1) * 2 : x[along];
+    const Expr length = c.has(1) ? c.b.read_int(c.in(1)) : half ? (x[along] - 1) * 2 : x[along];
     const Expr bins = onesided && !inverse ? floor_div(length, 2) + 1 : length;
     if (length.is_constant() && length.constant() >= 1 && x[along].is_constant()) {
         Transform t;
@@ -279,8 +279,8 @@ void stft(NodeContext& c) {
     c.require(!c.has(2) || c.rank(2) == 1, "the window must be a vector");
     c.require(c.b.count(c.in(1)).is_constant(1) && (!c.has(3) || c.b.count(c.in(3)).is_constant(1)),
               "frame step and frame length must be scalars");
-    const Expr hop = c.b.read_ints(c.in(1)).front();
-    const Expr frame = c.has(3) ? c.b.read_ints(c.in(3)).front() : c.shape(2)[0];
+    const Expr hop = c.b.read_int(c.in(1));
+    const Expr frame = c.has(3) ? c.b.read_int(c.in(3)) : c.shape(2)[0];
     const Expr all_bins = onesided ? floor_div(frame, 2) + 1 : frame;
     const Expr frames = floor_div(x[1] - frame, hop) + 1;
     c.require(!(hop.is_constant() && hop.constant() < 1) && !(frame.is_constant() && frame.constant() < 1),
@@ -363,7 +363,7 @@ void mel_weights(NodeContext& c) {
     std::vector<ValueId> inputs;
     for (size_t k = 0; k < 5; ++k) inputs.push_back(c.in(k));
     for (const ValueId v : inputs) c.require(c.b.count(v).is_constant(1), "all inputs must be scalars");
-    const Expr bands = c.b.read_ints(inputs[0]).front(), length = c.b.read_ints(inputs[1]).front();
+    const Expr bands = c.b.read_int(inputs[0]), length = c.b.read_int(inputs[1]);
     const DType t = c.dtype_attr("output_datatype").value_or(DType::F32);
     c.out(0, c.b.emit_opaque(std::make_shared<MelWeights>(), inputs, {{t, {floor_div(length, 2) + 1, bands}}}, "mel")
                  .front());

@@ -19,6 +19,8 @@ using Ids = std::span<const ScalarId>;
 
 std::vector<int64_t> softmax_axes(const NodeContext& c) {
     const size_t r = c.rank(0);
+    c.require(is_float(c.dtype(0)),
+              fmt::format("a floating-point input is expected, and its type is {}", to_string(c.dtype(0))));
     if (c.node.opset >= 13) {
         if (r == 0) return {};
         return {c.axis_attr("axis", -1, r)};

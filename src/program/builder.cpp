@@ -173,11 +173,21 @@ std::vector<Expr> Builder::read_ints(ValueId v) {
     if (!count)
         fail(fmt::format("the values of '{}' decide a shape, and how many there are ({}) is not known before it runs",
                          program_.values[v].name, to_string(shape(v))));
-    TW_CHECK(is_whole(dtype(v)), "read_ints of a {} tensor", to_string(dtype(v)));
+    if (!is_whole(dtype(v)))
+        fail(
+            fmt::format("'{}' should hold integers, and its type is {}", program_.values[v].name, to_string(dtype(v))));
     std::vector<Expr> elements;
     for (int64_t i = 0; i < *count; ++i) elements.push_back(read_scalar(v, i));
     if (*count <= kMaxKnownElements) int_values_.emplace(v, elements);
     return elements;
+}
+
+Expr Builder::read_int(ValueId v) {
+    const std::vector<Expr> elements = read_ints(v);
+    if (elements.size() != 1)
+        fail(fmt::format("'{}' should hold one number, and its shape is {}", program_.values[v].name,
+                         to_string(shape(v))));
+    return elements.front();
 }
 
 Expr Builder::settled(Expr e) {

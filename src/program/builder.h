@@ -62,8 +62,10 @@ class Builder {
     std::optional<std::vector<Expr>> int_contents(ValueId v) const;
     /// The same, never failing for an integer tensor of constant element count: what is not known at compile time is
     /// read when the model runs (ReadScalar; the result holds fresh scalars, which may be negative or zero).
-    /// Throws ModelError when the element count is not constant.
+    /// Throws ModelError when the element count is not constant, or the elements are no integers.
     std::vector<Expr> read_ints(ValueId v);
+    /// The same for the number that a tensor of one element holds. Throws ModelError when it has none, or more.
+    Expr read_int(ValueId v);
     /// Makes a value that is known contents only (int_values) one that the running program computes. Appending a
     /// primitive that reads it does so by itself.
     void materialize(ValueId v);
@@ -73,8 +75,8 @@ class Builder {
     bool known(ValueId v) const { return int_contents(v).has_value(); }
     /// A fresh, unbound symbol, for a dimension that only the data decides (NonZero); bound when the value comes to be.
     Expr fresh_symbol(std::string_view hint);
-    /// A dimension, start or step as a short expression. One that has grown long (most of all from numbers that the data
-    /// gives) is computed once when the model runs, and stands for a scalar from here on; equal ones for the same.
+    /// A dimension, start or step as a short expression. One that has grown long (most of all from numbers that the
+    /// data gives) is computed once when the model runs, and stands for a scalar from here on; equal ones for the same.
     Expr settled(Expr e);
     /// A fresh scalar bound to element `position` of `v` by a ReadScalar.
     Expr read_scalar(ValueId v, int64_t position);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "program/random_program.h"
 
 namespace tilewright {
@@ -62,7 +63,7 @@ TEST(DefaultSchedule, is_legal_and_computes_its_stage) {
         for (const PrimitiveId id : program.primitives.ids()) {
             const Program stages = kernel_of(program, id);
             const TileProgram t = default_schedule(stages, target);
-            legal(t, stages, "seed " + std::to_string(seed));
+            legal(t, stages, fmt::format("seed {}", seed));
             if (HasFatalFailure()) return;
             const std::string text = print(t);
             several_tasks += text.find("parallel") != std::string::npos ? 1 : 0;

@@ -9,7 +9,10 @@
 #include <set>
 
 #include "base/error.h"
+#include "layout/propagate.h"
+#include "layout/random_layout_test.h"
 #include "program/random_program.h"
+#include "program/transform/inline.h"
 
 namespace tilewright {
 namespace {
@@ -19,10 +22,51 @@ struct Case {
     std::vector<Tensor> inputs;
 };
 
+/// Some elementwise primitives become the epilogues of the reductions they read.
+Program with_epilogues(Program p) {
+    const auto producers = p.producers();
+    const auto consumers = p.consumers();
+    std::set<PrimitiveId> gone;
+    for (const PrimitiveId id : p.primitives.ids()) {
+        TensorExpr* e = p.primitives[id].expr();
+        for (size_t k = 0; k < e->accesses.size(); ++k) {
+            const ValueId v = e->accesses[k].value;
+            const PrimitiveId from = producers[v];
+            if (!from || consumers[v].size() != 1 || gone.count(from) != 0 ||
+                std::find(p.outputs.begin(), p.outputs.end(), v) != p.outputs.end())
+                continue;
+            auto fused = fuse_epilogue(*p.primitives[from].expr(), *e, k, p.values[v]);
+            if (!fused) continue;
+            *e = std::move(*fused);
+            gone.insert(from);
+            break;
+        }
+    }
+    IndexVector<PrimitiveId, Primitive> kept;
+    for (const PrimitiveId id : p.primitives.ids())
+        if (gone.count(id) == 0) kept.push_back(p.primitives[id]);
+    p.primitives = std::move(kept);
+    return p;
+}
+
+/// Some values lie in other layouts: stages get output indices.
+Program with_layouts(const Program& p, uint64_t seed) {
+    LayoutChoice choice(seed);
+    LayoutWishes wishes;
+    for (const Primitive& primitive : p.primitives)
+        if (choice.upto(0, 1) == 0)
+            wishes.written[primitive.outputs[0]] = choice.layout(p.values[primitive.outputs[0]].shape.size(), true);
+    PropagateOptions options;
+    options.fixed = row_major_values(p);
+    return apply_layouts(p, plan_layouts(p, wishes, options));
+}
+
 /// A random program as a kernel: constants are inputs, and some values in the middle are outputs too.
 Case random_case(uint64_t seed, int size, bool all_given) {
     Case c;
     c.stages = random_program(seed, size);
+    if (seed % 2 == 0) c.stages = with_epilogues(std::move(c.stages));
+    if (seed % 3 == 0) c.stages = with_layouts(c.stages, seed);
     c.inputs = random_inputs(c.stages, seed);
     for (const auto& [v, tensor] : c.stages.constants) {
         c.stages.inputs.push_back(v);
@@ -78,7 +122,7 @@ TEST(RandomSchedule, computes_what_its_stages_compute) {
     constexpr uint64_t kCases = 2000;
     const std::set<Padding> every = {Padding::Local, Padding::Partition, Padding::Global};
     Features seen;
-    int failures = 0;
+    int failures = 0, epilogues = 0, output_indices = 0;
     for (uint64_t seed = 0; seed < kCases && failures < 3; ++seed) {
         const int size = 1 + static_cast<int>(seed % 5);
         Case c = random_case(seed, size, false);
@@ -94,6 +138,10 @@ TEST(RandomSchedule, computes_what_its_stages_compute) {
         EXPECT_EQ(print(parse_tile_program(print(t))), print(t)) << "seed " << seed;
         seen.see(t.body);
         seen.several += t.stages.primitives.size() > 1 ? 1 : 0;
+        for (const Primitive& p : t.stages.primitives) {
+            epilogues += p.expr()->epilogue.empty() ? 0 : 1;
+            output_indices += p.expr()->output_index.empty() ? 0 : 1;
+        }
         const std::string wrong = disagreement(t, c.inputs);
         if (wrong.empty()) continue;
         ++failures;
@@ -112,6 +160,8 @@ TEST(RandomSchedule, computes_what_its_stages_compute) {
     EXPECT_GT(seen.vectors, 2000);
     EXPECT_GT(seen.several, 1000);
     EXPECT_GT(seen.shared, 500);
+    EXPECT_GT(epilogues, 200);
+    EXPECT_GT(output_indices, 100);
 }
 
 /// A tree with one thing out of place: two statements exchanged, one moved out of its loop, one put into a loop, a loop

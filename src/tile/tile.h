@@ -123,7 +123,7 @@ struct Buffer {
 };
 struct BufferPlan {
     std::vector<Buffer> buffers;
-    int64_t scratch_bytes = 0;  ///< of one task; lifetimes packed
+    int64_t scratch_bytes = 0;  ///< of one task; buffers lie one behind the other
 };
 /// Throws InternalError when a box has no constant bound.
 BufferPlan plan_buffers(const TileProgram& program);

@@ -293,6 +293,57 @@ TEST_F(HostileGraph, MissingInputsAndWrongRanksAreRefused) {
     one("Add", {}, {2});
 }
 
+TEST_F(HostileGraph, NumbersThatDecideShapesMustBeIntegersAndThere) {
+    const auto given = [&](const std::string& op, const Names& inputs, const std::vector<int64_t>& shape, int type) {
+        SCOPED_TRACE(op);
+        OneNode m(op, inputs);
+        add_input(m.graph, "x", {4, 4});
+        add_input(m.graph, "s", shape, type);
+        const Result r = run(m.model);
+        EXPECT_TRUE(refused(r));
+        EXPECT_THAT(r.err, HasSubstr("'n'"));
+    };
+    for (const std::vector<int64_t>& none : {std::vector<int64_t>{0}, std::vector<int64_t>{2}}) {
+        given("Trilu", {"x", "s"}, none, kInt64);
+        given("OneHot", {"x", "s", "x"}, none, kInt64);
+        given("Range", {"s", "s", "s"}, none, kInt64);
+        given("TopK", {"x", "s"}, none, kInt64);
+        given("HannWindow", {"s"}, none, kInt64);
+        given("DFT", {"x", "s"}, none, kInt64);
+    }
+    given("Reshape", {"x", "s"}, {2}, kFloat);
+    given("Slice", {"x", "s", "s"}, {1}, kFloat);
+    given("ConstantOfShape", {"s"}, {1}, kFloat);
+    given("Unsqueeze", {"x", "s"}, {1}, kFloat);
+}
+
+TEST_F(HostileGraph, ElementsOfTypesThatTheOperatorDoesNotTakeAreRefused) {
+    for (const char* op : {"Softmax", "LogSoftmax", "Exp", "Sigmoid"}) {
+        OneNode m(op, {"x"});
+        add_input(m.graph, "x", {2, 4}, kInt64);
+        EXPECT_TRUE(refused(run(m.model))) << op;
+    }
+    OneNode quantise("QuantizeLinear", {"x", "one", "one"}, 19);
+    add_input(quantise.graph, "x", {4});
+    add_initializer(quantise.graph, "one", {}, {1});
+    EXPECT_TRUE(refused(run(quantise.model))) << "to f32";
+    OneNode loop("Loop", {"", "x", "x"});
+    add_input(loop.graph, "x", {1});
+    onnx::GraphProto& body = set_graph(loop.node, "body");
+    add_input(body, "i", {}, kInt64);
+    add_input(body, "go", {}, kBool);
+    add_input(body, "v", {1});
+    add_output(body, "go", {}, kBool);
+    add_output(body, "v", {1});
+    EXPECT_TRUE(refused(run(loop.model))) << "a condition of floats";
+    OneNode attention("LinearAttention", {"x", "x", "x", "", "flat", "flat"}, 27);
+    add_input(attention.graph, "x", {2, 4, 8});
+    add_input(attention.graph, "flat", {2, 4});
+    set_int(attention.node, "q_num_heads", 2);
+    set_int(attention.node, "kv_num_heads", 2);
+    EXPECT_TRUE(refused(run(attention.model))) << "a decay of rank 2";
+}
+
 // --- nesting and control flow
 
 TEST_F(HostileGraph, DeepNestsAreRefused) {

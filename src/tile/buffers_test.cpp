@@ -1,0 +1,79 @@
+// Which buffers a tree needs, and how large.
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tile/examples_test.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+namespace {
+
+/// "c [4, 3] from [m, n] under 0.0": value, box, lower corner over the starts of the axes, scope.
+std::vector<std::string> buffers(const std::string& text) {
+    const TileProgram t = parse_tile_program(text);
+    std::vector<std::string> out;
+    for (const Buffer& b : plan_buffers(t).buffers) {
+        std::string corner, scope;
+        for (const Expr& e : b.base) {
+            const Expr named = substitute(e, [&](Var v) -> std::optional<Expr> {
+                return v.kind == VarKind::Axis ? std::optional(symbol(t.axes[v.id].name)) : std::nullopt;
+            });
+            corner += (corner.empty() ? "" : ", ") + named.text();
+        }
+        for (const size_t i : b.scope) scope += fmt::format("{}{}", scope.empty() ? "" : ".", i);
+        out.push_back(fmt::format("{} {} from [{}] under {}", t.stages.values[b.value].name, to_string(b.box), corner,
+                                  scope.empty() ? "the root" : scope));
+    }
+    return out;
+}
+
+using Buffers = std::vector<std::string>;
+
+TEST(Buffers, cover_what_is_touched_under_the_innermost_loop_around_their_statements) {
+    EXPECT_EQ(buffers(kGemm), (Buffers{"b [2, 3] from [$k, $n] under 0.0.0", "c [4, 3] from [$m, $n] under 0.0"}));
+    // E lives under m and h, C inside the loop over n, A's and B's tiles inside the one over k.
+    EXPECT_EQ(buffers(kChain), (Buffers{"a [4, 2] from [$m, $k] under 0.0.0.0", "b [2, 3] from [$k, $n] under 0.0.0.0",
+                                        "d [3, 4] from [$n, $h] under 0.0.0", "c [4, 3] from [$m, $n] under 0.0.0",
+                                        "e [4, 4] from [$m, $h] under 0.0"}));
+}
+
+TEST(Buffers, of_windows_reach_as_far_as_the_windows) {
+    // 3 rows and 4 columns of outputs of a 3x3 window.
+    EXPECT_EQ(buffers(kConvolution)[0], "x [3, 5, 6] from [$i, $h + $p - 1, $q + $w - 1] under 0.0");
+}
+
+TEST(Buffers, walked_backwards_begin_at_the_far_end) {
+    const std::string text = changed(changed(kSoftmax, "= [$rows, 6] div(@0, @1) where @0 = e[i0, i1]",
+                                             "= [$rows, 6] div(@0, @1) where @0 = x[i0, -i1 + 5]"),
+                                     "    compute 3", "    load 3 access 0 layout \"\" padding local\n    compute 3");
+    EXPECT_EQ(buffers(changed(text, "for c by 1", "for c by 2"))[1], "x [2, 2] from [$row, -$c + 4] under 0.4");
+}
+
+TEST(Buffers, have_the_memory_of_their_layout) {
+    const BufferPlan plan = plan_buffers(parse_tile_program(kGemm));
+    // split(1, 2) reorder(1, 0, 2) of [2, 3]: two blocks of two, the last half empty.
+    EXPECT_EQ(plan.buffers[0].physical, (std::vector<int64_t>{2, 2, 2}));
+    EXPECT_EQ(plan.buffers[1].physical, (std::vector<int64_t>{3, 4}));
+    int64_t end = 0;
+    for (const Buffer& b : plan.buffers) {
+        EXPECT_EQ(b.offset % 64, 0);
+        EXPECT_GE(b.offset, end);
+        EXPECT_GE(b.bytes, 4 * b.physical[0] * b.physical[1]);
+        end = b.offset + b.bytes;
+    }
+    EXPECT_EQ(plan.scratch_bytes, end);
+}
+
+TEST(Buffers, outputs_without_a_store_have_none) {
+    EXPECT_EQ(buffers(kSoftmax).size(), 4u);  // the copy of x, m, e and s; not y
+}
+
+TEST(Buffers, need_constant_sizes_and_affine_indices) {
+    const std::string whole = changed(kSoftmax, "parallel row by 2", "for c by 2");
+    EXPECT_THROW(plan_buffers(parse_tile_program(whole)), InternalError);
+    EXPECT_THROW(plan_buffers(parse_tile_program(changed(kGemm, "b[i2, i1]", "b[i2, i1 // 2]"))), InternalError);
+}
+
+}  // namespace
+}  // namespace tilewright
