@@ -89,8 +89,9 @@ void measure(const Size& s, const std::string& isa, double budget) {
 }  // namespace tilewright
 
 int main(int argc, char** argv) {
-    CLI::App app{"float32 matrix products with constant weights on one thread, against the FMA peak of the same run\n"
-                 "  bench_gemm 768x768x768 128x768x3072"};
+    CLI::App app{
+        "float32 matrix products with constant weights on one thread, against the FMA peak of the same run\n"
+        "  bench_gemm 768x768x768 128x768x3072"};
     std::vector<std::string> sizes{"768x768x768", "1024x1024x1024", "128x768x3072"};
     std::string isa;
     double budget = 2;

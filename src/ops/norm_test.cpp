@@ -42,8 +42,8 @@ TEST(BatchNormalization, with_constant_statistics_is_one_multiplication_and_addi
     EXPECT_THAT(primitives(p), HasSubstr("add(mul(@0, @1), @2)"));
     const Tensor y = interpret(p, {floats({1, 2, 3}, {5, 7, 9, 6, 9, 12})}).front();
     EXPECT_THAT(numbers(y),
-                ElementsAre(testing::FloatNear(3, 1e-4), testing::FloatNear(4, 1e-4), testing::FloatNear(5, 1e-4),
-                            testing::FloatNear(4, 1e-4), testing::FloatNear(6, 1e-4), testing::FloatNear(8, 1e-4)));
+                ElementsAre(testing::DoubleNear(3, 1e-4), testing::DoubleNear(4, 1e-4), testing::DoubleNear(5, 1e-4),
+                            testing::DoubleNear(4, 1e-4), testing::DoubleNear(6, 1e-4), testing::DoubleNear(8, 1e-4)));
 }
 
 TEST(BatchNormalization, in_training_uses_and_moves_the_batch_statistics) {

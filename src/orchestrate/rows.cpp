@@ -24,7 +24,8 @@ bool is_product(const TensorExpr& e) {
            e.body[root.b].op == ScalarOp::Access;
 }
 
-/// Output dimension d is walked by which axis; kNoAxis: by none (it has one element). Nothing where an index is neither.
+/// Output dimension d is walked by which axis; kNoAxis: by none (it has one element). Nothing where an index is
+/// neither.
 constexpr size_t kNoAxis = SIZE_MAX;
 std::optional<std::vector<size_t>> axis_of_dimension(const TensorExpr& e, size_t rank) {
     std::vector<size_t> out;

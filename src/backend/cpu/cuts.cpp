@@ -51,8 +51,7 @@ std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& q) {
     const TensorExpr& e = *q.expr;
     std::vector<Expr> conditions;
     for (size_t i = 0; i < e.accesses.size(); ++i)
-        if (!q.checked[i])
-            conditions.insert(conditions.end(), e.accesses[i].valid.begin(), e.accesses[i].valid.end());
+        if (!q.checked[i]) conditions.insert(conditions.end(), e.accesses[i].valid.begin(), e.accesses[i].valid.end());
     for (const ScalarNode& n : e.body.nodes())
         if (n.op == ScalarOp::Select)
             if (const auto c = index_condition(e.body, n.a)) conditions.push_back(c->expression);

@@ -310,6 +310,7 @@ class KernelEmitter {
     void emit_compute(const Compute& compute, const std::vector<size_t>&) {
         const Primitive& stage = p_.stages.primitives[compute.stage];
         StageJob job;
+        job.vector_bits = isa_.vector_bits;
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);
@@ -357,6 +358,7 @@ class KernelEmitter {
             }
         }
         StageJob job;
+        job.vector_bits = isa_.vector_bits;
         job.expr = &copy;
         job.micro = &micro;
         job.ranges = std::move(ranges);

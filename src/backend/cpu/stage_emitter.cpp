@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cuts.h"
 #include "backend/cpu/scalar_emitter.h"
+#include "backend/cpu/vectors.h"
 #include "base/error.h"
 
 namespace tilewright::cpu {
@@ -280,8 +281,7 @@ class StageEmitter {
             if (lanes_here) tail_mask_ = nullptr;
         };
         if (tile == 1) {
-            emit_loop(
-                b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
+            emit_loop(b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
             return;
         }
         // The number of points behind the full tiles, where it is known.
@@ -299,8 +299,7 @@ class StageEmitter {
         }
         llvm::Value* whole_hi = b_.CreateAdd(r.lo, whole);
         if (!r.constant_extent || *r.constant_extent >= tile)
-            emit_loop(
-                b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
+            emit_loop(b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
         if (rest && *rest == 0) return;
         const auto tail = [&](llvm::Value* at) {
             if (lanes_here) {
@@ -695,6 +694,19 @@ class StageEmitter {
         return instruction;
     }
 
+    llvm::Value* masked_load(const Place& place, llvm::Value* pointer, llvm::Value* mask) {
+        return emit_masked_load(b_, vector_memory(place), pointer, mask,
+                                [&](llvm::Instruction* i) { annotate(i, place); });
+    }
+    void masked_store(const Place& place, llvm::Value* pointer, llvm::Value* mask, llvm::Value* v) {
+        emit_masked_store(b_, vector_memory(place), pointer, mask, v,
+                          [&](llvm::Instruction* i) { annotate(i, place); });
+    }
+    VectorMemory vector_memory(const Place& place) const {
+        return {storage_type(c_, place.storage, 0), static_cast<int>(byte_size(place.storage)), lanes_,
+                job_.vector_bits};
+    }
+
     /// The lanes of this register coordinate that are inside the axis; null: all.
     llvm::Value* lane_mask(const Coords& p) const {
         return tail_mask_ != nullptr && p[va_] == regs_[va_] - 1 ? tail_mask_ : nullptr;
@@ -755,9 +767,7 @@ class StageEmitter {
             if (mask == nullptr) {
                 v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
             } else {
-                v = annotate(b_.CreateMaskedLoad(vector_type, where.pointer, align, mask,
-                                                 llvm::Constant::getNullValue(vector_type)),
-                             place);
+                v = masked_load(place, where.pointer, mask);
             }
         } else if (where.per_lane == nullptr && where.lane_stride == 0) {
             llvm::Value* pointer = where.pointer;
@@ -846,23 +856,9 @@ class StageEmitter {
                 }
                 llvm::Value* inside = b_.CreateVectorSplat(static_cast<unsigned>(lanes_),
                                                            b_.CreateExtractElement(mask, static_cast<uint64_t>(i)));
-                rows.push_back(annotate(
-                    b_.CreateMaskedLoad(type, pointer, align, inside, llvm::Constant::getNullValue(type)), place));
+                rows.push_back(masked_load(place, pointer, inside));
             }
-            // Eklundh: swap the off-diagonal quarters of blocks of 2 b rows and lanes, b = lanes / 2, ..., 1.
-            for (int half = lanes_ / 2; half >= 1; half /= 2)
-                for (int i = 0; i < lanes_; ++i) {
-                    if ((i & half) != 0) continue;
-                    std::vector<int> low, high;
-                    for (int l = 0; l < lanes_; ++l) {
-                        low.push_back((l & half) == 0 ? l : lanes_ + l - half);
-                        high.push_back((l & half) == 0 ? l + half : lanes_ + l);
-                    }
-                    llvm::Value* x = rows[static_cast<size_t>(i)];
-                    llvm::Value* y = rows[static_cast<size_t>(i + half)];
-                    rows[static_cast<size_t>(i)] = b_.CreateShuffleVector(x, y, low);
-                    rows[static_cast<size_t>(i + half)] = b_.CreateShuffleVector(x, y, high);
-                }
+            transpose_registers(b_, rows);
         }
         return rows[static_cast<size_t>(p[u] - q[u])];
     }
@@ -895,8 +891,7 @@ class StageEmitter {
         llvm::Value* mask = lane_mask(p);
         if (where.per_lane == nullptr && where.lane_stride == 1) {
             if (mask == nullptr) return annotate(b_.CreateAlignedLoad(type, where.pointer, align), place);
-            return annotate(b_.CreateMaskedLoad(type, where.pointer, align, mask, llvm::Constant::getNullValue(type)),
-                            place);
+            return masked_load(place, where.pointer, mask);
         }
         return annotate(b_.CreateMaskedGather(type, lane_pointers(place, where), align, all_or(mask),
                                               llvm::Constant::getNullValue(type)),
@@ -947,7 +942,7 @@ class StageEmitter {
             if (mask == nullptr)
                 annotate(b_.CreateAlignedStore(v, where.pointer, align), place);
             else
-                annotate(b_.CreateMaskedStore(v, where.pointer, align, mask), place);
+                masked_store(place, where.pointer, mask, v);
             return;
         }
         annotate(b_.CreateMaskedScatter(v, lane_pointers(place, where), align, all_or(mask)), place);

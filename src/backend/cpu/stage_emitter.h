@@ -51,6 +51,7 @@ struct StageJob {
     std::vector<Place> accesses;  ///< one per access of expr
     Place out;
     DType out_dtype = DType::F32;
+    int vector_bits = 256;  ///< of a register
 };
 
 /// Emits the job at the builder's insertion point, which afterwards is behind it. `vars` holds bindings of symbols,

@@ -1,0 +1,30 @@
+#pragma once
+// Vectors between memory and registers: under masks, and turned around.
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <functional>
+#include <vector>
+
+namespace tilewright::cpu {
+
+/// Vectors in memory: `lanes` elements of type `element`, `bytes` each, in registers of `register_bits`.
+struct VectorMemory {
+    llvm::Type* element = nullptr;
+    int bytes = 4;
+    int lanes = 8;
+    int register_bits = 256;
+};
+using Annotate = std::function<void(llvm::Instruction*)>;  ///< sees every access that is made
+
+/// Zero where the mask is false; nothing is read there. One register at a time: LLVM 19 forgets the mask of a wider
+/// vector when one half of it is known to be false, and reads past the end.
+llvm::Value* emit_masked_load(llvm::IRBuilder<>& b, const VectorMemory& m, llvm::Value* pointer, llvm::Value* mask,
+                              const Annotate& annotate);
+void emit_masked_store(llvm::IRBuilder<>& b, const VectorMemory& m, llvm::Value* pointer, llvm::Value* mask,
+                       llvm::Value* v, const Annotate& annotate);
+
+/// n vectors of n lanes: lane j of vector i and lane i of vector j change places. n is a power of 2.
+void transpose_registers(llvm::IRBuilder<>& b, std::vector<llvm::Value*>& rows);
+
+}  // namespace tilewright::cpu
