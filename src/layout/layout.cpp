@@ -80,6 +80,7 @@ void move_index(const layout::Primitive& p, std::span<const Expr> before, std::s
         i.insert(at(split->dim), floor_div(whole, split->factor));
     } else if (const auto* reorder = std::get_if<Reorder>(&p)) {
         std::vector<Expr> out;
+        out.reserve(i.size());
         for (const size_t from : reorder->permutation) out.push_back(i[from]);
         i = std::move(out);
     } else if (const auto* fuse = std::get_if<Fuse>(&p)) {

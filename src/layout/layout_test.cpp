@@ -268,7 +268,8 @@ TEST(LayoutProperty, symbolic_shapes_are_the_shapes_of_every_size) {
         const Layout layout = choice.layout(shape.size(), true);
         Dims open = dims(shape);
         open[0] = symbol("n");
-        const Bindings n = {{*symbol("n").as_var(), shape[0]}};
+        Bindings n;
+        bind_shape(n, Dims{symbol("n")}, Shape{shape[0]}, "n");
         EXPECT_EQ(evaluate(physical_shape(layout, open), n), to_physical(layout, counted(shape)).shape())
             << print(layout);
     }

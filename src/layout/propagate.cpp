@@ -59,6 +59,7 @@ std::optional<Layout> carried(const Layout& layout, const std::vector<std::optio
                          {parts[split->dim].dimension, split->factor});
         } else if (const auto* reorder = std::get_if<layout::Reorder>(&p)) {
             std::vector<Part> next;
+            next.reserve(parts.size());
             for (const size_t from : reorder->permutation) next.push_back(parts[from]);
             parts = std::move(next);
             reordered = true;
@@ -226,6 +227,7 @@ namespace {
 std::vector<Expr> result_index(const TensorExpr& e) {
     if (!e.output_index.empty()) return e.output_index;
     std::vector<Expr> index;
+    index.reserve(e.spatial);
     for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
     return index;
 }
@@ -278,6 +280,7 @@ class Application {
         e.spatial = e.extents.size();
         const std::vector<Expr>& shape = p_.values[v].shape;
         std::vector<Expr> at;
+        at.reserve(e.spatial);
         for (size_t d = 0; d < e.spatial; ++d) at.push_back(axis(d));
         LogicalIndex logical = logical_index(to, shape, at);
         Access a;
@@ -326,6 +329,7 @@ class Application {
                                            const std::vector<Expr>& index) {
         const Ranges ranges = e.ranges();
         std::vector<Expr> first;
+        first.reserve(index.size());
         for (const Expr& i : index)
             first.push_back(substitute(i, [&](Var v) -> std::optional<Expr> {
                 if (v.kind == VarKind::Axis && v.id >= e.spatial) return Expr(0);

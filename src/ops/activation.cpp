@@ -42,6 +42,8 @@ void leaky_relu(NodeContext& c) {
 
 /// Before opset 7 the slopes belong to dimension 1: [C] -> [C, 1, 1].
 void prelu(NodeContext& c) {
+    c.require(c.dtype(0) == c.dtype(1),
+              fmt::format("the slopes have type {}, and the input {}", to_string(c.dtype(1)), to_string(c.dtype(0))));
     ValueId slope = c.in(1);
     if (c.node.opset < 7 && c.rank(1) == 1 && c.rank(0) > 2) {
         std::vector<int64_t> ones;

@@ -221,6 +221,7 @@ void lp_normalization(NodeContext& c) {
     c.require(p == 1 || p == 2, fmt::format("attribute 'p' should be 1 or 2, and is {}", p));
     const int64_t axis = c.axis_attr("axis", -1, c.rank(0));
     const DType t = c.dtype(0), wide = compute_type(t);
+    c.require(is_float(t), fmt::format("a floating-point input is expected, and its type is {}", to_string(t)));
     const ValueId sum = c.b.reduce_map(
         Reducer::Sum, {c.in(0)}, wide,
         [&](ScalarBody& body, Ids x) -> ScalarId {

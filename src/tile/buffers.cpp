@@ -32,7 +32,7 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
     for (const Term& t : index.terms()) {
         int64_t varying = 0;
         Expr factor = t.coefficient;
-        std::optional<size_t> kernel_axis;
+        size_t kernel_axis = 0;
         for (const Atom* a : t.atoms) {
             if (a->kind == Atom::Kind::Var && a->var.kind == VarKind::Axis) {
                 ++varying;
@@ -54,12 +54,12 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
         }
         TW_CHECK(varying == 1 && factor.is_constant(), "kernel '{}': {} is indexed by {}, which is not affine", p.name,
                  what, index.text());
-        const int64_t extent = constant_extent(p, what, extents[*kernel_axis]);
+        const int64_t extent = constant_extent(p, what, extents[kernel_axis]);
         const int64_t reach = factor.constant() * (extent - 1);
         if (factor.constant() >= 0) {
-            base += axis(*kernel_axis) * factor;
+            base += axis(kernel_axis) * factor;
         } else {
-            base += axis(*kernel_axis) * factor + reach;
+            base += axis(kernel_axis) * factor + reach;
         }
         size += std::abs(reach);
     }

@@ -92,6 +92,7 @@ class Execution {
         enter({});
         statements(p_.body, {});
         std::vector<Tensor> out;
+        out.reserve(p_.stages.outputs.size());
         for (const ValueId v : p_.stages.outputs) out.push_back(memory_.at(v).contents());
         return out;
     }
@@ -134,6 +135,7 @@ class Execution {
 
     void enter(const TreePath& scope) {
         std::vector<int64_t> starts;
+        starts.reserve(ranges_.size());
         for (const Range& r : ranges_) starts.push_back(r.lo);
         for (size_t i = 0; i < plan_.buffers.size(); ++i) {
             if (plan_.buffers[i].scope != scope) continue;

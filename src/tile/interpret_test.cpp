@@ -76,7 +76,7 @@ compute 0 padding partition
 )TW";
     const TileProgram t = parse_tile_program(text);
     const Tensor x = Tensor::of<double>(DType::F32, {8}, {1, 2, 3, 4, 5, 6, 7, 8});
-    const Bindings three = {{*scalar("n").as_var(), 3}};
+    const Bindings three = {{variables(scalar("n"))[0], 3}};
     EXPECT_EQ(interpret(t, {x}, three)[0], Tensor::of<double>(DType::F32, {3}, {1, 2, 3}));
     EXPECT_THROW(interpret(t, {x}, {}), InternalError);
 }

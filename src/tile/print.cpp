@@ -22,6 +22,7 @@ class Printer {
         out_ = "tile " + name_text(p_.name) + " {\n";
         out_ += "stages {\n" + print(p_.stages) + "}\n";
         std::vector<std::string> axes;
+        axes.reserve(p_.axes.size());
         for (const TileAxis& a : p_.axes) axes.push_back(fmt::format("{}=\"{}\"", name_text(a.name), a.extent.text()));
         out_ += "axes " + join(axes) + "\n";
         for (const PrimitiveId s : p_.stages.primitives.ids()) {

@@ -32,6 +32,7 @@ void visit(Walk& out, const std::vector<Stmt>& body, const TreePath& path, const
 Walk walk(const TileProgram& program) {
     Walk out;
     std::vector<Expr> whole;
+    whole.reserve(program.axes.size());
     for (const TileAxis& a : program.axes) whole.push_back(a.extent);
     visit(out, program.body, {}, whole);
     return out;
@@ -79,6 +80,7 @@ std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk
 std::vector<Expr> result_index(const TensorExpr& expr) {
     if (!expr.output_index.empty()) return expr.output_index;
     std::vector<Expr> index;
+    index.reserve(expr.spatial);
     for (size_t a = 0; a < expr.spatial; ++a) index.push_back(axis(a));
     return index;
 }

@@ -318,7 +318,7 @@ TEST_F(HostileGraph, NumbersThatDecideShapesMustBeIntegersAndThere) {
 }
 
 TEST_F(HostileGraph, ElementsOfTypesThatTheOperatorDoesNotTakeAreRefused) {
-    for (const char* op : {"Softmax", "LogSoftmax", "Exp", "Sigmoid"}) {
+    for (const char* op : {"Softmax", "LogSoftmax", "Exp", "Sigmoid", "LpNormalization"}) {
         OneNode m(op, {"x"});
         add_input(m.graph, "x", {2, 4}, kInt64);
         EXPECT_TRUE(refused(run(m.model))) << op;
@@ -327,6 +327,10 @@ TEST_F(HostileGraph, ElementsOfTypesThatTheOperatorDoesNotTakeAreRefused) {
     add_input(quantise.graph, "x", {4});
     add_initializer(quantise.graph, "one", {}, {1});
     EXPECT_TRUE(refused(run(quantise.model))) << "to f32";
+    OneNode prelu("PRelu", {"x", "slope"});
+    add_input(prelu.graph, "x", {4}, kInt64);
+    add_initializer(prelu.graph, "slope", {1}, {1});
+    EXPECT_TRUE(refused(run(prelu.model))) << "slopes of another type";
     OneNode loop("Loop", {"", "x", "x"});
     add_input(loop.graph, "x", {1});
     onnx::GraphProto& body = set_graph(loop.node, "body");
