@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "backend/cpu/small_floats.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
 
@@ -209,7 +210,7 @@ llvm::Value* from_storage(llvm::IRBuilder<>& b, DType t, llvm::Value* v) {
         case DType::F8E5M2FNUZ:
         case DType::F8E8M0:
         case DType::F4E2M1:
-            internal_error(__FILE__, __LINE__, "generated code reads no 8-bit floats", std::string(to_string(t)));
+            return emit_small_float_to_float(b, t, v);
         default:
             return v;
     }
@@ -230,7 +231,7 @@ llvm::Value* to_storage(llvm::IRBuilder<>& b, DType t, llvm::Value* v) {
         case DType::F8E5M2FNUZ:
         case DType::F8E8M0:
         case DType::F4E2M1:
-            internal_error(__FILE__, __LINE__, "generated code writes no 8-bit floats", std::string(to_string(t)));
+            return emit_float_to_small_float(b, t, v);
         case DType::I4:
         case DType::I2: {
             const int64_t shift = t == DType::I4 ? 4 : 6;
