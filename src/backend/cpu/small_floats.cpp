@@ -45,8 +45,8 @@ llvm::Value* look_up(llvm::IRBuilder<>& b, llvm::GlobalVariable* t, llvm::Value*
     return out;
 }
 
-/// How |x| finds its code: thresholds[i] is the smallest float that rounds to value i + 1 or more; negative and positive
-/// codes of each value.
+/// How |x| finds its code: thresholds[i] is the smallest float that rounds to value i + 1 or more; negative and
+/// positive codes of each value.
 struct Encoding {
     std::vector<float> thresholds;
     std::vector<uint8_t> positive, negative;

@@ -312,8 +312,17 @@ class StageEmitter {
                 }
             } else if (rest) {
                 with(at, *rest, nullptr, false);
-            } else {
+            } else if (tile < 4) {
                 with(at, tile, nullptr, true);
+            } else {
+                // A rest that only the run knows: all of the tile, half of it, or one row, whichever is least.
+                const int64_t half = (tile + 1) / 2;
+                llvm::Value* left = b_.CreateSub(hi, at);
+                llvm::Value* few = b_.CreateICmpSLE(left, b_.getInt64(static_cast<uint64_t>(half)));
+                llvm::Value* one = b_.CreateICmpEQ(left, b_.getInt64(1));
+                branch(b_.CreateNot(few), [&] { with(at, tile, nullptr, true); });
+                branch(b_.CreateAnd(few, b_.CreateNot(one)), [&] { with(at, half, nullptr, true); });
+                branch(one, [&] { with(at, 1, nullptr, false); });
             }
         };
         if (r.constant_extent) return tail(whole_hi);
