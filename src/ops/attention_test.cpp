@@ -121,7 +121,7 @@ TEST(Attention, packed_heads_are_the_same_heads) {
 
 TEST(Attention, shares_keys_among_query_heads_without_repeating_them) {
     const Program p = lower(model(
-        graph({{"q", DType::F32, {1, 6, "s", 4}}, {"k", DType::F32, {1, 2, "t", 4}}, {"v", DType::F32, {1, 2, "t", 4}}},
+        graph({{"q", DType::F32, {3, 6, "s", 4}}, {"k", DType::F32, {3, 2, "t", 4}}, {"v", DType::F32, {3, 2, "t", 4}}},
               {node("Attention", {"q", "k", "v"}, {"y"})}, {"y"}),
         23));
     EXPECT_TRUE(verify(p).empty()) << verify(p).front();

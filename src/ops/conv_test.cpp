@@ -103,9 +103,9 @@ RC_GTEST_PROP(ConvTranspose, spreads_every_input_over_its_window, ()) {
     RC_ASSERT(numbers(y) == numbers(want));
 }
 
-/// Conv(x [1, 4, 8, 8], w) as text.
+/// Conv(x [2, 4, 8, 8], w) as text.
 std::string written(const std::string& op, Shape weights, std::map<std::string, Attribute> said) {
-    return primitives(lower(model(graph({{"x", DType::F32, {1, 4, 8, 8}}}, {node(op, {"x", "w"}, {"y"}, said)}, {"y"},
+    return primitives(lower(model(graph({{"x", DType::F32, {2, 4, 8, 8}}}, {node(op, {"x", "w"}, {"y"}, said)}, {"y"},
                                         {{"w", noise(std::move(weights), 1)}}))));
 }
 
