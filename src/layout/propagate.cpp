@@ -14,19 +14,28 @@ bool is_complex(const Program& program, const Primitive& p, const PropagateOptio
     return options.complex ? options.complex(program, p) : category(program, p) == Category::Linear;
 }
 
-bool walks_dimensions(const TensorExpr& e) {
-    for (size_t d = 0; d < e.output_index.size(); ++d)
-        if (!(e.output_index[d] == axis(d))) return false;
-    return e.output_index.empty() || e.output_index.size() == e.spatial;
+/// The axis that walks each dimension of the result; kNoAxis where it has one element. Nothing where an index is more.
+constexpr size_t kNoAxis = SIZE_MAX;
+std::optional<std::vector<size_t>> axes_of_result(const TensorExpr& e) {
+    std::vector<size_t> out;
+    for (const Expr& i : result_index(e)) {
+        const auto v = i.as_var();
+        if (!i.is_constant(0) && (!v || v->kind != VarKind::Axis)) return std::nullopt;
+        out.push_back(v ? v->id : kNoAxis);
+    }
+    return out;
 }
 
 /// result[i] comes from operand[i], and both have one shape.
 bool elementwise(const Program& program, const Primitive& p, const Access& a) {
-    const TensorExpr& e = *p.expr();
-    if (!walks_dimensions(e) || program.values[a.value].shape != program.values[p.outputs[0]].shape) return false;
-    for (size_t d = 0; d < a.index.size(); ++d)  // of a dimension of one element only 0 is ever meant
-        if (!(a.index[d] == axis(d)) && !(a.index[d].is_constant(0) && e.extents[d].is_constant(1))) return false;
-    return a.valid.empty();
+    const auto axes = axes_of_result(*p.expr());
+    const std::vector<Expr>& shape = program.values[p.outputs[0]].shape;
+    if (!axes || program.values[a.value].shape != shape || !a.valid.empty()) return false;
+    for (size_t d = 0; d < a.index.size(); ++d) {  // of a dimension of one element only 0 is ever meant
+        if (a.index[d].is_constant(0) && shape[d].is_constant(1)) continue;
+        if ((*axes)[d] == kNoAxis || !(a.index[d] == axis((*axes)[d]))) return false;
+    }
+    return true;
 }
 
 /// Per dimension of the operand: the dimension of the result that the same axis walks, over the same extent.
@@ -34,10 +43,15 @@ std::vector<std::optional<size_t>> kept_dimensions(const Program& program, const
     std::vector<std::optional<size_t>> out(a.index.size());
     const std::vector<Expr>& from = program.values[a.value].shape;
     const std::vector<Expr>& to = program.values[p.outputs[0]].shape;
-    if (!walks_dimensions(*p.expr())) return out;
+    const auto axes = axes_of_result(*p.expr());
+    if (!axes) return out;
     for (size_t d = 0; d < a.index.size(); ++d) {
         const auto v = a.index[d].as_var();
-        if (v && v->kind == VarKind::Axis && v->id < to.size() && from[d] == to[v->id]) out[d] = v->id;
+        if (!v || v->kind != VarKind::Axis) continue;
+        const auto at = std::find(axes->begin(), axes->end(), v->id);
+        if (at == axes->end()) continue;
+        const auto dimension = static_cast<size_t>(at - axes->begin());
+        if (from[d] == to[dimension]) out[d] = dimension;
     }
     return out;
 }
@@ -223,14 +237,6 @@ LayoutPlan plan_layouts(const Program& program, const LayoutWishes& wishes, cons
 }
 
 namespace {
-
-std::vector<Expr> result_index(const TensorExpr& e) {
-    if (!e.output_index.empty()) return e.output_index;
-    std::vector<Expr> index;
-    index.reserve(e.spatial);
-    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
-    return index;
-}
 
 class Application {
   public:

@@ -57,13 +57,6 @@ std::optional<size_t> fastest_in(const TensorExpr& e, const std::vector<Expr>& i
     return std::nullopt;
 }
 
-std::vector<Expr> result_index(const TensorExpr& e) {
-    if (!e.output_index.empty()) return e.output_index;
-    std::vector<Expr> index;
-    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
-    return index;
-}
-
 /// A pixel's channels lie side by side, in blocks of at most this many elements: pixels a multiple of 4 KiB apart would
 /// fight for one set of the first-level cache. Blocks of a vector's lanes were slower wherever a product sums over many
 /// channels: every block is another stream.
@@ -282,7 +275,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
     append([&](const Dim& x) { return x.axis == SIZE_MAX; });
     append([&](const Dim& x) { return x.axis < e.spatial && x.axis != vector; });
     append([&](const Dim& x) { return x.axis == vector && !x.lane; });
-    for (const size_t r : reduction_order) append([&](const Dim& x) { return x.axis == r; });
+    for (const size_t r : reduction_order) append([&](const Dim& x) { return x.axis == r && !x.lane; });
     append([&](const Dim& x) { return !x.lane; });
     append([](const Dim&) { return true; });
     layout::Reorder reorder;
@@ -329,9 +322,11 @@ Program assign_layouts(const Program& original, const ScheduleTarget& target) {
         Program alone;
         alone.values = program.values;
         alone.primitives.push_back(p);
+        alone.constants.emplace(e->accesses[product->weights].value,
+                                program.constants.at(e->accesses[product->weights].value));
         const TensorExpr& view = *alone.primitives[PrimitiveId(0)].expr();
         const StageChoice choice = choose_micro(alone, view, program.values[p.outputs[0]].dtype, target);
-        if (!choice.micro.vector_axis || !choice.contraction) continue;
+        if (!choice.micro.vector_axis || (!choice.contraction && *choice.micro.vector_axis < e->spatial)) continue;
         const size_t vector = *choice.micro.vector_axis;
         Access& w = e->accesses[product->weights];
         if (!in_index(w.index, vector)) continue;

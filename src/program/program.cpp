@@ -6,6 +6,14 @@
 
 namespace tilewright {
 
+std::vector<Expr> result_index(const TensorExpr& e) {
+    if (!e.output_index.empty()) return e.output_index;
+    std::vector<Expr> index;
+    index.reserve(e.spatial);
+    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
+    return index;
+}
+
 std::string_view to_string(Reducer r) {
     switch (r) {
         case Reducer::None:

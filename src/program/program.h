@@ -69,6 +69,8 @@ struct TensorExpr {
                                      ///< axes, injective; must reach every element of the output
     Ranges ranges() const { return Ranges::of_extents(extents); }
 };
+/// The index of the result per output dimension: `output_index`, or the spatial axes themselves.
+std::vector<Expr> result_index(const TensorExpr& e);
 
 /// Anything no tensor expression says (TopK, NonZero, ...): a plain C++ implementation.
 struct Opaque {

@@ -15,13 +15,6 @@ constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run kno
 
 int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumedExtent; }
 
-std::vector<Expr> result_index(const TensorExpr& e) {
-    if (!e.output_index.empty()) return e.output_index;
-    std::vector<Expr> index;
-    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
-    return index;
-}
-
 /// How an operand or the result is walked along every axis.
 struct Walk {
     std::vector<std::optional<Expr>> strides;
@@ -224,6 +217,25 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         for (size_t a = 0; a < e.spatial; ++a)
             if (walks.back().unit(a) && guess(e.extents[a]) >= lanes / 2) spatial_vector = a;
         if (spatial_vector) vector = spatial_vector;
+        // A long sum whose computed operand runs along it rather than along the result: whole vectors of products are
+        // added, and their lanes once at the end. Three output planes from 32 channels side by side, 9 x 9 window:
+        // packing the pixels anew for every row of windows costs more than that.
+        const auto packable = [&](uint32_t slot) { return stages.is_constant(e.accesses[slot].value); };
+        double sum = 1;
+        for (size_t r = e.spatial; r < n; ++r) sum *= static_cast<double>(guess(e.extents[r]));
+        if (spatial_vector && sum >= 64.0 * lanes)
+            for (const uint32_t slot : e.body.slots()) {
+                const Walk& w = walks[slot];
+                if (packable(slot) || !w.depends(*spatial_vector) || w.unit(*spatial_vector)) continue;
+                for (size_t r = e.spatial; r < n; ++r) {
+                    if (!e.extents[r].is_constant() || e.extents[r].constant() % lanes != 0) continue;
+                    const auto slots = e.body.slots();
+                    if (std::all_of(slots.begin(), slots.end(), [&](uint32_t k) {
+                            return walks[k].unit(r) || (packable(k) && walks[k].depends(r));
+                        }))
+                        vector = r;
+                }
+            }
     }
     micro.lanes = vector ? lanes : 1;
     micro.vector_axis = vector;
@@ -271,6 +283,18 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         // Independent partial sums hide the latency of the addition.
         const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
         micro.registers[*vector] = std::min<int64_t>(wide, 4) * lanes;
+        if (product) {
+            // Or independent sums: neighbours that share an operand's vectors.
+            int64_t left = (target.vector_registers - 4) * 3 / 4;
+            bool shared = false;
+            for (size_t a = e.spatial; a-- > 0 && left >= 2;) {
+                if (!reuses(a) || e.extents[a].is_constant(1)) continue;
+                micro.registers[a] = register_tile(guess(e.extents[a]), std::min<int64_t>(left, 4));
+                left /= micro.registers[a];
+                shared = true;
+            }
+            if (shared) micro.registers[*vector] = lanes;
+        }
     } else if (vector) {
         const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
         micro.registers[*vector] =
@@ -350,6 +374,16 @@ Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
     Layout layout;
     if (!dim) return layout;
     const size_t rank = a.index.size();
+    const auto alone = a.index[*dim].as_var();
+    if (!alone) {
+        // A window slides along the dimension: blocks would tear its neighbours apart.
+        layout::Reorder reorder;
+        for (size_t d = 0; d < rank; ++d)
+            if (d != *dim) reorder.permutation.push_back(d);
+        reorder.permutation.push_back(*dim);
+        layout.primitives.emplace_back(reorder);
+        return layout;
+    }
     layout.primitives.emplace_back(layout::Split{*dim, block});
     layout::Reorder reorder;
     for (size_t d = 0; d <= rank; ++d)

@@ -24,13 +24,6 @@ Expr offset_of(std::span<const Expr> shape, std::span<const Expr> index) {
     return offset;
 }
 
-std::vector<Expr> result_index(const TensorExpr& e) {
-    if (!e.output_index.empty()) return e.output_index;
-    std::vector<Expr> index;
-    for (size_t a = 0; a < e.spatial; ++a) index.push_back(axis(a));
-    return index;
-}
-
 bool body_mentions(const ScalarBody& body, Var v) {
     for (const ScalarNode& n : body.nodes())
         if (n.op == ScalarOp::Index && uses(n.index, v)) return true;

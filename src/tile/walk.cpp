@@ -77,14 +77,6 @@ std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk
     return out;
 }
 
-std::vector<Expr> result_index(const TensorExpr& expr) {
-    if (!expr.output_index.empty()) return expr.output_index;
-    std::vector<Expr> index;
-    index.reserve(expr.spatial);
-    for (size_t a = 0; a < expr.spatial; ++a) index.push_back(axis(a));
-    return index;
-}
-
 bool is_output(const TileProgram& program, ValueId value) {
     const auto& outputs = program.stages.outputs;
     return std::find(outputs.begin(), outputs.end(), value) != outputs.end();

@@ -35,8 +35,6 @@ TreePath common_scope(const std::vector<TreePath>& statements);
 /// Where a value's statements stand: its Compute, its Store if it has one, the Computes that read it without a Load.
 std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value);
 
-/// The result's index over the stage's axes: `output_index`, or the axes themselves.
-std::vector<Expr> result_index(const TensorExpr& expr);
 bool is_output(const TileProgram& program, ValueId value);
 bool is_input(const TileProgram& program, ValueId value);
 /// The dimension and sign for which condition - sign * index[dimension] uses no axis: a Load can decide such a
