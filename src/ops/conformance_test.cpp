@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 #include "graph/import.h"
@@ -34,10 +33,6 @@ bool has_rules(const Graph& graph) {
 double absolute_tolerance(const std::string& name) {
     return name.starts_with("test_dft") || name.starts_with("test_stft") ? 1e-6 : 1e-7;
 }
-
-/// Cases that are refused with a reason. This list only shrinks.
-///   - the branches of an If that depends on data give tensors of different ranks
-const std::set<std::string> kRefused = {"test_affine_grid_3d_align_corners_expanded"};
 
 /// What differs, or nothing; NaN equals NaN.
 std::string difference(const Tensor& got, const Tensor& want, double absolute) {
@@ -103,12 +98,6 @@ void run_suite(const std::string& suite) {
                 continue;
             }
             problem = run_case(folder, model);
-        } catch (const Unsupported& e) {
-            if (kRefused.count(name) != 0) {
-                ++skipped;
-                continue;
-            }
-            problem = e.what();
         } catch (const std::exception& e) {
             problem = e.what();
         }

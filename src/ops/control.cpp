@@ -1,10 +1,11 @@
-// If, Loop, Scan: their bodies become programs of their own, which take what they use of the graphs around them as
+// Loop and Scan: their bodies become programs of their own, which take what they use of the graphs around them as
 // further inputs.
 
 #include <algorithm>
 #include <set>
 
 #include "base/error.h"
+#include "ops/control.h"
 #include "ops/families.h"
 #include "ops/shape_math.h"
 
@@ -13,97 +14,10 @@ namespace tilewright {
 namespace {
 
 using Body = NodeContext::Body;
-
-const Graph& body_attr(NodeContext& c, const std::string& name) {
-    const Graph* g = c.node.attr_graph(name);
-    c.require(g != nullptr, fmt::format("attribute '{}' is missing", name));
-    return *g;
-}
-
-/// Symbols and scalars that values of the program around a body have: its other names mean nothing outside.
-std::set<Var> visible_names(const Program& p) {
-    std::set<Var> out;
-    for (const Value& v : p.values)
-        for (const Expr d : v.shape)
-            for (const Var name : variables(d)) out.insert(name);
-    for (const Primitive& q : p.primitives)
-        if (const auto* read = std::get_if<ReadScalar>(&q.kind)) out.insert(*scalar(read->name).as_var());
-    return out;
-}
-
-bool is_visible(Expr d, const std::set<Var>& names) {
-    const std::vector<Var> used = variables(d);
-    return std::all_of(used.begin(), used.end(), [&](Var v) { return names.count(v) != 0; });
-}
-
-const Value& output(const Body& body, size_t k) { return body.program->values[body.program->outputs.at(k)]; }
-
-// --- If
-
-/// Gives both branches the same inputs: what either captures, in one order.
-std::vector<ValueId> unite_captures(Body& a, Body& b) {
-    std::vector<ValueId> all = a.captures;
-    for (const ValueId v : b.captures)
-        if (std::find(all.begin(), all.end(), v) == all.end()) all.push_back(v);
-    const auto reorder = [&](Body& body, const Body& other) {
-        std::vector<ValueId> inputs;
-        for (const ValueId v : all) {
-            const auto own = std::find(body.captures.begin(), body.captures.end(), v);
-            if (own != body.captures.end()) {
-                inputs.push_back(body.program->inputs[static_cast<size_t>(own - body.captures.begin())]);
-                continue;
-            }
-            const auto theirs = std::find(other.captures.begin(), other.captures.end(), v) - other.captures.begin();
-            Value unused = other.program->values[other.program->inputs[static_cast<size_t>(theirs)]];
-            unused.name = fmt::format("unused{}", inputs.size());
-            inputs.push_back(body.program->values.push_back(std::move(unused)));
-        }
-        return inputs;
-    };
-    std::vector<ValueId> inputs_a = reorder(a, b), inputs_b = reorder(b, a);
-    a.program->inputs = std::move(inputs_a);
-    b.program->inputs = std::move(inputs_b);
-    return all;
-}
-
-/// The type of an output that either branch may give: dimensions that differ are known when it has run.
-std::pair<DType, Dims> common_type(NodeContext& c, size_t k, const Value& a, const Value& b,
-                                   const std::set<Var>& names) {
-    c.require(a.dtype == b.dtype, fmt::format("output {} has type {} in one branch and {} in the other", k,
-                                              to_string(a.dtype), to_string(b.dtype)));
-    if (a.shape.size() != b.shape.size())
-        c.unsupported(fmt::format("output {} has shape {} in one branch and {} in the other, of different ranks", k,
-                                  to_string(a.shape), to_string(b.shape)));
-    Dims shape;
-    for (size_t d = 0; d < a.shape.size(); ++d) {
-        const bool agreed = a.shape[d] == b.shape[d] && is_visible(a.shape[d], names);
-        shape.push_back(agreed ? a.shape[d] : c.b.fresh_symbol(fmt::format("out{}_d{}", k, d)));
-    }
-    return {a.dtype, std::move(shape)};
-}
-
-void if_rule(NodeContext& c) {
-    const Graph &then_graph = body_attr(c, "then_branch"), &else_graph = body_attr(c, "else_branch");
-    c.require(c.b.count(c.in(0)).is_constant(1) || !c.b.count(c.in(0)).is_constant(),
-              fmt::format("the condition should have one element, and has shape {}", to_string(c.shape(0))));
-    c.require(c.dtype(0) == DType::Bool, "the condition must be boolean");
-    const size_t n = c.node.outputs.size();
-    c.require(then_graph.outputs.size() == n && else_graph.outputs.size() == n,
-              fmt::format("{} outputs are named, and the branches give {} and {}", n, then_graph.outputs.size(),
-                          else_graph.outputs.size()));
-    if (const auto known = c.b.int_contents(c.in(0)); known && known->size() == 1 && known->front().is_constant()) {
-        const std::vector<ValueId> out = c.inline_body(known->front().is_constant(0) ? else_graph : then_graph, {});
-        for (size_t k = 0; k < n; ++k) c.out(k, out[k]);
-        return;
-    }
-    Body a = c.lower_body(then_graph, {}), b = c.lower_body(else_graph, {});
-    If branch{c.in(0), unite_captures(a, b), a.program, b.program};
-    const std::set<Var> names = visible_names(c.b.program());
-    std::vector<std::pair<DType, Dims>> types;
-    for (size_t k = 0; k < n; ++k) types.push_back(common_type(c, k, output(a, k), output(b, k), names));
-    const std::vector<ValueId> out = c.b.emit_control(std::move(branch), std::move(types), "if");
-    for (size_t k = 0; k < n; ++k) c.out(k, out[k]);
-}
+using control::body_attr;
+using control::is_visible;
+using control::output;
+using control::visible_names;
 
 // --- Loop and Scan
 
@@ -313,7 +227,7 @@ void scan_8_rule(NodeContext& c) {
 
 std::vector<OpRule> control_rules() {
     return {
-        {"", "If", 1, if_rule},
+        {"", "If", 1, control::if_rule},
         {"", "Loop", 1, loop_rule},
         {"", "Scan", 8, scan_8_rule},
         {"", "Scan", 9, scan_rule},

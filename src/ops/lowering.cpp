@@ -15,6 +15,12 @@ namespace {
 /// A node reads what an earlier problem left undefined: it is skipped without a word of its own.
 struct UnknownValue {};
 
+/// What is lowered only as far as the next split has come to one.
+struct AtSplit {};
+
+/// Each split doubles what follows it.
+constexpr int kMostNestedSplits = 4;
+
 std::string type_text(DType t, const Dims& shape) { return std::string(to_string(t)) + to_string(shape); }
 
 /// A declared dimension as an expression; nothing when the file does not say.
@@ -62,6 +68,8 @@ class GraphLowering {
     struct Settings {
         const LowerOptions& options;
         std::vector<Problem>* problems;
+        int splits = 0;              ///< lower_to_end around this
+        bool to_next_split = false;  ///< throw AtSplit there
     };
 
     /// `outer` is the graph around this body; `captures` are needed when the body becomes a program of its own.
@@ -130,8 +138,58 @@ class GraphLowering {
     }
 
     void lower_nodes() {
-        for (const Node& node : graph_.nodes) lower_node(node);
+        for (position_ = 0; position_ < graph_.nodes.size() && !finished_; ++position_)
+            lower_node(graph_.nodes[position_]);
     }
+
+    /// `branch` in place of the node at hand, and all that comes after it in this program.
+    Graph rest_after(const Graph& branch) {
+        Graph rest;
+        rest.name = branch.name;
+        rest.initializers = branch.initializers;
+        rest.nodes = branch.nodes;
+        const std::vector<GraphInput>* given = &branch.outputs;
+        for (GraphLowering* frame = this;; frame = frame->outer_) {
+            const std::vector<Node>& nodes = frame->graph_.nodes;
+            const Node& here = nodes[frame->position_];
+            for (size_t k = 0; k < here.outputs.size() && k < given->size(); ++k) {
+                if (here.outputs[k].empty()) continue;
+                Node pass;
+                pass.name = here.name;
+                pass.op = "Identity";
+                pass.opset = here.opset;
+                pass.inputs = {(*given)[k].name};
+                pass.outputs = {here.outputs[k]};
+                rest.nodes.push_back(std::move(pass));
+            }
+            rest.nodes.insert(rest.nodes.end(), nodes.begin() + static_cast<int64_t>(frame->position_) + 1,
+                              nodes.end());
+            given = &frame->graph_.outputs;
+            if (frame->owns_program()) break;
+        }
+        for (const std::string& name : lacking_outputs()) rest.outputs.push_back({name, {}});
+        return rest;
+    }
+
+    /// Outputs of this program's graph that no node has given yet.
+    std::vector<std::string> lacking_outputs() {
+        GraphLowering& root = program_root();
+        std::vector<std::string> out;
+        for (const GraphInput& o : root.graph_.outputs)
+            if (root.names_.count(o.name) == 0 && root.graph_.initializers.count(o.name) == 0) out.push_back(o.name);
+        return out;
+    }
+
+    void finish(const std::vector<ValueId>& outputs) {
+        const std::vector<std::string> names = lacking_outputs();
+        TW_CHECK(names.size() == outputs.size());
+        for (size_t k = 0; k < names.size(); ++k) program_root().define(names[k], outputs[k]);
+        for (GraphLowering* frame = this;; frame = frame->outer_) {
+            frame->finished_ = true;
+            if (frame->owns_program()) break;
+        }
+    }
+    bool finished() const { return finished_; }
 
     /// The graph's outputs as values that a program may give: none an input or a constant, none twice.
     std::vector<ValueId> own_outputs(bool keep_names, size_t skip = 0) {
@@ -162,6 +220,14 @@ class GraphLowering {
     }
 
   private:
+    /// False for a body written into the program around it.
+    bool owns_program() const { return outer_ == nullptr || captures_ != nullptr; }
+    GraphLowering& program_root() {
+        GraphLowering* frame = this;
+        while (!frame->owns_program()) frame = frame->outer_;
+        return *frame;
+    }
+
     bool is_input_name(const std::string& name) const {
         const Program& p = b_.program();
         return std::any_of(p.inputs.begin(), p.inputs.end(), [&](ValueId v) { return p.values[v].name == name; });
@@ -186,6 +252,7 @@ class GraphLowering {
             b_.set_source(node.name, node.op, node.describe());
             NodeContext context(node, b_, *this);
             rule->rule(context);
+            if (finished_) return;
             for (size_t k = 0; k < node.outputs.size(); ++k)
                 if (context.wants(k) && names_.count(node.outputs[k]) == 0)
                     throw Unsupported(fmt::format("output {} ({}) is not supported", k, quoted_name(node.outputs[k])));
@@ -215,9 +282,13 @@ class GraphLowering {
             }
         }
         Problem p{node.name, node.op, node.domain, node.opset, types, described(node, message), unsupported};
-        // A loop's body is lowered again where its shapes change: its problems are told once.
-        const auto same = [&](const Problem& q) { return q.node == p.node && q.op == p.op && q.reason == p.reason; };
-        if (std::none_of(settings_.problems->begin(), settings_.problems->end(), same))
+        // A loop's body is lowered again where its shapes change, and an If may fail of a node behind it: a problem is
+        // told once, of the node that has it, which comes last.
+        const auto same = std::find_if(settings_.problems->begin(), settings_.problems->end(),
+                                       [&](const Problem& q) { return q.reason == p.reason; });
+        if (same != settings_.problems->end())
+            *same = std::move(p);
+        else
             settings_.problems->push_back(std::move(p));
         give_up(node);
     }
@@ -255,6 +326,8 @@ class GraphLowering {
     Settings settings_;
     GraphLowering* outer_;
     std::vector<ValueId>* captures_;
+    size_t position_ = 0;  ///< of the node at hand
+    bool finished_ = false;
     std::unordered_map<std::string, ValueId> names_;
     std::unordered_set<std::string> unknown_, reserved_;
     std::shared_ptr<std::unordered_set<ValueId>> named_;  ///< values with an ONNX name, of the whole program
@@ -357,9 +430,37 @@ std::vector<ValueId> NodeContext::inline_body(const Graph& body, const std::vect
     GraphLowering inner(body, b, graph_.settings(), &graph_);
     for (size_t k = 0; k < inputs.size(); ++k) inner.bind(body.inputs[k].name, inputs[k]);
     inner.lower_nodes();
+    if (inner.finished()) return {};
     b.set_source(node.name, node.op, node.describe());
     return inner.plain_outputs();
 }
+
+std::optional<NodeContext::Body> NodeContext::lower_to_end(const Graph& branch, bool to_next_split) const {
+    GraphLowering::Settings settings = graph_.settings();
+    if (settings.to_next_split) throw AtSplit{};
+    if (settings.splits == kMostNestedSplits)
+        unsupported(
+            fmt::format("the branches give tensors of different ranks, behind {} other such nodes", kMostNestedSplits));
+    settings.problems = nullptr;
+    settings.to_next_split = to_next_split;
+    ++settings.splits;
+    const Graph rest = graph_.rest_after(branch);
+    Body result;
+    result.program = std::make_shared<Program>();
+    result.program->name = node.name + "/" + branch.name;
+    Builder builder(*result.program, b);
+    GraphLowering inner(rest, builder, settings, &graph_, &result.captures);
+    try {
+        inner.lower_nodes();
+        builder.set_outputs(inner.own_outputs(false));
+    } catch (const AtSplit&) {
+        if (!to_next_split) throw;
+        return std::nullopt;
+    }
+    return result;
+}
+
+void NodeContext::finish(const std::vector<ValueId>& outputs) const { graph_.finish(outputs); }
 
 std::shared_ptr<Program> NodeContext::write_body(const std::string& name, const std::function<void(Builder&)>& write) {
     auto program = std::make_shared<Program>();

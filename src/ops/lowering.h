@@ -76,8 +76,16 @@ class NodeContext {
         bool declared = true;              ///< false: an input of the Program that `body` does not name
     };
     Body lower_body(const Graph& body, const std::vector<BodyInput>& inputs, bool drop_known_first = false) const;
-    /// The nodes of a body written into this program, for a branch that is known to be taken. Returns its outputs.
+    /// The nodes of a body written into this program, for a branch that is known to be taken. Returns its outputs;
+    /// nothing where a node of the body has finished the program.
     std::vector<ValueId> inline_body(const Graph& body, const std::vector<ValueId>& inputs) const;
+    /// `branch` in place of this node, and then every node that comes after it, as a program of its own. Its outputs
+    /// are those that the program at hand still lacks. Throws ModelError where that way breaks an operator's rules,
+    /// Unsupported where one has no implementation, or such splits are nested too deeply.
+    /// With `to_next_split`, nothing where it comes to another node that would call this.
+    std::optional<Body> lower_to_end(const Graph& branch, bool to_next_split) const;
+    /// Gives the program the outputs it lacks, in lower_to_end's order: the nodes after this one are done with.
+    void finish(const std::vector<ValueId>& outputs) const;
     /// A body written by the rule itself (recurrent operators): `write` gets a Builder on a fresh Program.
     static std::shared_ptr<Program> write_body(const std::string& name, const std::function<void(Builder&)>& write);
 

@@ -1,0 +1,122 @@
+// Loops are cut where conditions change, as long as the code stays small.
+
+#include "backend/cpu/cuts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tilewright::cpu {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+/// The cuts of the one stage of a program, as text, per axis.
+std::vector<std::vector<std::string>> cuts(const std::string& values, const std::string& stage,
+                                           const std::function<void(CutQuestion&)>& change = {}) {
+    const Program program = parse_program("program cut {\n" + values + "\n  y: " + stage + "  ; y \"\"\n  output y\n}");
+    const TensorExpr& e = *program.primitives[PrimitiveId(0)].expr();
+    const Ranges ranges = e.ranges();
+    CutQuestion q;
+    q.expr = &e;
+    q.ranges = &ranges;
+    q.may_cut.assign(e.spatial, true);
+    q.checked.assign(e.accesses.size(), false);
+    if (change) change(q);
+    std::vector<std::vector<std::string>> out;
+    for (const std::vector<Expr>& axis_cuts : choose_cuts(q)) {
+        out.emplace_back();
+        for (const Expr& c : axis_cuts) out.back().push_back(c.text());
+    }
+    return out;
+}
+
+const std::string kImage = "  input x: f32[7, 9]";
+const std::string kWindow =
+    "f32[7, 9] = [7, 9] sum(i2 < 3, i3 < 3) @0 where @0 = x[i0 + i2 - 1, i1 + i3 - 1] when i0 + i2 - 1 >= 0 and -i0 - "
+    "i2 + 7 >= 0 and i1 + i3 - 1 >= 0 and -i1 - i3 + 9 >= 0 else 0";
+
+TEST(Cuts, of_a_padded_window_are_behind_the_first_and_before_the_last_place) {
+    // Two reduction axes, which are never cut, follow.
+    EXPECT_THAT(cuts(kImage, kWindow), ElementsAre(ElementsAre("1", "6"), ElementsAre("1", "8"), IsEmpty(), IsEmpty()));
+}
+
+TEST(Cuts, of_a_strided_window_count_steps_not_elements) {
+    // Window 2 * i0 + i1 - 3 of 5 taps over 10 elements: below 3 / 2 it begins outside, from (9 + 3 - 4) // 2 + 1 on it
+    // ends outside.
+    EXPECT_THAT(cuts("  input x: f32[10]",
+                     "f32[6] = [6] sum(i1 < 5) @0 where @0 = x[2*i0 + i1 - 3] when 2*i0 + i1 - 3 >= 0 and -2*i0 - i1 "
+                     "+ 12 >= 0 else 0"),
+                ElementsAre(ElementsAre("2", "5"), IsEmpty()));
+}
+
+TEST(Cuts, of_a_concatenation_are_where_the_operand_changes) {
+    const std::string values = "  input x: f32[64, 8]\n  input z: f32[32, 8]";
+    const std::string stage =
+        "f32[96, 8] = [96, 8] select(lt(index(i0), 64), @0, @1) where @0 = x[i0, i1] when -i0 + 63 >= 0 else 0, @1 = "
+        "z[i0 - 64, i1] when i0 - 64 >= 0 else 0";
+    EXPECT_THAT(cuts(values, stage), ElementsAre(ElementsAre("64"), IsEmpty()));
+    // Also where Loads have decided the conditions and the choice alone is left.
+    EXPECT_THAT(cuts(values, stage,
+                     [](CutQuestion& q) {
+                         q.checked = {true, true};
+                     }),
+                ElementsAre(ElementsAre("64"), IsEmpty()));
+}
+
+TEST(Cuts, stand_over_symbols_behind_those_that_are_numbers) {
+    EXPECT_THAT(cuts("  input x: f32[$n]",
+                     "f32[$n + 2] = [$n + 2] @0 where @0 = x[i0 - 1] when i0 - 1 >= 0 and $n - i0 >= 0 else 0"),
+                ElementsAre(ElementsAre("1", "$n + 1")));
+}
+
+TEST(Cuts, are_made_only_where_they_are_asked_for) {
+    EXPECT_THAT(cuts(kImage, kWindow,
+                     [](CutQuestion& q) {
+                         q.may_cut = {true, false};
+                     }),
+                ElementsAre(ElementsAre("1", "6"), IsEmpty(), IsEmpty(), IsEmpty()));
+    EXPECT_THAT(cuts(kImage, kWindow, [](CutQuestion& q) { q.checked = {true}; }),
+                ElementsAre(IsEmpty(), IsEmpty(), IsEmpty(), IsEmpty()));
+}
+
+TEST(Cuts, are_left_out_where_conditions_hold_everywhere) {
+    EXPECT_THAT(cuts("  input x: f32[8]", "f32[8] = [8] @0 where @0 = x[i0] when i0 >= 0 and -i0 + 7 >= 0 else 0"),
+                ElementsAre(IsEmpty()));
+}
+
+TEST(Cuts, are_left_out_where_the_code_would_grow_too_much) {
+    EXPECT_THAT(cuts(kImage, kWindow, [](CutQuestion& q) { q.tile_points = 100000; }),
+                ElementsAre(IsEmpty(), IsEmpty(), IsEmpty(), IsEmpty()));
+}
+
+TEST(Cuts, are_not_made_for_conditions_on_data) {
+    EXPECT_THAT(cuts("  input x: f32[8]\n  input at: i64[8]",
+                     "f32[8] = [8] @1 where @0 = at[i0], @1 = x[@0] when @0 + i0 - 3 >= 0 else 0"),
+                ElementsAre(IsEmpty()));
+}
+
+TEST(IndexCondition, is_a_comparison_of_indices_with_indices_or_whole_numbers) {
+    struct Case {
+        ScalarOp op;
+        const char* expression;
+        bool negated;
+    };
+    for (const Case& c : {Case{ScalarOp::Lt, "i0 - 5", true}, Case{ScalarOp::Le, "-i0 + 5", false},
+                          Case{ScalarOp::Gt, "-i0 + 5", true}, Case{ScalarOp::Ge, "i0 - 5", false}}) {
+        ScalarBody body;
+        const ScalarId id = body.binary(c.op, body.index(axis(0)), body.int_constant(DType::I64, 5));
+        const auto condition = index_condition(body, id);
+        ASSERT_TRUE(condition.has_value());
+        EXPECT_EQ(condition->expression, parse_expr(c.expression));
+        EXPECT_EQ(condition->negated, c.negated);
+    }
+    ScalarBody body;
+    const ScalarId x = body.access(0, DType::F32), y = body.access(1, DType::F32);
+    EXPECT_FALSE(index_condition(body, body.binary(ScalarOp::Lt, x, y)).has_value());
+    EXPECT_FALSE(
+        index_condition(body, body.binary(ScalarOp::Eq, body.index(axis(0)), body.index(axis(1)))).has_value());
+}
+
+}  // namespace
+}  // namespace tilewright::cpu

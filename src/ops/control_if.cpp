@@ -1,0 +1,188 @@
+// If. A branch that is known to be taken is written in place. Else both become programs of their own; where they give
+// tensors of different ranks, so do both ways on from there to the end of the program.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/control.h"
+#include "ops/opaque_view.h"
+
+namespace tilewright::control {
+
+const Graph& body_attr(NodeContext& c, const std::string& name) {
+    const Graph* g = c.node.attr_graph(name);
+    c.require(g != nullptr, fmt::format("attribute '{}' is missing", name));
+    return *g;
+}
+
+std::set<Var> visible_names(const Program& p) {
+    std::set<Var> out;
+    for (const Value& v : p.values)
+        for (const Expr d : v.shape)
+            for (const Var name : variables(d)) out.insert(name);
+    for (const Primitive& q : p.primitives)
+        if (const auto* read = std::get_if<ReadScalar>(&q.kind)) out.insert(*scalar(read->name).as_var());
+    return out;
+}
+
+bool is_visible(Expr d, const std::set<Var>& names) {
+    const std::vector<Var> used = variables(d);
+    return std::all_of(used.begin(), used.end(), [&](Var v) { return names.count(v) != 0; });
+}
+
+const Value& output(const NodeContext::Body& body, size_t k) {
+    return body.program->values[body.program->outputs.at(k)];
+}
+
+namespace {
+
+using Body = NodeContext::Body;
+
+/// Gives both branches the same inputs: what either captures, in one order.
+std::vector<ValueId> unite_captures(Body& a, Body& b) {
+    std::vector<ValueId> all = a.captures;
+    for (const ValueId v : b.captures)
+        if (std::find(all.begin(), all.end(), v) == all.end()) all.push_back(v);
+    const auto reorder = [&](Body& body, const Body& other) {
+        std::vector<ValueId> inputs;
+        for (const ValueId v : all) {
+            const auto own = std::find(body.captures.begin(), body.captures.end(), v);
+            if (own != body.captures.end()) {
+                inputs.push_back(body.program->inputs[static_cast<size_t>(own - body.captures.begin())]);
+                continue;
+            }
+            const auto theirs = std::find(other.captures.begin(), other.captures.end(), v) - other.captures.begin();
+            Value unused = other.program->values[other.program->inputs[static_cast<size_t>(theirs)]];
+            unused.name = fmt::format("unused{}", inputs.size());
+            inputs.push_back(body.program->values.push_back(std::move(unused)));
+        }
+        return inputs;
+    };
+    std::vector<ValueId> inputs_a = reorder(a, b), inputs_b = reorder(b, a);
+    a.program->inputs = std::move(inputs_a);
+    b.program->inputs = std::move(inputs_b);
+    return all;
+}
+
+/// The type of an output that either branch may give: dimensions that differ are known when it has run.
+std::pair<DType, Dims> common_type(NodeContext& c, size_t k, const Value& a, const Value& b,
+                                   const std::set<Var>& names) {
+    c.require(a.dtype == b.dtype, fmt::format("output {} has type {} in one branch and {} in the other", k,
+                                              to_string(a.dtype), to_string(b.dtype)));
+    if (a.shape.size() != b.shape.size())
+        c.unsupported(
+            fmt::format("which branch is taken decides the rank of the graph's output {}: it has shape {} in one way "
+                        "and {} in the other",
+                        quoted_name(a.name), to_string(a.shape), to_string(b.shape)));
+    Dims shape;
+    for (size_t d = 0; d < a.shape.size(); ++d) {
+        const bool agreed = a.shape[d] == b.shape[d] && is_visible(a.shape[d], names);
+        shape.push_back(agreed ? a.shape[d] : c.b.fresh_symbol(fmt::format("out{}_d{}", k, d)));
+    }
+    return {a.dtype, std::move(shape)};
+}
+
+std::vector<ValueId> emit_if(NodeContext& c, Body a, Body b) {
+    If branch{c.in(0), unite_captures(a, b), a.program, b.program};
+    const std::set<Var> names = visible_names(c.b.program());
+    std::vector<std::pair<DType, Dims>> types;
+    for (size_t k = 0; k < a.program->outputs.size(); ++k)
+        types.push_back(common_type(c, k, output(a, k), output(b, k), names));
+    return c.b.emit_control(std::move(branch), std::move(types), "if");
+}
+
+void write_in_place(NodeContext& c, const Graph& branch) {
+    const std::vector<ValueId> out = c.inline_body(branch, {});
+    for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
+}
+
+// --- branches that give different ranks
+
+/// Passes its inputs on if the condition, its first, is what it has to be; throws what it was told if not.
+class RequireCondition final : public OpaqueOp {
+  public:
+    RequireCondition(bool wanted, std::string message) : wanted_(wanted), message_(std::move(message)) {}
+    std::string print() const override { return fmt::format("RequireCondition({}, '{}')", wanted_ ? 1 : 0, message_); }
+    void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
+        if ((*inputs[0].as<uint8_t>() != 0) != wanted_) throw ModelError(message_);
+        for (size_t k = 1; k < inputs.size(); ++k) {
+            const TensorView out = outputs.allocate(k - 1, inputs[k].shape);
+            const size_t bytes = static_cast<size_t>(out.count()) * byte_size(out.dtype);
+            if (bytes > 0) std::memcpy(out.data, inputs[k].data, bytes);
+        }
+    }
+
+  private:
+    bool wanted_;
+    std::string message_;
+};
+
+/// Takes `branch` for granted: the other one leads to what no model may ask, and the run says so if it comes to that.
+void take_only_way(NodeContext& c, const Graph& branch, bool condition, const std::string& why_not_the_other) {
+    auto require = std::make_shared<RequireCondition>(
+        condition, fmt::format("{}: the condition is {}, and what follows from that cannot be run: {}",
+                               c.node.describe(), condition ? "false" : "true", why_not_the_other));
+    const std::vector<ValueId> given = c.inline_body(branch, {});
+    std::vector<ValueId> inputs = {c.in(0)};
+    std::vector<std::pair<DType, Dims>> types;
+    for (const ValueId v : given) {
+        inputs.push_back(v);
+        types.emplace_back(c.b.dtype(v), c.b.shape(v));
+    }
+    const std::vector<ValueId> out = c.b.emit_opaque(std::move(require), std::move(inputs), std::move(types), "taken");
+    for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
+}
+
+/// torch's squeeze of an open dimension is such an If, and mostly only one of its ways is a model at all: the other
+/// breaks a rule of an operator further down. So both ways are followed to the end, and if one of them breaks,
+/// the other is the model.
+void follow_both_ways(NodeContext& c, const Graph& then_graph, const Graph& else_graph) {
+    struct Way {
+        const Graph& branch;
+        std::optional<Body> body;
+        std::optional<ModelError> broken;
+    };
+    std::array<Way, 2> ways = {Way{then_graph, {}, {}}, Way{else_graph, {}, {}}};
+    // First as far as the next If of this kind, which mostly suffices to see that a way is none: otherwise a chain of
+    // such Ifs would take exponential time.
+    for (const bool to_next_split : {true, false}) {
+        for (Way& way : ways) {
+            if (way.body || way.broken) continue;
+            try {
+                way.body = c.lower_to_end(way.branch, to_next_split);
+            } catch (const Unsupported&) {
+                throw;
+            } catch (const ModelError& e) {
+                way.broken = e;
+            }
+        }
+        if (ways[0].broken && ways[1].broken) throw ModelError(*ways[0].broken);
+        if (ways[1].broken) return take_only_way(c, then_graph, true, ways[1].broken->what());
+        if (ways[0].broken) return take_only_way(c, else_graph, false, ways[0].broken->what());
+    }
+    c.finish(emit_if(c, std::move(*ways[0].body), std::move(*ways[1].body)));
+}
+
+}  // namespace
+
+void if_rule(NodeContext& c) {
+    const Graph &then_graph = body_attr(c, "then_branch"), &else_graph = body_attr(c, "else_branch");
+    c.require(c.b.count(c.in(0)).is_constant(1) || !c.b.count(c.in(0)).is_constant(),
+              fmt::format("the condition should have one element, and has shape {}", to_string(c.shape(0))));
+    c.require(c.dtype(0) == DType::Bool, "the condition must be boolean");
+    const size_t n = c.node.outputs.size();
+    c.require(then_graph.outputs.size() == n && else_graph.outputs.size() == n,
+              fmt::format("{} outputs are named, and the branches give {} and {}", n, then_graph.outputs.size(),
+                          else_graph.outputs.size()));
+    if (const auto known = c.b.int_contents(c.in(0)); known && known->size() == 1 && known->front().is_constant())
+        return write_in_place(c, known->front().is_constant(0) ? else_graph : then_graph);
+    Body a = c.lower_body(then_graph, {}), b = c.lower_body(else_graph, {});
+    for (size_t k = 0; k < n; ++k)
+        if (output(a, k).shape.size() != output(b, k).shape.size()) return follow_both_ways(c, then_graph, else_graph);
+    const std::vector<ValueId> out = emit_if(c, std::move(a), std::move(b));
+    for (size_t k = 0; k < n; ++k) c.out(k, out[k]);
+}
+
+}  // namespace tilewright::control
