@@ -1,0 +1,91 @@
+// Once shapes repeat, a run takes no memory: nothing is allocated between two runs, on any thread.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "model/session.h"
+#include "program/builder.h"
+#include "program/random_program.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<long> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+    if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+    void* p = alignment <= alignof(std::max_align_t)
+                  ? std::malloc(bytes)
+                  : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (p == nullptr) throw std::bad_alloc();
+    return p;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, 1); }
+void* operator new[](std::size_t bytes) { return counted(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+void* operator new[](std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace tilewright {
+namespace {
+
+long allocations_of_a_run(Session& session, const std::vector<Tensor>& inputs) {
+    session.run_in_place(inputs);
+    session.run_in_place(inputs);
+    allocations = 0;
+    counting = true;
+    session.run_in_place(inputs);
+    counting = false;
+    return allocations;
+}
+
+TEST(SteadyState, TheCountSeesAllocations) {
+    allocations = 0;
+    counting = true;
+    const auto* p = new int(3);
+    counting = false;
+    delete p;
+    EXPECT_GE(allocations, 1);
+}
+
+TEST(SteadyState, ARunOfKernelsAllocatesNothing) {
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        const Program program = random_program(seed, 8);
+        const std::vector<Tensor> inputs = random_inputs(program, seed);
+        CompileOptions options;
+        options.threads = 2;
+        Session session(compile_program(program, options), 2);
+        EXPECT_EQ(allocations_of_a_run(session, inputs), 0) << "seed " << seed << "\n" << print(program);
+    }
+}
+
+TEST(SteadyState, NewShapesAllocateOnceAndThenNoMore) {
+    Program program;
+    Builder b(program);
+    const Expr n = symbol("n");
+    const ValueId x = b.input("x", DType::F32, {n, 16});
+    Tensor w(DType::F32, {16, 32});
+    for (int64_t i = 0; i < w.count(); ++i) w.set(i, 0.01 * static_cast<double>(i));
+    b.set_outputs({b.matmul(x, b.constant(w, "w"))});
+    Session session(compile_program(program, {}), 2);
+    for (const int64_t rows : {3, 70, 5}) {
+        const std::vector<Tensor> inputs{Tensor(DType::F32, {rows, 16}, true)};
+        EXPECT_EQ(allocations_of_a_run(session, inputs), 0) << rows << " rows";
+    }
+}
+
+}  // namespace
+}  // namespace tilewright
