@@ -33,8 +33,9 @@ std::optional<Product> weighted_product(const Program& program, const TensorExpr
 }
 
 bool in_index(const std::vector<Expr>& index, size_t a) {
-    return std::any_of(index.begin(), index.end(),
-                       [&](Expr i) { return uses(i, {VarKind::Axis, static_cast<uint32_t>(a)}); });
+    return std::any_of(index.begin(), index.end(), [&](Expr i) {
+        return uses(i, {VarKind::Axis, static_cast<uint32_t>(a)});
+    });
 }
 
 /// The dimension that axis a walks in steps of one, alone or as the fastest part of an index made of axes of the

@@ -38,10 +38,9 @@ std::vector<Tensor> whole_numbers(const Program& stages, const Sizes& sizes) {
 }
 
 std::vector<Isa> isas() {
-    std::vector<Isa> out;
+    std::vector<Isa> out = {Isa::host()};
     for (const Isa& isa : {Isa::avx2(), Isa::avx512()})
         if (runs_here(isa)) out.push_back(isa);
-    if (out.empty()) out.push_back(Isa::host());
     return out;
 }
 
@@ -131,17 +130,35 @@ compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition)
 
 // --- vectors under masks
 
-TEST(CodegenCases, masks_of_wide_vectors_read_nothing_where_half_of_them_is_false) {
-    // Two registers of f64; the first is all fill but one lane. LLVM 19 forgot the mask of the other.
-    right(kernel(R"TW(program pads {
-  input x: f64[$n, 3]
-  y: f64[$n + 2, 8] = [$n + 2, 8] @0 where @0 = x[i0 - 1, i1 - 5] when i0 - 1 >= 0 and $n - i0 >= 0 and i1 - 5 >= 0 and -i1 + 7 >= 0 else 0  ; y ""
+TEST(CodegenCases, masks_of_wide_vectors_are_kept_where_half_of_them_is_false) {
+    // Two registers of f64. Which rows exist only the data says, and columns come in blocks, which no cut separates: so
+    // every mask is a condition and constants. LLVM 19 forgot the condition of the upper register where all constants
+    // of the lower one are false.
+    for (const int offset : {0, 1, 4, 5, 7})
+        right(kernel(fmt::format(R"TW(program pads {{
+  input x: f64[$n, {0}]
+  input at: i64[19]
+  y: f64[19, 16] = [19, 16] @1 where @0 = at[i0], @1 = x[@0, i1 % 8 - {1}] when @0 >= 0 and $n - @0 - 1 >= 0 and i1 % 8 - {1} >= 0 else 0  ; y ""
+  output y
+}})TW",
+                                 8 - offset, offset),
+                     R"TW(axes r="19" c="16"
+stage 0 over [r c]
+compute 0 vector c lanes 8 registers [c=8] order [r c] padding partition)TW"),
+              all_of("n", {1, 3, 6}));
+}
+
+TEST(CodegenCases, an_index_from_memory_is_held_to_its_conditions) {
+    for (const char* compute :
+         {"compute 0 vector r lanes 8 registers [r=8] padding partition", "compute 0 padding local"})
+        right(kernel(R"TW(program gather {
+  input x: f32[$n]
+  input at: i64[19]
+  y: f32[19] = [19] @1 where @0 = at[i0], @1 = x[@0] when @0 >= 0 and $n - @0 - 1 >= 0 else 7  ; y ""
   output y
 })TW",
-                 R"TW(axes s0="$n + 2" s1="8"
-stage 0 over [s0 s1]
-compute 0 vector s1 lanes 8 registers [s1=8] order [s0 s1] padding partition)TW"),
-          all_of("n", {1, 3, 4}));
+                     std::string("axes r=\"19\"\nstage 0 over [r]\n") + compute),
+              all_of("n", {1, 3, 6, 20}));
 }
 
 TEST(CodegenCases, vectors_are_padded_on_either_side_by_any_amount) {

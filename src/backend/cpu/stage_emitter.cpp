@@ -102,9 +102,9 @@ class StageEmitter {
             (void)a;
             r.loads.push_back({});
         }
-        // A load used as an index lies inside the dimension it indexes.
+        // A load used as an index lies inside the dimension it indexes, wherever the element is read.
         for (size_t i = 0; i < e_.accesses.size(); ++i)
-            for (size_t d = 0; d < e_.accesses[i].index.size(); ++d)
+            for (size_t d = 0; d < e_.accesses[i].index.size() && e_.accesses[i].valid.empty(); ++d)
                 if (auto v = e_.accesses[i].index[d].as_var(); v && v->kind == VarKind::Load && v->id < r.loads.size())
                     r.loads[v->id] = {Expr(0), std::nullopt};
         ranges_ = r;
@@ -281,7 +281,8 @@ class StageEmitter {
             if (lanes_here) tail_mask_ = nullptr;
         };
         if (tile == 1) {
-            emit_loop(b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
+            emit_loop(
+                b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
             return;
         }
         // The number of points behind the full tiles, where it is known.
@@ -299,7 +300,8 @@ class StageEmitter {
         }
         llvm::Value* whole_hi = b_.CreateAdd(r.lo, whole);
         if (!r.constant_extent || *r.constant_extent >= tile)
-            emit_loop(b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
+            emit_loop(
+                b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
         if (rest && *rest == 0) return;
         const auto tail = [&](llvm::Value* at) {
             if (lanes_here) {
