@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "index/expr_parts.h"
@@ -22,11 +23,71 @@ struct Expr::Node {
     std::string text;
 };
 
-/// The process-wide tables. Canonical text is identity: two polynomials are equal exactly when their texts are.
+namespace {
+
+size_t mix(size_t seed, size_t v) { return (seed ^ v) * 0x9E3779B97F4A7C15U + (seed >> 29); }
+
+/// What makes a polynomial: looked up before there is a node.
+struct NodeKey {
+    int64_t constant = 0;
+    const std::vector<Term>* terms = nullptr;
+};
+
+bool equal_terms(const std::vector<Term>& a, const std::vector<Term>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Term& x, const Term& y) {
+        return x.coefficient == y.coefficient && x.atoms == y.atoms;
+    });
+}
+
+}  // namespace
+
+/// The process-wide tables. Parts are interned before what they are parts of, so equal forms have equal pointers.
 struct ExprTable {
+    struct NodeHash {
+        using is_transparent = void;
+        size_t operator()(const NodeKey& k) const {
+            size_t h = std::hash<int64_t>()(k.constant);
+            for (const Term& t : *k.terms) {
+                h = mix(h, std::hash<int64_t>()(t.coefficient));
+                for (const Atom* a : t.atoms) h = mix(h, std::hash<const Atom*>()(a));
+            }
+            return h;
+        }
+        size_t operator()(const std::unique_ptr<Expr::Node>& n) const { return (*this)({n->constant, &n->terms}); }
+    };
+    struct NodeEqual {
+        using is_transparent = void;
+        static NodeKey key(const NodeKey& k) { return k; }
+        static NodeKey key(const std::unique_ptr<Expr::Node>& n) { return {n->constant, &n->terms}; }
+        template <class A, class B>
+        bool operator()(const A& a, const B& b) const {
+            const NodeKey x = key(a), y = key(b);
+            return x.constant == y.constant && equal_terms(*x.terms, *y.terms);
+        }
+    };
+    struct AtomHash {
+        using is_transparent = void;
+        size_t operator()(const Atom& a) const {
+            size_t h = mix(static_cast<size_t>(a.kind), (size_t{a.var.id} << 8) + static_cast<size_t>(a.var.kind));
+            h = mix(h, std::hash<Expr>()(a.a));
+            return mix(h, std::hash<Expr>()(a.b));
+        }
+        size_t operator()(const std::unique_ptr<Atom>& a) const { return (*this)(*a); }
+    };
+    struct AtomEqual {
+        using is_transparent = void;
+        static const Atom& atom(const Atom& a) { return a; }
+        static const Atom& atom(const std::unique_ptr<Atom>& a) { return *a; }
+        template <class A, class B>
+        bool operator()(const A& a, const B& b) const {
+            const Atom &x = atom(a), &y = atom(b);
+            return x.kind == y.kind && x.var == y.var && x.a == y.a && x.b == y.b;
+        }
+    };
+
     std::mutex mutex;
-    std::unordered_map<std::string_view, std::unique_ptr<Expr::Node>> nodes;
-    std::unordered_map<std::string_view, std::unique_ptr<Atom>> atoms;
+    std::unordered_set<std::unique_ptr<Expr::Node>, NodeHash, NodeEqual> nodes;
+    std::unordered_set<std::unique_ptr<Atom>, AtomHash, AtomEqual> atoms;
     std::unordered_map<std::string, uint32_t> name_ids;
     std::deque<std::string> names;
 
@@ -249,29 +310,27 @@ const Atom* single_atom(Expr e) {
 }  // namespace parts
 
 Expr ExprTable::intern(int64_t constant, std::vector<Term> terms) {
-    auto node = std::make_unique<Expr::Node>();
-    node->constant = constant;
-    node->text = polynomial_text(constant, terms);
-    node->terms = std::move(terms);
     const std::lock_guard lock(mutex);
-    auto it = nodes.find(node->text);
+    auto it = nodes.find(NodeKey{constant, &terms});
     if (it == nodes.end()) {
-        const std::string_view key = node->text;
-        it = nodes.emplace(key, std::move(node)).first;
+        auto node = std::make_unique<Expr::Node>();
+        node->constant = constant;
+        node->text = polynomial_text(constant, terms);
+        node->terms = std::move(terms);
+        it = nodes.insert(std::move(node)).first;
     }
-    return Expr(it->second.get());
+    return Expr(it->get());
 }
 
 const Atom* ExprTable::intern_atom(Atom atom) {
+    {
+        const std::lock_guard lock(mutex);
+        if (const auto it = atoms.find(atom); it != atoms.end()) return it->get();
+    }
     atom.text = atom_text(atom);
     auto owned = std::make_unique<Atom>(std::move(atom));
     const std::lock_guard lock(mutex);
-    auto it = atoms.find(owned->text);
-    if (it == atoms.end()) {
-        const std::string_view key = owned->text;
-        it = atoms.emplace(key, std::move(owned)).first;
-    }
-    return it->second.get();
+    return atoms.insert(std::move(owned)).first->get();
 }
 
 Expr::Expr() : Expr(int64_t{0}) {}
