@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 
 #include "index/expr.h"
 #include "index/expr_parts.h"
@@ -18,9 +19,28 @@ bool is_dimension_atom(const Atom& a) {
     return a.kind == Atom::Kind::Var ? a.var.kind == VarKind::Symbol : symbols_only(a.a) && symbols_only(a.b);
 }
 
-/// For a polynomial whose variables are symbols >= 1: shift each by one; all coefficients >= 0 means >= 0.
+bool uniform_nonnegative_anew(Expr e, int depth);
+
+/// For a polynomial whose variables are symbols >= 1: shift each by one; all coefficients >= 0 means >= 0. Models with
+/// dynamic sizes ask the same few thousand questions over and over: answers are kept, for the thread.
 bool uniform_nonnegative(Expr e, int depth) {
     if (e.is_constant()) return e.constant() >= 0;
+    struct Hash {
+        size_t operator()(const std::pair<Expr, int>& k) const {
+            return k.first.hash() * 31 + static_cast<size_t>(k.second);
+        }
+    };
+    constexpr size_t kMostAnswers = 1 << 18;
+    thread_local std::unordered_map<std::pair<Expr, int>, bool, Hash> answers;
+    const std::pair key(e, depth);
+    if (const auto it = answers.find(key); it != answers.end()) return it->second;
+    const bool answer = uniform_nonnegative_anew(e, depth);
+    if (answers.size() >= kMostAnswers) answers.clear();
+    answers.emplace(key, answer);
+    return answer;
+}
+
+bool uniform_nonnegative_anew(Expr e, int depth) {
     // Compound atoms: replace by a bound in the direction of their sign.
     for (const Term& t : e.terms()) {
         for (size_t i = 0; i < t.atoms.size(); ++i) {
