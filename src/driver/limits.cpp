@@ -1,14 +1,9 @@
 #include "driver/limits.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "runtime/thread_count.h"
 
 namespace tilewright {
 
@@ -52,30 +47,6 @@ void check_loops(const Program& program, const Bindings& names) {
 }
 
 }  // namespace
-
-uint64_t usable_memory() {
-    uint64_t least = UINT64_MAX;
-    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && page_size > 0) least = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_size);
-    // Inside a container its own group is the root. "max" is no number, and limits nothing.
-    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        const std::optional<std::string> text = read_text_file(path);
-        uint64_t limit = 0;
-        if (text && std::from_chars(text->data(), text->data() + text->size(), limit).ec == std::errc())
-            least = std::min(least, limit);
-    }
-    struct rlimit space {};
-    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-        least = std::min<uint64_t>(least, space.rlim_cur);
-    return least;
-}
-
-void require_memory(uint64_t bytes, const std::string& what) {
-    const uint64_t have = usable_memory();
-    if (bytes > have)
-        throw RuntimeError(fmt::format("not enough memory: {} needs {}{} bytes, and this process may use {}", what,
-                                       bytes == UINT64_MAX ? "more than " : "", bytes, have));
-}
 
 void check_limits(const Program& program, const Bindings& names) {
     check_loops(program, names);

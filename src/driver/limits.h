@@ -2,19 +2,10 @@
 // What a model may ask of the machine. Checked before anything is allocated: a file of a hundred bytes can declare an
 // input of a terabyte or a loop of 2^62 iterations.
 
-#include <cstdint>
-#include <string>
-
 #include "program/program.h"
+#include "runtime/memory_limit.h"
 
 namespace tilewright {
-
-/// Bytes this process may use: the least of the machine's memory, the limits of its control group (v1 and v2), and
-/// RLIMIT_AS.
-uint64_t usable_memory();
-
-/// Throws RuntimeError "not enough memory: `what` needs N bytes, and this process may use M".
-void require_memory(uint64_t bytes, const std::string& what);
 
 /// Inputs, outputs and constants must fit in usable_memory(), each and together, as far as `names` tells their sizes;
 /// a loop that nothing but its trip count ends must count to less than 2^40 (a year, at 30 us an iteration). Throws

@@ -31,13 +31,6 @@ Program negation(Expr d) {
     return p;
 }
 
-TEST(Limits, TheMachineHasSomeMemoryAndAnEnd) {
-    EXPECT_GT(usable_memory(), uint64_t{16} << 20);
-    EXPECT_LT(usable_memory(), uint64_t{1} << 50);
-    EXPECT_NO_THROW(require_memory(usable_memory(), "it"));
-    EXPECT_THROW(require_memory(usable_memory() + 1, "it"), RuntimeError);
-}
-
 TEST(Limits, AnInputMustFitInMemory) {
     EXPECT_EQ(error_for(negation(1000)), "");
     EXPECT_THAT(error_for(negation(int64_t{1} << 50)),

@@ -53,6 +53,9 @@ void collect(std::set<Var>& out, const Plan& plan) {
         for (const auto& body : s.bodies) collect(out, *body);
 }
 
+/// More than any machine has, and far from overflowing: sums of such sizes fit 63 bits.
+constexpr int64_t kMostBytes = int64_t{1} << 50;
+
 double now_us() {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -114,6 +117,7 @@ struct Executor::Impl {
     std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
     std::set<Var> early;
     Arena arena;
+    uint64_t arena_charged = 0;  ///< bytes of it that the budget knows of
     bool prepared = false;
     std::vector<size_t> early_slots;
     std::vector<int64_t> early_values;
@@ -185,7 +189,12 @@ struct Executor::Impl {
     }
 
     int64_t bytes_of(ValueId v) const {
-        return element_count(slots[v].shape) * static_cast<int64_t>(byte_size(plan.program.values[v].dtype));
+        int64_t bytes = 0;
+        if (__builtin_mul_overflow(element_count(slots[v].shape), byte_size(plan.program.values[v].dtype), &bytes) ||
+            bytes > kMostBytes)
+            throw RuntimeError(fmt::format("not enough memory: value '{}' has shape {}", plan.program.values[v].name,
+                                           to_string(slots[v].shape)));
+        return bytes;
     }
 
     void shape_value(ValueId v) {
@@ -227,7 +236,7 @@ struct Executor::Impl {
         std::vector<BufferLife> buffers;
         for (const auto& [v, life] : lives) buffers.push_back(life);
         const MemoryPlan memory = plan_memory(buffers);
-        arena.reserve(memory.total);
+        reserve_arena(memory.total);
         size_t i = 0;
         for (const auto& [v, life] : lives) {
             slots[v].arena_offset = memory.offsets[i++];
@@ -244,6 +253,14 @@ struct Executor::Impl {
         early_values.clear();
         for (const size_t s : early_slots) early_values.push_back(context.names->value(s));
         prepared = true;
+    }
+
+    void reserve_arena(int64_t bytes) {
+        if (bytes <= arena.capacity()) return;
+        context.memory->resize(arena_charged, static_cast<uint64_t>(bytes), false,
+                               "what the model computes on the way");
+        arena_charged = static_cast<uint64_t>(bytes);
+        arena.reserve(bytes);
     }
 
     void prepare_kernel(const KernelCall& call, KernelState& state) {
@@ -313,8 +330,9 @@ struct Executor::Impl {
     void allocate_late(ValueId v) {
         shape_value(v);
         Slot& slot = slots[v];
-        const auto bytes = static_cast<size_t>(bytes_of(v)) + 128;
-        if (slot.own.size() < bytes) slot.own.resize(bytes + bytes / 4);
+        context.memory->grow(slot.own, static_cast<uint64_t>(bytes_of(v)) + 128, [&] {
+            return fmt::format("value '{}' of shape {}", plan.program.values[v].name, to_string(slot.shape));
+        });
         slot.data = slot.own.data() + (64 - reinterpret_cast<uintptr_t>(slot.own.data()) % 64) % 64;
     }
 
@@ -385,8 +403,9 @@ struct Executor::Impl {
         }
     }
 
-    static void assign(std::vector<std::byte>& storage, const void* data, size_t bytes) {
-        if (storage.size() < bytes + 64) storage.resize(bytes + 64);
+    template <class What>
+    void assign(std::vector<std::byte>& storage, const void* data, size_t bytes, const What& what) {
+        context.memory->grow(storage, bytes + 64, what);
         if (bytes > 0) std::memcpy(storage.data(), data, bytes);
     }
 
@@ -418,15 +437,16 @@ struct Executor::Impl {
         state.collected.resize(loop.scan_outputs.size());
         state.collected_shapes.resize(loop.scan_outputs.size());
         std::vector<size_t> collected_bytes(loop.scan_outputs.size(), 0);
+        int64_t iteration = 0;
+        const auto what = [&] { return fmt::format("loop '{}', after {} iterations,", primitive.name, iteration); };
         for (size_t i = 0; i < n_carried; ++i) {
-            assign(state.carried[i], slots[loop.carried[i]].data, static_cast<size_t>(bytes_of(loop.carried[i])));
+            assign(state.carried[i], slots[loop.carried[i]].data, static_cast<size_t>(bytes_of(loop.carried[i])), what);
             state.carried_shapes[i] = slots[loop.carried[i]].shape;
         }
         int64_t trips = INT64_MAX;
         if (loop.trip_count) trips = context.names->evaluate(*loop.trip_count);
         uint8_t condition = 1;
         if (loop.condition) condition = *static_cast<const uint8_t*>(slots[*loop.condition].data);
-        int64_t iteration = 0;
         const Shape scalar_shape;
         for (; iteration < trips && condition != 0; ++iteration) {
             size_t in = 0;
@@ -447,7 +467,7 @@ struct Executor::Impl {
                 if (scan.axis == 0) {
                     body.set_input(in++, base + static_cast<size_t>(at) * bytes, slice);
                 } else {
-                    if (state.slices[i].size() < bytes + 64) state.slices[i].resize(bytes + 64);
+                    context.memory->grow(state.slices[i], bytes + 64, what);
                     copy_slice(base, state.slices[i].data(), whole.shape, scan.axis, at, element, true);
                     body.set_input(in++, state.slices[i].data(), slice);
                 }
@@ -458,14 +478,17 @@ struct Executor::Impl {
             if (loop.has_condition) condition = *static_cast<const uint8_t*>(body.output(out++).data);
             for (size_t i = 0; i < n_carried; ++i) {
                 const TensorView v = body.output(out++);
-                assign(state.carried[i], v.data, static_cast<size_t>(v.count()) * byte_size(v.dtype));
+                assign(state.carried[i], v.data, static_cast<size_t>(v.count()) * byte_size(v.dtype), what);
                 state.carried_shapes[i].assign(v.shape.begin(), v.shape.end());
             }
             for (size_t i = 0; i < loop.scan_outputs.size(); ++i) {
                 const TensorView v = body.output(out++);
                 const size_t bytes = static_cast<size_t>(v.count()) * byte_size(v.dtype);
-                if (state.collected[i].size() < collected_bytes[i] + bytes + 64)
-                    state.collected[i].resize((collected_bytes[i] + bytes) * 2 + 64);
+                // Where the trips are counted, the whole is asked for at once: too many fail here, not hours later.
+                const bool counted = iteration == 0 && !loop.has_condition;
+                size_t needed = collected_bytes[i] + bytes;
+                if (counted && __builtin_mul_overflow(bytes, static_cast<size_t>(trips), &needed)) needed = kMostBytes;
+                context.memory->grow(state.collected[i], std::min<size_t>(needed, kMostBytes) + 64, what);
                 if (bytes > 0) std::memcpy(state.collected[i].data() + collected_bytes[i], v.data, bytes);
                 collected_bytes[i] += bytes;
                 state.collected_shapes[i].assign(v.shape.begin(), v.shape.end());

@@ -9,6 +9,7 @@
 #include "model/session.h"
 #include "orchestrate/plan.h"
 #include "runtime/arena.h"
+#include "runtime/memory_limit.h"
 #include "runtime/thread_pool.h"
 
 namespace tilewright {
@@ -37,6 +38,7 @@ struct ExecutionContext {
     const std::vector<cpu::CompiledKernel>* kernels = nullptr;
     ThreadPool* pool = nullptr;
     Names* names = nullptr;
+    MemoryBudget* memory = nullptr;
     std::byte* scratch = nullptr;  ///< one block per worker
     int64_t scratch_stride = 0;
     std::vector<StepTime>* profile = nullptr;

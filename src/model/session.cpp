@@ -135,30 +135,36 @@ struct Session::Impl {
     std::shared_ptr<const CompiledModel> model;
     std::shared_ptr<ThreadPool> pool;
     Names names;
+    MemoryBudget memory;
     ExecutionContext context;
     Arena scratch;
     std::unique_ptr<Executor> executor;
     std::vector<Tensor> outputs;
     std::vector<StepTime>* profile = nullptr;
 
-    Impl(std::shared_ptr<const CompiledModel> m, int threads)
+    Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most_memory)
         : model(std::move(m)),
           pool(shared_pool(threads > 0 ? threads : default_thread_count())),
-          names(variables_of(model->impl().plan, model->impl().code)) {
+          names(variables_of(model->impl().plan, model->impl().code)),
+          memory(most_memory > 0 ? most_memory : usable_memory()) {
         const CompiledModel::Impl& impl = model->impl();
         for (const cpu::CompiledKernel& k : impl.code)
             context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
-        scratch.reserve(std::max<int64_t>(64, context.scratch_stride * pool->size()));
+        memory.resize(0, static_cast<uint64_t>(impl.stats.weight_bytes), false, "the model's weights");
+        const int64_t scratch_bytes = std::max<int64_t>(64, context.scratch_stride * pool->size());
+        memory.resize(0, static_cast<uint64_t>(scratch_bytes), false, "the kernels' scratch memory");
+        scratch.reserve(scratch_bytes);
         context.kernels = &impl.code;
         context.pool = pool.get();
         context.names = &names;
+        context.memory = &memory;
         context.scratch = scratch.data();
         executor = std::make_unique<Executor>(impl.plan, context, std::vector<Var>{});
     }
 };
 
-Session::Session(std::shared_ptr<const CompiledModel> model, int threads)
-    : impl_(std::make_unique<Impl>(std::move(model), threads)) {}
+Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64_t memory)
+    : impl_(std::make_unique<Impl>(std::move(model), threads, memory)) {}
 Session::~Session() = default;
 
 const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs) {

@@ -66,9 +66,11 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
 class Session {
   public:
     /// threads: 0: default_thread_count(). Sessions with equal thread counts share one pool.
-    explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0);
+    /// memory: bytes that the model's weights and this session's buffers may take together; 0: usable_memory().
+    explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0, uint64_t memory = 0);
     ~Session();
-    /// Inputs by position. Throws ModelError naming the input whose type or shape is not what the model declares.
+    /// Inputs by position. Throws ModelError naming the input whose type or shape is not what the model declares, and
+    /// RuntimeError where the buffers for these shapes, or what a loop collects, pass the memory.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
     /// The same without copies: the views are valid until the next run. Once shapes repeat, nothing is allocated.
     const std::vector<Tensor>& run_in_place(const std::vector<Tensor>& inputs);

@@ -2,17 +2,22 @@
 
 #include "model/session.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <thread>
 
+#include "base/error.h"
 #include "program/builder.h"
 #include "program/random_program.h"
 
 namespace tilewright {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 struct Configuration {
     const char* name;
@@ -147,6 +152,78 @@ TEST(Session, NamesTheInputThatDoesNotFit) {
     } catch (const std::exception& e) {
         EXPECT_STREQ(e.what(), "input 'x' has 47 elements in dimension 1, expected 48");
     }
+}
+
+// --- memory
+
+constexpr uint64_t kSomeMemory = uint64_t{1} << 20;
+
+std::string runtime_error_of(const std::function<void()>& f) {
+    try {
+        f();
+    } catch (const RuntimeError& e) {
+        return e.what();
+    }
+    return "nothing was refused";
+}
+
+/// for k in 0..n (while go): collect x, of 1000 floats; with a condition, only `go` ends it, which never does.
+std::shared_ptr<const CompiledModel> collecting_loop(bool has_condition) {
+    auto step = std::make_shared<Program>();
+    Builder s(*step);
+    s.input("iteration", DType::I64, {});
+    ValueId go = has_condition ? s.input("go", DType::Bool, {}) : ValueId();
+    const ValueId slice = s.unary(ScalarOp::Neg, s.input("x", DType::F32, {1000}));
+    if (has_condition)
+        s.set_outputs({s.copy(go), slice});
+    else
+        s.set_outputs({slice});
+    Program p;
+    p.name = "collecting";
+    Builder b(p);
+    const ValueId n = b.input("n", DType::I64, {}), x = b.input("x", DType::F32, {1000});
+    Loop loop;
+    loop.has_condition = has_condition;
+    if (has_condition)
+        loop.condition = b.input("go", DType::Bool, {});
+    else
+        loop.trip_count = max(b.read_int(n), 0);
+    loop.captures = {x};
+    loop.scan_outputs = {{0, false}};
+    loop.body = step;
+    const Expr trips = loop.trip_count ? *loop.trip_count : b.fresh_symbol("trips");
+    b.set_source("collect", "Loop");
+    b.set_outputs(b.emit_control(std::move(loop), {{DType::F32, {trips, 1000}}}, "loop"));
+    return compile_program(p, {});
+}
+
+Tensor count(int64_t n) { return Tensor::of<int64_t>(DType::I64, {}, {n}); }
+
+TEST(SessionMemory, ALoopThatCollectsWithoutEndStopsWhereTheMemoryDoes) {
+    Session session(collecting_loop(true), 1, kSomeMemory);
+    EXPECT_THAT(runtime_error_of([&] {
+                    session.run({count(0), Tensor(DType::F32, {1000}), Tensor::of<int>(DType::Bool, {}, {1})});
+                }),
+                AllOf(HasSubstr("not enough memory: loop 'collect/loop', after "), HasSubstr(" iterations, needs "),
+                      HasSubstr("this process may use 1048576")));
+}
+
+TEST(SessionMemory, ALoopThatCountsFailsInItsFirstIteration) {
+    Session session(collecting_loop(false), 1, kSomeMemory);
+    const Tensor x(DType::F32, {1000});
+    EXPECT_EQ(session.run({count(50), x})[0].shape(), (Shape{50, 1000}));
+    for (const int64_t n : {int64_t{1000}, int64_t{1} << 39, int64_t{1} << 62})
+        EXPECT_THAT(runtime_error_of([&] { session.run({count(n), x}); }), HasSubstr("after 0 iterations, needs"));
+    EXPECT_EQ(session.run({count(50), x})[0].shape(), (Shape{50, 1000})) << "the session is as good as before";
+}
+
+TEST(SessionMemory, WhatIsComputedOnTheWayMustFit) {
+    const auto model = compile_program(small_network(), {});
+    EXPECT_EQ(Session(model, 1, kSomeMemory).run(rows(8))[0].shape()[0], 8);
+    EXPECT_THAT(runtime_error_of([&] { Session(model, 1, kSomeMemory).run(rows(100'000)); }),
+                AllOf(HasSubstr("not enough memory: what the model computes on the way needs "),
+                      HasSubstr("this process may use 1048576")));
+    EXPECT_THAT(runtime_error_of([&] { Session(model, 1, 100); }), HasSubstr("the model's weights needs "));
 }
 
 }  // namespace

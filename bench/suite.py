@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Holds compiled models against ONNX Runtime, over a folder of well-known architectures and all their shapes.
+
+  python3 -m venv venv && venv/bin/pip install numpy onnx onnxruntime
+  venv/bin/python bench/suite.py SUITE --models CACHE [--only NAME...] [--time]
+
+SUITE holds suite.tsv (columns name, skeleton, inputs, dynamic_axes, input_values), the folder skeletons/ and
+fill_weights.py, which writes a skeleton with its weights; CACHE keeps what it wrote.
+
+Each model is compiled once, its open dimensions left open, and then runs every shape that suite.tsv lists for it, and
+further ones where it is dynamic, at each number of threads. A line says how far the outputs lie apart: the largest
+difference as a share of the reference's standard deviation, which a model of any scale can be judged by. --time adds
+both latencies, measured in turns, so that a change of the machine's speed meets both. Exit status 1 if a line fails.
+"""
+import argparse
+import csv
+import ctypes
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+TOLERANCE = 1e-3
+# The reference itself moves by 6e-4 here when its own optimisations are switched off: the activations cancel.
+TOLERANCES = {"yolov4": 5e-3, "yolox_nano": 5e-3}
+
+# Shapes beyond those of suite.tsv, for models whose named dimensions are these: odd sizes, and several examples.
+FURTHER = {("batch", "seq"): [{"batch": 1, "seq": 5}, {"batch": 2, "seq": 50}, {"batch": 3, "seq": 128}],
+           ("height", "width"): [{"height": 256, "width": 320}]}
+
+# tilewright_dtype, by numpy's name.
+DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 4, "int16": 5, "int32": 6, "int64": 7, "uint8": 8,
+          "uint16": 9, "uint32": 10, "uint64": 11, "bool": 12}
+NAMES = {number: name for name, number in DTYPES.items()}
+
+
+class CTensor(ctypes.Structure):
+    """tilewright_tensor."""
+    _fields_ = [("dtype", ctypes.c_int), ("rank", ctypes.c_size_t), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+
+
+class CIo(ctypes.Structure):
+    """tilewright_io."""
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_size_t),
+                ("dims", ctypes.POINTER(ctypes.c_int64)), ("dim_names", ctypes.POINTER(ctypes.c_char_p))]
+
+
+class Library:
+    """The C interface, include/tilewright/tilewright.h."""
+
+    def __init__(self, path):
+        self.c = ctypes.CDLL(str(path))
+        self.c.tilewright_error_message.restype = ctypes.c_char_p
+        self.c.tilewright_input_count.restype = ctypes.c_size_t
+        self.c.tilewright_output_count.restype = ctypes.c_size_t
+
+    def call(self, name, *arguments):
+        error = ctypes.c_void_p()
+        if getattr(self.c, "tilewright_" + name)(*arguments, ctypes.byref(error)) != 0:
+            message = self.c.tilewright_error_message(error).decode(errors="replace")
+            self.c.tilewright_error_free(error)
+            raise RuntimeError(message)
+
+
+class CompiledModel:
+    def __init__(self, library, path):
+        self.library, self.handle = library, ctypes.c_void_p()
+        library.call("compile_file", str(path).encode(), None, ctypes.byref(self.handle))
+        io = CIo()
+        self.inputs = []
+        for k in range(library.c.tilewright_input_count(self.handle)):
+            library.call("input", self.handle, ctypes.c_size_t(k), ctypes.byref(io))
+            self.inputs.append(io.name.decode())
+        self.outputs = library.c.tilewright_output_count(self.handle)
+
+    def close(self):
+        self.library.c.tilewright_model_free(self.handle)
+
+
+class Session:
+    def __init__(self, model, threads):
+        self.model, self.handle = model, ctypes.c_void_p()
+        model.library.call("session_create", model.handle, ctypes.c_int32(threads), ctypes.byref(self.handle))
+
+    def close(self):
+        self.model.library.c.tilewright_session_free(self.handle)
+
+    def prepare(self, inputs):
+        """Inputs as the library takes them. They point into the arrays, which must live as long."""
+        tensors = (CTensor * len(inputs))()
+        self.shapes = []
+        for k, name in enumerate(self.model.inputs):
+            a = inputs[name]
+            self.shapes.append((ctypes.c_int64 * a.ndim)(*a.shape))
+            tensors[k] = CTensor(DTYPES[a.dtype.name], a.ndim, self.shapes[k], a.ctypes.data, a.nbytes)
+        return tensors
+
+    def run(self, tensors):
+        self.model.library.call("run", self.handle, tensors, ctypes.c_size_t(len(tensors)))
+
+    def results(self):
+        out = []
+        for k in range(self.model.outputs):
+            t = CTensor()
+            self.model.library.call("session_output", self.handle, ctypes.c_size_t(k), ctypes.byref(t))
+            shape = [t.shape[d] for d in range(t.rank)]
+            data = ctypes.string_at(t.data, t.bytes) if t.bytes else b""
+            out.append(np.frombuffer(data, NAMES[t.dtype]).reshape(shape))
+        return out
+
+
+def parse_inputs(row):
+    """[(name, type, shape, values, {dimension: its name})], from the columns of a line."""
+    named = {}
+    for part in filter(None, row["dynamic_axes"].replace("-", "").split(";")):
+        name, axes = part[:-1].split("[")
+        named[name] = {int(axis.split("=")[0]): axis.split("=")[1] for axis in axes.split(",")}
+    out = []
+    for part, values in zip(row["inputs"].split(";"), row["input_values"].split(";"), strict=True):
+        name, spec = part.split(":")
+        dtype, dims = spec[:-1].split("[")
+        out.append((name, dtype, [int(d) for d in dims.split(",")], values, named.get(name, {})))
+    return out
+
+
+def make_inputs(declared, sizes, seed):
+    """Arrays by name. `sizes` gives named dimensions other sizes than the line's."""
+    rng = np.random.default_rng(seed)
+    out = {}
+    for name, dtype, dims, values, named in declared:
+        shape = [sizes.get(named.get(d), n) for d, n in enumerate(dims)]
+        if values == "randn":
+            a = rng.standard_normal(shape)
+        elif values == "mask":  # the last quarter of each line is padding
+            a = np.ones(shape)
+            a[..., shape[-1] - shape[-1] // 4:] = 0
+        else:
+            kind, low, high = values.split(":")
+            if kind != "randint":
+                raise ValueError(f"input_values has '{values}', expected randn, mask or randint:LOW:HIGH")
+            a = rng.integers(int(low), int(high), shape)
+        out[name] = np.ascontiguousarray(a.astype(dtype))
+    return out
+
+
+def shapes_of(rows):
+    """[(text, {dimension's name: size}, row)]: the lines' own shapes, then further ones, each once."""
+    cases, seen = [], set()
+    for row in rows:
+        declared = parse_inputs(row)
+        names = tuple(sorted({n for *_, named in declared for n in named.values()}))
+        for sizes in [{}] + FURTHER.get(names, []):
+            shape = [sizes.get(declared[0][4].get(d), n) for d, n in enumerate(declared[0][2])]
+            text = "x".join(map(str, shape))
+            if text not in seen:
+                seen.add(text)
+                cases.append((bool(sizes), text, sizes, declared))
+    cases.sort(key=lambda case: case[0])
+    return [case[1:] for case in cases]
+
+
+def largest_error(got, want):
+    """Of all outputs: largest |difference| / standard deviation of the reference; infinite where shapes differ."""
+    worst = 0.0
+    for g, w in zip(got, want, strict=True):
+        if g.shape != w.shape or g.dtype != w.dtype:
+            return math.inf
+        if w.size == 0:
+            continue
+        w64 = w.astype(np.float64)
+        difference = float(np.max(np.abs(g.astype(np.float64) - w64)))
+        # NaN compares false with everything: it counts as wrong.
+        worst = max(worst, difference / (float(np.std(w64)) or 1.0)) if math.isfinite(difference) else math.inf
+    return worst
+
+
+def times(functions, seconds):
+    """Median seconds of each, run in turns of a tenth of a second until each has run for `seconds`. A turn's first run
+    is not counted: the other's threads may still be spinning, waiting for work, and have filled the caches."""
+    taken = [[] for _ in functions]
+    while any(sum(t) < seconds or len(t) < 5 for t in taken):
+        for f, t in zip(functions, taken):
+            f()
+            turn = 0.0
+            while turn < 0.1:
+                start = time.perf_counter()
+                f()
+                t.append(time.perf_counter() - start)
+                turn += t[-1]
+    return [statistics.median(t) for t in taken]
+
+
+def reference(path, threads):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def model_file(suite, cache, skeleton):
+    path = cache / skeleton
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        subprocess.run([sys.executable, suite / "fill_weights.py", suite / "skeletons" / skeleton, unfinished],
+                       check=True)
+        os.replace(unfinished, path)
+    return path
+
+
+def run_model(library, path, rows, options):
+    """Prints a line per shape and number of threads; gives (failures, ratios of the latencies)."""
+    tolerance = TOLERANCES.get(path.stem, TOLERANCE)
+    failures, ratios = 0, []
+    start = time.perf_counter()
+    try:
+        model = CompiledModel(library, path)
+    except RuntimeError as e:
+        print(f"{path.stem:20} FAIL  not compiled: {e}", flush=True)
+        return 1, []
+    compiled = time.perf_counter() - start
+    references = {n: reference(path, n) for n in (options.threads if options.time else options.threads[:1])}
+    sessions = {n: Session(model, n) for n in options.threads}
+    for text, sizes, declared in shapes_of(rows):
+        inputs = make_inputs(declared, sizes, options.seed)
+        want = references[options.threads[0]].run(None, inputs)
+        for threads in options.threads:
+            line = f"{path.stem:20} {text:16} {threads} thread{'s' if threads > 1 else ' '}"
+            try:
+                session = sessions[threads]
+                tensors = session.prepare(inputs)
+                session.run(tensors)
+                error = largest_error(session.results(), want)
+            except RuntimeError as e:
+                print(f"{line}  FAIL  {e}", flush=True)
+                failures += 1
+                continue
+            good = error <= tolerance
+            failures += not good
+            line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}"
+            if options.time and good:
+                ours, theirs = times([lambda: session.run(tensors),
+                                      lambda: references[threads].run(None, inputs)], options.seconds)
+                ratios.append(theirs / ours)
+                line += f"  {ours * 1e3:9.3f} ms  ONNX Runtime {theirs * 1e3:9.3f} ms  ratio {theirs / ours:.2f}"
+            elif not options.time:
+                line += f"  (compiled in {compiled:.1f} s)"
+            print(line, flush=True)
+    for session in sessions.values():
+        session.close()
+    model.close()
+    return failures, ratios
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", type=Path, help="folder with suite.tsv")
+    parser.add_argument("--models", type=Path, required=True, help="folder that keeps the models with weights")
+    built = Path(__file__).resolve().parent.parent / "build/cmake/install/libtilewright.so"
+    parser.add_argument("--library", type=Path, default=built, help="libtilewright.so; default: the one in build/")
+    parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--time", action="store_true", help="measure latencies too")
+    parser.add_argument("--seconds", type=float, default=2, help="at least, for each latency")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+
+    if not options.library.exists():
+        parser.error(f"there is no {options.library}: build first, or say --library")
+    library = Library(options.library.resolve())
+    models = {}
+    with open(options.suite / "suite.tsv", newline="") as f:
+        for row in csv.DictReader(f, delimiter="\t"):
+            models.setdefault(row["skeleton"], []).append(row)
+    names = {Path(skeleton).stem for skeleton in models}
+    for name in options.only:
+        if name not in names:
+            parser.error(f"suite.tsv has no model '{name}'")
+
+    failures, ratios = 0, []
+    for skeleton, rows in models.items():
+        if options.only and Path(skeleton).stem not in options.only:
+            continue
+        failed, measured = run_model(library, model_file(options.suite, options.models, skeleton), rows, options)
+        failures += failed
+        ratios += measured
+    last = f"{failures} failed"
+    if ratios:
+        mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
+        last += f"; geometric mean of {len(ratios)} ratios (ONNX Runtime's time / ours): {mean:.3f}"
+    print(last)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+// Elementwise work moves to where its operand is in a register, and nothing dear is computed twice.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "orchestrate/plan.h"
+#include "orchestrate/program_test.h"
+
+namespace tilewright {
+namespace {
+
+using namespace test;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> fused(const std::string& text) {
+    const Program before = with_weights(text), after = fuse_greedily(before);
+    expect_same(before, after);
+    return primitives(after);
+}
+
+TEST(FuseGreedily, elementwise_readers_become_the_epilogue_of_a_product) {
+    EXPECT_THAT(
+        fused(R"(program t {
+  input x: f32[6, 8]
+  input w: f32[8, 4]
+  input w1: f32[4]
+  p: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  q: f32[6, 4] = [6, 4] add(@0, @1) where @0 = p[i0, i1], @1 = w1[i1]
+  y: f32[6, 4] = [6, 4] max(@0, 0.0) where @0 = q[i0, i1]
+  output y
+})"),
+        ElementsAre(AllOf(HasSubstr("sum(i2 < 8) mul(@0, @1) then max(add(acc, @2), 0.0)"), HasSubstr("@2 = w1[i1]"))));
+}
+
+TEST(FuseGreedily, a_residual_is_added_where_the_product_ends) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 8]
+  input w: f32[8, 8]
+  p: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  y: f32[6, 8] = [6, 8] add(@0, @1) where @0 = x[i0, i1], @1 = p[i0, i1]
+  output y
+})"),
+                ElementsAre(HasSubstr("then add(")));
+}
+
+TEST(FuseGreedily, products_read_through_transpositions) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[8, 6]
+  input w: f32[8, 4]
+  t: f32[6, 8] = [6, 8] @0 where @0 = x[i1, i0]
+  y: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = t[i0, i2], @1 = w[i2, i1]
+  output y
+})"),
+                ElementsAre(AllOf(HasSubstr("x[i2, i0]"), HasSubstr("w[i2, i1]"))));
+}
+
+TEST(FuseGreedily, products_write_through_transpositions) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 8]
+  input w: f32[8, 4]
+  p: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  y: f32[4, 6] = [4, 6] @0 where @0 = p[i1, i0]
+  output y
+})"),
+                ElementsAre(HasSubstr("sum(i2 < 8)")));
+}
+
+TEST(FuseGreedily, work_on_the_operand_of_a_product_is_done_once_and_not_for_every_use) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 8]
+  input w: f32[8, 4]
+  r: f32[6, 8] = [6, 8] max(@0, 0.0) where @0 = x[i0, i1]
+  y: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = r[i0, i2], @1 = w[i2, i1]
+  output y
+})"),
+                ElementsAre(HasSubstr("r = "), HasSubstr("y = ")));
+}
+
+TEST(FuseGreedily, the_exponentials_of_a_softmax_are_computed_once) {
+    const std::vector<std::string> kernels = fused(R"(program t {
+  input x: f32[6, 40]
+  m: f32[6, 1] = [6, 1] max(i2 < 40) @0 where @0 = x[i0, i2]
+  d: f32[6, 40] = [6, 40] sub(@0, @1) where @0 = x[i0, i1], @1 = m[i0, 0]
+  e: f32[6, 40] = [6, 40] exp(@0) where @0 = d[i0, i1]
+  s: f32[6, 1] = [6, 1] sum(i2 < 40) @0 where @0 = e[i0, i2]
+  y: f32[6, 40] = [6, 40] div(@0, @1) where @0 = e[i0, i1], @1 = s[i0, 0]
+  output y
+})");
+    EXPECT_THAT(kernels, ElementsAre(HasSubstr("m = "), HasSubstr("e = [6, 40] exp(sub(@0, @1))"), HasSubstr("s = "),
+                                     HasSubstr("y = ")));
+}
+
+TEST(FuseGreedily, what_is_broadcast_is_not_computed_again_for_every_copy) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[64, 32]
+  input b: f32[32]
+  e: f32[32] = [32] exp(@0) where @0 = b[i0]
+  y: f32[64, 32] = [64, 32] mul(@0, @1) where @0 = x[i0, i1], @1 = e[i1]
+  output y
+})"),
+                ElementsAre(HasSubstr("e = [32] exp"), HasSubstr("y = [64, 32] mul")));
+}
+
+TEST(FuseGreedily, chains_and_views_of_elementwise_work_are_one) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 40]
+  a: f32[6, 40] = [6, 40] exp(@0) where @0 = x[i0, i1]
+  b: f32[40, 6] = [40, 6] @0 where @0 = a[i1, i0]
+  y: f32[40, 6] = [40, 6] neg(@0) where @0 = b[i0, i1]
+  output y
+})"),
+                ElementsAre("y = [40, 6] neg(exp(@0)) where @0 = x[i1, i0]"));
+}
+
+TEST(FuseGreedily, results_of_the_program_are_kept) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 8]
+  input w: f32[8, 4]
+  p: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  y: f32[6, 4] = [6, 4] max(@0, 0.0) where @0 = p[i0, i1]
+  output p
+  output y
+})"),
+                ElementsAre(HasSubstr("p = "), HasSubstr("y = ")));
+}
+
+TEST(FuseGreedily, keeps_what_random_programs_compute) {
+    int fewer = 0;
+    for (uint64_t seed = 0; seed < 400; ++seed) {
+        const Program before = random_program(seed, 2 + static_cast<int>(seed % 8));
+        const Program after = fuse_greedily(before);
+        expect_same(before, after, seed);
+        fewer += after.primitives.size() < before.primitives.size() ? 1 : 0;
+    }
+    EXPECT_GT(fewer, 100);
+}
+
+}  // namespace
+}  // namespace tilewright

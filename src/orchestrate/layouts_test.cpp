@@ -1,0 +1,129 @@
+// Convolutions find their channels side by side, products their weights in the order in which they read them.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "orchestrate/plan.h"
+#include "orchestrate/program_test.h"
+
+namespace tilewright {
+namespace {
+
+using namespace test;
+
+ScheduleTarget avx2() {
+    ScheduleTarget t;
+    t.lanes = 8;
+    t.vector_registers = 16;
+    return t;
+}
+
+/// Two convolutions of 1 x 1 with something elementwise between them: [2, 16, 6, 6] -> `channels` -> 16.
+Program convolutions(int channels) {
+    return with_weights(fmt::format(R"(program convolutions {{
+  input x: f32[2, 16, 6, 6]
+  input w0: f32[{0}, 16]
+  input w1: f32[16, {0}]
+  c: f32[2, {0}, 6, 6] = [2, {0}, 6, 6] sum(i4 < 16) mul(@0, @1) where @0 = x[i0, i4, i2, i3], @1 = w0[i1, i4]
+  r: f32[2, {0}, 6, 6] = [2, {0}, 6, 6] max(@0, 0.0) where @0 = c[i0, i1, i2, i3]
+  y: f32[2, 16, 6, 6] = [2, 16, 6, 6] sum(i4 < {0}) mul(@0, @1) where @0 = r[i0, i4, i2, i3], @1 = w1[i1, i4]
+  output y
+}})",
+                                    channels));
+}
+
+TEST(AssignLayouts, of_convolutions_put_channels_last) {
+    const Program before = convolutions(24), after = assign_layouts(before, avx2());
+    EXPECT_EQ(shape_of(after, "c"), "[2, 6, 6, 24]");
+    EXPECT_EQ(shape_of(after, "r"), "[2, 6, 6, 24]");  // spread through what keeps the channels
+    expect_same(before, after);
+}
+
+TEST(AssignLayouts, of_many_channels_are_blocks_of_512) {
+    const Program before = convolutions(1024), after = assign_layouts(before, avx2());
+    EXPECT_EQ(shape_of(after, "c"), "[2, 2, 6, 6, 512]");
+    EXPECT_EQ(shape_of(after, "r"), "[2, 2, 6, 6, 512]");
+    expect_same(before, after);
+    EXPECT_EQ(shape_of(assign_layouts(convolutions(512), avx2()), "c"), "[2, 6, 6, 512]");
+}
+
+TEST(AssignLayouts, leave_inputs_and_outputs_as_the_model_declares_them) {
+    const Program after = assign_layouts(convolutions(24), avx2());
+    EXPECT_EQ(shape_of(after, "x"), "[2, 16, 6, 6]");
+    EXPECT_EQ(shape_of(after, "y"), "[2, 16, 6, 6]");
+}
+
+TEST(AssignLayouts, pack_weights_in_the_order_of_the_micro_kernel_and_keep_no_second_copy) {
+    const Program before = with_weights(R"(program product {
+  input x: f32[48, 40]
+  input w: f32[64, 40]
+  y: f32[48, 64] = [48, 64] sum(i2 < 40) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1, i2]
+  output y
+})");
+    const Program after = assign_layouts(before, avx2());
+    ASSERT_EQ(after.constants.size(), 1u);
+    const ValueId packed = after.constants.begin()->first;
+    // [64 / 16, 40, 16]: a block of columns, then the sum, then the columns that two vectors hold.
+    EXPECT_EQ(to_string(std::span<const Expr>(after.values[packed].shape)), "[4, 40, 16]");
+    const Tensor &w = before.constants.begin()->second, &p = after.constants.begin()->second;
+    for (int64_t n = 0; n < 64; ++n)
+        for (int64_t k = 0; k < 40; ++k) ASSERT_EQ(p.get((n / 16 * 40 + k) * 16 + n % 16), w.get(n * 40 + k));
+    expect_same(before, after);
+}
+
+TEST(AssignLayouts, pack_weights_that_two_products_share_once) {
+    const Program before = with_weights(R"(program shared {
+  input x: f32[48, 40]
+  input z: f32[48, 40]
+  input w: f32[64, 40]
+  a: f32[48, 64] = [48, 64] sum(i2 < 40) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1, i2]
+  b: f32[48, 64] = [48, 64] sum(i2 < 40) mul(@0, @1) where @0 = z[i0, i2], @1 = w[i1, i2]
+  output a
+  output b
+})");
+    const Program after = assign_layouts(before, avx2());
+    EXPECT_EQ(after.constants.size(), 1u) << print(after);
+    expect_same(before, after);
+}
+
+TEST(AssignLayouts, of_projections_into_heads_keep_the_width_of_a_head_last) {
+    // q[head, row, width] has two axes that walk columns of the weights; the one that neighbours there is last already.
+    const Program before = with_weights(R"(program heads {
+  input x: f32[10, 48]
+  input w: f32[48, 48]
+  q: f32[3, 10, 16] = [3, 10, 16] sum(i3 < 48) mul(@0, @1) where @0 = x[i1, i3], @1 = w[i3, 16*i0 + i2]
+  y: f32[3, 10, 16] = [3, 10, 16] exp(@0) where @0 = q[i0, i1, i2]
+  output y
+})");
+    const Program after = assign_layouts(before, avx2());
+    EXPECT_EQ(shape_of(after, "q"), "[3, 10, 16]");
+    expect_same(before, after);
+}
+
+TEST(AssignLayouts, of_matrix_products_keep_rows) {
+    const Program before = with_weights(R"(program mlp {
+  input x: f32[10, 48]
+  input w0: f32[48, 64]
+  input w1: f32[64, 48]
+  h: f32[10, 64] = [10, 64] sum(i2 < 48) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]
+  y: f32[10, 48] = [10, 48] sum(i2 < 64) mul(@0, @1) where @0 = h[i0, i2], @1 = w1[i2, i1]
+  output y
+})");
+    const Program after = assign_layouts(before, avx2());
+    EXPECT_EQ(shape_of(after, "h"), "[10, 64]");
+    expect_same(before, after);
+}
+
+TEST(AssignLayouts, keep_what_random_programs_compute) {
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+        const Program before = random_program(seed, 2 + static_cast<int>(seed % 8));
+        ScheduleTarget target = avx2();
+        target.lanes = seed % 2 == 0 ? 4 : 8;
+        expect_same(before, assign_layouts(before, target), seed);
+        expect_same(before, assign_layouts(fuse_greedily(before), target), seed);
+    }
+}
+
+}  // namespace
+}  // namespace tilewright

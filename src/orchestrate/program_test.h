@@ -1,0 +1,59 @@
+#pragma once
+// Programs as text, for the tests of this folder.
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "program/program.h"
+#include "program/random_program.h"
+
+namespace tilewright::test {
+
+/// The program of this text; inputs whose names begin with "w" become constants, the model's weights.
+inline Program with_weights(const std::string& text) {
+    Program p = parse_program(text);
+    std::vector<ValueId> inputs;
+    for (const ValueId v : p.inputs) {
+        if (p.values[v].name.front() != 'w') {
+            inputs.push_back(v);
+            continue;
+        }
+        Tensor t(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()));
+        for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>((i * 37) % 19 - 9) * 0.125);
+        p.constants.emplace(v, t);
+    }
+    p.inputs = std::move(inputs);
+    return p;
+}
+
+inline ValueId value_of(const Program& p, const std::string& name) {
+    for (const ValueId v : p.values.ids())
+        if (p.values[v].name == name) return v;
+    ADD_FAILURE() << "no value " << name << " in\n" << print(p);
+    return {};
+}
+
+/// "[2, 14, 14, 256]"
+inline std::string shape_of(const Program& p, const std::string& name) {
+    return to_string(std::span<const Expr>(p.values[value_of(p, name)].shape));
+}
+
+/// "y = [2] neg(@0) where @0 = x[i0]" for each primitive.
+inline std::vector<std::string> primitives(const Program& p) {
+    std::vector<std::string> out;
+    for (const Primitive& q : p.primitives)
+        out.push_back(p.values[q.outputs[0]].name + " = " + (q.expr() ? print(p, *q.expr()) : "something else"));
+    return out;
+}
+
+/// The pass keeps what the program computes.
+inline void expect_same(const Program& before, const Program& after, uint64_t seed = 1) {
+    ASSERT_EQ(verify(after), std::vector<std::string>()) << print(after);
+    const std::vector<Tensor> inputs = random_inputs(before, seed);
+    EXPECT_LE(largest_difference(interpret(before, inputs), interpret(after, inputs)), 1e-5)
+        << "seed " << seed << "\n"
+        << print(before) << print(after);
+}
+
+}  // namespace tilewright::test

@@ -1,0 +1,79 @@
+#include "runtime/memory_limit.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Less than this is had without asking the system first.
+constexpr uint64_t kSmall = uint64_t{64} << 20;
+
+uint64_t sum(uint64_t a, uint64_t b) {
+    uint64_t s = 0;
+    return __builtin_add_overflow(a, b, &s) ? UINT64_MAX : s;
+}
+
+[[noreturn]] void not_enough(const std::string& what, uint64_t bytes, uint64_t have) {
+    throw RuntimeError(fmt::format("not enough memory: {} needs {}{} bytes, and this process may use {}", what,
+                                   bytes == UINT64_MAX ? "more than " : "", bytes, have));
+}
+
+}  // namespace
+
+uint64_t usable_memory() {
+    uint64_t least = UINT64_MAX;
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_size > 0) least = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_size);
+    // Inside a container its own group is the root. "max" is no number, and limits nothing.
+    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+        const std::optional<std::string> text = read_text_file(path);
+        uint64_t limit = 0;
+        if (text && std::from_chars(text->data(), text->data() + text->size(), limit).ec == std::errc())
+            least = std::min(least, limit);
+    }
+    struct rlimit space {};
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+        least = std::min<uint64_t>(least, space.rlim_cur);
+    return least;
+}
+
+uint64_t available_memory(const FileReader& read) {
+    const std::optional<std::string> text = read("/proc/meminfo");
+    const std::string key = "MemAvailable:";
+    const size_t line = text ? text->find(key) : std::string::npos;
+    if (line == std::string::npos) return UINT64_MAX;
+    const size_t digits = text->find_first_not_of(' ', line + key.size());
+    uint64_t kilobytes = 0;
+    if (digits == std::string::npos ||
+        std::from_chars(text->data() + digits, text->data() + text->size(), kilobytes).ec != std::errc())
+        return UINT64_MAX;
+    return kilobytes * 1024;
+}
+
+void require_memory(uint64_t bytes, const std::string& what) {
+    const uint64_t have = usable_memory();
+    if (bytes > have) not_enough(what, bytes, have);
+}
+
+bool MemoryBudget::fits(uint64_t more) const {
+    return sum(used_, more) <= limit_ && (more < kSmall || more <= available_memory());
+}
+
+void MemoryBudget::resize(uint64_t old_bytes, uint64_t new_bytes, bool copied, const std::string& what) {
+    TW_CHECK(old_bytes <= used_, "{} of {} bytes", old_bytes, used_);
+    const uint64_t kept = copied ? used_ : used_ - old_bytes, peak = sum(kept, new_bytes);
+    if (new_bytes > old_bytes) {
+        const uint64_t have = new_bytes < kSmall ? limit_ : std::min(limit_, sum(used_, available_memory()));
+        if (peak > have) not_enough(what, peak, have);
+    }
+    used_ = used_ - old_bytes + new_bytes;
+}
+
+}  // namespace tilewright
