@@ -416,6 +416,17 @@ TEST(InterpretExpr, empty_reductions_give_the_identity) {
     EXPECT_EQ(reduce(Reducer::Min, DType::Bool).get_int(1), 1);
 }
 
+TEST(InterpretExpr, products_of_empty_matrices_are_their_epilogue_of_zero) {
+    const Program p = parse_program(R"(program t {
+  input a: f32[7, $k]
+  input b: f32[$k, 20]
+  c: f32[7, 20] = [7, 20] sum(i2 < $k) mul(@0, @1) then add(acc, 3.0) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+})");
+    const Tensor c = interpret(p, {Tensor(DType::F32, {7, 0}), Tensor(DType::F32, {0, 20})}).front();
+    for (int64_t i = 0; i < c.count(); ++i) EXPECT_EQ(c.get(i), 3);
+}
+
 TEST(InterpretExpr, maxima_and_minima_propagate_nan) {
     for (const Reducer r : {Reducer::Max, Reducer::Min}) {
         TensorExpr e = row_sums(1, 3);

@@ -137,6 +137,8 @@ class FrameBuilder {
 
 std::optional<ProductBlock> product_block(const Plan& plan, const Frame& frame) {
     if (!frame.products || frame.product_a == frame.product_b || frame.lane_axis != plan.row_axis) return std::nullopt;
+    // Sums over nothing read nothing.
+    if (!plan.accesses[frame.product_a].used || !plan.accesses[frame.product_b].used) return std::nullopt;
     const auto guarded_along = [&](uint32_t slot, size_t axis) {
         const AccessPlan& a = plan.accesses[slot];
         return std::any_of(a.conditions.begin(), a.conditions.end(),
