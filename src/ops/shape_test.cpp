@@ -49,11 +49,17 @@ TEST(ReshapeRule, CopiesAndInfersDimensions) {
 
 TEST(ReshapeRule, RefusesWhatDoesNotFit) {
     const Tensor x = counting({2, 3});
-    EXPECT_THAT(refusal([&] { run("Reshape", {x, Tensor::of_i64({4, -1})}, {}, 17, {1}); }),
+    EXPECT_THAT(refusal([&] {
+                    run("Reshape", {x, Tensor::of_i64({4, -1})}, {}, 17, {1});
+                }),
                 HasSubstr("6 elements of shape [2, 3] do not make a tensor of shape [4, -1]"));
-    EXPECT_THAT(refusal([&] { run("Reshape", {x, Tensor::of_i64({-1, -1})}, {}, 17, {1}); }),
+    EXPECT_THAT(refusal([&] {
+                    run("Reshape", {x, Tensor::of_i64({-1, -1})}, {}, 17, {1});
+                }),
                 HasSubstr("holds -1 twice"));
-    EXPECT_THAT(refusal([&] { run("Reshape", {x, Tensor::of_i64({6, 1, 0})}, {}, 17, {1}); }),
+    EXPECT_THAT(refusal([&] {
+                    run("Reshape", {x, Tensor::of_i64({6, 1, 0})}, {}, 17, {1});
+                }),
                 HasSubstr("copies dimension 2 of an input of shape [2, 3]"));
 }
 
@@ -151,7 +157,9 @@ TEST(SplitRule, DividesEvenlyOrAsAsked) {
     EXPECT_THAT(written("Split", {{"x", DType::F32, {"n", 6}}}, {}, {{"axis", int64_t{1}}, {"split", ints({2, 4})}}, 2,
                         {"a", "b"}),
                 HasSubstr("b = [$n, 4] @0 where @0 = x[i0, i1 + 2]"));
-    EXPECT_THAT(refusal([&] { written("Split", {x}, {}, {}, 13, {"a", "b"}); }),
+    EXPECT_THAT(refusal([&] {
+                    written("Split", {x}, {}, {}, 13, {"a", "b"});
+                }),
                 HasSubstr("does not split into 2 equal parts"));
 }
 
@@ -212,9 +220,13 @@ TEST(ScatterRules, CombineInOrder) {
 
 TEST(ScatterRules, RefuseIndicesAndShapesThatDoNotFit) {
     const Tensor x = floats({3}, {1, 1, 1});
-    EXPECT_THAT(refusal([&] { run("ScatterElements", {x, whole({1}, {3}), floats({1}, {0})}); }),
+    EXPECT_THAT(refusal([&] {
+                    run("ScatterElements", {x, whole({1}, {3}), floats({1}, {0})});
+                }),
                 HasSubstr("ScatterElements: index 3 is outside a dimension of 3"));
-    EXPECT_THAT(refusal([&] { run("ScatterND", {x, whole({1, 1}, {0}), floats({2}, {0, 0})}); }),
+    EXPECT_THAT(refusal([&] {
+                    run("ScatterND", {x, whole({1, 1}, {0}), floats({2}, {0, 0})});
+                }),
                 HasSubstr("updates of [2]"));
 }
 
