@@ -5,6 +5,8 @@ target_compile_options(tw_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -W
 # GCC 12 reports both where nothing is wrong once it inlines std::string and std::variant at -O2 (its bugs 105651, 105562).
 target_compile_options(tw_options INTERFACE
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-restrict;-Wno-maybe-uninitialized>)
+# GCC 12's <algorithm>, which clang uses here, calls the deprecated get_temporary_buffer in stable_sort.
+target_compile_options(tw_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 target_include_directories(tw_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 if(TILEWRIGHT_SANITIZE)
   target_compile_options(tw_options INTERFACE -fsanitize=${TILEWRIGHT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
