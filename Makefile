@@ -74,9 +74,10 @@ check: setup
 	@python3 scripts/check_includes.py
 	@python3 scripts/check_sources.py
 
-## bench: time BENCH_MODELS, one JSON file each in build/bench/
+## bench: products against the FMA peak, then BENCH_MODELS, one JSON file each in build/bench/
 .PHONY: bench
 bench: build
+	@build/bin/bench_gemm
 	@mkdir -p build/bench
 	@for model in $(BENCH_MODELS); do \
 	    $(TILEWRIGHT) zoo $$model -o build/bench/$$model.onnx; \

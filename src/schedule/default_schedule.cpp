@@ -136,9 +136,9 @@ struct ProductTile {
 };
 
 /// Tries every tile that fits the registers on the whole extents, rests included; the cheapest wins, of equals the one
-/// with most rows (fewest loads of the weights).
-///     14 x 14 pixels, 512 channels, 16 registers of 8: 5 rows x 2 vectors (5 + 5 + 4), not 6 x 2 (6 + 6 + 2)
-///     7 x 7 pixels: 4 x 3 (4 + 3)
+/// with most accumulators.
+///     16 registers of 8:  14 x 14 pixels: 2 x 3 pixels x 2 vectors, not 6 of a row (6 + 6 + 2)
+///                         7 x 7 pixels: 2 x 7 pixels x 1 vector
 ProductTile product_tile(int64_t wide, int64_t outer, int64_t inner, int64_t outer_stride, int64_t inner_stride,
                          double steps, const ScheduleTarget& target) {
     ProductTile best;
