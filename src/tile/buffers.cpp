@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tile/online.h"
 #include "tile/walk.h"
 
 namespace tilewright {
@@ -107,18 +108,18 @@ BufferPlan plan_buffers(const TileProgram& program) {
         b.layout = load->layout;
         finish(std::move(b));
     }
+    const std::set<ValueId> online = online_maxima(program);
     // Values that never reach memory, and outputs that a Store writes.
     for (const PrimitiveId s : program.stages.primitives.ids()) {
         const ValueId v = program.stages.primitives[s].outputs.at(0);
         const bool stored = std::any_of(tree.stores.begin(), tree.stores.end(),
                                         [&](const auto& store) { return store.second->value == v; });
         if (is_output(program, v) && !stored) continue;
-        const std::vector<TreePath> statements = statements_of(program, tree, v);
-        if (statements.empty()) continue;
+        if (statements_of(program, tree, v).empty()) continue;
         Buffer b;
         b.value = v;
         b.dtype = program.stages.values[v].dtype;
-        b.scope = common_scope(statements);
+        b.scope = home_of(program, tree, v);
         const std::vector<Expr>& extents = tree.extents.at(b.scope);
         const TensorExpr& e = *program.stages.primitives[s].expr();
         for (const Expr index : result_index(e)) {
@@ -130,6 +131,11 @@ BufferPlan plan_buffers(const TileProgram& program) {
             b.box.push_back(size);
         }
         if (auto it = program.buffer_layouts.find(v); it != program.buffer_layouts.end()) b.layout = it->second;
+        if (online.count(v) != 0) {
+            Buffer correction = b;
+            correction.correction = true;
+            finish(std::move(correction));
+        }
         finish(std::move(b));
     }
     return plan;

@@ -1,9 +1,11 @@
 // Reference execution of a tile program: the tree, statement by statement, point by point.
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "program/interpret_lanes.h"
+#include "tile/online.h"
 #include "tile/point_evaluator.h"
 #include "tile/walk.h"
 
@@ -47,6 +49,13 @@ void each_point(std::span<const Range> box, const F& f) {
     }
 }
 
+/// A maximum that is read while it is still being found.
+struct OnlineMaximum {
+    PrimitiveId stage;
+    Place* correction = nullptr;
+    bool final = false;  ///< under the current ranges
+};
+
 /// What runs a stage again and again: its codes, made once.
 struct Stage {
     const TensorExpr* expr = nullptr;
@@ -55,6 +64,9 @@ struct Stage {
     std::vector<IndexCode> result;
     Place* out = nullptr;
     ScalarValue identity;
+    OnlineMaximum* online = nullptr;     ///< it is one
+    OnlineMaximum* scaled_by = nullptr;  ///< and runs in its steps
+    std::vector<IndexCode> scale;        ///< the element of that maximum
 };
 
 class Execution {
@@ -85,7 +97,14 @@ class Execution {
             extents_.push_back(evaluate(a.extent, bindings_));
             ranges_.push_back({0, extents_.back()});
         }
-        for (const PrimitiveId s : p_.stages.primitives.ids()) stages_.push_back(prepare(s));
+        for (const auto& [path, compute] : tree_.computes) {
+            if (!compute->online) continue;
+            const ValueId v = p_.stages.primitives[compute->stage].outputs[0];
+            Place* correction = buffer([&](const Buffer& b) { return b.correction && b.value == v; });
+            online_[v] = {compute->stage, correction};
+        }
+        const auto scales = online_scales(p_.stages, online_maxima(p_));
+        for (const PrimitiveId s : p_.stages.primitives.ids()) stages_.push_back(prepare(s, scales[s]));
     }
 
     std::vector<Tensor> run() {
@@ -107,13 +126,19 @@ class Execution {
         return buffer([&](const Buffer& b) { return b.access && *b.access == std::pair(stage, access); });
     }
     Place* place_of(ValueId v) {
-        if (Place* b = buffer([&](const Buffer& x) { return !x.access && x.value == v; })) return b;
+        if (Place* b = buffer([&](const Buffer& x) { return !x.access && !x.correction && x.value == v; })) return b;
         const auto it = memory_.find(v);
         TW_CHECK(it != memory_.end(), "value '{}' lives nowhere", p_.stages.values[v].name);
         return &it->second;
     }
 
-    Stage prepare(PrimitiveId id) {
+    TreePath compute_of(PrimitiveId s) const {
+        for (const auto& [path, compute] : tree_.computes)
+            if (compute->stage == s) return path;
+        return {};
+    }
+
+    Stage prepare(PrimitiveId id, const std::optional<OnlineScale>& scale) {
         const Primitive& primitive = p_.stages.primitives[id];
         Stage s;
         s.expr = primitive.expr();
@@ -121,13 +146,23 @@ class Execution {
         std::vector<PointEvaluator::Source> sources;
         for (size_t k = 0; k < s.expr->accesses.size(); ++k) {
             Place* copy = copy_of(id, k);
-            sources.push_back({copy != nullptr ? copy : place_of(s.expr->accesses[k].value), copy != nullptr});
+            const ValueId v = s.expr->accesses[k].value;
+            sources.push_back({copy != nullptr ? copy : place_of(v), copy != nullptr});
+            if (const auto it = online_.find(v); it != online_.end()) sources.back().final = &it->second.final;
         }
         s.points = std::make_unique<PointEvaluator>(p_.stages, *s.expr, std::move(sources), bindings_);
         s.result = index_codes(result_index(*s.expr), bindings_);
         s.out = place_of(primitive.outputs[0]);
         if (s.expr->reducer != Reducer::None)
             s.identity = interp::reducer_identity(s.expr->reducer, s.expr->body.dtype());
+        if (const auto it = online_.find(primitive.outputs[0]); it != online_.end()) s.online = &it->second;
+        if (scale) {
+            OnlineMaximum& maximum = online_.at(scale->maximum);
+            if (inside_reduction(p_, tree_, maximum.stage, compute_of(maximum.stage), compute_of(id))) {
+                s.scaled_by = &maximum;
+                s.scale = index_codes(scale->index, bindings_);
+            }
+        }
         return s;
     }
 
@@ -196,6 +231,7 @@ class Execution {
             first = first && r.lo == 0;
             last = last && r.hi == extents_[(*s.axes)[k]];
         }
+        for (auto& [v, maximum] : online_) maximum.final = is_final(maximum.stage);
         std::vector<int64_t> at(n), element(s.result.size());
         const auto point = [&](std::span<const int64_t> p, bool overhang) {
             std::copy(p.begin(), p.end(), at.begin());
@@ -208,6 +244,14 @@ class Execution {
         };
         each_point(box, [&](std::span<const int64_t> p) { point(p, false); });
         if (compute.micro.padding == Padding::Global) overhang(compute, s, box, point);
+    }
+
+    /// Whether the current ranges reach the end of what the stage reduces.
+    bool is_final(PrimitiveId id) const {
+        const std::vector<size_t>& axes = p_.stage_axes[id];
+        for (size_t k = p_.stages.primitives[id].expr()->spatial; k < axes.size(); ++k)
+            if (ranges_[axes[k]].hi != extents_[axes[k]]) return false;
+        return true;
     }
 
     /// Whole register tiles, wherever they reach. Elsewhere the rest of a tile is computed apart, or dropped.
@@ -239,12 +283,16 @@ class Execution {
             const DType t = s.expr->body.dtype();
             v = s.identity;
             if (!first && !overhang) v = partial(s, element);
+            const double before = v.f;
+            if (!first && !overhang && s.scaled_by != nullptr) v.f *= correction(s, at);
             const ScalarOp op = combining(s.expr->reducer);
             each_point(reductions, [&](std::span<const int64_t> r) {
                 std::copy(r.begin(), r.end(), at.begin() + static_cast<std::ptrdiff_t>(spatial));
                 s.points->move(at, task_, overhang);
                 v = eval_scalar(op, t, t, v, s.points->body());
             });
+            if (s.online != nullptr)
+                s.online->correction->cell(element).value.f = before == v.f ? 1 : std::exp(before - v.f);
             if (last && !s.expr->epilogue.empty()) {
                 std::fill(at.begin() + static_cast<std::ptrdiff_t>(spatial), at.end(), 0);
                 s.points->move(at, task_, overhang);
@@ -261,6 +309,13 @@ class Execution {
                      s.out->element(element));
             c = {v, Place::State::Partial, task_};
         }
+    }
+
+    static double correction(const Stage& s, std::span<const int64_t> at) {
+        std::vector<int64_t> element;
+        element.reserve(s.scale.size());
+        for (const IndexCode& c : s.scale) element.push_back(c.at(at));
+        return s.scaled_by->correction->cell(element).value.f;
     }
 
     ScalarValue partial(const Stage& s, std::span<const int64_t> element) const {
@@ -391,6 +446,7 @@ class Execution {
     std::vector<std::vector<IndexCode>> corners_;
     std::vector<int64_t> extents_;
     std::vector<Range> ranges_;  ///< current, per kernel axis
+    std::map<ValueId, OnlineMaximum> online_;
     std::vector<Stage> stages_;
     int64_t task_ = 0;
 };

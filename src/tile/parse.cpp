@@ -16,7 +16,7 @@
 //     }
 //     }
 //
-// Lines that begin with '#' are comments.
+// An online maximum is "compute 0 online ...". Lines that begin with '#' are comments.
 
 #include <algorithm>
 
@@ -221,6 +221,7 @@ class Parser {
         Micro& m = c.micro;
         m.registers.assign(n, 1);
         m.virtual_threads.assign(n, 1);
+        c.online = text_.eat_word("online");
         if (text_.eat_word("vector")) {
             m.vector_axis = axis_of(c.stage);
             text_.expect_word("lanes");

@@ -1,5 +1,7 @@
 #include "tile/point_evaluator.h"
 
+#include <limits>
+
 #include "base/error.h"
 
 namespace tilewright {
@@ -50,6 +52,14 @@ ScalarValue PointEvaluator::access(size_t slot) {
         if (c.at(axes_, this) < 0) return o.value = o.fill;
     for (size_t d = 0; d < o.index.size(); ++d) o.at[d] = o.index[d].at(axes_, this);
     try {
+        if (o.source.final != nullptr && !*o.source.final) {
+            const Place::Cell& c = o.source.place->cell(o.at);
+            TW_CHECK(lenient_ || (c.state == Place::State::Partial && c.task == task_), "{} is no maximum so far",
+                     o.source.place->element(o.at));
+            o.value = c.value;
+            if (o.value.f == -std::numeric_limits<double>::infinity()) o.value.f = 0;
+            return o.value;
+        }
         o.value = lenient_ ? o.source.place->cell(o.at).value : o.source.place->read(o.at, task_);
     } catch (const InternalError& e) {
         throw InternalError(fmt::format("access @{}: {}", slot, e.what()));

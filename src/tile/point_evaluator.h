@@ -11,6 +11,8 @@ class PointEvaluator : public LoadSource {
     struct Source {
         Place* place = nullptr;
         bool decided = false;
+        /// Of an online maximum: whether it is final. Until then it may be read unfinished, and -infinity reads as 0.
+        const bool* final = nullptr;
     };
     PointEvaluator(const Program& stages, const TensorExpr& expr, std::vector<Source> sources,
                    const Bindings& bindings);

@@ -65,7 +65,7 @@ class Printer {
 
     std::string micro(const Compute& c) const {
         const Micro& m = c.micro;
-        std::string s = std::to_string(c.stage.value);
+        std::string s = std::to_string(c.stage.value) + (c.online ? " online" : "");
         if (m.vector_axis) s += fmt::format(" vector {} lanes {}", axis_name(c.stage, *m.vector_axis), m.lanes);
         std::vector<std::string> registers, order, threads;
         for (size_t a = 0; a < m.registers.size(); ++a)

@@ -83,6 +83,10 @@ struct Load {
 struct Compute {
     PrimitiveId stage;
     Micro micro;
+    /// The stage is a maximum that others read inside the loops that still add to it: they see the maximum so far, and
+    /// the sums of what it scales (tile/online.h) are multiplied by exp(old - new) before a part is added. While it is
+    /// -infinity and not final, readers see 0: exp(-inf - 0) is the right 0 where exp(-inf - -inf) would be no number.
+    bool online = false;
 };
 
 /// Writes the buffer of a kernel output to memory, for the current ranges of its stage's spatial axes.
@@ -111,6 +115,7 @@ struct TileProgram {
 struct Buffer {
     ValueId value;                                         ///< of `stages`
     std::optional<std::pair<PrimitiveId, size_t>> access;  ///< for the copy of a Load: which access reads it
+    bool correction = false;  ///< holds exp(old - new) of the last step of the online maximum `value`
     DType dtype = DType::F32;
     std::vector<size_t> scope;  ///< axes-with-steps path: the loops (by statement path) the buffer lives under
     std::vector<Expr> base;     ///< lower corner of the box, per dimension, over range starts: axis(k) is the start of
@@ -134,6 +139,8 @@ BufferPlan plan_buffers(const TileProgram& program);
 ///  - every stage has one Compute; outside the loops over its own axes there are only those around all who read it
 ///  - readers of a value (Computes and its Store) stand behind its Compute and outside its partial reductions, and
 ///    under shared loops read the part that the same step has computed
+///  - an online maximum is read, in the steps of its own loops, only by what it scales: sums along the same loops, one
+///    for one with its steps, or terms that are used up in the same step
 ///  - Loads copy inputs, in a scope that encloses the reading Compute, before it; Stores write outputs, once
 ///  - partial reductions are kept in their own type; micro-kernels fit their stage; buffers have constant bounds
 std::vector<std::string> verify(const TileProgram& program);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "tile/online.h"
 #include "tile/verify_tree.h"
 #include "tile/walk.h"
 
@@ -25,7 +26,10 @@ class Verifier {
         for (const auto& [path, compute] : tree_.computes) micro_rules(*compute);
         buffer_layout_rules();
         if (!faults_.empty()) return faults_;
+        scales_ = online_scales(p_.stages, online_maxima(p_));
         for (const PrimitiveId s : p_.stages.primitives.ids()) value_rules(s);
+        for (const auto& [path, compute] : tree_.computes)
+            if (compute->online) online_rules(path, *compute);
         if (!faults_.empty()) return faults_;
         try {
             plan_buffers(p_);
@@ -126,6 +130,7 @@ class Verifier {
         std::map<PrimitiveId, int> count;
         for (const auto& [path, compute] : tree_.computes) {
             ++count[compute->stage];
+            if (compute->online) online_.insert(compute->stage);
             compute_at_[compute->stage] = path;
         }
         for (const PrimitiveId s : p_.stages.primitives.ids())
@@ -241,6 +246,7 @@ class Verifier {
         std::string what;
         TreePath path;
         std::vector<Expr> index;  ///< over kernel axes
+        bool scaled = false;      ///< by the value, which is a maximum
     };
 
     static std::vector<Expr> over_kernel_axes(const std::vector<Expr>& index, const std::vector<size_t>& axes) {
@@ -260,7 +266,8 @@ class Verifier {
             for (const Access& a : expr(compute->stage).accesses)
                 if (a.value == v)
                     out.push_back({fmt::format("compute {}", compute->stage.value), path,
-                                   over_kernel_axes(a.index, p_.stage_axes[compute->stage])});
+                                   over_kernel_axes(a.index, p_.stage_axes[compute->stage]),
+                                   scales_[compute->stage] && scales_[compute->stage]->maximum == v});
         return out;
     }
 
@@ -271,7 +278,7 @@ class Verifier {
         const bool memory = in_memory(v);
         const std::vector<Reader> all = readers(s);
         if (all.empty() && !memory) return fault("'{}' is neither read nor given", name(v));
-        const TreePath home = memory ? TreePath{} : common_scope(statements_of(p_, tree_, v));
+        const TreePath home = memory ? TreePath{} : home_of(p_, tree_, v);
         const std::vector<size_t>& axes = p_.stage_axes[s];
         for (const TileLoop* loop : tree_.loops_below(home, at))
             if (std::find(axes.begin(), axes.end(), loop->axis) == axes.end())
@@ -285,12 +292,55 @@ class Verifier {
             const TreePath shared = common_scope({at, r.path});
             const std::set<size_t> narrowed = tree_.narrowed(shared);
             for (size_t k = e.spatial; k < axes.size(); ++k)
-                if (narrowed.count(axes[k]) != 0)
+                if (narrowed.count(axes[k]) != 0 && !(online_.count(s) != 0 && r.scaled))
                     fault("{} reads '{}' while the loop over {} still adds to it", r.what, name(v), axis_name(axes[k]));
             if (r.path[shared.size()] < at[shared.size()])
                 fault("{} reads '{}' before it is computed", r.what, name(v));
             else if (const auto a = outside_part(s, r, narrowed))
                 fault("{} reads '{}' outside the part that the loop over {} computes", r.what, name(v), axis_name(*a));
+        }
+    }
+
+    /// Whoever is scaled by a maximum that is still being found must go along with it, step for step.
+    void online_rules(const TreePath& at, const Compute& maximum) {
+        const PrimitiveId s = maximum.stage;
+        const ValueId v = result(s);
+        const TensorExpr& e = expr(s);
+        if (e.reducer != Reducer::Max || !is_float(e.body.dtype()) || !e.epilogue.empty() || in_memory(v))
+            return fault("compute {}: '{}' is online, but no maximum of floats in a buffer", s.value, name(v));
+        const std::set<size_t> cut_here = tree_.narrowed(scope_of(at));
+        std::set<size_t> cut;  // reductions of the maximum that are not seen whole
+        for (size_t k = e.spatial; k < e.extents.size(); ++k)
+            if (cut_here.count(p_.stage_axes[s][k]) != 0) cut.insert(p_.stage_axes[s][k]);
+        if (cut.empty()) return;
+        const auto inside = [&](const TreePath& path) { return inside_reduction(p_, tree_, s, at, path); };
+        /// The loops below what both statements share, of those that would make one run more often than the other.
+        const auto in_step = [&](const TreePath& path, PrimitiveId stage) {
+            const TreePath shared = common_scope({at, path});
+            const auto spatial_only = [&](const TreePath& statement, PrimitiveId of) {
+                const auto axes = std::span(p_.stage_axes[of]).first(expr(of).spatial);
+                for (const TileLoop* loop : tree_.loops_below(shared, statement))
+                    if (std::find(axes.begin(), axes.end(), loop->axis) == axes.end()) return false;
+                return true;
+            };
+            return spatial_only(at, s) && spatial_only(path, stage);
+        };
+        for (const auto& [path, compute] : tree_.computes) {
+            const PrimitiveId t = compute->stage;
+            if (!scales_[t] || scales_[t]->maximum != v || !inside(path)) continue;
+            const TensorExpr& term = expr(t);
+            size_t along = 0;
+            for (size_t k = term.spatial; k < term.extents.size(); ++k) along += cut.count(p_.stage_axes[t][k]);
+            const std::string what = fmt::format("compute {}", t.value);
+            if (!in_step(path, t)) fault("{} does not run step for step with the online maximum '{}'", what, name(v));
+            if (along == cut.size()) continue;
+            if (along != 0) fault("{} reduces only a part of what the online maximum '{}' does", what, name(v));
+            if (is_output(p_, result(t)))
+                fault("'{}' is given, but holds for a step of '{}'", name(result(t)), name(v));
+            for (const Reader& r : readers(t))
+                if (!inside(r.path))
+                    fault("{} reads '{}', which holds only for a step of the online maximum '{}'", r.what,
+                          name(result(t)), name(v));
         }
     }
 
@@ -331,6 +381,8 @@ class Verifier {
     std::set<size_t> grid_axes_;
     Walk tree_;
     std::map<PrimitiveId, TreePath> compute_at_;
+    std::set<PrimitiveId> online_;
+    IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
 };
 
 /// What gives a kernel its inputs.

@@ -64,6 +64,35 @@ TreePath common_scope(const std::vector<TreePath>& statements) {
     return scope;
 }
 
+namespace {
+
+/// How many loops around the Compute at `at` lie outside the first that cuts a reduction of stage `s`.
+size_t loops_outside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at) {
+    const std::vector<size_t>& axes = program.stage_axes[s];
+    const size_t spatial = program.stages.primitives[s].expr()->spatial;
+    const auto loops = walk.loops_below({}, at);
+    size_t n = 0;
+    while (n < loops.size() &&
+           std::find(axes.begin() + static_cast<std::ptrdiff_t>(spatial), axes.end(), loops[n]->axis) == axes.end())
+        ++n;
+    return n;
+}
+
+}  // namespace
+
+bool inside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at,
+                      const TreePath& statement) {
+    return common_scope({at, statement}).size() > loops_outside_reduction(program, walk, s, at);
+}
+
+TreePath home_of(const TileProgram& program, const Walk& walk, ValueId value) {
+    TreePath home = common_scope(statements_of(program, walk, value));
+    for (const auto& [path, compute] : walk.computes)
+        if (compute->online && program.stages.primitives[compute->stage].outputs.at(0) == value)
+            home.resize(std::min(home.size(), loops_outside_reduction(program, walk, compute->stage, path)));
+    return home;
+}
+
 std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value) {
     std::vector<TreePath> out;
     for (const auto& [path, store] : walk.stores)

@@ -32,6 +32,13 @@ Walk walk(const TileProgram& program);
 inline TreePath scope_of(const TreePath& statement) { return {statement.begin(), statement.end() - 1}; }
 /// The innermost scope around all of the statements.
 TreePath common_scope(const std::vector<TreePath>& statements);
+/// Under which loops a value's buffer lives: those around all of its statements; of an online maximum, which is still
+/// needed when they are through, those outside the first loop that cuts its reduction.
+TreePath home_of(const TileProgram& program, const Walk& walk, ValueId value);
+/// Whether the statement stands inside a loop that cuts the reduction of stage `s`, whose Compute stands at `at`: there
+/// it meets what was reduced so far.
+bool inside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId s, const TreePath& at,
+                      const TreePath& statement);
 /// Where a value's statements stand: its Compute, its Store if it has one, the Computes that read it without a Load.
 std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value);
 

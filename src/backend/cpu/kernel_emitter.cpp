@@ -9,6 +9,8 @@
 
 #include "backend/cpu/stage_emitter.h"
 #include "base/error.h"
+#include "tile/online.h"
+#include "tile/walk.h"
 
 namespace tilewright::cpu {
 
@@ -65,6 +67,7 @@ class KernelEmitter {
         result_.names = names_of(p_);
         plan_ = plan_buffers(p_);
         result_.scratch_bytes = plan_.scratch_bytes;
+        find_online();
         make_function();
         load_arguments();
         const std::vector<Stmt>* body = grid_loops();
@@ -296,7 +299,7 @@ class KernelEmitter {
     }
     const Buffer* buffer_of_value(ValueId v) const {
         for (const Buffer& b : plan_.buffers)
-            if (!b.access && b.value == v) return &b;
+            if (!b.access && !b.correction && b.value == v) return &b;
         return nullptr;
     }
 
@@ -307,7 +310,61 @@ class KernelEmitter {
         return it->second;
     }
 
-    void emit_compute(const Compute& compute, const std::vector<size_t>&) {
+    // --- online maxima
+
+    struct OnlineMaximum {
+        PrimitiveId stage;
+        TreePath at;
+    };
+
+    void find_online() {
+        tree_ = walk(p_);
+        for (const auto& [path, compute] : tree_.computes)
+            if (compute->online) online_[p_.stages.primitives[compute->stage].outputs[0]] = {compute->stage, path};
+        scales_ = online_scales(p_.stages, online_maxima(p_));
+    }
+
+    /// Whether the current ranges reach the end of what the stage reduces; null: they certainly do.
+    llvm::Value* is_final(PrimitiveId stage) {
+        llvm::Value* final = nullptr;
+        for (size_t k = p_.stages.primitives[stage].expr()->spatial; k < p_.stage_axes[stage].size(); ++k) {
+            const AxisRange& r = ranges_[p_.stage_axes[stage][k]];
+            if (r.full) continue;
+            llvm::Value* here = b_.CreateICmpEQ(b_.CreateAdd(r.lo, r.extent), exprs_.scalar(r.total));
+            final = final == nullptr ? here : b_.CreateAnd(final, here);
+        }
+        return final;
+    }
+
+    Place correction_of(ValueId maximum) {
+        for (const Buffer& b : plan_.buffers)
+            if (b.correction && b.value == maximum) return place_of(b);
+        internal_error(__FILE__, __LINE__, "an online maximum has a correction", p_.name);
+    }
+
+    /// What the stage has to do with maxima that are still being found. `with_factor` becomes its expression where it
+    /// reads the factor for what it summed up before.
+    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& with_factor) {
+        const ValueId result = p_.stages.primitives[compute.stage].outputs[0];
+        if (compute.online) job.correction = correction_of(result);
+        for (size_t i = 0; i < job.expr->accesses.size(); ++i)
+            if (const auto it = online_.find(job.expr->accesses[i].value); it != online_.end())
+                job.accesses[i].final = is_final(it->second.stage);
+        const std::optional<OnlineScale>& scale = scales_[compute.stage];
+        if (!scale || job.expr->reducer == Reducer::None) return;
+        const OnlineMaximum& maximum = online_.at(scale->maximum);
+        if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
+        with_factor = *job.expr;
+        job.rescale = with_factor.accesses.size();
+        Access factor;
+        factor.value = scale->maximum;
+        factor.index = scale->index;
+        with_factor.accesses.push_back(factor);
+        job.accesses.push_back(correction_of(scale->maximum));
+        job.expr = &with_factor;
+    }
+
+    void emit_compute(const Compute& compute, const TreePath& path) {
         const Primitive& stage = p_.stages.primitives[compute.stage];
         StageJob job;
         job.vector_bits = isa_.vector_bits;
@@ -324,6 +381,8 @@ class KernelEmitter {
         }
         job.out = place_of(stage.outputs[0]);
         job.out_dtype = p_.stages.values[stage.outputs[0]].dtype;
+        TensorExpr with_factor;
+        online_jobs(compute, path, job, with_factor);
         emit_stage(b_, exprs_, job);
     }
 
@@ -461,6 +520,9 @@ class KernelEmitter {
     ExprEmitter exprs_;
     EmittedKernel result_;
     BufferPlan plan_;
+    Walk tree_;
+    std::map<ValueId, OnlineMaximum> online_;
+    IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
     llvm::Function* fn_ = nullptr;
     std::map<ValueId, Place> memory_;
     llvm::MDNode* scratch_scope_ = nullptr;

@@ -409,7 +409,7 @@ class StageEmitter {
         if (partial_ && !vector_reduces_) {
             branch(b_.CreateNot(first_), [&] {
                 for (size_t i = 0; i < tile.size(); ++i)
-                    b_.CreateStore(load_out(tile[i]), acc_[i * static_cast<size_t>(partials)]);
+                    b_.CreateStore(before(tile[i]), acc_[i * static_cast<size_t>(partials)]);
             });
         }
         tile_points_ = tile;
@@ -425,9 +425,9 @@ class StageEmitter {
             if (vector_reduces_) {
                 v = across_lanes(v);
                 if (partial_) {
-                    llvm::Value* before = load_out(tile[i]);
-                    v = emit_combine(b_, e_.reducer, acc_type_,
-                                     b_.CreateSelect(first_, identity_of(c_, e_.reducer, acc_type_, 0), before), v);
+                    llvm::Value* identity_lane = identity_of(c_, e_.reducer, acc_type_, 0);
+                    v = emit_combine(b_, e_.reducer, acc_type_, b_.CreateSelect(first_, identity_lane, before(tile[i])),
+                                     v);
                 }
             }
             done.push_back({v, acc_vector && !vector_reduces_});
@@ -435,6 +435,7 @@ class StageEmitter {
         const auto finish = [&] {
             forget();
             for (size_t i = 0; i < tile.size(); ++i) {
+                if (job_.correction) store_correction(tile[i], done[i]);
                 if (e_.epilogue.empty())
                     store(tile[i], done[i]);
                 else
@@ -452,6 +453,24 @@ class StageEmitter {
         }
         std::tie(acc_, acc_partials_) = saved;
         forget();
+    }
+
+    /// What was reduced so far, as it counts now.
+    llvm::Value* before(const Coords& p) {
+        llvm::Value* v = load_out(p);
+        if (!job_.rescale) return v;
+        const Val factor = access(*job_.rescale, p);
+        return b_.CreateFMul(v, vector_reduces_ ? factor.v : widen(factor));
+    }
+
+    /// exp(old - new) of a maximum; 1 where both are the same infinity.
+    void store_correction(const Coords& p, const Val& now) {
+        llvm::Value* then = load_out(p);
+        llvm::Value* same = b_.CreateFCmpOEQ(then, now.v);
+        llvm::Value* factor =
+            emit_scalar_op(b_, ScalarOp::Exp, acc_type_, acc_type_, b_.CreateFSub(then, now.v), nullptr, nullptr);
+        factor = b_.CreateSelect(same, llvm::ConstantFP::get(factor->getType(), 1), factor);
+        store_inside(p, {factor, now.is_vector}, *job_.correction);
     }
 
     void branch(llvm::Value* condition, const std::function<void()>& then) {
@@ -724,6 +743,17 @@ class StageEmitter {
     }
 
     Val access(size_t slot, const Coords& p) {
+        Val x = read(slot, p);
+        llvm::Value* final = job_.accesses[slot].final;
+        if (final == nullptr) return x;
+        llvm::Value* lowest = b_.CreateFCmpOEQ(x.v, llvm::ConstantFP::getInfinity(x.v->getType(), true));
+        llvm::Value* open = b_.CreateNot(final);
+        if (x.is_vector) open = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), open);
+        x.v = b_.CreateSelect(b_.CreateAnd(lowest, open), llvm::Constant::getNullValue(x.v->getType()), x.v);
+        return x;
+    }
+
+    Val read(size_t slot, const Coords& p) {
         const Access& a = e_.accesses[slot];
         const Place& place = job_.accesses[slot];
         for (const Expr& i : a.index) bind_loads(i, p);
@@ -884,17 +914,17 @@ class StageEmitter {
         return b_.CreateVectorSplat(static_cast<unsigned>(lanes_), b_.getInt64(static_cast<uint64_t>(v)));
     }
 
-    Expr out_offset(const Coords& p) {
-        if (!e_.output_index.empty()) return offset_of(job_.out, e_.output_index, p);
+    Expr out_offset(const Coords& p, const Place& place) {
+        if (!e_.output_index.empty()) return offset_of(place, e_.output_index, p);
         std::vector<Expr> index;
         for (size_t a = 0; a < e_.spatial; ++a) index.push_back(axis(a));
-        return offset_of(job_.out, index, p);
+        return offset_of(place, index, p);
     }
 
     /// A partial result, from where `store` put it.
     llvm::Value* load_out(const Coords& p) {
         const Place& place = job_.out;
-        Address where = address(place, out_offset(p));
+        Address where = address(place, out_offset(p, place));
         const auto align = llvm::Align(byte_size(place.storage));
         if (!has_vector_ || vector_reduces_)
             return annotate(b_.CreateAlignedLoad(storage_type(c_, place.storage, 0), where.pointer, align), place);
@@ -932,15 +962,14 @@ class StageEmitter {
         }
         if (inside != nullptr) {
             // Leaving the block ends what the memo may share.
-            branch(inside, [&] { store_inside(p, value); });
+            branch(inside, [&] { store_inside(p, value, job_.out); });
             return;
         }
-        store_inside(p, value);
+        store_inside(p, value, job_.out);
     }
 
-    void store_inside(const Coords& p, const Val& value) {
-        const Place& place = job_.out;
-        Address where = address(place, out_offset(p));
+    void store_inside(const Coords& p, const Val& value, const Place& place) {
+        Address where = address(place, out_offset(p, place));
         const auto align = llvm::Align(byte_size(place.storage));
         if (!has_vector_ || vector_reduces_) {
             TW_CHECK(!value.is_vector, "a scalar result is a vector");

@@ -29,6 +29,7 @@ struct Place {
     std::optional<Layout> layout;  ///< of a buffer whose box is laid out; `box` is then its logical shape
     std::vector<Expr> box;
     bool checked = false;            ///< a Load has decided the access's conditions
+    llvm::Value* final = nullptr;    ///< (i1) of an online maximum: until it is true, -infinity reads as 0
     llvm::MDNode* scope = nullptr;   ///< alias scope of this memory
     llvm::MDNode* others = nullptr;  ///< scopes it does not alias
 };
@@ -51,7 +52,9 @@ struct StageJob {
     std::vector<Place> accesses;  ///< one per access of expr
     Place out;
     DType out_dtype = DType::F32;
-    int vector_bits = 256;  ///< of a register
+    std::optional<Place> correction;  ///< of an online maximum: takes exp(old - new), indexed as `out`
+    std::optional<size_t> rescale;    ///< access of `expr` whose element multiplies what was summed up before
+    int vector_bits = 256;            ///< of a register
 };
 
 /// Emits the job at the builder's insertion point, which afterwards is behind it. `vars` holds bindings of symbols,
