@@ -398,6 +398,28 @@ struct GridChoice {
     int64_t step;
 };
 
+}  // namespace
+
+std::vector<Stmt> make_loads(const Program& stages, const std::vector<size_t>& loads, const Micro& micro) {
+    const PrimitiveId id(0);
+    const TensorExpr& expr = *stages.primitives[id].expr();
+    std::vector<Stmt> out;
+    for (const size_t i : loads) {
+        Load load;
+        load.stage = id;
+        load.access = i;
+        const Walk w =
+            walk_of(stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, static_cast<int>(micro.lanes));
+        const size_t vector = *micro.vector_axis;
+        if (w.depends(vector) && !w.unit(vector))
+            load.layout = pack_for_lanes(expr.accesses[i], vector, std::max<int64_t>(1, micro.registers[vector]));
+        out.push_back(Stmt{load});
+    }
+    return out;
+}
+
+namespace {
+
 TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const PrimitiveId id(0);
     // Merging makes tensors one-dimensional, which hides the conditions a Load could decide.
@@ -495,16 +517,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     t.stage_axes.push_back(identity);
     for (size_t a = 0; a < n; ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), expr.extents[a]});
-    std::vector<Stmt> body;
-    for (const size_t i : choice.loads) {
-        Load load;
-        load.stage = id;
-        load.access = i;
-        const Walk w = walk_of(t.stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, target.lanes);
-        if (w.depends(*micro.vector_axis) && !w.unit(*micro.vector_axis))
-            load.layout = pack_for_lanes(expr.accesses[i], *micro.vector_axis, unit(*micro.vector_axis));
-        body.push_back(Stmt{load});
-    }
+    std::vector<Stmt> body = make_loads(t.stages, choice.loads, micro);
     body.push_back(Stmt{Compute{id, micro}});
     // Panels (vector axis) outermost in the grid, then the other axes in order.
     std::vector<size_t> grid;

@@ -1,0 +1,397 @@
+#include "cost/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "tile/online.h"
+#include "tile/walk.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr double kFmaLatency = 4;
+constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over a loop
+constexpr double kTileOverhead = 12;  // cycles around one register tile: addresses, the last sums' latency
+constexpr double kAgain = 2;       // loads' worth of a sum that is taken up again: nothing can begin before it is there
+constexpr double kOccupied = 0.8;  // of a cache: the rest is other data's
+constexpr double kSerial = 0.1;    // of what is not the bottleneck, how much shows all the same
+
+int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+Machine::Machine(const Target& target, int n) : threads(std::max(1, n)) {
+    ghz = target.ghz.value;
+    lanes = target.lanes(DType::F32);
+    vector_registers = target.vector_registers;
+    const double vector_bytes = target.vector_bits / 8.0;
+    fma_a_cycle = std::max(0.5, target.fma_gflops_1.value / (2 * lanes * ghz));
+    dispatch_cycles = threads > 1 ? target.dispatch_us.value * 1e3 * ghz : 0;
+    for (const CacheLevel& c : target.caches) {
+        Level level;
+        level.bytes = static_cast<double>(c.usable_bytes()) * kOccupied;
+        if (c.level >= 3) level.bytes /= std::min(std::max(1, c.shared_by), threads);
+        level.bytes_a_cycle = c.load_gbps.value / ghz;
+        level.latency = c.latency_ns.value * ghz;
+        caches.push_back(level);
+    }
+    TW_CHECK(!caches.empty());
+    loads_a_cycle = std::max(0.5, caches[0].bytes_a_cycle / vector_bytes);
+    memory.bytes_a_cycle =
+        threads > 1 ? target.memory_gbps_all.value / ghz / threads : target.memory_gbps_1.value / ghz;
+    memory.latency = target.memory_latency_ns.value * ghz;
+    memory.bytes = 1e18;
+}
+
+double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int64_t> tile, double steps,
+                   const Machine& m) {
+    const size_t va = micro.vector_axis.value_or(s.extents.size());
+    double vectors = 1;  // results, in vectors
+    for (size_t a = 0; a < s.spatial; ++a) vectors *= static_cast<double>(tile[a]);
+    const auto reads = [&](const OperandModel& o) {
+        double n = 1;
+        for (size_t a = 0; a < s.spatial; ++a)
+            if (o.depends[a]) n *= static_cast<double>(tile[a]);
+        return n;
+    };
+    const auto cost_of = [&](const OperandModel& o) {
+        // A vector, a broadcast, or one load a lane.
+        if (va < s.extents.size() && o.depends[va] && (o.strides[va] != 1 || o.irregular))
+            return static_cast<double>(micro.lanes) * (o.result ? 1.5 : 1.0);
+        return 1.0;
+    };
+    double loads = 0, instructions = 2;
+    for (const OperandModel& o : s.operands) {
+        if (o.result) continue;
+        const double n = reads(o) * cost_of(o);
+        if (!o.in_body) continue;
+        loads += n;
+        // Broadcasts are memory operands of the multiply-add, where one tile row needs each once.
+        if (!(s.product && va < s.extents.size() && !o.depends[va])) instructions += n;
+    }
+    const double work = vectors * s.body_operations;
+    instructions += s.product ? vectors * std::max(1.0, s.body_operations) : work;
+    double step = std::max({(s.product ? vectors * std::max(1.0, s.body_operations) : work) / m.fma_a_cycle,
+                            loads / m.loads_a_cycle, instructions / kIssueWidth});
+    const bool vector_reduces = va < s.extents.size() && va >= s.spatial;
+    if (s.reduces) {
+        double chains = 1;
+        if (vector_reduces && va < micro.registers.size())
+            chains = std::max<double>(1, static_cast<double>(micro.registers[va] / std::max<int64_t>(1, micro.lanes)));
+        step = std::max(step, kFmaLatency / chains);
+    }
+    const double stores = vectors * cost_of(s.result()) * 2 / m.loads_a_cycle;
+    double ends = stores;
+    if (vector_reduces) ends += vectors * 10;
+    return step * steps + ends + (s.reduces ? kTileOverhead : 1);
+}
+
+namespace {
+
+/// Loops of the tree and of the micro-kernel as one list.
+struct Expanded {
+    std::vector<Nest::Loop> loops;
+    std::vector<std::vector<int64_t>> ranges;  ///< of every axis inside the first d loops
+    std::vector<double> trips;                 ///< of loop d, on average
+};
+
+Expanded expand(const StageModel& s, const Nest& nest) {
+    Expanded x;
+    x.loops = nest.loops;
+    const Micro& micro = *nest.micro;
+    const auto tile = [&](size_t a) {
+        return a < micro.registers.size() ? std::max<int64_t>(1, micro.registers[a]) : 1;
+    };
+    std::vector<size_t> order = micro.order;
+    if (order.empty())
+        for (size_t a = 0; a < s.extents.size(); ++a) order.push_back(a);
+    for (const size_t a : order) x.loops.push_back({a, tile(a)});
+    std::vector<int64_t> range = s.extents;
+    x.ranges.push_back(range);
+    for (const Nest::Loop& l : x.loops) {
+        const int64_t step = std::min(l.step, range[l.axis]);
+        x.trips.push_back(static_cast<double>(range[l.axis]) / static_cast<double>(std::max<int64_t>(1, step)));
+        range[l.axis] = step;
+        x.ranges.push_back(range);
+    }
+    return x;
+}
+
+/// Cycles of all register tiles, whole ones and rests.
+double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
+    const Micro& micro = *nest.micro;
+    const size_t n = s.extents.size();
+    const size_t va = micro.vector_axis.value_or(n);
+    // The ranges that the loops leave of each axis, whole ones and the last: (length, how many).
+    std::vector<std::map<int64_t, double>> ranges;
+    for (const int64_t e : s.extents) ranges.push_back({{e, 1.0}});
+    const auto cut = [](std::map<int64_t, double>& lengths, int64_t step, int64_t unit) {
+        std::map<int64_t, double> next;
+        for (const auto& [length, count] : lengths) {
+            if (length >= step) next[step / unit] += count * static_cast<double>(length / step);
+            if (length % step > 0) next[ceil_of(length % step, unit)] += count;
+        }
+        lengths = std::move(next);
+    };
+    for (const Nest::Loop& l : nest.loops) cut(ranges[l.axis], l.step, 1);
+    double steps = 1, invocations = 1;
+    for (size_t a = s.spatial; a < n; ++a) {
+        double passes = 0, points = 0;
+        for (const auto& [length, count] : ranges[a]) {
+            passes += count;
+            points += count * static_cast<double>(a == va ? ceil_of(length, micro.lanes) : length);
+        }
+        invocations *= passes;
+        steps *= points / passes;
+    }
+    for (size_t a = 0; a < s.spatial; ++a) {
+        const int64_t unit = a == va ? micro.lanes : 1;
+        cut(ranges[a], std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, unit), unit);
+    }
+    double total = 0;
+    std::vector<int64_t> tile(n, 1);
+    const auto each = [&](const auto& self, size_t a, double count) -> void {
+        if (a == s.spatial) {
+            total += count * tile_cycles(s, micro, tile, steps, m);
+            return;
+        }
+        for (const auto& [points, times] : ranges[a]) {
+            tile[a] = points;
+            self(self, a + 1, count * times);
+        }
+    };
+    each(each, 0, invocations);
+    // A sum that is taken up again is read before; the epilogue comes once.
+    const double result_vectors = s.results() / static_cast<double>(va < s.spatial ? micro.lanes : 1);
+    total += (invocations - 1) * result_vectors * kAgain / m.loads_a_cycle;
+    for (const OperandModel& o : s.operands)
+        if (!o.result && !o.in_body) total += result_vectors / m.loads_a_cycle;
+    return total + result_vectors * s.epilogue_operations / m.fma_a_cycle;
+}
+
+}  // namespace
+
+NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
+    NestCost out;
+    out.compute_cycles = compute_cycles(s, nest, m);
+    const Expanded x = expand(s, nest);
+    const size_t depths = x.ranges.size();
+    const auto touched = [&](size_t k, size_t d) {
+        const size_t home = k < nest.home.size() ? nest.home[k] : 0;
+        return s.operands[k].bytes(x.ranges[std::max(d, home)]);
+    };
+    std::vector<double> footprint(depths, 0);
+    for (size_t d = 0; d < depths; ++d)
+        for (size_t k = 0; k < s.operands.size(); ++k) footprint[d] += touched(k, d);
+    double slowest = 0, sum = 0;
+    for (size_t level = 0; level < m.caches.size(); ++level) {
+        size_t fits = 0;
+        while (fits + 1 < depths && footprint[fits] > m.caches[level].bytes) ++fits;
+        double bytes = 0;
+        if (fits > 0)
+            for (size_t k = 0; k < s.operands.size(); ++k) {
+                const OperandModel& o = s.operands[k];
+                const size_t home = k < nest.home.size() ? nest.home[k] : 0;
+                // Loops around that do not move it find it still there.
+                size_t from = fits;
+                while (from > 0 && !o.depends[x.loops[from - 1].axis]) --from;
+                double trips = 1;
+                for (size_t d = 0; d < from; ++d)
+                    if (d >= home || touched(k, home) > m.caches[level].bytes) trips *= x.trips[d];
+                double moved = touched(k, fits) * trips;
+                // Neighbouring steps share lines: a sum that walks along a row meets a new one every 64 bytes.
+                const Nest::Loop& around = x.loops[fits - 1];
+                const auto step = static_cast<double>(std::abs(o.strides[around.axis]) * around.step * o.element_bytes);
+                if (from == fits && step > 0 && step < 64) moved *= step / 64;
+                if (home > 0 && touched(k, home) <= m.caches[level].bytes) moved = 0;  // a buffer that stays
+                if (o.result) {
+                    bool again = false;
+                    for (size_t d = 0; d < fits; ++d) again = again || (x.loops[d].axis >= s.spatial && x.trips[d] > 1);
+                    moved *= again || level + 1 == m.caches.size() ? 2 : 1;
+                }
+                bytes += moved;
+            }
+        const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
+        out.bytes.push_back(bytes);
+        const double cycles = bytes / from.bytes_a_cycle;
+        slowest = std::max(slowest, cycles);
+        sum += cycles;
+    }
+    out.memory_cycles = slowest;
+    const double bottleneck = std::max(out.compute_cycles, slowest);
+    out.cycles = bottleneck + kSerial * (out.compute_cycles + sum - bottleneck);
+    for (size_t d = 0; d < nest.parallel; ++d) out.tasks *= std::ceil(x.trips[d]);
+    return out;
+}
+
+double NestCost::seconds(const Machine& m) const {
+    const double rounds = std::ceil(tasks / m.threads);
+    const double share = m.threads == 1 ? 1 : rounds / tasks;
+    return (cycles * share + m.dispatch_cycles) / (m.ghz * 1e9);
+}
+
+double lower_bound(const Program& stages, const Machine& m, const Bindings& bindings, bool warm) {
+    double flops = 0, bytes = 0;
+    for (const PrimitiveId s : stages.primitives.ids()) flops += stage_model(stages, s, bindings).flops();
+    const auto bytes_of = [&](ValueId v) {
+        double n = static_cast<double>(byte_size(stages.values[v].dtype));
+        for (const Expr& d : stages.values[v].shape) {
+            Bindings all = bindings;
+            for (const Var x : variables(d)) all.try_emplace(x, 1);
+            n *= static_cast<double>(std::max<int64_t>(0, evaluate(d, all)));
+        }
+        return n;
+    };
+    for (const ValueId v : stages.inputs) bytes += bytes_of(v);
+    for (const ValueId v : stages.outputs) bytes += bytes_of(v);
+    if (warm && bytes <= m.caches.back().bytes) bytes = 0;
+    const double compute = flops / (2 * m.fma_a_cycle * m.lanes * m.threads);
+    return std::max(compute, bytes / (m.memory.bytes_a_cycle * m.threads)) / (m.ghz * 1e9);
+}
+
+namespace {
+
+class TreeEstimate {
+  public:
+    TreeEstimate(const TileProgram& p, const Machine& m, const Bindings& bindings)
+        : p_(p), m_(m), tree_(walk(p)), plan_(plan_buffers(p)) {
+        for (const PrimitiveId s : p.stages.primitives.ids()) models_.push_back(stage_model(p.stages, s, bindings));
+        scales_ = online_scales(p.stages, online_maxima(p));
+        extents_.assign(p.axes.size(), 1);
+        for (const PrimitiveId s : p.stages.primitives.ids())
+            for (size_t k = 0; k < p.stage_axes[s].size(); ++k) extents_[p.stage_axes[s][k]] = models_[s].extents[k];
+    }
+
+    Estimate run() {
+        double cycles = 0, compute = 0, memory = 0;
+        for (const auto& [path, load] : tree_.loads) cycles += copy_cycles(path, *load);
+        for (const auto& [path, compute_at] : tree_.computes) {
+            const NestCost c = cost_of(path, *compute_at);
+            const double again = trips_outside(path, compute_at->stage);
+            cycles += c.cycles * again;
+            compute += c.compute_cycles * again;
+            memory += c.memory_cycles * again;
+        }
+        for (const auto& [path, store] : tree_.stores) {
+            double n = static_cast<double>(byte_size(p_.stages.values[store->value].dtype)) / 4;
+            for (const Expr& d : p_.stages.values[store->value].shape)
+                n *= d.is_constant() ? static_cast<double>(d.constant()) : 128;
+            cycles += 2 * n / m_.lanes / m_.loads_a_cycle;
+        }
+        Estimate e;
+        for (const TileLoop* loop : tree_.loops_below({}, tree_.computes.at(0).first)) {
+            if (!loop->parallel) break;
+            e.tasks *= std::ceil(static_cast<double>(extents_[loop->axis]) / static_cast<double>(loop->step));
+        }
+        const double share = m_.threads == 1 ? 1 : std::ceil(e.tasks / m_.threads) / e.tasks;
+        const double hz = m_.ghz * 1e9;
+        e.seconds = (cycles * share + m_.dispatch_cycles) / hz;
+        e.compute_seconds = compute * share / hz;
+        e.memory_seconds = memory * share / hz;
+        e.scratch_bytes = static_cast<double>(plan_.scratch_bytes);
+        return e;
+    }
+
+  private:
+    /// The kernel's loops around a statement as loops of the stage's own axes.
+    Nest nest_of(const TreePath& path, PrimitiveId s, const Micro& micro) const {
+        Nest nest;
+        nest.micro = &micro;
+        const std::vector<size_t>& axes = p_.stage_axes[s];
+        std::vector<size_t> loops_at(path.size(), 0);  // own loops inside the first k tree loops
+        const auto loops = tree_.loops_below({}, path);
+        for (size_t k = 0; k < loops.size(); ++k) {
+            const auto it = std::find(axes.begin(), axes.end(), loops[k]->axis);
+            if (it != axes.end()) {
+                nest.loops.push_back({static_cast<size_t>(it - axes.begin()), loops[k]->step});
+                if (loops[k]->parallel) ++nest.parallel;
+            }
+            loops_at[k + 1] = nest.loops.size();
+        }
+        const Primitive& stage = p_.stages.primitives[s];
+        const auto home = [&](const auto& is) {
+            for (const Buffer& b : plan_.buffers)
+                if (!b.correction && is(b)) return loops_at[std::min(b.scope.size(), path.size() - 1)];
+            return size_t{0};
+        };
+        const std::vector<Access>& accesses = stage.expr()->accesses;
+        for (size_t i = 0; i < accesses.size(); ++i)
+            nest.home.push_back(home([&](const Buffer& b) {
+                return b.access ? *b.access == std::pair(s, i) : b.value == accesses[i].value;
+            }));
+        nest.home.push_back(home([&](const Buffer& b) { return !b.access && b.value == stage.outputs[0]; }));
+        return nest;
+    }
+
+    NestCost cost_of(const TreePath& path, const Compute& compute) const {
+        NestCost c = nest_cost(models_[compute.stage], nest_of(path, compute.stage, compute.micro), m_);
+        // An online maximum's factor, and what it multiplies.
+        const StageModel& s = models_[compute.stage];
+        const double steps = reduction_trips(path, compute.stage);
+        if (compute.online) c.cycles += s.results() * steps * 18 / m_.lanes / m_.fma_a_cycle;
+        if (scales_[compute.stage] && s.reduces && steps > 1)
+            c.cycles += s.results() * steps / m_.lanes / m_.fma_a_cycle;
+        return c;
+    }
+
+    double trips_of(const TileLoop& loop, std::vector<int64_t>& range) const {
+        const int64_t step = std::min(loop.step, range[loop.axis]);
+        const double trips = static_cast<double>(range[loop.axis]) / static_cast<double>(std::max<int64_t>(1, step));
+        range[loop.axis] = step;
+        return trips;
+    }
+
+    double reduction_trips(const TreePath& path, PrimitiveId s) const {
+        std::vector<int64_t> range = extents_;
+        const auto reductions = std::span(p_.stage_axes[s]).subspan(models_[s].spatial);
+        double n = 1;
+        for (const TileLoop* loop : tree_.loops_below({}, path)) {
+            const double trips = trips_of(*loop, range);
+            if (std::find(reductions.begin(), reductions.end(), loop->axis) != reductions.end()) n *= trips;
+        }
+        return n;
+    }
+
+    /// Trips of loops around the statement that are not its stage's: it does the same again.
+    double trips_outside(const TreePath& path, PrimitiveId s) const {
+        std::vector<int64_t> range = extents_;
+        const std::vector<size_t>& axes = p_.stage_axes[s];
+        double n = 1;
+        for (const TileLoop* loop : tree_.loops_below({}, path)) {
+            const double trips = trips_of(*loop, range);
+            if (std::find(axes.begin(), axes.end(), loop->axis) == axes.end()) n *= trips;
+        }
+        return n;
+    }
+
+    double copy_cycles(const TreePath& path, const Load& load) const {
+        std::vector<int64_t> range = extents_;
+        double trips = 1;
+        for (const TileLoop* loop : tree_.loops_below({}, path)) trips *= trips_of(*loop, range);
+        std::vector<int64_t> tile;
+        for (const size_t a : p_.stage_axes[load.stage]) tile.push_back(range[a]);
+        const OperandModel& o = models_[load.stage].operands[load.access];
+        const double vectors = o.elements(tile) / m_.lanes;
+        const double each = load.layout.is_identity() ? 3 : 6;  // turning memory around takes shuffles
+        return trips * (vectors * each / m_.loads_a_cycle + 20);
+    }
+
+    const TileProgram& p_;
+    const Machine& m_;
+    Walk tree_;
+    BufferPlan plan_;
+    IndexVector<PrimitiveId, StageModel> models_;
+    IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
+    std::vector<int64_t> extents_;
+};
+
+}  // namespace
+
+Estimate estimate(const TileProgram& program, const Machine& machine, const Bindings& bindings) {
+    return TreeEstimate(program, machine, bindings).run();
+}
+
+}  // namespace tilewright

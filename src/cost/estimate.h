@@ -1,0 +1,81 @@
+#pragma once
+// What a schedule costs before it is run: MCFuser's analytical model (§IV, equations 2 to 5) on a machine with caches.
+//
+// The paper's model moves every tile between memory and a block's shared memory, adds arithmetic at the peak rate, and
+// multiplies by (blocks + SMs) / blocks. Here there are several levels. Each has a share of the bytes (equation 3 once
+// per level: what a tile touches times the trips of the loops around the point from where on it fits), arithmetic runs
+// at the rate of its register tile (equation 4 with P a function of the tile), what can overlap overlaps, and instead
+// of equation 5 the tasks of the slowest thread are counted: a CPU's cores do not share a core's units.
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cost/stage_model.h"
+#include "cost/target.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+
+/// A target as the model uses it: cycles of one core and bytes a cycle.
+struct Machine {
+    explicit Machine(const Target& target, int threads = 1);
+
+    struct Level {
+        double bytes = 0;          ///< what a core may plan with
+        double bytes_a_cycle = 0;  ///< loads served by this level
+        double latency = 0;        ///< cycles
+    };
+    double ghz = 3;
+    int threads = 1;
+    int lanes = 8;  ///< f32
+    int vector_registers = 16;
+    double fma_a_cycle = 2;    ///< vectors
+    double loads_a_cycle = 2;  ///< vectors
+    double dispatch_cycles = 0;
+    std::vector<Level> caches;  ///< from the first level
+    Level memory;               ///< as one thread sees it when all run
+};
+
+/// A Compute with all loops around it and its micro-kernel.
+struct Nest {
+    struct Loop {
+        size_t axis = 0;
+        int64_t step = 1;
+    };
+    std::vector<Loop> loops;  ///< of the stage's axes, outermost first, without the micro-kernel's own
+    size_t parallel = 0;      ///< how many of them are the grid
+    const Micro* micro = nullptr;
+    std::vector<size_t> home;  ///< per operand: inside how many of the loops its buffer lives; empty: memory
+};
+
+struct NestCost {
+    double compute_cycles = 0;  ///< of one thread doing everything
+    std::vector<double> bytes;  ///< moved into each cache level
+    double memory_cycles = 0;   ///< the slowest level's
+    double cycles = 0;          ///< of one thread doing everything, what overlaps overlapping
+    double tasks = 1;
+    double seconds(const Machine& machine) const;  ///< with all threads
+};
+NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine);
+
+/// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
+/// axis, spatial ones; `steps` reduction steps. Without the epilogue. Without the epilogue. Exposed for tests.
+double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
+                   const Machine& machine);
+
+/// What cannot be undercut: operations at the peak rate, or inputs and outputs once through memory, of a kernel whose
+/// operands are not in a cache; with `warm`, only what exceeds the largest cache counts. Seconds.
+double lower_bound(const Program& stages, const Machine& machine, const Bindings& bindings, bool warm = false);
+
+struct Estimate {
+    double seconds = 0;
+    double compute_seconds = 0;
+    double memory_seconds = 0;
+    double scratch_bytes = 0;
+    double tasks = 1;
+};
+/// Every statement of the tree. `bindings`: what symbols are; others are assumed.
+Estimate estimate(const TileProgram& program, const Machine& machine, const Bindings& bindings = {});
+
+}  // namespace tilewright

@@ -1,0 +1,236 @@
+#include "cost/stage_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+IndexReach::IndexReach(Expr index, int64_t whole) {
+    for (const Term& t : index.terms()) {
+        Product product;
+        product.coefficient = std::abs(t.coefficient);
+        for (const Atom* a : t.atoms) {
+            Factor f;
+            switch (a->kind) {
+                case Atom::Kind::Var:
+                    if (a->var.kind == VarKind::Axis) {
+                        f.axis = a->var.id;
+                    } else {
+                        f.kind = Kind::Constant;
+                        f.number = a->var.kind == VarKind::Load ? whole : 0;
+                    }
+                    break;
+                case Atom::Kind::FloorDiv:
+                case Atom::Kind::Mod:
+                    f.kind = a->kind == Atom::Kind::Mod ? Kind::Mod : Kind::Div;
+                    f.number = a->b.is_constant() ? std::max<int64_t>(1, a->b.constant()) : 1;
+                    f.parts = {IndexReach(a->a, whole)};
+                    break;
+                case Atom::Kind::Min:
+                case Atom::Kind::Max:
+                    f.kind = Kind::Either;
+                    f.parts = {IndexReach(a->a, whole), IndexReach(a->b, whole)};
+                    break;
+            }
+            product.factors.push_back(std::move(f));
+        }
+        products_.push_back(std::move(product));
+    }
+}
+
+int64_t IndexReach::over(std::span<const int64_t> tile) const {
+    int64_t sum = 0;
+    for (const Product& p : products_) {
+        int64_t reach = p.coefficient;
+        for (const Factor& f : p.factors) switch (f.kind) {
+                case Kind::Axis:
+                    reach *= tile[f.axis] - 1;
+                    break;
+                case Kind::Div:
+                    reach *= (f.parts[0].over(tile) + f.number - 1) / f.number;
+                    break;
+                case Kind::Mod:
+                    reach *= std::min(f.parts[0].over(tile), f.number - 1);
+                    break;
+                case Kind::Either:
+                    reach *= std::max(f.parts[0].over(tile), f.parts[1].over(tile));
+                    break;
+                case Kind::Constant:
+                    reach *= f.number;
+                    break;
+            }
+        sum += reach;
+    }
+    return sum;
+}
+
+double OperandModel::elements(std::span<const int64_t> tile) const {
+    double n = 1;
+    for (size_t d = 0; d < reach.size(); ++d) n *= static_cast<double>(std::min(extents[d], reach[d].over(tile) + 1));
+    return n;
+}
+
+double OperandModel::bytes(std::span<const int64_t> tile) const {
+    // Runs of neighbours: dimensions from the last on as long as they are touched whole.
+    double run = 1, runs = 1;
+    bool whole = true;
+    for (size_t d = reach.size(); d-- > 0;) {
+        const int64_t touched = std::min(extents[d], reach[d].over(tile) + 1);
+        (whole ? run : runs) *= static_cast<double>(touched);
+        whole = whole && touched == extents[d];
+    }
+    const double run_bytes = run * static_cast<double>(element_bytes);
+    return runs * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
+}
+
+double StageModel::points() const {
+    double n = 1;
+    for (const int64_t e : extents) n *= static_cast<double>(e);
+    return n;
+}
+
+double StageModel::results() const {
+    double n = 1;
+    for (size_t a = 0; a < spatial; ++a) n *= static_cast<double>(extents[a]);
+    return n;
+}
+
+double StageModel::flops() const {
+    return points() * (product ? 2 : body_operations) + results() * epilogue_operations;
+}
+
+double body_operations(const ScalarBody& body) {
+    double n = 0;
+    for (const ScalarNode& node : body.nodes()) switch (node.op) {
+            case ScalarOp::Const:
+            case ScalarOp::Access:
+            case ScalarOp::Acc:
+            case ScalarOp::Index:
+            case ScalarOp::Cast:
+                break;
+            case ScalarOp::Div:
+            case ScalarOp::Sqrt:
+                n += 8;
+                break;
+            case ScalarOp::Exp:
+            case ScalarOp::Log:
+            case ScalarOp::Log1p:
+            case ScalarOp::Expm1:
+                n += 16;
+                break;
+            case ScalarOp::Tanh:
+            case ScalarOp::Erf:
+            case ScalarOp::Sinh:
+            case ScalarOp::Cosh:
+                n += 24;
+                break;
+            case ScalarOp::Pow:
+            case ScalarOp::Sin:
+            case ScalarOp::Cos:
+            case ScalarOp::Tan:
+            case ScalarOp::Asin:
+            case ScalarOp::Acos:
+            case ScalarOp::Atan:
+            case ScalarOp::Asinh:
+            case ScalarOp::Acosh:
+            case ScalarOp::Atanh:
+                n += 40;
+                break;
+            default:
+                n += 1;
+        }
+    return n;
+}
+
+namespace {
+
+class Builder {
+  public:
+    Builder(const Program& stages, const Bindings& bindings, int64_t assumed)
+        : stages_(stages), bindings_(bindings), assumed_(assumed) {}
+
+    StageModel run(PrimitiveId id) {
+        const Primitive& stage = stages_.primitives[id];
+        const TensorExpr& e = *stage.expr();
+        StageModel m;
+        m.spatial = e.spatial;
+        for (const Expr& x : e.extents) m.extents.push_back(number(x));
+        m.reduces = e.reducer != Reducer::None;
+        const ScalarNode& root = e.body[e.body.root()];
+        m.product = e.reducer == Reducer::Sum && root.op == ScalarOp::Mul;
+        m.body_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
+        m.epilogue_operations = e.epilogue.empty() ? 0 : body_operations(e.epilogue);
+        const std::vector<uint32_t> slots = e.body.slots();
+        for (size_t i = 0; i < e.accesses.size(); ++i) {
+            OperandModel o = operand(e.accesses[i].value, e.accesses[i].index, m.extents);
+            o.in_body = std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
+            m.operands.push_back(std::move(o));
+        }
+        m.operands.push_back(operand(stage.outputs[0], result_index(e), m.extents));
+        m.operands.back().result = true;
+        m.operands.back().in_body = false;
+        return m;
+    }
+
+  private:
+    int64_t number(Expr e) const {
+        if (e.is_constant()) return std::max<int64_t>(1, e.constant());
+        Bindings all = bindings_;
+        for (const Var v : variables(e)) all.try_emplace(v, assumed_);
+        return std::max<int64_t>(1, evaluate(e, all));
+    }
+    int64_t name(Var v) const {
+        const auto it = bindings_.find(v);
+        return it == bindings_.end() ? assumed_ : it->second;
+    }
+
+    OperandModel operand(ValueId value, const std::vector<Expr>& index, const std::vector<int64_t>& axes) const {
+        OperandModel o;
+        const Value& v = stages_.values[value];
+        o.element_bytes = static_cast<int64_t>(byte_size(v.dtype));
+        for (const Expr& d : v.shape) o.extents.push_back(number(d));
+        for (const Expr& i : index)
+            for (const Var x : variables(i)) o.irregular = o.irregular || x.kind == VarKind::Load;
+        std::vector<int64_t> point(axes.size(), 0);
+        const std::vector<int64_t> loads(64, 0);
+        const std::function<std::optional<int64_t>(Var)> names = [&](Var x) { return std::optional(name(x)); };
+        Env env;
+        env.axes = point;
+        env.loads = loads;
+        env.names = &names;
+        for (size_t d = 0; d < index.size(); ++d) o.reach.emplace_back(index[d], o.extents[d] - 1);
+        const auto offset = [&] {
+            int64_t sum = 0;
+            for (size_t d = 0; d < index.size(); ++d) sum = sum * o.extents[d] + evaluate(index[d], env);
+            return sum;
+        };
+        const int64_t origin = offset();
+        for (size_t a = 0; a < axes.size(); ++a) {
+            const Var v_a{VarKind::Axis, static_cast<uint32_t>(a)};
+            const bool depends = std::any_of(index.begin(), index.end(), [&](Expr i) { return uses(i, v_a); });
+            o.depends.push_back(depends && axes[a] > 1);
+            if (!depends || axes[a] == 1) {
+                o.strides.push_back(0);
+                continue;
+            }
+            point[a] = 1;
+            o.strides.push_back(offset() - origin);
+            point[a] = 0;
+        }
+        return o;
+    }
+
+    const Program& stages_;
+    const Bindings& bindings_;
+    int64_t assumed_;
+};
+
+}  // namespace
+
+StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings, int64_t assumed) {
+    return Builder(stages, bindings, assumed).run(stage);
+}
+
+}  // namespace tilewright

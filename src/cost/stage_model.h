@@ -1,0 +1,77 @@
+#pragma once
+// One stage as numbers: how much of each operand a tile touches, and what computing it costs. Made once per stage,
+// asked thousands of times while schedules are constructed.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tilewright {
+
+/// How far an index moves when each axis runs over a tile. Affine parts add up; blocks (c // 512, c % 512) are
+/// followed.
+///     i1 + i4 - 1 over a tile of 14 x 3: (14 - 1) + (3 - 1)
+class IndexReach {
+  public:
+    IndexReach() = default;
+    /// `whole`: what an index that the data decides may move.
+    IndexReach(Expr index, int64_t whole);
+    int64_t over(std::span<const int64_t> tile) const;
+
+  private:
+    enum class Kind : uint8_t { Axis, Div, Mod, Either, Constant };
+    struct Factor {
+        Kind kind = Kind::Axis;
+        size_t axis = 0;
+        int64_t number = 0;
+        std::vector<IndexReach> parts;
+    };
+    struct Product {
+        int64_t coefficient = 1;
+        std::vector<Factor> factors;
+    };
+    std::vector<Product> products_;
+};
+
+/// An access or the result of a stage.
+struct OperandModel {
+    int64_t element_bytes = 4;
+    std::vector<IndexReach> reach;  ///< per dimension
+    std::vector<int64_t> extents;   ///< of the tensor, per dimension
+    std::vector<int64_t> strides;   ///< elements moved by one step along each axis
+    std::vector<bool> depends;      ///< on each axis
+    bool in_body = true;            ///< read once a point (else once a result, by the epilogue)
+    bool result = false;
+    bool irregular = false;  ///< indexed by data
+
+    /// Elements in the box that a tile with these extents per axis touches.
+    double elements(std::span<const int64_t> tile) const;
+    /// Bytes of the cache lines of that box, 64 bytes each.
+    double bytes(std::span<const int64_t> tile) const;
+};
+
+struct StageModel {
+    std::vector<int64_t> extents;  ///< per axis; what only the run knows is assumed
+    size_t spatial = 0;
+    std::vector<OperandModel> operands;  ///< one per access, then the result
+    bool product = false;                ///< a sum of products: one multiply-add a point
+    double body_operations = 1;          ///< vector instructions of the body at a point (loads apart)
+    double epilogue_operations = 0;      ///< of the epilogue at a result
+    bool reduces = false;
+
+    double points() const;   ///< of the iteration space
+    double results() const;  ///< of its spatial part
+    /// Floating-point operations: two a point for a product, else those of the body.
+    double flops() const;
+    const OperandModel& result() const { return operands.back(); }
+};
+
+/// `assumed`: the extent of dimensions that only the run knows, unless `bindings` says.
+StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {}, int64_t assumed = 128);
+
+/// Cheap instructions of one evaluation of a body, transcendentals counted as their polynomials.
+double body_operations(const ScalarBody& body);
+
+}  // namespace tilewright

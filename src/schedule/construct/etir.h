@@ -1,0 +1,94 @@
+#pragma once
+// Gensor's state and its actions (§IV-A, B): a node of the construction graph and the edges that leave it.
+//
+// ETIR on a CPU. Levels are counted from the core: 0 is the register tile, 1 what stays in the first-level cache, 2
+// what stays in the second-level cache and is one task of the thread pool (the paper's thread block; its shared memory
+// is the per-core cache). Construction begins at the outermost level with tiles of one point, and every `cache` action
+// moves it one level closer to the core, never back (§IV-A, "the next level"). What tile and inverse tile do to an axis
+// is a rung up or down a ladder of sizes, so the graph is irreducible inside a level.
+//
+// A virtual thread is an interleaved register sub-tile: with V of them along an axis, a register tile's points lie in V
+// groups, each in a V-th of the axis' range, instead of side by side. Formula 3 counts bank conflicts on a GPU. Here
+// the bank is a set of the first-level cache: W neighbours along the axis lie in different sets (the distance between
+// them divides 4 KiB that often), so a tile of x of them meets ceil(x / W) in the fullest set, and ceil(x / (V W)) when
+// only every V-th is a neighbour.
+
+#include <optional>
+#include <vector>
+
+#include "cost/estimate.h"
+#include "schedule/default_schedule.h"
+
+namespace tilewright::construct {
+
+/// What is constructed: one stage on one machine, and what its innermost level looks like whatever the tiles.
+struct Problem {
+    StageModel stage;
+    Micro micro;                ///< vector axis, lanes, loop order, unrolled reductions
+    std::vector<size_t> loads;  ///< accesses that are copied at the start of a task
+    bool contraction = false;
+    bool partial_sums = false;  ///< reductions may be cut: the result is kept in the type of the sum
+    std::vector<bool> open;     ///< extents that only the run knows
+    Machine machine;
+    /// Per level and axis: the sizes a tile can have, ascending.
+    std::vector<std::vector<std::vector<int64_t>>> ladders;
+    std::vector<double> smallest;  ///< footprint of the smallest tile of each level
+};
+inline constexpr size_t kLevels = 3;
+
+/// Of a kernel with one stage. Nothing where the stage has no vector axis to speak of: then there is nothing to gain.
+Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
+                     const Bindings& bindings = {});
+
+struct Etir {
+    std::vector<std::vector<int64_t>> tiles;  ///< [level][axis], points
+    std::vector<int64_t> virtual_threads;     ///< per axis
+    size_t level = kLevels - 1;               ///< the one being scheduled
+    friend auto operator<=>(const Etir&, const Etir&) = default;
+};
+Etir initial(const Problem& problem);
+
+struct Action {
+    enum class Kind : uint8_t { Tile, InverseTile, Cache, SetVThread };
+    Kind kind = Kind::Tile;
+    size_t axis = 0;
+};
+/// Nothing where the action does not exist in this state: the end of a ladder, the last level, a tile larger than the
+/// one around it.
+/// (With `nested` false it may be: rounding then enlarges that.)
+std::optional<Etir> apply(const Problem& problem, const Etir& e, Action action, bool nested = true);
+
+/// F(T), bytes of all operands' tiles at a level; at level 0 the registers they take, in bytes.
+double footprint(const Problem& problem, const Etir& e, size_t level);
+/// Q(T), bytes moved into a level while the whole stage runs (at level 0: loaded into registers).
+double traffic(const Problem& problem, const Etir& e, size_t level);
+/// Whether the tiles at `level` fit in it. A level in which not even the smallest tile fits (sums that are not cut, all
+/// of whose operands pass through) holds nothing back.
+bool fits(const Problem& problem, const Etir& e, size_t level);
+
+/// Formulas 1, 2 and 3, the cache action annealed by 3 / (1 + exp(-ln(5) / 10 (t - 10))) with t the number of the step;
+/// 0 where the result would exceed the level's capacity, or the action does not exist. Formula 1 is taken as printed:
+/// Q(T) F(T') / (Q(T') F(T)), which rewards a tile both for what it saves and for what it fills; capacity stops it.
+double benefit(const Problem& problem, const Etir& e, Action action, int step);
+/// All actions with positive benefit.
+struct Weighted {
+    Action action;
+    double weight = 0;
+    Etir next;
+};
+std::vector<Weighted> transitions(const Problem& problem, const Etir& e, int step, bool virtual_threads);
+
+/// The state as loops: tiles rounded to whole register tiles, the better of the loop orders.
+struct Realised {
+    Etir state;  ///< rounded
+    Micro micro;
+    std::vector<Nest::Loop> loops;
+    size_t parallel = 0;
+    NestCost cost;
+    double seconds = 0;
+};
+Realised realise(const Problem& problem, const Etir& e);
+/// The schedule of `stages`, the kernel the problem was made of.
+TileProgram to_tile_program(Program stages, const Problem& problem, const Realised& realised);
+
+}  // namespace tilewright::construct

@@ -1,0 +1,158 @@
+#include "schedule/construct/walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+
+namespace tilewright::construct {
+
+namespace {
+
+/// In [0, 1), the same on every machine.
+double uniform(std::mt19937_64& rng) { return static_cast<double>(rng() >> 11) * 0x1p-53; }
+
+/// Ranks states by the model, each once.
+class Ranking {
+  public:
+    explicit Ranking(const Problem& problem) : p_(problem) {}
+
+    const Realised& add(const Etir& e) {
+        Etir key = e;
+        key.level = 0;
+        const auto it = all_.find(key);
+        return it != all_.end() ? it->second : all_.emplace(key, realise(p_, key)).first->second;
+    }
+
+    std::vector<Realised> best(size_t n) const {
+        std::vector<const Realised*> order;
+        for (const auto& [e, r] : all_) order.push_back(&r);
+        std::stable_sort(order.begin(), order.end(),
+                         [](const Realised* a, const Realised* b) { return a->seconds < b->seconds; });
+        std::vector<Realised> out;
+        std::set<std::vector<std::vector<int64_t>>> tiles;  // several states may round to one
+        for (const Realised* r : order) {
+            if (out.size() == n) break;
+            if (tiles.insert(r->state.tiles).second) out.push_back(*r);
+        }
+        return out;
+    }
+    size_t size() const { return all_.size(); }
+
+  private:
+    const Problem& p_;
+    std::map<Etir, Realised> all_;
+};
+
+/// Along single edges, at any level, to where no edge gains.
+void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtual_threads) {
+    Etir at = from.state;
+    // Rounded tiles may lie between the rungs.
+    for (size_t l = 0; l < kLevels; ++l)
+        for (size_t a = 0; a < at.tiles[l].size(); ++a) {
+            const auto& sizes = p.ladders[l][a];
+            auto it = std::lower_bound(sizes.begin(), sizes.end(), at.tiles[l][a]);
+            at.tiles[l][a] = it == sizes.end() ? sizes.back() : *it;
+        }
+    double best = from.seconds;
+    for (int round = 0; round < 12; ++round) {
+        std::optional<Etir> next;
+        for (size_t l = 0; l < kLevels; ++l) {
+            at.level = l;
+            for (size_t a = 0; a < p.stage.extents.size(); ++a)
+                for (const auto kind : {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread}) {
+                    if (kind == Action::Kind::SetVThread && !virtual_threads) continue;
+                    const auto e = apply(p, at, {kind, a}, false);
+                    if (!e || !fits(p, *e, 0)) continue;  // what exceeds a cache, the model knows
+                    const Realised& r = ranking.add(*e);
+                    if (r.seconds >= best * 0.999) continue;
+                    best = r.seconds;
+                    next = e;
+                }
+        }
+        if (!next) return;
+        at = *next;
+    }
+}
+
+}  // namespace
+
+std::vector<Etir> walk(const Problem& p, uint64_t seed, int steps, bool virtual_threads) {
+    std::mt19937_64 rng(seed);
+    std::vector<Etir> kept;
+    Etir e = initial(p);
+    double log_t = steps * std::log(2.0);
+    for (int t = 0; t < steps; ++t, log_t -= std::log(2.0)) {
+        const std::vector<Weighted> edges = transitions(p, e, t, virtual_threads);
+        if (edges.empty()) break;
+        double sum = 0;
+        for (const Weighted& w : edges) sum += w.weight;
+        double draw = uniform(rng) * sum;
+        const Weighted* chosen = &edges.back();
+        for (const Weighted& w : edges) {
+            if (draw < w.weight) {
+                chosen = &w;
+                break;
+            }
+            draw -= w.weight;
+        }
+        e = chosen->next;
+        if (uniform(rng) < 1 - 1 / (1 + std::exp(-0.5 * (-log_t - 10)))) kept.push_back(e);
+    }
+    kept.push_back(e);
+    return kept;
+}
+
+Constructed construct(const Problem& p, const WalkOptions& options) {
+    Ranking ranking(p);
+    for (int w = 0; w < options.walks; ++w)
+        for (const Etir& e : walk(p, options.seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(w), options.steps,
+                                  options.virtual_threads))
+            if (e.level == 0) ranking.add(e);
+    if (ranking.size() == 0) ranking.add(initial(p));
+    if (options.climb)
+        for (const Realised& r : ranking.best(3)) {
+            climb(p, ranking, r, options.virtual_threads);
+            // Uncut sums lie behind a hill: they stream through the first level instead of staying in it.
+            Etir uncut = r.state;
+            for (size_t l = 1; l < kLevels; ++l)
+                for (size_t a = p.stage.spatial; a < p.stage.extents.size(); ++a)
+                    uncut.tiles[l][a] = p.stage.extents[a];
+            climb(p, ranking, ranking.add(uncut), options.virtual_threads);
+        }
+    return {ranking.best(options.top), ranking.size()};
+}
+
+Constructed construct_tree(const Problem& p) {
+    Ranking ranking(p);
+    Etir e = initial(p);
+    std::vector<Etir> path;
+    while (true) {
+        std::optional<Etir> next;
+        double best = 0;
+        for (size_t a = 0; a < p.stage.extents.size(); ++a) {
+            const auto larger = apply(p, e, {Action::Kind::Tile, a});
+            if (!larger || !fits(p, *larger, e.level)) continue;
+            const double saved = traffic(p, e, e.level) - traffic(p, *larger, e.level);
+            const double taken = footprint(p, *larger, e.level) - footprint(p, e, e.level);
+            const double gain = saved / std::max(1.0, taken);
+            if (saved > 0 && gain > best) {
+                best = gain;
+                next = larger;
+            }
+        }
+        if (next) {
+            e = *next;
+            if (e.level == 0) path.push_back(e);
+            continue;
+        }
+        if (e.level == 0) break;
+        --e.level;
+        if (e.level == 0) path.push_back(e);
+    }
+    for (size_t k = path.size() > 10 ? path.size() - 10 : 0; k < path.size(); ++k) ranking.add(path[k]);
+    return {ranking.best(8), ranking.size()};
+}
+
+}  // namespace tilewright::construct
