@@ -400,8 +400,8 @@ struct GridChoice {
 
 }  // namespace
 
-std::vector<Stmt> make_loads(const Program& stages, const std::vector<size_t>& loads, const Micro& micro) {
-    const PrimitiveId id(0);
+std::vector<Stmt> make_loads(const Program& stages, PrimitiveId id, const std::vector<size_t>& loads,
+                             const Micro& micro) {
     const TensorExpr& expr = *stages.primitives[id].expr();
     std::vector<Stmt> out;
     for (const size_t i : loads) {
@@ -517,7 +517,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     t.stage_axes.push_back(identity);
     for (size_t a = 0; a < n; ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), expr.extents[a]});
-    std::vector<Stmt> body = make_loads(t.stages, choice.loads, micro);
+    std::vector<Stmt> body = make_loads(t.stages, id, choice.loads, micro);
     body.push_back(Stmt{Compute{id, micro}});
     // Panels (vector axis) outermost in the grid, then the other axes in order.
     std::vector<size_t> grid;

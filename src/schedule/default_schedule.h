@@ -27,8 +27,9 @@ struct StageChoice {
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
 
-/// The copies of those accesses (StageChoice::loads) of the kernel's only stage, packed for the micro-kernel's lanes.
-std::vector<Stmt> make_loads(const Program& stages, const std::vector<size_t>& loads, const Micro& micro);
+/// The copies of those accesses (StageChoice::loads) of a stage, packed for its micro-kernel's lanes.
+std::vector<Stmt> make_loads(const Program& stages, PrimitiveId stage, const std::vector<size_t>& loads,
+                             const Micro& micro);
 
 /// The strides of an access or result in elements along each axis of the expression; nothing where the offset is not
 /// linear in the axis.

@@ -118,11 +118,31 @@ class Analysis {
         const auto it = scaled_.find(a.value);
         if (it == scaled_.end()) return {};
         const TensorExpr& producer = *p_.primitives[it->second].expr();
-        if (!producer.epilogue.empty() || !producer.output_index.empty()) return {Kind::Other};
+        if (!producer.epilogue.empty()) return {Kind::Other};
+        const auto axes = axes_read(producer, a.index);
+        if (!axes) return {Kind::Other};
         if (!a.valid.empty() && a.fill != 0) return {Kind::Other};
         OnlineScale scale = *out_[it->second];
-        for (Expr& i : scale.index) i = substitute_axes(i, a.index);
+        for (Expr& i : scale.index) i = substitute_axes(i, *axes);
         return {same(scale) ? Kind::Scaled : Kind::Other};
+    }
+
+    /// Per spatial axis of the producer, what a reader of its result has in its place: the result's dimensions are
+    /// axes.
+    static std::optional<std::vector<Expr>> axes_read(const TensorExpr& producer, const std::vector<Expr>& index) {
+        const std::vector<Expr> written = result_index(producer);
+        std::vector<Expr> out(producer.spatial);
+        std::vector<bool> found(producer.spatial, false);
+        for (size_t d = 0; d < written.size(); ++d) {
+            if (written[d].is_constant()) continue;
+            const auto v = written[d].as_var();
+            if (!v || v->kind != VarKind::Axis) return std::nullopt;
+            out[v->id] = index[d];
+            found[v->id] = true;
+        }
+        for (size_t k = 0; k < found.size(); ++k)
+            if (!found[k] && !producer.extents[k].is_constant(1)) return std::nullopt;
+        return out;
     }
 
     bool same(const OnlineScale& scale) {

@@ -356,7 +356,7 @@ TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r)
     std::vector<Stmt> body{Stmt{Compute{id, r.micro}}};
     for (size_t k = r.loops.size(); k-- > 0;) {
         if (k + 1 == r.parallel && !p.loads.empty()) {
-            std::vector<Stmt> with = make_loads(t.stages, p.loads, r.micro);
+            std::vector<Stmt> with = make_loads(t.stages, id, p.loads, r.micro);
             for (Stmt& s : body) with.push_back(std::move(s));
             body = std::move(with);
         }
@@ -369,7 +369,7 @@ TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r)
         body.push_back(Stmt{std::move(loop)});
     }
     if (r.parallel == 0 && !p.loads.empty()) {
-        std::vector<Stmt> with = make_loads(t.stages, p.loads, r.micro);
+        std::vector<Stmt> with = make_loads(t.stages, id, p.loads, r.micro);
         for (Stmt& s : body) with.push_back(std::move(s));
         body = std::move(with);
     }

@@ -1,0 +1,310 @@
+#include "schedule/chain/chain.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "program/transform/inline.h"
+
+namespace tilewright::chain {
+
+namespace {
+
+bool moves(const TensorExpr& e, const Access& a, size_t axis_number) {
+    const Var v{VarKind::Axis, static_cast<uint32_t>(axis_number)};
+    return std::any_of(a.index.begin(), a.index.end(), [&](Expr i) { return uses(i, v); }) ||
+           std::any_of(a.valid.begin(), a.valid.end(), [&](Expr i) { return uses(i, v); }) ||
+           std::any_of(a.index.begin(), a.index.end(), [&](Expr i) {
+               for (const Var x : variables(i))
+                   if (x.kind == VarKind::Load && moves(e, e.accesses[x.id], axis_number)) return true;
+               return false;
+           });
+}
+
+}  // namespace
+
+bool is_product(const TensorExpr& e) {
+    if (e.reducer != Reducer::Sum || !is_float(e.body.dtype())) return false;
+    const ScalarNode& root = e.body[e.body.root()];
+    if (root.op != ScalarOp::Mul || e.body[root.a].op != ScalarOp::Access || e.body[root.b].op != ScalarOp::Access)
+        return false;
+    // Used again: a spatial axis of more than one point that one factor moves with and the other does not.
+    bool again[2] = {false, false};
+    for (size_t a = 0; a < e.spatial; ++a) {
+        if (e.extents[a].is_constant(1)) continue;
+        const bool x = moves(e, e.accesses[e.body[root.a].slot], a), y = moves(e, e.accesses[e.body[root.b].slot], a);
+        if (x != y) again[x ? 1 : 0] = true;
+    }
+    return again[0] && again[1];
+}
+
+namespace {
+
+// --- factors out of sums
+
+struct Factors {
+    std::vector<ScalarId> above, below;  ///< the body is their product over the product of those
+};
+
+void collect(const ScalarBody& body, ScalarId at, bool inverse, Factors& out) {
+    const ScalarNode& n = body[at];
+    if (n.op == ScalarOp::Mul || n.op == ScalarOp::Div) {
+        collect(body, n.a, inverse, out);
+        collect(body, n.b, n.op == ScalarOp::Div ? !inverse : inverse, out);
+        return;
+    }
+    (inverse ? out.below : out.above).push_back(at);
+}
+
+bool moves_along_sum(const TensorExpr& e, ScalarId at) {
+    const ScalarNode& n = e.body[at];
+    if (n.op == ScalarOp::Access) {
+        for (size_t a = e.spatial; a < e.extents.size(); ++a)
+            if (moves(e, e.accesses[n.slot], a)) return true;
+        return false;
+    }
+    if (n.op == ScalarOp::Index) {
+        for (const Var v : variables(n.index))
+            if (v.kind != VarKind::Axis || v.id >= e.spatial) return true;
+        return false;
+    }
+    for (const ScalarId k : {n.a, n.b, n.c})
+        if (k && moves_along_sum(e, k)) return true;
+    return false;
+}
+
+/// Copies the part of `body` below `at` into `into`, whose access slots are the same plus `shift`.
+ScalarId copy_part(ScalarBody& into, const ScalarBody& body, ScalarId at, uint32_t shift, const TensorExpr& e,
+                   const Program& p) {
+    ScalarBody part = body;
+    part.set_root(at);
+    return into.inline_body(part.pruned(), [&](ScalarBody& b, const ScalarNode& leaf) {
+        return leaf.op == ScalarOp::Access ? b.access(leaf.slot + shift, p.values[e.accesses[leaf.slot].value].dtype)
+                                           : ScalarId();
+    });
+}
+
+/// The sum of stage `id` without the factors that do not move along it, and a stage behind it with them.
+bool take_factors_out(Program& p, PrimitiveId id) {
+    const TensorExpr e = *p.primitives[id].expr();
+    if (e.reducer != Reducer::Sum || e.body.dtype() != DType::F32) return false;
+    Factors all, out, in;
+    collect(e.body, e.body.root(), false, all);
+    for (const ScalarId f : all.above) (moves_along_sum(e, f) ? in : out).above.push_back(f);
+    for (const ScalarId f : all.below) (moves_along_sum(e, f) ? in : out).below.push_back(f);
+    if ((out.above.empty() && out.below.empty()) || in.above.empty()) return false;
+
+    const auto multiply = [&](ScalarBody& into, const Factors& f, uint32_t shift, std::optional<ScalarId> start) {
+        std::optional<ScalarId> result = start;
+        for (const ScalarId x : f.above) {
+            const ScalarId y = copy_part(into, e.body, x, shift, e, p);
+            result = result ? into.binary(ScalarOp::Mul, *result, y) : y;
+        }
+        for (const ScalarId x : f.below)
+            result = into.binary(ScalarOp::Div, *result, copy_part(into, e.body, x, shift, e, p));
+        return *result;
+    };
+    TensorExpr sum;
+    sum.extents = e.extents;
+    sum.spatial = e.spatial;
+    sum.accesses = e.accesses;
+    sum.reducer = e.reducer;
+    sum.body.set_root(multiply(sum.body, in, 0, std::nullopt));
+
+    Value partial;
+    partial.name = p.values[p.primitives[id].outputs[0]].name + ".sum";
+    partial.dtype = DType::F32;
+    partial.shape.assign(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
+    const ValueId between = p.values.push_back(partial);
+
+    TensorExpr rest;
+    rest.extents = partial.shape;
+    rest.spatial = e.spatial;
+    Access read;
+    read.value = between;
+    for (size_t a = 0; a < e.spatial; ++a) read.index.push_back(axis(a));
+    rest.accesses = {read};
+    rest.accesses.insert(rest.accesses.end(), e.accesses.begin(), e.accesses.end());
+    rest.output_index = e.output_index;
+    ScalarBody& body = rest.body;
+    const ScalarId whole = multiply(body, out, 1, body.access(0, DType::F32));
+    if (e.epilogue.empty()) {
+        body.set_root(whole);
+    } else {
+        body.set_root(body.inline_body(e.epilogue, [&](ScalarBody& b, const ScalarNode& leaf) {
+            if (leaf.op == ScalarOp::Acc) return whole;
+            return leaf.op == ScalarOp::Access ? b.access(leaf.slot + 1, p.values[e.accesses[leaf.slot].value].dtype)
+                                               : ScalarId();
+        }));
+    }
+    // Accesses that only one of the two needs are dropped from the other.
+    const auto keep_used = [&p](TensorExpr& x) {
+        std::vector<uint32_t> used = x.body.slots();
+        std::map<uint32_t, uint32_t> number;
+        std::vector<Access> kept;
+        for (const uint32_t s : used) {
+            for (const Expr& i : x.accesses[s].index)
+                for (const Var v : variables(i))
+                    if (v.kind == VarKind::Load) return;  // loads are numbered by slot: leave it as it is
+            number[s] = static_cast<uint32_t>(kept.size());
+            kept.push_back(x.accesses[s]);
+        }
+        ScalarBody fresh;
+        const ScalarBody old = x.body.pruned();
+        fresh.set_root(fresh.inline_body(old, [&](ScalarBody& b, const ScalarNode& leaf) {
+            return leaf.op == ScalarOp::Access
+                       ? b.access(number.at(leaf.slot), p.values[x.accesses[leaf.slot].value].dtype)
+                       : ScalarId();
+        }));
+        x.body = fresh;
+        x.accesses = std::move(kept);
+    };
+    keep_used(sum);
+    keep_used(rest);
+
+    Primitive behind = p.primitives[id];
+    Primitive first = p.primitives[id];
+    first.name += ".sum";
+    first.kind = std::move(sum);
+    first.outputs = {between};
+    behind.kind = std::move(rest);
+    IndexVector<PrimitiveId, Primitive> stages;
+    for (const PrimitiveId k : p.primitives.ids()) {
+        if (k == id) stages.push_back(first);
+        stages.push_back(k == id ? behind : p.primitives[k]);
+    }
+    p.primitives = std::move(stages);
+    return true;
+}
+
+/// Elementwise stages whose only reader is a sum move into it where only factors remain afterwards:
+///     q = p / s;  e = sum q * v    ->    e = sum (p / s) * v
+bool move_quotients(Program& p) {
+    const auto consumers = p.consumers();
+    for (const PrimitiveId id : p.primitives.ids()) {
+        const Primitive& producer = p.primitives[id];
+        const TensorExpr& q = *producer.expr();
+        const ValueId v = producer.outputs[0];
+        if (q.reducer != Reducer::None || consumers[v].size() != 1 ||
+            std::find(p.outputs.begin(), p.outputs.end(), v) != p.outputs.end())
+            continue;
+        const ScalarNode& root = q.body[q.body.root()];
+        if (root.op != ScalarOp::Div && root.op != ScalarOp::Mul) continue;
+        const PrimitiveId reader = consumers[v][0];
+        const TensorExpr& e = *p.primitives[reader].expr();
+        if (!is_product(e)) continue;
+        size_t reads = 0, slot = 0;
+        for (size_t i = 0; i < e.accesses.size(); ++i)
+            if (e.accesses[i].value == v) {
+                ++reads;
+                slot = i;
+            }
+        if (reads != 1) continue;
+        const auto merged = inline_producer(e, slot, q, p.values[v]);
+        if (!merged) continue;
+        Program next = p;
+        next.primitives[reader].kind = *merged;
+        if (!take_factors_out(next, reader)) continue;
+        IndexVector<PrimitiveId, Primitive> stages;
+        for (const PrimitiveId k : next.primitives.ids())
+            if (k != id) stages.push_back(next.primitives[k]);
+        next.primitives = std::move(stages);
+        p = std::move(next);
+        return true;
+    }
+    return false;
+}
+
+// --- axes
+
+class Union {
+  public:
+    explicit Union(size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), size_t{0}); }
+    size_t find(size_t x) { return parent_[x] == x ? x : parent_[x] = find(parent_[x]); }
+    void join(size_t a, size_t b) { parent_[find(a)] = find(b); }
+
+  private:
+    std::vector<size_t> parent_;
+};
+
+}  // namespace
+
+std::optional<Chain> make_chain(const Program& original) {
+    Chain c;
+    c.stages = original;
+    for (const Primitive& s : c.stages.primitives)
+        if (s.expr() == nullptr) return std::nullopt;
+    while (move_quotients(c.stages)) {
+    }
+    const Program& p = c.stages;
+    IndexVector<PrimitiveId, size_t> first;
+    size_t total = 0;
+    for (const Primitive& s : p.primitives) {
+        first.push_back(total);
+        total += s.expr()->extents.size();
+        for (const Expr& x : s.expr()->extents)
+            if (!x.is_constant()) return std::nullopt;
+    }
+    Union axes(total);
+    const auto producers = p.producers();
+    for (const PrimitiveId reader : p.primitives.ids())
+        for (const Access& a : p.primitives[reader].expr()->accesses) {
+            const PrimitiveId writer = producers[a.value];
+            if (!writer) continue;
+            const TensorExpr& w = *p.primitives[writer].expr();
+            const std::vector<Expr> written = result_index(w);
+            for (size_t d = 0; d < written.size(); ++d) {
+                const auto mine = written[d].as_var(), theirs = a.index[d].as_var();
+                if (!mine || !theirs || mine->kind != VarKind::Axis || theirs->kind != VarKind::Axis) continue;
+                const TensorExpr& r = *p.primitives[reader].expr();
+                if (!(w.extents[mine->id] == r.extents[theirs->id])) continue;
+                axes.join(first[writer] + mine->id, first[reader] + theirs->id);
+            }
+        }
+    std::map<size_t, size_t> number;
+    for (const PrimitiveId s : p.primitives.ids()) {
+        const TensorExpr& e = *p.primitives[s].expr();
+        std::vector<size_t> mine;
+        for (size_t k = 0; k < e.extents.size(); ++k) {
+            const auto [it, fresh] = number.try_emplace(axes.find(first[s] + k), c.axes.size());
+            if (fresh) {
+                c.axes.push_back({fmt::format("x{}", c.axes.size()), e.extents[k]});
+                c.extents.push_back(e.extents[k].constant());
+            }
+            if (std::find(mine.begin(), mine.end(), it->second) != mine.end()) return std::nullopt;
+            mine.push_back(it->second);
+        }
+        c.stage_axes.push_back(mine);
+        if (is_product(e)) c.products.push_back(s);
+    }
+    if (c.products.size() < 2) return std::nullopt;
+    c.batch.assign(c.axes.size(), true);
+    c.reduced.assign(c.axes.size(), false);
+    for (const PrimitiveId s : p.primitives.ids()) {
+        const TensorExpr& e = *p.primitives[s].expr();
+        std::vector<bool> spatial(c.axes.size(), false);
+        for (size_t k = 0; k < e.extents.size(); ++k)
+            if (k < e.spatial)
+                spatial[c.stage_axes[s][k]] = true;
+            else
+                c.reduced[c.stage_axes[s][k]] = true;
+        for (size_t a = 0; a < c.axes.size(); ++a)
+            if (!spatial[a]) c.batch[a] = false;
+    }
+    // An axis of every stage is a batch only where both factors of every product move with it: rows do not.
+    for (const PrimitiveId s : c.products) {
+        const TensorExpr& e = *p.primitives[s].expr();
+        const ScalarNode& root = e.body[e.body.root()];
+        for (size_t k = 0; k < e.spatial; ++k)
+            if (e.extents[k].constant() > 1 &&
+                (!moves(e, e.accesses[e.body[root.a].slot], k) || !moves(e, e.accesses[e.body[root.b].slot], k)))
+                c.batch[c.stage_axes[s][k]] = false;
+    }
+    for (const PrimitiveId s : c.products)
+        for (const size_t a : c.stage_axes[s])
+            if (!c.batch[a] && std::find(c.tiled.begin(), c.tiled.end(), a) == c.tiled.end()) c.tiled.push_back(a);
+    return c;
+}
+
+}  // namespace tilewright::chain

@@ -1,0 +1,37 @@
+#pragma once
+// Chains of compute-intensive stages as one kernel: MCFuser (§III, §IV) on a CPU.
+//
+// A chain is a kernel whose stages hand tiles to each other: E = (A B) D, softmax(Q K^T) V, MLPs with an activation in
+// between. Axes that index maps identify are one axis of the kernel; every product is tiled over its axes, and what
+// lies between the products is computed on the tile while it is in a cache.
+
+#include <optional>
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace tilewright::chain {
+
+struct Chain {
+    Program stages;
+    std::vector<TileAxis> axes;
+    IndexVector<PrimitiveId, std::vector<size_t>> stage_axes;
+    std::vector<int64_t> extents;       ///< of the kernel's axes
+    std::vector<PrimitiveId> products;  ///< the compute-intensive stages, in order
+    std::vector<bool> batch;            ///< an axis of every product and of every result: one point of it at a time
+    std::vector<bool> reduced;          ///< some stage sums along it
+    /// The axes of tiling expressions, by first use: all that some product has and that are no batch.
+    std::vector<size_t> tiled;
+};
+
+/// Whether a stage is compute-intensive: a sum of products in which either factor is used again along some axis.
+bool is_product(const TensorExpr& e);
+
+/// The kernel's stages as a chain, in the form in which the most of it can be tiled: a division of a whole row (or any
+/// factor that does not move along the sum) is taken out of the sum behind it,
+///     e[m,h] = sum_n (p[m,n] / s[m]) * v[n,h]    ->    e'[m,h] = sum_n p[m,n] * v[n,h];  e[m,h] = e'[m,h] / s[m]
+/// so that the sum needs no finished s. Nothing where fewer than two products are connected, an extent is not constant,
+/// or two axes of one stage are the same.
+std::optional<Chain> make_chain(const Program& stages);
+
+}  // namespace tilewright::chain

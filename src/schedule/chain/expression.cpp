@@ -1,0 +1,182 @@
+#include "schedule/chain/expression.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "cost/stage_model.h"
+
+namespace tilewright::chain {
+
+namespace {
+
+constexpr double kMostPadding = 0.05;
+constexpr double kMargin = 1.2;     // rule 4: the estimate may be that much over
+constexpr size_t kMostDeep = 5040;  // orders of seven axes; more axes are taken in order of first use behind those
+constexpr double kMostCounted = 1e6;
+
+/// Positions in `tiled` of the axes of a product.
+std::set<size_t> axes_of(const Chain& c, PrimitiveId product) {
+    std::set<size_t> out;
+    for (size_t i = 0; i < c.tiled.size(); ++i)
+        if (std::find(c.stage_axes[product].begin(), c.stage_axes[product].end(), c.tiled[i]) !=
+            c.stage_axes[product].end())
+            out.insert(i);
+    return out;
+}
+
+void permutations(std::vector<size_t> items, size_t most, const std::function<void(const std::vector<size_t>&)>& f) {
+    std::sort(items.begin(), items.end());
+    size_t n = 0;
+    do f(items);
+    while (++n < most && std::next_permutation(items.begin(), items.end()));
+}
+
+}  // namespace
+
+std::string print(const TilingExpression& e, const std::vector<std::string>& names) {
+    std::string s;
+    for (const size_t i : e.nested) s += names[i];
+    if (e.groups.empty()) return s;
+    s += "(";
+    for (size_t g = 0; g < e.groups.size(); ++g) {
+        if (g > 0) s += ",";
+        for (const size_t i : e.groups[g]) s += names[i];
+    }
+    return s + ")";
+}
+
+std::vector<TilingExpression> all_expressions(const Chain& c) {
+    std::vector<TilingExpression> out;
+    std::vector<size_t> all(c.tiled.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    permutations(all, kMostDeep, [&](const std::vector<size_t>& order) { out.push_back({order, {}}); });
+    // Flat: what one product alone has goes into its group.
+    std::vector<int> products(c.tiled.size(), 0);
+    for (const PrimitiveId p : c.products)
+        for (const size_t i : axes_of(c, p)) ++products[i];
+    std::vector<size_t> shared;
+    for (const size_t i : all)
+        if (products[i] > 1) shared.push_back(i);
+    std::vector<std::vector<std::vector<size_t>>> groups{{}};
+    for (const PrimitiveId p : c.products) {
+        std::vector<size_t> own;
+        for (const size_t i : axes_of(c, p))
+            if (products[i] == 1) own.push_back(i);
+        if (own.empty()) continue;
+        std::vector<std::vector<std::vector<size_t>>> next;
+        permutations(own, kMostDeep, [&](const std::vector<size_t>& order) {
+            for (auto g : groups) {
+                g.push_back(order);
+                next.push_back(std::move(g));
+            }
+        });
+        groups = std::move(next);
+    }
+    if (groups[0].size() > 1)
+        permutations(shared, kMostDeep, [&](const std::vector<size_t>& order) {
+            for (const auto& g : groups) out.push_back({order, g});
+        });
+    return out;
+}
+
+TilingExpression block_expression(const Chain& c, const TilingExpression& e) {
+    TilingExpression out;
+    for (const size_t i : e.nested)
+        if (c.reduced[c.tiled[i]]) out.nested.push_back(i);
+    out.groups = e.groups;
+    return out;
+}
+
+bool keeps_many_tiles(const Chain& c, const TilingExpression& e) {
+    // For every product but the last: its sum's loops stand inside the loops over its result.
+    for (size_t p = 0; p + 1 < c.products.size(); ++p) {
+        const TensorExpr& expr = *c.stages.primitives[c.products[p]].expr();
+        const std::vector<size_t>& axes = c.stage_axes[c.products[p]];
+        const auto spatial = std::span(axes).first(expr.spatial), sums = std::span(axes).subspan(expr.spatial);
+        const auto in = [&](std::span<const size_t> set, size_t i) {
+            return std::find(set.begin(), set.end(), c.tiled[i]) != set.end();
+        };
+        bool sum_before = false;
+        for (const size_t i : e.nested) {
+            if (in(sums, i)) sum_before = true;
+            if (sum_before && in(spatial, i)) return true;
+        }
+    }
+    return false;
+}
+
+std::vector<int64_t> tile_sizes(int64_t extent, int64_t unit) {
+    std::vector<int64_t> out;
+    const bool power = (extent & (extent - 1)) == 0;
+    for (int64_t t = unit; t < extent; t += unit) {
+        const int64_t covered = (extent + t - 1) / t * t;
+        const double padding = static_cast<double>(covered - extent) / static_cast<double>(extent);
+        if (power ? covered == extent : padding < kMostPadding) out.push_back(t);
+    }
+    out.push_back(extent);
+    return out;
+}
+
+double tile_bytes(const Chain& c, const std::vector<int64_t>& tiles) {
+    double bytes = 0;
+    std::set<ValueId> counted;
+    std::vector<int64_t> range(c.axes.size());
+    for (size_t a = 0; a < range.size(); ++a) range[a] = c.batch[a] ? 1 : c.extents[a];
+    for (size_t i = 0; i < c.tiled.size(); ++i) range[c.tiled[i]] = std::min(tiles[i], c.extents[c.tiled[i]]);
+    const auto box = [&](PrimitiveId s, const std::vector<Expr>& index) {
+        std::vector<int64_t> tile;
+        for (const size_t a : c.stage_axes[s]) tile.push_back(range[a]);
+        double n = 1;
+        for (const Expr& i : index) n *= static_cast<double>(IndexReach(i, 0).over(tile) + 1);
+        return n;
+    };
+    for (const PrimitiveId s : c.stages.primitives.ids()) {
+        const Primitive& stage = c.stages.primitives[s];
+        const auto count = [&](ValueId v, const std::vector<Expr>& index) {
+            if (counted.insert(v).second)
+                bytes += box(s, index) * static_cast<double>(byte_size(c.stages.values[v].dtype));
+        };
+        for (const Access& a : stage.expr()->accesses) count(a.value, a.index);
+        count(stage.outputs[0], result_index(*stage.expr()));
+    }
+    return bytes;
+}
+
+Space make_space(const Chain& c, double capacity) {
+    Space space;
+    SpaceCounts& n = space.counts;
+    const std::vector<TilingExpression> all = all_expressions(c);
+    n.expressions = all.size();
+    std::set<TilingExpression> blocks;
+    for (const TilingExpression& e : all)
+        if (blocks.insert(block_expression(c, e)).second) space.expressions.push_back(block_expression(c, e));
+    n.after_rule_1 = space.expressions.size();
+    std::erase_if(space.expressions, [&](const TilingExpression& e) { return keeps_many_tiles(c, e); });
+    n.after_rule_2 = space.expressions.size();
+    double tiles = 1, kept = 1;
+    for (const size_t a : c.tiled) {
+        tiles *= static_cast<double>((c.extents[a] + 15) / 16);
+        space.sizes.push_back(tile_sizes(c.extents[a]));
+        kept *= static_cast<double>(space.sizes.back().size());
+    }
+    n.all = static_cast<double>(n.expressions) * tiles;
+    n.rule_1 = static_cast<double>(n.after_rule_1) * tiles;
+    n.rule_2 = static_cast<double>(n.after_rule_2) * tiles;
+    n.rule_3 = static_cast<double>(n.after_rule_2) * kept;
+    double counted = 0, fitting = 0;
+    std::vector<size_t> at(c.tiled.size(), 0);
+    while (counted < kMostCounted) {
+        std::vector<int64_t> choice;
+        for (size_t i = 0; i < at.size(); ++i) choice.push_back(space.sizes[i][at[i]]);
+        ++counted;
+        if (tile_bytes(c, choice) <= kMargin * capacity) ++fitting;
+        size_t i = 0;
+        while (i < at.size() && ++at[i] == space.sizes[i].size()) at[i++] = 0;
+        if (i == at.size()) break;
+    }
+    n.rule_4 = n.rule_3 * fitting / std::max(1.0, counted);
+    return space;
+}
+
+}  // namespace tilewright::chain

@@ -1,0 +1,298 @@
+#include "schedule/chain/realise.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "tile/online.h"
+#include "tile/verify_tree.h"
+
+namespace tilewright::chain {
+
+namespace {
+
+class Tree {
+  public:
+    Tree(const Chain& c, const Candidate& candidate, const ScheduleTarget& target)
+        : c_(c), candidate_(candidate), target_(target), range_(c.extents) {}
+
+    std::optional<TileProgram> run() {
+        t_.stages = c_.stages;
+        t_.name = c_.stages.name;
+        t_.axes = c_.axes;
+        t_.stage_axes = c_.stage_axes;
+        grid();
+        for (size_t i = 0; i < c_.tiled.size(); ++i)
+            if (!on_grid(c_.tiled[i])) tile_[c_.tiled[i]] = candidate_.tiles[i];
+        pad_buffers();
+        std::vector<PrimitiveId> all;
+        for (const PrimitiveId s : c_.stages.primitives.ids()) all.push_back(s);
+        std::vector<Stmt> body = nest(0, all);
+        for (size_t k = grid_.size(); k-- > 0;) {
+            TileLoop loop;
+            loop.axis = grid_[k].axis;
+            loop.step = grid_[k].step;
+            loop.parallel = grid_[k].parallel;
+            loop.body = std::move(body);
+            body.clear();
+            body.push_back(Stmt{std::move(loop)});
+        }
+        t_.body = std::move(body);
+        place_loads();
+        mark_online();
+        if (!verify_tree(t_).empty()) return std::nullopt;
+        return std::move(t_);
+    }
+
+  private:
+    struct Loop {
+        size_t axis;
+        int64_t step;
+        bool parallel;
+    };
+
+    bool on_grid(size_t a) const {
+        return std::any_of(grid_.begin(), grid_.end(), [&](const Loop& l) { return l.axis == a; });
+    }
+    int64_t tile_of(size_t i) const { return std::min(candidate_.tiles[i], c_.extents[c_.tiled[i]]); }
+
+    /// Batches, then the rows that no stage sums along and that stand in no group. Where batches alone keep all threads
+    /// busy, the rows are a loop of the task, and copies may stand around it.
+    void grid() {
+        double tasks = 1;
+        for (size_t a = 0; a < c_.axes.size(); ++a)
+            if (c_.batch[a] && c_.extents[a] > 1) {
+                grid_.push_back({a, 1, true});
+                range_[a] = 1;
+                tasks *= static_cast<double>(c_.extents[a]);
+            }
+        const bool enough = tasks >= 2.0 * target_.threads || target_.threads == 1;
+        for (size_t i = 0; i < c_.tiled.size(); ++i) {
+            const size_t a = c_.tiled[i];
+            if (c_.reduced[a] || tile_of(i) >= c_.extents[a]) continue;
+            bool grouped = false;
+            for (const auto& g : candidate_.expression.groups)
+                grouped = grouped || std::find(g.begin(), g.end(), i) != g.end();
+            if (grouped) continue;
+            grid_.push_back({a, tile_of(i), !enough});
+            range_[a] = tile_of(i);
+        }
+    }
+
+    /// The loop of the nested part (by its number there) inside which a stage stands; 0: outside of all.
+    size_t depth_of(PrimitiveId s) const {
+        size_t depth = 0;
+        for (size_t k = 0; k < candidate_.expression.nested.size(); ++k)
+            if (has(s, c_.tiled[candidate_.expression.nested[k]]) && cuts(candidate_.expression.nested[k]))
+                depth = k + 1;
+        return depth;
+    }
+    bool has(PrimitiveId s, size_t a) const {
+        return std::find(c_.stage_axes[s].begin(), c_.stage_axes[s].end(), a) != c_.stage_axes[s].end();
+    }
+    bool cuts(size_t i) const { return tile_of(i) < c_.extents[c_.tiled[i]] && !on_grid(c_.tiled[i]); }
+
+    /// Statements inside the first `k` nested loops, of these stages.
+    std::vector<Stmt> nest(size_t k, const std::vector<PrimitiveId>& stages) {
+        const std::vector<size_t>& nested = candidate_.expression.nested;
+        while (k < nested.size() && !cuts(nested[k])) ++k;
+        std::vector<PrimitiveId> deeper;
+        for (const PrimitiveId s : stages)
+            if (k < nested.size() && depth_of(s) > k) deeper.push_back(s);
+        std::vector<Stmt> out;
+        if (k == nested.size()) {
+            for (const PrimitiveId s : stages) out.push_back(grouped(s));
+            return out;
+        }
+        bool emitted = deeper.empty();
+        for (const PrimitiveId s : stages) {
+            const bool inside = std::find(deeper.begin(), deeper.end(), s) != deeper.end();
+            if (!inside) {
+                out.push_back(grouped(s));
+            } else if (!emitted) {
+                emitted = true;
+                const size_t a = c_.tiled[nested[k]];
+                const int64_t before = range_[a];
+                range_[a] = tile_of(nested[k]);
+                TileLoop loop;
+                loop.axis = a;
+                loop.step = range_[a];
+                loop.body = nest(k + 1, deeper);
+                range_[a] = before;
+                out.push_back(Stmt{std::move(loop)});
+            }
+        }
+        return out;
+    }
+
+    /// A stage inside the loops of its own group.
+    Stmt grouped(PrimitiveId s) {
+        std::vector<size_t> loops;
+        for (const auto& g : candidate_.expression.groups)
+            for (const size_t i : g)
+                if (has(s, c_.tiled[i]) && cuts(i)) loops.push_back(i);
+        const std::vector<int64_t> before = range_;
+        for (const size_t i : loops) range_[c_.tiled[i]] = tile_of(i);
+        Stmt out{compute(s)};
+        for (size_t k = loops.size(); k-- > 0;) {
+            TileLoop loop;
+            loop.axis = c_.tiled[loops[k]];
+            loop.step = tile_of(loops[k]);
+            loop.body.push_back(std::move(out));
+            out = Stmt{std::move(loop)};
+        }
+        range_ = before;
+        return out;
+    }
+
+    /// The micro-kernel that the default rule would choose if the tile were all there is.
+    Compute compute(PrimitiveId s) {
+        Program view = c_.stages;
+        TensorExpr& e = *view.primitives[s].expr();
+        for (size_t k = 0; k < e.extents.size(); ++k) e.extents[k] = range_[c_.stage_axes[s][k]];
+        for (const PrimitiveId other : c_.stages.primitives.ids()) {
+            const ValueId v = c_.stages.primitives[other].outputs[0];
+            if (std::find(c_.stages.outputs.begin(), c_.stages.outputs.end(), v) != c_.stages.outputs.end()) continue;
+            // A buffer: its rows are as long as the tile, and a little longer where that would be a power of two.
+            const std::vector<Expr> written = result_index(*c_.stages.primitives[other].expr());
+            for (size_t d = 0; d < written.size(); ++d)
+                if (const auto x = written[d].as_var())
+                    view.values[v].shape[d] =
+                        buffer_range(other, x->id) + (d + 1 == written.size() ? padding_of(v) : 0);
+        }
+        const StageChoice choice = choose_micro(view, e, view.values[view.primitives[s].outputs[0]].dtype, target_);
+        Compute out;
+        out.stage = s;
+        out.micro = choice.micro;
+        if (!choice.loads.empty()) loads_[s] = choice.loads;
+        micros_[s] = choice.micro;
+        return out;
+    }
+
+    int64_t buffer_range(PrimitiveId s, size_t k) const {
+        const size_t a = c_.stage_axes[s][k];
+        if (c_.batch[a]) return 1;
+        for (size_t i = 0; i < c_.tiled.size(); ++i)
+            if (c_.tiled[i] == a) return tile_of(i);
+        return c_.extents[a];
+    }
+
+    int64_t padding_of(ValueId v) const { return t_.buffer_layouts.count(v) != 0 ? 16 : 0; }
+
+    /// Rows of a tile a multiple of 1 KiB apart fight for a few sets of the first-level cache when several of them are
+    /// read at once.
+    void pad_buffers() {
+        for (const PrimitiveId s : c_.stages.primitives.ids()) {
+            const ValueId v = c_.stages.primitives[s].outputs[0];
+            if (std::find(c_.stages.outputs.begin(), c_.stages.outputs.end(), v) != c_.stages.outputs.end()) continue;
+            const TensorExpr& e = *c_.stages.primitives[s].expr();
+            const std::vector<Expr> written = result_index(e);
+            if (written.size() < 2) continue;
+            const auto last = written.back().as_var();
+            if (!last || buffer_range(s, last->id) * 4 % 1024 != 0) continue;
+            Layout layout;
+            layout.primitives.emplace_back(layout::Pad{written.size() - 1, 0, 16});
+            t_.buffer_layouts[v] = layout;
+        }
+    }
+
+    // --- copies
+
+    /// Each copy at the outermost place under the grid where a third of the cache holds it.
+    void place_loads() {
+        for (const auto& [s, accesses] : loads_)
+            for (const size_t access : accesses) {
+                const auto& inputs = c_.stages.inputs;
+                const ValueId v = c_.stages.primitives[s].expr()->accesses[access].value;
+                if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) continue;
+                Load load = std::get<Load>(make_loads(c_.stages, s, {access}, micros_.at(s))[0].kind);
+                std::vector<int64_t> range = c_.extents;
+                insert(t_.body, load, range);
+            }
+    }
+
+    bool insert(std::vector<Stmt>& body, const Load& load, std::vector<int64_t>& range) {
+        const bool only_loop = body.size() == 1 && std::holds_alternative<TileLoop>(body[0].kind) &&
+                               std::get<TileLoop>(body[0].kind).parallel;
+        if (!only_loop && bytes(load, range) <= static_cast<double>(target_.l2_bytes) / 3) {
+            for (size_t i = 0; i < body.size(); ++i)
+                if (holds(body[i], load.stage)) {
+                    body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), Stmt{load});
+                    return true;
+                }
+        }
+        for (size_t i = 0; i < body.size(); ++i) {
+            if (!holds(body[i], load.stage)) continue;
+            if (auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
+                range[loop->axis] = std::min(range[loop->axis], loop->step);
+                return insert(loop->body, load, range);
+            }
+            body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), Stmt{load});
+            return true;
+        }
+        return false;
+    }
+
+    static bool holds(const Stmt& s, PrimitiveId stage) {
+        if (const auto* compute = std::get_if<Compute>(&s.kind)) return compute->stage == stage;
+        if (const auto* loop = std::get_if<TileLoop>(&s.kind))
+            return std::any_of(loop->body.begin(), loop->body.end(), [&](const Stmt& x) { return holds(x, stage); });
+        return false;
+    }
+
+    double bytes(const Load& load, const std::vector<int64_t>& range) const {
+        std::vector<int64_t> tile;
+        for (const size_t a : c_.stage_axes[load.stage]) tile.push_back(range[a]);
+        const Access& access = c_.stages.primitives[load.stage].expr()->accesses[load.access];
+        double n = static_cast<double>(byte_size(c_.stages.values[access.value].dtype));
+        for (const Expr& i : access.index) n *= static_cast<double>(IndexReach(i, 0).over(tile) + 1);
+        return n;
+    }
+
+    // --- online maxima
+
+    void mark_online() {
+        std::set<ValueId> maxima;
+        for (const PrimitiveId s : c_.stages.primitives.ids())
+            if (cut_maximum(s)) maxima.insert(c_.stages.primitives[s].outputs[0]);
+        if (maxima.empty()) return;
+        const auto scales = online_scales(c_.stages, maxima);
+        std::set<ValueId> used;
+        for (const auto& scale : scales)
+            if (scale) used.insert(scale->maximum);
+        mark(t_.body, used);
+    }
+    bool cut_maximum(PrimitiveId s) const {
+        const TensorExpr& e = *c_.stages.primitives[s].expr();
+        if (e.reducer != Reducer::Max) return false;
+        for (size_t k = e.spatial; k < e.extents.size(); ++k)
+            for (size_t i = 0; i < c_.tiled.size(); ++i)
+                if (c_.tiled[i] == c_.stage_axes[s][k] && cuts(i)) return true;
+        return false;
+    }
+    void mark(std::vector<Stmt>& body, const std::set<ValueId>& maxima) {
+        for (Stmt& s : body)
+            if (auto* loop = std::get_if<TileLoop>(&s.kind))
+                mark(loop->body, maxima);
+            else if (auto* compute = std::get_if<Compute>(&s.kind))
+                compute->online = maxima.count(c_.stages.primitives[compute->stage].outputs[0]) != 0;
+    }
+
+    const Chain& c_;
+    const Candidate& candidate_;
+    const ScheduleTarget& target_;
+    TileProgram t_;
+    std::vector<Loop> grid_;
+    std::vector<int64_t> range_;
+    std::map<size_t, int64_t> tile_;
+    std::map<PrimitiveId, std::vector<size_t>> loads_;
+    std::map<PrimitiveId, Micro> micros_;
+};
+
+}  // namespace
+
+std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const ScheduleTarget& target) {
+    return Tree(chain, candidate, target).run();
+}
+
+}  // namespace tilewright::chain

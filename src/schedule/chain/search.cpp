@@ -1,0 +1,181 @@
+#include "schedule/chain/search.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace tilewright::chain {
+
+namespace {
+
+double uniform(std::mt19937_64& rng) { return static_cast<double>(rng() >> 11) * 0x1p-53; }
+
+class Search {
+  public:
+    Search(const Chain& c, const Machine& machine, const ScheduleTarget& target, const SearchOptions& options)
+        : c_(c),
+          machine_(machine),
+          target_(target),
+          o_(options),
+          rng_(options.seed),
+          capacity_(machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes),
+          space_(make_space(c, capacity_)) {}
+
+    SearchResult run() {
+        SearchResult out;
+        out.counts = space_.counts;
+        if (space_.expressions.empty()) return out;
+        std::vector<Candidate> population = first();
+        double best = 1e300;
+        for (out.generations = 0; out.generations < o_.generations; ++out.generations) {
+            std::vector<const Entry*> ranked;
+            for (const Candidate& k : population)
+                if (const Entry* e = estimate_of(k)) ranked.push_back(e);
+            std::stable_sort(ranked.begin(), ranked.end(),
+                             [](const Entry* a, const Entry* b) { return a->found.estimate < b->found.estimate; });
+            ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
+            if (ranked.empty()) {
+                population = first();
+                continue;
+            }
+            const double now = measure(
+                {ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(o_.top, ranked.size()))});
+            if (best < 1e300 && now > best * (1 - o_.epsilon)) break;
+            best = std::min(best, now);
+            population = mutated(ranked);
+        }
+        std::vector<const Entry*> all;
+        for (const auto& [k, e] : seen_)
+            if (e.legal && (e.measured || !o_.measure)) all.push_back(&e);
+        std::stable_sort(all.begin(), all.end(),
+                         [](const Entry* a, const Entry* b) { return a->found.seconds < b->found.seconds; });
+        for (const Entry* e : all)
+            if (out.top.size() < o_.top) out.top.push_back(e->found);
+        for (const auto& [k, e] : seen_) {
+            ++out.estimated;
+            if (e.measured) ++out.measured;
+        }
+        return out;
+    }
+
+  private:
+    struct Entry {
+        Found found;
+        bool legal = false, measured = false;
+    };
+
+    std::vector<Candidate> first() {
+        std::vector<Candidate> out;
+        // The largest tiles that fit are worth a look whatever chance brings.
+        for (const TilingExpression& e : space_.expressions) {
+            Candidate k{e, {}};
+            for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes.back());
+            for (size_t i = 0; i < k.tiles.size(); ++i) shrink_to_fit(k, i);
+            out.push_back(k);
+        }
+        for (size_t tries = 0; out.size() < o_.population && tries < 50 * o_.population; ++tries) {
+            Candidate k{space_.expressions[rng_() % space_.expressions.size()], {}};
+            for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes[rng_() % sizes.size()]);
+            if (fits(k)) out.push_back(std::move(k));
+        }
+        return out;
+    }
+
+    bool fits(const Candidate& k) const { return tile_bytes(c_, k.tiles) <= 1.2 * capacity_; }
+
+    void shrink_to_fit(Candidate& k, size_t i) const {
+        while (!fits(k)) {
+            const auto& sizes = space_.sizes[i];
+            const auto at = std::lower_bound(sizes.begin(), sizes.end(), k.tiles[i]);
+            if (at == sizes.begin()) return;
+            k.tiles[i] = *std::prev(at);
+        }
+    }
+
+    const Entry* estimate_of(const Candidate& k) {
+        const auto [it, fresh] = seen_.try_emplace(k);
+        Entry& e = it->second;
+        if (fresh)
+            if (auto program = realise(c_, k, target_)) {
+                e.legal = true;
+                e.found.estimate = estimate(*program, machine_).seconds;
+                e.found.seconds = e.found.estimate;
+                e.found.program = std::move(*program);
+                e.found.candidate = k;
+            }
+        return e.legal ? &e : nullptr;
+    }
+
+    /// The least time of these.
+    double measure(const std::vector<const Entry*>& top) {
+        double best = 1e300;
+        std::vector<TileProgram> programs;
+        std::vector<Entry*> todo;
+        for (const Entry* e : top) {
+            Entry& entry = seen_.at(e->found.candidate);
+            if (o_.measure && !entry.measured) {
+                programs.push_back(entry.found.program);
+                todo.push_back(&entry);
+            }
+        }
+        if (!programs.empty()) {
+            const std::vector<double> times = o_.measure(programs);
+            for (size_t i = 0; i < todo.size(); ++i) {
+                todo[i]->measured = true;
+                if (times[i] < 0)
+                    todo[i]->legal = false;
+                else
+                    todo[i]->found.seconds = times[i];
+            }
+        }
+        for (const Entry* e : top)
+            if (e->legal) best = std::min(best, e->found.seconds);
+        return best;
+    }
+
+    std::vector<Candidate> mutated(const std::vector<const Entry*>& ranked) {
+        double sum = 0;
+        for (const Entry* e : ranked) sum += 1 / e->found.estimate;
+        std::vector<Candidate> out;
+        for (size_t tries = 0; out.size() < o_.population && tries < 20 * o_.population; ++tries) {
+            double draw = uniform(rng_) * sum;
+            const Entry* from = ranked.back();
+            for (const Entry* e : ranked) {
+                if (draw < 1 / e->found.estimate) {
+                    from = e;
+                    break;
+                }
+                draw -= 1 / e->found.estimate;
+            }
+            Candidate k = from->found.candidate;
+            const size_t what = rng_() % (k.tiles.size() + 1);
+            if (what == k.tiles.size()) {
+                k.expression = space_.expressions[rng_() % space_.expressions.size()];
+            } else {
+                const auto& sizes = space_.sizes[what];
+                k.tiles[what] = sizes[rng_() % sizes.size()];
+            }
+            if (fits(k)) out.push_back(std::move(k));
+        }
+        for (size_t i = 0; i < ranked.size() && i < o_.top; ++i) out.push_back(ranked[i]->found.candidate);
+        return out;
+    }
+
+    const Chain& c_;
+    const Machine& machine_;
+    const ScheduleTarget& target_;
+    const SearchOptions& o_;
+    std::mt19937_64 rng_;
+    double capacity_;
+    Space space_;
+    std::map<Candidate, Entry> seen_;
+};
+
+}  // namespace
+
+SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
+                    const SearchOptions& options) {
+    return Search(chain, machine, target, options).run();
+}
+
+}  // namespace tilewright::chain

@@ -1,0 +1,42 @@
+#pragma once
+// MCFuser's heuristic search (§IV-B, algorithm 1) over the pruned space.
+//
+// What the paper leaves open: the population has 64 candidates, the search stops when the best measured time of a
+// generation is within 2 % of the best so far, and after eight generations in any case. Mutation draws candidates with
+// weight 1 / estimate and changes one tile size, or the expression.
+
+#include <functional>
+
+#include "schedule/chain/realise.h"
+
+namespace tilewright::chain {
+
+struct SearchOptions {
+    uint64_t seed = 1;
+    size_t population = 64;
+    size_t top = 8;  ///< measured in each generation
+    double epsilon = 0.02;
+    int generations = 8;
+    /// Seconds of each; empty: the model's word is taken. May give a negative number for what cannot be run.
+    std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
+};
+
+struct Found {
+    TileProgram program;
+    Candidate candidate;
+    double estimate = 0;  ///< seconds
+    double seconds = 0;   ///< measured, or the estimate
+};
+
+struct SearchResult {
+    std::vector<Found> top;  ///< best first; empty where no candidate is legal
+    SpaceCounts counts;
+    size_t estimated = 0, measured = 0;
+    int generations = 0;
+};
+
+/// Deterministic in the seed where nothing is measured.
+SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
+                    const SearchOptions& options = {});
+
+}  // namespace tilewright::chain
