@@ -68,8 +68,8 @@ struct OpResult {
     double share() const { return measured() ? limit.ms / median_ms : 0; }
 };
 
-/// Runs until `seconds` have passed, at least three times; or `iterations` times, where that is given. Runs too short for
-/// the clock are timed several at once.
+/// Runs until `seconds` have passed, at least three times; or `iterations` times, where that is given. Runs too short
+/// for the clock are timed several at once.
 void measure(Session& session, const std::vector<Tensor>& inputs, const OpOptions& o, OpResult& r) {
     const auto time_of = [&](int runs) {
         const double start = now_ms();
