@@ -51,6 +51,7 @@ Box grown(const Program& program, size_t output, Box box, const Shape& shape, do
 
 struct Sample {
     size_t output = 0;
+    std::vector<int64_t> begin;  ///< its first element
     Tensor actual, expected;
 };
 
@@ -67,7 +68,8 @@ std::vector<Sample> take_samples(const Program& program, const std::vector<Tenso
             std::vector<Box> boxes = nothing;
             boxes[k] = grown(program, k, start(shape, place, rng), shape, budget / (2 * kPlaces), nothing);
             std::vector<Tensor> results = interpret(compute_part(program, boxes), inputs);
-            out.push_back({k, cut(outputs[k], boxes[k]), std::move(results[k])});
+            out.push_back({k, boxes[k].lo, cut(outputs[k], boxes[k]), std::move(results[k])});
+            if (boxes[k] == whole(shape)) break;
         }
     return out;
 }
@@ -95,7 +97,7 @@ OpCheck check_outputs(const Program& program, const std::vector<Tensor>& inputs,
         samples = take_samples(program, inputs, outputs, budget, seed);
     } else {
         std::vector<Tensor> expected = interpret(program, inputs);
-        for (size_t k = 0; k < outputs.size(); ++k) samples.push_back({k, outputs[k], std::move(expected[k])});
+        for (size_t k = 0; k < outputs.size(); ++k) samples.push_back({k, {}, outputs[k], std::move(expected[k])});
     }
     for (const Tensor& t : outputs) check.total += t.count();
     // One scale for all samples of an output: a sample of one small element says nothing about the result's size.
@@ -112,7 +114,8 @@ OpCheck check_outputs(const Program& program, const std::vector<Tensor>& inputs,
         if (magnitude[s.output] > 0) check.error = std::max(check.error, c.max_difference / magnitude[s.output]);
         if (!c.ok && check.ok) {
             check.ok = false;
-            check.reason = c.reason + (check.sampled ? ", in a sample" : "");
+            check.reason = c.reason;
+            if (check.sampled) check.reason += fmt::format(", counted from {}", to_string(s.begin));
         }
     }
     return check;

@@ -10,9 +10,10 @@ namespace tilewright {
 namespace {
 
 template <class Use>
-auto build(const OpSpec& op, uint64_t seed, Use use) {
+auto build(const OpSpec& op, uint64_t seed, bool with_data, Use use) {
     nets::BuildOptions options;
     options.seed = seed;
+    options.with_data = with_data;
     nets::GraphBuilder builder(op.kind->name, options);
     op.kind->build(builder, op);
     return use(builder);
@@ -21,15 +22,19 @@ auto build(const OpSpec& op, uint64_t seed, Use use) {
 }  // namespace
 
 ZooModel build_op(const OpSpec& op, uint64_t seed) {
-    return build(op, seed, [](const nets::GraphBuilder& b) {
+    return build(op, seed, true, [](const nets::GraphBuilder& b) {
         ZooModel out = b.summary();
         out.bytes = b.serialize();
         return out;
     });
 }
 
+ZooModel summarize_op(const OpSpec& op) {
+    return build(op, 0, false, [](const nets::GraphBuilder& b) { return b.summary(); });
+}
+
 void write_op(const OpSpec& op, const std::string& path, uint64_t seed) {
-    build(op, seed, [&](const nets::GraphBuilder& b) { b.write(path); });
+    build(op, seed, true, [&](const nets::GraphBuilder& b) { b.write(path); });
 }
 
 std::vector<Tensor> draw_inputs(const std::vector<ZooInput>& inputs, uint64_t seed) {

@@ -13,6 +13,8 @@ namespace tilewright {
 /// The operator as a model in memory: `bytes` is the ONNX file, weights drawn from `seed`. Throws ModelError where its
 /// values contradict each other or the weights pass the 2 GB that a file can hold.
 ZooModel build_op(const OpSpec& op, uint64_t seed = 0);
+/// The same without weights: `bytes` is empty.
+ZooModel summarize_op(const OpSpec& op);
 /// The same, into a file. Throws RuntimeError when it cannot be written.
 void write_op(const OpSpec& op, const std::string& path, uint64_t seed = 0);
 

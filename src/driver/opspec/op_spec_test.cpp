@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "driver/files.h"
 #include "driver/opspec/op_model.h"
 
 namespace tilewright {
@@ -93,6 +94,40 @@ TEST(ParseBatch, ReadsLinesAndNamesTheOneThatIsWrong) {
         FAIL() << "should have thrown";
     } catch (const ModelError& e) {
         EXPECT_STREQ(e.what(), "ops.txt:2: operator 'softmax' needs n");
+    }
+}
+
+// --- the files in bench/ops
+
+std::vector<BatchLine> bench_file(const std::string& name) {
+    const std::string path = std::string(TW_SOURCE_DIR) + "/bench/ops/" + name + ".txt";
+    return parse_batch(read_file(path), path);
+}
+
+TEST(BenchFiles, HoldOperatorsThatCanBeBuilt) {
+    for (const auto& [name, lines] : std::vector<std::pair<std::string, size_t>>{{"mcfuser_gemm_chains", 12},
+                                                                                 {"mcfuser_attention", 9},
+                                                                                 {"gensor", 32},
+                                                                                 {"gensor_scaled", 32},
+                                                                                 {"alt", 93},
+                                                                                 {"dietcode", 54},
+                                                                                 {"korch", 23},
+                                                                                 {"mirage", 11}}) {
+        const std::vector<BatchLine> file = bench_file(name);
+        EXPECT_EQ(file.size(), lines) << name;
+        for (const BatchLine& line : file)
+            EXPECT_FALSE(summarize_op(line.op).inputs.empty()) << name << ":" << line.number;
+    }
+}
+
+TEST(BenchFiles, HaveScaledOperatorsOfTheSameKindsInTheSameOrder) {
+    const std::vector<BatchLine> original = bench_file("gensor"), scaled = bench_file("gensor_scaled");
+    ASSERT_EQ(original.size(), scaled.size());
+    for (size_t i = 0; i < original.size(); ++i) {
+        EXPECT_EQ(original[i].op.kind, scaled[i].op.kind) << scaled[i].op.print();
+        const int64_t macs = summarize_op(scaled[i].op).macs;
+        EXPECT_LE(macs, summarize_op(original[i].op).macs) << scaled[i].op.print();
+        EXPECT_LE(macs, 10'000'000'000) << scaled[i].op.print() << ": 0.3 s of a core";
     }
 }
 
