@@ -7,14 +7,15 @@
 // other. What a convolution's neighbours in a model would need as conversions is thus not in these figures, while ours
 // read and write plain tensors.
 
-#include <omp.h>
-
-#include <oneapi/dnnl/dnnl.hpp>
 #include <map>
 #include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
 #include "bench/peers/peer.h"
+
+/// OpenMP's, on which oneDNN runs; declared here because not every compiler has the header.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace tilewright::peers {
 namespace {

@@ -79,6 +79,7 @@ int run_peer(int argc, char** argv, const char* description, const std::function
     try {
         set_threads(threads);
         std::vector<OpSpec> all;
+        all.reserve(ops.size());
         for (const std::string& text : ops) all.push_back(parse_op(text));
         for (const std::string& path : batches)
             for (const BatchLine& line : parse_batch(read_file(path), path)) all.push_back(line.op);

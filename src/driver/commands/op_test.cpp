@@ -37,6 +37,7 @@ class OpCommand : public testing::Test {
     static Result run(std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), {"tilewright", "op", "--no-calibrate"});
         std::vector<const char*> argv;
+        argv.reserve(arguments.size());
         for (const std::string& a : arguments) argv.push_back(a.c_str());
         testing::internal::CaptureStdout();
         testing::internal::CaptureStderr();

@@ -61,6 +61,7 @@ std::vector<Sample> take_samples(const Program& program, const std::vector<Tenso
     std::vector<Sample> out;
     // Of the outputs that a sample is not about, one element.
     std::vector<Box> nothing;
+    nothing.reserve(outputs.size());
     for (const Tensor& t : outputs) nothing.push_back(start(t.shape(), 0, rng));
     for (size_t k = 0; k < outputs.size(); ++k)
         for (int place = 0; place < kPlaces; ++place) {

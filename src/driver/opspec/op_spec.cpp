@@ -19,8 +19,9 @@ namespace {
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
     Number v{};
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, v);
+    const char* begin = text.data();
+    const char* end = begin + text.size();
+    const auto [stop, error] = std::from_chars(begin, end, v);
     if (error != std::errc() || stop != end) return std::nullopt;
     return v;
 }
@@ -44,6 +45,7 @@ std::vector<std::string_view> words(std::string_view line) {
 template <class List>
 std::vector<std::string> names_of(const List& list) {
     std::vector<std::string> out;
+    out.reserve(list.size());
     for (const auto& item : list) out.push_back(item.name);
     return out;
 }
@@ -145,7 +147,11 @@ double OpSpec::real(const std::string& name) const {
 
 std::vector<int64_t> OpSpec::numbers(const std::string& name) const {
     std::vector<int64_t> out;
-    for (const std::string_view part : split(text(name), ":")) out.push_back(parse_number<int64_t>(part).value());
+    for (const std::string_view part : split(text(name), ":")) {
+        const auto n = parse_number<int64_t>(part);
+        TW_CHECK(n.has_value(), "'{}' of operator '{}' is no list of numbers", name, kind->name);
+        out.push_back(*n);
+    }
     return out;
 }
 

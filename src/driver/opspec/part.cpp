@@ -1,7 +1,6 @@
 #include "driver/opspec/part.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "program/transform/substitute.h"
@@ -25,24 +24,31 @@ const TensorExpr* divisible(const Primitive& primitive) {
     return e != nullptr && e->output_index.empty() ? e : nullptr;
 }
 
+/// Which elements of each value are needed.
 class Needs {
   public:
-    explicit Needs(const Program& program) : program_(program), boxes_(program.values.size()) {}
+    explicit Needs(const Program& program)
+        : program_(program), needed_(program.values.size()), boxes_(program.values.size()) {}
 
-    const std::optional<Box>& of(ValueId v) const { return boxes_[v]; }
+    bool has(ValueId v) const { return needed_[v.index()]; }
+    const Box& of(ValueId v) const {
+        TW_CHECK(has(v), "'{}' is not needed", program_.values[v].name);
+        return boxes_[v];
+    }
 
     /// Inputs and constants are there as a whole.
     void add(ValueId v, const Box& box, bool made) {
-        std::optional<Box>& known = boxes_[v];
+        Box& known = boxes_[v];
         if (!made)
             known = whole(shape_of(program_, v));
-        else if (!known)
+        else if (!has(v))
             known = box;
         else
             for (size_t d = 0; d < box.lo.size(); ++d) {
-                known->lo[d] = std::min(known->lo[d], box.lo[d]);
-                known->hi[d] = std::max(known->hi[d], box.hi[d]);
+                known.lo[d] = std::min(known.lo[d], box.lo[d]);
+                known.hi[d] = std::max(known.hi[d], box.hi[d]);
             }
+        needed_[v.index()] = true;
     }
 
     /// What computing `box` of the expression's result reads of an operand.
@@ -64,7 +70,8 @@ class Needs {
 
   private:
     const Program& program_;
-    IndexVector<ValueId, std::optional<Box>> boxes_;
+    std::vector<bool> needed_;
+    IndexVector<ValueId, Box> boxes_;
 };
 
 }  // namespace
@@ -88,9 +95,9 @@ Program compute_part(const Program& program, const std::vector<Box>& outputs) {
         const PrimitiveId id(i);
         const Primitive& p = program.primitives[id];
         if (const TensorExpr* e = divisible(p)) {
-            const std::optional<Box> box = needs.of(p.outputs[0]);
-            if (!box) continue;
-            for (const Access& a : e->accesses) needs.add(a.value, needs.read(*e, a, *box), made(a.value));
+            if (!needs.has(p.outputs[0])) continue;
+            const Box box = needs.of(p.outputs[0]);
+            for (const Access& a : e->accesses) needs.add(a.value, needs.read(*e, a, box), made(a.value));
         } else {
             for (const ValueId v : p.outputs) needs.add(v, whole(shape_of(program, v)), true);
             for (const ValueId v : p.inputs()) needs.add(v, whole(shape_of(program, v)), made(v));
@@ -100,23 +107,24 @@ Program compute_part(const Program& program, const std::vector<Box>& outputs) {
     Program out = program;
     out.primitives = {};
     for (const ValueId v : program.values.ids()) {
-        if (!needs.of(v)) continue;
-        for (size_t d = 0; d < needs.of(v)->lo.size(); ++d)
-            out.values[v].shape[d] = Expr(needs.of(v)->hi[d] - needs.of(v)->lo[d]);
+        if (!needs.has(v)) continue;
+        const Box& box = needs.of(v);
+        for (size_t d = 0; d < box.lo.size(); ++d) out.values[v].shape[d] = Expr(box.hi[d] - box.lo[d]);
     }
     std::reverse(kept.begin(), kept.end());
     for (const PrimitiveId id : kept) {
         Primitive p = program.primitives[id];
         if (const TensorExpr* e = divisible(p)) {
-            const Box& box = *needs.of(p.outputs[0]);
+            const Box& box = needs.of(p.outputs[0]);
             std::vector<Expr> axes;
+            axes.reserve(e->extents.size());
             for (size_t a = 0; a < e->extents.size(); ++a)
                 axes.push_back(a < e->spatial ? axis(a) + box.lo[a] : axis(a));
             TensorExpr part = map_exprs(*e, [&](Expr x) { return substitute_axes(x, axes); });
             for (size_t a = 0; a < e->spatial; ++a) part.extents[a] = Expr(box.hi[a] - box.lo[a]);
             for (Access& access : part.accesses)
                 for (size_t d = 0; d < access.index.size(); ++d)
-                    access.index[d] = access.index[d] - needs.of(access.value)->lo[d];
+                    access.index[d] = access.index[d] - needs.of(access.value).lo[d];
             p.kind = std::move(part);
         }
         out.primitives.push_back(std::move(p));
