@@ -31,8 +31,8 @@ struct ModelIo {
 struct CompileStats {
     double load_ms = 0, lower_ms = 0, plan_ms = 0, codegen_ms = 0, compile_ms = 0;
     double schedule_ms = 0;  ///< of plan_ms: constructing the kernels' schedules
-    int kernels = 0;  ///< different ones
-    int steps = 0;    ///< launched in one run (bodies of control flow counted once)
+    int kernels = 0;         ///< different ones
+    int steps = 0;           ///< launched in one run (bodies of control flow counted once)
     int64_t weight_bytes = 0;
 };
 

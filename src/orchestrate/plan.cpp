@@ -111,8 +111,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         body.stages.name = call.name;
         const auto start = std::chrono::steady_clock::now();
         TileProgram kernel = default_schedule(std::move(body.stages), body.row_axes, options.target);
-        plan.schedule_ms +=
-            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        plan.schedule_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
         call.kernel = kernels.add(std::move(kernel));
         plan.steps.push_back(Step{std::move(call), {}});
     }

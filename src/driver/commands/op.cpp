@@ -45,7 +45,7 @@ const Scheduler& find_scheduler(const std::string& name) {
 struct OpOptions {
     std::vector<std::string> ops, batches;
     std::string scheduler = kSchedulers[0].name, isa, json, save;
-    int threads = 1, iterations = 0;
+    int threads = 0, iterations = 0;
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
     bool list = false, no_check = false, no_run = false, no_calibrate = false, verbose = false;
@@ -281,7 +281,8 @@ void add_op_command(CLI::App& app, int& status) {
     c->add_flag("--list", o->list, "list the operators with their keys");
     c->add_option("--batch", o->batches, "a file of operators, one a line")->allow_extra_args(false);
     c->add_option("--scheduler", o->scheduler, "how kernels are scheduled (default)")->check(CLI::IsMember(names));
-    c->add_option("--threads", o->threads, "worker threads (1)")->check(CLI::Range(1, kMaxThreads));
+    c->add_option("--threads", o->threads, "worker threads; default: the processors this process may use")
+        ->check(CLI::Range(1, kMaxThreads));
     c->add_option("--isa", o->isa, "generate for avx2 or avx512 instead of this machine's best")
         ->check(CLI::IsMember({"avx2", "avx512"}));
     CLI::Option* seconds = c->add_option("--time", o->seconds, "seconds to measure each operator for (0.5)");
@@ -313,7 +314,10 @@ void add_op_command(CLI::App& app, int& status) {
         "  tilewright op \"conv2d c=64 h=56 o=64 kh=3 pad=1 bias=1 act=relu\" -v --json out.jsonl\n"
         "  tilewright op --batch bench/ops/mcfuser_attention.txt --scheduler default --time 0.2\n"
         "  tilewright op \"attention heads=8 m=512 k=64\" --save attention.onnx");
-    c->callback([o, &status] { status = command_op(*o); });
+    c->callback([o, &status] {
+        o->threads = default_thread_count(o->threads);
+        status = command_op(*o);
+    });
 }
 
 }  // namespace tilewright

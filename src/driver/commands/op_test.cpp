@@ -61,8 +61,8 @@ class OpCommand : public testing::Test {
 
 TEST_F(OpCommand, PrintsALineAndWritesAnObjectForEachOperator) {
     write_file(file("ops.txt"), {"# a file\nsoftmax m=8 n=16\n"});
-    const Result r =
-        run({"gemm m=16 n=24 k=32", "--batch", file("ops.txt"), "--iterations", "4", "--json", file("out.jsonl")});
+    const Result r = run({"gemm m=16 n=24 k=32", "--batch", file("ops.txt"), "--iterations", "4", "--threads", "1",
+                          "--json", file("out.jsonl")});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_THAT(r.out,
                 AllOf(HasSubstr("gemm m=16 n=24 k=32"), HasSubstr("softmax m=8 n=16"), HasSubstr("all 384 elements")));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "orchestrate/plan.h"
 
@@ -40,35 +41,50 @@ double elements_read(const TensorExpr& e, const Access& access) {
     return elements;
 }
 
+/// How many elements of each value some primitives read, at most.
+class Reads {
+  public:
+    void add(const Program& program, const Primitive& p) {
+        if (const TensorExpr* e = p.expr())
+            for (const Access& a : e->accesses) elements_[a.value] += elements_read(*e, a);
+        else
+            for (const ValueId v : p.inputs()) elements_[v] += bytes_of(program.values[v]);
+    }
+    double bytes(const Program& program, ValueId v) const {
+        const auto it = elements_.find(v);
+        if (it == elements_.end()) return 0;
+        const Value& value = program.values[v];
+        return std::min(bytes_of(value), it->second * static_cast<double>(byte_size(value.dtype)));
+    }
+
+  private:
+    std::map<ValueId, double> elements_;
+};
+
 /// A kernel's work, from the primitives it computes and the tensors it touches.
 Work work_of(const Program& program, const KernelCall& call) {
     Work work;
-    for (const PrimitiveId id : call.primitives)
-        if (category(program, program.primitives[id]) == Category::Linear)
-            work.flops += 2 * points_of(*program.primitives[id].expr());
-    for (const ValueId v : call.tensors) work.bytes += bytes_of(program.values[v]);
+    Reads reads;
+    std::set<ValueId> made;
+    for (const PrimitiveId id : call.primitives) {
+        const Primitive& p = program.primitives[id];
+        if (category(program, p) == Category::Linear) work.flops += 2 * points_of(*p.expr());
+        reads.add(program, p);
+        made.insert(p.outputs.begin(), p.outputs.end());
+    }
+    for (const ValueId v : call.tensors)
+        work.bytes += made.count(v) != 0 ? bytes_of(program.values[v]) : reads.bytes(program, v);
     return work;
 }
 
 }  // namespace
 
 double bytes_of(const Program& program) {
-    std::map<ValueId, double> read;  // by elements
-    for (const Primitive& p : program.primitives) {
-        if (const TensorExpr* e = p.expr())
-            for (const Access& a : e->accesses) read[a.value] += elements_read(*e, a);
-        else
-            for (const ValueId v : p.inputs()) read[v] += bytes_of(program.values[v]);
-    }
+    Reads reads;
+    for (const Primitive& p : program.primitives) reads.add(program, p);
     double bytes = 0;
-    const auto add = [&](ValueId v) {
-        const Value& value = program.values[v];
-        const auto it = read.find(v);
-        const double elements = it == read.end() ? 0 : it->second;
-        bytes += std::min(bytes_of(value), elements * static_cast<double>(byte_size(value.dtype)));
-    };
-    for (const ValueId v : program.inputs) add(v);
-    for (const auto& constant : program.constants) add(constant.first);
+    for (const ValueId v : program.inputs) bytes += reads.bytes(program, v);
+    for (const auto& constant : program.constants) bytes += reads.bytes(program, constant.first);
     for (const ValueId v : program.outputs) bytes += bytes_of(program.values[v]);
     return bytes;
 }

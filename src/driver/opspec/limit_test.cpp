@@ -77,5 +77,10 @@ TEST(Estimate, AddsUpTheKernels) {
     EXPECT_NEAR(estimate_ms(*c.model, machine(), 2), one + 2 * 5e-3, 1e-9) << "half the time, and two dispatches";
 }
 
+TEST(Estimate, CountsWhatAKernelReads) {
+    const Compilation c = compiled("gather rows=3 width=16 count=1000000");
+    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), limit_of({0, bytes_of(c.program)}, machine(), 1).ms);
+}
+
 }  // namespace
 }  // namespace tilewright
