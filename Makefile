@@ -7,6 +7,11 @@ MAKEFLAGS += --no-print-directory
 
 MODEL ?= resnet18
 THREADS ?= $(shell nproc)
+# For `make bench`: the tables, one or two a paper; every Nth line of each; a Python that has numpy and onnxruntime.
+BENCH_OPS ?= korch mcfuser_gemm_chains mcfuser_attention gensor_scaled alt dietcode mirage
+BENCH_EVERY ?= 3
+BENCH_THREADS ?= 1
+PYTHON ?= python3
 BENCH_MODELS ?= mlp resnet18 mobilenet_v2 bert_tiny bert_small
 FUZZ_SECONDS ?= 600
 LINT_SINCE ?= HEAD~1
@@ -74,15 +79,20 @@ check: setup
 	@python3 scripts/check_includes.py
 	@python3 scripts/check_sources.py
 
-## bench: products against the FMA peak, then BENCH_MODELS, one JSON file each in build/bench/
+## bench: products against the FMA peak, BENCH_MODELS, then a table of operators for each paper, beside other libraries
 .PHONY: bench
 bench: build
+	@scripts/setup.sh bench || echo "going on without the libraries to compare with"
+	@cmake --preset release >build/bench_configure.log
+	@cmake --build build -j $(JOBS)
 	@build/bin/bench_gemm
 	@mkdir -p build/bench
 	@for model in $(BENCH_MODELS); do \
 	    $(TILEWRIGHT) zoo $$model -o build/bench/$$model.onnx; \
 	    $(TILEWRIGHT) bench build/bench/$$model.onnx --threads $(THREADS) --json build/bench/$$model.json; \
 	done
+	@$(PYTHON) bench/ops.py $(BENCH_OPS:%=bench/ops/%.txt) --every $(BENCH_EVERY) --threads $(BENCH_THREADS) \
+	    --seconds 0.05 --json build/bench/ops.jsonl
 
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install

@@ -10,6 +10,7 @@ namespace tilewright {
 void add_run_command(CLI::App& app, int& status);
 void add_verify_command(CLI::App& app, int& status);
 void add_bench_command(CLI::App& app, int& status);
+void add_op_command(CLI::App& app, int& status);
 void add_dump_command(CLI::App& app, int& status);
 void add_check_command(CLI::App& app, int& status);
 void add_conformance_command(CLI::App& app, int& status);

@@ -78,6 +78,7 @@ CompiledModel::~CompiledModel() = default;
 const std::vector<ModelIo>& CompiledModel::inputs() const { return impl_->inputs; }
 const std::vector<ModelIo>& CompiledModel::outputs() const { return impl_->outputs; }
 const CompileStats& CompiledModel::stats() const { return impl_->stats; }
+const Plan& CompiledModel::plan() const { return impl_->plan; }
 
 std::string CompiledModel::dump(const std::string& stage) const {
     if (stage == "plan") return impl_->plan.print();
@@ -123,6 +124,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     impl->code = cpu::compile(programs, impl->codegen);
     const double done = now_ms();
     impl->stats.plan_ms = planned - start;
+    impl->stats.schedule_ms = impl->plan.schedule_ms;
     impl->stats.codegen_ms = done - planned;
     impl->stats.compile_ms = done - start;
     impl->stats.kernels = static_cast<int>(programs.size());

@@ -12,6 +12,8 @@
 
 namespace tilewright {
 
+struct Plan;
+
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
@@ -28,8 +30,9 @@ struct ModelIo {
 
 struct CompileStats {
     double load_ms = 0, lower_ms = 0, plan_ms = 0, codegen_ms = 0, compile_ms = 0;
-    int kernels = 0;  ///< different ones
-    int steps = 0;    ///< launched in one run (bodies of control flow counted once)
+    double schedule_ms = 0;  ///< of plan_ms: constructing the kernels' schedules
+    int kernels = 0;         ///< different ones
+    int steps = 0;           ///< launched in one run (bodies of control flow counted once)
     int64_t weight_bytes = 0;
 };
 
@@ -50,6 +53,7 @@ class CompiledModel {
     const std::vector<ModelIo>& inputs() const;
     const std::vector<ModelIo>& outputs() const;
     const CompileStats& stats() const;
+    const Plan& plan() const;
     /// stage: "plan", "tiles", "llvm", "asm".
     std::string dump(const std::string& stage) const;
     const Impl& impl() const { return *impl_; }

@@ -1,6 +1,7 @@
 #include "orchestrate/plan.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -96,6 +97,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
                     step.bodies.push_back(std::make_shared<Plan>(orchestrate(*body, kernels, inner)));
             if (const auto* loop = std::get_if<Loop>(&primitive.kind))
                 step.bodies.push_back(std::make_shared<Plan>(orchestrate(*loop->body, kernels, inner)));
+            for (const auto& body : step.bodies) plan.schedule_ms += body->schedule_ms;
             plan.steps.push_back(std::move(step));
             continue;
         }
@@ -107,7 +109,10 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         call.tensors = body.tensors;
         call.primitives = it->second->primitives;
         body.stages.name = call.name;
-        call.kernel = kernels.add(default_schedule(std::move(body.stages), body.row_axes, options.target));
+        const auto start = std::chrono::steady_clock::now();
+        TileProgram kernel = default_schedule(std::move(body.stages), body.row_axes, options.target);
+        plan.schedule_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        call.kernel = kernels.add(std::move(kernel));
         plan.steps.push_back(Step{std::move(call), {}});
     }
     return plan;

@@ -45,6 +45,7 @@ struct Step {
 struct Plan {
     Program program;
     std::vector<Step> steps;
+    double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
     std::string print() const;
 };
 

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Times operators against other libraries: one table for each batch file.
+
+  bench/ops.py bench/ops/mcfuser_attention.txt
+  bench/ops.py bench/ops/*.txt --every 4 --seconds 0.05 --threads 2 --json out.jsonl
+
+Each operator is measured in ROUNDS turns, in each of them once by `tilewright op` (for each scheduler), then by each peer,
+so that a change of the machine's speed meets all; a figure is the median of its turns' medians. The first turn checks
+our result against the interpreter. A ratio is the peer's time over ours (the first scheduler's): above 1, we are faster.
+The last line has the geometric means.
+
+Peers: onednn and openblas are programs that the build makes where their Debian packages are installed; onnxruntime runs
+the same model in this Python if it has onnxruntime and numpy (`python3 -m venv venv && venv/bin/pip install numpy
+onnxruntime`, then venv/bin/python bench/ops.py ...). What is missing, or knows no such operator, has '-' in its column.
+
+Exit status 1 if an operator of ours failed.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    import numpy as np
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ["onednn", "openblas", "onnxruntime"]
+DTYPES = {"f32": "float32", "i64": "int64"}
+
+
+def read_ops(path):
+    """The operators of a batch file, one a line; '#' begins a comment."""
+    lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def environment(threads):
+    """Libraries read their number of threads here before the program can say it."""
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+
+
+class Ours:
+    """`tilewright op` with one scheduler."""
+
+    def __init__(self, options, scheduler):
+        self.options, self.scheduler, self.name = options, scheduler, scheduler
+
+    def turn(self, op, folder, first):
+        """The command's JSON object; 'error' in it where it failed."""
+        out = folder / "ours.json"
+        out.unlink(missing_ok=True)
+        command = [self.options.build / "bin/tilewright", "op", op, "--scheduler", self.scheduler, "--json", out,
+                   "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
+        if first:
+            command += ["--save", folder / "model.onnx"]
+        else:
+            command += ["--no-check"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not out.exists():
+            return {"error": done.stderr.strip() or f"exit status {done.returncode}"}
+        return json.loads(out.read_text())
+
+
+class Program:
+    """A peer that is a program of its own; it prints what `peers/peer.h` says."""
+
+    def __init__(self, options, name):
+        self.options, self.name = options, name
+        self.path = options.build / "bin" / f"bench_{name}"
+
+    def there(self):
+        return self.path.exists()
+
+    def prepare(self, op, folder, inputs):
+        self.op = op
+
+    def turn(self):
+        done = subprocess.run([self.path, self.op, "--time", str(self.options.seconds),
+                               "--threads", str(self.options.threads)],
+                              capture_output=True, text=True, env=environment(self.options.threads))
+        if done.returncode != 0:
+            print(f"  {self.name}: {done.stderr.strip()}", file=sys.stderr)
+            return None
+        result = json.loads(done.stdout)
+        if "error" in result:
+            print(f"  {self.name}: {result['error']}", file=sys.stderr)
+        return result.get("measured_ms")
+
+
+class OnnxRuntime:
+    """ONNX Runtime in this process, inputs and outputs bound once."""
+    name = "onnxruntime"
+
+    def __init__(self, options):
+        self.options = options
+
+    def there(self):
+        return onnxruntime is not None
+
+    def prepare(self, op, folder, inputs):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.options.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options,
+                                                    providers=["CPUExecutionProvider"])
+        rng = np.random.default_rng(1)
+        self.binding = self.session.io_binding()
+        for i in inputs:
+            values = (rng.integers(0, i["limit"], i["shape"]) if i["limit"] > 0 else rng.standard_normal(i["shape"]))
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(values.astype(DTYPES[i["dtype"]]))
+            self.binding.bind_ortvalue_input(i["name"], value)
+        for out in self.session.get_outputs():
+            value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(out.shape, np.float32)
+            self.binding.bind_ortvalue_output(out.name, value)
+
+    def time_of(self, runs):
+        start = time.perf_counter()
+        for _ in range(runs):
+            self.session.run_with_iobinding(self.binding)
+        return (time.perf_counter() - start) / runs * 1e3
+
+    def turn(self):
+        """As `tilewright op` measures: runs too short for the clock several at once."""
+        self.time_of(1)
+        together = min(1000, max(1, int(0.05 / max(self.time_of(1), 1e-6))))
+        times, spent = [], 0.0
+        while len(times) < 3 or spent < self.options.seconds * 1e3:
+            times.append(self.time_of(together))
+            spent += times[-1] * together
+        return statistics.median(times)
+
+
+def median(values):
+    values = [v for v in values if v is not None]
+    return statistics.median(values) if values else None
+
+
+def measure(op, ours, peers, options):
+    """One operator: {"op", "share", "error", "ms": {column: milliseconds or None}}."""
+    taken = {column.name: [] for column in ours + peers}
+    result = {"op": op, "share": None, "error": None}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inputs, limit, prepared = [], None, []
+        for turn in range(options.rounds):
+            for column in ours:
+                r = column.turn(op, folder, turn == 0)
+                if r.get("error") and result["error"] is None:
+                    result["error"] = r["error"]
+                taken[column.name].append(r.get("measured_ms"))
+                if column is ours[0] and r.get("limit_ms") is not None:
+                    inputs, limit = r["inputs"], r["limit_ms"]
+            if turn == 0:
+                for peer in peers if inputs or not result["error"] else []:
+                    try:
+                        peer.prepare(op, folder, inputs)
+                        prepared.append(peer)
+                    except Exception as e:  # whatever a peer says about a model: its column stays empty
+                        print(f"  {peer.name}: {e}", file=sys.stderr)
+            for peer in prepared:
+                taken[peer.name].append(peer.turn())
+    result["ms"] = {column: median(times) for column, times in taken.items()}
+    first = result["ms"][ours[0].name]
+    if first and limit:
+        result["share"] = limit / first
+    return result
+
+
+def text(ms):
+    return "-" if ms is None else f"{ms:.4g}"
+
+
+def ratio(result, ours, column):
+    a, b = result["ms"][ours], result["ms"][column]
+    return b / a if a and b else None
+
+
+def print_table(path, results, ours, columns, options):
+    """The first column of times is ours; each other one has its ratio beside it."""
+    width = max(len(r["op"]) for r in results)
+    print(f"\n{path.stem}: {len(results)} operators, {options.threads} thread{'s' if options.threads > 1 else ''}, "
+          f"median of {options.rounds} turns, ms")
+    print(f"{'':{width}}  {ours:>10} {'limit':>6}" + "".join(f"  {c:>11} {'ratio':>6}" for c in columns))
+    for r in results:
+        line = f"{r['op']:{width}}  {text(r['ms'][ours]):>10} "
+        line += f"{r['share']:6.0%}" if r["share"] else f"{'-':>6}"
+        for c in columns:
+            q = ratio(r, ours, c)
+            line += f"  {text(r['ms'][c]):>11} " + (f"{q:6.2f}" if q else f"{'-':>6}")
+        print(line + (f"  FAILED: {r['error']}" if r["error"] else ""))
+    line = f"{'geometric mean':{width}}  {'':>10} "
+    shares = [r["share"] for r in results if r["share"]]
+    line += f"{statistics.geometric_mean(shares):6.0%}" if shares else f"{'-':>6}"
+    for c in columns:
+        ratios = [q for q in (ratio(r, ours, c) for r in results) if q]
+        line += f"  {f'of {len(ratios)}':>11} "
+        line += f"{math.exp(statistics.fmean(map(math.log, ratios))):6.2f}" if ratios else f"{'-':>6}"
+    print(line, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+", help="batch files, as `tilewright op --batch` takes them")
+    parser.add_argument("--schedulers", nargs="+", default=["default"], help="ratios are to the first one's time")
+    parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each operator (3)")
+    parser.add_argument("--seconds", type=float, default=0.1, help="of each turn (0.1)")
+    parser.add_argument("--every", type=int, default=1, help="only every Nth operator of a file")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="where bin/tilewright is")
+    parser.add_argument("--json", type=Path, help="write the results to this file as well, one object a line")
+    options = parser.parse_args()
+    if not (options.build / "bin/tilewright").exists():
+        parser.error(f"there is no {options.build / 'bin/tilewright'}: build first, or say --build")
+    if min(options.rounds, options.every, options.threads) < 1:
+        parser.error("--rounds, --every and --threads take 1 or more")
+
+    ours = [Ours(options, s) for s in options.schedulers]
+    all_peers = [OnnxRuntime(options) if p == "onnxruntime" else Program(options, p) for p in options.peers]
+    peers = [p for p in all_peers if p.there()]
+    for p in all_peers:
+        if p not in peers:
+            print(f"{p.name} is not there: its column stays empty (see --help)", file=sys.stderr)
+    columns = [c.name for c in ours[1:]] + [p.name for p in all_peers]
+    failed, lines = 0, []
+    for path in options.files:
+        results = []
+        for op in read_ops(path)[::options.every]:
+            result = measure(op, ours, peers, options)
+            result["ms"] = {c: result["ms"].get(c) for c in [ours[0].name] + columns}
+            results.append(result)
+            failed += result["error"] is not None
+            lines.append(json.dumps({"file": path.stem, "threads": options.threads, **result}))
+            if options.json:
+                options.json.write_text("\n".join(lines) + "\n")
+        if results:
+            print_table(path, results, ours[0].name, columns, options)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

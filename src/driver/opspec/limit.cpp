@@ -1,0 +1,122 @@
+#include "driver/opspec/limit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orchestrate/plan.h"
+
+namespace tilewright {
+
+namespace {
+
+double points_of(const TensorExpr& e) {
+    double points = 1;
+    for (const Expr x : e.extents) points *= static_cast<double>(x.constant());
+    return points;
+}
+
+double bytes_of(const Value& v) {
+    double bytes = static_cast<double>(byte_size(v.dtype));
+    for (const Expr d : v.shape) bytes *= static_cast<double>(d.constant());
+    return bytes;
+}
+
+/// Of the points of an expression, those where an access reads different elements: axes that its index uses.
+double elements_read(const TensorExpr& e, const Access& access) {
+    std::vector<bool> used(e.extents.size());
+    const std::function<void(const Access&)> mark = [&](const Access& a) {
+        for (const Expr x : a.index)
+            for (const Var v : variables(x)) {
+                if (v.kind == VarKind::Axis) used[v.id] = true;
+                if (v.kind == VarKind::Load) mark(e.accesses[v.id]);
+            }
+    };
+    mark(access);
+    double elements = 1;
+    for (size_t a = 0; a < used.size(); ++a)
+        if (used[a]) elements *= static_cast<double>(e.extents[a].constant());
+    return elements;
+}
+
+/// How many elements of each value some primitives read, at most.
+class Reads {
+  public:
+    void add(const Program& program, const Primitive& p) {
+        if (const TensorExpr* e = p.expr())
+            for (const Access& a : e->accesses) elements_[a.value] += elements_read(*e, a);
+        else
+            for (const ValueId v : p.inputs()) elements_[v] += bytes_of(program.values[v]);
+    }
+    double bytes(const Program& program, ValueId v) const {
+        const auto it = elements_.find(v);
+        if (it == elements_.end()) return 0;
+        const Value& value = program.values[v];
+        return std::min(bytes_of(value), it->second * static_cast<double>(byte_size(value.dtype)));
+    }
+
+  private:
+    std::map<ValueId, double> elements_;
+};
+
+/// A kernel's work, from the primitives it computes and the tensors it touches.
+Work work_of(const Program& program, const KernelCall& call) {
+    Work work;
+    Reads reads;
+    std::set<ValueId> made;
+    for (const PrimitiveId id : call.primitives) {
+        const Primitive& p = program.primitives[id];
+        if (category(program, p) == Category::Linear) work.flops += 2 * points_of(*p.expr());
+        reads.add(program, p);
+        made.insert(p.outputs.begin(), p.outputs.end());
+    }
+    for (const ValueId v : call.tensors)
+        work.bytes += made.count(v) != 0 ? bytes_of(program.values[v]) : reads.bytes(program, v);
+    return work;
+}
+
+}  // namespace
+
+double bytes_of(const Program& program) {
+    Reads reads;
+    for (const Primitive& p : program.primitives) reads.add(program, p);
+    double bytes = 0;
+    for (const ValueId v : program.inputs) bytes += reads.bytes(program, v);
+    for (const auto& constant : program.constants) bytes += reads.bytes(program, constant.first);
+    for (const ValueId v : program.outputs) bytes += bytes_of(program.values[v]);
+    return bytes;
+}
+
+Limit limit_of(const Work& work, const Target& target, int threads) {
+    Limit limit;
+    limit.gflops = threads == 1 ? target.fma_gflops_1.value
+                                : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
+    limit.level = "memory";
+    limit.gbps = threads == 1 ? target.memory_gbps_1.value
+                              : std::min(target.memory_gbps_all.value, target.memory_gbps_1.value * threads);
+    for (const CacheLevel& cache : target.caches) {
+        const int copies = std::max(1, threads / std::max(1, cache.shared_by));
+        if (work.bytes > static_cast<double>(cache.usable_bytes()) * copies) continue;
+        limit.level = fmt::format("L{}", cache.level);
+        limit.gbps = cache.load_gbps.value * threads;
+        break;
+    }
+    const double compute = work.flops / limit.gflops * 1e-6, memory = work.bytes / limit.gbps * 1e-6;
+    limit.compute = compute >= memory;
+    limit.ms = std::max(compute, memory);
+    return limit;
+}
+
+double estimate_ms(const CompiledModel& model, const Target& target, int threads) {
+    double ms = 0;
+    for (const Step& step : model.plan().steps)
+        if (const auto* call = std::get_if<KernelCall>(&step.what)) {
+            ms += limit_of(work_of(model.plan().program, *call), target, threads).ms;
+            if (threads > 1) ms += target.dispatch_us.value * 1e-3;
+        }
+    return ms;
+}
+
+}  // namespace tilewright

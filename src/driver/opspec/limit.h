@@ -1,0 +1,37 @@
+#pragma once
+// The least time that an operator can take on a machine.
+
+#include <string>
+
+#include "cost/target.h"
+#include "model/session.h"
+#include "program/program.h"
+
+namespace tilewright {
+
+struct Work {
+    double flops = 0;  ///< 2 a multiply-add of products and convolutions; nothing else is counted
+    double bytes = 0;  ///< that must be read and written at least once
+};
+
+/// Bytes of the inputs, constants and outputs, each once; of those that expressions read only in part (rows that a
+/// gather picks, pixels that a stride passes over) at most one element a point. Shapes must be numbers.
+double bytes_of(const Program& program);
+
+struct Limit {
+    double ms = 0;
+    bool compute = true;  ///< multiply-adds set it, not memory
+    /// Where the bytes lie when the operator runs again and again: "L1", "L2", ..., "memory".
+    std::string level;
+    double gbps = 0;    ///< of that level, all threads used
+    double gflops = 0;  ///< peak of the threads used
+};
+/// max(flops / the multiply-add peak, bytes / the bandwidth of the first level that holds all bytes). A cache that
+/// cores share counts once; each thread adds its bandwidth to a cache's, and to memory's up to what all threads reach.
+Limit limit_of(const Work& work, const Target& target, int threads);
+
+/// What a compiled model should take if each of its kernels ran at its own limit, one after the other, plus a dispatch
+/// each where there are several threads. Zero for steps that are no generated kernels.
+double estimate_ms(const CompiledModel& model, const Target& target, int threads);
+
+}  // namespace tilewright

@@ -1,0 +1,86 @@
+#include "driver/opspec/limit.h"
+
+#include <gtest/gtest.h>
+
+#include "driver/opspec/op_model.h"
+#include "driver/pipeline.h"
+
+namespace tilewright {
+namespace {
+
+/// Two caches, and round numbers.
+Target machine() {
+    Target t = generic_target(VectorIsa::avx2);
+    t.fma_gflops_1.value = 100;
+    t.fma_gflops_all.value = 300;
+    t.memory_gbps_1.value = 10;
+    t.memory_gbps_all.value = 15;
+    t.dispatch_us.value = 5;
+    CacheLevel l1, l2;
+    l1.bytes = 32 << 10;
+    l1.load_gbps.value = 200;
+    l2.level = 2;
+    l2.bytes = 1 << 20;
+    l2.load_gbps.value = 50;
+    l2.shared_by = 2;
+    t.caches = {l1, l2};
+    return t;
+}
+
+TEST(Limit, IsTheLongerOfArithmeticAndMemory) {
+    const Limit compute = limit_of({1e9, 1000}, machine(), 1);
+    EXPECT_TRUE(compute.compute);
+    EXPECT_DOUBLE_EQ(compute.ms, 10);
+    const Limit memory = limit_of({1e6, 1e8}, machine(), 1);
+    EXPECT_FALSE(memory.compute);
+    EXPECT_EQ(memory.level, "memory");
+    EXPECT_DOUBLE_EQ(memory.ms, 10);
+}
+
+TEST(Limit, TakesTheFirstLevelThatHoldsEverything) {
+    EXPECT_DOUBLE_EQ(limit_of({0, 20000}, machine(), 1).gbps, 200);
+    EXPECT_DOUBLE_EQ(limit_of({0, 100000}, machine(), 1).gbps, 50);
+    EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(), 1).gbps, 10);
+}
+
+TEST(Limit, KnowsWhatThreadsAdd) {
+    EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(), 2).gflops, 200);
+    EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(), 8).gflops, 300) << "all threads reach no more";
+    EXPECT_EQ(limit_of({0, 60000}, machine(), 2).level, "L1") << "two of them";
+    EXPECT_EQ(limit_of({0, 1.5e6}, machine(), 2).level, "memory") << "two cores share one second level";
+    EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(), 2).gbps, 15);
+}
+
+Compilation compiled(const std::string& line) {
+    const ZooModel model = build_op(parse_op(line));
+    return compile_model(model.bytes.data(), model.bytes.size());
+}
+
+TEST(Bytes, AreThoseOfOperandsAndResultOnce) {
+    EXPECT_EQ(bytes_of(compiled("gemm m=8 n=16 k=32").program), 4 * (8 * 32 + 32 * 16 + 8 * 16));
+    EXPECT_EQ(bytes_of(compiled("chain m=8 k=32 n=16 h=4").program), 4 * (8 * 32 + 32 * 16 + 16 * 4 + 8 * 4))
+        << "without the intermediate result";
+}
+
+TEST(Bytes, AreThoseThatAreRead) {
+    EXPECT_EQ(bytes_of(compiled("gather rows=3 width=16 count=1000").program), 8 * 3 + 4 * (3 * 16 + 3 * 16))
+        << "three rows, not the table";
+    EXPECT_EQ(bytes_of(compiled("pool c=2 h=8 kh=1 stride=2").program), 4 * (2 * 16 + 2 * 16))
+        << "a quarter of the pixels";
+}
+
+TEST(Estimate, AddsUpTheKernels) {
+    const Compilation c = compiled("chain m=64 k=64 n=64 h=64");
+    ASSERT_EQ(c.model->stats().steps, 2);
+    const double one = limit_of({2.0 * 64 * 64 * 64, 4.0 * 3 * 64 * 64}, machine(), 1).ms;
+    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), 2 * one);
+    EXPECT_NEAR(estimate_ms(*c.model, machine(), 2), one + 2 * 5e-3, 1e-9) << "half the time, and two dispatches";
+}
+
+TEST(Estimate, CountsWhatAKernelReads) {
+    const Compilation c = compiled("gather rows=3 width=16 count=1000000");
+    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), limit_of({0, bytes_of(c.program)}, machine(), 1).ms);
+}
+
+}  // namespace
+}  // namespace tilewright
