@@ -95,24 +95,6 @@ std::vector<double> measure(Bench& bench, const std::vector<const cpu::CompiledK
     return out;
 }
 
-/// A state chosen at random that fits every level.
-Etir random_state(const Problem& p, std::mt19937_64& rng) {
-    for (int tries = 0; tries < 1000; ++tries) {
-        Etir e = construct::initial(p);
-        for (size_t l = construct::kLevels; l-- > 0;)
-            for (size_t a = 0; a < p.stage.extents.size(); ++a) {
-                const auto& sizes = p.ladders[l][a];
-                size_t most = sizes.size();
-                if (l + 1 < construct::kLevels)
-                    while (most > 1 && sizes[most - 1] > e.tiles[l + 1][a]) --most;
-                e.tiles[l][a] = sizes[rng() % most];
-            }
-        e.level = 0;
-        if (construct::fits(p, e, 0) && construct::fits(p, e, 1) && construct::fits(p, e, 2)) return e;
-    }
-    return construct::initial(p);
-}
-
 std::string text_of(const Realised& r) {
     std::string s;
     for (size_t l = construct::kLevels; l-- > 0;)
@@ -146,7 +128,7 @@ void compare(const TileProgram& kernel, const ScheduleTarget& rule, const Machin
     std::mt19937_64 rng(11);
     std::set<std::vector<std::vector<int64_t>>> seen;
     for (int k = 0; k < trials; ++k) {
-        Realised r = construct::realise(p, random_state(p, rng));
+        Realised r = construct::realise(p, construct::random_state(p, rng));
         if (!seen.insert(r.state.tiles).second) continue;
         programs.push_back(construct::to_tile_program(stages, p, r));
         states.push_back(std::move(r));

@@ -115,6 +115,13 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     static const Target host = host_target();
     for (const CacheLevel& level : host.caches)
         if (level.level == 2) o.target.l2_bytes = level.bytes;
+    if (options.scheduler != SchedulerKind::Default) {
+        Target machine = current_target();
+        machine.vector_bits = impl->codegen.isa.vector_bits;
+        machine.vector_registers = o.target.vector_registers;
+        o.scheduling.kind = options.scheduler;
+        o.scheduling.machine.emplace(machine, o.target.threads);
+    }
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan.program);

@@ -9,6 +9,7 @@
 
 #include "base/tensor.h"
 #include "program/program.h"
+#include "schedule/scheduler.h"
 
 namespace tilewright {
 
@@ -20,6 +21,7 @@ struct CompileOptions {
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     bool fuse = true;                     ///< false: one kernel a primitive
     bool layouts = true;                  ///< false: everything row-major
+    SchedulerKind scheduler = SchedulerKind::Default;
 };
 
 struct ModelIo {

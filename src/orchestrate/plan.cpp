@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/schedules.h"
 
 namespace tilewright {
 
@@ -78,11 +79,14 @@ std::string name_of(const Program& program, const KernelGroup& group) {
 
 }  // namespace
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+namespace {
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules) {
     Plan plan;
     plan.program = options.fuse ? fuse_greedily(program) : program;
     if (options.layouts) plan.program = assign_layouts(plan.program, options.target);
-    const std::vector<KernelGroup> groups = group_rows(plan.program, options.fuse);
+    std::vector<KernelGroup> groups = group_rows(plan.program, options.fuse);
+    if (options.fuse && schedules.how().chains()) groups = group_chains(plan.program, std::move(groups), schedules);
     // Position of every primitive's step: a group runs where its last primitive stands.
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : groups) ends[g.primitives.back()] = &g;
@@ -91,13 +95,11 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         if (primitive.expr() == nullptr) {
             Step step;
             step.what = id;
-            OrchestrateOptions inner = options;
             if (const auto* branch = std::get_if<If>(&primitive.kind))
                 for (const auto& body : {branch->then_branch, branch->else_branch})
-                    step.bodies.push_back(std::make_shared<Plan>(orchestrate(*body, kernels, inner)));
+                    step.bodies.push_back(std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules)));
             if (const auto* loop = std::get_if<Loop>(&primitive.kind))
-                step.bodies.push_back(std::make_shared<Plan>(orchestrate(*loop->body, kernels, inner)));
-            for (const auto& body : step.bodies) plan.schedule_ms += body->schedule_ms;
+                step.bodies.push_back(std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules)));
             plan.steps.push_back(std::move(step));
             continue;
         }
@@ -109,12 +111,25 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         call.tensors = body.tensors;
         call.primitives = it->second->primitives;
         body.stages.name = call.name;
-        const auto start = std::chrono::steady_clock::now();
-        TileProgram kernel = default_schedule(std::move(body.stages), body.row_axes, options.target);
-        plan.schedule_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        const Schedules::Scheduled& scheduled = it->second->chain ? *schedules.chain(body) : schedules.kernel(body);
+        TileProgram kernel = scheduled.program;
+        kernel.name = call.name;
+        kernel.stages.name = call.name;
         call.kernel = kernels.add(std::move(kernel));
+        call.estimated_seconds = scheduled.seconds;
         plan.steps.push_back(Step{std::move(call), {}});
     }
+    return plan;
+}
+
+}  // namespace
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+    Scheduling how = options.scheduling;
+    how.rule = options.target;
+    Schedules schedules(std::move(how));
+    Plan plan = orchestrate(program, kernels, options, schedules);
+    plan.schedule_ms = schedules.spent_ms();
     return plan;
 }
 

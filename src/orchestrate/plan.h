@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "program/program.h"
-#include "schedule/default_schedule.h"
+#include "schedule/scheduler.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -33,6 +33,7 @@ struct KernelCall {
     std::vector<ValueId> tensors;
     std::string name;                     ///< source nodes, for profiles
     std::vector<PrimitiveId> primitives;  ///< of the plan's program that it computes
+    double estimated_seconds = 0;         ///< 0: nobody asked the model
 };
 
 /// One step. Everything that is no kernel refers to its primitive; control flow carries the plans of its bodies.
@@ -51,6 +52,8 @@ struct Plan {
 
 struct OrchestrateOptions {
     ScheduleTarget target;
+    /// Who schedules kernels; its `rule` is `target`.
+    Scheduling scheduling;
     bool fuse = true;     ///< false: one kernel a primitive
     bool layouts = true;  ///< false: everything row-major
 };
@@ -71,6 +74,7 @@ Program assign_layouts(const Program& program, const ScheduleTarget& target);
 struct KernelGroup {
     std::vector<PrimitiveId> primitives;
     std::vector<std::vector<size_t>> row_axes;
+    bool chain = false;  ///< several products, scheduled together; row_axes say nothing
 };
 /// Every expression primitive in exactly one group, groups in an order that can run.
 std::vector<KernelGroup> group_rows(const Program& program, bool fuse);

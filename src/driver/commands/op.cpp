@@ -33,6 +33,14 @@ struct Scheduler {
 };
 constexpr Scheduler kSchedulers[] = {
     {"default", "tiles by a rule from the shapes alone", [](PipelineOptions&) {}},
+    {"tree", "construction along a tree, one objective, no way back",
+     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Tree; }},
+    {"gensor", "construction by a Markov walk over tiles of every level",
+     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Gensor; }},
+    {"mcfuser", "chains of products as one kernel, the rest by the rule",
+     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Mcfuser; }},
+    {"auto", "whatever the cost model prefers of these",
+     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Auto; }},
 };
 
 const Scheduler& find_scheduler(const std::string& name) {

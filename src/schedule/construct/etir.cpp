@@ -170,6 +170,23 @@ std::optional<Etir> apply(const Problem& p, const Etir& e, Action action, bool n
     return next;
 }
 
+Etir random_state(const Problem& p, std::mt19937_64& rng) {
+    for (int tries = 0; tries < 1000; ++tries) {
+        Etir e = initial(p);
+        for (size_t l = kLevels; l-- > 0;)
+            for (size_t a = 0; a < p.stage.extents.size(); ++a) {
+                const auto& sizes = p.ladders[l][a];
+                size_t most = sizes.size();
+                if (l + 1 < kLevels)
+                    while (most > 1 && sizes[most - 1] > e.tiles[l + 1][a]) --most;
+                e.tiles[l][a] = sizes[rng() % most];
+            }
+        e.level = 0;
+        if (fits(p, e, 0) && fits(p, e, 1) && fits(p, e, 2)) return e;
+    }
+    return initial(p);
+}
+
 double footprint(const Problem& p, const Etir& e, size_t level) {
     if (level > 0) return operand_bytes(p, e.tiles[level]);
     return registers_taken(p, e.tiles[0]) * 4 * static_cast<double>(p.machine.lanes);

@@ -14,6 +14,7 @@
 // only every V-th is a neighbour.
 
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "cost/estimate.h"
@@ -77,6 +78,9 @@ struct Weighted {
     Etir next;
 };
 std::vector<Weighted> transitions(const Problem& problem, const Etir& e, int step, bool virtual_threads);
+
+/// A state at the last level, chosen at random among those that fit.
+Etir random_state(const Problem& problem, std::mt19937_64& rng);
 
 /// The state as loops: tiles rounded to whole register tiles, the better of the loop orders.
 struct Realised {

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "orchestrate/schedules.h"
+#include "schedule/chain/chain.h"
+
+namespace tilewright {
+
+namespace {
+
+/// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
+constexpr double kKernelSeconds = 1e-6;
+constexpr size_t kMostStages = 24;
+
+class Chains {
+  public:
+    Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules)
+        : p_(program),
+          groups_(std::move(groups)),
+          schedules_(schedules),
+          producers_(program.producers()),
+          consumers_(program.consumers()),
+          results_(program.outputs.begin(), program.outputs.end()) {
+        for (size_t g = 0; g < groups_.size(); ++g)
+            for (const PrimitiveId id : groups_[g].primitives) group_of_[id] = g;
+        gone_.assign(groups_.size(), false);
+    }
+
+    std::vector<KernelGroup> run() {
+        for (size_t g = 0; g < groups_.size(); ++g)
+            if (products(g) == 1) grow(g);
+        std::vector<KernelGroup> out;
+        for (size_t g = 0; g < groups_.size(); ++g)
+            if (!gone_[g]) out.push_back(std::move(groups_[g]));
+        return out;
+    }
+
+  private:
+    size_t products(size_t g) const {
+        size_t n = 0;
+        for (const PrimitiveId id : groups_[g].primitives) n += chain::is_product(*p_.primitives[id].expr()) ? 1 : 0;
+        return n;
+    }
+
+    /// Whether everything that group g gives is read by `inside` alone.
+    bool feeds_only(size_t g, const std::set<size_t>& inside) const {
+        for (const PrimitiveId id : groups_[g].primitives) {
+            const ValueId v = p_.primitives[id].outputs[0];
+            if (results_.count(v) != 0) return false;
+            for (const PrimitiveId c : consumers_[v]) {
+                const auto it = group_of_.find(c);
+                if (it == group_of_.end() || (it->second != g && inside.count(it->second) == 0)) return false;
+            }
+        }
+        return true;
+    }
+
+    /// Groups that feed those inside and nobody else, back to products; nothing when there is no product among them.
+    std::set<size_t> behind(size_t last) const {
+        std::set<size_t> inside{last};
+        size_t found = 0;
+        for (bool more = true; more;) {
+            more = false;
+            for (const size_t g : std::set<size_t>(inside)) {
+                if (g != last && products(g) > 0) continue;  // what feeds the first products stays outside
+                for (const PrimitiveId id : groups_[g].primitives)
+                    for (const ValueId v : p_.primitives[id].inputs()) {
+                        const PrimitiveId from = producers_[v];
+                        if (!from) continue;
+                        const auto it = group_of_.find(from);
+                        if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
+                        if (!feeds_only(it->second, inside)) continue;
+                        inside.insert(it->second);
+                        found += products(it->second);
+                        more = true;
+                    }
+            }
+        }
+        return found > 0 ? inside : std::set<size_t>();
+    }
+
+    void grow(size_t last) {
+        const std::set<size_t> inside = behind(last);
+        if (inside.empty()) return;
+        KernelGroup merged;
+        std::set<PrimitiveId> members;
+        for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
+        if (members.size() > kMostStages) return;
+        merged.primitives.assign(members.begin(), members.end());
+        merged.row_axes.resize(merged.primitives.size());
+        merged.chain = true;
+        const auto& fused = schedules_.chain(extract(p_, merged));
+        if (!fused) return;
+        double apart = 0;
+        for (const size_t g : inside) apart += schedules_.kernel(extract(p_, groups_[g])).seconds + kKernelSeconds;
+        if (fused->seconds + kKernelSeconds >= apart) return;
+        for (const size_t g : inside) gone_[g] = g != last;
+        groups_[last] = std::move(merged);
+        for (const PrimitiveId id : groups_[last].primitives) group_of_[id] = last;
+    }
+
+    const Program& p_;
+    std::vector<KernelGroup> groups_;
+    Schedules& schedules_;
+    IndexVector<ValueId, PrimitiveId> producers_;
+    IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
+    std::set<ValueId> results_;
+    std::map<PrimitiveId, size_t> group_of_;
+    std::vector<bool> gone_;
+};
+
+}  // namespace
+
+std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules) {
+    return Chains(program, std::move(groups), schedules).run();
+}
+
+}  // namespace tilewright

@@ -1,0 +1,61 @@
+#include "orchestrate/schedules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+
+namespace tilewright {
+
+namespace {
+
+std::string key_of(const KernelBody& body) {
+    Program stages = body.stages;
+    stages.name = "stages";
+    std::string key = print(stages);
+    for (const auto& rows : body.row_axes) key += fmt::format(" [{}]", fmt::join(rows, " "));
+    return key;
+}
+
+class Stopwatch {
+  public:
+    explicit Stopwatch(double& ms) : ms_(ms) {}
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+    ~Stopwatch() {
+        ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+  private:
+    double& ms_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
+    const Stopwatch watch(spent_ms_);
+    std::string key = key_of(body);
+    const auto it = kernels_.find(key);
+    if (it != kernels_.end()) return it->second;
+    Scheduled s;
+    s.program = make_schedule(body.stages, body.row_axes, how_);
+    if (how_.machine) s.seconds = estimate(s.program, *how_.machine).seconds;
+    return kernels_.emplace(std::move(key), std::move(s)).first->second;
+}
+
+const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
+    const Stopwatch watch(spent_ms_);
+    std::string key = key_of(body);
+    const auto it = chains_.find(key);
+    if (it != chains_.end()) return it->second;
+    std::optional<Scheduled> s;
+    if (auto program = make_chain_schedule(body.stages, how_)) {
+        s.emplace();
+        s->seconds = estimate(*program, *how_.machine).seconds;
+        s->program = std::move(*program);
+    }
+    return chains_.emplace(std::move(key), std::move(s)).first->second;
+}
+
+}  // namespace tilewright

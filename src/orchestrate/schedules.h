@@ -1,0 +1,40 @@
+#pragma once
+// Schedules of a model's kernels, each made once: most kernels of a model occur many times.
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "orchestrate/plan.h"
+
+namespace tilewright {
+
+class Schedules {
+  public:
+    explicit Schedules(Scheduling how) : how_(std::move(how)) {}
+
+    struct Scheduled {
+        TileProgram program;
+        double seconds = 0;  ///< the model's estimate; 0 without a machine
+    };
+    /// For a kernel of one stage, or of several that share rows.
+    const Scheduled& kernel(const KernelBody& body);
+    /// For a kernel of several products; nothing where there is none.
+    const std::optional<Scheduled>& chain(const KernelBody& body);
+
+    const Scheduling& how() const { return how_; }
+    double spent_ms() const { return spent_ms_; }
+
+  private:
+    Scheduling how_;
+    std::unordered_map<std::string, Scheduled> kernels_;
+    std::unordered_map<std::string, std::optional<Scheduled>> chains_;
+    double spent_ms_ = 0;
+};
+
+/// Groups that are one kernel as a chain of products, where the model says that this costs less than they do.
+///
+/// Greedy: products in order; to the group of each come those that feed it and nobody else, back to the next product.
+std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules);
+
+}  // namespace tilewright

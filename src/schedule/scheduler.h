@@ -1,0 +1,48 @@
+#pragma once
+// One door to the schedulers of this folder: which of them makes a kernel's tile program, and what it would cost.
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "cost/estimate.h"
+#include "schedule/default_schedule.h"
+
+namespace tilewright {
+
+enum class SchedulerKind : uint8_t {
+    Default,  ///< tiles by a rule from the shapes alone
+    Tree,     ///< construction along a tree, in Roller's manner (schedule/construct)
+    Gensor,   ///< Gensor's walk (schedule/construct)
+    Mcfuser,  ///< chains as one kernel (schedule/chain), everything else by the rule
+    Search,   ///< many measured states of Gensor's space
+    Auto,     ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
+};
+std::string_view to_string(SchedulerKind kind);
+std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
+
+struct Scheduling {
+    SchedulerKind kind = SchedulerKind::Default;
+    ScheduleTarget rule;
+    std::optional<Machine> machine;  ///< needed by all but Default
+    uint64_t seed = 1;
+    /// Seconds of each program on operands as in a model, negative for what cannot be run. Needed by Search; chains use
+    /// it for their best eight where it is there.
+    std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
+    int trials = 1000;  ///< of Search
+
+    bool constructs() const { return kind != SchedulerKind::Default && machine.has_value(); }
+    bool chains() const {
+        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Auto) && machine.has_value();
+    }
+};
+
+/// A schedule for a kernel of one stage, or of several that share rows (see default_schedule).
+TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                          const Scheduling& how);
+
+/// A schedule for a kernel of several products. Nothing where it is no chain (schedule/chain), or none is legal.
+std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how);
+
+}  // namespace tilewright
