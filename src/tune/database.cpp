@@ -163,7 +163,7 @@ class TuningDatabase::Impl {
     Impl(const std::string& path, DatabaseOptions options)
         : options_(std::move(options)),
           connection_(prepared(path, options_), options_.read_only, options_.busy_seconds) {
-        const int64_t version = schema_version();
+        const int64_t version = version_at_once();
         if (options_.read_only) {
             if (version == 0) throw RuntimeError(fmt::format("{} is an empty file, no tuning database", path));
             return;
@@ -255,7 +255,15 @@ class TuningDatabase::Impl {
         return path;
     }
 
-    /// 0: an empty file, to be made one of ours. Throws for everything that is not ours to read.
+    /// Of one moment: others may be making the tables.
+    int64_t version_at_once() const {
+        Transaction transaction(connection_, false);
+        const int64_t version = schema_version();
+        transaction.commit();
+        return version;
+    }
+
+    /// Within a transaction. 0: an empty file, to be made one of ours. Throws for everything that is not ours to read.
     int64_t schema_version() const {
         const int64_t version = connection_.integer("PRAGMA user_version");
         const int64_t application = connection_.integer("PRAGMA application_id");
