@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -23,7 +24,8 @@ extern char** environ;
 namespace tilewright {
 namespace {
 
-constexpr int kCandidates = 400;
+constexpr int kMostAtOnce = 25;                     // that a run comes to before it is killed
+constexpr int kCandidates = 20 * kMostAtOnce + 20;  // more than all killed runs together do
 
 MeasurementKey key_of(int i) { return {"program k {\n}\n", "tile " + std::to_string(i), "machine", "threads=1", 1}; }
 
@@ -40,10 +42,13 @@ void report(char what, int i) {
 }
 
 /// The tuning run: for each candidate that the database does not know, "m" before it is measured, "d" when it is in.
+/// Each needs a byte of standard input, so that the run cannot be over before it is killed.
 int tune(const std::string& path) {
     TuningDatabase db(path);
     for (int i = 0; i < kCandidates; ++i) {
         if (db.find(key_of(i))) continue;
+        char go = 0;
+        if (read(STDIN_FILENO, &go, 1) != 1) return 4;
         report('m', i);
         Measurement m;
         m.key = key_of(i);
@@ -65,40 +70,41 @@ struct TuningRun {
     bool finished = false;
 };
 
-/// Runs tune() in a process of its own and kills it `delay` microseconds after it reported `reports` lines; never where
-/// it reports fewer.
-TuningRun run_and_kill(const std::string& path, int reports, int delay) {
-    int channel[2];
-    if (pipe2(channel, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+/// Runs tune() in a process of its own, for at most `candidates` new ones. With a `delay` it is killed so many
+/// microseconds after it was started on the first of them (or, where there are none, after it was started).
+TuningRun run_tuning(const std::string& path, int candidates, std::optional<int> delay) {
+    int reports[2], goes[2];
+    if (pipe2(reports, O_CLOEXEC) != 0 || pipe2(goes, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, channel[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, goes[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, reports[1], STDOUT_FILENO);
     std::string self = "/proc/self/exe", mode = "--tune", file = path;
     char* arguments[] = {self.data(), mode.data(), file.data(), nullptr};
     pid_t child = 0;
     const int failed = posix_spawn(&child, self.c_str(), &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    close(channel[1]);
+    close(reports[1]);
     if (failed != 0) throw std::runtime_error("cannot start the tuning process");
 
     TuningRun run;
     std::string text;
-    int lines = 0;
     const auto take = [&](char c) {
         text += c;
         if (c != '\n') return;
         (text[0] == 'm' ? run.begun : run.done).insert(std::stoi(text.substr(1)));
         text.clear();
-        ++lines;
     };
+    const std::string go(static_cast<size_t>(candidates), 'g');
+    EXPECT_EQ(write(goes[1], go.data(), go.size()), static_cast<ssize_t>(go.size()));
     char c = 0;
-    while (lines < reports && read(channel[0], &c, 1) == 1) take(c);
-    if (lines >= reports) {
-        usleep(static_cast<useconds_t>(delay));
+    if (delay) {
+        while (candidates > 0 && run.begun.empty() && read(reports[0], &c, 1) == 1) take(c);
+        usleep(static_cast<useconds_t>(*delay));
         kill(child, SIGKILL);
     }
-    while (read(channel[0], &c, 1) == 1) take(c);  // what it had said by then
-    close(channel[0]);
+    while (read(reports[0], &c, 1) == 1) take(c);  // what it had said by then
+    for (const int end : {reports[0], goes[0], goes[1]}) close(end);
     int status = 0;
     waitpid(child, &status, 0);
     run.finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -112,13 +118,15 @@ TEST(Killed, at_random_points_loses_and_repeats_nothing) {
     const std::string path = folder / "tuning.db";
     std::mt19937 rng(20261122);
     std::set<int> done, begun;
-    int killed = 0, measurements = 0;
+    int killed = 0, measurements = 0, interrupted = 0;
     for (int k = 0; k < kKills; ++k) {
         // Some die while they open the file, most while they measure or insert.
-        const int reports = k % 5 == 0 ? 0 : static_cast<int>(rng() % 30);
-        const TuningRun run = run_and_kill(path, reports, static_cast<int>(rng() % (k % 5 == 0 ? 30000 : 400)));
+        const bool opening = k % 5 == 0;
+        const TuningRun run =
+            run_tuning(path, opening ? 0 : kMostAtOnce, static_cast<int>(rng() % (opening ? 30000 : 3000)));
         killed += run.finished ? 0 : 1;
         measurements += static_cast<int>(run.begun.size());
+        interrupted += run.begun.size() > run.done.size() ? 1 : 0;
         for (const int i : run.begun) EXPECT_EQ(done.count(i), 0u) << "candidate " << i << " was measured again";
         done.insert(run.done.begin(), run.done.end());
         begun.insert(run.begun.begin(), run.begun.end());
@@ -135,14 +143,14 @@ TEST(Killed, at_random_points_loses_and_repeats_nothing) {
             EXPECT_EQ(m.seconds.samples, 31);
         }
     }
-    EXPECT_GE(killed, kKills - 5) << "candidates are too few for so many kills";
-    const TuningRun last = run_and_kill(path, 3 * kCandidates, 0);
+    EXPECT_EQ(killed, kKills);
+    const TuningRun last = run_tuning(path, kCandidates, std::nullopt);
     EXPECT_TRUE(last.finished);
     for (const int i : last.begun) EXPECT_EQ(done.count(i), 0u) << "candidate " << i << " was measured again";
     measurements += static_cast<int>(last.begun.size());
     EXPECT_EQ(TuningDatabase(path).measurements().size(), static_cast<size_t>(kCandidates));
-    EXPECT_LE(measurements, kCandidates + killed) << "a kill costs the one measurement it interrupts";
-    const TuningRun nothing = run_and_kill(path, 1, 0);
+    EXPECT_LE(measurements, kCandidates + interrupted) << "a kill costs the one measurement it interrupts";
+    const TuningRun nothing = run_tuning(path, 1, std::nullopt);
     EXPECT_TRUE(nothing.finished);
     EXPECT_TRUE(nothing.begun.empty());
 }
