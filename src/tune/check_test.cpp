@@ -67,16 +67,17 @@ TEST_F(Check, right_kernels_are_right) {
 }
 
 TEST_F(Check, random_kernels_with_random_schedules_are_right) {
-    int64_t compared = 0, undecided = 0;double worst=0;
-    for (uint64_t seed = 0; seed < (std::getenv("TW_TUNE_SEEDS") ? 1500 : 60); ++seed) {
+    int64_t compared = 0, undecided = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
         const TileProgram p = random_scheduled_case(seed, 1 + static_cast<int>(seed % 6)).program;
         const CheckResult r = check(p, p.stages, {.bindings = some_sizes(p.stages, 3), .seed = seed});
-        EXPECT_THAT(text_of(r), testing::AnyOf("ok", HasSubstr("none could be compared"))) << seed << ": " << r.reason << "\n" << print(p.stages);
-        compared += r.compared;worst=std::max(worst,r.worst);
+        EXPECT_THAT(text_of(r), testing::AnyOf("ok", HasSubstr("none could be compared")))
+            << seed << ": " << r.reason << "\n"
+            << print(p.stages);
+        compared += r.compared;
         undecided += r.undecided;
     }
     EXPECT_GT(compared, 10 * undecided);
-    if (std::getenv("TW_TUNE_SEEDS") != nullptr) fmt::print("{} compared, {} undecided, worst {}\n", compared, undecided, worst);
 }
 
 TEST_F(Check, a_window_of_a_large_kernel_stands_for_it) {
