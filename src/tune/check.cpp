@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
+#include <optional>
 #include <random>
 
 #include "base/error.h"
@@ -27,22 +27,36 @@ Shape position(int64_t element, const Shape& shape) {
     return at;
 }
 
-class Checker {
-  public:
-    Checker(const Program& stages, const CheckOptions& options)
-        : options_(options), stages_(stages), inputs_(kernel_inputs(stages, options.seed)) {}
+/// What some elements of an output must be.
+struct Reference {
+    size_t output = 0;
+    Tensor expected, bounds;
+    std::vector<int64_t> places;  ///< of its elements in the output; empty: they are all of it
+};
 
-    CheckResult run(const cpu::CompiledKernel& kernel, ThreadPool& pool) {
+}  // namespace
+
+class KernelChecker::Impl {
+  public:
+    Impl(const Program& stages, CheckOptions options)
+        : options_(std::move(options)),
+          stages_(with_sizes(stages, options_.bindings)),
+          inputs_(kernel_inputs(stages_, options_.seed)) {}
+
+    CheckResult check(const cpu::CompiledKernel& kernel, ThreadPool& pool) {
+        result_ = {};
         actual_ = outputs_of(kernel, pool, 0xff);
         ThreadPool alone(1);
         const std::vector<Tensor> again = outputs_of(kernel, alone, 0x55);
         for (size_t i = 0; i < actual_.size() && result_.ok; ++i) compare_runs(i, actual_[i], again[i]);
         if (!result_.ok) return result_;
-        if (work_of(stages_) <= options_.work || is_empty()) {
-            compare_all();
-        } else {
-            for (size_t i = 0; i < actual_.size(); ++i) compare_windows(i);
+        if (references_.empty()) {
+            if (work_of(stages_) <= options_.work || is_empty())
+                refer_to_all();
+            else
+                for (size_t i = 0; i < actual_.size(); ++i) refer_to_windows(i);
         }
+        for (const Reference& r : references_) compare(r);
         const bool nothing = result_.compared == 0 && result_.undecided > 0;
         if (result_.ok && nothing) fail("no element has an error bound that is finite, so none could be compared");
         return result_;
@@ -50,15 +64,18 @@ class Checker {
 
   private:
     std::vector<Tensor> outputs_of(const cpu::CompiledKernel& kernel, ThreadPool& pool, unsigned char before) {
-        Operands operands(stages_, inputs_, {.guarded = true});
-        KernelRun run(kernel, options_.bindings, operands, pool);
-        operands.fill_outputs(before);
+        if (!operands_) operands_.emplace(stages_, inputs_, OperandOptions{.guarded = true});
+        KernelRun run(kernel, options_.bindings, *operands_, pool);
+        operands_->fill_outputs(before);
         run.fill_scratch(before);
         run();
-        const std::string harm = operands.intact();
-        if (!harm.empty()) fail(harm);
         std::vector<Tensor> outputs;
-        for (size_t i = 0; i < stages_.outputs.size(); ++i) outputs.push_back(operands.output(i));
+        for (size_t i = 0; i < stages_.outputs.size(); ++i) outputs.push_back(operands_->output(i));
+        const std::string harm = operands_->intact();
+        if (!harm.empty()) {
+            fail(harm);
+            operands_.reset();  // the next run needs others
+        }
         return outputs;
     }
 
@@ -78,17 +95,17 @@ class Checker {
         });
     }
 
-    void compare_all() {
+    void refer_to_all() {
         const std::vector<Tensor> expected = reference(stages_);
         for (size_t i = 0; i < actual_.size(); ++i)
-            compare(i, expected[i], expected[i + actual_.size()], [](int64_t element) { return element; });
+            references_.push_back({i, expected[i], expected[i + actual_.size()], {}});
     }
 
     std::vector<Tensor> reference(const Program& program) const {
         return interpret(with_error_bounds(program), inputs_, {.exact = true});
     }
 
-    void compare_windows(size_t i) {
+    void refer_to_windows(size_t i) {
         const TensorExpr& stage = stage_of_output(stages_, i);
         Shape extents;
         for (size_t k = 0; k < stage.spatial; ++k) extents.push_back(stage.extents[k].constant());
@@ -112,38 +129,39 @@ class Checker {
                 window.begin[k] = n == 0 || (n > 1 && where == 0) ? 0 : n == 1 || where == 1 ? last : any;
             }
             const std::vector<Tensor> expected = reference(restrict_kernel(stages_, i, window).program);
-            compare(i, expected[0], expected[1], [&](int64_t element) {
+            Reference r{i, expected[0], expected[1], {}};
+            for (int64_t element = 0; element < r.expected.count(); ++element) {
                 Shape point = position(element, window.length);
                 for (size_t k = 0; k < point.size(); ++k) point[k] += window.begin[k];
                 int64_t flat = 0;
                 for (size_t d = 0; d < index.size(); ++d)
                     flat = flat * actual_[i].shape()[d] + evaluate(index[d], Env{point, {}, nullptr});
-                return flat;
-            });
+                r.places.push_back(flat);
+            }
+            references_.push_back(std::move(r));
         }
     }
 
-    /// Elements of `expected` against those of output `i` that `place` says.
-    void compare(size_t i, const Tensor& expected, const Tensor& bounds,
-                 const std::function<int64_t(int64_t element)>& place) {
+    void compare(const Reference& r) {
+        const Tensor& actual = actual_[r.output];
+        const auto place = [&](int64_t e) { return r.places.empty() ? e : r.places[static_cast<size_t>(e)]; };
         int64_t off = 0, first = -1;
-        for (int64_t e = 0; e < expected.count(); ++e) {
-            const double bound = bounds.get(e);
+        for (int64_t e = 0; e < r.expected.count(); ++e) {
+            const double bound = r.bounds.get(e);
             if (!std::isfinite(bound)) {
                 ++result_.undecided;
                 continue;
             }
             ++result_.compared;
-            const int64_t at = place(e);
-            if (agrees(actual_[i], at, expected, e, bound)) continue;
+            if (agrees(actual, place(e), r.expected, e, bound)) continue;
             if (first < 0) first = e;
             ++off;
         }
         if (first < 0) return;
         const int64_t at = place(first);
-        fail(fmt::format("output {}, element {} is {}, expected {} within {:.3g} ({} of {} elements are off)", name(i),
-                         to_string(position(at, actual_[i].shape())), actual_[i].get(at), expected.get(first),
-                         bounds.get(first), off, expected.count()));
+        fail(fmt::format("output {}, element {} is {}, expected {} within {:.3g} ({} of {} elements are off)",
+                         name(r.output), to_string(position(at, actual.shape())), actual.get(at), r.expected.get(first),
+                         r.bounds.get(first), off, r.expected.count()));
     }
 
     bool agrees(const Tensor& actual, int64_t at, const Tensor& expected, int64_t e, double bound) {
@@ -164,18 +182,26 @@ class Checker {
         result_.ok = false;
     }
 
-    const CheckOptions& options_;
-    const Program& stages_;
-    std::vector<Tensor> inputs_, actual_;
+    CheckOptions options_;
+    Program stages_;
+    std::vector<Tensor> inputs_;
+    std::optional<Operands> operands_;
+    std::vector<Reference> references_;  // made when the first kernel needs them
+    std::vector<Tensor> actual_;
     CheckResult result_;
 };
 
-}  // namespace
+KernelChecker::KernelChecker(const Program& stages, CheckOptions options)
+    : impl_(std::make_unique<Impl>(stages, std::move(options))) {}
+KernelChecker::~KernelChecker() = default;
+
+CheckResult KernelChecker::check(const cpu::CompiledKernel& kernel, ThreadPool& pool) {
+    return impl_->check(kernel, pool);
+}
 
 CheckResult check_kernel(const cpu::CompiledKernel& kernel, const Program& stages, ThreadPool& pool,
                          const CheckOptions& options) {
-    const Program sized = with_sizes(stages, options.bindings);
-    return Checker(sized, options).run(kernel, pool);
+    return KernelChecker(stages, options).check(kernel, pool);
 }
 
 }  // namespace tilewright

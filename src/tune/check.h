@@ -2,6 +2,7 @@
 // Is a compiled kernel right? Asked of every candidate before it may be chosen.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "backend/cpu/kernel.h"
@@ -27,13 +28,28 @@ struct CheckResult {
     double worst = 0;       ///< largest difference as a share of its bound
 };
 
-/// Runs the kernel twice on random inputs (kernel_inputs), on the pool and on one thread, in memory that held other
+/// Checks kernels of the same stages, whose inputs and reference it makes once.
+///
+/// Each kernel runs twice on random inputs (kernel_inputs), on the pool and on one thread, in memory that held other
 /// things each time. Wrong is: an element that lies farther from the exact result of the stages than with_error_bounds
 /// allows; an element that is not the same in both runs (nobody wrote it, or it depends on what memory held or on how
 /// tasks were shared out); a byte written outside the outputs, but near them. All outputs are looked at in whole for
 /// the last two. Where no element can be compared, that is not ok either.
 ///
 /// The kernel runs in this process: one that writes far away, or never ends, takes it along.
+class KernelChecker {
+  public:
+    explicit KernelChecker(const Program& stages, CheckOptions options = {});
+    ~KernelChecker();
+    /// Throws InternalError where the reference itself cannot be computed on the inputs.
+    CheckResult check(const cpu::CompiledKernel& kernel, ThreadPool& pool);
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// One kernel.
 CheckResult check_kernel(const cpu::CompiledKernel& kernel, const Program& stages, ThreadPool& pool,
                          const CheckOptions& options = {});
 

@@ -143,6 +143,24 @@ TEST_F(Check, code_that_leaves_something_out_or_writes_too_much_is_wrong) {
         << "the result depends on how tasks are shared out";
 }
 
+/// One that harms the operands does not harm the next one's check.
+TEST_F(Check, kernels_of_the_same_stages_share_inputs_and_reference) {
+    const TileProgram gemm = parse_tile_program(kGemm);
+    const cpu::CompiledKernel right = cpu::compile(gemm);
+    cpu::CompiledKernel harmful = right, idle = right;
+    harmful.run = [](void* const* t, const int64_t*, int64_t, int64_t, void*) { static_cast<float*>(t[0])[0] = 1; };
+    idle.run = [](void* const*, const int64_t*, int64_t, int64_t, void*) {};
+    KernelChecker checker(gemm.stages);
+    const CheckResult first = checker.check(right, pool_);
+    EXPECT_TRUE(first.ok);
+    EXPECT_FALSE(checker.check(harmful, pool_).ok);
+    EXPECT_FALSE(checker.check(idle, pool_).ok);
+    const CheckResult again = checker.check(right, pool_);
+    EXPECT_TRUE(again.ok) << again.reason;
+    EXPECT_EQ(again.compared, first.compared);
+    EXPECT_EQ(again.worst, first.worst);
+}
+
 // --- the bounds themselves
 
 /// The bound of y's elements, x given.

@@ -71,24 +71,29 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
 
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
     std::mt19937_64 rng(seed * 0x9E3779B97F4A7C15ull + 11);
-    const auto unit = [&] { return static_cast<double>(rng() >> 11) * 0x1p-53; };  // [0, 1)
     const std::optional<int64_t> index = largest_index(stages);
+    const auto real = [&] {
+        const uint64_t bits = rng();
+        const double centred = static_cast<double>(bits >> 11) * 0x1p-53 - 0.5;
+        const uint64_t kind = bits % 64;
+        return kind == 0 ? 0.0 : (kind == 1 ? 60 : 2) * centred;
+    };
+    const auto integer = [&](DType t) {
+        const uint64_t bits = rng();
+        if (t == DType::Bool) return static_cast<int64_t>(bits % 2);
+        if (index) return static_cast<int64_t>(bits % static_cast<uint64_t>(*index + 1));
+        const auto magnitude = static_cast<int64_t>(bits / 2 % 101);
+        return is_signed(t) && bits % 2 == 0 ? -magnitude : magnitude;
+    };
     std::vector<Tensor> inputs;
     for (const ValueId v : stages.inputs) {
         const Value& value = stages.values[v];
-        Tensor t(value.dtype, evaluate(value.shape, Bindings{}));
-        for (int64_t i = 0; i < t.count(); ++i) {
-            if (is_float(value.dtype)) {
-                const uint64_t kind = rng() % 64;
-                t.set(i, kind == 0 ? 0.0 : (kind == 1 ? 60 : 2) * (unit() - 0.5));
-            } else if (value.dtype == DType::Bool) {
-                t.set(i, static_cast<int64_t>(rng() % 2));
-            } else if (index) {
-                t.set(i, static_cast<int64_t>(rng() % static_cast<uint64_t>(*index + 1)));
-            } else {
-                const auto magnitude = static_cast<int64_t>(rng() % 101);
-                t.set(i, is_signed(value.dtype) && rng() % 2 == 0 ? -magnitude : magnitude);
-            }
+        Tensor t(value.dtype, evaluate(value.shape, Bindings{}), false);
+        if (value.dtype == DType::F32) {  // weights may have many millions
+            for (float& x : t.as_mutable<float>()) x = static_cast<float>(real());
+        } else {
+            for (int64_t i = 0; i < t.count(); ++i)
+                is_float(value.dtype) ? t.set(i, real()) : t.set(i, integer(value.dtype));
         }
         inputs.push_back(std::move(t));
     }

@@ -28,8 +28,8 @@ class Tuner {
           stages_(with_sizes(stages, settings.sizes)),
           pool_(settings.threads, Pinning::on),
           operands_(stages_, kernel_inputs(stages_, 1),
-                    {.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)}) {
-    }
+                    {.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)}),
+          checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
     /// Gives each measurement, whose keys are set, its verdict.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
@@ -74,6 +74,7 @@ class Tuner {
     Program stages_;
     ThreadPool pool_;
     Operands operands_;
+    KernelChecker checker_;
 };
 
 }  // namespace
