@@ -146,7 +146,8 @@ TileProgram with_schedule(const Program& stages, std::string_view schedule) {
     };
     restore(restore, out.body);
     std::map<Var, Expr> given;
-    for (const auto& [v, place] : names.places()) given.emplace(*place.as_var(), Expr::var(v));
+    for (const auto& [v, place] : names.places())
+        if (const auto var = place.as_var()) given.emplace(*var, Expr::var(v));
     for (TileAxis& a : out.axes)
         a.extent = substitute(a.extent, [&](Var v) -> std::optional<Expr> {
             const auto it = given.find(v);

@@ -70,6 +70,7 @@ class KernelChecker::Impl {
         run.fill_scratch(before);
         run();
         std::vector<Tensor> outputs;
+        outputs.reserve(stages_.outputs.size());
         for (size_t i = 0; i < stages_.outputs.size(); ++i) outputs.push_back(operands_->output(i));
         const std::string harm = operands_->intact();
         if (!harm.empty()) {

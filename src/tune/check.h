@@ -12,7 +12,8 @@
 namespace tilewright {
 
 struct CheckOptions {
-    Bindings bindings = {};  ///< numbers of the kernel's symbols and scalars
+    /// Numbers of the kernel's symbols and scalars.
+    Bindings bindings = {};  // NOLINT(readability-redundant-member-init): so that g++ lets initialisers leave it out
     uint64_t seed = 1;       ///< of the inputs
     /// What the reference may cost, in operators times points (2^26: some tenths of a second). A kernel of more is
     /// compared at windows of its outputs instead of everywhere: at both ends of every axis and at random places in

@@ -206,6 +206,25 @@ TEST(ErrorBound, is_infinite_where_a_divisor_may_be_zero_or_a_number_may_overflo
     EXPECT_FALSE(std::isfinite(bounds_of("log(@0)", {-1})[0]));
 }
 
+/// x * sigmoid(x) at -100: in f32 the exponential is infinite and the result 0, which is no error of the kernel.
+TEST(ErrorBound, allows_what_vanishes_when_a_divisor_overflows) {
+    const double x = -33.5, bound = bounds_of("mul(@0, div(1.0, add(1.0, exp(neg(@0)))))", {x})[0];
+    EXPECT_TRUE(!std::isfinite(bound) || bound > 101 * std::exp(3 * x));
+    EXPECT_FALSE(bound < 1e-40);
+    const double near = bounds_of("mul(@0, div(1.0, add(1.0, exp(neg(@0)))))", {-29.3})[0];
+    EXPECT_GT(near, 1e-37) << "smaller than any float, and 0 in f32";
+    EXPECT_LT(near, 1e-35);
+}
+
+/// Quantised numbers are off by nothing, or by one where rounding could go either way.
+TEST(ErrorBound, of_quantised_numbers_is_finite) {
+    const auto bounds = bounds_of("mul(0.5, f32(sub(i32(i8(round(mul(@0, 0.5)))), 3:i32)))", {1, 1.1, 20});
+    EXPECT_GE(bounds[0], 0.5);  // 1.5 lies between 1 and 2
+    EXPECT_LT(bounds[0], 0.51);
+    EXPECT_LT(bounds[1], 1e-5);
+    EXPECT_LT(bounds[2], 1e-5);
+}
+
 TEST(ErrorBound, of_numbers_that_nothing_rounds_is_zero) {
     const Program p = parse_program(
         "program p {\n  input x: i32[6]\n  s: i32[] = [] sum(i0 < 6) @0 where @0 = x[i0]\n  output s\n}\n");

@@ -75,11 +75,11 @@ bool better_founded(const Choice& a, const Choice& b);
 
 /// What to take out. A record goes when any of the conditions given holds.
 struct PruneOptions {
-    std::optional<int64_t> older_than = {};              ///< taken before this moment (seconds since 1970)
-    std::optional<int> other_generators_than = {};       ///< of another generator version
-    std::optional<std::string> other_targets_than = {};  ///< of another target_key
-    bool failed = false;                                 ///< verdict failed (not wrong): to be tried again
-    bool dry_run = false;                                ///< only count
+    std::optional<int64_t> older_than = std::nullopt;              ///< taken before this moment (seconds since 1970)
+    std::optional<int> other_generators_than = std::nullopt;       ///< of another generator version
+    std::optional<std::string> other_targets_than = std::nullopt;  ///< of another target_key
+    bool failed = false;                                           ///< verdict failed (not wrong): to be tried again
+    bool dry_run = false;                                          ///< only count
 };
 struct PruneCount {
     int64_t measurements = 0, choices = 0;

@@ -78,6 +78,18 @@ bool rounds_to_integer(ScalarOp op) {
     return op == ScalarOp::Floor || op == ScalarOp::Ceil || op == ScalarOp::Trunc || op == ScalarOp::RoundEven;
 }
 
+/// Whether every `from` is a `to`, both integers or Bool: else a conversion may wrap.
+bool holds_all_of(DType to, DType from) {
+    if (from == DType::Bool) return true;
+    if (compute_type(to) != to || (is_signed(from) && !is_signed(to))) return false;
+    return byte_size(to) > byte_size(from) || to == compute_type(from);
+}
+
+/// Where the expression behind a reduction reads what was reduced, and its bound.
+struct AccSlots {
+    uint32_t value = 0, error = 0;
+};
+
 /// Writes the error of a body's nodes beside them. Nodes and errors live in one body; an error is an f64 node, or none:
 /// the node is exact.
 class BodyErrors {
@@ -87,18 +99,18 @@ class BodyErrors {
     struct Pair {
         ScalarId value, error;
     };
-    /// `error_of`: the slot of the bound of what an access reads, none where it is exact. `acc`, `acc_error`: slots
-    /// that stand for Acc and its bound.
+    /// `error_of`: the slot of the bound of what an access reads, none where it is exact. `acc`: of an epilogue.
     Pair copy(const ScalarBody& from, const std::function<std::optional<uint32_t>(uint32_t slot)>& error_of,
-              std::optional<uint32_t> acc = {}, std::optional<uint32_t> acc_error = {}) {
+              const std::optional<AccSlots>& acc = {}) {
         IndexVector<ScalarId, Pair> done(from.nodes().size());
         for (const ScalarId id : from.nodes().ids()) {
             ScalarNode n = from[id];
             Pair p;
             if (n.op == ScalarOp::Access || n.op == ScalarOp::Acc) {
                 const bool is_acc = n.op == ScalarOp::Acc;
-                const std::optional<uint32_t> error = is_acc ? acc_error : error_of(n.slot);
-                p.value = is_acc ? b_.access(acc.value(), n.dtype) : b_.add(n);
+                TW_CHECK(!is_acc || acc, "Acc outside an epilogue");
+                const std::optional<uint32_t> error = is_acc ? acc->error : error_of(n.slot);
+                p.value = is_acc ? b_.access(acc->value, n.dtype) : b_.add(n);
                 if (error) p.error = b_.access(*error, DType::F64);
             } else if (n.op == ScalarOp::Const || n.op == ScalarOp::Index) {
                 p.value = b_.add(n);
@@ -152,8 +164,9 @@ class BodyErrors {
         const ScalarId any = plus(plus(a.error, b.error), c.error);
         const bool floats = is_float(n.dtype);
         const ScalarId round = floats ? times(number(half_ulp(n.dtype)), magnitude(value)) : ScalarId();
+        const ScalarId smallest = floats ? number(precision(n.dtype).smallest) : ScalarId();
         const ScalarId round_function =
-            floats ? times(number(kTranscendental * half_ulp(n.dtype)), magnitude(value)) : ScalarId();
+            floats ? plus(times(number(kTranscendental * half_ulp(n.dtype)), magnitude(value)), smallest) : ScalarId();
         if (is_monotone(n.op))
             return plus(rounds_to_integer(n.op) ? ScalarId() : round_function, over_ends(n, operand, value, a));
         switch (n.op) {
@@ -169,12 +182,15 @@ class BodyErrors {
             }
             case ScalarOp::Div: {
                 if (!floats) return if_inexact(any, kInfinity);
-                if (!any) return round;
+                // A divisor that overflows makes 0 of what is as small as this: 1 / (1 + exp(90)).
+                const ScalarId vanished = times(smallest, magnitude(a.value));
+                if (!any) return plus(round, vanished);
                 const ScalarId left = b.error ? minus(magnitude(b.value), b.error) : magnitude(b.value);
                 ScalarId e = a.error;
                 if (b.error) e = plus(e, times(magnitude(value), b.error));
                 // Where the divisor may be 0 nothing is known.
-                return plus(round, where(ScalarOp::Gt, left, number(0), over(e, left), if_inexact(any, kInfinity)));
+                return plus(plus(round, vanished),
+                            where(ScalarOp::Gt, left, number(0), over(e, left), if_inexact(any, kInfinity)));
             }
             case ScalarOp::Min:
             case ScalarOp::Max:
@@ -258,7 +274,7 @@ class BodyErrors {
             return kept ? a.error : stored(value, a.error, n.dtype);
         }
         if (!a.error) return {};
-        if (!is_float(operand)) return if_inexact(a.error, kInfinity);  // it may wrap
+        if (!is_float(operand)) return holds_all_of(n.dtype, operand) ? a.error : if_inexact(a.error, kInfinity);
         ScalarId ends;
         for (const double s : {-1.0, 1.0}) {
             const ScalarId at = b_.cast(n.dtype, moved(wide(a.value), a.error, s));
@@ -347,7 +363,7 @@ class Bounds {
         if (e.reducer == Reducer::None) {
             TW_CHECK(e.epilogue.empty(), "an epilogue without a reduction");
             add(e, v);
-            bound_of_point(e, v, {}, {});
+            bound_of_point(e, v, std::nullopt);
             return;
         }
         // acc = reduce(body);  acc_error = its bound;  v = epilogue(acc);  v_error
@@ -362,11 +378,10 @@ class Bounds {
         TensorExpr last = without_reduction(e, acc);
         const auto acc_slot = static_cast<uint32_t>(last.accesses.size());
         last.accesses.push_back(at_point(acc, e.spatial));
-        TensorExpr value = last;
-        value.body = with_acc(e, acc_slot);
-        add(value, v);
+        last.body = with_acc(e, acc_slot);
+        add(last, v);
         last.body = e.epilogue;
-        bound_of_point(last, v, acc_slot, acc_error);
+        bound_of_point(last, v, Reduced{acc_slot, acc, acc_error});
     }
 
     static Access at_point(ValueId v, size_t axes) {
@@ -416,23 +431,26 @@ class Bounds {
         return out;
     }
 
-    /// `e`'s body (of epilogue form where `acc_slot` is given; empty: acc itself) makes v. Adds the bound of v.
-    void bound_of_point(TensorExpr e, ValueId v, std::optional<uint32_t> acc_slot, std::optional<ValueId> acc_error) {
+    struct Reduced {
+        uint32_t slot = 0;  ///< where the expression reads it
+        ValueId value, error;
+    };
+
+    /// Adds the bound of v, which `e` makes: its body is a body, or with `reduced` an epilogue (empty: Acc).
+    void bound_of_point(TensorExpr e, ValueId v, const std::optional<Reduced>& reduced) {
         std::map<uint32_t, uint32_t> errors = read_errors(e);
-        std::optional<uint32_t> acc_error_slot;
-        if (acc_error) {
-            acc_error_slot = static_cast<uint32_t>(e.accesses.size());
-            e.accesses.push_back(at_point(*acc_error, e.spatial));
+        std::optional<AccSlots> acc;
+        if (reduced) {
+            acc = {reduced->slot, static_cast<uint32_t>(e.accesses.size())};
+            e.accesses.push_back(at_point(reduced->error, e.spatial));
         }
         ScalarBody body;
         BodyErrors b(body);
         BodyErrors::Pair p;
-        if (e.body.empty()) {
-            const DType t = out_.values[e.accesses[*acc_slot].value].dtype;
-            p = {body.access(*acc_slot, t), body.access(*acc_error_slot, DType::F64)};
-        } else {
-            p = b.copy(e.body, lookup(errors), acc_slot, acc_error_slot);
-        }
+        if (acc && e.body.empty())
+            p = {body.access(acc->value, out_.values[reduced->value].dtype), body.access(acc->error, DType::F64)};
+        else
+            p = b.copy(e.body, lookup(errors), acc);
         const ScalarId root = b.plus(b.stored(p.value, p.error, out_.values[v].dtype), of_indices(e, errors, b, body));
         if (!root) return;
         body.set_root(root);

@@ -27,6 +27,7 @@ struct Candidate {
 class Measuring {
   public:
     Measuring(const std::vector<Runnable>& candidates, const MeasureOptions& options) : options_(options) {
+        candidates_.reserve(candidates.size());
         for (const Runnable& r : candidates) candidates_.push_back({&r, 1, {}, {}, false});
         budget_ = options.seconds * static_cast<double>(candidates.size());
     }

@@ -23,7 +23,7 @@ std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed);
 struct OperandOptions {
     Warmth warmth = Warmth::warm;
     /// Per input of the stages: whether the model has it as a constant. Empty: none is.
-    std::vector<bool> weights = {};
+    std::vector<bool> weights = {};  // NOLINT(readability-redundant-member-init): g++ wants it where it is left out
     /// What the cache holds. For cold weights there are copies of twice that many bytes (as far as a quarter of the
     /// free memory goes), and each run takes another: so they come from memory without anything being flushed.
     int64_t cache_bytes = int64_t{32} << 20;

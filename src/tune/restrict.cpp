@@ -27,6 +27,7 @@ struct Box {
 
 std::vector<int64_t> numbers(const std::vector<Expr>& exprs) {
     std::vector<int64_t> out;
+    out.reserve(exprs.size());
     for (const Expr e : exprs) {
         TW_CHECK(e.is_constant(), "'{}' is no number", e.text());
         out.push_back(e.constant());

@@ -14,15 +14,15 @@ namespace tilewright {
 /// How kernels are run. All of it is part of what a measurement is known by, but for `measure`, `check_work` and
 /// `compile`.
 struct TuneSettings {
-    int threads = 1;                 ///< pinned, one a CPU
-    Warmth warmth = Warmth::warm;    ///< warmth_in_model says which
-    std::vector<bool> weights = {};  ///< per input of the stages: whether the model has it as a constant
-    Bindings sizes = {};             ///< of the kernel's symbols and scalars
-    MeasureOptions measure = {};
+    int threads = 1;               ///< pinned, one a CPU
+    Warmth warmth = Warmth::warm;  ///< warmth_in_model says which
+    std::vector<bool> weights;     ///< per input of the stages: whether the model has it as a constant
+    Bindings sizes;                ///< of the kernel's symbols and scalars
+    MeasureOptions measure;
     int64_t check_work = CheckOptions().work;
-    cpu::CodegenOptions codegen = {};
+    cpu::CodegenOptions codegen;
     /// Makes the code. By default cpu::compile; another for tests.
-    std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile = {};
+    std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile;
 };
 
 struct TunedKernel {
