@@ -163,6 +163,9 @@ class TuningDatabase::Impl {
     Impl(const std::string& path, DatabaseOptions options)
         : options_(std::move(options)),
           connection_(prepared(path, options_), options_.read_only, options_.busy_seconds) {
+        // A file from elsewhere may hold more than tables, and cells that reach out of their page.
+        connection_.run("PRAGMA trusted_schema=OFF");
+        connection_.run("PRAGMA cell_size_check=ON");
         const int64_t version = version_at_once();
         if (options_.read_only) {
             if (version == 0) throw RuntimeError(fmt::format("{} is an empty file, no tuning database", path));
@@ -247,7 +250,7 @@ class TuningDatabase::Impl {
             return path;
         }
         if (options.must_exist || options.read_only)
-            throw RuntimeError(fmt::format("no tuning database at {}: tuning makes one; --db names another", path));
+            throw RuntimeError(fmt::format("no tuning database at {}: tuning makes one; or name another file", path));
         const fs::path folder = fs::path(path).parent_path();
         if (!folder.empty()) fs::create_directories(folder, error);
         if (!folder.empty() && !fs::is_directory(folder))

@@ -440,15 +440,16 @@ class Bounds {
     void bound_of_point(TensorExpr e, ValueId v, const std::optional<Reduced>& reduced) {
         std::map<uint32_t, uint32_t> errors = read_errors(e);
         std::optional<AccSlots> acc;
+        const auto error_slot = static_cast<uint32_t>(e.accesses.size());
         if (reduced) {
-            acc = {reduced->slot, static_cast<uint32_t>(e.accesses.size())};
+            acc = {reduced->slot, error_slot};
             e.accesses.push_back(at_point(reduced->error, e.spatial));
         }
         ScalarBody body;
         BodyErrors b(body);
         BodyErrors::Pair p;
-        if (acc && e.body.empty())
-            p = {body.access(acc->value, out_.values[reduced->value].dtype), body.access(acc->error, DType::F64)};
+        if (reduced && e.body.empty())
+            p = {body.access(reduced->slot, out_.values[reduced->value].dtype), body.access(error_slot, DType::F64)};
         else
             p = b.copy(e.body, lookup(errors), acc);
         const ScalarId root = b.plus(b.stored(p.value, p.error, out_.values[v].dtype), of_indices(e, errors, b, body));

@@ -42,6 +42,7 @@ class Measuring {
             give_up_the_slow();
         }
         std::vector<Timing> timings;
+        timings.reserve(candidates_.size());
         for (const Candidate& c : candidates_)
             timings.push_back({summarize(c.readings()), static_cast<int>(c.disturbed.size()), c.given_up});
         return timings;

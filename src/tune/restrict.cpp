@@ -37,15 +37,13 @@ std::vector<int64_t> numbers(const std::vector<Expr>& exprs) {
 
 /// What `a`, whose indices are over `ranges`, reads of a value of `shape`.
 Box box_read(const Access& a, const std::vector<int64_t>& shape, const Ranges& ranges) {
-    Box box;
+    Box box{shape, shape};
     for (size_t d = 0; d < shape.size(); ++d) {
         const Interval known = bounds(a.index[d], ranges);
         const bool low = known.lo && known.lo->is_constant(), high = known.hi && known.hi->is_constant();
         // Where conditions keep an index inside, its bounds may reach outside.
-        const int64_t lo = low ? std::clamp<int64_t>(known.lo->constant(), 0, shape[d] - 1) : 0;
-        const int64_t hi = high ? std::clamp<int64_t>(known.hi->constant(), lo, shape[d] - 1) : shape[d] - 1;
-        box.lo.push_back(lo);
-        box.hi.push_back(hi);
+        box.lo[d] = low ? std::clamp<int64_t>(known.lo->constant(), 0, shape[d] - 1) : 0;
+        box.hi[d] = high ? std::clamp<int64_t>(known.hi->constant(), box.lo[d], shape[d] - 1) : shape[d] - 1;
     }
     return box;
 }
