@@ -227,6 +227,7 @@ TEST_F(Database, threads_and_connections_share_one_file) {
     constexpr int kThreads = 4, kEach = 25;
     TuningDatabase shared(file_);
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t)
         threads.emplace_back([&, t] {
             TuningDatabase own(file_);
@@ -247,6 +248,7 @@ TEST_F(Database, several_may_open_a_new_file_at_once) {
     for (int round = 0; round < 5; ++round) {
         for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(file_ + suffix);
         std::vector<std::thread> threads;
+        threads.reserve(6);
         for (int t = 0; t < 6; ++t)
             threads.emplace_back([&, t] { TuningDatabase(file_).insert(measurement(std::to_string(t))); });
         for (std::thread& t : threads) t.join();

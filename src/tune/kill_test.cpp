@@ -19,8 +19,6 @@
 #include "tune/database.h"
 #include "tune/temporary_folder_test.h"
 
-extern char** environ;
-
 namespace tilewright {
 namespace {
 

@@ -51,6 +51,7 @@ Box box_read(const Access& a, const std::vector<int64_t>& shape, const Ranges& r
 /// The expression over the box alone: spatial axes begin at 0 again, and the result has the axes as dimensions.
 TensorExpr cut(const TensorExpr& e, const Box& box) {
     std::vector<Expr> axes;
+    axes.reserve(e.extents.size());
     for (size_t k = 0; k < e.extents.size(); ++k) axes.push_back(k < e.spatial ? axis(k) + box.lo[k] : axis(k));
     TensorExpr out = e;
     out.output_index.clear();
