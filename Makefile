@@ -16,7 +16,7 @@ BENCH_MODELS ?= mlp resnet18 mobilenet_v2 bert_tiny bert_small
 FUZZ_SECONDS ?= 600
 LINT_SINCE ?= HEAD~1
 PREFIX ?= /usr/local
-TSAN_TESTS ?= ^(runtime|cost|backend_cpu|model|driver)$$
+TSAN_TESTS ?= ^(runtime|cost|backend_cpu|tune|model|driver)$$
 # One compiler a core, and no more than memory holds (1.5 GB each: LLVM's headers).
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1500000)} \
     END {if (n < 1) n = 1; print n < cores ? n : cores}' /proc/meminfo)

@@ -31,6 +31,7 @@ int run_command(int argc, const char* const* argv) {
     add_conformance_command(app, status);
     add_zoo_command(app, status);
     add_info_command(app, status);
+    add_db_command(app, status);
     try {
         app.parse(argc, const_cast<char**>(argv));
     } catch (const CLI::Success& e) {

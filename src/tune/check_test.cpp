@@ -1,0 +1,252 @@
+#include "tune/check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "program/random_program.h"
+#include "schedule/default_schedule.h"
+#include "tile/examples_test.h"
+#include "tile/random_case_test.h"
+#include "tune/error_bound.h"
+#include "tune/operands.h"
+
+namespace tilewright {
+namespace {
+
+using testing::HasSubstr;
+
+Bindings some_sizes(const Program& stages, int64_t size) {
+    Bindings b;
+    for (const Value& v : stages.values)
+        for (const Expr d : v.shape)
+            for (const Var name : variables(d)) b.emplace(name, size);
+    return b;
+}
+
+std::string text_of(const CheckResult& r) { return r.ok ? "ok" : r.reason; }
+
+/// A product with rows of `k` terms, and other things around it.
+std::string product(int64_t m, int64_t n, int64_t k, const std::string& body = "mul(@0, @1)", int64_t terms = 0) {
+    return fmt::format(
+        "program p {{\n  input a: f32[{0}, {2}]\n  input b: f32[{2}, {1}]\n"
+        "  c: f32[{0}, {1}] = [{0}, {1}] sum(i2 < {3}) {4} where @0 = a[i0, i2], @1 = b[i2, i1]\n  output c\n}}\n",
+        m, n, k, terms == 0 ? k : terms, body);
+}
+
+class Check : public testing::Test {
+  protected:
+    CheckResult check(const TileProgram& program, const Program& stages, CheckOptions options = {}) {
+        return check_kernel(cpu::compile(program), stages, pool_, options);
+    }
+    /// Code for `made`, checked against `meant`.
+    CheckResult check_texts(const std::string& made, const std::string& meant, const CheckOptions& options = {}) {
+        return check(default_schedule(parse_program(made), {}), parse_program(meant), options);
+    }
+    /// A kernel of hand-written code for kGemm's stages.
+    CheckResult check_code(cpu::KernelFn run) {
+        cpu::CompiledKernel kernel;
+        kernel.name = "by hand";
+        kernel.run = run;
+        kernel.grid = {Expr(10)};
+        kernel.scratch_bytes = 64;
+        return check_kernel(kernel, parse_tile_program(kGemm).stages, pool_);
+    }
+
+    ThreadPool pool_{2};
+};
+
+TEST_F(Check, right_kernels_are_right) {
+    for (const std::string& text : {kGemm, kChain, kSoftmax, kConvolution}) {
+        const TileProgram p = parse_tile_program(text);
+        const CheckResult r = check(p, p.stages, {.bindings = some_sizes(p.stages, 7)});
+        EXPECT_TRUE(r.ok) << r.reason;
+        EXPECT_GT(r.compared, 20);
+        EXPECT_EQ(r.undecided, 0);
+        EXPECT_LE(r.worst, 1);
+    }
+}
+
+TEST_F(Check, random_kernels_with_random_schedules_are_right) {
+    int64_t compared = 0, undecided = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+        const TileProgram p = random_scheduled_case(seed, 1 + static_cast<int>(seed % 6)).program;
+        const CheckResult r = check(p, p.stages, {.bindings = some_sizes(p.stages, 3), .seed = seed});
+        EXPECT_THAT(text_of(r), testing::AnyOf("ok", HasSubstr("none could be compared")))
+            << seed << ": " << r.reason << "\n"
+            << print(p.stages);
+        compared += r.compared;
+        undecided += r.undecided;
+    }
+    EXPECT_GT(compared, 10 * undecided);
+}
+
+TEST_F(Check, a_window_of_a_large_kernel_stands_for_it) {
+    const CheckOptions little{.work = 1 << 18};
+    const CheckResult right = check_texts(product(200, 300, 128), product(200, 300, 128), little);
+    EXPECT_TRUE(right.ok) << right.reason;
+    EXPECT_GT(right.compared, 100);
+    EXPECT_LT(right.compared, 200 * 300 / 10);
+    const CheckResult wrong = check_texts(product(200, 300, 128, "mul(@0, @1)", 127), product(200, 300, 128), little);
+    EXPECT_THAT(text_of(wrong), HasSubstr("output c, element ["));
+}
+
+/// The bound must not grow past what one term of a long sum is.
+TEST_F(Check, one_missing_term_of_four_thousand_is_seen) {
+    EXPECT_TRUE(check_texts(product(8, 32, 4608), product(8, 32, 4608)).ok);
+    EXPECT_FALSE(check_texts(product(8, 32, 4608, "mul(@0, @1)", 4607), product(8, 32, 4608)).ok);
+}
+
+TEST_F(Check, wrong_kernels_are_wrong) {
+    const std::string right = product(9, 17, 5);
+    EXPECT_FALSE(check_texts(product(9, 17, 5, "add(@0, @1)"), right).ok);
+    EXPECT_FALSE(check_texts(product(9, 17, 5, "mul(@0, add(@1, 0.00001))"), right).ok);
+    EXPECT_TRUE(check_texts(product(9, 17, 5, "mul(@1, @0)"), right).ok);
+    std::string shifted = right;
+    shifted.replace(shifted.find("a[i0, i2]"), 9, "a[-i0 + 8, i2]");
+    EXPECT_FALSE(check_texts(shifted, right).ok);
+}
+
+TEST_F(Check, exact_types_must_be_exact) {
+    const auto text = [](const char* body) {
+        return std::string("program p {\n  input x: i64[40]\n  y: i64[40] = [40] ") + body +
+               " where @0 = x[i0]\n  output y\n}\n";
+    };
+    EXPECT_TRUE(check_texts(text("mul(@0, 3)"), text("add(add(@0, @0), @0)")).ok);
+    EXPECT_FALSE(check_texts(text("mul(@0, 3)"), text("add(mul(@0, 3), 1)")).ok);
+}
+
+/// Each has one row a task of c[10, 8]; inputs are a[10, 7], b, bias.
+TEST_F(Check, code_that_leaves_something_out_or_writes_too_much_is_wrong) {
+    EXPECT_THAT(text_of(check_code([](void* const*, const int64_t*, int64_t, int64_t, void*) {})),
+                HasSubstr("in one run and"));
+    EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void*) {
+                    for (int64_t i = 8 * begin; i < 8 * end; ++i) static_cast<float*>(t[3])[i] = 1;
+                })),
+                HasSubstr("expected"));
+    EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void*) {
+                    for (int64_t i = 8 * begin; i < 8 * end + 1; ++i) static_cast<float*>(t[3])[i] = 1;
+                })),
+                HasSubstr("memory behind c was written to"));
+    EXPECT_THAT(text_of(check_code(
+                    [](void* const* t, const int64_t*, int64_t, int64_t, void*) { static_cast<float*>(t[0])[0] = 1; })),
+                HasSubstr("input a was written to"));
+    EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void* scratch) {
+                    for (int64_t i = 8 * begin; i < 8 * end; ++i)
+                        static_cast<float*>(t[3])[i] = *static_cast<float*>(scratch);
+                })),
+                HasSubstr("in one run and"));
+    EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void*) {
+                    for (int64_t i = 8 * begin; i < 8 * end; ++i)
+                        static_cast<float*>(t[3])[i] = static_cast<float>(end);
+                })),
+                HasSubstr("in one run and"))
+        << "the result depends on how tasks are shared out";
+}
+
+/// One that harms the operands does not harm the next one's check.
+TEST_F(Check, kernels_of_the_same_stages_share_inputs_and_reference) {
+    const TileProgram gemm = parse_tile_program(kGemm);
+    const cpu::CompiledKernel right = cpu::compile(gemm);
+    cpu::CompiledKernel harmful = right, idle = right;
+    harmful.run = [](void* const* t, const int64_t*, int64_t, int64_t, void*) { static_cast<float*>(t[0])[0] = 1; };
+    idle.run = [](void* const*, const int64_t*, int64_t, int64_t, void*) {};
+    KernelChecker checker(gemm.stages);
+    const CheckResult first = checker.check(right, pool_);
+    EXPECT_TRUE(first.ok);
+    EXPECT_FALSE(checker.check(harmful, pool_).ok);
+    EXPECT_FALSE(checker.check(idle, pool_).ok);
+    const CheckResult again = checker.check(right, pool_);
+    EXPECT_TRUE(again.ok) << again.reason;
+    EXPECT_EQ(again.compared, first.compared);
+    EXPECT_EQ(again.worst, first.worst);
+}
+
+// --- the bounds themselves
+
+/// The bound of y's elements, x given.
+std::vector<double> bounds_of(const std::string& body, const std::vector<double>& x, const char* type = "f32") {
+    const auto n = static_cast<int64_t>(x.size());
+    const Program p = parse_program(
+        fmt::format("program p {{\n  input x: f32[{0}]\n  m: f32[{0}] = [{0}] mul(@0, 3.0) where @0 = x[i0]\n"
+                    "  y: {1}[{0}] = [{0}] {2} where @0 = m[i0]\n  output y\n}}\n",
+                    n, type, body));
+    const auto out = interpret(with_error_bounds(p), {Tensor::of(DType::F32, {n}, x)}, {.exact = true});
+    std::vector<double> bounds;
+    for (int64_t i = 0; i < n; ++i) bounds.push_back(out.at(1).get(i));
+    return bounds;
+}
+
+TEST(ErrorBound, grows_with_the_magnitude_and_the_operators) {
+    const auto once = bounds_of("neg(@0)", {1, 1000});
+    EXPECT_GT(once[0], 1e-7);
+    EXPECT_LT(once[0], 2e-6);
+    EXPECT_NEAR(once[1] / once[0], 1000, 1);
+    const auto exponential = bounds_of("exp(@0)", {1, 10});
+    EXPECT_GT(exponential[0], 3e-6 * std::exp(3) * 0.1);
+    EXPECT_LT(exponential[0], 1e-5 * std::exp(3));
+    EXPECT_GT(exponential[1] / std::exp(30), exponential[0] / std::exp(3))
+        << "a large argument's error counts for more";
+}
+
+TEST(ErrorBound, of_what_jumps_is_zero_away_from_the_jump_and_the_jump_at_it) {
+    const auto compared = bounds_of("gt(@0, 3.0)", {1, 1.00001, 0.5}, "bool");
+    EXPECT_EQ(compared, (std::vector<double>{1, 0, 0}));
+    const auto selected = bounds_of("select(gt(@0, 3.0), 7.0, 5.0)", {1, 2});
+    EXPECT_GE(selected[0], 2);
+    EXPECT_LT(selected[1], 1e-5);
+    const auto floored = bounds_of("floor(@0)", {1, 1.1});
+    EXPECT_GE(floored[0], 1);
+    EXPECT_LT(floored[1], 1e-5);
+}
+
+TEST(ErrorBound, is_infinite_where_a_divisor_may_be_zero_or_a_number_may_overflow) {
+    EXPECT_EQ(bounds_of("div(1.0, sub(@0, 3.0))", {1})[0], std::numeric_limits<double>::infinity());
+    EXPECT_LT(bounds_of("div(1.0, sub(@0, 3.0))", {2})[0], 1e-5);
+    EXPECT_FALSE(std::isfinite(bounds_of("exp(@0)", {40})[0]));
+    EXPECT_FALSE(std::isfinite(bounds_of("log(@0)", {-1})[0]));
+}
+
+/// x * sigmoid(x) at -100: in f32 the exponential is infinite and the result 0, which is no error of the kernel.
+TEST(ErrorBound, allows_what_vanishes_when_a_divisor_overflows) {
+    const double x = -33.5, bound = bounds_of("mul(@0, div(1.0, add(1.0, exp(neg(@0)))))", {x})[0];
+    EXPECT_TRUE(!std::isfinite(bound) || bound > 101 * std::exp(3 * x));
+    EXPECT_FALSE(bound < 1e-40);
+    const double near = bounds_of("mul(@0, div(1.0, add(1.0, exp(neg(@0)))))", {-29.3})[0];
+    EXPECT_GT(near, 1e-37) << "smaller than any float, and 0 in f32";
+    EXPECT_LT(near, 1e-35);
+}
+
+/// Quantised numbers are off by nothing, or by one where rounding could go either way.
+TEST(ErrorBound, of_quantised_numbers_is_finite) {
+    const auto bounds = bounds_of("mul(0.5, f32(sub(i32(i8(round(mul(@0, 0.5)))), 3:i32)))", {1, 1.1, 20});
+    EXPECT_GE(bounds[0], 0.5);  // 1.5 lies between 1 and 2
+    EXPECT_LT(bounds[0], 0.51);
+    EXPECT_LT(bounds[1], 1e-5);
+    EXPECT_LT(bounds[2], 1e-5);
+}
+
+TEST(ErrorBound, of_numbers_that_nothing_rounds_is_zero) {
+    const Program p = parse_program(
+        "program p {\n  input x: i32[6]\n  s: i32[] = [] sum(i0 < 6) @0 where @0 = x[i0]\n  output s\n}\n");
+    const auto out =
+        interpret(with_error_bounds(p), {Tensor::of<int>(DType::I32, {6}, {1, 2, 3, 4, 5, 6})}, {.exact = true});
+    EXPECT_EQ(out.at(0).get_int(0), 21);
+    EXPECT_EQ(out.at(1).get(0), 0);
+}
+
+TEST(ErrorBound, leaves_the_results_as_they_are) {
+    for (uint64_t seed = 0; seed < 80; ++seed) {
+        const Case c = random_case(seed, 1 + static_cast<int>(seed % 7), false, {.symbolic = false});
+        const auto plain = interpret(c.stages, c.inputs, {.exact = true});
+        auto with = interpret(with_error_bounds(c.stages), c.inputs, {.exact = true});
+        ASSERT_EQ(with.size(), 2 * plain.size());
+        for (size_t i = 0; i < plain.size(); ++i)
+            for (int64_t e = 0; e < plain[i].count(); ++e)
+                EXPECT_FALSE(with[i + plain.size()].get(e) < 0) << "a bound is not negative";
+        with.resize(plain.size());
+        EXPECT_LT(largest_difference(plain, with), 1e-12) << print(c.stages);
+    }
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,532 @@
+#include "tune/error_bound.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+
+namespace tilewright {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kTranscendental = 16;  // in u
+constexpr double kSigmas = 6;
+
+/// Of one operation. In f64 the reference rounds as well.
+double half_ulp(DType t) { return t == DType::F64 ? 0x1p-52 : 0x1p-24; }
+
+/// Of storage: half a unit in the last place relative to the number, the smallest number's magnitude, and where
+/// infinity is near.
+struct Precision {
+    double u = 0, smallest = 0, overflow = 1e38;
+};
+Precision precision(DType t) {
+    switch (t) {
+        case DType::F64:
+            return {0x1p-53, 0x1p-1022, 1e307};
+        case DType::F32:
+            return {0x1p-24, 0x1p-126};
+        case DType::F16:
+            return {0x1p-11, 0x1p-24, 65000};
+        case DType::BF16:
+            return {0x1p-8, 0x1p-126};
+        case DType::F8E4M3FN:
+        case DType::F8E4M3FNUZ:
+            return {0x1p-4, 0x1p-9};
+        case DType::F8E5M2:
+        case DType::F8E5M2FNUZ:
+            return {0x1p-3, 0x1p-16};
+        case DType::F4E2M1:
+            return {0x1p-2, 0.5};
+        case DType::F8E8M0:
+            return {0.5, 0x1p-127};
+        default:
+            return {};
+    }
+}
+
+bool is_monotone(ScalarOp op) {
+    switch (op) {
+        case ScalarOp::Sqrt:
+        case ScalarOp::Exp:
+        case ScalarOp::Log:
+        case ScalarOp::Log1p:
+        case ScalarOp::Expm1:
+        case ScalarOp::Erf:
+        case ScalarOp::Asin:
+        case ScalarOp::Acos:
+        case ScalarOp::Atan:
+        case ScalarOp::Sinh:
+        case ScalarOp::Tanh:
+        case ScalarOp::Asinh:
+        case ScalarOp::Acosh:
+        case ScalarOp::Atanh:
+        case ScalarOp::Floor:
+        case ScalarOp::Ceil:
+        case ScalarOp::Trunc:
+        case ScalarOp::RoundEven:
+            return true;
+        default:
+            return false;
+    }
+}
+
+bool rounds_to_integer(ScalarOp op) {
+    return op == ScalarOp::Floor || op == ScalarOp::Ceil || op == ScalarOp::Trunc || op == ScalarOp::RoundEven;
+}
+
+/// Whether every `from` is a `to`, both integers or Bool: else a conversion may wrap.
+bool holds_all_of(DType to, DType from) {
+    if (from == DType::Bool) return true;
+    if (compute_type(to) != to || (is_signed(from) && !is_signed(to))) return false;
+    return byte_size(to) > byte_size(from) || to == compute_type(from);
+}
+
+/// Where the expression behind a reduction reads what was reduced, and its bound.
+struct AccSlots {
+    uint32_t value = 0, error = 0;
+};
+
+/// Writes the error of a body's nodes beside them. Nodes and errors live in one body; an error is an f64 node, or none:
+/// the node is exact.
+class BodyErrors {
+  public:
+    explicit BodyErrors(ScalarBody& into) : b_(into) {}
+
+    struct Pair {
+        ScalarId value, error;
+    };
+    /// `error_of`: the slot of the bound of what an access reads, none where it is exact. `acc`: of an epilogue.
+    Pair copy(const ScalarBody& from, const std::function<std::optional<uint32_t>(uint32_t slot)>& error_of,
+              const std::optional<AccSlots>& acc = {}) {
+        IndexVector<ScalarId, Pair> done(from.nodes().size());
+        for (const ScalarId id : from.nodes().ids()) {
+            ScalarNode n = from[id];
+            Pair p;
+            if (n.op == ScalarOp::Access || n.op == ScalarOp::Acc) {
+                const bool is_acc = n.op == ScalarOp::Acc;
+                TW_CHECK(!is_acc || acc, "Acc outside an epilogue");
+                const std::optional<uint32_t> error = is_acc ? acc->error : error_of(n.slot);
+                p.value = is_acc ? b_.access(acc->value, n.dtype) : b_.add(n);
+                if (error) p.error = b_.access(*error, DType::F64);
+            } else if (n.op == ScalarOp::Const || n.op == ScalarOp::Index) {
+                p.value = b_.add(n);
+                // 0.1 is another number in f32.
+                if (n.op == ScalarOp::Const && n.dtype == DType::F32 && static_cast<float>(n.value) != n.value)
+                    p.error = number(0x1p-24 * std::fabs(n.value));
+            } else {
+                const Pair none;
+                const Pair a = n.a ? done[n.a] : none, b = n.b ? done[n.b] : none, c = n.c ? done[n.c] : none;
+                const DType operand = n.a ? from[n.a].dtype : n.dtype;
+                n.a = a.value;
+                n.b = b.value;
+                n.c = c.value;
+                p.value = b_.add(n);
+                p.error = error(n, operand, p.value, a, b, c);
+            }
+            done[id] = p;
+        }
+        return done[from.root()];
+    }
+
+    ScalarId number(double v) { return b_.constant(DType::F64, v); }
+    ScalarId wide(ScalarId v) { return b_.cast(DType::F64, v); }
+    ScalarId magnitude(ScalarId v) { return b_.unary(ScalarOp::Abs, wide(v)); }
+    ScalarId plus(ScalarId x, ScalarId y) { return !x ? y : !y ? x : b_.binary(ScalarOp::Add, x, y); }
+    ScalarId minus(ScalarId x, ScalarId y) { return b_.binary(ScalarOp::Sub, x, y); }
+    ScalarId times(ScalarId x, ScalarId y) { return b_.binary(ScalarOp::Mul, x, y); }
+    ScalarId over(ScalarId x, ScalarId y) { return b_.binary(ScalarOp::Div, x, y); }
+    ScalarId larger(ScalarId x, ScalarId y) { return !x ? y : !y ? x : b_.binary(ScalarOp::Max, x, y); }
+    ScalarId apart(ScalarId x, ScalarId y) { return b_.unary(ScalarOp::Abs, minus(x, y)); }
+    ScalarId where(ScalarOp comparison, ScalarId x, ScalarId y, ScalarId then, ScalarId otherwise) {
+        return b_.select(b_.binary(comparison, x, y), then, otherwise);
+    }
+    // Comparisons with a NaN are false: every select below is written so that NaN leads to the larger bound.
+
+    /// `then` where there is an error at all, else 0.
+    ScalarId if_inexact(ScalarId error, double then) {
+        return error ? where(ScalarOp::Le, error, number(0), number(0), number(then)) : ScalarId();
+    }
+    /// The bound of a value when it is stored as `t`.
+    ScalarId stored(ScalarId value, ScalarId error, DType t) {
+        if (!is_float(t)) return error;
+        const auto [u, smallest, overflow] = precision(t);
+        const ScalarId size = plus(magnitude(value), error);
+        const ScalarId bound = plus(error, plus(times(number(2 * u), size), number(smallest)));
+        return where(ScalarOp::Lt, size, number(overflow), bound, number(kInfinity));
+    }
+
+  private:
+    ScalarId error(const ScalarNode& n, DType operand, ScalarId value, const Pair& a, const Pair& b, const Pair& c) {
+        const ScalarId any = plus(plus(a.error, b.error), c.error);
+        const bool floats = is_float(n.dtype);
+        const ScalarId round = floats ? times(number(half_ulp(n.dtype)), magnitude(value)) : ScalarId();
+        const ScalarId smallest = floats ? number(precision(n.dtype).smallest) : ScalarId();
+        const ScalarId round_function =
+            floats ? plus(times(number(kTranscendental * half_ulp(n.dtype)), magnitude(value)), smallest) : ScalarId();
+        if (is_monotone(n.op))
+            return plus(rounds_to_integer(n.op) ? ScalarId() : round_function, over_ends(n, operand, value, a));
+        switch (n.op) {
+            case ScalarOp::Add:
+            case ScalarOp::Sub:
+                return plus(any, round);
+            case ScalarOp::Mul: {
+                ScalarId e = round;
+                if (a.error) e = plus(e, times(magnitude(b.value), a.error));
+                if (b.error) e = plus(e, times(magnitude(a.value), b.error));
+                if (a.error && b.error) e = plus(e, times(a.error, b.error));
+                return e;
+            }
+            case ScalarOp::Div: {
+                if (!floats) return if_inexact(any, kInfinity);
+                // A divisor that overflows makes 0 of what is as small as this: 1 / (1 + exp(90)).
+                const ScalarId vanished = times(smallest, magnitude(a.value));
+                if (!any) return plus(round, vanished);
+                const ScalarId left = b.error ? minus(magnitude(b.value), b.error) : magnitude(b.value);
+                ScalarId e = a.error;
+                if (b.error) e = plus(e, times(magnitude(value), b.error));
+                // Where the divisor may be 0 nothing is known.
+                return plus(plus(round, vanished),
+                            where(ScalarOp::Gt, left, number(0), over(e, left), if_inexact(any, kInfinity)));
+            }
+            case ScalarOp::Min:
+            case ScalarOp::Max:
+                return larger(a.error, b.error);
+            case ScalarOp::Neg:
+            case ScalarOp::Abs:
+                return a.error;
+            case ScalarOp::Sign:
+                return near(a.value, ScalarId(), a.error, 2);
+            case ScalarOp::Eq:
+            case ScalarOp::Ne:
+            case ScalarOp::Lt:
+            case ScalarOp::Le:
+            case ScalarOp::Gt:
+            case ScalarOp::Ge:
+                return near(a.value, b.value, plus(a.error, b.error), 1);
+            case ScalarOp::Select: {
+                const ScalarId taken = !b.error && !c.error ? ScalarId()
+                                                            : b_.select(a.value, b.error ? b.error : number(0),
+                                                                        c.error ? c.error : number(0));
+                if (!a.error) return taken;
+                const ScalarId either = plus(apart(wide(b.value), wide(c.value)), plus(b.error, c.error));
+                return where(ScalarOp::Le, a.error, number(0), taken ? taken : number(0), either);
+            }
+            case ScalarOp::Cast:
+                return cast_error(n, operand, value, a);
+            case ScalarOp::Sin:
+            case ScalarOp::Cos:
+                return plus(round_function, a.error);
+            case ScalarOp::Tan:  // between its poles it is monotone; across one the ends lie far apart
+                return plus(round_function, over_ends(n, operand, value, a));
+            case ScalarOp::Cosh: {  // its slope is below cosh(|x| + e)
+                if (!a.error) return round_function;
+                const ScalarId slope = b_.unary(ScalarOp::Cosh, plus(magnitude(a.value), a.error));
+                return plus(round_function, times(slope, a.error));
+            }
+            case ScalarOp::Pow: {
+                if (!floats) return if_inexact(any, kInfinity);
+                ScalarId ends;
+                const ScalarId x = wide(a.value), y = wide(b.value), r = wide(value);
+                if (any)
+                    for (const double s : {-1.0, 1.0})
+                        for (const double t : {-1.0, 1.0}) {
+                            const ScalarId at = b_.binary(ScalarOp::Pow, moved(x, a.error, s), moved(y, b.error, t));
+                            ends = larger(ends, apart(at, r));
+                        }
+                return plus(round_function, ends);
+            }
+            default:
+                // Remainders, bits, shifts and reinterpretations: of exact operands exact (or one rounding off).
+                return plus(round, if_inexact(any, kInfinity));
+        }
+    }
+
+    ScalarId moved(ScalarId x, ScalarId error, double sign) { return error ? plus(x, times(number(sign), error)) : x; }
+
+    /// A monotone function's error: how far it is at the ends of what the operand may be.
+    ScalarId over_ends(const ScalarNode& n, DType operand, ScalarId value, const Pair& a) {
+        if (!a.error) return {};
+        const ScalarId x = b_.cast(DType::F64, a.value), r = wide(value);
+        TW_CHECK(is_float(operand), "{} of {}", to_string(n.op), to_string(operand));
+        ScalarId ends;
+        for (const double s : {-1.0, 1.0}) ends = larger(ends, apart(b_.unary(n.op, moved(x, a.error, s)), r));
+        return ends;
+    }
+
+    /// `jump` where x - y may have another sign than it has.
+    ScalarId near(ScalarId x, ScalarId y, ScalarId error, double jump) {
+        if (!error) return {};
+        const ScalarId distance = y ? apart(wide(x), wide(y)) : magnitude(x);
+        const ScalarId reached = where(ScalarOp::Gt, distance, error, number(0), number(jump));
+        return where(ScalarOp::Le, error, number(0), number(0), reached);
+    }
+
+    ScalarId cast_error(const ScalarNode& n, DType operand, ScalarId value, const Pair& a) {
+        if (n.dtype == DType::Bool) return near(a.value, ScalarId(), a.error, 1);
+        if (is_float(n.dtype)) {
+            // The smaller floats round here; f32 from f64 or an integer as well.
+            if (precision(n.dtype).u < precision(compute_type(operand)).u && is_float(operand)) return a.error;
+            const bool kept = is_float(operand) && n.dtype == operand;
+            return kept ? a.error : stored(value, a.error, n.dtype);
+        }
+        if (!a.error) return {};
+        if (!is_float(operand)) return holds_all_of(n.dtype, operand) ? a.error : if_inexact(a.error, kInfinity);
+        ScalarId ends;
+        for (const double s : {-1.0, 1.0}) {
+            const ScalarId at = b_.cast(n.dtype, moved(wide(a.value), a.error, s));
+            ends = larger(ends, apart(wide(at), wide(value)));
+        }
+        return ends;
+    }
+
+    ScalarBody& b_;
+};
+
+/// Writes the program with bounds.
+class Bounds {
+  public:
+    explicit Bounds(const Program& stages) : out_(stages) {
+        out_.primitives = {};
+        for (const Primitive& p : stages.primitives) {
+            TW_CHECK(p.expr() != nullptr, "stage {} is no tensor expression", p.name);
+            stage(*p.expr(), p.outputs.at(0));
+        }
+        for (const ValueId v : stages.outputs) {
+            const auto it = error_.find(v);
+            out_.outputs.push_back(it != error_.end() ? it->second : no_error(v));
+        }
+    }
+    Program take() { return std::move(out_); }
+
+  private:
+    ValueId new_value(const char* role, DType t, std::vector<Expr> shape) {
+        return out_.values.push_back({fmt::format("{}{}", role, out_.values.size()), t, std::move(shape)});
+    }
+
+    void add(TensorExpr e, ValueId v) {
+        Primitive p;
+        p.outputs = {v};
+        p.kind = std::move(e);
+        out_.primitives.push_back(std::move(p));
+    }
+
+    ValueId no_error(ValueId of) {
+        TensorExpr e;
+        e.extents = out_.values[of].shape;
+        e.spatial = e.extents.size();
+        e.body.set_root(e.body.constant(DType::F64, 0));
+        const ValueId v = new_value("exact", DType::F64, e.extents);
+        add(std::move(e), v);
+        return v;
+    }
+
+    /// For each access of `e` to something inexact, another to its bound behind all others.
+    std::map<uint32_t, uint32_t> read_errors(TensorExpr& e) const {
+        std::map<uint32_t, uint32_t> slots;
+        const size_t own = e.accesses.size();
+        for (size_t k = 0; k < own; ++k) {
+            const auto it = error_.find(e.accesses[k].value);
+            if (it == error_.end()) continue;
+            slots.emplace(k, e.accesses.size());
+            Access error = e.accesses[k];
+            error.value = it->second;
+            error.fill = 0;
+            e.accesses.push_back(std::move(error));
+        }
+        return slots;
+    }
+
+    /// The loads that the expression's indices use and that are inexact: what they lead to is unknown.
+    static ScalarId of_indices(const TensorExpr& e, const std::map<uint32_t, uint32_t>& errors, BodyErrors& b,
+                               ScalarBody& body) {
+        std::set<uint32_t> loads;
+        const auto look = [&](Expr x) {
+            for (const Var v : variables(x))
+                if (v.kind == VarKind::Load && errors.count(v.id) != 0) loads.insert(errors.at(v.id));
+        };
+        for (const Access& a : e.accesses) {
+            for (const Expr x : a.index) look(x);
+            for (const Expr x : a.valid) look(x);
+        }
+        for (const ScalarNode& n : e.body.nodes())
+            if (n.op == ScalarOp::Index) look(n.index);
+        ScalarId all;
+        for (const uint32_t slot : loads) all = b.plus(all, b.if_inexact(body.access(slot, DType::F64), kInfinity));
+        return all;
+    }
+
+    void stage(const TensorExpr& e, ValueId v) {
+        if (e.reducer == Reducer::None) {
+            TW_CHECK(e.epilogue.empty(), "an epilogue without a reduction");
+            add(e, v);
+            bound_of_point(e, v, std::nullopt);
+            return;
+        }
+        // acc = reduce(body);  acc_error = its bound;  v = epilogue(acc);  v_error
+        const std::vector<Expr> shape(e.extents.begin(), e.extents.begin() + static_cast<ptrdiff_t>(e.spatial));
+        TensorExpr reduced = e;
+        reduced.epilogue = {};
+        reduced.output_index.clear();
+        const ValueId acc = new_value("acc", e.body.dtype(), shape);
+        add(reduced, acc);
+        const ValueId acc_error = bound_of_reduction(reduced, acc);
+
+        TensorExpr last = without_reduction(e, acc);
+        const auto acc_slot = static_cast<uint32_t>(last.accesses.size());
+        last.accesses.push_back(at_point(acc, e.spatial));
+        last.body = with_acc(e, acc_slot);
+        add(last, v);
+        last.body = e.epilogue;
+        bound_of_point(last, v, Reduced{acc_slot, acc, acc_error});
+    }
+
+    static Access at_point(ValueId v, size_t axes) {
+        Access a;
+        a.value = v;
+        for (size_t k = 0; k < axes; ++k) a.index.push_back(axis(k));
+        return a;
+    }
+
+    static ScalarBody with_acc(const TensorExpr& e, uint32_t slot) {
+        ScalarBody body;
+        if (e.epilogue.empty()) {
+            body.set_root(body.access(slot, e.body.dtype()));
+            return body;
+        }
+        body.set_root(body.inline_body(e.epilogue, [&](ScalarBody& b, const ScalarNode& n) {
+            return n.op == ScalarOp::Acc ? b.access(slot, n.dtype) : ScalarId();
+        }));
+        return body;
+    }
+
+    /// The expression over its spatial axes alone. Accesses keep their places (indices name them); those that only the
+    /// reduction makes become reads of `acc`.
+    static TensorExpr without_reduction(const TensorExpr& e, ValueId acc) {
+        std::set<uint32_t> needed;
+        const auto need = [&](const auto& self, uint32_t slot) -> void {
+            if (!needed.insert(slot).second) return;
+            std::vector<Expr> exprs = e.accesses[slot].index;
+            exprs.insert(exprs.end(), e.accesses[slot].valid.begin(), e.accesses[slot].valid.end());
+            for (const Expr x : exprs)
+                for (const Var v : variables(x))
+                    if (v.kind == VarKind::Load) self(self, v.id);
+        };
+        if (!e.epilogue.empty()) {
+            for (const uint32_t slot : e.epilogue.slots()) need(need, slot);
+            for (const ScalarNode& n : e.epilogue.nodes())
+                if (n.op == ScalarOp::Index)
+                    for (const Var v : variables(n.index))
+                        if (v.kind == VarKind::Load) need(need, v.id);
+        }
+        TensorExpr out = e;
+        out.extents.resize(e.spatial);
+        out.reducer = Reducer::None;
+        out.epilogue = {};
+        for (uint32_t k = 0; k < out.accesses.size(); ++k)
+            if (needed.count(k) == 0) out.accesses[k] = at_point(acc, e.spatial);
+        return out;
+    }
+
+    struct Reduced {
+        uint32_t slot = 0;  ///< where the expression reads it
+        ValueId value, error;
+    };
+
+    /// Adds the bound of v, which `e` makes: its body is a body, or with `reduced` an epilogue (empty: Acc).
+    void bound_of_point(TensorExpr e, ValueId v, const std::optional<Reduced>& reduced) {
+        std::map<uint32_t, uint32_t> errors = read_errors(e);
+        std::optional<AccSlots> acc;
+        const auto error_slot = static_cast<uint32_t>(e.accesses.size());
+        if (reduced) {
+            acc = {reduced->slot, error_slot};
+            e.accesses.push_back(at_point(reduced->error, e.spatial));
+        }
+        ScalarBody body;
+        BodyErrors b(body);
+        BodyErrors::Pair p;
+        if (reduced && e.body.empty())
+            p = {body.access(reduced->slot, out_.values[reduced->value].dtype), body.access(error_slot, DType::F64)};
+        else
+            p = b.copy(e.body, lookup(errors), acc);
+        const ScalarId root = b.plus(b.stored(p.value, p.error, out_.values[v].dtype), of_indices(e, errors, b, body));
+        if (!root) return;
+        body.set_root(root);
+        e.body = body.pruned();
+        const ValueId error = new_value("error", DType::F64, out_.values[v].shape);
+        add(std::move(e), error);
+        error_.emplace(v, error);
+    }
+
+    static std::function<std::optional<uint32_t>(uint32_t)> lookup(const std::map<uint32_t, uint32_t>& errors) {
+        return [&errors](uint32_t slot) {
+            const auto it = errors.find(slot);
+            return it == errors.end() ? std::nullopt : std::optional(it->second);
+        };
+    }
+
+    ValueId bound_of_reduction(TensorExpr e, ValueId acc) {
+        double n = 1;
+        for (size_t k = e.spatial; k < e.extents.size(); ++k) n *= static_cast<double>(e.extents[k].constant());
+        const DType t = e.body.dtype();
+        const double u = is_float(t) ? half_ulp(t) : 0;
+        std::map<uint32_t, uint32_t> errors = read_errors(e);
+        ScalarBody body;
+        BodyErrors b(body);
+        const BodyErrors::Pair term = b.copy(e.body, lookup(errors));
+        ScalarId own = b.plus(term.error, of_indices(e, errors, b, body));
+        ScalarId root = own;
+        TensorExpr after;  // what is left to do once the terms are reduced
+        switch (e.reducer) {
+            case Reducer::Sum:
+                if (u > 0) {
+                    const double growth = std::min(n, kSigmas * std::sqrt(n)) * u;
+                    root = b.plus(own, b.times(b.number(growth), b.plus(b.magnitude(term.value), own)));
+                }
+                break;
+            case Reducer::Prod: {
+                // The product of all |factor| + error, less the product of all |factor|.
+                const ScalarId most = b.plus(b.magnitude(term.value), own);
+                body.set_root(u > 0 || own ? most : b.number(0));
+                const ValueId largest = reduce_to("largest", e, body, Reducer::Prod);
+                ScalarBody difference;
+                BodyErrors d(difference);
+                after.extents = out_.values[acc].shape;
+                after.spatial = after.extents.size();
+                after.accesses = {at_point(largest, e.spatial), at_point(acc, e.spatial)};
+                const ScalarId grown = d.times(difference.access(0, DType::F64), d.number(std::pow(1 + u, n)));
+                difference.set_root(d.apart(grown, d.magnitude(difference.access(1, t))));
+                if (!(u > 0) && !own) difference.set_root(d.number(0));
+                after.body = difference.pruned();
+                const ValueId error = new_value("error", DType::F64, after.extents);
+                add(std::move(after), error);
+                return error;
+            }
+            default:
+                break;  // the largest of some is off by no more than one of them is
+        }
+        body.set_root(root ? root : b.number(0));
+        return reduce_to("error", e, body, e.reducer == Reducer::Sum || n == 0 ? Reducer::Sum : Reducer::Max);
+    }
+
+    ValueId reduce_to(const char* role, TensorExpr e, const ScalarBody& body, Reducer reducer) {
+        e.body = body.pruned();
+        e.reducer = reducer;
+        const ValueId v =
+            new_value(role, DType::F64, {e.extents.begin(), e.extents.begin() + static_cast<ptrdiff_t>(e.spatial)});
+        add(std::move(e), v);
+        return v;
+    }
+
+    Program out_;
+    std::map<ValueId, ValueId> error_;  // of a value, its bound; absent: it is exact
+};
+
+}  // namespace
+
+Program with_error_bounds(const Program& stages) { return Bounds(stages).take(); }
+
+}  // namespace tilewright

@@ -1,0 +1,219 @@
+#include "tune/operands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "base/error.h"
+#include "program/transform/substitute.h"
+#include "runtime/memory_limit.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int64_t kGuard = 2 * kBufferAlignment;
+constexpr unsigned char kGuardByte = 0xA5;
+
+int64_t rounded(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+
+/// Whether, with every load in [0, most], all indices that mention one stay inside their dimension.
+bool loads_fit(const Program& stages, int64_t most) {
+    for (const Primitive& p : stages.primitives) {
+        const TensorExpr& e = *p.expr();
+        Ranges ranges = e.ranges();
+        ranges.loads.assign(e.accesses.size(), Interval{Expr(0), Expr(most)});
+        for (const Access& a : e.accesses)
+            for (size_t d = 0; d < a.index.size(); ++d) {
+                bool mentions = false;
+                for (const Var v : variables(a.index[d])) mentions = mentions || v.kind == VarKind::Load;
+                if (mentions && !(prove_nonnegative(a.index[d], ranges) &&
+                                  prove_less(a.index[d], stages.values[a.value].shape[d], ranges)))
+                    return false;
+            }
+    }
+    return true;
+}
+
+/// The largest number an integer input may have so that what it indexes is there; none where nothing is indexed.
+std::optional<int64_t> largest_index(const Program& stages) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Primitive& p : stages.primitives)
+        for (const Access& a : p.expr()->accesses)
+            for (size_t d = 0; d < a.index.size(); ++d)
+                for (const Var v : variables(a.index[d]))
+                    if (v.kind == VarKind::Load) least = std::min(least, stages.values[a.value].shape[d].constant());
+    if (least == std::numeric_limits<int64_t>::max()) return std::nullopt;
+    int64_t most = std::max<int64_t>(least - 1, 0);
+    while (most > 0 && !loads_fit(stages, most)) most /= 2;
+    return most;
+}
+
+}  // namespace
+
+Program with_sizes(const Program& stages, const Bindings& bindings) {
+    std::set<Var> names;
+    for (const Value& v : stages.values)
+        for (const Expr d : v.shape) add_names(d, names);
+    for (const Primitive& p : stages.primitives)
+        for (const Var v : names_used(p)) names.insert(v);
+    std::map<Var, Expr> by;
+    for (const Var v : names) {
+        const auto it = bindings.find(v);
+        TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), stages.name);
+        by.emplace(v, Expr(it->second));
+    }
+    return substitute_names(stages, by);
+}
+
+std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
+    std::mt19937_64 rng(seed * 0x9E3779B97F4A7C15ull + 11);
+    const std::optional<int64_t> index = largest_index(stages);
+    const auto real = [&] {
+        const uint64_t bits = rng();
+        const double centred = static_cast<double>(bits >> 11) * 0x1p-53 - 0.5;
+        const uint64_t kind = bits % 64;
+        return kind == 0 ? 0.0 : (kind == 1 ? 60 : 2) * centred;
+    };
+    const auto integer = [&](DType t) {
+        const uint64_t bits = rng();
+        if (t == DType::Bool) return static_cast<int64_t>(bits % 2);
+        if (index) return static_cast<int64_t>(bits % static_cast<uint64_t>(*index + 1));
+        const auto magnitude = static_cast<int64_t>(bits / 2 % 101);
+        return is_signed(t) && bits % 2 == 0 ? -magnitude : magnitude;
+    };
+    std::vector<Tensor> inputs;
+    for (const ValueId v : stages.inputs) {
+        const Value& value = stages.values[v];
+        Tensor t(value.dtype, evaluate(value.shape, Bindings{}), false);
+        if (value.dtype == DType::F32) {  // weights may have many millions
+            for (float& x : t.as_mutable<float>()) x = static_cast<float>(real());
+        } else {
+            for (int64_t i = 0; i < t.count(); ++i)
+                is_float(value.dtype) ? t.set(i, real()) : t.set(i, integer(value.dtype));
+        }
+        inputs.push_back(std::move(t));
+    }
+    return inputs;
+}
+
+// --- Operands
+
+Operands::Operands(const Program& stages, const std::vector<Tensor>& inputs, const OperandOptions& options)
+    : inputs_(inputs.size()) {
+    TW_CHECK(inputs.size() == stages.inputs.size(), "{} inputs for {}", inputs.size(), stages.inputs.size());
+    TW_CHECK(!options.guarded || options.warmth == Warmth::warm, "guards around operands that are timed");
+    TW_CHECK(options.weights.empty() || options.weights.size() == inputs.size(), "{} flags for {} inputs",
+             options.weights.size(), inputs.size());
+    const int64_t guard = options.guarded ? kGuard : 0;
+    int64_t bytes = guard, weight_bytes = guard;
+    std::vector<bool> is_weight;
+    const auto place = [&](ValueId v, bool weight) {
+        const Value& value = stages.values[v];
+        Place p{value.name, value.dtype, evaluate(value.shape, Bindings{}), 0, 0};
+        p.bytes = element_count(p.shape) * static_cast<int64_t>(byte_size(p.dtype));
+        int64_t& end = weight ? weight_bytes : bytes;
+        p.offset = end;
+        end += rounded(p.bytes) + guard;
+        places_.push_back(std::move(p));
+        is_weight.push_back(weight);
+    };
+    for (size_t i = 0; i < inputs.size(); ++i)
+        place(stages.inputs[i],
+              options.warmth == Warmth::cold_weights && !options.weights.empty() && options.weights[i]);
+    for (const ValueId v : stages.outputs) place(v, false);
+
+    if (std::find(is_weight.begin(), is_weight.end(), true) != is_weight.end() && weight_bytes > 0) {
+        const auto room = static_cast<int64_t>(std::min<uint64_t>(available_memory() / 4, uint64_t{1} << 40));
+        const int64_t wanted = (2 * options.cache_bytes + weight_bytes - 1) / weight_bytes;
+        copies_ = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(room / weight_bytes, 1));
+        // Not one after the other, which would have the next copy's first lines prefetched with this one's last.
+        step_ = std::max<int64_t>(copies_ * 5 / 8, 1);
+        while (std::gcd(step_, copies_) != 1) ++step_;
+    }
+    memory_.reserve(bytes);
+    weights_.reserve(weight_bytes * copies_);
+    for (const auto& [arena, size] : {std::pair(&memory_, bytes), std::pair(&weights_, weight_bytes * copies_)})
+        if (size > 0) std::memset(arena->data(), options.guarded ? kGuardByte : 0, static_cast<size_t>(size));
+    for (int64_t copy = 0; copy < copies_; ++copy)
+        for (size_t i = 0; i < places_.size(); ++i) {
+            const Place& p = places_[i];
+            std::byte* data = is_weight[i] ? weights_.data() + copy * weight_bytes : memory_.data();
+            addresses_.push_back(data == nullptr ? nullptr : data + p.offset);
+            if (i >= inputs.size() || p.bytes == 0 || (copy > 0 && !is_weight[i])) continue;
+            TW_CHECK(inputs[i].dtype() == p.dtype && inputs[i].shape() == p.shape, "input {}: {}{}, expected {}{}",
+                     p.name, to_string(inputs[i].dtype()), to_string(inputs[i].shape()), to_string(p.dtype),
+                     to_string(p.shape));
+            std::memcpy(addresses_.back(), inputs[i].data(), static_cast<size_t>(p.bytes));
+        }
+    if (options.guarded) given_ = inputs;
+}
+
+void* const* Operands::next() {
+    copy_ = (copy_ + step_) % copies_;
+    return addresses_.data() + static_cast<size_t>(copy_) * places_.size();
+}
+
+Tensor Operands::output(size_t i) const {
+    const Place& p = places_.at(inputs_ + i);
+    Tensor t(p.dtype, p.shape, false);
+    if (p.bytes > 0) std::memcpy(t.mutable_data(), addresses_[inputs_ + i], static_cast<size_t>(p.bytes));
+    return t;
+}
+
+void Operands::fill_outputs(unsigned char byte) {
+    for (size_t i = inputs_; i < places_.size(); ++i)
+        if (places_[i].bytes > 0) std::memset(addresses_[i], byte, static_cast<size_t>(places_[i].bytes));
+}
+
+std::string Operands::intact() const {
+    for (size_t i = 0; i < places_.size(); ++i) {
+        const Place& p = places_[i];
+        const auto* begin = static_cast<const unsigned char*>(addresses_[i]);
+        if (i < inputs_ && p.bytes > 0 && std::memcmp(begin, given_[i].data(), static_cast<size_t>(p.bytes)) != 0)
+            return fmt::format("input {} was written to", p.name);
+        const unsigned char* around[][2] = {{begin - kGuard, begin},
+                                            {begin + p.bytes, begin + rounded(p.bytes) + kGuard}};
+        for (const auto& [from, to] : around)
+            if (std::any_of(from, to, [](unsigned char c) { return c != kGuardByte; }))
+                return fmt::format("memory {} {} was written to", from < begin ? "before" : "behind", p.name);
+    }
+    return "";
+}
+
+// --- KernelRun
+
+KernelRun::KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings, Operands& operands, ThreadPool& pool)
+    : kernel_(kernel), operands_(&operands), pool_(&pool), scratch_(std::make_shared<Arena>()) {
+    for (const Var v : kernel.names) {
+        const auto it = bindings.find(v);
+        TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), kernel.name);
+        names_.push_back(it->second);
+    }
+    for (const Expr& g : kernel.grid) tasks_ *= std::max<int64_t>(evaluate(g, bindings), 0);
+    stride_ = rounded(kernel.scratch_bytes);
+    scratch_->reserve(stride_ * pool.size());
+    fill_scratch(0);  // touched before it is timed
+}
+
+void KernelRun::operator()() {
+    if (tasks_ == 0) return;
+    void* const* tensors = operands_->next();
+    const auto body = [&](int64_t begin, int64_t end, int worker) {
+        kernel_.run(tensors, names_.data(), begin, end, scratch_->data() + worker * stride_);
+    };
+    if (tasks_ == 1)
+        body(0, 1, 0);
+    else
+        parallel_for(*pool_, tasks_, body);
+}
+
+void KernelRun::fill_scratch(unsigned char byte) {
+    const int64_t bytes = stride_ * pool_->size();
+    if (bytes > 0) std::memset(scratch_->data(), byte, static_cast<size_t>(bytes));
+}
+
+}  // namespace tilewright

@@ -1,0 +1,45 @@
+#pragma once
+// What would this kernel take, scheduled like this? Compiled, checked, measured; asked once, remembered for ever.
+
+#include <functional>
+#include <vector>
+
+#include "backend/cpu/kernel.h"
+#include "tune/check.h"
+#include "tune/database.h"
+#include "tune/measure.h"
+
+namespace tilewright {
+
+/// How kernels are run. All of it is part of what a measurement is known by, but for `measure`, `check_work` and
+/// `compile`.
+struct TuneSettings {
+    int threads = 1;               ///< pinned, one a CPU
+    Warmth warmth = Warmth::warm;  ///< warmth_in_model says which
+    std::vector<bool> weights;     ///< per input of the stages: whether the model has it as a constant
+    Bindings sizes;                ///< of the kernel's symbols and scalars
+    MeasureOptions measure;
+    int64_t check_work = CheckOptions().work;
+    cpu::CodegenOptions codegen;
+    /// Makes the code. By default cpu::compile; another for tests.
+    std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile;
+};
+
+struct TunedKernel {
+    Measurement measurement;
+    bool remembered = false;  ///< it was in the database, and nothing was run
+};
+
+/// The database's key of a schedule on `target`.
+MeasurementKey measurement_key(const TileProgram& candidate, const Target& target, const TuneSettings& settings);
+
+/// What each candidate takes: other schedules of the same stages, in their order. What the database (null: none) knows
+/// is taken from there. Of the rest each is verified, compiled and checked against its stages; those that pass are
+/// measured against each other, up to 8 at a time, and every result is in the database before the next group begins,
+/// illegal, failing and wrong candidates with the reason.
+///
+/// `target` is this machine. Kernels run on the calling thread and threads made for it.
+std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,
+                                        const TuneSettings& settings, TuningDatabase* db);
+
+}  // namespace tilewright
