@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cost/target.h"
 #include "model/executor.h"
+#include "tune/tuner.h"
 
 namespace tilewright {
 
@@ -79,6 +80,39 @@ const std::vector<ModelIo>& CompiledModel::inputs() const { return impl_->inputs
 const std::vector<ModelIo>& CompiledModel::outputs() const { return impl_->outputs; }
 const CompileStats& CompiledModel::stats() const { return impl_->stats; }
 const Plan& CompiledModel::plan() const { return impl_->plan; }
+const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->kernels.kernels(); }
+
+namespace {
+
+/// Who schedules kernels, and what they may ask.
+Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& rule,
+                         const cpu::CodegenOptions& codegen) {
+    Scheduling s;
+    s.kind = options.scheduler;
+    s.trials = options.trials;
+    if (s.kind == SchedulerKind::Default) return s;
+    const Target host = current_target();
+    Target machine = host;
+    machine.vector_bits = codegen.isa.vector_bits;
+    machine.vector_registers = rule.vector_registers;
+    s.machine.emplace(machine, rule.threads);
+    if (!options.measure && s.kind != SchedulerKind::Search) return s;
+    const auto database =
+        std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path() : options.database);
+    TuneSettings settings;
+    settings.threads = rule.threads;
+    settings.codegen = codegen;
+    settings.measure.seconds = 0.02;
+    s.measure = [=](const std::vector<TileProgram>& candidates) {
+        std::vector<double> seconds;
+        for (const TunedKernel& k : tune_schedules(candidates, host, settings, database.get()))
+            seconds.push_back(k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1);
+        return seconds;
+    };
+    return s;
+}
+
+}  // namespace
 
 std::string CompiledModel::dump(const std::string& stage) const {
     if (stage == "plan") return impl_->plan.print();
@@ -115,13 +149,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     static const Target host = host_target();
     for (const CacheLevel& level : host.caches)
         if (level.level == 2) o.target.l2_bytes = level.bytes;
-    if (options.scheduler != SchedulerKind::Default) {
-        Target machine = current_target();
-        machine.vector_bits = impl->codegen.isa.vector_bits;
-        machine.vector_registers = o.target.vector_registers;
-        o.scheduling.kind = options.scheduler;
-        o.scheduling.machine.emplace(machine, o.target.threads);
-    }
+    o.scheduling = scheduling_of(options, o.target, impl->codegen);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan.program);

@@ -22,6 +22,9 @@ struct CompileOptions {
     bool fuse = true;                     ///< false: one kernel a primitive
     bool layouts = true;                  ///< false: everything row-major
     SchedulerKind scheduler = SchedulerKind::Default;
+    bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
+    std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
+    int trials = 1000;     ///< of scheduler search, for each kernel
 };
 
 struct ModelIo {
@@ -56,6 +59,8 @@ class CompiledModel {
     const std::vector<ModelIo>& outputs() const;
     const CompileStats& stats() const;
     const Plan& plan() const;
+    /// The different kernels, by KernelCall::kernel.
+    const std::vector<TileProgram>& kernels() const;
     /// stage: "plan", "tiles", "llvm", "asm".
     std::string dump(const std::string& stage) const;
     const Impl& impl() const { return *impl_; }

@@ -23,6 +23,47 @@ double now_ms() {
 
 // --- options
 
+namespace {
+
+struct SchedulerName {
+    SchedulerKind kind;
+    const char* help;
+};
+constexpr SchedulerName kSchedulers[] = {
+    {SchedulerKind::Default, "tiles by a rule from the shapes alone"},
+    {SchedulerKind::Tree, "construction along a tree: one objective, no way back"},
+    {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
+    {SchedulerKind::Mcfuser, "chains of products as one kernel, everything else by the rule"},
+    {SchedulerKind::Search, "the best of --trials measured states of gensor's space"},
+    {SchedulerKind::Auto, "of all these what the cost model prefers, kernel by kernel"},
+};
+
+}  // namespace
+
+void SchedulerOptions::apply(CompileOptions& o) const {
+    o.scheduler = *scheduler_from_string(scheduler);
+    o.measure = measure;
+    o.database = database;
+    o.trials = trials;
+}
+
+void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
+    std::vector<std::string> names;
+    for (const SchedulerName& s : kSchedulers) names.emplace_back(to_string(s.kind));
+    command.add_option("--scheduler", o.scheduler, "how kernels are scheduled (" + o.scheduler + ")")
+        ->check(CLI::IsMember(names));
+    command.add_flag("--measure", o.measure, "compare the best candidates on this machine; remembered for ever");
+    command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
+    command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
+        ->check(CLI::Range(1, 1000000));
+}
+
+std::string scheduler_help() {
+    std::string out = "Schedulers:\n";
+    for (const SchedulerName& s : kSchedulers) out += fmt::format("  {:<10}{}\n", to_string(s.kind), s.help);
+    return out;
+}
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file")->required();
     command.add_option("--threads", o.threads, "worker threads; default: the processors this process may use")
@@ -31,6 +72,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"avx2", "avx512"}));
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
+    add_scheduler_options(command, o.scheduler);
 }
 
 PipelineOptions pipeline_options(const ModelOptions& o) {
@@ -39,6 +81,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
+    o.scheduler.apply(p.compile);
     return p;
 }
 

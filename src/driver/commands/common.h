@@ -16,8 +16,20 @@ class Option;
 
 namespace tilewright {
 
+/// Who schedules kernels.
+struct SchedulerOptions {
+    std::string scheduler = "default", database;
+    bool measure = false;
+    int trials = 1000;
+    void apply(CompileOptions& o) const;
+};
+void add_scheduler_options(CLI::App& command, SchedulerOptions& o);
+/// One line for each scheduler, for footers.
+std::string scheduler_help();
+
 struct ModelOptions {
     std::string model;
+    SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false;

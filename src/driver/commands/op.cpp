@@ -25,34 +25,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What --scheduler may say. A new scheduler is a line here.
-struct Scheduler {
-    const char* name;
-    const char* help;
-    void (*choose)(PipelineOptions& options);
-};
-constexpr Scheduler kSchedulers[] = {
-    {"default", "tiles by a rule from the shapes alone", [](PipelineOptions&) {}},
-    {"tree", "construction along a tree, one objective, no way back",
-     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Tree; }},
-    {"gensor", "construction by a Markov walk over tiles of every level",
-     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Gensor; }},
-    {"mcfuser", "chains of products as one kernel, the rest by the rule",
-     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Mcfuser; }},
-    {"auto", "whatever the cost model prefers of these",
-     [](PipelineOptions& o) { o.compile.scheduler = SchedulerKind::Auto; }},
-};
-
-const Scheduler& find_scheduler(const std::string& name) {
-    const auto* it = std::find_if(std::begin(kSchedulers), std::end(kSchedulers),
-                                  [&](const Scheduler& s) { return name == s.name; });
-    TW_CHECK(it != std::end(kSchedulers), "no scheduler '{}'", name);
-    return *it;
-}
-
 struct OpOptions {
     std::vector<std::string> ops, batches;
-    std::string scheduler = kSchedulers[0].name, isa, json, save;
+    SchedulerOptions scheduler;
+    std::string isa, json, save;
     int threads = 0, iterations = 0;
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
@@ -107,7 +83,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     PipelineOptions options;
     options.compile.threads = o.threads;
     options.compile.isa = o.isa;
-    find_scheduler(o.scheduler).choose(options);
+    o.scheduler.apply(options.compile);
     const Compilation c = compile_model(model.bytes.data(), model.bytes.size(), options);
     r.inputs = model.inputs;
     r.construct_ms = c.model->stats().schedule_ms;
@@ -137,7 +113,7 @@ Json to_json(const OpResult& r, const OpOptions& o) {
     const bool compiled = !r.schedule.empty();
     Json j;
     j["op"] = r.op;
-    j["scheduler"] = o.scheduler;
+    j["scheduler"] = o.scheduler.scheduler;
     j["ok"] = r.ok;
     j["construct_ms"] = number(compiled, r.construct_ms);
     j["estimate_ms"] = number(compiled, r.estimate_ms);
@@ -175,7 +151,7 @@ Json to_json(const OpResult& r, const OpOptions& o) {
 std::string time_text(bool there, double ms) { return there ? fmt::format("{:.4g}", ms) : "-"; }
 
 void print_head(size_t width, const OpOptions& o, const Target& target) {
-    fmt::print("scheduler {}, {} thread{}, float32; limits from {} rates{}\n", o.scheduler, o.threads,
+    fmt::print("scheduler {}, {} thread{}, float32; limits from {} rates{}\n", o.scheduler.scheduler, o.threads,
                o.threads == 1 ? "" : "s", target.calibrated ? "measured" : "assumed",
                target.calibrated ? "" : " (see `tilewright info --calibrate`)");
     fmt::print("{:{}}  {:>9} {:>6} {:>8} {:>9} {:>6} {:>9} {:>9} {:>7}  check\n", "operator", width, "ms", "spread",
@@ -272,23 +248,15 @@ int command_op(const OpOptions& o) {
     return 0;
 }
 
-std::string scheduler_help() {
-    std::string out;
-    for (const Scheduler& s : kSchedulers) out += fmt::format("  {:<10}{}\n", s.name, s.help);
-    return out;
-}
-
 }  // namespace
 
 void add_op_command(CLI::App& app, int& status) {
     auto o = std::make_shared<OpOptions>();
-    std::vector<std::string> names;
-    for (const Scheduler& s : kSchedulers) names.emplace_back(s.name);
     CLI::App* c = app.add_subcommand("op", "compile, check and time operators written as text");
     c->add_option("op", o->ops, "NAME key=value ..., each operator one argument");
     c->add_flag("--list", o->list, "list the operators with their keys");
     c->add_option("--batch", o->batches, "a file of operators, one a line")->allow_extra_args(false);
-    c->add_option("--scheduler", o->scheduler, "how kernels are scheduled (default)")->check(CLI::IsMember(names));
+    add_scheduler_options(*c, o->scheduler);
     c->add_option("--threads", o->threads, "worker threads; default: the processors this process may use")
         ->check(CLI::Range(1, kMaxThreads));
     c->add_option("--isa", o->isa, "generate for avx2 or avx512 instead of this machine's best")
@@ -309,18 +277,19 @@ void add_op_command(CLI::App& app, int& status) {
     c->add_flag("-v,--verbose", o->verbose, "print each plan and its kernels' tile programs");
     c->add_option("--json", o->json, "write the results to this file as well, one JSON object a line");
     c->footer(
-        "Schedulers:\n" + scheduler_help() +
+        scheduler_help() +
         "JSON: op, scheduler, ok, construct_ms, estimate_ms, measured_ms, gflops, limit_share, schedule; threads, "
         "runs,\n"
         "spread, compile_ms, kernels, steps, flops, bytes, limit_ms, limit, checked, inputs, error (where not ok).\n"
         "The limit is the longer of: 2 operations a multiply-add at the measured peak; every operand and the result\n"
-        "moved once, at the bandwidth of the first cache that holds them all. The estimate is the sum of the kernels'\n"
-        "limits. Results are compared with the interpreter, within 2^-24 (64 + 4 sqrt(length of all sums)) of the\n"
+        "moved once, at the bandwidth of the first cache that holds them all. The estimate is the cost\n"
+        "model's for the schedules chosen. Results are compared with the interpreter, within 2^-24 (64 + 4 sqrt(length "
+        "of all sums)) of the\n"
         "largest magnitude.\n\n"
         "Examples:\n"
         "  tilewright op \"gemm m=512 n=768 k=3072\" \"softmax m=512 n=512\"\n"
         "  tilewright op \"conv2d c=64 h=56 o=64 kh=3 pad=1 bias=1 act=relu\" -v --json out.jsonl\n"
-        "  tilewright op --batch bench/ops/mcfuser_attention.txt --scheduler default --time 0.2\n"
+        "  tilewright op --batch bench/ops/mcfuser_attention.txt --scheduler mcfuser --measure\n"
         "  tilewright op \"attention heads=8 m=512 k=64\" --save attention.onnx");
     c->callback([o, &status] {
         o->threads = default_thread_count(o->threads);

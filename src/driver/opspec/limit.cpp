@@ -4,19 +4,13 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
+#include "cost/estimate.h"
 #include "orchestrate/plan.h"
 
 namespace tilewright {
 
 namespace {
-
-double points_of(const TensorExpr& e) {
-    double points = 1;
-    for (const Expr x : e.extents) points *= static_cast<double>(x.constant());
-    return points;
-}
 
 double bytes_of(const Value& v) {
     double bytes = static_cast<double>(byte_size(v.dtype));
@@ -61,22 +55,6 @@ class Reads {
     std::map<ValueId, double> elements_;
 };
 
-/// A kernel's work, from the primitives it computes and the tensors it touches.
-Work work_of(const Program& program, const KernelCall& call) {
-    Work work;
-    Reads reads;
-    std::set<ValueId> made;
-    for (const PrimitiveId id : call.primitives) {
-        const Primitive& p = program.primitives[id];
-        if (category(program, p) == Category::Linear) work.flops += 2 * points_of(*p.expr());
-        reads.add(program, p);
-        made.insert(p.outputs.begin(), p.outputs.end());
-    }
-    for (const ValueId v : call.tensors)
-        work.bytes += made.count(v) != 0 ? bytes_of(program.values[v]) : reads.bytes(program, v);
-    return work;
-}
-
 }  // namespace
 
 double bytes_of(const Program& program) {
@@ -110,12 +88,11 @@ Limit limit_of(const Work& work, const Target& target, int threads) {
 }
 
 double estimate_ms(const CompiledModel& model, const Target& target, int threads) {
+    const Machine machine(target, threads);
     double ms = 0;
     for (const Step& step : model.plan().steps)
-        if (const auto* call = std::get_if<KernelCall>(&step.what)) {
-            ms += limit_of(work_of(model.plan().program, *call), target, threads).ms;
-            if (threads > 1) ms += target.dispatch_us.value * 1e-3;
-        }
+        if (const auto* call = std::get_if<KernelCall>(&step.what))
+            ms += estimate(model.kernels()[call->kernel], machine).seconds * 1e3;
     return ms;
 }
 

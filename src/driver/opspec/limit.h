@@ -30,8 +30,8 @@ struct Limit {
 /// cores share counts once; each thread adds its bandwidth to a cache's, and to memory's up to what all threads reach.
 Limit limit_of(const Work& work, const Target& target, int threads);
 
-/// What a compiled model should take if each of its kernels ran at its own limit, one after the other, plus a dispatch
-/// each where there are several threads. Zero for steps that are no generated kernels.
+/// What a compiled model should take by the cost model (src/cost/estimate.h): its kernels one after the other. Zero for
+/// steps that are no generated kernels.
 double estimate_ms(const CompiledModel& model, const Target& target, int threads);
 
 }  // namespace tilewright
