@@ -103,6 +103,7 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     settings.threads = rule.threads;
     settings.codegen = codegen;
     settings.measure.seconds = 0.02;
+    settings.check_work = 1 << 21;  // a candidate a tenth of a second
     s.measure = [=](const std::vector<TileProgram>& candidates) {
         std::vector<double> seconds;
         for (const TunedKernel& k : tune_schedules(candidates, host, settings, database.get()))

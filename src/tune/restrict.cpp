@@ -60,6 +60,27 @@ TensorExpr cut(const TensorExpr& e, const Box& box) {
     return out;
 }
 
+/// Which axis walks each dimension of the result, SIZE_MAX where a constant stands; nothing where it is otherwise, or
+/// an axis of several points walks none.
+std::optional<std::vector<size_t>> axes_of_dimensions(const TensorExpr& e) {
+    std::vector<size_t> out;
+    std::vector<bool> walked(e.spatial, false);
+    for (const Expr& i : result_index(e)) {
+        const auto v = i.as_var();
+        if (v && v->kind == VarKind::Axis && !walked[v->id]) {
+            walked[v->id] = true;
+            out.push_back(v->id);
+        } else if (i.is_constant()) {
+            out.push_back(SIZE_MAX);
+        } else {
+            return std::nullopt;
+        }
+    }
+    for (size_t k = 0; k < e.spatial; ++k)
+        if (!walked[k] && !e.extents[k].is_constant(1)) return std::nullopt;
+    return out;
+}
+
 }  // namespace
 
 int64_t work_of(const Program& stages) {
@@ -103,9 +124,24 @@ RestrictedKernel restrict_kernel(const Program& stages, size_t output, const Win
         const TensorExpr& e = *stages.primitives[*id].expr();
         const auto needed = boxes.find(v);
         if (needed == boxes.end()) continue;
-        const bool whole = v != wanted && !e.output_index.empty();  // dimensions are not axes: left as it is
+        const auto walks = v == wanted ? std::nullopt : axes_of_dimensions(e);
+        const bool whole = v != wanted && !walks;  // dimensions are not axes: left as it is
         if (whole) needed->second = {};
-        kept.push_back({v, whole ? e : cut(e, needed->second), whole});
+        Box axes = needed->second;
+        if (walks) {
+            axes.lo.assign(e.spatial, 0);
+            axes.hi.assign(e.spatial, 0);
+            for (size_t d = 0; d < walks->size(); ++d) {
+                if ((*walks)[d] == SIZE_MAX) {
+                    needed->second.lo[d] = 0;  // the dimension stays as it is
+                    continue;
+                }
+                axes.lo[(*walks)[d]] = needed->second.lo[d];
+                axes.hi[(*walks)[d]] = needed->second.hi[d];
+            }
+        }
+        kept.push_back({v, whole ? e : cut(e, axes), whole});
+        if (walks && !e.output_index.empty()) kept.back().e.output_index = e.output_index;
         const TensorExpr& part = kept.back().e;
         for (const Access& a : part.accesses)
             if (producers[a.value])
@@ -118,10 +154,12 @@ RestrictedKernel restrict_kernel(const Program& stages, size_t output, const Win
     out.program.outputs = {wanted};
     std::reverse(kept.begin(), kept.end());
     for (auto& [v, e, whole] : kept) {
-        if (!whole) {
-            std::vector<Expr>& shape = out.program.values[v].shape;
+        std::vector<Expr>& shape = out.program.values[v].shape;
+        if (!whole && e.output_index.empty())
             shape.assign(e.extents.begin(), e.extents.begin() + static_cast<ptrdiff_t>(e.spatial));
-        }
+        else if (!whole)
+            for (size_t d = 0; d < shape.size(); ++d)
+                if (const auto walk = e.output_index[d].as_var()) shape[d] = e.extents[walk->id];
         for (Access& a : e.accesses) {
             const auto box = boxes.find(a.value);
             if (box == boxes.end()) continue;

@@ -16,7 +16,7 @@ struct Window {
 struct RestrictedKernel {
     /// The same inputs; one output, whose dimensions are the spatial axes of the stage that makes it, cut to the
     /// window. Stages before it compute the box of their value that is needed (all of it where no bounds of what is
-    /// read are known, or the value is laid out by an output_index).
+    /// read are known, or an output_index lays the value out in another way than axis by axis).
     Program program;
     int64_t work = 0;  ///< points of all stages, times the operators at each
 };

@@ -26,24 +26,8 @@ class Search {
         out.counts = space_.counts;
         if (space_.expressions.empty()) return out;
         std::vector<Candidate> population = first();
-        double best = 1e300;
-        for (out.generations = 0; out.generations < o_.generations; ++out.generations) {
-            std::vector<const Entry*> ranked;
-            for (const Candidate& k : population)
-                if (const Entry* e = estimate_of(k)) ranked.push_back(e);
-            std::stable_sort(ranked.begin(), ranked.end(),
-                             [](const Entry* a, const Entry* b) { return a->found.estimate < b->found.estimate; });
-            ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
-            if (ranked.empty()) {
-                population = first();
-                continue;
-            }
-            const double now = measure(
-                {ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(o_.top, ranked.size()))});
-            if (best < 1e300 && now > best * (1 - o_.epsilon)) break;
-            best = std::min(best, now);
-            population = mutated(ranked);
-        }
+        out.generations = evolve(population, false);
+        if (o_.measure) out.generations += evolve(population, true);
         std::vector<const Entry*> all;
         for (const auto& [k, e] : seen_)
             if (e.legal && (e.measured || !o_.measure)) all.push_back(&e);
@@ -63,6 +47,32 @@ class Search {
         Found found;
         bool legal = false, measured = false;
     };
+
+    /// Generations until the best is within epsilon of the best before. How many they were.
+    int evolve(std::vector<Candidate>& population, bool measured) {
+        double best = 1e300;
+        int generation = 0;
+        while (generation++ < o_.generations) {
+            std::vector<const Entry*> ranked;
+            for (const Candidate& k : population)
+                if (const Entry* e = estimate_of(k)) ranked.push_back(e);
+            std::stable_sort(ranked.begin(), ranked.end(),
+                             [](const Entry* a, const Entry* b) { return a->found.estimate < b->found.estimate; });
+            ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
+            if (ranked.empty()) {
+                population = first();
+                continue;
+            }
+            double now = ranked[0]->found.estimate;
+            if (measured)
+                now = measure(
+                    {ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(o_.top, ranked.size()))});
+            if (best < 1e300 && now > best * (1 - o_.epsilon)) break;
+            best = std::min(best, now);
+            population = mutated(ranked);
+        }
+        return generation;
+    }
 
     std::vector<Candidate> first() {
         std::vector<Candidate> out;

@@ -3,7 +3,9 @@
 //
 // What the paper leaves open: the population has 64 candidates, the search stops when the best measured time of a
 // generation is within 2 % of the best so far, and after eight generations in any case. Mutation draws candidates with
-// weight 1 / estimate and changes one tile size, or the expression.
+// weight 1 / estimate and changes one tile size, or the expression. Before anything is measured the population goes
+// through generations with the model's word alone, until that no longer improves: measuring costs a thousand times
+// more.
 
 #include <functional>
 
@@ -16,7 +18,7 @@ struct SearchOptions {
     size_t population = 64;
     size_t top = 8;  ///< measured in each generation
     double epsilon = 0.02;
-    int generations = 8;
+    int generations = 8;  ///< at most, of each kind
     /// Seconds of each; empty: the model's word is taken. May give a negative number for what cannot be run.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
 };
