@@ -251,6 +251,18 @@ TEST(Realise, makes_of_every_state_a_schedule_that_computes_its_stage) {
     EXPECT_GT(copies, 20);
 }
 
+TEST(Realise, costs_what_the_tree_that_it_makes_costs) {
+    for (const Program& stages : small_kernels()) {
+        const Problem p = problem_of(stages);
+        if (!p.loads.empty()) continue;  // the tree says where copies lie, the state only that they are made
+        std::mt19937_64 rng(7);
+        for (int k = 0; k < 10; ++k) {
+            const Realised r = realise(p, random_state(p, rng));
+            EXPECT_NEAR(estimate(to_tile_program(stages, p, r), p.machine).seconds / r.seconds, 1, 1e-9) << stages.name;
+        }
+    }
+}
+
 TEST(Realise, rounds_tiles_to_whole_tiles_of_the_level_inside) {
     const Problem p = problem_of(product(30, 64, 48));
     Etir e = initial(p);
