@@ -49,7 +49,7 @@ int64_t IndexReach::over(std::span<const int64_t> tile) const {
                     reach *= tile[f.axis] - 1;
                     break;
                 case Kind::Div:
-                    reach *= (f.parts[0].over(tile) + f.number - 1) / f.number;
+                    reach *= f.parts[0].over(tile) / f.number;
                     break;
                 case Kind::Mod:
                     reach *= std::min(f.parts[0].over(tile), f.number - 1);

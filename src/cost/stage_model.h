@@ -11,7 +11,7 @@
 namespace tilewright {
 
 /// How far an index moves when each axis runs over a tile. Affine parts add up; blocks (c // 512, c % 512) are
-/// followed.
+/// followed, of tiles that begin where a block does or divide it.
 ///     i1 + i4 - 1 over a tile of 14 x 3: (14 - 1) + (3 - 1)
 class IndexReach {
   public:

@@ -205,7 +205,8 @@ bool move_quotients(Program& p) {
         if (!merged) continue;
         Program next = p;
         next.primitives[reader].kind = *merged;
-        if (!take_factors_out(next, reader)) continue;
+        // Of two factors, or it is no product any more: (d / s) * scale * w is left as it was.
+        if (!take_factors_out(next, reader) || !is_product(*next.primitives[reader].expr())) continue;
         IndexVector<PrimitiveId, Primitive> stages;
         for (const PrimitiveId k : next.primitives.ids())
             if (k != id) stages.push_back(next.primitives[k]);
@@ -246,12 +247,13 @@ std::optional<Chain> make_chain(const Program& original) {
         for (const Expr& x : s.expr()->extents)
             if (!x.is_constant()) return std::nullopt;
     }
-    Union axes(total);
+    Union axes(total), connected(p.primitives.size());
     const auto producers = p.producers();
     for (const PrimitiveId reader : p.primitives.ids())
         for (const Access& a : p.primitives[reader].expr()->accesses) {
             const PrimitiveId writer = producers[a.value];
             if (!writer) continue;
+            connected.join(writer.index(), reader.index());
             const TensorExpr& w = *p.primitives[writer].expr();
             const std::vector<Expr> written = result_index(w);
             for (size_t d = 0; d < written.size(); ++d) {
@@ -279,6 +281,8 @@ std::optional<Chain> make_chain(const Program& original) {
         if (is_product(e)) c.products.push_back(s);
     }
     if (c.products.size() < 2) return std::nullopt;
+    for (const PrimitiveId s : c.products)
+        if (connected.find(s.index()) != connected.find(c.products[0].index())) return std::nullopt;
     c.batch.assign(c.axes.size(), true);
     c.reduced.assign(c.axes.size(), false);
     for (const PrimitiveId s : p.primitives.ids()) {
@@ -303,7 +307,8 @@ std::optional<Chain> make_chain(const Program& original) {
     }
     for (const PrimitiveId s : c.products)
         for (const size_t a : c.stage_axes[s])
-            if (!c.batch[a] && std::find(c.tiled.begin(), c.tiled.end(), a) == c.tiled.end()) c.tiled.push_back(a);
+            if (!c.batch[a] && c.extents[a] > 1 && std::find(c.tiled.begin(), c.tiled.end(), a) == c.tiled.end())
+                c.tiled.push_back(a);
     return c;
 }
 

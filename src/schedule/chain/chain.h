@@ -20,7 +20,8 @@ struct Chain {
     std::vector<PrimitiveId> products;  ///< the compute-intensive stages, in order
     std::vector<bool> batch;            ///< an axis of every product and of every result: one point of it at a time
     std::vector<bool> reduced;          ///< some stage sums along it
-    /// The axes of tiling expressions, by first use: all that some product has and that are no batch.
+    /// The axes of tiling expressions, by first use: all that some product has, that are no batch and have more than a
+    /// point.
     std::vector<size_t> tiled;
 };
 
@@ -30,8 +31,8 @@ bool is_product(const TensorExpr& e);
 /// The kernel's stages as a chain, in the form in which the most of it can be tiled: a division of a whole row (or any
 /// factor that does not move along the sum) is taken out of the sum behind it,
 ///     e[m,h] = sum_n (p[m,n] / s[m]) * v[n,h]    ->    e'[m,h] = sum_n p[m,n] * v[n,h];  e[m,h] = e'[m,h] / s[m]
-/// so that the sum needs no finished s. Nothing where fewer than two products are connected, an extent is not constant,
-/// or two axes of one stage are the same.
+/// so that the sum needs no finished s. Nothing where there are fewer than two products, they are not all connected, an
+/// extent is not constant, or two axes of one stage are the same.
 std::optional<Chain> make_chain(const Program& stages);
 
 }  // namespace tilewright::chain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <unordered_map>
 
 namespace tilewright::chain {
 
@@ -46,6 +47,7 @@ class Search {
     struct Entry {
         Found found;
         bool legal = false, measured = false;
+        const Entry* same = nullptr;  ///< the first candidate with this program
     };
 
     /// Generations until the best is within epsilon of the best before. How many they were.
@@ -107,13 +109,16 @@ class Search {
         Entry& e = it->second;
         if (fresh)
             if (auto program = realise(c_, k, target_)) {
+                // Loops of one step leave no trace: mn(k,h) with the whole of h is mnhk.
+                e.same = by_text_.try_emplace(print(*program), &e).first->second;
+                if (e.same != &e) return e.same->legal ? e.same : nullptr;
                 e.legal = true;
                 e.found.estimate = estimate(*program, machine_).seconds;
                 e.found.seconds = e.found.estimate;
                 e.found.program = std::move(*program);
                 e.found.candidate = k;
             }
-        return e.legal ? &e : nullptr;
+        return e.same && e.same->legal ? e.same : nullptr;
     }
 
     /// The least time of these.
@@ -179,6 +184,7 @@ class Search {
     double capacity_;
     Space space_;
     std::map<Candidate, Entry> seen_;
+    std::unordered_map<std::string, const Entry*> by_text_;
 };
 
 }  // namespace

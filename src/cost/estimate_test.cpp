@@ -1,0 +1,203 @@
+// The cost model on numbers that can be worked out by hand, and what must hold whatever the schedule.
+
+#include "cost/estimate.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tile/random_schedule.h"
+
+namespace tilewright {
+namespace {
+
+using testing::ElementsAre;
+
+/// One cache of so many bytes, 32 bytes a cycle from memory, nothing that depends on the host.
+Machine machine_with(double cache_bytes) {
+    Machine m(generic_target(VectorIsa::avx2));
+    m.caches = {{cache_bytes, 64, 4}};
+    m.memory = {1e18, 32, 200};
+    return m;
+}
+
+Program product(int64_t m, int64_t n, int64_t k) {
+    return parse_program(fmt::format(R"(program product {{
+  input a: f32[{0}, {2}]
+  input b: f32[{2}, {1}]
+  c: f32[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+}})",
+                                     m, n, k));
+}
+
+/// 64 x 64 x 64, register tiles of 4 x 16, loops m, n, k around them.
+struct Example {
+    StageModel stage = stage_model(product(64, 64, 64), PrimitiveId(0));
+    Micro micro;
+    Nest nest;
+    Example() {
+        micro.vector_axis = 1;
+        micro.lanes = 8;
+        micro.registers = {4, 16, 1};
+        micro.order = {0, 1, 2};
+        nest.micro = &micro;
+    }
+};
+
+TEST(NestCost, nothing_moves_where_everything_fits) {
+    const Example x;  // 3 x 16 KiB
+    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(3 * 16384)).bytes, ElementsAre(0));
+}
+
+TEST(NestCost, rows_pass_once_where_the_right_operand_stays) {
+    const Example x;
+    // Inside the loop over m: A 4 rows, 1 KiB; B 16 KiB; C 1 KiB: 18 KiB fit. 16 steps bring A and C once, B stays;
+    // what is written to memory is fetched before: C counts twice.
+    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(20000)).bytes, ElementsAre(16384 + 16384 + 2 * 16384));
+}
+
+TEST(NestCost, an_operand_is_loaded_again_for_every_step_of_loops_that_move_it_or_lie_outside_of_those) {
+    const Example x;
+    // Inside the loops over m (16 steps) and n (4): A 1 KiB, B 64 x 16 floats 4 KiB, C 256 bytes. n does not move A:
+    // it comes once a step of m. B comes whole for every step of m, C once.
+    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(6000)).bytes, ElementsAre(16384 + 16 * 16384 + 2 * 16384));
+}
+
+TEST(NestCost, a_sum_that_walks_along_a_row_meets_a_new_line_every_64_bytes) {
+    const Example x;
+    // Nothing but a step of k fits. A: 4 rows of 256 bytes for each of the 64 register tiles; B: 64 bytes a step of k;
+    // C does not move with k, but is taken up again.
+    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(1000)).bytes,
+                ElementsAre(64 * 4 * 256 + 64 * 64 * 64 + 2 * 16384));
+}
+
+TEST(NestCost, a_loop_that_does_not_move_an_operand_does_not_reload_it) {
+    Example x;
+    x.micro.order = {1, 0, 2};
+    // n outside: B's 4 KiB stay while m runs; A, 16 KiB, comes for each of n's 4 steps.
+    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(6000)).bytes, ElementsAre(4 * 16384 + 16384 + 2 * 16384));
+}
+
+TEST(NestCost, every_level_has_its_own_share) {
+    const Example x;
+    Machine m = machine_with(6000);
+    m.caches.push_back({20000, 32, 14});
+    // Written back to the second level, C is not fetched from it first.
+    EXPECT_THAT(nest_cost(x.stage, x.nest, m).bytes,
+                ElementsAre(16384 + 16 * 16384 + 16384, 16384 + 16384 + 2 * 16384));
+}
+
+TEST(NestCost, a_buffer_that_stays_in_the_cache_is_not_moved) {
+    Example x;
+    x.nest.loops = {{0, 16}};  // tasks of 16 rows
+    x.nest.parallel = 1;
+    const double all = nest_cost(x.stage, x.nest, machine_with(20000)).bytes[0];
+    x.nest.home = {1, 0, 0};  // A's rows are a copy made by the task
+    EXPECT_EQ(nest_cost(x.stage, x.nest, machine_with(20000)).bytes[0], all - 16384);
+}
+
+TEST(NestCost, tasks_are_shared_out_in_rounds) {
+    Example x;
+    x.nest.loops = {{0, 16}};
+    x.nest.parallel = 1;
+    Machine one = machine_with(1e6), three = one, four = one;
+    three.threads = 3;
+    four.threads = 4;
+    const NestCost c = nest_cost(x.stage, x.nest, one);
+    EXPECT_EQ(c.tasks, 4);
+    EXPECT_DOUBLE_EQ(c.seconds(four), c.seconds(one) / 4);
+    EXPECT_DOUBLE_EQ(c.seconds(three), c.seconds(one) / 2);  // one of the three has two
+}
+
+TEST(TileCycles, of_a_full_register_tile_are_its_multiply_adds) {
+    Example x;
+    const Machine m = machine_with(1e6);
+    ASSERT_EQ(m.lanes, 8);
+    // 4 x 2 vectors: 8 multiply-adds a step, two a cycle, against 6 loads at as many a cycle as the first level serves.
+    const double steps = 1000;
+    const std::vector<int64_t> tile = {4, 2, 1};
+    const double cycles = tile_cycles(x.stage, x.micro, tile, steps, m);
+    EXPECT_GE(cycles, steps * 8 / m.fma_a_cycle);
+    EXPECT_LE(cycles, 1.05 * steps * std::max(8 / m.fma_a_cycle, 6 / m.loads_a_cycle));
+}
+
+TEST(TileCycles, one_accumulator_waits_for_itself) {
+    Example x;
+    const std::vector<int64_t> tile = {1, 1, 1};
+    EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), 4000);  // four cycles of latency
+}
+
+TEST(Estimate, of_twice_the_work_is_about_twice_the_time) {
+    const Machine m(generic_target(VectorIsa::avx512));
+    const auto seconds = [&](int64_t rows, int64_t columns, int64_t depth) {
+        TileProgram t;
+        t.stages = product(rows, columns, depth);
+        t.axes = {{"m", rows}, {"n", columns}, {"k", depth}};
+        t.stage_axes.push_back({0, 1, 2});
+        Micro micro;
+        micro.vector_axis = 1;
+        micro.lanes = 16;
+        micro.registers = {12, 32, 1};
+        micro.order = {0, 1, 2};
+        t.body = {Stmt{Compute{PrimitiveId(0), micro}}};
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+        return estimate(t, m).seconds;
+    };
+    double before = 0;
+    for (const int64_t n : {96, 192, 384, 768, 1536}) {
+        const double once = seconds(n, 192, 192);
+        EXPECT_GT(once, before);
+        before = once;
+        EXPECT_NEAR(seconds(2 * n, 192, 192) / once, 2, 0.2) << n;
+    }
+    EXPECT_NEAR(seconds(192, 192, 384) / seconds(192, 192, 192), 2, 0.2);
+    EXPECT_NEAR(seconds(192, 384, 192) / seconds(192, 192, 192), 2, 0.3);
+}
+
+TEST(Estimate, of_a_product_never_undercuts_its_lower_bound) {
+    int near = 0;
+    for (uint64_t seed = 0; seed < 400; ++seed) {
+        const auto pick = [&](uint64_t salt) { return static_cast<int64_t>(1 + (seed * 7919 + salt * 104729) % 90); };
+        const Program stages = product(pick(1), pick(2), pick(3));
+        const TileProgram t = random_schedule(stages, seed);
+        const Machine m(generic_target(seed % 2 == 0 ? VectorIsa::avx2 : VectorIsa::avx512),
+                        1 + static_cast<int>(seed % 4));
+        const double bound = lower_bound(stages, m, {}, true), seconds = estimate(t, m).seconds;
+        EXPECT_LE(bound, seconds) << "seed " << seed << "\n" << print(t);
+        near += seconds < 20 * bound ? 1 : 0;
+    }
+    EXPECT_GT(near, 20);  // not because everything is estimated to take for ever
+}
+
+TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
+    Machine m = machine_with(1e6);
+    m.ghz = 1;
+    // 2 x 512^3 operations at 2 x 8 multiply-adds a cycle.
+    EXPECT_DOUBLE_EQ(lower_bound(product(512, 512, 512), m, {}), 512.0 * 512 * 512 / (m.fma_a_cycle * 8) * 1e-9);
+    const Program copy = parse_program(R"(program copy {
+  input x: f32[$n, 1000]
+  y: f32[$n, 1000] = [$n, 1000] @0 where @0 = x[i0, i1]
+  output y
+})");
+    // 1000 rows: 8 MB in and out at 32 bytes a cycle; from a cache that holds them they are free.
+    const Bindings rows = {{*symbol("n").as_var(), 1000}};
+    EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows), 8e6 / 32 * 1e-9);
+    EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows, true), 8e6 / 32 * 1e-9);
+    m.caches[0].bytes = 1e7;
+    EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows, true), 0);
+}
+
+TEST(Machine, plans_with_a_part_of_the_caches_and_a_thread_s_share_of_what_is_shared) {
+    Target t = generic_target(VectorIsa::avx2);
+    t.caches[2].shared_by = 8;
+    const Machine one(t, 1), four(t, 4);
+    EXPECT_LT(one.caches[0].bytes, static_cast<double>(t.caches[0].bytes));
+    EXPECT_EQ(one.caches[0].bytes, four.caches[0].bytes);
+    EXPECT_EQ(one.caches[2].bytes / 4, four.caches[2].bytes);
+    EXPECT_EQ(one.dispatch_cycles, 0);
+    EXPECT_GT(four.dispatch_cycles, 0);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,251 @@
+// What a tile touches, against counting it; what computing a stage costs.
+
+#include "cost/stage_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+namespace tilewright {
+namespace {
+
+using testing::ElementsAre;
+
+/// Calls `f` with every point of a tile that begins at `start`.
+void each_point(const std::vector<int64_t>& start, const std::vector<int64_t>& tile,
+                const std::function<void(const std::vector<int64_t>&)>& f) {
+    std::vector<int64_t> point = start;
+    while (true) {
+        f(point);
+        size_t a = 0;
+        for (; a < tile.size(); ++a) {
+            if (++point[a] < start[a] + tile[a]) break;
+            point[a] = start[a];
+        }
+        if (a == tile.size()) return;
+    }
+}
+
+int64_t at(Expr index, const std::vector<int64_t>& point) {
+    Env env;
+    env.axes = point;
+    return evaluate(index, env);
+}
+
+/// How far the index moves over the tile.
+int64_t counted_reach(Expr index, const std::vector<int64_t>& start, const std::vector<int64_t>& tile) {
+    int64_t lo = INT64_MAX, hi = INT64_MIN;
+    each_point(start, tile, [&](const std::vector<int64_t>& p) {
+        lo = std::min(lo, at(index, p));
+        hi = std::max(hi, at(index, p));
+    });
+    return hi - lo;
+}
+
+TEST(IndexReach, of_a_window_adds_up) {
+    const IndexReach row(parse_expr("i1 + i4 - 1"), 0);
+    const std::vector<int64_t> tile = {1, 14, 1, 1, 3};
+    EXPECT_EQ(row.over(tile), 13 + 2);
+    const IndexReach strided(parse_expr("2 * i1 + 3 * i4 - 7"), 0);
+    EXPECT_EQ(strided.over(tile), 2 * 13 + 3 * 2);
+    EXPECT_EQ(IndexReach(parse_expr("5"), 0).over(tile), 0);
+    EXPECT_EQ(IndexReach(parse_expr("-i1 + 20"), 0).over(tile), 13);
+}
+
+TEST(IndexReach, of_an_affine_index_is_what_counting_gives) {
+    std::mt19937_64 rng(1);
+    for (int k = 0; k < 300; ++k) {
+        Expr index(static_cast<int64_t>(rng() % 10));
+        for (size_t a = 0; a < 3; ++a) index += Expr(static_cast<int64_t>(rng() % 9) - 4) * axis(a);
+        std::vector<int64_t> start, tile;
+        for (size_t a = 0; a < 3; ++a) {
+            start.push_back(static_cast<int64_t>(rng() % 20));
+            tile.push_back(1 + static_cast<int64_t>(rng() % 6));
+        }
+        EXPECT_EQ(IndexReach(index, 0).over(tile), counted_reach(index, start, tile)) << index.text();
+    }
+}
+
+TEST(IndexReach, follows_blocks_that_tiles_divide_or_fill) {
+    const IndexReach block(parse_expr("i0 // 512"), 0), inside(parse_expr("i0 % 512"), 0);
+    for (const int64_t tile : {1, 16, 128, 512, 1024, 1536}) {
+        const std::vector<int64_t> one = {tile};
+        EXPECT_EQ(block.over(one), counted_reach(parse_expr("i0 // 512"), {3 * tile}, one)) << tile;
+        EXPECT_EQ(inside.over(one), counted_reach(parse_expr("i0 % 512"), {3 * tile}, one)) << tile;
+    }
+}
+
+TEST(IndexReach, of_an_index_that_data_decides_is_what_it_is_told) {
+    const std::vector<int64_t> tile = {5, 5};
+    EXPECT_EQ(IndexReach(load(0), 99).over(tile), 99);
+    EXPECT_EQ(IndexReach(load(0) + axis(1), 99).over(tile), 99 + 4);
+}
+
+TEST(IndexReach, of_a_minimum_is_that_of_the_side_that_moves_more) {
+    const std::vector<int64_t> tile = {5, 9};
+    EXPECT_EQ(IndexReach(parse_expr("min(i0, 2 * i1)"), 0).over(tile), 16);
+}
+
+OperandModel operand(const std::vector<std::string>& index, std::vector<int64_t> extents) {
+    OperandModel o;
+    for (const std::string& i : index) o.reach.emplace_back(parse_expr(i), 0);
+    o.extents = std::move(extents);
+    return o;
+}
+
+TEST(OperandModel, elements_are_those_of_the_box_inside_the_tensor) {
+    std::mt19937_64 rng(2);
+    for (int k = 0; k < 200; ++k) {
+        OperandModel o;
+        std::vector<Expr> index;
+        const std::vector<int64_t> tile = {1 + static_cast<int64_t>(rng() % 5), 1 + static_cast<int64_t>(rng() % 5),
+                                           1 + static_cast<int64_t>(rng() % 5)};
+        double box = 1;
+        for (size_t d = 0; d < 2; ++d) {
+            Expr e(0);
+            for (size_t a = 0; a < 3; ++a) e += Expr(static_cast<int64_t>(rng() % 5) - 2) * axis(a);
+            const auto extent = 1 + static_cast<int64_t>(rng() % 30);
+            o.reach.emplace_back(e, 0);
+            o.extents.push_back(extent);
+            box *= static_cast<double>(std::min(extent, counted_reach(e, {0, 0, 0}, tile) + 1));
+        }
+        EXPECT_EQ(o.elements(tile), box);
+    }
+}
+
+TEST(OperandModel, elements_of_a_channel_block_are_the_tile_s_own) {
+    // x[c // 512, pixel, c % 512] with 2048 channels: 32 of them at 7 pixels.
+    const OperandModel o = operand({"i0 // 512", "i1", "i0 % 512"}, {4, 49, 512});
+    const std::vector<int64_t> part = {32, 7}, two_blocks = {1024, 7};
+    EXPECT_EQ(o.elements(part), 32 * 7);
+    EXPECT_EQ(o.elements(two_blocks), 1024 * 7);
+}
+
+TEST(OperandModel, bytes_are_whole_cache_lines) {
+    const OperandModel o = operand({"i0", "i1"}, {100, 100});
+    const auto bytes = [&](int64_t rows, int64_t columns) { return o.bytes(std::vector<int64_t>{rows, columns}); };
+    EXPECT_EQ(bytes(1, 1), 64);
+    EXPECT_EQ(bytes(3, 5), 3 * 64);
+    EXPECT_EQ(bytes(3, 17), 3 * 128);
+    EXPECT_EQ(bytes(3, 100), 1216);  // whole rows lie side by side: 1200 bytes
+    EXPECT_EQ(bytes(100, 100), 40000);
+}
+
+TEST(OperandModel, bytes_are_the_lines_that_counting_finds) {
+    std::mt19937_64 rng(3);
+    for (int k = 0; k < 200; ++k) {
+        // Rows of whole lines, so that a line belongs to one row.
+        const OperandModel o =
+            operand({"i0", "i1", "i2"}, {1 + static_cast<int64_t>(rng() % 4), 1 + static_cast<int64_t>(rng() % 4),
+                                         16 * (1 + static_cast<int64_t>(rng() % 3))});
+        std::vector<int64_t> tile;
+        for (const int64_t e : o.extents) tile.push_back(1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(e)));
+        std::set<int64_t> lines;
+        each_point({0, 0, 0}, tile, [&](const std::vector<int64_t>& p) {
+            lines.insert(((p[0] * o.extents[1] + p[1]) * o.extents[2] + p[2]) * 4 / 64);
+        });
+        EXPECT_EQ(o.bytes(tile), 64.0 * static_cast<double>(lines.size()));
+    }
+}
+
+StageModel model_of(const std::string& text, size_t stage = 0, const Bindings& bindings = {}) {
+    return stage_model(parse_program(text), PrimitiveId(static_cast<uint32_t>(stage)), bindings);
+}
+
+TEST(StageModel, of_a_product) {
+    const StageModel s = model_of(R"(program product {
+  input a: f32[10, 30]
+  input b: f32[30, 20]
+  input bias: f32[20]
+  c: f32[10, 20] = [10, 20] sum(i2 < 30) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = bias[i1]
+  output c
+})");
+    EXPECT_THAT(s.extents, ElementsAre(10, 20, 30));
+    EXPECT_EQ(s.spatial, 2u);
+    EXPECT_TRUE(s.product);
+    EXPECT_TRUE(s.reduces);
+    ASSERT_EQ(s.operands.size(), 4u);
+    EXPECT_THAT(s.operands[0].strides, ElementsAre(30, 0, 1));
+    EXPECT_THAT(s.operands[1].strides, ElementsAre(0, 1, 20));
+    EXPECT_THAT(s.operands[2].strides, ElementsAre(0, 1, 0));
+    EXPECT_THAT(s.result().strides, ElementsAre(20, 1, 0));
+    EXPECT_THAT(s.operands[0].depends, ElementsAre(true, false, true));
+    EXPECT_TRUE(s.operands[1].in_body);
+    EXPECT_FALSE(s.operands[2].in_body);  // the epilogue's
+    EXPECT_TRUE(s.result().result);
+    EXPECT_EQ(s.points(), 6000);
+    EXPECT_EQ(s.results(), 200);
+    EXPECT_EQ(s.flops(), 2 * 6000 + 2 * 200);  // a multiply-add a point; the epilogue's addition and maximum
+}
+
+TEST(StageModel, of_a_convolution_with_stride_two) {
+    const StageModel s = model_of(R"(program convolution {
+  input x: f32[3, 15, 15]
+  input w: f32[8, 3, 3, 3]
+  y: f32[8, 7, 7] = [8, 7, 7] sum(i3 < 3, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i3, 2*i1 + i4, 2*i2 + i5], @1 = w[i0, i3, i4, i5]
+  output y
+})");
+    EXPECT_THAT(s.operands[0].strides, ElementsAre(0, 30, 2, 225, 15, 1));
+    EXPECT_THAT(s.operands[1].strides, ElementsAre(27, 0, 0, 9, 3, 1));
+    EXPECT_THAT(s.result().strides, ElementsAre(49, 7, 1, 0, 0, 0));
+    EXPECT_EQ(s.flops(), 2.0 * 8 * 49 * 27);
+    // 4 x 7 pixels of all filters read rows 0 to 8, all columns, all channels.
+    EXPECT_EQ(s.operands[0].elements(std::vector<int64_t>{8, 4, 7, 3, 3, 3}), 3 * 9 * 15);
+}
+
+TEST(StageModel, of_a_softmax_s_stages) {
+    const std::string text = R"(program softmax {
+  input x: f32[6, 40]
+  m: f32[6] = [6] max(i1 < 40) @0 where @0 = x[i0, i1]
+  e: f32[6, 40] = [6, 40] exp(sub(@0, @1)) where @0 = x[i0, i1], @1 = m[i0]
+  output e
+})";
+    const StageModel most = model_of(text, 0), terms = model_of(text, 1);
+    EXPECT_TRUE(most.reduces);
+    EXPECT_FALSE(most.product);
+    EXPECT_EQ(most.flops(), 240);  // one maximum a point
+    EXPECT_FALSE(terms.reduces);
+    EXPECT_EQ(terms.flops(), 240 * (1 + 16));  // the difference and exp's polynomial
+    EXPECT_THAT(terms.operands[1].strides, ElementsAre(1, 0));
+}
+
+TEST(StageModel, of_a_gather_may_reach_the_whole_table) {
+    const StageModel s = model_of(R"(program gather {
+  input ids: i64[5]
+  input table: f32[100, 16]
+  y: f32[5, 16] = [5, 16] @1 where @0 = ids[i0], @1 = table[@0, i1]
+  output y
+})");
+    EXPECT_FALSE(s.operands[0].irregular);
+    EXPECT_EQ(s.operands[0].element_bytes, 8);
+    EXPECT_TRUE(s.operands[1].irregular);
+    EXPECT_EQ(s.operands[1].elements(std::vector<int64_t>{5, 16}), 1600);
+}
+
+TEST(StageModel, an_axis_of_one_point_moves_nothing) {
+    const StageModel s = model_of(R"(program one {
+  input a: f32[1, 8]
+  b: f32[1, 8] = [1, 8] neg(@0) where @0 = a[i0, i1]
+  output b
+})");
+    EXPECT_THAT(s.operands[0].depends, ElementsAre(false, true));
+    EXPECT_THAT(s.operands[0].strides, ElementsAre(0, 1));
+}
+
+TEST(StageModel, assumes_extents_that_only_the_run_knows_unless_told) {
+    const std::string text = R"(program rows {
+  input a: f32[$n, 8]
+  b: f32[$n, 8] = [$n, 8] neg(@0) where @0 = a[i0, i1]
+  output b
+})";
+    EXPECT_THAT(model_of(text).extents, ElementsAre(128, 8));
+    const Bindings told = {{*symbol("n").as_var(), 5}};
+    EXPECT_THAT(model_of(text, 0, told).extents, ElementsAre(5, 8));
+    EXPECT_THAT(model_of(text, 0, told).operands[0].extents, ElementsAre(5, 8));
+}
+
+}  // namespace
+}  // namespace tilewright

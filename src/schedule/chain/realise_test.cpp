@@ -1,0 +1,212 @@
+// Every candidate of a chain's space is a legal tile program that computes the chain, on any numbers.
+
+#include "schedule/chain/realise.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "program/random_program.h"
+#include "schedule/chain/chains_test.h"
+#include "tile/online_cases_test.h"
+
+namespace tilewright::chain {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr double kUnlimited = 1e18;
+
+ScheduleTarget target(int lanes = 4, int threads = 1, int64_t l2_bytes = 1 << 20) {
+    ScheduleTarget t;
+    t.lanes = lanes;
+    t.vector_registers = 16;
+    t.threads = threads;
+    t.l2_bytes = l2_bytes;
+    return t;
+}
+
+std::vector<std::string> names_of(const Chain& c) {
+    std::vector<std::string> out;
+    for (const size_t a : c.tiled) out.push_back(c.axes[a].name + " ");
+    return out;
+}
+
+std::string text_of(const Chain& c, const Candidate& k) {
+    std::string s = print(k.expression, names_of(c)) + " tiles";
+    for (const int64_t t : k.tiles) s += fmt::format(" {}", t);
+    return s;
+}
+
+/// Tiles of any size, so that small extents have many and most do not divide.
+Candidate random_candidate(const Chain& c, const std::vector<TilingExpression>& expressions, std::mt19937_64& rng) {
+    Candidate k{expressions[rng() % expressions.size()], {}};
+    for (const size_t a : c.tiled) {
+        const auto extent = static_cast<uint64_t>(c.extents[a]);
+        k.tiles.push_back(static_cast<int64_t>(rng() % 3 == 0 ? extent : 1 + rng() % extent));
+    }
+    return k;
+}
+
+const TilingExpression& named(const Chain& c, const std::vector<TilingExpression>& all, const std::string& text) {
+    for (const TilingExpression& e : all)
+        if (print(e, {"m", "n", "k", "h"}) == text) return e;
+    ADD_FAILURE() << "no expression " << text << " of " << c.stages.name;
+    return all[0];
+}
+
+std::string tree(const Chain& c, const std::string& expression, const std::vector<int64_t>& tiles) {
+    const auto t = realise(c, {named(c, make_space(c, kUnlimited).expressions, expression), tiles}, target());
+    return t ? tiling_expression(*t) : "nothing";
+}
+
+TEST(Realise, places_computes_in_the_innermost_loop_over_their_axes) {
+    const Chain c = make_chain(two_products(9, 8, 5, 6)).value();
+    // m (x0) and h (x3) are the grid; inside a block the deep tiling nk: C0 inside k, C1 outside of it.
+    EXPECT_EQ(tree(c, "nk", {4, 3, 2, 4}), "x0x3x1(x2(C0),C1)");
+    // The flat one: k and h one behind the other.
+    EXPECT_EQ(tree(c, "n(k,h)", {4, 3, 2, 4}), "x0x1(x2(C0),x3(C1))");
+}
+
+TEST(Realise, loops_of_one_step_are_dead) {
+    const Chain c = make_chain(two_products(9, 8, 5, 6)).value();
+    EXPECT_EQ(tree(c, "nk", {4, 3, 5, 6}), "x0x1(C0,C1)");
+    EXPECT_EQ(tree(c, "nk", {4, 8, 2, 6}), "x0(x2(C0),C1)");
+    EXPECT_EQ(tree(c, "nk", {9, 8, 5, 6}), "C0,C1");
+    EXPECT_EQ(tree(c, "n(k,h)", {9, 8, 5, 6}), "C0,C1");
+}
+
+TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
+    const Chain c = make_chain(attention(4, 6, 8, 3, 5)).value();
+    const TilingExpression e = make_space(c, kUnlimited).expressions[0];
+    const auto parallel = [&](int threads) {
+        const std::string text = print(*realise(c, {e, {2, 8, 3, 5}}, target(4, threads)));
+        size_t n = 0;
+        for (size_t at = text.find("parallel "); at != std::string::npos; at = text.find("parallel ", at + 1)) ++n;
+        return n;
+    };
+    EXPECT_EQ(parallel(2), 1u);  // four heads are enough for two threads
+    EXPECT_EQ(parallel(3), 2u);
+}
+
+TEST(Realise, a_softmax_whose_columns_are_cut_goes_on_with_a_running_maximum) {
+    const Chain c = make_chain(attention(1, 6, 8, 3, 5)).value();
+    const auto text = [&](int64_t columns) {
+        const auto t = realise(c, {make_space(c, kUnlimited).expressions[0], {2, columns, 3, 5}}, target());
+        return t ? print(*t) : std::string("nothing");
+    };
+    EXPECT_THAT(text(3), HasSubstr("compute 1 online"));
+    EXPECT_THAT(text(8), Not(HasSubstr("online")));  // the whole row is there
+}
+
+TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
+    // LayerNorm: no factor turns the mean so far into the mean.
+    for (const Program& p : small_chains()) {
+        if (p.name != "norm") continue;
+        const Chain c = make_chain(p).value();
+        ASSERT_EQ(c.extents[c.tiled[1]], 12);
+        for (const TilingExpression& e : make_space(c, kUnlimited).expressions) {
+            EXPECT_FALSE(realise(c, {e, {6, 5, 8, 4}}, target()));
+            EXPECT_TRUE(realise(c, {e, {3, 12, 8, 4}}, target()));
+        }
+    }
+}
+
+TEST(Realise, gives_trees_that_compute_their_chain) {
+    int legal = 0, online = 0, flat = 0, copies = 0, several = 0;
+    for (const Program& p : small_chains()) {
+        const Chain c = make_chain(p).value();
+        const std::vector<TilingExpression> pruned = make_space(c, kUnlimited).expressions;
+        std::vector<TilingExpression> blocks;  // what rule 2 refuses may be slow, and must be right all the same
+        for (const TilingExpression& e : all_expressions(c)) blocks.push_back(block_expression(c, e));
+        const std::vector<Tensor> inputs = random_inputs(p, 11);
+        const std::vector<Tensor> expected = interpret(p, inputs);
+        std::mt19937_64 rng(17);
+        int found = 0;
+        for (int k = 0; k < 60; ++k) {
+            const Candidate candidate = random_candidate(c, k % 4 == 0 ? blocks : pruned, rng);
+            const auto t = realise(
+                c, candidate, target(k % 2 == 0 ? 4 : 8, 1 + static_cast<int>(rng() % 4), k % 3 == 0 ? 200 : 65536));
+            if (!t) continue;
+            ++found;
+            ASSERT_EQ(verify(*t), std::vector<std::string>()) << text_of(c, candidate) << "\n" << print(*t);
+            EXPECT_EQ(print(parse_tile_program(print(*t))), print(*t));
+            ASSERT_LE(largest_difference(expected, interpret(*t, inputs, {})), 1e-5) << text_of(c, candidate) << "\n"
+                                                                                     << print(*t);
+            const std::string text = print(*t);
+            online += text.find(" online") != std::string::npos ? 1 : 0;
+            copies += text.find(" load ") != std::string::npos ? 1 : 0;
+            flat += candidate.expression.groups.empty() ? 0 : 1;
+            several += text.find("parallel") != std::string::npos ? 1 : 0;
+        }
+        EXPECT_GT(found, 10) << p.name;
+        legal += found;
+    }
+    EXPECT_GT(legal, 400);
+    EXPECT_GT(online, 40);
+    EXPECT_GT(flat, 100);
+    EXPECT_GT(copies, 50);
+    EXPECT_GT(several, 200);
+}
+
+TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products_and_attentions) {
+    for (const Program& p : {two_products(48, 32, 20, 64), three_products(32, 16, 32, 33, 16),
+                             attention(2, 32, 48, 16, 20), attention(1, 40, 32, 32, 16, "add(mul(acc, 0.5), @2)")}) {
+        const Chain c = make_chain(p).value();
+        const Space space = make_space(c, kUnlimited);
+        const std::vector<Tensor> inputs = random_inputs(p, 5);
+        const std::vector<Tensor> expected = interpret(p, inputs);
+        std::vector<size_t> at(c.tiled.size(), 0);
+        int run = 0;
+        for (bool more = true; more;) {
+            for (const TilingExpression& e : space.expressions) {
+                Candidate k{e, {}};
+                for (size_t i = 0; i < at.size(); ++i) k.tiles.push_back(space.sizes[i][at[i]]);
+                const auto t = realise(c, k, target(8, 4));
+                ASSERT_TRUE(t) << text_of(c, k);
+                ASSERT_EQ(verify(*t), std::vector<std::string>()) << text_of(c, k);
+                if (++run % 5 == 0) {
+                    ASSERT_LE(largest_difference(expected, interpret(*t, inputs, {})), 1e-5) << text_of(c, k);
+                }
+            }
+            size_t i = 0;
+            while (i < at.size() && ++at[i] == space.sizes[i].size()) at[i++] = 0;
+            more = i < at.size();
+        }
+        EXPECT_GE(run, 8);
+    }
+}
+
+TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
+    // Rows: plain, all equal, +-1e4, -inf in front, all but the last tile masked, all masked; and a NaN or +inf.
+    Program p = parse_tile_program(kAttention).stages;
+    const Chain c = make_chain(p).value();
+    const std::vector<TilingExpression> expressions = make_space(c, kUnlimited).expressions;
+    int run = 0, online = 0;
+    for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf}) {
+        const std::vector<Tensor> inputs = hard_inputs(poison);
+        const Tensor want = interpret(p, inputs).at(0);
+        std::mt19937_64 rng(23);
+        for (int k = 0; k < 80; ++k) {
+            const Candidate candidate = random_candidate(c, expressions, rng);
+            const auto t = realise(c, candidate, target(4, 1 + static_cast<int>(rng() % 4)));
+            ASSERT_TRUE(t) << text_of(c, candidate);
+            ++run;
+            online += print(*t).find(" online") != std::string::npos ? 1 : 0;
+            const Tensor got = interpret(*t, inputs, {}).at(0);
+            for (int64_t i = 0; i < want.count(); ++i) {
+                const double w = want.get(i), g = got.get(i);
+                ASSERT_TRUE((std::isnan(w) && std::isnan(g)) || std::abs(w - g) <= 1e-5)
+                    << text_of(c, candidate) << ": " << g << " for " << w << " at " << i;
+            }
+        }
+    }
+    EXPECT_EQ(run, 240);
+    EXPECT_GT(online, 80);
+}
+
+}  // namespace
+}  // namespace tilewright::chain

@@ -1,0 +1,144 @@
+// The search finds the best of a small space, says what it did, and stops when nothing is gained.
+
+#include "schedule/chain/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "schedule/chain/chains_test.h"
+
+namespace tilewright::chain {
+namespace {
+
+struct Setting {
+    Chain chain;
+    Machine machine{generic_target(VectorIsa::avx2)};
+    ScheduleTarget target;
+
+    explicit Setting(const Program& p) : chain(make_chain(p).value()) {
+        target.lanes = 8;
+        target.vector_registers = 16;
+    }
+    SearchResult run(const SearchOptions& options = {}) const { return search(chain, machine, target, options); }
+    double capacity() const { return machine.caches[1].bytes; }
+};
+
+std::vector<Candidate> candidates(const SearchResult& r) {
+    std::vector<Candidate> out;
+    for (const Found& f : r.top) out.push_back(f.candidate);
+    return out;
+}
+
+TEST(Search, is_decided_by_its_seed_where_nothing_is_measured) {
+    const Setting s(attention(8, 256, 256, 64, 64));
+    SearchOptions one, other;
+    one.population = other.population = 8;
+    other.seed = 2;
+    EXPECT_EQ(candidates(s.run(one)), candidates(s.run(one)));
+    EXPECT_NE(candidates(s.run(one)), candidates(s.run(other)));
+}
+
+TEST(Search, gives_the_best_first_by_the_estimate) {
+    const Setting s(two_products(256, 256, 64, 64));
+    const SearchResult r = s.run();
+    ASSERT_EQ(r.top.size(), 8u);
+    for (size_t i = 0; i < r.top.size(); ++i) {
+        EXPECT_EQ(r.top[i].seconds, r.top[i].estimate);
+        EXPECT_DOUBLE_EQ(r.top[i].estimate, estimate(r.top[i].program, s.machine).seconds);
+        EXPECT_EQ(verify(r.top[i].program), std::vector<std::string>());
+        EXPECT_LE(tile_bytes(s.chain, r.top[i].candidate.tiles), 1.2 * s.capacity());
+        EXPECT_GE(r.top[i].seconds, r.top[i > 0 ? i - 1 : 0].seconds);
+    }
+    EXPECT_EQ(r.measured, 0u);
+    EXPECT_GE(r.estimated, 64u);
+}
+
+TEST(Search, of_a_space_smaller_than_its_population_finds_its_best) {
+    const Setting s(two_products(48, 32, 32, 20));
+    const Space space = make_space(s.chain, s.capacity());
+    double best = 1e300;
+    for (const TilingExpression& e : space.expressions)
+        for (const int64_t m : space.sizes[0])
+            for (const int64_t n : space.sizes[1])
+                for (const int64_t k : space.sizes[2])
+                    for (const int64_t h : space.sizes[3])
+                        if (const auto t = realise(s.chain, {e, {m, n, k, h}}, s.target))
+                            best = std::min(best, estimate(*t, s.machine).seconds);
+    EXPECT_DOUBLE_EQ(s.run().top.at(0).seconds, best);
+}
+
+TEST(Search, reports_what_every_rule_left) {
+    const Setting s(two_products(256, 256, 64, 64));
+    const SpaceCounts want = make_space(s.chain, s.capacity()).counts, got = s.run().counts;
+    EXPECT_EQ(got.expressions, 26u);
+    EXPECT_EQ(got.after_rule_2, 2u);
+    EXPECT_EQ(got.all, want.all);
+    EXPECT_EQ(got.rule_4, want.rule_4);
+}
+
+TEST(Search, stops_when_a_generation_gains_less_than_epsilon) {
+    const Setting s(two_products(256, 256, 64, 64));
+    SearchOptions o;
+    o.measure = [](const std::vector<TileProgram>& programs) { return std::vector<double>(programs.size(), 1.0); };
+    EXPECT_EQ(s.run(o).generations, 1);  // the second found nothing better
+    const Setting large(attention(8, 512, 512, 64, 64));
+    double time = 1;
+    o.population = 8;  // others every time
+    o.measure = [&](const std::vector<TileProgram>& programs) {
+        std::vector<double> out;
+        for (size_t i = 0; i < programs.size(); ++i) out.push_back(time *= 0.9);
+        return out;
+    };
+    EXPECT_GT(large.run(o).generations, 1);
+}
+
+TEST(Search, measures_the_best_of_every_generation_once_and_believes_it) {
+    const Setting s(two_products(256, 256, 64, 64));
+    std::set<std::string> seen;
+    double fastest = 1e300;
+    std::string winner;
+    SearchOptions o;
+    o.measure = [&](const std::vector<TileProgram>& programs) {
+        EXPECT_LE(programs.size(), o.top);
+        std::vector<double> out;
+        for (const TileProgram& t : programs) {
+            const std::string text = print(t);
+            EXPECT_TRUE(seen.insert(text).second) << "measured twice:\n" << text;
+            // A machine that likes what the model does not.
+            out.push_back(1e-6 / estimate(t, s.machine).seconds);
+            if (out.back() < fastest) {
+                fastest = out.back();
+                winner = text;
+            }
+        }
+        return out;
+    };
+    const SearchResult r = s.run(o);
+    EXPECT_EQ(r.measured, seen.size());
+    ASSERT_FALSE(r.top.empty());
+    EXPECT_EQ(r.top[0].seconds, fastest);
+    EXPECT_EQ(print(r.top[0].program), winner);
+    EXPECT_NE(r.top[0].seconds, r.top[0].estimate);
+}
+
+TEST(Search, drops_what_cannot_be_run) {
+    const Setting s(two_products(64, 64, 64, 64));
+    SearchOptions o;
+    o.measure = [](const std::vector<TileProgram>& programs) { return std::vector<double>(programs.size(), -1.0); };
+    EXPECT_TRUE(s.run(o).top.empty());
+    bool first = true;
+    o.measure = [&](const std::vector<TileProgram>& programs) {
+        std::vector<double> out(programs.size(), 1.0);
+        if (first) out[0] = -1;
+        first = false;
+        return out;
+    };
+    const SearchResult r = s.run(o);
+    ASSERT_FALSE(r.top.empty());
+    for (const Found& f : r.top) EXPECT_EQ(f.seconds, 1.0);
+}
+
+}  // namespace
+}  // namespace tilewright::chain

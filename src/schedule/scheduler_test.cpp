@@ -1,0 +1,146 @@
+// Whoever schedules a kernel, the schedule is legal and computes it; which schedule each kind chooses.
+
+#include "schedule/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "program/random_program.h"
+#include "schedule/chain/chains_test.h"
+#include "schedule/construct/problems_test.h"
+
+namespace tilewright {
+namespace {
+
+constexpr SchedulerKind kKinds[] = {SchedulerKind::Default, SchedulerKind::Tree,   SchedulerKind::Gensor,
+                                    SchedulerKind::Mcfuser, SchedulerKind::Search, SchedulerKind::Auto};
+
+Scheduling scheduling(SchedulerKind kind, int threads = 1) {
+    Scheduling how;
+    how.kind = kind;
+    how.rule = construct::narrow_rule();
+    how.rule.threads = threads;
+    how.machine = construct::narrow_machine(threads);
+    return how;
+}
+
+/// A machine that takes as long as the model says.
+void measure_by_the_model(Scheduling& how) {
+    how.measure = [machine = *how.machine](const std::vector<TileProgram>& programs) {
+        std::vector<double> out;
+        for (const TileProgram& t : programs) out.push_back(estimate(t, machine).seconds);
+        return out;
+    };
+}
+
+TileProgram schedule(const Program& stages, const Scheduling& how) {
+    IndexVector<PrimitiveId, std::vector<size_t>> rows;
+    rows.resize(stages.primitives.size());
+    return make_schedule(stages, rows, how);
+}
+
+TEST(SchedulerKind, has_a_name_that_is_read_back) {
+    for (const SchedulerKind kind : kKinds) EXPECT_EQ(scheduler_from_string(to_string(kind)), kind);
+    EXPECT_EQ(scheduler_from_string("ansor"), std::nullopt);
+}
+
+TEST(MakeSchedule, of_every_kind_is_legal_and_computes_its_stage) {
+    for (const Program& stages : construct::small_kernels()) {
+        const std::vector<Tensor> inputs = random_inputs(stages, 9);
+        const std::vector<Tensor> expected = interpret(stages, inputs);
+        for (const SchedulerKind kind : kKinds) {
+            Scheduling how = scheduling(kind, kind == SchedulerKind::Tree ? 4 : 1);
+            how.trials = 20;
+            measure_by_the_model(how);
+            const TileProgram t = schedule(stages, how);
+            ASSERT_EQ(verify(t), std::vector<std::string>()) << to_string(kind) << "\n" << print(t);
+            std::vector<Tensor> flat;  // axes may have been merged
+            for (size_t i = 0; i < inputs.size(); ++i)
+                flat.push_back(inputs[i].reshaped(evaluate(t.stages.values[t.stages.inputs[i]].shape, Bindings())));
+            std::vector<Tensor> actual = interpret(t, flat, {});
+            for (size_t i = 0; i < actual.size(); ++i) actual[i] = actual[i].reshaped(expected[i].shape());
+            ASSERT_LE(largest_difference(expected, actual), stages.name == "half" ? 2e-3 : 1e-5)
+                << to_string(kind) << "\n"
+                << print(t);
+        }
+    }
+}
+
+TEST(MakeSchedule, is_the_rule_s_without_a_machine_for_open_extents_and_for_several_stages) {
+    const Program closed = construct::product(64, 64, 64);
+    Scheduling blind = scheduling(SchedulerKind::Gensor);
+    blind.machine.reset();
+    EXPECT_EQ(print(schedule(closed, blind)), print(default_schedule(closed, blind.rule)));
+    const Program open = parse_program(R"(program t {
+  input a: f32[$n, 64]
+  input b: f32[64, 48]
+  c: f32[$n, 48] = [$n, 48] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+})");
+    const Scheduling how = scheduling(SchedulerKind::Gensor);
+    EXPECT_EQ(print(schedule(open, how)), print(default_schedule(open, how.rule)));
+    EXPECT_NE(print(schedule(closed, how)), print(default_schedule(closed, how.rule)));
+    const Scheduling chains = scheduling(SchedulerKind::Mcfuser);
+    EXPECT_EQ(print(schedule(closed, chains)), print(default_schedule(closed, chains.rule)));
+}
+
+TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefers_it) {
+    int constructed = 0, by_rule = 0;
+    std::vector<Program> kernels = construct::small_kernels();
+    for (const int64_t n : {96, 200, 512}) kernels.push_back(construct::product(n, n, n));
+    for (const Program& stages : kernels) {
+        const Scheduling how = scheduling(SchedulerKind::Auto);
+        const TileProgram rule = default_schedule(stages, how.rule), chosen = schedule(stages, how);
+        (print(rule) == print(chosen) ? by_rule : constructed) += 1;
+        EXPECT_LE(estimate(chosen, *how.machine).seconds, 1.05 * estimate(rule, *how.machine).seconds) << print(chosen);
+    }
+    EXPECT_GT(constructed, 0);
+    EXPECT_GT(by_rule, 0);
+}
+
+TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
+    Scheduling how = scheduling(SchedulerKind::Search);
+    how.trials = 100;
+    size_t measured = 0;
+    double fastest = 1e300;
+    std::string winner;
+    std::set<std::string> seen;
+    how.measure = [&](const std::vector<TileProgram>& programs) {
+        EXPECT_LE(programs.size(), 16u);
+        std::vector<double> out;
+        for (const TileProgram& t : programs) {
+            const std::string text = print(t);
+            seen.insert(text);
+            ++measured;
+            // Every seventh cannot be run; the rest take what their text decides.
+            out.push_back(measured % 7 == 3 ? -1 : 1 + static_cast<double>(std::hash<std::string>()(text) % 1000));
+            if (out.back() >= 0 && out.back() < fastest) {
+                fastest = out.back();
+                winner = text;
+            }
+        }
+        return out;
+    };
+    EXPECT_EQ(print(schedule(construct::product(96, 128, 256), how)), winner);
+    EXPECT_GT(measured, 20u);
+    EXPECT_LE(measured, 101u);  // the rule's, and the trials
+}
+
+TEST(MakeChainSchedule, is_one_kernel_of_a_chain_and_nothing_else) {
+    const Scheduling how = scheduling(SchedulerKind::Mcfuser, 2);
+    for (const Program& stages : chain::small_chains()) {
+        const auto t = make_chain_schedule(stages, how);
+        ASSERT_TRUE(t) << print(stages);
+        ASSERT_EQ(verify(*t), std::vector<std::string>());
+        const std::vector<Tensor> inputs = random_inputs(stages, 3);
+        EXPECT_LE(largest_difference(interpret(stages, inputs), interpret(*t, inputs, {})), 1e-5) << print(*t);
+    }
+    EXPECT_FALSE(make_chain_schedule(construct::product(64, 64, 64), how));
+    Scheduling blind = how;
+    blind.machine.reset();
+    EXPECT_FALSE(make_chain_schedule(chain::two_products(64, 64, 64, 64), blind));
+}
+
+}  // namespace
+}  // namespace tilewright
