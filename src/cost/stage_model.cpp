@@ -66,23 +66,55 @@ int64_t IndexReach::over(std::span<const int64_t> tile) const {
     return sum;
 }
 
+std::vector<std::pair<int64_t, IndexReach>> IndexReach::summands() const {
+    std::vector<std::pair<int64_t, IndexReach>> out;
+    for (const Product& p : products_) {
+        IndexReach alone;
+        alone.products_.push_back(p);
+        alone.products_[0].coefficient = 1;
+        out.emplace_back(p.coefficient, std::move(alone));
+    }
+    return out;
+}
+
+namespace {
+
+/// Runs of elements closer together than `gap` elements.
+struct Runs {
+    double length = 1, number = 1;
+};
+Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) {
+    Runs r;
+    for (size_t k = 0; k < o.parts.size();) {
+        // Equal strides slide along each other: 14 pixels and 3 of a window are 16.
+        const auto stride = static_cast<double>(o.parts[k].stride);
+        double count = 1;
+        for (; k < o.parts.size() && static_cast<double>(o.parts[k].stride) == stride; ++k)
+            count += static_cast<double>(o.parts[k].reach.over(tile));
+        if (count <= 1) continue;
+        if (r.number == 1 && stride < r.length + static_cast<double>(gap))
+            r.length += stride * (count - 1);
+        else
+            r.number *= count;
+    }
+    double all = 1;
+    for (const int64_t e : o.extents) all *= static_cast<double>(e);
+    r.length = std::min(r.length, all);
+    r.number = std::min(r.number, std::max(1.0, all / r.length));
+    return r;
+}
+
+}  // namespace
+
 double OperandModel::elements(std::span<const int64_t> tile) const {
-    double n = 1;
-    for (size_t d = 0; d < reach.size(); ++d) n *= static_cast<double>(std::min(extents[d], reach[d].over(tile) + 1));
-    return n;
+    const Runs r = runs_of(*this, tile, 1);
+    return r.length * r.number;
 }
 
 double OperandModel::bytes(std::span<const int64_t> tile) const {
-    // Runs of neighbours: dimensions from the last on as long as they are touched whole.
-    double run = 1, runs = 1;
-    bool whole = true;
-    for (size_t d = reach.size(); d-- > 0;) {
-        const int64_t touched = std::min(extents[d], reach[d].over(tile) + 1);
-        (whole ? run : runs) *= static_cast<double>(touched);
-        whole = whole && touched == extents[d];
-    }
-    const double run_bytes = run * static_cast<double>(element_bytes);
-    return runs * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
+    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes));
+    const double run_bytes = r.length * static_cast<double>(element_bytes);
+    return r.number * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
 }
 
 double StageModel::points() const {
@@ -200,7 +232,12 @@ class Builder {
         env.axes = point;
         env.loads = loads;
         env.names = &names;
-        for (size_t d = 0; d < index.size(); ++d) o.reach.emplace_back(index[d], o.extents[d] - 1);
+        int64_t stride = 1;
+        for (size_t d = index.size(); d-- > 0; stride *= o.extents[d])
+            for (auto& [coefficient, reach] : IndexReach(index[d], o.extents[d] - 1).summands())
+                o.parts.push_back({stride * coefficient, std::move(reach)});
+        std::stable_sort(o.parts.begin(), o.parts.end(),
+                         [](const auto& a, const auto& b) { return a.stride < b.stride; });
         const auto offset = [&] {
             int64_t sum = 0;
             for (size_t d = 0; d < index.size(); ++d) sum = sum * o.extents[d] + evaluate(index[d], env);

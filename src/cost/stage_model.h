@@ -19,6 +19,8 @@ class IndexReach {
     /// `whole`: what an index that the data decides may move.
     IndexReach(Expr index, int64_t whole);
     int64_t over(std::span<const int64_t> tile) const;
+    /// Its summands, each as a coefficient (absolute) and what it multiplies.
+    std::vector<std::pair<int64_t, IndexReach>> summands() const;
 
   private:
     enum class Kind : uint8_t { Axis, Div, Mod, Either, Constant };
@@ -38,17 +40,23 @@ class IndexReach {
 /// An access or the result of a stage.
 struct OperandModel {
     int64_t element_bytes = 4;
-    std::vector<IndexReach> reach;  ///< per dimension
-    std::vector<int64_t> extents;   ///< of the tensor, per dimension
-    std::vector<int64_t> strides;   ///< elements moved by one step along each axis
-    std::vector<bool> depends;      ///< on each axis
-    bool in_body = true;            ///< read once a point (else once a result, by the epilogue)
+    /// What the offset in memory is a sum of: a stride in elements and how far its factor moves. Ascending strides.
+    struct Part {
+        int64_t stride = 0;
+        IndexReach reach;
+    };
+    std::vector<Part> parts;
+    std::vector<int64_t> extents;  ///< of the tensor, per dimension
+    std::vector<int64_t> strides;  ///< elements moved by one step along each axis
+    std::vector<bool> depends;     ///< on each axis
+    bool in_body = true;           ///< read once a point (else once a result, by the epilogue)
     bool result = false;
     bool irregular = false;  ///< indexed by data
 
-    /// Elements in the box that a tile with these extents per axis touches.
+    /// Elements that a tile with these extents per axis touches: neighbours run together (windows overlap), what lies
+    /// farther apart multiplies.
     double elements(std::span<const int64_t> tile) const;
-    /// Bytes of the cache lines of that box, 64 bytes each.
+    /// Bytes of the cache lines of those, 64 bytes each.
     double bytes(std::span<const int64_t> tile) const;
 };
 

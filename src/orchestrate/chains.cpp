@@ -56,10 +56,9 @@ class Chains {
         return true;
     }
 
-    /// Groups that feed those inside and nobody else, back to products; nothing when there is no product among them.
+    /// Groups that feed `last` and nobody else, back to products, those included.
     std::set<size_t> behind(size_t last) const {
         std::set<size_t> inside{last};
-        size_t found = 0;
         for (bool more = true; more;) {
             more = false;
             for (const size_t g : std::set<size_t>(inside)) {
@@ -72,31 +71,52 @@ class Chains {
                         if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
                         if (!feeds_only(it->second, inside)) continue;
                         inside.insert(it->second);
-                        found += products(it->second);
                         more = true;
                     }
             }
         }
-        return found > 0 ? inside : std::set<size_t>();
+        return inside;
     }
 
-    void grow(size_t last) {
-        const std::set<size_t> inside = behind(last);
-        if (inside.empty()) return;
-        KernelGroup merged;
+    struct Merged {
+        KernelGroup group;
+        std::set<size_t> inside;
+        double gain = 0;
+    };
+
+    Merged merge(std::set<size_t> inside) {
+        Merged m;
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
-        if (members.size() > kMostStages) return;
-        merged.primitives.assign(members.begin(), members.end());
-        merged.row_axes.resize(merged.primitives.size());
-        merged.chain = true;
-        const auto& fused = schedules_.chain(extract(p_, merged));
-        if (!fused) return;
-        double apart = 0;
-        for (const size_t g : inside) apart += schedules_.kernel(extract(p_, groups_[g])).seconds + kKernelSeconds;
-        if (fused->seconds + kKernelSeconds >= apart) return;
-        for (const size_t g : inside) gone_[g] = g != last;
-        groups_[last] = std::move(merged);
+        if (members.size() > kMostStages) return m;
+        m.group.primitives.assign(members.begin(), members.end());
+        m.group.row_axes.resize(m.group.primitives.size());
+        m.group.chain = true;
+        const auto& fused = schedules_.chain(extract(p_, m.group));
+        if (!fused) return m;
+        for (const size_t g : inside) m.gain += schedules_.kernel(extract(p_, groups_[g])).seconds + kKernelSeconds;
+        m.gain -= fused->seconds + kKernelSeconds;
+        m.inside = std::move(inside);
+        return m;
+    }
+
+    /// The product of group `last` with one of those that feed it, or with all: whichever gains most.
+    void grow(size_t last) {
+        const std::set<size_t> all = behind(last);
+        std::vector<size_t> first;
+        for (const size_t g : all)
+            if (g != last && products(g) > 0) first.push_back(g);
+        Merged best;
+        for (size_t k = 0; k < first.size() + (first.size() > 1 ? 1 : 0); ++k) {
+            std::set<size_t> inside = all;
+            for (size_t j = 0; j < first.size(); ++j)
+                if (k < first.size() && j != k) inside.erase(first[j]);
+            Merged m = merge(std::move(inside));
+            if (m.gain > best.gain) best = std::move(m);
+        }
+        if (best.gain <= 0) return;
+        for (const size_t g : best.inside) gone_[g] = g != last;
+        groups_[last] = std::move(best.group);
         for (const PrimitiveId id : groups_[last].primitives) group_of_[id] = last;
     }
 
