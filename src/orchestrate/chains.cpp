@@ -80,6 +80,12 @@ class Chains {
         return found > 0 ? inside : std::set<size_t>();
     }
 
+    /// Of a group as it stands, which may be a shorter chain.
+    double seconds_of(const KernelGroup& group) const {
+        const KernelBody body = extract(p_, group);
+        return group.chain ? schedules_.chain(body)->seconds : schedules_.kernel(body).seconds;
+    }
+
     void grow(size_t last) {
         const std::set<size_t> inside = behind(last);
         if (inside.empty()) return;
@@ -93,7 +99,7 @@ class Chains {
         const auto& fused = schedules_.chain(extract(p_, merged));
         if (!fused) return;
         double apart = 0;
-        for (const size_t g : inside) apart += schedules_.kernel(extract(p_, groups_[g])).seconds + kKernelSeconds;
+        for (const size_t g : inside) apart += seconds_of(groups_[g]) + kKernelSeconds;
         if (fused->seconds + kKernelSeconds >= apart) return;
         for (const size_t g : inside) gone_[g] = g != last;
         groups_[last] = std::move(merged);

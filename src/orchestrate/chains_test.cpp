@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/schedules.h"
@@ -102,6 +104,26 @@ TEST(GroupChains, fuses_only_where_the_model_says_that_it_gains) {
             }
     EXPECT_GT(fused, 0);
     EXPECT_GT(apart, 0);
+}
+
+TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_shorter_chain) {
+    const int64_t sizes[] = {16, 64, 256, 512};
+    int longer = 0, shorter = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+        std::mt19937_64 rng(seed);
+        const auto pick = [&] { return sizes[rng() % std::size(sizes)]; };
+        const Program p = chain::three_products(pick(), pick(), pick(), pick(), pick());
+        Schedules schedules(scheduling());
+        const std::vector<KernelGroup> found = group_chains(p, group_rows(p, true), schedules);
+        shorter += found.size() == 2 ? 1 : 0;
+        if (found.size() != 1) continue;
+        ++longer;
+        const std::vector<KernelGroup> cut = {{{PrimitiveId(0), PrimitiveId(1)}, {{}, {}}, true},
+                                              {{PrimitiveId(2)}, {{}}}};
+        EXPECT_LE(seconds_of(p, found, schedules), seconds_of(p, cut, schedules)) << print(p);
+    }
+    EXPECT_GT(longer, 5);
+    EXPECT_GT(shorter, 5);
 }
 
 TEST(GroupChains, plans_with_chains_compute_their_programs) {
