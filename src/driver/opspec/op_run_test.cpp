@@ -72,10 +72,11 @@ struct Ran {
     Compilation compilation;
     std::vector<Tensor> inputs, outputs;
 
-    explicit Ran(const std::string& line) {
+    explicit Ran(const std::string& line, SchedulerKind scheduler = SchedulerKind::Default) {
         const ZooModel model = build_op(parse_op(line), 1);
         PipelineOptions options;
         options.compile.threads = 2;
+        options.compile.scheduler = scheduler;
         options.verify = true;
         compilation = compile_model(model.bytes.data(), model.bytes.size(), options);
         inputs = draw_inputs(model.inputs, 1);
@@ -97,6 +98,14 @@ TEST_P(EveryOp, ComputesWhatTheInterpreterDoes) {
     EXPECT_TRUE(some.ok) << some.reason;
     EXPECT_TRUE(some.sampled);
     EXPECT_GE(some.elements, std::min<int64_t>(some.total, 4));
+}
+
+TEST_P(EveryOp, ComputesItWhoeverSchedulesItsKernels) {
+    for (const SchedulerKind scheduler :
+         {SchedulerKind::Tree, SchedulerKind::Gensor, SchedulerKind::Mcfuser, SchedulerKind::Auto}) {
+        const OpCheck all = Ran(GetParam(), scheduler).check(1e9);
+        EXPECT_TRUE(all.ok) << to_string(scheduler) << ": " << all.reason;
+    }
 }
 
 TEST_P(EveryOp, IsFoundWrongWhereItIs) {
