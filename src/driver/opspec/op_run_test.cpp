@@ -126,6 +126,26 @@ TEST_P(EveryOp, IsFoundWrongWhereItIs) {
 
 INSTANTIATE_TEST_SUITE_P(Small, EveryOp, testing::ValuesIn(kSmall));
 
+TEST(ChainsOfProducts, BecomeOneKernelWhereTheModelGainsByIt) {
+    const auto steps = [](const std::string& line, SchedulerKind scheduler) {
+        const ZooModel model = build_op(parse_op(line), 1);
+        PipelineOptions options;
+        options.compile.threads = 2;
+        options.compile.scheduler = scheduler;
+        return compile_model(model.bytes.data(), model.bytes.size(), options).model->stats().steps;
+    };
+    int one = 0;
+    for (const char* line :
+         {"chain m=256 k=64 n=256 h=64", "attention heads=4 m=128 k=32", "attention heads=4 m=128 k=32 scale=0.25",
+          "attention heads=4 m=128 k=32 mask=causal", "attention heads=4 m=128 n=96 k=32 h=48 mask=additive"}) {
+        const int apart = steps(line, SchedulerKind::Gensor), together = steps(line, SchedulerKind::Mcfuser);
+        EXPECT_GT(apart, 1) << line;
+        EXPECT_LE(together, apart) << line;
+        one += together == 1 ? 1 : 0;
+    }
+    EXPECT_GE(one, 3);  // which ones depends on the machine
+}
+
 // --- parts of programs
 
 Program program_of(const std::string& line) {
