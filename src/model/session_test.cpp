@@ -33,6 +33,8 @@ std::vector<Configuration> configurations() {
     out.back().options.layouts = false;
     out.push_back({"avx2", {}});
     out.back().options.isa = "avx2";
+    out.push_back({"scheduler auto", {}});
+    out.back().options.scheduler = SchedulerKind::Auto;
     for (Configuration& c : out) c.options.threads = 2;
     return out;
 }

@@ -78,6 +78,12 @@ class Chains {
         return inside;
     }
 
+    /// Of a group as it stands, which may be a shorter chain.
+    double seconds_of(const KernelGroup& group) const {
+        const KernelBody body = extract(p_, group);
+        return group.chain ? schedules_.chain(body)->seconds : schedules_.kernel(body).seconds;
+    }
+
     struct Merged {
         KernelGroup group;
         std::set<size_t> inside;
@@ -94,7 +100,7 @@ class Chains {
         m.group.chain = true;
         const auto& fused = schedules_.chain(extract(p_, m.group));
         if (!fused) return m;
-        for (const size_t g : inside) m.gain += schedules_.kernel(extract(p_, groups_[g])).seconds + kKernelSeconds;
+        for (const size_t g : inside) m.gain += seconds_of(groups_[g]) + kKernelSeconds;
         m.gain -= fused->seconds + kKernelSeconds;
         m.inside = std::move(inside);
         return m;

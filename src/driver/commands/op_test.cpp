@@ -87,6 +87,21 @@ TEST_F(OpCommand, PrintsALineAndWritesAnObjectForEachOperator) {
     EXPECT_EQ(all[1]["gflops"], 0) << "no products";
 }
 
+TEST_F(OpCommand, TakesEverySchedulerThatItsHelpNames) {
+    const std::string help = run({"--help"}).out;
+    for (const char* name : {"default", "tree", "gensor", "mcfuser", "auto"}) {
+        EXPECT_THAT(help, HasSubstr(std::string("  ") + name));
+        const Result r = run({"gemm m=40 n=48 k=64", "attention heads=2 m=24 k=16", "--scheduler", name, "--no-run",
+                              "--threads", "1", "--json", file("out.jsonl")});
+        ASSERT_EQ(r.status, 0) << name << ": " << r.err;
+        for (const Json& j : lines("out.jsonl")) {
+            EXPECT_EQ(j["scheduler"], name);
+            EXPECT_EQ(j["ok"], true);
+            EXPECT_EQ(j["checked"]["elements"], j["checked"]["of"]);
+        }
+    }
+}
+
 TEST_F(OpCommand, ChecksLargeOperatorsBySamplesAndSaysSo) {
     const Result r = run({"gemm m=64 n=64 k=64", "--check-points", "10000", "--no-run", "--json", file("out.jsonl")});
     ASSERT_EQ(r.status, 0) << r.err;
@@ -119,7 +134,7 @@ TEST_F(OpCommand, ListsTheOperators) {
 TEST_F(OpCommand, AnswersAWrongCommandLineWithStatusTwo) {
     for (const auto& [arguments, word] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{}, "--list"},
-             {{"gemm m=1 n=1 k=1", "--scheduler", "magic"}, "magic not in {default}"},
+             {{"gemm m=1 n=1 k=1", "--scheduler", "magic"}, "magic not in {default,"},
              {{"gem m=1"}, "there is no operator 'gem'"},
              {{"gemm m=1 n=1 k=1 q=2"}, "its keys are m, n, k"},
              {{"gemm m=1 n=1 k=1", "--threads", "0"}, "--threads"},

@@ -72,10 +72,11 @@ struct Ran {
     Compilation compilation;
     std::vector<Tensor> inputs, outputs;
 
-    explicit Ran(const std::string& line) {
+    explicit Ran(const std::string& line, SchedulerKind scheduler = SchedulerKind::Default) {
         const ZooModel model = build_op(parse_op(line), 1);
         PipelineOptions options;
         options.compile.threads = 2;
+        options.compile.scheduler = scheduler;
         options.verify = true;
         compilation = compile_model(model.bytes.data(), model.bytes.size(), options);
         inputs = draw_inputs(model.inputs, 1);
@@ -99,6 +100,14 @@ TEST_P(EveryOp, ComputesWhatTheInterpreterDoes) {
     EXPECT_GE(some.elements, std::min<int64_t>(some.total, 4));
 }
 
+TEST_P(EveryOp, ComputesItWhoeverSchedulesItsKernels) {
+    for (const SchedulerKind scheduler :
+         {SchedulerKind::Tree, SchedulerKind::Gensor, SchedulerKind::Mcfuser, SchedulerKind::Auto}) {
+        const OpCheck all = Ran(GetParam(), scheduler).check(1e9);
+        EXPECT_TRUE(all.ok) << to_string(scheduler) << ": " << all.reason;
+    }
+}
+
 TEST_P(EveryOp, IsFoundWrongWhereItIs) {
     Ran run(GetParam());
     Tensor& out = run.outputs.at(0);
@@ -116,6 +125,26 @@ TEST_P(EveryOp, IsFoundWrongWhereItIs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Small, EveryOp, testing::ValuesIn(kSmall));
+
+TEST(ChainsOfProducts, BecomeOneKernelWhereTheModelGainsByIt) {
+    const auto steps = [](const std::string& line, SchedulerKind scheduler) {
+        const ZooModel model = build_op(parse_op(line), 1);
+        PipelineOptions options;
+        options.compile.threads = 2;
+        options.compile.scheduler = scheduler;
+        return compile_model(model.bytes.data(), model.bytes.size(), options).model->stats().steps;
+    };
+    int one = 0;
+    for (const char* line :
+         {"chain m=256 k=64 n=256 h=64", "attention heads=4 m=128 k=32", "attention heads=4 m=128 k=32 scale=0.25",
+          "attention heads=4 m=128 k=32 mask=causal", "attention heads=4 m=128 n=96 k=32 h=48 mask=additive"}) {
+        const int apart = steps(line, SchedulerKind::Gensor), together = steps(line, SchedulerKind::Mcfuser);
+        EXPECT_GT(apart, 1) << line;
+        EXPECT_LE(together, apart) << line;
+        one += together == 1 ? 1 : 0;
+    }
+    EXPECT_GE(one, 3);  // which ones depends on the machine
+}
 
 // --- parts of programs
 

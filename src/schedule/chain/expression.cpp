@@ -13,7 +13,7 @@ namespace {
 constexpr double kMostPadding = 0.05;
 constexpr double kMargin = 1.2;     // rule 4: the estimate may be that much over
 constexpr size_t kMostDeep = 5040;  // orders of seven axes; more axes are taken in order of first use behind those
-constexpr double kMostCounted = 1e6;
+constexpr double kMostCounted = 2e4;
 
 /// Positions in `tiled` of the axes of a product.
 std::set<size_t> axes_of(const Chain& c, PrimitiveId product) {
@@ -118,27 +118,35 @@ std::vector<int64_t> tile_sizes(int64_t extent, int64_t unit) {
     return out;
 }
 
-double tile_bytes(const Chain& c, const std::vector<int64_t>& tiles) {
-    double bytes = 0;
+TileBytes::TileBytes(const Chain& c) : extents_(c.extents), batch_(c.batch), tiled_(c.tiled) {
     std::set<ValueId> counted;
-    std::vector<int64_t> range(c.axes.size());
-    for (size_t a = 0; a < range.size(); ++a) range[a] = c.batch[a] ? 1 : c.extents[a];
-    for (size_t i = 0; i < c.tiled.size(); ++i) range[c.tiled[i]] = std::min(tiles[i], c.extents[c.tiled[i]]);
-    const auto box = [&](PrimitiveId s, const std::vector<Expr>& index) {
-        std::vector<int64_t> tile;
-        for (const size_t a : c.stage_axes[s]) tile.push_back(range[a]);
-        double n = 1;
-        for (const Expr& i : index) n *= static_cast<double>(IndexReach(i, 0).over(tile) + 1);
-        return n;
-    };
     for (const PrimitiveId s : c.stages.primitives.ids()) {
         const Primitive& stage = c.stages.primitives[s];
         const auto count = [&](ValueId v, const std::vector<Expr>& index) {
-            if (counted.insert(v).second)
-                bytes += box(s, index) * static_cast<double>(byte_size(c.stages.values[v].dtype));
+            if (!counted.insert(v).second) return;
+            Value value;
+            value.element_bytes = static_cast<double>(byte_size(c.stages.values[v].dtype));
+            for (const Expr& i : index) value.reach.emplace_back(i, 0);
+            value.axes = c.stage_axes[s];
+            values_.push_back(std::move(value));
         };
         for (const Access& a : stage.expr()->accesses) count(a.value, a.index);
         count(stage.outputs[0], result_index(*stage.expr()));
+    }
+}
+
+double TileBytes::operator()(const std::vector<int64_t>& tiles) const {
+    std::vector<int64_t> range(extents_.size());
+    for (size_t a = 0; a < range.size(); ++a) range[a] = batch_[a] ? 1 : extents_[a];
+    for (size_t i = 0; i < tiled_.size(); ++i) range[tiled_[i]] = std::min(tiles[i], extents_[tiled_[i]]);
+    double bytes = 0;
+    std::vector<int64_t> tile;
+    for (const Value& v : values_) {
+        tile.clear();
+        for (const size_t a : v.axes) tile.push_back(range[a]);
+        double n = v.element_bytes;
+        for (const IndexReach& r : v.reach) n *= static_cast<double>(r.over(tile) + 1);
+        bytes += n;
     }
     return bytes;
 }
@@ -164,18 +172,20 @@ Space make_space(const Chain& c, double capacity) {
     n.rule_1 = static_cast<double>(n.after_rule_1) * tiles;
     n.rule_2 = static_cast<double>(n.after_rule_2) * tiles;
     n.rule_3 = static_cast<double>(n.after_rule_2) * kept;
-    double counted = 0, fitting = 0;
-    std::vector<size_t> at(c.tiled.size(), 0);
-    while (counted < kMostCounted) {
+    const TileBytes bytes(c);
+    double fitting = 0;
+    const auto counted = static_cast<uint64_t>(std::min(kept, kMostCounted));
+    for (uint64_t k = 0; k < counted; ++k) {
+        // All of them, or every so many: the number of a choice in the mixed radix of the ladders.
+        auto number = static_cast<uint64_t>(static_cast<double>(k) * (kept / static_cast<double>(counted)));
         std::vector<int64_t> choice;
-        for (size_t i = 0; i < at.size(); ++i) choice.push_back(space.sizes[i][at[i]]);
-        ++counted;
-        if (tile_bytes(c, choice) <= kMargin * capacity) ++fitting;
-        size_t i = 0;
-        while (i < at.size() && ++at[i] == space.sizes[i].size()) at[i++] = 0;
-        if (i == at.size()) break;
+        for (const auto& sizes : space.sizes) {
+            choice.push_back(sizes[number % sizes.size()]);
+            number /= sizes.size();
+        }
+        if (bytes(choice) <= kMargin * capacity) ++fitting;
     }
-    n.rule_4 = n.rule_3 * fitting / std::max(1.0, counted);
+    n.rule_4 = n.rule_3 * fitting / static_cast<double>(std::max<uint64_t>(1, counted));
     return space;
 }
 

@@ -38,7 +38,22 @@ std::vector<int64_t> tile_sizes(int64_t extent, int64_t unit = 16);
 
 /// Equation 1: bytes of all tiles, each once. Rule 4 compares it with 1.2 times what a block may have. On a CPU that is
 /// the second-level cache of a core.
-double tile_bytes(const Chain& chain, const std::vector<int64_t>& tiles);
+class TileBytes {
+  public:
+    explicit TileBytes(const Chain& chain);
+    double operator()(const std::vector<int64_t>& tiles) const;
+
+  private:
+    struct Value {
+        double element_bytes = 4;
+        std::vector<IndexReach> reach;  ///< per dimension, over the axes of the stage that reads or makes it
+        std::vector<size_t> axes;
+    };
+    std::vector<int64_t> extents_;
+    std::vector<bool> batch_;
+    std::vector<size_t> tiled_;
+    std::vector<Value> values_;
+};
 
 /// How many candidates are left after each rule.
 struct SpaceCounts {
@@ -52,7 +67,8 @@ struct Space {
     std::vector<std::vector<int64_t>> sizes;
     SpaceCounts counts;
 };
-/// `capacity`: bytes for rule 4. Counting after rule 4 stops at a million tile choices and is scaled up from there.
+/// `capacity`: bytes for rule 4. Of more than twenty thousand choices of tiles so many are counted, evenly spread, and
+/// scaled up.
 Space make_space(const Chain& chain, double capacity);
 
 }  // namespace tilewright::chain

@@ -109,16 +109,16 @@ TEST(Rule3, tiles_divide_powers_of_two_and_waste_less_than_a_twentieth_of_others
 TEST(Rule4, counts_every_tile_once) {
     const Chain c = make_chain(two_products(64, 96, 128, 32)).value();
     // tiles of m, n, k, h: A, B, C, D, E
-    EXPECT_EQ(tile_bytes(c, {16, 32, 64, 8}), 4 * (16 * 64 + 64 * 32 + 16 * 32 + 32 * 8 + 16 * 8));
-    EXPECT_EQ(tile_bytes(c, {64, 96, 128, 32}), 4 * (64 * 128 + 128 * 96 + 64 * 96 + 96 * 32 + 64 * 32));
+    EXPECT_EQ(TileBytes(c)({16, 32, 64, 8}), 4 * (16 * 64 + 64 * 32 + 16 * 32 + 32 * 8 + 16 * 8));
+    EXPECT_EQ(TileBytes(c)({64, 96, 128, 32}), 4 * (64 * 128 + 128 * 96 + 64 * 96 + 96 * 32 + 64 * 32));
     // A tile is no larger than its axis.
-    EXPECT_EQ(tile_bytes(c, {640, 960, 1280, 320}), tile_bytes(c, {64, 96, 128, 32}));
+    EXPECT_EQ(TileBytes(c)({640, 960, 1280, 320}), TileBytes(c)({64, 96, 128, 32}));
 }
 
 TEST(Rule4, counts_one_head_of_an_attention) {
     const Chain one = make_chain(attention(1, 64, 64, 16, 16)).value(),
                 many = make_chain(attention(8, 64, 64, 16, 16)).value();
-    EXPECT_EQ(tile_bytes(one, {16, 16, 16, 16}), tile_bytes(many, {16, 16, 16, 16}));
+    EXPECT_EQ(TileBytes(one)({16, 16, 16, 16}), TileBytes(many)({16, 16, 16, 16}));
 }
 
 TEST(Rule4, leaves_what_counting_leaves) {

@@ -208,5 +208,41 @@ TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
     EXPECT_GT(online, 80);
 }
 
+TEST(Realise, gives_on_hard_rows_of_every_candidate_of_the_space_what_whole_rows_give) {
+    const Program p = attention(1, 16, 80, 16, 32, "add(mul(acc, 0.5), @2)");
+    const Chain c = make_chain(p).value();
+    const Space space = make_space(c, kUnlimited);
+    std::vector<Tensor> inputs = random_inputs(p, 5);
+    Tensor& mask = inputs.back();
+    ASSERT_EQ(p.values[p.inputs.back()].name, "mask");
+    for (int64_t n = 0; n < 80; ++n) {
+        mask.set(n, 3);                                    // row 0: all equal before the scores are added
+        mask.set(80 + n, n % 2 == 0 ? 1e4 : -1e4);         // 1: huge range
+        mask.set(2 * 80 + n, n < 79 ? -kInf : 0);          // 2: nothing but the last
+        mask.set(3 * 80 + n, -kInf);                       // 3: nothing
+        mask.set(4 * 80 + n, n < 16 ? -kInf : 0);          // 4: a whole first tile masked
+        mask.set(5 * 80 + n, n < 64 ? 0 : -kInf);          // 5: a whole last tile masked
+        mask.set(6 * 80 + n, n == 40 ? std::nan("") : 0);  // 6: a NaN in the middle
+        mask.set(7 * 80 + n, n == 17 ? kInf : 0);          // 7
+    }
+    const std::vector<Tensor> expected = interpret(p, inputs);
+    int run = 0, online = 0;
+    for (const TilingExpression& e : space.expressions)
+        for (const int64_t m : space.sizes[0])
+            for (const int64_t n : space.sizes[1])
+                for (const int64_t k : space.sizes[2])
+                    for (const int64_t h : space.sizes[3]) {
+                        const Candidate candidate{e, {m, n, k, h}};
+                        const auto t = realise(c, candidate, target(8));
+                        ASSERT_TRUE(t) << text_of(c, candidate);
+                        ++run;
+                        online += print(*t).find(" online") != std::string::npos ? 1 : 0;
+                        ASSERT_LE(largest_difference(expected, interpret(*t, inputs, {})), 1e-5)
+                            << text_of(c, candidate);
+                    }
+    EXPECT_GE(run, 8);
+    EXPECT_GE(online, 4);
+}
+
 }  // namespace
 }  // namespace tilewright::chain

@@ -20,7 +20,8 @@ class Search {
           o_(options),
           rng_(options.seed),
           capacity_(machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes),
-          space_(make_space(c, capacity_)) {}
+          space_(make_space(c, capacity_)),
+          bytes_(c) {}
 
     SearchResult run() {
         SearchResult out;
@@ -93,7 +94,7 @@ class Search {
         return out;
     }
 
-    bool fits(const Candidate& k) const { return tile_bytes(c_, k.tiles) <= 1.2 * capacity_; }
+    bool fits(const Candidate& k) const { return bytes_(k.tiles) <= 1.2 * capacity_; }
 
     void shrink_to_fit(Candidate& k, size_t i) const {
         while (!fits(k)) {
@@ -183,6 +184,7 @@ class Search {
     std::mt19937_64 rng_;
     double capacity_;
     Space space_;
+    TileBytes bytes_;
     std::map<Candidate, Entry> seen_;
     std::unordered_map<std::string, const Entry*> by_text_;
 };

@@ -48,7 +48,7 @@ TEST(Search, gives_the_best_first_by_the_estimate) {
         EXPECT_EQ(r.top[i].seconds, r.top[i].estimate);
         EXPECT_DOUBLE_EQ(r.top[i].estimate, estimate(r.top[i].program, s.machine).seconds);
         EXPECT_EQ(verify(r.top[i].program), std::vector<std::string>());
-        EXPECT_LE(tile_bytes(s.chain, r.top[i].candidate.tiles), 1.2 * s.capacity());
+        EXPECT_LE(TileBytes(s.chain)(r.top[i].candidate.tiles), 1.2 * s.capacity());
         EXPECT_GE(r.top[i].seconds, r.top[i > 0 ? i - 1 : 0].seconds);
     }
     EXPECT_EQ(r.measured, 0u);

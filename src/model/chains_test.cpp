@@ -1,0 +1,81 @@
+// Machine code of chains as one kernel: every kind of chain, many trees, and the rows that are hard for a softmax.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/cpu/run_kernel_test.h"
+#include "schedule/chain/chains_test.h"
+#include "schedule/chain/realise.h"
+#include "tile/online_cases_test.h"
+
+namespace tilewright::chain {
+namespace {
+
+using cpu::Isa;
+using cpu::test::disagreement;
+
+ScheduleTarget target_of(const Isa& isa, int threads) {
+    ScheduleTarget t;
+    t.lanes = isa.lanes_f32();
+    t.vector_registers = isa.vector_bits == 512 ? 32 : 16;
+    t.threads = threads;
+    return t;
+}
+
+/// Tiles of any size; often the whole, so that vectors find something to run along.
+Candidate random_candidate(const Chain& c, const std::vector<TilingExpression>& expressions, std::mt19937_64& rng) {
+    Candidate k{expressions[rng() % expressions.size()], {}};
+    for (const size_t a : c.tiled) {
+        const auto extent = static_cast<uint64_t>(c.extents[a]);
+        k.tiles.push_back(static_cast<int64_t>(rng() % 2 == 0 ? extent : 1 + rng() % extent));
+    }
+    return k;
+}
+
+TEST(ChainCode, computes_its_chain) {
+    std::vector<Program> chains = small_chains();
+    chains.push_back(two_products(40, 48, 33, 56));
+    chains.push_back(attention(2, 33, 48, 16, 24, "add(mul(acc, 0.25), @2)"));
+    int run = 0;
+    for (const Program& p : chains) {
+        const Chain c = make_chain(p).value();
+        const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
+        const std::vector<Tensor> inputs = random_inputs(p, 11);
+        std::mt19937_64 rng(29);
+        for (int k = 0; k < 6; ++k) {
+            const Isa isa = k % 2 == 0 ? Isa::host() : Isa::avx2();
+            if (!cpu::test::runs_here(isa)) continue;
+            const Candidate candidate = random_candidate(c, expressions, rng);
+            const auto t = realise(c, candidate, target_of(isa, 1 + static_cast<int>(rng() % 4)));
+            if (!t) continue;
+            ++run;
+            ASSERT_EQ(disagreement(*t, inputs, 1e-4, isa), "") << print(*t);
+        }
+    }
+    EXPECT_GT(run, 50);
+}
+
+TEST(ChainCode, gives_on_hard_rows_what_whole_rows_give) {
+    const Program p = parse_tile_program(kAttention).stages;
+    const Chain c = make_chain(p).value();
+    const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
+    std::mt19937_64 rng(31);
+    int online = 0;
+    for (int k = 0; k < 16; ++k) {
+        const Isa isa = k % 2 == 0 ? Isa::host() : Isa::avx2();
+        if (!cpu::test::runs_here(isa)) continue;
+        ScheduleTarget target = target_of(isa, 1 + k % 3);
+        if (k % 4 < 2) target.lanes = 4;  // rows of eight have vectors then
+        const auto t = realise(c, random_candidate(c, expressions, rng), target);
+        ASSERT_TRUE(t);
+        online += print(*t).find(" online") != std::string::npos ? 1 : 0;
+        const cpu::CompiledKernel code = cpu::compile(*t, {isa, true});
+        for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf})
+            ASSERT_EQ(disagreement(code, *t, hard_inputs(poison), 1e-5), "") << poison << "\n" << print(*t);
+    }
+    EXPECT_GT(online, 3);
+}
+
+}  // namespace
+}  // namespace tilewright::chain

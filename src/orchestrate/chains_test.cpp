@@ -1,0 +1,171 @@
+// Which products of a model become one kernel.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+#include "orchestrate/schedules.h"
+#include "schedule/chain/chain.h"
+#include "schedule/chain/chains_test.h"
+
+namespace tilewright {
+namespace {
+
+using namespace test;
+using testing::ElementsAre;
+
+Scheduling scheduling(SchedulerKind kind = SchedulerKind::Mcfuser, int threads = 1) {
+    Scheduling how;
+    how.kind = kind;
+    how.rule.lanes = 8;
+    how.rule.vector_registers = 16;
+    how.rule.threads = threads;
+    how.machine = Machine(generic_target(VectorIsa::avx2), threads);
+    return how;
+}
+
+std::vector<std::string> names(const Program& p, const std::vector<KernelGroup>& groups) {
+    std::vector<std::string> out;
+    for (const KernelGroup& g : groups) {
+        out.emplace_back(g.chain ? "chain:" : "");
+        for (const PrimitiveId id : g.primitives)
+            out.back() += (out.back().empty() ? "" : " ") + p.values[p.primitives[id].outputs[0]].name;
+    }
+    return out;
+}
+
+/// The results of each group's primitives: {"chain: c e"}.
+std::vector<std::string> groups(const Program& p) {
+    Schedules schedules(scheduling());
+    return names(p, group_chains(p, group_rows(p, true), schedules));
+}
+
+Program attention() { return chain::attention(8, 128, 128, 32, 32); }
+
+Program with(Program p, const std::string& line, const std::string& output) {
+    std::string text = print(p);
+    const size_t at = text.find("  output ");
+    text.insert(at, line.empty() ? "" : "  " + line + "\n");
+    text.insert(text.rfind('}'), "  output " + output + "\n");
+    return parse_program(text);
+}
+
+TEST(GroupChains, an_attention_is_one_kernel) {
+    ASSERT_EQ(names(attention(), group_rows(attention(), true)), (std::vector<std::string>{"c", "r p s w", "e"}));
+    EXPECT_THAT(groups(attention()), ElementsAre("chain: c r p s w e"));
+}
+
+TEST(GroupChains, what_feeds_the_first_product_stays_outside) {
+    const Program p = parse_program(R"(program t {
+  input x: f32[256, 64]
+  input b: f32[64, 128]
+  input d: f32[128, 64]
+  n: f32[256, 64] = [256, 64] tanh(@0) where @0 = x[i0, i1]
+  c: f32[256, 128] = [256, 128] sum(i2 < 64) mul(@0, @1) then max(acc, 0.0) where @0 = n[i0, i2], @1 = b[i2, i1]
+  e: f32[256, 64] = [256, 64] sum(i2 < 128) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  output e
+})");
+    EXPECT_THAT(groups(p), ElementsAre("n", "chain: c e"));
+}
+
+TEST(GroupChains, a_value_in_between_that_is_an_output_keeps_kernels_apart) {
+    const Program p = with(attention(), "", "w");
+    EXPECT_EQ(groups(p), names(p, group_rows(p, true)));
+}
+
+TEST(GroupChains, a_value_in_between_that_somebody_else_reads_keeps_kernels_apart) {
+    const Program p = with(attention(), "z: f32[8, 128, 128] = [8, 128, 128] neg(@0) where @0 = c[i0, i1, i2]", "z");
+    for (const std::string& g : groups(p)) EXPECT_EQ(g.find("chain:"), std::string::npos) << g;
+}
+
+/// What the model says that the groups take together, each handed to the pool for a microsecond.
+double seconds_of(const Program& p, const std::vector<KernelGroup>& all, Schedules& schedules) {
+    double sum = 0;
+    for (const KernelGroup& g : all) {
+        const KernelBody body = extract(p, g);
+        sum += (g.chain ? *schedules.chain(body) : schedules.kernel(body)).seconds + 1e-6;
+    }
+    return sum;
+}
+
+TEST(GroupChains, fuses_only_where_the_model_says_that_it_gains) {
+    int fused = 0, apart = 0;
+    for (const int64_t n : {16, 64, 192, 1024})
+        for (const int64_t h : {16, 128, 1024})
+            for (const Program& p : {chain::two_products(n, h, 64, h), chain::three_products(n, h, 64, h, 32),
+                                     chain::three_products(h, n, n, h, n)}) {
+                Schedules schedules(scheduling());
+                const std::vector<KernelGroup> before = group_rows(p, true), after = group_chains(p, before, schedules);
+                EXPECT_LE(seconds_of(p, after, schedules), seconds_of(p, before, schedules)) << print(p);
+                (after.size() < before.size() ? fused : apart) += 1;
+            }
+    EXPECT_GT(fused, 0);
+    EXPECT_GT(apart, 0);
+}
+
+TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_shorter_chain) {
+    const int64_t sizes[] = {16, 64, 256, 512};
+    int longer = 0, shorter = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+        std::mt19937_64 rng(seed);
+        const auto pick = [&] { return sizes[rng() % std::size(sizes)]; };
+        const Program p = chain::three_products(pick(), pick(), pick(), pick(), pick());
+        Schedules schedules(scheduling());
+        const std::vector<KernelGroup> found = group_chains(p, group_rows(p, true), schedules);
+        shorter += found.size() == 2 ? 1 : 0;
+        if (found.size() != 1) continue;
+        ++longer;
+        const std::vector<KernelGroup> cut = {{{PrimitiveId(0), PrimitiveId(1)}, {{}, {}}, true},
+                                              {{PrimitiveId(2)}, {{}}}};
+        EXPECT_LE(seconds_of(p, found, schedules), seconds_of(p, cut, schedules)) << print(p);
+    }
+    EXPECT_GT(longer, 5);
+    EXPECT_GT(shorter, 5);
+}
+
+TEST(GroupChains, plans_with_chains_compute_their_programs) {
+    int chains = 0;
+    for (const Program& p : chain::small_chains())
+        for (const SchedulerKind kind : {SchedulerKind::Mcfuser, SchedulerKind::Auto})
+            for (const int threads : {1, 4}) {
+                OrchestrateOptions options;
+                options.scheduling = scheduling(kind, threads);
+                options.target = options.scheduling.rule;
+                KernelSet kernels;
+                const Plan plan = orchestrate(p, kernels, options);
+                for (const TileProgram& kernel : kernels.kernels()) {
+                    ASSERT_EQ(verify(kernel), std::vector<std::string>()) << print(kernel);
+                    size_t products = 0;
+                    for (const Primitive& s : kernel.stages.primitives)
+                        products += chain::is_product(*s.expr()) ? 1 : 0;
+                    chains += products > 1 ? 1 : 0;
+                }
+                const std::vector<Tensor> inputs = random_inputs(p, 4);
+                ASSERT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-5)
+                    << plan.print();
+            }
+    EXPECT_GT(chains, 20);
+}
+
+TEST(GroupChains, schedulers_that_know_no_chains_make_none) {
+    for (const SchedulerKind kind : {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::Gensor}) {
+        OrchestrateOptions options;
+        options.scheduling = scheduling(kind);
+        options.target = options.scheduling.rule;
+        KernelSet kernels;
+        EXPECT_EQ(orchestrate(attention(), kernels, options).steps.size(), 3u) << to_string(kind);
+    }
+    OrchestrateOptions options;
+    options.scheduling = scheduling();
+    options.target = options.scheduling.rule;
+    KernelSet kernels;
+    const Plan plan = orchestrate(attention(), kernels, options);
+    ASSERT_EQ(plan.steps.size(), 1u);
+    EXPECT_EQ(std::get<KernelCall>(plan.steps[0].what).primitives.size(), 6u);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,38 @@
+#pragma once
+// A plan, kernel by kernel, as the tile interpreter runs it.
+
+#include <map>
+#include <vector>
+
+#include "orchestrate/plan.h"
+
+namespace tilewright::test {
+
+/// The outputs of the program, from its plan's kernels.
+inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kernels, const std::vector<Tensor>& inputs) {
+    const Program& p = plan.program;
+    std::map<ValueId, Tensor> values(p.constants.begin(), p.constants.end());
+    Bindings bindings;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        bind_shape(bindings, p.values[p.inputs[i]].shape, inputs[i].shape(), p.values[p.inputs[i]].name);
+        values[p.inputs[i]] = inputs[i];
+    }
+    for (const Step& step : plan.steps) {
+        const auto& call = std::get<KernelCall>(step.what);
+        const TileProgram& kernel = kernels.kernels()[call.kernel];
+        std::vector<Tensor> operands;
+        for (const ValueId v : kernel.stages.inputs)  // kernels may see tensors flattened
+            operands.push_back(
+                values.at(call.tensors[operands.size()]).reshaped(evaluate(kernel.stages.values[v].shape, bindings)));
+        const std::vector<Tensor> results = interpret(kernel, operands, bindings);
+        for (size_t k = 0; k < results.size(); ++k) {
+            const ValueId v = call.tensors[operands.size() + k];
+            values[v] = results[k].reshaped(evaluate(p.values[v].shape, bindings));
+        }
+    }
+    std::vector<Tensor> outputs;
+    for (const ValueId v : p.outputs) outputs.push_back(values.at(v));
+    return outputs;
+}
+
+}  // namespace tilewright::test

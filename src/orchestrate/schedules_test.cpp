@@ -1,0 +1,93 @@
+// A model's schedules are made once each, and plans compute their programs whoever makes them.
+
+#include "orchestrate/schedules.h"
+
+#include <gtest/gtest.h>
+
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+
+namespace tilewright {
+namespace {
+
+using namespace test;
+
+constexpr SchedulerKind kKinds[] = {SchedulerKind::Default, SchedulerKind::Tree,   SchedulerKind::Gensor,
+                                    SchedulerKind::Mcfuser, SchedulerKind::Search, SchedulerKind::Auto};
+
+Scheduling scheduling(SchedulerKind kind, int threads = 1) {
+    Scheduling how;
+    how.kind = kind;
+    how.rule.lanes = 8;
+    how.rule.vector_registers = 16;
+    how.rule.threads = threads;
+    how.machine = Machine(generic_target(VectorIsa::avx2), threads);
+    return how;
+}
+
+KernelBody body_of(const std::string& name) {
+    const Program p = parse_program("program " + name + R"( {
+  input a: f32[64, 64]
+  input b: f32[64, 64]
+  c: f32[64, 64] = [64, 64] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+})");
+    return extract(p, {{PrimitiveId(0)}, {{}}});
+}
+
+TEST(Schedules, kernels_that_differ_in_their_name_alone_are_scheduled_once) {
+    Schedules schedules(scheduling(SchedulerKind::Gensor));
+    const Schedules::Scheduled& first = schedules.kernel(body_of("first"));
+    KernelBody second = body_of("second");
+    second.stages.name = "another";
+    EXPECT_EQ(&schedules.kernel(second), &first);
+    EXPECT_GT(schedules.spent_ms(), 0);
+}
+
+TEST(Schedules, seconds_are_the_model_s_where_there_is_one) {
+    Scheduling how = scheduling(SchedulerKind::Gensor);
+    Schedules with(how);
+    const Schedules::Scheduled& s = with.kernel(body_of("k"));
+    EXPECT_DOUBLE_EQ(s.seconds, estimate(s.program, *how.machine).seconds);
+    how.machine.reset();
+    Schedules without(how);
+    EXPECT_EQ(without.kernel(body_of("k")).seconds, 0);
+}
+
+TEST(Schedules, a_kernel_of_one_product_is_no_chain) {
+    Schedules schedules(scheduling(SchedulerKind::Mcfuser));
+    EXPECT_FALSE(schedules.chain(body_of("k")));
+    EXPECT_FALSE(schedules.chain(body_of("k")));
+}
+
+TEST(Orchestrate, plans_of_every_scheduler_compute_their_programs) {
+    for (uint64_t seed = 0; seed < 240; ++seed) {
+        const Program program = random_program(seed, 2 + static_cast<int>(seed % 9));
+        OrchestrateOptions options;
+        const SchedulerKind kind = kKinds[seed % std::size(kKinds)];
+        options.scheduling = scheduling(kind, 1 + static_cast<int>(seed / 6 % 3));
+        options.scheduling.trials = 8;
+        options.scheduling.measure = [machine = *options.scheduling.machine](const std::vector<TileProgram>& programs) {
+            std::vector<double> out;
+            for (const TileProgram& t : programs) out.push_back(estimate(t, machine).seconds);
+            return out;
+        };
+        options.target = options.scheduling.rule;
+        options.layouts = seed % 7 != 0;
+        KernelSet kernels;
+        const Plan plan = orchestrate(program, kernels, options);
+        for (const TileProgram& kernel : kernels.kernels())
+            ASSERT_EQ(verify(kernel), std::vector<std::string>()) << to_string(kind) << " seed " << seed << "\n"
+                                                                  << print(kernel);
+        for (const Step& step : plan.steps) {
+            EXPECT_GE(std::get<KernelCall>(step.what).estimated_seconds, 0);
+        }
+        const std::vector<Tensor> inputs = random_inputs(program, seed);
+        ASSERT_LE(largest_difference(interpret(program, inputs), run_by_tiles(plan, kernels, inputs)), 1e-5)
+            << to_string(kind) << " seed " << seed << "\n"
+            << plan.print();
+    }
+}
+
+}  // namespace
+}  // namespace tilewright
