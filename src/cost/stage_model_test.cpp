@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include "cost/given_test.h"
 
 namespace tilewright {
 namespace {
@@ -91,6 +92,7 @@ TEST(IndexReach, of_a_minimum_is_that_of_the_side_that_moves_more) {
 
 OperandModel operand(const std::vector<std::string>& index, std::vector<int64_t> extents) {
     OperandModel o;
+    o.reach.reserve(index.size());
     for (const std::string& i : index) o.reach.emplace_back(parse_expr(i), 0);
     o.extents = std::move(extents);
     return o;
@@ -242,7 +244,7 @@ TEST(StageModel, assumes_extents_that_only_the_run_knows_unless_told) {
   output b
 })";
     EXPECT_THAT(model_of(text).extents, ElementsAre(128, 8));
-    const Bindings told = {{*symbol("n").as_var(), 5}};
+    const Bindings told = {{given(symbol("n").as_var()), 5}};
     EXPECT_THAT(model_of(text, 0, told).extents, ElementsAre(5, 8));
     EXPECT_THAT(model_of(text, 0, told).operands[0].extents, ElementsAre(5, 8));
 }

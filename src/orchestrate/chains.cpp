@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
 #include "orchestrate/schedules.h"
 #include "schedule/chain/chain.h"
 
@@ -83,7 +84,10 @@ class Chains {
     /// Of a group as it stands, which may be a shorter chain.
     double seconds_of(const KernelGroup& group) const {
         const KernelBody body = extract(p_, group);
-        return group.chain ? schedules_.chain(body)->seconds : schedules_.kernel(body).seconds;
+        if (!group.chain) return schedules_.kernel(body).seconds;
+        const auto& chain = schedules_.chain(body);
+        TW_CHECK(chain, "a chain without a schedule");
+        return chain->seconds;
     }
 
     void grow(size_t last) {
