@@ -144,6 +144,7 @@ TEST(OperandModel, bytes_are_the_lines_that_counting_finds) {
             operand({"i0", "i1", "i2"}, {1 + static_cast<int64_t>(rng() % 4), 1 + static_cast<int64_t>(rng() % 4),
                                          16 * (1 + static_cast<int64_t>(rng() % 3))});
         std::vector<int64_t> tile;
+        tile.reserve(o.extents.size());
         for (const int64_t e : o.extents) tile.push_back(1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(e)));
         std::set<int64_t> lines;
         each_point({0, 0, 0}, tile, [&](const std::vector<int64_t>& p) {
