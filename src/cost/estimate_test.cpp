@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cost/given_test.h"
 #include "tile/random_schedule.h"
 
 namespace tilewright {
@@ -181,7 +182,7 @@ TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
   output y
 })");
     // 1000 rows: 8 MB in and out at 32 bytes a cycle; from a cache that holds them they are free.
-    const Bindings rows = {{*symbol("n").as_var(), 1000}};
+    const Bindings rows = {{given(symbol("n").as_var()), 1000}};
     EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows), 8e6 / 32 * 1e-9);
     EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows, true), 8e6 / 32 * 1e-9);
     m.caches[0].bytes = 1e7;

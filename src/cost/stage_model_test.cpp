@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include "cost/given_test.h"
 
 namespace tilewright {
 namespace {
@@ -151,6 +152,7 @@ TEST(OperandModel, bytes_are_the_lines_that_counting_finds) {
             operand({"i0", "i1", "i2"}, {1 + static_cast<int64_t>(rng() % 4), 1 + static_cast<int64_t>(rng() % 4),
                                          16 * (1 + static_cast<int64_t>(rng() % 3))});
         std::vector<int64_t> tile;
+        tile.reserve(o.extents.size());
         for (const int64_t e : o.extents) tile.push_back(1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(e)));
         std::set<int64_t> lines;
         each_point({0, 0, 0}, tile, [&](const std::vector<int64_t>& p) {
@@ -251,7 +253,7 @@ TEST(StageModel, assumes_extents_that_only_the_run_knows_unless_told) {
   output b
 })";
     EXPECT_THAT(model_of(text).extents, ElementsAre(128, 8));
-    const Bindings told = {{*symbol("n").as_var(), 5}};
+    const Bindings told = {{given(symbol("n").as_var()), 5}};
     EXPECT_THAT(model_of(text, 0, told).extents, ElementsAre(5, 8));
     EXPECT_THAT(model_of(text, 0, told).operands[0].extents, ElementsAre(5, 8));
 }

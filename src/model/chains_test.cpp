@@ -5,6 +5,7 @@
 #include <random>
 
 #include "backend/cpu/run_kernel_test.h"
+#include "cost/given_test.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/chain/realise.h"
 #include "tile/online_cases_test.h"
@@ -39,7 +40,7 @@ TEST(ChainCode, computes_its_chain) {
     chains.push_back(attention(2, 33, 48, 16, 24, "add(mul(acc, 0.25), @2)"));
     int run = 0;
     for (const Program& p : chains) {
-        const Chain c = make_chain(p).value();
+        const Chain c = given(make_chain(p));
         const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
         const std::vector<Tensor> inputs = random_inputs(p, 11);
         std::mt19937_64 rng(29);
@@ -58,7 +59,7 @@ TEST(ChainCode, computes_its_chain) {
 
 TEST(ChainCode, gives_on_hard_rows_what_whole_rows_give) {
     const Program p = parse_tile_program(kAttention).stages;
-    const Chain c = make_chain(p).value();
+    const Chain c = given(make_chain(p));
     const std::vector<TilingExpression> expressions = make_space(c, 1e18).expressions;
     std::mt19937_64 rng(31);
     int online = 0;
@@ -67,12 +68,11 @@ TEST(ChainCode, gives_on_hard_rows_what_whole_rows_give) {
         if (!cpu::test::runs_here(isa)) continue;
         ScheduleTarget target = target_of(isa, 1 + k % 3);
         if (k % 4 < 2) target.lanes = 4;  // rows of eight have vectors then
-        const auto t = realise(c, random_candidate(c, expressions, rng), target);
-        ASSERT_TRUE(t);
-        online += print(*t).find(" online") != std::string::npos ? 1 : 0;
-        const cpu::CompiledKernel code = cpu::compile(*t, {isa, true});
+        const TileProgram t = given(realise(c, random_candidate(c, expressions, rng), target));
+        online += print(t).find(" online") != std::string::npos ? 1 : 0;
+        const cpu::CompiledKernel code = cpu::compile(t, {isa, true});
         for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf})
-            ASSERT_EQ(disagreement(code, *t, hard_inputs(poison), 1e-5), "") << poison << "\n" << print(*t);
+            ASSERT_EQ(disagreement(code, t, hard_inputs(poison), 1e-5), "") << poison << "\n" << print(t);
     }
     EXPECT_GT(online, 3);
 }

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
 #include "orchestrate/schedules.h"
 #include "schedule/chain/chain.h"
 
@@ -12,6 +13,7 @@ namespace {
 /// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
 constexpr double kKernelSeconds = 1e-6;
 constexpr size_t kMostStages = 24;
+constexpr double kHopeless = 0.95;  // of the separate kernels' time
 
 class Chains {
   public:
@@ -81,7 +83,10 @@ class Chains {
     /// Of a group as it stands, which may be a shorter chain.
     double seconds_of(const KernelGroup& group) const {
         const KernelBody body = extract(p_, group);
-        return group.chain ? schedules_.chain(body)->seconds : schedules_.kernel(body).seconds;
+        if (!group.chain) return schedules_.kernel(body).seconds;
+        const auto& chain = schedules_.chain(body);
+        TW_CHECK(chain, "a chain without a schedule");
+        return chain->seconds;
     }
 
     struct Merged {
@@ -98,10 +103,14 @@ class Chains {
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
-        const auto& fused = schedules_.chain(extract(p_, m.group));
+        const KernelBody body = extract(p_, m.group);
+        double apart = 0;
+        for (const size_t g : inside) apart += seconds_of(groups_[g]) + kKernelSeconds;
+        // Together they still compute what they compute: where that is nearly all, searching is in vain.
+        if (lower_bound(body.stages, *schedules_.how().machine, {}, true) > kHopeless * apart) return m;
+        const auto& fused = schedules_.chain(body);
         if (!fused) return m;
-        for (const size_t g : inside) m.gain += seconds_of(groups_[g]) + kKernelSeconds;
-        m.gain -= fused->seconds + kKernelSeconds;
+        m.gain = apart - fused->seconds - kKernelSeconds;
         m.inside = std::move(inside);
         return m;
     }

@@ -21,6 +21,7 @@ inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kerne
         const auto& call = std::get<KernelCall>(step.what);
         const TileProgram& kernel = kernels.kernels()[call.kernel];
         std::vector<Tensor> operands;
+        operands.reserve(kernel.stages.inputs.size());
         for (const ValueId v : kernel.stages.inputs)  // kernels may see tensors flattened
             operands.push_back(
                 values.at(call.tensors[operands.size()]).reshaped(evaluate(kernel.stages.values[v].shape, bindings)));
@@ -31,6 +32,7 @@ inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kerne
         }
     }
     std::vector<Tensor> outputs;
+    outputs.reserve(p.outputs.size());
     for (const ValueId v : p.outputs) outputs.push_back(values.at(v));
     return outputs;
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/given_test.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 
@@ -48,7 +49,7 @@ TEST(Schedules, seconds_are_the_model_s_where_there_is_one) {
     Scheduling how = scheduling(SchedulerKind::Gensor);
     Schedules with(how);
     const Schedules::Scheduled& s = with.kernel(body_of("k"));
-    EXPECT_DOUBLE_EQ(s.seconds, estimate(s.program, *how.machine).seconds);
+    EXPECT_DOUBLE_EQ(s.seconds, estimate(s.program, given(how.machine)).seconds);
     how.machine.reset();
     Schedules without(how);
     EXPECT_EQ(without.kernel(body_of("k")).seconds, 0);
@@ -67,8 +68,10 @@ TEST(Orchestrate, plans_of_every_scheduler_compute_their_programs) {
         const SchedulerKind kind = kKinds[seed % std::size(kKinds)];
         options.scheduling = scheduling(kind, 1 + static_cast<int>(seed / 6 % 3));
         options.scheduling.trials = 8;
-        options.scheduling.measure = [machine = *options.scheduling.machine](const std::vector<TileProgram>& programs) {
+        options.scheduling.measure = [machine =
+                                          given(options.scheduling.machine)](const std::vector<TileProgram>& programs) {
             std::vector<double> out;
+            out.reserve(programs.size());
             for (const TileProgram& t : programs) out.push_back(estimate(t, machine).seconds);
             return out;
         };

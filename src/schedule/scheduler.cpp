@@ -16,6 +16,9 @@ constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
     {SchedulerKind::Mcfuser, "mcfuser"}, {SchedulerKind::Search, "search"}, {SchedulerKind::Auto, "auto"},
 };
 
+/// Axes of a chain: with more (chains of convolutions) there are more orders of loops than a search should look at.
+constexpr size_t kMostTiled = 6;
+
 /// By how much the model must prefer a constructed schedule over the rule's: its own error.
 constexpr double kConvinced = 0.97;
 
@@ -86,7 +89,7 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
     if (!how.machine) return std::nullopt;
     const auto c = chain::make_chain(stages);
-    if (!c) return std::nullopt;
+    if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
     chain::SearchOptions options;
     options.seed = how.seed;
     options.measure = how.measure;

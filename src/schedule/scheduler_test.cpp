@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "cost/given_test.h"
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/construct/problems_test.h"
@@ -27,8 +28,9 @@ Scheduling scheduling(SchedulerKind kind, int threads = 1) {
 
 /// A machine that takes as long as the model says.
 void measure_by_the_model(Scheduling& how) {
-    how.measure = [machine = *how.machine](const std::vector<TileProgram>& programs) {
+    how.measure = [machine = given(how.machine)](const std::vector<TileProgram>& programs) {
         std::vector<double> out;
+        out.reserve(programs.size());
         for (const TileProgram& t : programs) out.push_back(estimate(t, machine).seconds);
         return out;
     };
@@ -56,6 +58,7 @@ TEST(MakeSchedule, of_every_kind_is_legal_and_computes_its_stage) {
             const TileProgram t = schedule(stages, how);
             ASSERT_EQ(verify(t), std::vector<std::string>()) << to_string(kind) << "\n" << print(t);
             std::vector<Tensor> flat;  // axes may have been merged
+            flat.reserve(inputs.size());
             for (size_t i = 0; i < inputs.size(); ++i)
                 flat.push_back(inputs[i].reshaped(evaluate(t.stages.values[t.stages.inputs[i]].shape, Bindings())));
             std::vector<Tensor> actual = interpret(t, flat, {});
@@ -93,7 +96,8 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
         const Scheduling how = scheduling(SchedulerKind::Auto);
         const TileProgram rule = default_schedule(stages, how.rule), chosen = schedule(stages, how);
         (print(rule) == print(chosen) ? by_rule : constructed) += 1;
-        EXPECT_LE(estimate(chosen, *how.machine).seconds, 1.05 * estimate(rule, *how.machine).seconds) << print(chosen);
+        EXPECT_LE(estimate(chosen, given(how.machine)).seconds, 1.05 * estimate(rule, given(how.machine)).seconds)
+            << print(chosen);
     }
     EXPECT_GT(constructed, 0);
     EXPECT_GT(by_rule, 0);
@@ -130,11 +134,10 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
 TEST(MakeChainSchedule, is_one_kernel_of_a_chain_and_nothing_else) {
     const Scheduling how = scheduling(SchedulerKind::Mcfuser, 2);
     for (const Program& stages : chain::small_chains()) {
-        const auto t = make_chain_schedule(stages, how);
-        ASSERT_TRUE(t) << print(stages);
-        ASSERT_EQ(verify(*t), std::vector<std::string>());
+        const TileProgram t = given(make_chain_schedule(stages, how), print(stages));
+        ASSERT_EQ(verify(t), std::vector<std::string>());
         const std::vector<Tensor> inputs = random_inputs(stages, 3);
-        EXPECT_LE(largest_difference(interpret(stages, inputs), interpret(*t, inputs, {})), 1e-5) << print(*t);
+        EXPECT_LE(largest_difference(interpret(stages, inputs), interpret(t, inputs, {})), 1e-5) << print(t);
     }
     EXPECT_FALSE(make_chain_schedule(construct::product(64, 64, 64), how));
     Scheduling blind = how;

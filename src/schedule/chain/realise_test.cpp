@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "cost/given_test.h"
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
 #include "tile/online_cases_test.h"
@@ -31,6 +32,7 @@ ScheduleTarget target(int lanes = 4, int threads = 1, int64_t l2_bytes = 1 << 20
 
 std::vector<std::string> names_of(const Chain& c) {
     std::vector<std::string> out;
+    out.reserve(c.tiled.size());
     for (const size_t a : c.tiled) out.push_back(c.axes[a].name + " ");
     return out;
 }
@@ -64,7 +66,7 @@ std::string tree(const Chain& c, const std::string& expression, const std::vecto
 }
 
 TEST(Realise, places_computes_in_the_innermost_loop_over_their_axes) {
-    const Chain c = make_chain(two_products(9, 8, 5, 6)).value();
+    const Chain c = given(make_chain(two_products(9, 8, 5, 6)));
     // m (x0) and h (x3) are the grid; inside a block the deep tiling nk: C0 inside k, C1 outside of it.
     EXPECT_EQ(tree(c, "nk", {4, 3, 2, 4}), "x0x3x1(x2(C0),C1)");
     // The flat one: k and h one behind the other.
@@ -72,7 +74,7 @@ TEST(Realise, places_computes_in_the_innermost_loop_over_their_axes) {
 }
 
 TEST(Realise, loops_of_one_step_are_dead) {
-    const Chain c = make_chain(two_products(9, 8, 5, 6)).value();
+    const Chain c = given(make_chain(two_products(9, 8, 5, 6)));
     EXPECT_EQ(tree(c, "nk", {4, 3, 5, 6}), "x0x1(C0,C1)");
     EXPECT_EQ(tree(c, "nk", {4, 8, 2, 6}), "x0(x2(C0),C1)");
     EXPECT_EQ(tree(c, "nk", {9, 8, 5, 6}), "C0,C1");
@@ -80,10 +82,10 @@ TEST(Realise, loops_of_one_step_are_dead) {
 }
 
 TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
-    const Chain c = make_chain(attention(4, 6, 8, 3, 5)).value();
+    const Chain c = given(make_chain(attention(4, 6, 8, 3, 5)));
     const TilingExpression e = make_space(c, kUnlimited).expressions[0];
     const auto parallel = [&](int threads) {
-        const std::string text = print(*realise(c, {e, {2, 8, 3, 5}}, target(4, threads)));
+        const std::string text = print(given(realise(c, {e, {2, 8, 3, 5}}, target(4, threads))));
         size_t n = 0;
         for (size_t at = text.find("parallel "); at != std::string::npos; at = text.find("parallel ", at + 1)) ++n;
         return n;
@@ -93,7 +95,7 @@ TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
 }
 
 TEST(Realise, a_softmax_whose_columns_are_cut_goes_on_with_a_running_maximum) {
-    const Chain c = make_chain(attention(1, 6, 8, 3, 5)).value();
+    const Chain c = given(make_chain(attention(1, 6, 8, 3, 5)));
     const auto text = [&](int64_t columns) {
         const auto t = realise(c, {make_space(c, kUnlimited).expressions[0], {2, columns, 3, 5}}, target());
         return t ? print(*t) : std::string("nothing");
@@ -106,7 +108,7 @@ TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
     // LayerNorm: no factor turns the mean so far into the mean.
     for (const Program& p : small_chains()) {
         if (p.name != "norm") continue;
-        const Chain c = make_chain(p).value();
+        const Chain c = given(make_chain(p));
         ASSERT_EQ(c.extents[c.tiled[1]], 12);
         for (const TilingExpression& e : make_space(c, kUnlimited).expressions) {
             EXPECT_FALSE(realise(c, {e, {6, 5, 8, 4}}, target()));
@@ -118,7 +120,7 @@ TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
 TEST(Realise, gives_trees_that_compute_their_chain) {
     int legal = 0, online = 0, flat = 0, copies = 0, several = 0;
     for (const Program& p : small_chains()) {
-        const Chain c = make_chain(p).value();
+        const Chain c = given(make_chain(p));
         const std::vector<TilingExpression> pruned = make_space(c, kUnlimited).expressions;
         std::vector<TilingExpression> blocks;  // what rule 2 refuses may be slow, and must be right all the same
         for (const TilingExpression& e : all_expressions(c)) blocks.push_back(block_expression(c, e));
@@ -155,7 +157,7 @@ TEST(Realise, gives_trees_that_compute_their_chain) {
 TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products_and_attentions) {
     for (const Program& p : {two_products(48, 32, 20, 64), three_products(32, 16, 32, 33, 16),
                              attention(2, 32, 48, 16, 20), attention(1, 40, 32, 32, 16, "add(mul(acc, 0.5), @2)")}) {
-        const Chain c = make_chain(p).value();
+        const Chain c = given(make_chain(p));
         const Space space = make_space(c, kUnlimited);
         const std::vector<Tensor> inputs = random_inputs(p, 5);
         const std::vector<Tensor> expected = interpret(p, inputs);
@@ -165,11 +167,10 @@ TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products
             for (const TilingExpression& e : space.expressions) {
                 Candidate k{e, {}};
                 for (size_t i = 0; i < at.size(); ++i) k.tiles.push_back(space.sizes[i][at[i]]);
-                const auto t = realise(c, k, target(8, 4));
-                ASSERT_TRUE(t) << text_of(c, k);
-                ASSERT_EQ(verify(*t), std::vector<std::string>()) << text_of(c, k);
+                const TileProgram t = given(realise(c, k, target(8, 4)), text_of(c, k));
+                ASSERT_EQ(verify(t), std::vector<std::string>()) << text_of(c, k);
                 if (++run % 5 == 0) {
-                    ASSERT_LE(largest_difference(expected, interpret(*t, inputs, {})), 1e-5) << text_of(c, k);
+                    ASSERT_LE(largest_difference(expected, interpret(t, inputs, {})), 1e-5) << text_of(c, k);
                 }
             }
             size_t i = 0;
@@ -183,7 +184,7 @@ TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products
 TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
     // Rows: plain, all equal, +-1e4, -inf in front, all but the last tile masked, all masked; and a NaN or +inf.
     Program p = parse_tile_program(kAttention).stages;
-    const Chain c = make_chain(p).value();
+    const Chain c = given(make_chain(p));
     const std::vector<TilingExpression> expressions = make_space(c, kUnlimited).expressions;
     int run = 0, online = 0;
     for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf}) {
@@ -192,11 +193,11 @@ TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
         std::mt19937_64 rng(23);
         for (int k = 0; k < 80; ++k) {
             const Candidate candidate = random_candidate(c, expressions, rng);
-            const auto t = realise(c, candidate, target(4, 1 + static_cast<int>(rng() % 4)));
-            ASSERT_TRUE(t) << text_of(c, candidate);
+            const TileProgram t =
+                given(realise(c, candidate, target(4, 1 + static_cast<int>(rng() % 4))), text_of(c, candidate));
             ++run;
-            online += print(*t).find(" online") != std::string::npos ? 1 : 0;
-            const Tensor got = interpret(*t, inputs, {}).at(0);
+            online += print(t).find(" online") != std::string::npos ? 1 : 0;
+            const Tensor got = interpret(t, inputs, {}).at(0);
             for (int64_t i = 0; i < want.count(); ++i) {
                 const double w = want.get(i), g = got.get(i);
                 ASSERT_TRUE((std::isnan(w) && std::isnan(g)) || std::abs(w - g) <= 1e-5)
@@ -210,7 +211,7 @@ TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
 
 TEST(Realise, gives_on_hard_rows_of_every_candidate_of_the_space_what_whole_rows_give) {
     const Program p = attention(1, 16, 80, 16, 32, "add(mul(acc, 0.5), @2)");
-    const Chain c = make_chain(p).value();
+    const Chain c = given(make_chain(p));
     const Space space = make_space(c, kUnlimited);
     std::vector<Tensor> inputs = random_inputs(p, 5);
     Tensor& mask = inputs.back();
@@ -233,11 +234,10 @@ TEST(Realise, gives_on_hard_rows_of_every_candidate_of_the_space_what_whole_rows
                 for (const int64_t k : space.sizes[2])
                     for (const int64_t h : space.sizes[3]) {
                         const Candidate candidate{e, {m, n, k, h}};
-                        const auto t = realise(c, candidate, target(8));
-                        ASSERT_TRUE(t) << text_of(c, candidate);
+                        const TileProgram t = given(realise(c, candidate, target(8)), text_of(c, candidate));
                         ++run;
-                        online += print(*t).find(" online") != std::string::npos ? 1 : 0;
-                        ASSERT_LE(largest_difference(expected, interpret(*t, inputs, {})), 1e-5)
+                        online += print(t).find(" online") != std::string::npos ? 1 : 0;
+                        ASSERT_LE(largest_difference(expected, interpret(t, inputs, {})), 1e-5)
                             << text_of(c, candidate);
                     }
     EXPECT_GE(run, 8);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cost/given_test.h"
 #include "schedule/chain/chains_test.h"
 
 namespace tilewright::chain {
@@ -17,7 +18,7 @@ struct Setting {
     Machine machine{generic_target(VectorIsa::avx2)};
     ScheduleTarget target;
 
-    explicit Setting(const Program& p) : chain(make_chain(p).value()) {
+    explicit Setting(const Program& p) : chain(given(make_chain(p))) {
         target.lanes = 8;
         target.vector_registers = 16;
     }
@@ -27,6 +28,7 @@ struct Setting {
 
 std::vector<Candidate> candidates(const SearchResult& r) {
     std::vector<Candidate> out;
+    out.reserve(r.top.size());
     for (const Found& f : r.top) out.push_back(f.candidate);
     return out;
 }
@@ -87,8 +89,8 @@ TEST(Search, stops_when_a_generation_gains_less_than_epsilon) {
     double time = 1;
     o.population = 8;  // others every time
     o.measure = [&](const std::vector<TileProgram>& programs) {
-        std::vector<double> out;
-        for (size_t i = 0; i < programs.size(); ++i) out.push_back(time *= 0.9);
+        std::vector<double> out(programs.size());
+        for (double& t : out) t = time *= 0.9;
         return out;
     };
     EXPECT_GT(large.run(o).generations, 1);

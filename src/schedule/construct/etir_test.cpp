@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "cost/given_test.h"
 #include "program/random_program.h"
 #include "schedule/construct/problems_test.h"
 
@@ -55,7 +56,7 @@ TEST(Formula1, weighs_traffic_saved_with_what_is_filled) {
     // Q F' / (Q' F) = 256 / 128.
     EXPECT_DOUBLE_EQ(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 2);
     // Back from T': the inverse.
-    const Etir larger = apply(x.p, x.e, {Kind::Tile, kM}).value();
+    const Etir larger = given(apply(x.p, x.e, {Kind::Tile, kM}));
     EXPECT_DOUBLE_EQ(benefit(x.p, larger, {Kind::InverseTile, kM}, 0), 0.5);
 }
 
@@ -121,27 +122,25 @@ TEST(VirtualThreads, are_interleaved_only_where_they_divide_the_register_tile) {
     const Problem p = problem_of(product(32, 64, 512));
     EXPECT_EQ(benefit(p, register_tile(p, 3), {Kind::SetVThread, kM}, 0), 0);
     EXPECT_FALSE(apply(p, register_tile(p, 3), {Kind::SetVThread, kM}));
-    const auto both = apply(p, register_tile(p, 2), {Kind::SetVThread, kM});
-    ASSERT_TRUE(both);
-    EXPECT_THAT(both->virtual_threads, ElementsAre(2, 1, 1));
+    const Etir both = given(apply(p, register_tile(p, 2), {Kind::SetVThread, kM}));
+    EXPECT_THAT(both.virtual_threads, ElementsAre(2, 1, 1));
     // One vector along n has no two parts; sums have no virtual threads; neither have the outer levels.
     EXPECT_FALSE(apply(p, register_tile(p, 2), {Kind::SetVThread, kN}));
     EXPECT_FALSE(apply(p, register_tile(p, 2), {Kind::SetVThread, kK}));
     EXPECT_FALSE(apply(p, initial(p), {Kind::SetVThread, kM}));
     // A tile that they do not divide any more has none.
-    const auto three = apply(p, *both, {Kind::Tile, kM});
-    ASSERT_TRUE(three);
-    EXPECT_EQ(three->tiles[0][kM], 3);
-    EXPECT_EQ(three->virtual_threads[kM], 1);
+    const Etir three = given(apply(p, both, {Kind::Tile, kM}));
+    EXPECT_EQ(three.tiles[0][kM], 3);
+    EXPECT_EQ(three.virtual_threads[kM], 1);
 }
 
 TEST(Transitions, that_would_not_fit_have_no_benefit) {
     Product x;
     x.p.machine.caches[1].bytes = 4000;
     // 1 x 8: 3328 bytes; 2 x 8: 3584; 4 x 8: 768 + 3072 + 256 = 4096.
-    const Etir two = apply(x.p, x.e, {Kind::Tile, kM}).value();
+    const Etir two = given(apply(x.p, x.e, {Kind::Tile, kM}));
     EXPECT_GT(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 0);
-    ASSERT_EQ(apply(x.p, two, {Kind::Tile, kM})->tiles[2][kM], 4);
+    ASSERT_EQ(given(apply(x.p, two, {Kind::Tile, kM})).tiles[2][kM], 4);
     EXPECT_EQ(benefit(x.p, two, {Kind::Tile, kM}, 0), 0);
     for (const Weighted& w : transitions(x.p, two, 0, true)) EXPECT_TRUE(fits(x.p, w.next, 2));
 }

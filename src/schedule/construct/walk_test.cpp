@@ -16,6 +16,7 @@ namespace {
 
 std::vector<std::vector<std::vector<int64_t>>> tiles_of(const Constructed& c) {
     std::vector<std::vector<std::vector<int64_t>>> out;
+    out.reserve(c.top.size());
     for (const Realised& r : c.top) out.push_back(r.state.tiles);
     return out;
 }

@@ -1,0 +1,18 @@
+#pragma once
+// Optional results in tests.
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tilewright {
+
+/// What is there. The test fails where nothing is, saying `what`.
+template <class T>
+T given(std::optional<T> x, const std::string& what = "") {
+    if (!x) throw std::logic_error("nothing is there " + what);
+    return std::move(*x);
+}
+
+}  // namespace tilewright
