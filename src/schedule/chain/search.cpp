@@ -29,7 +29,7 @@ class Search {
         if (space_.expressions.empty()) return out;
         std::vector<Candidate> population = first();
         out.generations = evolve(population, false);
-        if (o_.measure) out.generations += evolve(population, true);
+        if (o_.measure) out.generations = evolve(population, true);
         std::vector<const Entry*> all;
         for (const auto& [k, e] : seen_)
             if (e.legal && (e.measured || !o_.measure)) all.push_back(&e);
@@ -70,11 +70,11 @@ class Search {
             if (measured)
                 now = measure(
                     {ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(o_.top, ranked.size()))});
-            if (best < 1e300 && now > best * (1 - o_.epsilon)) break;
+            if (best < 1e300 && now > best * (1 - o_.epsilon)) return generation - 1;
             best = std::min(best, now);
             population = mutated(ranked);
         }
-        return generation;
+        return o_.generations;
     }
 
     std::vector<Candidate> first() {

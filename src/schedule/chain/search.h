@@ -34,7 +34,7 @@ struct SearchResult {
     std::vector<Found> top;  ///< best first; empty where no candidate is legal
     SpaceCounts counts;
     size_t estimated = 0, measured = 0;
-    int generations = 0;
+    int generations = 0;  ///< until none gained any more: measured ones, where there are such
 };
 
 /// Deterministic in the seed where nothing is measured.
