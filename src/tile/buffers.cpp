@@ -66,6 +66,135 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
     }
 }
 
+/// Where buffers lie in the task's scratch: those that are never needed at the same time may share memory.
+class Packing {
+  public:
+    Packing(const TileProgram& p, const Walk& tree, BufferPlan& plan) : p_(p), tree_(tree), plan_(plan) {}
+
+    void run() {
+        number_leaves(p_.body, {});
+        std::vector<Slot> slots;
+        for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+            Slot s;
+            s.members = {i};
+            s.bytes = plan_.buffers[i].bytes;
+            std::tie(s.first, s.last) = life_of(plan_.buffers[i]);
+            slots.push_back(std::move(s));
+        }
+        in_place(slots);
+        // Large ones first, each as low as it fits beside those it lives with.
+        std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) { return a.bytes > b.bytes; });
+        std::vector<const Slot*> placed;
+        for (Slot& s : slots) {
+            std::vector<std::pair<int64_t, int64_t>> taken;
+            for (const Slot* other : placed)
+                if (other->first <= s.last && s.first <= other->last)
+                    taken.emplace_back(other->offset, other->offset + other->bytes);
+            std::sort(taken.begin(), taken.end());
+            for (const auto& [begin, end] : taken) {
+                if (s.offset + s.bytes <= begin) break;
+                s.offset = std::max(s.offset, end);
+            }
+            placed.push_back(&s);
+            for (const size_t i : s.members) plan_.buffers[i].offset = s.offset;
+            plan_.scratch_bytes = std::max(plan_.scratch_bytes, s.offset + s.bytes);
+        }
+    }
+
+  private:
+    struct Slot {
+        std::vector<size_t> members;
+        int64_t bytes = 0, offset = 0;
+        int first = 0, last = 0;  ///< statements, by their order in the text
+    };
+
+    void number_leaves(const std::vector<Stmt>& body, const TreePath& path) {
+        for (size_t i = 0; i < body.size(); ++i) {
+            TreePath here = path;
+            here.push_back(i);
+            const int begin = leaves_;
+            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
+                number_leaves(loop->body, here);
+            else
+                ++leaves_;
+            span_[here] = {begin, leaves_ - 1};
+        }
+    }
+
+    /// From the first to the last statement that touches it; a loop inside its scope counts as a whole, for its next
+    /// step may need what this one left.
+    std::pair<int, int> life_of(const Buffer& b) const {
+        std::vector<TreePath> statements;
+        if (b.access) {
+            for (const auto& [path, load] : tree_.loads)
+                if (load->stage == b.access->first && load->access == b.access->second) statements.push_back(path);
+            for (const auto& [path, compute] : tree_.computes)
+                if (compute->stage == b.access->first) statements.push_back(path);
+        } else {
+            statements = statements_of(p_, tree_, b.value);
+            // What an online maximum corrects may stand anywhere in its loops.
+            if (b.correction || online_.count(b.value) != 0) return span_of_scope(b.scope);
+        }
+        int first = leaves_, last = 0;
+        for (const TreePath& s : statements) {
+            const auto& [begin, end] =
+                span_.at({s.begin(), s.begin() + static_cast<std::ptrdiff_t>(b.scope.size() + 1)});
+            first = std::min(first, begin);
+            last = std::max(last, end);
+        }
+        return {first, last};
+    }
+    std::pair<int, int> span_of_scope(const TreePath& scope) const {
+        return scope.empty() ? std::pair(0, leaves_ - 1) : span_.at(scope);
+    }
+
+    /// An elementwise stage that reads a buffer for the last time, element by element, writes over it.
+    void in_place(std::vector<Slot>& slots) const {
+        for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+            const Buffer& out = plan_.buffers[i];
+            const PrimitiveId s = p_.stages.producers()[out.value];
+            if (out.access || out.correction || !s) continue;
+            const TensorExpr& e = *p_.stages.primitives[s].expr();
+            if (e.reducer != Reducer::None) continue;
+            const std::vector<Expr> written = result_index(e);
+            for (size_t j = 0; j < plan_.buffers.size(); ++j) {
+                const Buffer& in = plan_.buffers[j];
+                if (i == j || in.access || in.correction || in.scope != out.scope || in.dtype != out.dtype ||
+                    in.box != out.box || !(in.base == out.base) || print(in.layout) != print(out.layout))
+                    continue;
+                size_t reads = 0, same = 0;
+                for (const Access& a : e.accesses)
+                    if (a.value == in.value) {
+                        ++reads;
+                        same += a.index == written && a.valid.empty() ? 1 : 0;
+                    }
+                if (reads == 0 || reads != same) continue;
+                Slot& target = *slot_of(slots, j);
+                Slot& moved = *slot_of(slots, i);
+                // The reader is a statement of its own, and nothing reads the old value behind it.
+                if (&target == &moved || target.last != moved.first) continue;
+                target.members.insert(target.members.end(), moved.members.begin(), moved.members.end());
+                target.last = moved.last;
+                target.bytes = std::max(target.bytes, moved.bytes);
+                slots.erase(slots.begin() + (&moved - slots.data()));
+                break;
+            }
+        }
+    }
+    static Slot* slot_of(std::vector<Slot>& slots, size_t buffer) {
+        for (Slot& s : slots)
+            if (std::find(s.members.begin(), s.members.end(), buffer) != s.members.end()) return &s;
+        return nullptr;
+    }
+
+    const TileProgram& p_;
+    const Walk& tree_;
+    BufferPlan& plan_;
+    const std::set<ValueId> online_ = online_maxima(p_);
+    std::map<TreePath, std::pair<int, int>> span_;  ///< of every statement, the leaves below it
+    int leaves_ = 0;
+};
+
 }  // namespace
 
 BufferPlan plan_buffers(const TileProgram& program) {
@@ -79,8 +208,6 @@ BufferPlan plan_buffers(const TileProgram& program) {
             if (__builtin_mul_overflow(bytes, d, &bytes))
                 internal_error(__FILE__, __LINE__, "a buffer fits in memory", program.name);
         b.bytes = (bytes + 63) / 64 * 64 + 64;  // a whole vector may be read at the end
-        b.offset = plan.scratch_bytes;
-        plan.scratch_bytes += b.bytes;
         plan.buffers.push_back(std::move(b));
     };
     // Copies made by Loads.
@@ -138,6 +265,7 @@ BufferPlan plan_buffers(const TileProgram& program) {
         }
         finish(std::move(b));
     }
+    Packing(program, tree, plan).run();
     return plan;
 }
 

@@ -124,11 +124,11 @@ struct Buffer {
     Layout layout;
     std::vector<int64_t> physical;  ///< extents in memory
     int64_t bytes = 0;              ///< rounded to 64
-    int64_t offset = 0;             ///< in the task's scratch
+    int64_t offset = 0;             ///< in the task's scratch; what is never needed together may share memory
 };
 struct BufferPlan {
     std::vector<Buffer> buffers;
-    int64_t scratch_bytes = 0;  ///< of one task; buffers lie one behind the other
+    int64_t scratch_bytes = 0;  ///< of one task
 };
 /// Throws InternalError when a box has no constant bound.
 BufferPlan plan_buffers(const TileProgram& program);
