@@ -60,7 +60,7 @@ struct NestCost {
 NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine);
 
 /// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
-/// axis, spatial ones; `steps` reduction steps. Without the epilogue. Without the epilogue. Exposed for tests.
+/// axis, spatial ones; `steps` reduction steps. Without the epilogue. Exposed for tests.
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
                    const Machine& machine);
 

@@ -81,12 +81,12 @@ class Chains {
     }
 
     /// Of a group as it stands, which may be a shorter chain.
-    double seconds_of(const KernelGroup& group) const {
+    double seconds_of(const KernelGroup& group) {
         const KernelBody body = extract(p_, group);
-        if (!group.chain) return schedules_.kernel(body).seconds;
+        if (!group.chain) return schedules_.seconds_of(schedules_.kernel(body));
         const auto& chain = schedules_.chain(body);
         TW_CHECK(chain, "a chain without a schedule");
-        return chain->seconds;
+        return schedules_.seconds_of(*chain);
     }
 
     struct Merged {
@@ -110,7 +110,7 @@ class Chains {
         if (lower_bound(body.stages, *schedules_.how().machine, {}, true) > kHopeless * apart) return m;
         const auto& fused = schedules_.chain(body);
         if (!fused) return m;
-        m.gain = apart - fused->seconds - kKernelSeconds;
+        m.gain = apart - schedules_.seconds_of(*fused) - kKernelSeconds;
         m.inside = std::move(inside);
         return m;
     }

@@ -58,4 +58,11 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
     return chains_.emplace(std::move(key), std::move(s)).first->second;
 }
 
+double Schedules::seconds_of(const Scheduled& s) {
+    if (!how_.measure) return s.seconds;
+    const Stopwatch watch(spent_ms_);
+    const double measured = how_.measure({s.program})[0];
+    return measured >= 0 ? measured : s.seconds;
+}
+
 }  // namespace tilewright

@@ -22,6 +22,9 @@ class Schedules {
     /// For a kernel of several products; nothing where there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
 
+    /// Measured where measuring is allowed, else the estimate.
+    double seconds_of(const Scheduled& s);
+
     const Scheduling& how() const { return how_; }
     double spent_ms() const { return spent_ms_; }
 

@@ -21,7 +21,15 @@ class Search {
           rng_(options.seed),
           capacity_(machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes),
           space_(make_space(c, capacity_)),
-          bytes_(c) {}
+          bytes_(c) {
+        // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles.
+        for (size_t i = 0; i < c.tiled.size(); ++i) {
+            if (c.reduced[c.tiled[i]]) continue;
+            for (const int64_t rows : {14, 28, 42, 56, 84, 112})
+                if (rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(rows);
+            std::sort(space_.sizes[i].begin(), space_.sizes[i].end());
+        }
+    }
 
     SearchResult run() {
         SearchResult out;

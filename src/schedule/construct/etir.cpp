@@ -335,7 +335,7 @@ Realised realise(const Problem& p, const Etir& e) {
                 r.micro.order = order;
                 std::vector<int64_t> range = p.stage.extents;
                 const auto cut = [&](size_t a, int64_t to) {
-                    if (to >= range[a] && !(p.open[a] && to < 2 * range[a] && false)) return;
+                    if (to >= range[a]) return;
                     r.loops.push_back({a, to});
                     range[a] = to;
                 };
