@@ -49,13 +49,15 @@ test: build
 asan: setup build-asan/build.ninja
 	@cmake --build build-asan -j $(JOBS)
 	@ASAN_OPTIONS=$${ASAN_OPTIONS:-detect_stack_use_after_return=1} UBSAN_OPTIONS=$${UBSAN_OPTIONS:-print_stacktrace=1} \
+	    TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-200} \
 	    $(CTEST) --test-dir build-asan
 
 ## tsan: the tests that run threads (TSAN_TESTS) under ThreadSanitizer
 .PHONY: tsan
 tsan: setup build-tsan/build.ninja
 	@cmake --build build-tsan -j $(JOBS)
-	@TSAN_OPTIONS=$${TSAN_OPTIONS:-halt_on_error=1} $(SAME_ADDRESSES) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)'
+	@TSAN_OPTIONS=$${TSAN_OPTIONS:-halt_on_error=1} TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-80} \
+	    $(SAME_ADDRESSES) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)'
 
 ## fuzz: each fuzz target for FUZZ_SECONDS=600, corpus kept in build-fuzz/corpus/
 .PHONY: fuzz

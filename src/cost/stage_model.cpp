@@ -99,6 +99,12 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
     }
     double all = 1;
     for (const int64_t e : o.extents) all *= static_cast<double>(e);
+    if (o.irregular) {
+        // What the data picks is at most an element for each point.
+        double points = 1;
+        for (size_t a = 0; a < tile.size(); ++a) points *= static_cast<double>(tile[a]);
+        if (r.length * r.number > points) return {1, std::min(points, all)};
+    }
     r.length = std::min(r.length, all);
     r.number = std::min(r.number, std::max(1.0, all / r.length));
     return r;

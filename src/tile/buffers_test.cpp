@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "tile/examples_test.h"
+#include "tile/online_cases_test.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -73,6 +74,58 @@ TEST(Buffers, need_constant_sizes_and_affine_indices) {
     const std::string whole = changed(kSoftmax, "parallel row by 2", "for c by 2");
     EXPECT_THROW(plan_buffers(parse_tile_program(whole)), InternalError);
     EXPECT_THROW(plan_buffers(parse_tile_program(changed(kGemm, "b[i2, i1]", "b[i2, i1 // 2]"))), InternalError);
+}
+
+int64_t offset_of(const BufferPlan& plan, const TileProgram& t, const std::string& value) {
+    for (const Buffer& b : plan.buffers)
+        if (t.stages.values[b.value].name == value && !b.correction) return b.offset;
+    return -1;
+}
+
+TEST(Buffers, that_are_never_needed_together_share_memory) {
+    // x -> a -> b -> c -> d, each sum of rows' neighbours: when c is made, a is no longer needed.
+    const std::string chain = R"TW(tile chain {
+stages {
+program chain {
+  input x: f32[8, 32]
+  a: f32[8, 31] = [8, 31] add(@0, @1) where @0 = x[i0, i1], @1 = x[i0, i1 + 1]  ; a ""
+  b: f32[8, 30] = [8, 30] add(@0, @1) where @0 = a[i0, i1], @1 = a[i0, i1 + 1]  ; b ""
+  c: f32[8, 29] = [8, 29] add(@0, @1) where @0 = b[i0, i1], @1 = b[i0, i1 + 1]  ; c ""
+  d: f32[8, 28] = [8, 28] add(@0, @1) where @0 = c[i0, i1], @1 = c[i0, i1 + 1]  ; d ""
+  output d
+}
+}
+axes m="8" n="31" o="30" p="29" q="28"
+stage 0 over [m n]
+stage 1 over [m o]
+stage 2 over [m p]
+stage 3 over [m q]
+parallel m by 4 {
+  compute 0 padding partition
+  compute 1 padding partition
+  compute 2 padding partition
+  compute 3 padding partition
+}
+}
+)TW";
+    const TileProgram t = parse_tile_program(chain);
+    const BufferPlan plan = plan_buffers(t);
+    EXPECT_EQ(offset_of(plan, t, "a"), offset_of(plan, t, "c"));
+    EXPECT_NE(offset_of(plan, t, "a"), offset_of(plan, t, "b"));
+    EXPECT_NE(offset_of(plan, t, "b"), offset_of(plan, t, "c"));
+    EXPECT_EQ(plan.scratch_bytes, plan.buffers[0].bytes + plan.buffers[1].bytes);
+}
+
+TEST(Buffers, of_an_elementwise_stage_lie_where_its_last_read_operand_did) {
+    // y = e / s of a softmax needs e no longer, but y is written to memory; e itself replaces nothing it still needs.
+    const TileProgram t = parse_tile_program(kAttention);
+    const BufferPlan plan = plan_buffers(t);
+    EXPECT_EQ(offset_of(plan, t, "p"), offset_of(plan, t, "c"));
+    EXPECT_NE(offset_of(plan, t, "p"), offset_of(plan, t, "s"));
+    const std::string both = changed(kAttention, "sum(i1 < 8) @0 where @0 = p[i0, i1]",
+                                     "sum(i1 < 8) add(@0, mul(@1, 0.0)) where @0 = p[i0, i1], @1 = c[i0, i1]");
+    const TileProgram still = parse_tile_program(both);
+    EXPECT_NE(offset_of(plan_buffers(still), still, "p"), offset_of(plan_buffers(still), still, "c"));
 }
 
 }  // namespace

@@ -32,6 +32,21 @@ TEST(Restricted, a_window_of_a_product_needs_no_more_than_its_rows_and_columns) 
     EXPECT_EQ(verify(part.program), std::vector<std::string>{});
 }
 
+TEST(Restricted, a_value_laid_out_axis_by_axis_is_cut_as_well) {
+    // A row's maximum is kept as [rows, 1], the terms as [1, rows, columns]: one row of the result needs one of each.
+    const Program p = parse_program(
+        "program p {\n  input x: f32[9, 8]\n"
+        "  r: f32[9, 1] = [9] -> [i0, 0] max(i1 < 8) @0 where @0 = x[i0, i1]\n"
+        "  e: f32[1, 9, 8] = [9, 8] -> [0, i0, i1] exp(sub(@0, @1)) where @0 = x[i0, i1], @1 = r[i0, 0]\n"
+        "  s: f32[9] = [9] sum(i1 < 8) @0 where @0 = e[0, i0, i1]\n  output s\n}\n");
+    const RestrictedKernel part = restrict_kernel(p, 0, {{4}, {1}});
+    EXPECT_EQ(part.work, work_of(p) / 9);
+    EXPECT_EQ(verify(part.program), std::vector<std::string>{});
+    Tensor x(DType::F32, {9, 8});
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>(i % 7) / 3);
+    EXPECT_EQ(interpret(part.program, {x})[0].get(0), interpret(p, {x})[0].get(4));
+}
+
 TEST(Restricted, stages_that_the_window_does_not_need_go) {
     const Program p = parse_program(
         "program p {\n  input x: f32[8]\n  a: f32[8] = [8] neg(@0) where @0 = x[i0]\n"

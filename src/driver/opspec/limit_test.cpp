@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/estimate.h"
+
 #include "driver/opspec/op_model.h"
 #include "driver/pipeline.h"
+#include "orchestrate/plan.h"
 
 namespace tilewright {
 namespace {
@@ -72,14 +75,18 @@ TEST(Bytes, AreThoseThatAreRead) {
 TEST(Estimate, AddsUpTheKernels) {
     const Compilation c = compiled("chain m=64 k=64 n=64 h=64");
     ASSERT_EQ(c.model->stats().steps, 2);
-    const double one = limit_of({2.0 * 64 * 64 * 64, 4.0 * 3 * 64 * 64}, machine(), 1).ms;
-    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), 2 * one);
-    EXPECT_NEAR(estimate_ms(*c.model, machine(), 2), one + 2 * 5e-3, 1e-9) << "half the time, and two dispatches";
+    double sum = 0;
+    for (const Step& step : c.model->plan().steps)
+        sum +=
+            estimate(c.model->kernels()[std::get<KernelCall>(step.what).kernel], Machine(machine(), 1)).seconds * 1e3;
+    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), sum);
+    EXPECT_GT(sum, 0);
 }
 
 TEST(Estimate, CountsWhatAKernelReads) {
-    const Compilation c = compiled("gather rows=3 width=16 count=1000000");
-    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), limit_of({0, bytes_of(c.program)}, machine(), 1).ms);
+    const double small = estimate_ms(*compiled("gather rows=3 width=16 count=1000").model, machine(), 1);
+    EXPECT_LE(estimate_ms(*compiled("gather rows=3 width=16 count=1000000").model, machine(), 1), 1.5 * small)
+        << "three rows, not the table";
 }
 
 }  // namespace
