@@ -58,7 +58,7 @@ class Analysis {
             case ScalarOp::Index:
                 return {};
             case ScalarOp::Access:
-                return access(e, e.accesses[n.slot]);
+                return access(e.accesses[n.slot]);
             case ScalarOp::Add:
             case ScalarOp::Sub: {
                 const Kind b = n.op == ScalarOp::Add ? at(n.b).kind : negated(at(n.b).kind);
@@ -111,8 +111,7 @@ class Analysis {
         return Kind::Other;
     }
 
-    Meaning access(const TensorExpr& e, const Access& a) {
-        (void)e;
+    Meaning access(const Access& a) {
         if (maxima_.count(a.value) != 0)
             return {a.valid.empty() && same({a.value, a.index}) ? Kind::Level : Kind::Other};
         const auto it = scaled_.find(a.value);

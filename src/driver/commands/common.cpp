@@ -52,7 +52,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     for (const SchedulerName& s : kSchedulers) names.emplace_back(to_string(s.kind));
     command.add_option("--scheduler", o.scheduler, "how kernels are scheduled (" + o.scheduler + ")")
         ->check(CLI::IsMember(names));
-    command.add_flag("--measure", o.measure, "compare the best candidates on this machine; remembered for ever");
+    command.add_flag("--measure", o.measure, "run the best candidates of chains on this machine; remembered for ever");
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));

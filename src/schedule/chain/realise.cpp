@@ -22,8 +22,6 @@ class Tree {
         t_.axes = c_.axes;
         t_.stage_axes = c_.stage_axes;
         grid();
-        for (size_t i = 0; i < c_.tiled.size(); ++i)
-            if (!on_grid(c_.tiled[i])) tile_[c_.tiled[i]] = candidate_.tiles[i];
         pad_buffers();
         std::vector<PrimitiveId> all;
         for (const PrimitiveId s : c_.stages.primitives.ids()) all.push_back(s);
@@ -284,7 +282,6 @@ class Tree {
     TileProgram t_;
     std::vector<Loop> grid_;
     std::vector<int64_t> range_;
-    std::map<size_t, int64_t> tile_;
     std::map<PrimitiveId, std::vector<size_t>> loads_;
     std::map<PrimitiveId, Micro> micros_;
 };

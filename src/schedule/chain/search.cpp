@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 #include <unordered_map>
+
+#include "base/random.h"
 
 namespace tilewright::chain {
 
 namespace {
-
-double uniform(std::mt19937_64& rng) { return static_cast<double>(rng() >> 11) * 0x1p-53; }
 
 class Search {
   public:
@@ -22,11 +21,13 @@ class Search {
           capacity_(machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes),
           space_(make_space(c, capacity_)),
           bytes_(c) {
-        // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles.
+        // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two
+        // vectors a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
+        const int64_t rows = std::max(1, (target.vector_registers - 4) / 2);
         for (size_t i = 0; i < c.tiled.size(); ++i) {
             if (c.reduced[c.tiled[i]]) continue;
-            for (const int64_t rows : {14, 28, 42, 56, 84, 112})
-                if (rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(rows);
+            for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
+                if (tiles * rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(tiles * rows);
             std::sort(space_.sizes[i].begin(), space_.sizes[i].end());
         }
     }
@@ -158,20 +159,10 @@ class Search {
     }
 
     std::vector<Candidate> mutated(const std::vector<const Entry*>& ranked) {
-        double sum = 0;
-        for (const Entry* e : ranked) sum += 1 / e->found.estimate;
         std::vector<Candidate> out;
         for (size_t tries = 0; out.size() < o_.population && tries < 20 * o_.population; ++tries) {
-            double draw = uniform(rng_) * sum;
-            const Entry* from = ranked.back();
-            for (const Entry* e : ranked) {
-                if (draw < 1 / e->found.estimate) {
-                    from = e;
-                    break;
-                }
-                draw -= 1 / e->found.estimate;
-            }
-            Candidate k = from->found.candidate;
+            const size_t from = roulette(rng_, ranked, [](const Entry* e) { return 1 / e->found.estimate; });
+            Candidate k = ranked[from]->found.candidate;
             const size_t what = rng_() % (k.tiles.size() + 1);
             if (what == k.tiles.size()) {
                 k.expression = space_.expressions[rng_() % space_.expressions.size()];

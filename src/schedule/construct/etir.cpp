@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "base/error.h"
@@ -371,12 +372,12 @@ TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r)
     for (size_t a = 0; a < e.extents.size(); ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), e.extents[a]});
     std::vector<Stmt> body{Stmt{Compute{id, r.micro}}};
+    const auto begin_task = [&] {
+        std::vector<Stmt> loads = make_loads(t.stages, id, p.loads, r.micro);
+        body.insert(body.begin(), std::make_move_iterator(loads.begin()), std::make_move_iterator(loads.end()));
+    };
     for (size_t k = r.loops.size(); k-- > 0;) {
-        if (k + 1 == r.parallel && !p.loads.empty()) {
-            std::vector<Stmt> with = make_loads(t.stages, id, p.loads, r.micro);
-            for (Stmt& s : body) with.push_back(std::move(s));
-            body = std::move(with);
-        }
+        if (k + 1 == r.parallel) begin_task();
         TileLoop loop;
         loop.axis = r.loops[k].axis;
         loop.step = r.loops[k].step;
@@ -385,11 +386,7 @@ TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r)
         body.clear();
         body.push_back(Stmt{std::move(loop)});
     }
-    if (r.parallel == 0 && !p.loads.empty()) {
-        std::vector<Stmt> with = make_loads(t.stages, id, p.loads, r.micro);
-        for (Stmt& s : body) with.push_back(std::move(s));
-        body = std::move(with);
-    }
+    if (r.parallel == 0) begin_task();
     t.body = std::move(body);
     return t;
 }

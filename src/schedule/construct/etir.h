@@ -37,7 +37,7 @@ struct Problem {
 };
 inline constexpr size_t kLevels = 3;
 
-/// Of a kernel with one stage. Nothing where the stage has no vector axis to speak of: then there is nothing to gain.
+/// Of a kernel with one stage. Where its micro-kernel has no vector axis there is little to gain (see make_schedule).
 Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
                      const Bindings& bindings = {});
 

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <random>
 #include <set>
+
+#include "base/random.h"
 
 namespace tilewright::construct {
 
 namespace {
-
-/// In [0, 1), the same on every machine.
-double uniform(std::mt19937_64& rng) { return static_cast<double>(rng() >> 11) * 0x1p-53; }
 
 /// Ranks states by the model, each once.
 class Ranking {
@@ -86,18 +84,7 @@ std::vector<Etir> walk(const Problem& p, uint64_t seed, int steps, bool virtual_
     for (int t = 0; t < steps; ++t, log_t -= std::log(2.0)) {
         const std::vector<Weighted> edges = transitions(p, e, t, virtual_threads);
         if (edges.empty()) break;
-        double sum = 0;
-        for (const Weighted& w : edges) sum += w.weight;
-        double draw = uniform(rng) * sum;
-        const Weighted* chosen = &edges.back();
-        for (const Weighted& w : edges) {
-            if (draw < w.weight) {
-                chosen = &w;
-                break;
-            }
-            draw -= w.weight;
-        }
-        e = chosen->next;
+        e = edges[roulette(rng, edges, [](const Weighted& w) { return w.weight; })].next;
         if (uniform(rng) < 1 - 1 / (1 + std::exp(-0.5 * (-log_t - 10)))) kept.push_back(e);
     }
     kept.push_back(e);
