@@ -251,7 +251,12 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         std::vector<size_t> rows;
         for (size_t a = e.spatial; a-- > 0;)
             if (a != *vector && reuses(a) && !e.extents[a].is_constant(1)) rows.push_back(a);
-        choice.contraction = !rows.empty();
+        // An outer product needs an operand that is broadcast; where all move with the lanes (a depthwise convolution)
+        // nothing is gained by packing, and the windows of neighbours share what is loaded.
+        const std::vector<uint32_t> slots = e.body.slots();
+        const bool broadcast =
+            std::any_of(slots.begin(), slots.end(), [&](uint32_t k) { return !walks[k].depends(*vector); });
+        choice.contraction = !rows.empty() && broadcast;
         micro.registers[*vector] = lanes;
         int64_t left = 4;
         if (choice.contraction) {
@@ -273,12 +278,16 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             micro.registers[rows[0]] = tile.rows;
             if (two) micro.registers[rows[1]] = tile.outer_rows;
         }
-        if (!choice.contraction)
+        if (!choice.contraction) {
             for (size_t a = e.spatial; a-- > 0 && left > 1;)
                 if (a != *vector && guess(e.extents[a]) > 1) {
                     micro.registers[a] = register_tile(guess(e.extents[a]), left);
-                    break;
+                    left = 1;
                 }
+            // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
+            const int64_t wide = guess(e.extents[*vector]) / lanes;
+            if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, 8);
+        }
     } else if (vector && *vector >= e.spatial) {
         // Independent partial sums hide the latency of the addition.
         const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
