@@ -67,7 +67,7 @@ struct OneNode {
 class HostileGraph : public testing::Test {
   protected:
     Result run(const onnx::ModelProto& model, const std::vector<std::string>& more = {},
-               const Limits& limits = {20}) const {
+               const Limits& limits = {60}) const {
         std::vector<std::string> arguments = {"run", place.write("model.onnx", model)};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return place.run(arguments, limits);
