@@ -129,12 +129,25 @@ class KernelEmitter {
             place.base = base;
             place.storage = p_.stages.values[values[i]].dtype;
             place.strides = row_major_strides(p_.stages.values[values[i]].shape);
+            place.streams = bytes_of(p_.stages.values[values[i]]) >= kStreams;
             place.scope = llvm::MDNode::get(c_, {scopes[i]});
             place.others = others(i);
             memory_[values[i]] = place;
         }
         scratch_scope_ = llvm::MDNode::get(c_, {scopes.back()});
         scratch_others_ = others(values.size());
+    }
+
+    /// Of a tensor that a second-level cache holds beside everything else.
+    static constexpr int64_t kStreams = 512 * 1024;
+
+    static int64_t bytes_of(const Value& v) {
+        int64_t bytes = static_cast<int64_t>(byte_size(v.dtype));
+        for (const Expr d : v.shape) {
+            if (!d.is_constant()) return 0;
+            bytes *= d.constant();
+        }
+        return bytes;
     }
 
     // --- ranges

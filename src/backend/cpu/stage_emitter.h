@@ -29,6 +29,7 @@ struct Place {
     std::optional<Layout> layout;  ///< of a buffer whose box is laid out; `box` is then its logical shape
     std::vector<Expr> box;
     bool checked = false;            ///< a Load has decided the access's conditions
+    bool streams = false;            ///< too large to wait in a near cache for its next use
     llvm::Value* final = nullptr;    ///< (i1) of an online maximum: until it is true, -infinity reads as 0
     llvm::MDNode* scope = nullptr;   ///< alias scope of this memory
     llvm::MDNode* others = nullptr;  ///< scopes it does not alias

@@ -331,6 +331,14 @@ Val StageValues::access(size_t slot, const Coords& p) {
     return x;
 }
 
+void StageValues::prefetch(llvm::Value* pointer) {
+    // The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next.
+    constexpr uint64_t kAhead = 8192;
+    llvm::Value* ahead = b_.CreateGEP(b_.getInt8Ty(), pointer, b_.getInt64(kAhead));
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
+                       {ahead, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+}
+
 Val StageValues::read(size_t slot, const Coords& p) {
     const Access& a = e_.accesses[slot];
     const Place& place = job_.accesses[slot];
@@ -382,6 +390,8 @@ Val StageValues::read(size_t slot, const Coords& p) {
     Address where = address(place, offset);
     llvm::Value* v = nullptr;
     if (where.per_lane == nullptr && where.lane_stride == 1) {
+        if (place.streams && e_.reducer != Reducer::None && (access_mask_[slot] >> e_.spatial) != 0)
+            prefetch(where.pointer);
         if (mask == nullptr) {
             v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
         } else {

@@ -74,6 +74,7 @@ class StageValues {
     llvm::Value* lane_mask(const Coords& p) const;
     Val access(size_t slot, const Coords& p);
     Val read(size_t slot, const Coords& p);
+    void prefetch(llvm::Value* pointer);
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
     /// are a constant stride apart: then `lanes` contiguous loads and a transposition in registers replace as many
     /// gathers. Conditions may depend on the lane, not on that axis.
