@@ -470,7 +470,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const int64_t wanted_tasks = work < 4000 ? 1 : target.threads > 1 ? target.threads * 4 : 1;
     const auto unit = [&](size_t a) { return std::max<int64_t>(1, micro.registers[a]); };
 
-    // Loads need boxes of constant size that fit: cut every axis of unknown extent, then rows until it fits.
+    // Loads need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share what
+    // was packed stay together), then rows until it fits.
     const auto load_bytes = [&] {
         int64_t bytes = 0;
         for (const size_t i : choice.loads) bytes += box_bytes(stages, e, e.accesses[i], inside);
@@ -480,8 +481,16 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     for (size_t a = e.spatial; a < n; ++a) reduction_unknown = reduction_unknown || !e.extents[a].is_constant();
     if (reduction_unknown) choice.loads.clear();
     if (!choice.loads.empty()) {
+        const auto moves_loads = [&](size_t a) {
+            return std::any_of(choice.loads.begin(), choice.loads.end(), [&](size_t i) {
+                const std::vector<Expr>& index = e.accesses[i].index;
+                return std::any_of(index.begin(), index.end(), [&](Expr x) {
+                    return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
+                });
+            });
+        };
         for (size_t a = 0; a < e.spatial; ++a)
-            if (!e.extents[a].is_constant()) {
+            if (!e.extents[a].is_constant() && moves_loads(a)) {
                 inside[a] = a == micro.vector_axis ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : unit(a) * 8;
                 split[a] = true;
             }
