@@ -11,9 +11,14 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run knows
+constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run knows, at least
 
-int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumedExtent; }
+int64_t guess(Expr e) {
+    if (e.is_constant()) return std::max<int64_t>(1, e.constant());
+    Bindings assumed;
+    for (const Var v : variables(e)) assumed.emplace(v, kAssumedExtent);
+    return std::clamp<int64_t>(evaluate(e, assumed), kAssumedExtent, int64_t{1} << 20);
+}
 
 /// How an operand or the result is walked along every axis.
 struct Walk {
@@ -374,15 +379,24 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
 
 namespace {
 
+bool uses_axis(const Access& access, size_t a) {
+    return std::any_of(access.index.begin(), access.index.end(), [&](Expr x) {
+        return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
+    });
+}
+
 /// Bytes of the box an access touches when the axes have these extents.
 int64_t box_bytes(const Program& stages, const TensorExpr& e, const Access& a, const std::vector<int64_t>& extents) {
     (void)e;
     int64_t elements = 1;
     for (const Expr& i : a.index) {
         int64_t size = 1;
-        for (const Var v : variables(i))
-            if (v.kind == VarKind::Axis)
-                size += std::abs(linear_in(i, v)->coefficient.constant()) * (extents[v.id] - 1);
+        for (const Var v : variables(i)) {
+            if (v.kind != VarKind::Axis) continue;
+            const auto linear = linear_in(i, v);  // where it is not, every step is taken for one element
+            const bool known = linear && linear->coefficient.is_constant();
+            size += (known ? std::abs(linear->coefficient.constant()) : 1) * (extents[v.id] - 1);
+        }
         elements *= size;
     }
     return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
@@ -470,8 +484,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const int64_t wanted_tasks = work < 4000 ? 1 : target.threads > 1 ? target.threads * 4 : 1;
     const auto unit = [&](size_t a) { return std::max<int64_t>(1, micro.registers[a]); };
 
-    // Loads need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share what
-    // was packed stay together), then rows until it fits.
+    // Loads need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share
+    // what was packed stay together), then rows until it fits.
     const auto load_bytes = [&] {
         int64_t bytes = 0;
         for (const size_t i : choice.loads) bytes += box_bytes(stages, e, e.accesses[i], inside);
@@ -482,12 +496,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     if (reduction_unknown) choice.loads.clear();
     if (!choice.loads.empty()) {
         const auto moves_loads = [&](size_t a) {
-            return std::any_of(choice.loads.begin(), choice.loads.end(), [&](size_t i) {
-                const std::vector<Expr>& index = e.accesses[i].index;
-                return std::any_of(index.begin(), index.end(), [&](Expr x) {
-                    return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
-                });
-            });
+            return std::any_of(choice.loads.begin(), choice.loads.end(),
+                               [&](size_t i) { return uses_axis(e.accesses[i], a); });
         };
         for (size_t a = 0; a < e.spatial; ++a)
             if (!e.extents[a].is_constant() && moves_loads(a)) {
@@ -505,27 +515,50 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         if (load_bytes() > limit * 4) choice.loads.clear();
     }
 
+    // Tasks there are whatever the run's sizes: an extent that only it knows counts once.
     const auto tasks = [&] {
         int64_t t = 1;
-        for (size_t a = 0; a < e.spatial; ++a) t *= (guess(e.extents[a]) + inside[a] - 1) / inside[a];
+        for (size_t a = 0; a < e.spatial; ++a)
+            if (e.extents[a].is_constant()) t *= (guess(e.extents[a]) + inside[a] - 1) / inside[a];
         return t;
     };
-    // More tasks: halve the outermost axes first; the vector axis last (its panels share the left operand).
+    const auto halve = [&](size_t a) {
+        const int64_t next = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
+        const bool smaller = next < inside[a];
+        inside[a] = next;
+        split[a] = split[a] || smaller;
+        return smaller;
+    };
     std::vector<size_t> cut_order;
     for (size_t a = 0; a < e.spatial; ++a)
         if (a != micro.vector_axis.value_or(n)) cut_order.push_back(a);
-    if (micro.vector_axis && *micro.vector_axis < e.spatial) cut_order.push_back(*micro.vector_axis);
-    for (const size_t a : cut_order) {
-        while (tasks() < wanted_tasks && inside[a] > unit(a)) {
-            const int64_t next = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
-            if (next == inside[a]) break;
-            inside[a] = next;
+    if (micro.vector_axis && *micro.vector_axis < e.spatial) {
+        // Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its
+        // own panels reads what it reads anyway, and weights once; else tasks are rows, which share their operand.
+        int64_t rows = 0;
+        for (size_t i = 0; i < e.accesses.size(); ++i)
+            if (choice.contraction && !uses_axis(e.accesses[i], *micro.vector_axis))
+                rows += box_bytes(stages, e, e.accesses[i], inside);
+        const bool panels_first = choice.contraction && choice.loads.empty() && rows <= target.l2_bytes / 2;
+        cut_order.insert(panels_first ? cut_order.begin() : cut_order.end(), *micro.vector_axis);
+    }
+    for (const size_t a : cut_order)
+        while (e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
+    // What only the run knows is cut where that does not give enough, to where a task is worth being handed out.
+    if (target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
+        const auto task_work = [&] {
+            double w = work;
+            for (size_t a = 0; a < e.spatial; ++a)
+                w *= static_cast<double>(inside[a]) / static_cast<double>(guess(e.extents[a]));
+            return w;
+        };
+        for (const size_t a : cut_order) {
+            if (e.extents[a].is_constant() || split[a]) continue;
+            // Rows that share what was packed stay together, unless there is nothing else to share out.
+            if (!choice.loads.empty() && tasks() >= target.threads) continue;
+            inside[a] = std::max<int64_t>(unit(a), inside[a] / 8 / unit(a) * unit(a));
             split[a] = true;
-        }
-        // An extent only the run knows is cut so that there is something to share out.
-        if (!e.extents[a].is_constant() && !split[a] && target.threads > 1 && work >= 4000) {
-            inside[a] = std::max<int64_t>(unit(a), (inside[a] / 8 + unit(a) - 1) / unit(a) * unit(a));
-            split[a] = true;
+            while (task_work() > (choice.contraction ? 64000 : 8000) && halve(a)) continue;
         }
     }
     // The right operand's panels of one task should stay in L2.
