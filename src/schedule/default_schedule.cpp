@@ -484,6 +484,14 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const int64_t wanted_tasks = work < 4000 ? 1 : target.threads > 1 ? target.threads * 4 : 1;
     const auto unit = [&](size_t a) { return std::max<int64_t>(1, micro.registers[a]); };
 
+    const auto halve = [&](size_t a) {
+        const int64_t next = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
+        const bool smaller = next < inside[a];
+        inside[a] = next;
+        split[a] = split[a] || smaller;
+        return smaller;
+    };
+
     // Loads need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share
     // what was packed stay together), then rows until it fits.
     const auto load_bytes = [&] {
@@ -505,13 +513,9 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
                 split[a] = true;
             }
         const int64_t limit = target.l2_bytes * 2 / 5;
-        for (size_t a = 0; a < e.spatial && load_bytes() > limit; ++a) {
-            if (a == micro.vector_axis.value_or(n)) continue;
-            while (inside[a] > unit(a) && load_bytes() > limit) {
-                inside[a] = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
-                split[a] = true;
-            }
-        }
+        for (size_t a = 0; a < e.spatial; ++a)
+            while (a != micro.vector_axis && moves_loads(a) && load_bytes() > limit && halve(a)) continue;
+        while (micro.vector_axis && load_bytes() > limit && halve(*micro.vector_axis)) continue;
         if (load_bytes() > limit * 4) choice.loads.clear();
     }
 
@@ -522,26 +526,27 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
             if (e.extents[a].is_constant()) t *= (guess(e.extents[a]) + inside[a] - 1) / inside[a];
         return t;
     };
-    const auto halve = [&](size_t a) {
-        const int64_t next = std::max<int64_t>(unit(a), (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
-        const bool smaller = next < inside[a];
-        inside[a] = next;
-        split[a] = split[a] || smaller;
-        return smaller;
+    // Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its own
+    // panels reads what it reads anyway, and weights once; else rows are taken in blocks that do stay there.
+    const bool panels =
+        choice.contraction && choice.loads.empty() && micro.vector_axis && *micro.vector_axis < e.spatial;
+    const auto row_bytes = [&] {
+        int64_t bytes = 0;
+        for (const Access& a : e.accesses)
+            if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, e, a, inside);
+        return bytes;
     };
+    const bool panels_first = panels && row_bytes() <= target.l2_bytes / 2;
+    if (panels && !panels_first && inside[*micro.vector_axis] > unit(*micro.vector_axis))
+        for (size_t a = 0; a < e.spatial; ++a)
+            while (a != micro.vector_axis && row_bytes() > target.l2_bytes * 2 / 5 && inside[a] > 4 * unit(a) &&
+                   halve(a))
+                continue;
     std::vector<size_t> cut_order;
     for (size_t a = 0; a < e.spatial; ++a)
         if (a != micro.vector_axis.value_or(n)) cut_order.push_back(a);
-    if (micro.vector_axis && *micro.vector_axis < e.spatial) {
-        // Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its
-        // own panels reads what it reads anyway, and weights once; else tasks are rows, which share their operand.
-        int64_t rows = 0;
-        for (size_t i = 0; i < e.accesses.size(); ++i)
-            if (choice.contraction && !uses_axis(e.accesses[i], *micro.vector_axis))
-                rows += box_bytes(stages, e, e.accesses[i], inside);
-        const bool panels_first = choice.contraction && choice.loads.empty() && rows <= target.l2_bytes / 2;
+    if (micro.vector_axis && *micro.vector_axis < e.spatial)
         cut_order.insert(panels_first ? cut_order.begin() : cut_order.end(), *micro.vector_axis);
-    }
     for (const size_t a : cut_order)
         while (e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
     // What only the run knows is cut where that does not give enough, to where a task is worth being handed out.
@@ -561,19 +566,6 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
             while (task_work() > (choice.contraction ? 64000 : 8000) && halve(a)) continue;
         }
     }
-    // The right operand's panels of one task should stay in L2.
-    if (choice.contraction && micro.vector_axis && *micro.vector_axis < e.spatial) {
-        const size_t v = *micro.vector_axis;
-        double per_column = 4;
-        for (size_t a = e.spatial; a < n; ++a) per_column *= static_cast<double>(guess(e.extents[a]));
-        const auto columns = static_cast<int64_t>(static_cast<double>(target.l2_bytes) / 2 / per_column);
-        const int64_t step = std::max<int64_t>(unit(v), columns / unit(v) * unit(v));
-        if (step < inside[v] && choice.loads.empty()) {
-            inside[v] = step;
-            split[v] = true;
-        }
-    }
-
     TileProgram t;
     t.stages = std::move(stages);
     const TensorExpr& expr = *t.stages.primitives[id].expr();
