@@ -459,14 +459,12 @@ namespace {
 
 TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const PrimitiveId id(0);
-    // Merging makes tensors one-dimensional, which hides the conditions a Load could decide.
-    const auto pads = [&] {
+    // Merging makes tensors one-dimensional, which hides the conditions a Load could decide and what it could pack.
+    const auto packs = [&] {
         const TensorExpr& whole = *stages.primitives[id].expr();
-        const StageChoice first = choose_micro(stages, whole, DType::F32, target);
-        return std::any_of(first.loads.begin(), first.loads.end(),
-                           [&](size_t i) { return !whole.accesses[i].valid.empty(); });
+        return !choose_micro(stages, whole, DType::F32, target).loads.empty();
     };
-    if (auto merged = merge_axes(stages); merged && !pads()) stages = std::move(*merged);
+    if (auto merged = merge_axes(stages); merged && !packs()) stages = std::move(*merged);
     const TensorExpr& e = *stages.primitives[id].expr();
     const size_t n = e.extents.size();
     StageChoice choice = choose_micro(stages, e, stages.values[stages.primitives[id].outputs[0]].dtype, target);
