@@ -45,11 +45,15 @@
 #define TILEWRIGHT_API
 #endif
 
+/* In C++ an enumeration holds any number only where its type is named, and callers may give wrong ones. */
 #ifdef __cplusplus
+#define TILEWRIGHT_INT : int
 extern "C" {
+#else
+#define TILEWRIGHT_INT
 #endif
 
-typedef enum tilewright_status {
+typedef enum tilewright_status TILEWRIGHT_INT {
     TILEWRIGHT_OK = 0,
     TILEWRIGHT_INVALID_ARGUMENT = 1, /* the call is wrong: a null pointer, an index out of range */
     TILEWRIGHT_INVALID_MODEL = 2,    /* the model or the data: damaged, not supported, of another shape */
@@ -59,7 +63,7 @@ typedef enum tilewright_status {
 
 /* Elements of tensors, in the order of the host. BOOL is one byte, 0 or 1; types of less than 8 bits have one byte an
  * element. */
-typedef enum tilewright_dtype {
+typedef enum tilewright_dtype TILEWRIGHT_INT {
     TILEWRIGHT_F32 = 0,
     TILEWRIGHT_F64 = 1,
     TILEWRIGHT_F16 = 2,

@@ -157,7 +157,9 @@ Tensor view(const tilewright_tensor& t, const std::string& name) {
     for (const int64_t d : shape)
         if (d < 0) invalid("input {} has shape {}", name, to_string(shape));
     const auto dtype = static_cast<DType>(t.dtype);
-    const auto bytes = static_cast<uint64_t>(element_count(shape)) * byte_size(dtype);
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(element_count(shape)), byte_size(dtype), &bytes))
+        invalid("input {} has shape {}, which no memory holds", name, to_string(shape));
     if (t.bytes != bytes)
         invalid("input {} of type {} and shape {} has {} bytes, and {} were given", name, to_string(dtype),
                 to_string(shape), bytes, t.bytes);

@@ -156,6 +156,8 @@ TEST_F(Api, RefusesInputsThatDoNotFit) {
     EXPECT_THAT(error({tw::tensor(x, {1, width})}), HasSubstr(" bytes, and "));
     EXPECT_THAT(error({tw::tensor(x, {-2, width})}), HasSubstr("1 input 'input' has shape [-2, "));
     EXPECT_NE(error({tw::tensor(x, {int64_t{1} << 62, int64_t{1} << 62})}), "accepted");
+    EXPECT_THAT(error({tw::Tensor{TILEWRIGHT_F32, {int64_t{1} << 62}, nullptr, 0}}), HasSubstr("which no memory holds"))
+        << "2^64 bytes, taken for none";
     tw::Tensor type = tw::tensor(x, {2, width});
     type.dtype = static_cast<tilewright_dtype>(77);
     EXPECT_EQ(error({type}), "1 input 'input': 77 is no element type");

@@ -125,6 +125,9 @@ int64_t checked_mul(int64_t a, int64_t b) {
     return r;
 }
 
+/// Characters of a text, products of two terms: far more than shapes and indices need (expr_size.h).
+constexpr size_t kLongestText = size_t{1} << 16, kMostProducts = 10'000;
+
 bool atom_list_less(const std::vector<const Atom*>& a, const std::vector<const Atom*>& b) {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
                                         [](const Atom* x, const Atom* y) { return x != y && x->text < y->text; });
@@ -316,6 +319,9 @@ Expr ExprTable::intern(int64_t constant, std::vector<Term> terms) {
         auto node = std::make_unique<Expr::Node>();
         node->constant = constant;
         node->text = polynomial_text(constant, terms);
+        if (node->text.size() > kLongestText)
+            model_error("shape arithmetic makes an expression of {} characters, and {} are the most", node->text.size(),
+                        kLongestText);
         node->terms = std::move(terms);
         it = nodes.insert(std::move(node)).first;
     }
@@ -406,6 +412,9 @@ Expr operator*(Expr a, Expr b) {
     if (a.is_constant() && b.is_constant()) return checked_mul(a.constant(), b.constant());
     if (a.is_constant(1)) return b;
     if (b.is_constant(1)) return a;
+    if (a.terms().size() * b.terms().size() > kMostProducts)
+        model_error("shape arithmetic multiplies sums of {} and {} terms, and {} products are the most",
+                    a.terms().size(), b.terms().size(), kMostProducts);
     std::vector<Term> terms;
     for (const Term& t : a.terms()) {
         if (b.constant() != 0) terms.push_back({checked_mul(t.coefficient, b.constant()), t.atoms});

@@ -70,6 +70,12 @@ TEST(Expr, OverflowIsAnError) {
     EXPECT_THROW(i0 * INT64_MAX * 2, ModelError);
 }
 
+TEST(Expr, GrowthWithoutBoundsIsAnErrorInTime) {
+    EXPECT_THROW(for (Expr e = n;;) e = e * e, ModelError) << "one term, of any degree";
+    EXPECT_THROW(for (Expr e = n + m + i0;;) e = e * e, ModelError) << "any number of terms";
+    EXPECT_THROW(for (Expr e = i0;;) e = floor_div(e * 3 + i1, 2), ModelError) << "any depth";
+}
+
 TEST(Expr, TextHasNoParenthesesThatReadingDoesNotNeed) {
     EXPECT_EQ((floor_div(i0, 4) + mod(i1, 4) + i2).text(), "i0 // 4 + i1 % 4 + i2");
     EXPECT_EQ((i2 - floor_div(i0, 4)).text(), "-(i0 // 4) + i2");

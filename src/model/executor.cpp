@@ -56,6 +56,11 @@ void collect(std::set<Var>& out, const Plan& plan) {
 /// More than any machine has, and far from overflowing: sums of such sizes fit 63 bits.
 constexpr int64_t kMostBytes = int64_t{1} << 50;
 
+/// memcpy that takes null pointers where there is nothing to copy: a caller's empty tensor need not lie anywhere.
+void copy_bytes(void* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
 double now_us() {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -406,14 +411,14 @@ struct Executor::Impl {
         for (size_t k = 0; k < primitive.outputs.size(); ++k) {
             const TensorView out = body.output(k);
             void* to = place_output(id, primitive.outputs[k], out.shape);
-            std::memcpy(to, out.data, static_cast<size_t>(out.count()) * byte_size(out.dtype));
+            copy_bytes(to, out.data, static_cast<size_t>(out.count()) * byte_size(out.dtype));
         }
     }
 
     template <class What>
     void assign(std::vector<std::byte>& storage, const void* data, size_t bytes, const What& what) {
         context.memory->grow(storage, bytes + 64, what);
-        if (bytes > 0) std::memcpy(storage.data(), data, bytes);
+        copy_bytes(storage.data(), data, bytes);
     }
 
     /// Copies between a tensor and one slice of it along `axis`.
@@ -427,9 +432,9 @@ struct Executor::Impl {
             std::byte* w = whole + o * stride + static_cast<size_t>(at) * inner;
             std::byte* s = slice + o * inner;
             if (out_of_whole)
-                std::memcpy(s, w, inner);
+                copy_bytes(s, w, inner);
             else
-                std::memcpy(w, s, inner);
+                copy_bytes(w, s, inner);
         }
     }
 
@@ -496,14 +501,14 @@ struct Executor::Impl {
                 size_t needed = collected_bytes[i] + bytes;
                 if (counted && __builtin_mul_overflow(bytes, static_cast<size_t>(trips), &needed)) needed = kMostBytes;
                 context.memory->grow(state.collected[i], std::min<size_t>(needed, kMostBytes) + 64, what);
-                if (bytes > 0) std::memcpy(state.collected[i].data() + collected_bytes[i], v.data, bytes);
+                copy_bytes(state.collected[i].data() + collected_bytes[i], v.data, bytes);
                 collected_bytes[i] += bytes;
                 state.collected_shapes[i].assign(v.shape.begin(), v.shape.end());
             }
         }
         for (size_t i = 0; i < n_carried; ++i) {
             void* to = place_output(id, primitive.outputs[i], state.carried_shapes[i]);
-            std::memcpy(to, state.carried[i].data(), static_cast<size_t>(bytes_of(primitive.outputs[i])));
+            copy_bytes(to, state.carried[i].data(), static_cast<size_t>(bytes_of(primitive.outputs[i])));
         }
         for (size_t i = 0; i < loop.scan_outputs.size(); ++i) {
             const Loop::ScanOutput& scan = loop.scan_outputs[i];

@@ -156,6 +156,44 @@ TEST(Session, NamesTheInputThatDoesNotFit) {
     }
 }
 
+/// y = go ? x : x, and z = the rows of x: both have elements where n is not 0.
+std::shared_ptr<const CompiledModel> passed_through_control() {
+    const Expr n = symbol("n");
+    auto same = std::make_shared<Program>();
+    Builder s(*same);
+    s.set_outputs({s.input("x", DType::F32, {2, 3, n})});
+    auto row = std::make_shared<Program>();
+    Builder r(*row);
+    r.input("iteration", DType::I64, {});
+    const ValueId carried = r.input("carried", DType::F32, {2, 3, n});
+    r.set_outputs({carried, r.input("column", DType::F32, {2, n})});
+    Program p;
+    p.name = "control";
+    Builder b(p);
+    const ValueId go = b.input("go", DType::Bool, {}), x = b.input("x", DType::F32, {2, 3, n});
+    const std::pair<DType, Dims> like_x = {DType::F32, {2, 3, n}};
+    const ValueId y = b.emit_control(If{go, {x}, same, same}, {like_x}, "if")[0];
+    Loop loop;
+    loop.trip_count = 3;
+    loop.carried = {x};
+    loop.scan_inputs = {{x, 1, false}};
+    loop.scan_outputs = {{1, true}};
+    loop.body = row;
+    const std::vector<ValueId> z = b.emit_control(std::move(loop), {like_x, like_x}, "loop");
+    b.set_outputs({y, z[0], z[1]});
+    return compile_program(p, {});
+}
+
+TEST(Session, TakesAnEmptyTensorThatLiesNowhere) {
+    Session session(passed_through_control(), 1);
+    const Tensor go = Tensor::of<int>(DType::Bool, {}, {1});
+    for (const Tensor& t : session.run({go, Tensor(DType::F32, {2, 3, 0}, nullptr, nullptr)}))
+        EXPECT_EQ(t.shape(), (Shape{2, 3, 0}));
+    const Tensor x = Tensor::of<float>(DType::F32, {2, 3, 1}, {0, 1, 2, 3, 4, 5});
+    EXPECT_EQ(session.run({go, x}),
+              (std::vector<Tensor>{x, x, Tensor::of<float>(DType::F32, {2, 3, 1}, {2, 1, 0, 5, 4, 3})}));
+}
+
 // --- memory
 
 constexpr uint64_t kSomeMemory = uint64_t{1} << 20;

@@ -72,7 +72,7 @@ class NodeContext {
     struct BodyInput {
         DType dtype = DType::F32;
         Dims shape;
-        std::optional<Tensor> value = {};  ///< known: a constant in the body, no input of the Program
+        std::optional<Tensor> value = std::nullopt;  ///< known: a constant in the body, no input of the Program
         bool declared = true;              ///< false: an input of the Program that `body` does not name
     };
     Body lower_body(const Graph& body, const std::vector<BodyInput>& inputs, bool drop_known_first = false) const;

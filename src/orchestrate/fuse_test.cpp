@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "index/expr_size.h"
 #include "orchestrate/plan.h"
 #include "orchestrate/program_test.h"
+#include "program/builder.h"
 
 namespace tilewright {
 namespace {
@@ -112,6 +114,25 @@ TEST(FuseGreedily, chains_and_views_of_elementwise_work_are_one) {
   output y
 })"),
                 ElementsAre("y = [40, 6] neg(exp(@0)) where @0 = x[i1, i0]"));
+}
+
+TEST(FuseGreedily, views_of_views_are_one_until_their_indices_become_long) {
+    const auto shuffled = [](int times) {
+        Program p;
+        p.name = "shuffled";
+        Builder b(p);
+        ValueId v = b.input("x", DType::F32, {2, 3, 4});
+        for (int i = 0; i < times; ++i) v = b.reshape(b.transpose(v, {1, 2, 0}), {2, 3, 4});
+        b.set_outputs({v});
+        return p;
+    };
+    EXPECT_EQ(fuse_greedily(shuffled(4)).primitives.size(), 1u);
+    const Program before = shuffled(24), after = fuse_greedily(before);
+    expect_same(before, after);
+    EXPECT_GT(after.primitives.size(), 1u);
+    EXPECT_LT(after.primitives.size(), 20u);
+    for (const Primitive& p : after.primitives)
+        for (const Access& a : p.expr()->accesses) EXPECT_TRUE(std::none_of(a.index.begin(), a.index.end(), is_long));
 }
 
 TEST(FuseGreedily, results_of_the_program_are_kept) {

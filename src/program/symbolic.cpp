@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "index/expr_size.h"
 #include "program/scalar_eval.h"
 
 namespace tilewright {
@@ -124,6 +125,13 @@ Partial integer_op(ScalarOp op, DType type, Expr a, Expr b) {
     }
 }
 
+/// integer_op, but nothing where going on with the result would take long.
+Partial short_integer_op(ScalarOp op, DType type, Expr a, Expr b) {
+    Partial p = integer_op(op, type, a, b);
+    if (p && is_long(p->i)) return std::nullopt;
+    return p;
+}
+
 Partial cast(DType to, DType from, Expr a) {
     if (to == DType::Bool) {
         const auto zero = decide_zero(a);
@@ -239,7 +247,7 @@ class Evaluator {
         if (is_float(operand)) return std::nullopt;
         if (n.op == ScalarOp::Cast) return cast(n.dtype, operand, a->i);
         if (n.dtype == DType::Bool && operand != DType::Bool) return compare(n.op, a->i, b->i);
-        return integer_op(n.op, n.dtype, a->i, operands > 1 ? b->i : Expr(0));
+        return short_integer_op(n.op, n.dtype, a->i, operands > 1 ? b->i : Expr(0));
     }
 
     const TensorExpr& expr_;
@@ -269,7 +277,7 @@ Partial reduce(Reducer r, DType t, const Partial& acc, const Partial& v, bool fi
     if (first) return v;
     if (!acc || !v) return std::nullopt;
     if (is_number(t, *acc) && is_number(t, *v)) return known(eval_scalar(op, t, t, number(t, *acc), number(t, *v)));
-    return is_float(t) ? std::nullopt : integer_op(op, t, acc->i, v->i);
+    return is_float(t) ? std::nullopt : short_integer_op(op, t, acc->i, v->i);
 }
 
 /// Moves to the next point of axes [begin, end), row-major; false after the last.

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "index/expr_size.h"
+
 namespace tilewright {
 namespace {
 
@@ -141,6 +143,24 @@ TEST(Symbolic, reductions) {
 
 TEST(Symbolic, overflow_is_unknown_and_not_an_error) {
     EXPECT_EQ(map({ints({seq * INT64_MAX}), ints({2})}, binary(ScalarOp::Mul)), std::nullopt);
+}
+
+TEST(Symbolic, expressions_that_grow_without_bounds_are_left_to_run_time) {
+    for (const ScalarOp op : {ScalarOp::Mul, ScalarOp::Min}) {
+        std::optional<Exprs> e = Exprs{batch + seq};
+        int steps = 0;
+        for (Expr other = batch; e; ++steps, other = floor_div(other * 5 + seq, 3)) {
+            EXPECT_FALSE(is_long(e->at(0)));
+            e = map({ints(*e), ints({other})}, binary(op));
+        }
+        EXPECT_GT(steps, 3);
+        EXPECT_LT(steps, 1000);
+    }
+    const KnownContents many = ints(Exprs(20, batch + seq + 1));
+    TensorExpr product = elementwise(std::span(&many, 1), 20, [](ScalarBody&, auto a) { return a[0]; });
+    product.spatial = 0;
+    product.reducer = Reducer::Prod;
+    EXPECT_EQ(evaluate_symbolic(product, std::span(&many, 1), DType::I64, Shape{}), std::nullopt);
 }
 
 /// What is returned must be what the interpreter computes, whatever the symbols and scalars are.

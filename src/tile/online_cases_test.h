@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.h"
@@ -50,7 +51,7 @@ parallel m by 4 {
 )TW";
 
 inline Tensor matrix(Shape shape, const std::function<float(int64_t)>& f) {
-    Tensor t(DType::F32, shape);
+    Tensor t(DType::F32, std::move(shape));
     for (int64_t i = 0; i < t.count(); ++i) t.set(i, f(i));
     return t;
 }

@@ -8,10 +8,15 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "driver/npy.h"
+#include "driver/npz.h"
 #include "onnx/onnx_pb.h"
+#include "tilewright/tilewright.hpp"
 #include "tool/tool_runner_test.h"
 
 namespace tilewright::tool_test {
@@ -26,14 +31,8 @@ using Entries = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kSecret("\0\0\xe0\x40\0\0\xe0\x40\0\0\xe0\x40\0\0\xe0\x40", 16);  // 7, 7, 7, 7
 
-/// y = x + w, both float[4], where w's data is external.
-onnx::ModelProto external_model(const Entries& entries) {
-    onnx::ModelProto m = new_model();
-    onnx::GraphProto& g = *m.mutable_graph();
-    add_input(g, "x", {4});
-    add_node(g, "Add", {"x", "w"}, {"y"}, "add");
-    add_output(g, "y", {4});
-    onnx::TensorProto& w = *g.add_initializer();
+/// Makes `w` a float[4] whose data is external.
+void make_external(onnx::TensorProto& w, const Entries& entries) {
     w.set_name("w");
     w.set_data_type(1);
     w.add_dims(4);
@@ -43,6 +42,22 @@ onnx::ModelProto external_model(const Entries& entries) {
         e.set_key(key);
         e.set_value(value);
     }
+}
+
+/// y = x + w, both float[4], where w is still to be made.
+onnx::ModelProto add_model() {
+    onnx::ModelProto m = new_model();
+    onnx::GraphProto& g = *m.mutable_graph();
+    add_input(g, "x", {4});
+    add_node(g, "Add", {"x", "w"}, {"y"}, "add");
+    add_output(g, "y", {4});
+    return m;
+}
+
+/// The same, where w's data is external.
+onnx::ModelProto external_model(const Entries& entries) {
+    onnx::ModelProto m = add_model();
+    make_external(*m.mutable_graph()->add_initializer(), entries);
     return m;
 }
 
@@ -102,6 +117,99 @@ TEST_F(HostileFile, EveryCommandChecksPathsAlike) {
     EXPECT_EQ(r.status, 1);
     EXPECT_THAT(r.out, HasSubstr("FAIL m: m/model.onnx: "));
     EXPECT_THAT(r.out, HasSubstr("leaves the model's folder by '..'"));
+}
+
+TEST_F(HostileFile, TensorsAreCheckedWhereverTheyStand) {
+    const Entries secret = {{"location", "../secret.bin"}};
+    const auto constant = [&](onnx::NodeProto& n) {
+        onnx::AttributeProto& a = add_attribute(n, "value");
+        a.set_type(onnx::AttributeProto::TENSOR);
+        make_external(*a.mutable_t(), secret);
+    };
+    const auto expect_refused = [&](const char* where, const onnx::ModelProto& model) {
+        SCOPED_TRACE(where);
+        place.write("m/model.onnx", model);
+        const Result r = place.run({"run", "m/model.onnx"}, {20});
+        EXPECT_TRUE(refused(r));
+        EXPECT_THAT(r.err, HasSubstr("leaves the model's folder by '..'"));
+    };
+    onnx::ModelProto attribute = add_model();
+    constant(add_node(*attribute.mutable_graph(), "Constant", {}, {"w"}));
+    expect_refused("an attribute", attribute);
+
+    onnx::ModelProto sparse = add_model();
+    onnx::SparseTensorProto& t = *sparse.mutable_graph()->add_sparse_initializer();
+    t.add_dims(4);
+    make_external(*t.mutable_values(), secret);
+    t.mutable_indices()->set_data_type(onnx::TensorProto::INT64);
+    t.mutable_indices()->add_dims(4);
+    for (int i = 0; i < 4; ++i) t.mutable_indices()->add_int64_data(i);
+    expect_refused("a sparse tensor's values", sparse);
+    t.mutable_indices()->clear_int64_data();
+    t.mutable_indices()->clear_dims();
+    make_external(*t.mutable_indices(), secret);
+    t.mutable_values()->clear_data_location();
+    t.mutable_values()->clear_external_data();
+    t.mutable_values()->set_raw_data(std::string(16, '\0'));
+    expect_refused("a sparse tensor's indices", sparse);
+
+    onnx::ModelProto branch = new_model();
+    onnx::GraphProto& g = *branch.mutable_graph();
+    add_input(g, "c", {}, onnx::TensorProto::BOOL);
+    onnx::NodeProto& choose = add_node(g, "If", {"c"}, {"y"});
+    add_output(g, "y", {4});
+    for (const char* name : {"then_branch", "else_branch"}) {
+        onnx::AttributeProto& a = add_attribute(choose, name);
+        a.set_type(onnx::AttributeProto::GRAPH);
+        make_external(*a.mutable_g()->add_initializer(), secret);
+        a.mutable_g()->set_name(name);
+        add_node(*a.mutable_g(), "Neg", {"w"}, {"z"});
+        add_output(*a.mutable_g(), "z", {4});
+    }
+    expect_refused("a branch", branch);
+
+    onnx::ModelProto function = add_model();
+    onnx::OperatorSetIdProto& import = *function.add_opset_import();
+    import.set_domain("l");
+    import.set_version(1);
+    constant(add_node(add_function(function, "l", "F", {}, {"v"}), "Constant", {}, {"v"}));
+    add_node(*function.mutable_graph(), "F", {}, {"w"}).set_domain("l");
+    expect_refused("a function", function);
+}
+
+TEST_F(HostileFile, TheLibraryChecksPathsAlike) {
+    const auto error = [](const std::function<void()>& f) -> std::string {
+        try {
+            f();
+        } catch (const tw::Error& e) {
+            return e.status() == TILEWRIGHT_INVALID_MODEL ? e.what() : "another status";
+        }
+        return "nothing was refused";
+    };
+    place.write("m/model.onnx", external_model({{"location", "../secret.bin"}}));
+    EXPECT_THAT(error([&] { tw::Model::from_file(place / "m/model.onnx"); }),
+                HasSubstr("leaves the model's folder by '..'"));
+    const std::string bytes = to_bytes(external_model({{"location", "data.bin"}}));
+    EXPECT_THAT(error([&] { tw::Model::from_memory(bytes.data(), bytes.size()); }), HasSubstr("'w'"))
+        << "a model from memory has no folder";
+}
+
+TEST_F(HostileFile, TensorsOfDataSetsHoldTheirOwnData) {
+    place.write("m/model.onnx", external_model({{"location", "data.bin"}}));
+    onnx::TensorProto x;
+    make_external(x, {{"location", "data.bin"}});
+    fs::create_directories(place / "m/test_data_set_0");
+    for (const char* path : {"m/x.pb", "m/test_data_set_0/input_0.pb", "m/test_data_set_0/output_0.pb"})
+        place.folder.write(path, x.SerializeAsString());
+    place.folder.write("m/test_data_set_0/data.bin", kSecret);
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{"--input", "x=m/x.pb"}, {"--data", "m/test_data_set_0"}}) {
+        SCOPED_TRACE(more[0]);
+        EXPECT_TRUE(refused(place.run({"run", "m/model.onnx", more[0], more[1]})));
+    }
+    const Result r = place.run({"conformance", "m"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_THAT(r.out, HasSubstr("FAIL m: "));
 }
 
 TEST_F(HostileFile, LinksPipesAndFoldersAreRefused) {
@@ -186,6 +294,48 @@ TEST_F(HostileFile, OutputsAreWrittenBelowTheirFolderWhateverTheirNames) {
     EXPECT_FALSE(fs::exists(place / "escaped.npy"));
     EXPECT_FALSE(fs::exists("/escaped.npy"));
     EXPECT_THAT(place.read("all.npz"), Not(HasSubstr("../")));
+}
+
+TEST_F(HostileFile, NothingIsUnpackedFromAnArchive) {
+    const auto files = [&] {
+        std::set<std::string> all;
+        for (const auto& entry : fs::recursive_directory_iterator(place.folder.path())) all.insert(entry.path());
+        return all;
+    };
+    place.write("m/model.onnx", external_model({{"location", "data.bin"}}));
+    save_npz(place / "in.npz", {{"x", Tensor(DType::F32, {4})}, {"climbs_out", Tensor(DType::F32, {4})}});
+    std::string bytes = place.read("in.npz");
+    const std::string name = "climbs_out", leaving = "../../away";
+    int replaced = 0;
+    for (size_t at = 0; (at = bytes.find(name, at)) != std::string::npos; ++replaced)
+        bytes.replace(at, name.size(), leaving);
+    ASSERT_EQ(replaced, 2) << "the member's header and the directory's entry";
+    place.folder.write("in.npz", bytes);
+    const std::set<std::string> before = files();
+    EXPECT_TRUE(refused(place.run({"run", "m/model.onnx", "--input", "in.npz"})));
+    EXPECT_EQ(files(), before);
+}
+
+TEST_F(HostileFile, ADamagedTuningDatabaseMisleadsNobody) {
+    const std::vector<std::string> tune = {
+        "op", "gemm m=6 n=16 k=8", "--scheduler", "search",        "--trials", "3", "--iterations",
+        "1",  "--database",        "tuning.db",   "--no-calibrate"};
+    ASSERT_EQ(place.run(tune).status, 0);
+    const std::string good = place.read("tuning.db");
+    ASSERT_GT(good.size(), 4096u);
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 12; ++i) {
+        SCOPED_TRACE(i);
+        std::string bad = good;
+        if (i < 3)
+            bad.resize(random() % bad.size());
+        else
+            for (int changes = 0; changes < 1 << i; ++changes) bad[random() % bad.size()] = static_cast<char>(random());
+        for (const char* beside : {"tuning.db-wal", "tuning.db-shm"}) fs::remove(place / beside);
+        place.folder.write("tuning.db", bad);
+        const Result r = place.run(tune);  // checks the result as well
+        EXPECT_TRUE(r.status == 0 ? testing::AssertionSuccess() : refused(r));
+    }
 }
 
 TEST_F(HostileFile, FilesThatAreNoModelsAreNamedAsWhatTheyAre) {

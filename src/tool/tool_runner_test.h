@@ -18,7 +18,7 @@ struct Result {
 };
 
 struct Limits {
-    double seconds = 60;
+    double seconds = 60;  ///< some times more under sanitizers
     /// Of address space; not in force under sanitizers, which need terabytes of it.
     uint64_t bytes = uint64_t{4} << 30;
 };

@@ -74,6 +74,7 @@ inline std::vector<Tensor> run_kernel(const CompiledKernel& kernel, const TilePr
     Bindings bindings;
     std::vector<std::unique_ptr<GuardedMemory>> memory;
     std::vector<void*> tensors;
+    tensors.reserve(inputs.size() + stages.outputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
         const Value& declared = stages.values[stages.inputs[i]];
         bind_shape(bindings, declared.shape, inputs[i].shape(), declared.name);
@@ -88,6 +89,7 @@ inline std::vector<Tensor> run_kernel(const CompiledKernel& kernel, const TilePr
         tensors.push_back(memory.back()->data());
     }
     std::vector<int64_t> names;
+    names.reserve(kernel.names.size());
     for (const Var v : kernel.names) names.push_back(bindings.at(v));
     int64_t tasks = 1;
     for (const Expr& g : kernel.grid) tasks *= evaluate(g, bindings);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "index/expr_size.h"
 #include "index/map.h"
 #include "program/scalar_eval.h"
 #include "program/transform/tidy.h"
@@ -28,6 +29,18 @@ ScalarId constant(ScalarBody& b, DType t, double v) {
 bool uses_load(Expr e) {
     const std::vector<Var> all = variables(e);
     return std::any_of(all.begin(), all.end(), [](Var v) { return v.kind == VarKind::Load; });
+}
+
+/// Whether an index is too long to be worth what it takes to simplify it, and to compute it at every point.
+bool has_long_index(const TensorExpr& e) {
+    const auto any_long = [](const std::vector<Expr>& list) { return std::any_of(list.begin(), list.end(), is_long); };
+    const auto in_body = [](const ScalarBody& body) {
+        return std::any_of(body.nodes().begin(), body.nodes().end(),
+                           [](const ScalarNode& n) { return n.op == ScalarOp::Index && is_long(n.index); });
+    };
+    return in_body(e.body) || in_body(e.epilogue) ||
+           std::any_of(e.accesses.begin(), e.accesses.end(),
+                       [&](const Access& a) { return any_long(a.index) || any_long(a.valid); });
 }
 
 /// Replaces load(k) by load(by(k)).
@@ -159,7 +172,7 @@ class Inliner {
         }
         out.body = body(consumer_.body);
         out.epilogue = body(consumer_.epilogue);
-        if (failed_) return std::nullopt;
+        if (failed_ || has_long_index(out)) return std::nullopt;
         return tidy(out);
     }
 
@@ -264,19 +277,8 @@ bool reaches_once(const TensorExpr& consumer, const std::vector<Expr>& index, co
     return invert(IndexMap{consumer.extents, index}, made.shape).has_value();
 }
 
-}  // namespace
-
-std::optional<TensorExpr> inline_producer(const TensorExpr& consumer, size_t access, const TensorExpr& producer,
-                                          const Value& made) {
-    TW_CHECK(access < consumer.accesses.size(), "access {} of {}", access, consumer.accesses.size());
-    if (producer.reducer != Reducer::None || !producer.epilogue.empty() || !fits_register(made.dtype))
-        return std::nullopt;
-    return Inliner(consumer, access, producer, made).run();
-}
-
-std::optional<TensorExpr> fuse_epilogue(const TensorExpr& producer, const TensorExpr& consumer, size_t access,
+std::optional<TensorExpr> with_epilogue(const TensorExpr& producer, const TensorExpr& consumer, size_t access,
                                         const Value& made) {
-    TW_CHECK(access < consumer.accesses.size(), "access {} of {}", access, consumer.accesses.size());
     const Access& read = consumer.accesses[access];
     if (producer.reducer == Reducer::None || consumer.reducer != Reducer::None || !consumer.epilogue.empty() ||
         !fits_register(made.dtype) || !read.valid.empty())
@@ -331,8 +333,34 @@ std::optional<TensorExpr> fuse_epilogue(const TensorExpr& producer, const Tensor
             producer.epilogue.empty() ? b.acc(producer.body.dtype()) : b.inline_body(producer.epilogue, producer_leaf);
         return rounded(b, result, made.dtype);
     }));
-    if (loads_value) return std::nullopt;
+    if (loads_value || has_long_index(out)) return std::nullopt;
     return tidy(out);
+}
+
+/// What `f` gives; nothing where its expressions overflow or outgrow their limit on the way.
+template <class F>
+std::optional<TensorExpr> unless_too_large(const F& f) {
+    try {
+        return f();
+    } catch (const ModelError&) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::optional<TensorExpr> inline_producer(const TensorExpr& consumer, size_t access, const TensorExpr& producer,
+                                          const Value& made) {
+    TW_CHECK(access < consumer.accesses.size(), "access {} of {}", access, consumer.accesses.size());
+    if (producer.reducer != Reducer::None || !producer.epilogue.empty() || !fits_register(made.dtype))
+        return std::nullopt;
+    return unless_too_large([&] { return Inliner(consumer, access, producer, made).run(); });
+}
+
+std::optional<TensorExpr> fuse_epilogue(const TensorExpr& producer, const TensorExpr& consumer, size_t access,
+                                        const Value& made) {
+    TW_CHECK(access < consumer.accesses.size(), "access {} of {}", access, consumer.accesses.size());
+    return unless_too_large([&] { return with_epilogue(producer, consumer, access, made); });
 }
 
 }  // namespace tilewright

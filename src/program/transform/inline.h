@@ -18,7 +18,8 @@ namespace tilewright {
 ///
 /// No select is written where the producer gives the fill for suitable fills of its own reads: relu(0) is 0. Nothing
 /// where it is not possible: the producer has a reduction, its value is what a load() reads and its body is no index
-/// expression, it uses Index where the consumer gathers, or the value's type cannot be kept in a register.
+/// expression, it uses Index where the consumer gathers, the value's type cannot be kept in a register, or an index
+/// would become too long (expr_size.h).
 /// `made` gives the type and, where the producer has an output_index, the shape.
 std::optional<TensorExpr> inline_producer(const TensorExpr& consumer, size_t access, const TensorExpr& producer,
                                           const Value& made);
