@@ -126,7 +126,7 @@ int64_t checked_mul(int64_t a, int64_t b) {
 }
 
 /// Characters of a text, products of two terms: far more than shapes and indices need (expr_size.h).
-constexpr size_t kLongestText = size_t{1} << 16, kMostProducts = 10'000;
+constexpr size_t kLongestText = 160'000, kMostProducts = 10'000;
 
 bool atom_list_less(const std::vector<const Atom*>& a, const std::vector<const Atom*>& b) {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),

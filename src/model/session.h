@@ -21,7 +21,7 @@ struct CompileOptions {
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     bool fuse = true;                     ///< false: one kernel a primitive
     bool layouts = true;                  ///< false: everything row-major
-    SchedulerKind scheduler = SchedulerKind::Default;
+    SchedulerKind scheduler = SchedulerKind::Mcfuser;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel

@@ -90,9 +90,22 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
     // Position of every primitive's step: a group runs where its last primitive stands.
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : groups) ends[g.primitives.back()] = &g;
+    // Two groups that each need something of the other (none may be made) would read what is not there yet.
+    std::set<ValueId> there(plan.program.inputs.begin(), plan.program.inputs.end());
+    const IndexVector<ValueId, PrimitiveId> producers = plan.program.producers();
+    const auto must_run = [&](const std::vector<PrimitiveId>& members, const std::string& name) {
+        for (const PrimitiveId member : members) {
+            const Primitive& p = plan.program.primitives[member];
+            there.insert(p.outputs.begin(), p.outputs.end());
+            for (const ValueId v : p.inputs())
+                TW_CHECK(!producers[v] || there.count(v) != 0, "'{}' reads '{}' before it is computed", name,
+                         plan.program.values[v].name);
+        }
+    };
     for (const PrimitiveId id : plan.program.primitives.ids()) {
         const Primitive& primitive = plan.program.primitives[id];
         if (primitive.expr() == nullptr) {
+            must_run({id}, primitive.name);
             Step step;
             step.what = id;
             if (const auto* branch = std::get_if<If>(&primitive.kind))
@@ -110,6 +123,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         call.name = name_of(plan.program, *it->second);
         call.tensors = body.tensors;
         call.primitives = it->second->primitives;
+        must_run(call.primitives, call.name);
         body.stages.name = call.name;
         const Schedules::Scheduled& scheduled = it->second->chain ? *schedules.chain(body) : schedules.kernel(body);
         TileProgram kernel = scheduled.program;

@@ -18,7 +18,7 @@ namespace tilewright {
 
 /// Who schedules kernels.
 struct SchedulerOptions {
-    std::string scheduler = "default", database;
+    std::string scheduler = std::string(to_string(CompileOptions().scheduler)), database;
     bool measure = false;
     int trials = 1000;
     void apply(CompileOptions& o) const;

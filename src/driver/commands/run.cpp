@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "backend/cpu/kernel.h"
 #include "base/error.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
@@ -16,6 +18,7 @@
 #include "driver/npy.h"
 #include "driver/npz.h"
 #include "graph/graph.h"
+#include "tune/check.h"
 
 namespace tilewright {
 
@@ -90,6 +93,7 @@ struct RunOptions {
     DataOptions data;
     ToleranceOptions tolerance;
     std::string output_dir, output_npz, json;
+    bool kernels = false;
 };
 
 int command_run(const RunOptions& o) {
@@ -155,7 +159,52 @@ int command_run(const RunOptions& o) {
     return ok ? 0 : 1;
 }
 
+/// Every kernel of the model by itself, on random operands, against its own stages in exact arithmetic.
+int verify_kernels(const RunOptions& o) {
+    const Compilation c = compile(o.model);
+    std::map<std::string, int64_t> sizes;
+    for (const std::string& text : o.data.dims) sizes.insert(parse_setting("--dim", text));
+    Progress progress("checking kernels of " + o.model.model);
+    ThreadPool pool(o.model.threads);
+    cpu::CodegenOptions codegen;
+    if (!o.model.isa.empty()) codegen.isa = o.model.isa == "avx2" ? cpu::Isa::avx2() : cpu::Isa::avx512();
+    Json list = Json::array();
+    int wrong = 0, right = 0, open = 0;
+    const std::vector<TileProgram>& kernels = c.model->kernels();
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        progress.step(fmt::format("{} of {}", k + 1, kernels.size()));
+        const cpu::CompiledKernel kernel = cpu::compile(kernels[k], codegen);
+        CheckOptions options;
+        bool known = true;
+        for (const Var v : kernel.names) {
+            known = known && v.kind == VarKind::Symbol;
+            const auto size =
+                std::find_if(sizes.begin(), sizes.end(), [&](const auto& d) { return symbol(d.first).as_var() == v; });
+            options.bindings[v] = size == sizes.end() ? 3 : size->second;
+        }
+        Json entry = {{"kernel", k}, {"name", kernels[k].name}};
+        if (!known) {
+            ++open;
+            entry["skipped"] = "sizes that only the data knows";
+        } else {
+            const CheckResult r = check_kernel(kernel, kernels[k].stages, pool, options);
+            entry["ok"] = r.ok;
+            entry["worst"] = r.worst;
+            if (!r.ok) {
+                entry["reason"] = r.reason;
+                std::printf("kernel %zu is wrong: %s\n    computes %s\n", k, r.reason.c_str(), kernels[k].name.c_str());
+            }
+            ++(r.ok ? right : wrong);
+        }
+        list.push_back(std::move(entry));
+    }
+    std::printf("%d kernels right, %d wrong, %d not checked\n", right, wrong, open);
+    write_json(o.json, Json{{"model", o.model.model}, {"ok", wrong == 0}, {"kernels", std::move(list)}}.dump(2));
+    return wrong == 0 ? 0 : 1;
+}
+
 int command_verify(const RunOptions& o) {
+    if (o.kernels) return verify_kernels(o);
     const Compilation c = compile(o.model);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     Session session(c.model, o.model.threads);
@@ -198,11 +247,15 @@ void add_run_command(CLI::App& app, int& status) {
 void add_verify_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("verify", "compare machine code with the interpreter, or with stored outputs");
     auto o = add_run_options(*c);
+    c->add_flag(
+        "--kernels", o->kernels,
+        "check every kernel by itself, on random operands: which one is wrong? (dimensions without --dim are 3)");
     c->footer(
         "Without --data, the reference interpreter computes what is expected, in double precision. The default\n"
         "tolerance is --max-relative 1e-4.\n\n"
         "Examples:\n"
         "  tilewright verify model.onnx --dim batch=3\n"
+        "  tilewright verify model.onnx --kernels\n"
         "  tilewright verify model.onnx --data test_data_set_0 --rtol 1e-3 --atol 1e-6");
     c->callback([o, &status] { status = command_verify(*o); });
 }

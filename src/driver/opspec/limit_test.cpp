@@ -74,7 +74,7 @@ TEST(Bytes, AreThoseThatAreRead) {
 
 TEST(Estimate, AddsUpTheKernels) {
     const Compilation c = compiled("chain m=64 k=64 n=64 h=64");
-    ASSERT_EQ(c.model->stats().steps, 2);
+    ASSERT_GE(c.model->stats().steps, 1);
     double sum = 0;
     for (const Step& step : c.model->plan().steps)
         sum +=
