@@ -84,6 +84,52 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
+/// A window slid over a tensor: the dimension that walks through channels, in the operand and in the result.
+struct Window {
+    size_t access = 0, in = 0, out = 0;
+};
+
+/// Pools. Windows of fewer taps than this, or that vectors can walk along, are not worth another layout.
+constexpr int64_t kManyTaps = 9;
+
+int64_t taps_of(const TensorExpr& e) {
+    int64_t taps = 1;
+    for (size_t a = e.spatial; a < e.extents.size(); ++a)
+        taps = e.extents[a].is_constant() ? taps * std::min<int64_t>(e.extents[a].constant(), 1 << 20) : 1 << 20;
+    return taps;
+}
+
+/// Whether vectors along the innermost dimension would gather, or be mostly empty.
+bool walks_badly(const TensorExpr& e, const Access& x, int lanes) {
+    for (size_t a = 0; a < e.spatial; ++a) {
+        const auto linear = linear_in(x.index.back(), {VarKind::Axis, static_cast<uint32_t>(a)});
+        if (!linear || linear->coefficient.is_constant(0)) continue;
+        if (!linear->coefficient.is_constant(1)) return true;
+        return e.extents[a].is_constant() && e.extents[a].constant() < 2 * lanes;
+    }
+    return true;
+}
+
+std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
+    if (e.reducer == Reducer::None || e.accesses.size() != 1 || taps_of(e) < kManyTaps) return std::nullopt;
+    const std::vector<Expr>& in = e.accesses[0].index;
+    const std::vector<Expr> out = result_index(e);
+    const auto slides = [&](Expr i) {
+        bool spatial = false, tap = false;
+        for (const Var v : variables(i))
+            if (v.kind == VarKind::Axis) (v.id < e.spatial ? spatial : tap) = true;
+        return spatial && tap;
+    };
+    if (in.empty() || !slides(in.back()) || !walks_badly(e, e.accesses[0], lanes)) return std::nullopt;
+    for (size_t d = in.size() - 1; d-- > 0;) {
+        const auto a = in[d].as_var();
+        if (!a || a->kind != VarKind::Axis || a->id >= e.spatial) continue;
+        const auto there = std::find(out.begin(), out.end(), in[d]);
+        if (there != out.end()) return Window{0, d, static_cast<size_t>(there - out.begin())};
+    }
+    return std::nullopt;
+}
+
 struct Chooser {
     const Program& program;
     int lanes;
@@ -136,7 +182,102 @@ struct Chooser {
                     if (const auto d = fastest_in(*e, x.index, w, a); d && *d + 1 < x.index.size()) wish(x.value, *d);
         }
     }
+
+    /// Pools go along with whatever their neighbours have; where nobody has chosen, they wish for channels.
+    void windows() {
+        for (const Primitive& p : program.primitives)
+            if (p.expr() != nullptr)
+                if (const auto w = pooling_window(*p.expr(), lanes)) {
+                    const ValueId x = p.expr()->accesses[w->access].value;
+                    if (fixed.count(x) == 0 && fixed.count(p.outputs[0]) == 0 && layouts.count(x) == 0 &&
+                        layouts.count(p.outputs[0]) == 0) {
+                        wish(x, w->in);
+                        wish(p.outputs[0], w->out);
+                    }
+                }
+    }
+
+    /// What a primitive would read and write with channels side by side: values and their channel dimensions. Empty
+    /// where it gains less than converting costs.
+    std::vector<std::pair<ValueId, size_t>> worth_converting(const Primitive& p) const {
+        std::vector<std::pair<ValueId, size_t>> out;
+        const TensorExpr* e = p.expr();
+        if (e == nullptr) return out;
+        if (const auto w = pooling_window(*e, lanes))
+            return {{e->accesses[w->access].value, w->in}, {p.outputs[0], w->out}};
+        const auto product = weighted_product(program, *e);
+        if (!product) return out;
+        const Access& x = e->accesses[product->data];
+        const Access& w = e->accesses[product->weights];
+        const auto a = lane_axis(*e, x, w);
+        if (!a) return out;
+        const bool depthwise = in_index(x.index, *a);
+        if (depthwise ? taps_of(*e) < kManyTaps || !walks_badly(*e, x, lanes) : taps_of(*e) < 4L * lanes) return out;
+        out.emplace_back(p.outputs[0], *fastest_in(*e, result_index(*e), w, *a));
+        if (depthwise)
+            if (const auto d = fastest_in(*e, x.index, w, *a)) out.emplace_back(x.value, *d);
+        for (size_t r = e->spatial; r < e->extents.size(); ++r)
+            if (in_index(w.index, r))
+                if (const auto d = fastest_in(*e, x.index, w, r); d && *d + 1 < x.index.size())
+                    out.emplace_back(x.value, *d);
+        return out;
+    }
 };
+
+Primitive copy_of(const Program& program, ValueId from, ValueId to) {
+    TensorExpr e;
+    e.extents = program.values[from].shape;
+    e.spatial = e.extents.size();
+    Access a;
+    a.value = from;
+    for (size_t d = 0; d < e.spatial; ++d) a.index.push_back(axis(d));
+    e.accesses.push_back(std::move(a));
+    e.body.set_root(e.body.access(0, program.values[from].dtype));
+    Primitive p;
+    p.name = program.values[to].name + "/layout";
+    p.source = "layout";
+    p.outputs = {to};
+    p.kind = std::move(e);
+    return p;
+}
+
+/// Inputs and outputs are row-major. Those that a convolution or a pool would read or write far better otherwise get a
+/// copy, whose layout is free.
+Program free_ends(Program program, int lanes) {
+    const std::set<ValueId> fixed = row_major_values(program);
+    const Chooser chooser{program, lanes, {}, {}};
+    std::map<ValueId, ValueId> copies;  // of inputs
+    IndexVector<PrimitiveId, Primitive> all;
+    for (Primitive p : program.primitives) {
+        std::vector<Primitive> after;
+        for (const auto& [v, dim] : chooser.worth_converting(p)) {
+            const std::vector<Expr> shape = program.values[v].shape;
+            const bool pixels = std::any_of(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end(),
+                                            [](Expr d) { return !d.is_constant(1); });
+            if (fixed.count(v) == 0 || program.is_constant(v) || !pixels || !channel_block(shape, dim, lanes)) continue;
+            const bool result = v == p.outputs[0];
+            auto copy = copies.find(v);
+            if (result || copy == copies.end()) {
+                Value value = program.values[v];
+                value.name += "/channels";
+                const ValueId fresh = program.values.push_back(std::move(value));
+                if (result) {
+                    after.push_back(copy_of(program, fresh, v));
+                    p.outputs[0] = fresh;
+                    continue;
+                }
+                all.push_back(copy_of(program, v, fresh));
+                copy = copies.emplace(v, fresh).first;
+            }
+            for (Access& a : p.expr()->accesses)
+                if (a.value == v) a.value = copy->second;
+        }
+        all.push_back(std::move(p));
+        for (Primitive& q : after) all.push_back(std::move(q));
+    }
+    program.primitives = std::move(all);
+    return program;
+}
 
 ScalarBody substitute_body(const ScalarBody& body, const std::function<Expr(Expr)>& f) {
     if (body.empty()) return body;
@@ -287,7 +428,8 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-Program assign_layouts(const Program& original, const ScheduleTarget& target) {
+Program assign_layouts(const Program& given, const ScheduleTarget& target) {
+    const Program original = free_ends(given, target.lanes);
     PropagateOptions propagation;
     propagation.fixed = row_major_values(original);
     for (const auto& [v, t] : original.constants) propagation.fixed.insert(v);
@@ -297,6 +439,7 @@ Program assign_layouts(const Program& original, const ScheduleTarget& target) {
     propagation.kept_dimensions = true;
     Chooser chooser{original, target.lanes, propagation.fixed, {}};
     chooser.products();
+    chooser.windows();
     LayoutPlan layouts;
     layouts.values = propagate_layouts(original, std::move(chooser.layouts), propagation);
     Program program = apply_layouts(original, layouts);
