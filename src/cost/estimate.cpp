@@ -330,7 +330,12 @@ class TreeEstimate {
     }
 
     NestCost cost_of(const TreePath& path, const Compute& compute) const {
-        NestCost c = nest_cost(models_[compute.stage], nest_of(path, compute.stage, compute.micro), m_);
+        StageModel model = models_[compute.stage];
+        // What was packed lies as the vectors want it.
+        for (const auto& [at, load] : tree_.loads)
+            if (load->stage == compute.stage && !load->layout.is_identity() && compute.micro.vector_axis)
+                model.operands[load->access].strides[*compute.micro.vector_axis] = 1;
+        NestCost c = nest_cost(model, nest_of(path, compute.stage, compute.micro), m_);
         // An online maximum's factor, and what it multiplies.
         const StageModel& s = models_[compute.stage];
         const double steps = reduction_trips(path, compute.stage);

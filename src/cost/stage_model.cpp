@@ -156,7 +156,7 @@ double body_operations(const ScalarBody& body) {
             case ScalarOp::Log:
             case ScalarOp::Log1p:
             case ScalarOp::Expm1:
-                n += 16;
+                n += 12;
                 break;
             case ScalarOp::Tanh:
             case ScalarOp::Erf:

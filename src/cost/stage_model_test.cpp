@@ -219,7 +219,7 @@ TEST(StageModel, of_a_softmax_s_stages) {
     EXPECT_FALSE(most.product);
     EXPECT_EQ(most.flops(), 240);  // one maximum a point
     EXPECT_FALSE(terms.reduces);
-    EXPECT_EQ(terms.flops(), 240 * (1 + 16));  // the difference and exp's polynomial
+    EXPECT_EQ(terms.flops(), 240 * (1 + 12));  // the difference and exp's polynomial
     EXPECT_THAT(terms.operands[1].strides, ElementsAre(1, 0));
 }
 

@@ -15,7 +15,7 @@ constexpr double kKernelSeconds = 1e-6;
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
 /// Of it a chain must save this share by the model alone, whose error is of that size; measured times need no margin.
-constexpr double kConvincing = 0.06;
+constexpr double kConvincing = 0.03;
 
 class Chains {
   public:

@@ -198,6 +198,21 @@ ProductTile product_tile(int64_t wide, int64_t outer, int64_t inner, int64_t out
 
 }  // namespace
 
+/// Whether a panel's vectors, one for every step of the sum, fall into one set of the caches: a matrix whose rows are a
+/// multiple of 4 KiB long. Each row of tiles would fetch them anew; many rows pay for packing.
+bool clashes(const TensorExpr& e, const Walk& w, size_t vector) {
+    constexpr int64_t kWay = 1024;  // elements
+    if (!w.unit(vector)) return false;
+    int64_t rows = 1;
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (!w.depends(a)) rows *= guess(e.extents[a]);
+    for (size_t r = e.spatial; r < e.extents.size(); ++r)
+        if (w.strides[r] && w.strides[r]->is_constant() && w.strides[r]->constant() != 0 &&
+            w.strides[r]->constant() % kWay == 0 && guess(e.extents[r]) >= 32)
+            return rows >= 128;
+    return false;
+}
+
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
     (void)out_type;
     StageChoice choice;
@@ -372,7 +387,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             const bool decidable =
                 std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) { return single_index_condition(a, c); });
             const bool strided = walks[i].depends(*vector) && !walks[i].unit(*vector);
-            if (decidable && (!a.valid.empty() || strided)) choice.loads.push_back(i);
+            if (decidable && (!a.valid.empty() || strided || clashes(e, walks[i], *vector))) choice.loads.push_back(i);
         }
     return choice;
 }
@@ -448,7 +463,7 @@ std::vector<Stmt> make_loads(const Program& stages, PrimitiveId id, const std::v
         const Walk w =
             walk_of(stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, static_cast<int>(micro.lanes));
         const size_t vector = *micro.vector_axis;
-        if (w.depends(vector) && !w.unit(vector))
+        if (w.depends(vector) && (!w.unit(vector) || clashes(expr, w, vector)))
             load.layout = pack_for_lanes(expr.accesses[i], vector, std::max<int64_t>(1, micro.registers[vector]));
         out.push_back(Stmt{load});
     }
@@ -537,8 +552,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const bool panels_first = panels && row_bytes() <= target.l2_bytes / 2;
     if (panels && !panels_first && inside[*micro.vector_axis] > unit(*micro.vector_axis))
         for (size_t a = 0; a < e.spatial; ++a)
-            while (a != micro.vector_axis && row_bytes() > target.l2_bytes * 2 / 5 && inside[a] > 4 * unit(a) &&
-                   halve(a))
+            while (a != micro.vector_axis && row_bytes() > target.l2_bytes * 2 / 5 &&
+                   (unit(a) == 1 || inside[a] > 4 * unit(a)) && halve(a))
                 continue;
     std::vector<size_t> cut_order;
     for (size_t a = 0; a < e.spatial; ++a)
