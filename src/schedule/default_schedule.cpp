@@ -549,11 +549,26 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
             if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, e, a, inside);
         return bytes;
     };
-    const bool panels_first = panels && row_bytes() <= target.l2_bytes / 2;
-    if (panels && !panels_first && inside[*micro.vector_axis] > unit(*micro.vector_axis))
+    const bool several = panels && inside[*micro.vector_axis] > unit(*micro.vector_axis);
+    std::vector<size_t> rows;  // axes of the broadcast operand
+    if (panels)
         for (size_t a = 0; a < e.spatial; ++a)
-            while (a != micro.vector_axis && row_bytes() > target.l2_bytes * 2 / 5 &&
-                   (unit(a) == 1 || inside[a] > 4 * unit(a)) && halve(a))
+            if (a != micro.vector_axis && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& x) {
+                    return uses_axis(x, a) && !uses_axis(x, *micro.vector_axis);
+                }))
+                rows.push_back(a);
+    // How many rows there are may be known to the run alone: blocks of as many as fit, one item of a batch at a time.
+    bool open_rows = false;
+    for (const size_t a : rows)
+        if (several && !e.extents[a].is_constant()) {
+            const bool item = unit(a) == 1 && rows.size() > 1 && a != rows.back();
+            inside[a] = item ? 1 : 4096 / unit(a) * unit(a);
+            open_rows = split[a] = true;
+        }
+    const bool panels_first = panels && !open_rows && row_bytes() <= target.l2_bytes / 2;
+    if (several && !panels_first)
+        for (const size_t a : rows)
+            while (row_bytes() > target.l2_bytes * 2 / 5 && (unit(a) == 1 || inside[a] > 4 * unit(a)) && halve(a))
                 continue;
     std::vector<size_t> cut_order;
     for (size_t a = 0; a < e.spatial; ++a)
