@@ -97,6 +97,7 @@ struct Executor::Impl {
         std::vector<void*> tensors;
         std::vector<int64_t> names;
         int64_t tasks = 0;
+        bool alone = false;  ///< one thread does all tasks
         bool late = false;
     };
     struct StepState {
@@ -274,6 +275,28 @@ struct Executor::Impl {
             state.names[i] = context.names->value(context.names->slot(state.kernel->names[i]));
         state.tasks = 1;
         for (const Expr& e : state.kernel->grid) state.tasks *= context.names->evaluate(e);
+        state.alone = state.tasks > 1 && done_sooner_alone(call);
+    }
+
+    /// Whether handing out the work would take longer than doing it: some microseconds' worth, whatever sizes the
+    /// schedule was made for.
+    bool done_sooner_alone(const KernelCall& call) const {
+        constexpr double kBytes = 64 * 1024, kFlops = 2e5;
+        double work = 0;
+        for (const PrimitiveId p : call.primitives)
+            work += product_flops(*plan.program.primitives[p].expr(), *context.names);
+        return work <= kFlops && bytes_of(call) <= kBytes;
+    }
+
+    /// Of the tensors it reads and writes.
+    double bytes_of(const KernelCall& call) const {
+        double bytes = 0;
+        for (const ValueId v : call.tensors) {
+            double size = static_cast<double>(byte_size(plan.program.values[v].dtype));
+            for (const Expr d : plan.program.values[v].shape) size *= static_cast<double>(context.names->evaluate(d));
+            bytes += size;
+        }
+        return bytes;
     }
 
     // --- running
@@ -290,15 +313,8 @@ struct Executor::Impl {
                     double work = 0;
                     for (const PrimitiveId p : call->primitives)
                         work += product_flops(*plan.program.primitives[p].expr(), *context.names);
-                    double bytes = 0;
-                    for (const ValueId v : call->tensors) {
-                        double size = static_cast<double>(byte_size(plan.program.values[v].dtype));
-                        for (const Expr d : plan.program.values[v].shape)
-                            size *= static_cast<double>(context.names->evaluate(d));
-                        bytes += size;
-                    }
                     context.profile->push_back({call->name, start - context.profile_start_us, end - start, work,
-                                                static_cast<int>(call->kernel), bytes});
+                                                static_cast<int>(call->kernel), bytes_of(*call)});
                 }
             } else {
                 const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
@@ -327,8 +343,8 @@ struct Executor::Impl {
             state.kernel->run(state.tensors.data(), state.names.data(), begin, end,
                               context.scratch + worker * context.scratch_stride);
         };
-        if (state.tasks == 1)
-            body(0, 1, 0);
+        if (state.tasks == 1 || state.alone)
+            body(0, state.tasks, 0);
         else
             parallel_for(*context.pool, state.tasks, body);
     }
