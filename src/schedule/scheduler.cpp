@@ -20,7 +20,7 @@ constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
 constexpr size_t kMostTiled = 6;
 
 /// By how much the model must prefer a constructed schedule over the rule's: its own error.
-constexpr double kConvinced = 0.97;
+constexpr double kConvinced = 0.93;
 
 bool constructible(const Program& stages) {
     if (stages.primitives.size() != 1) return false;

@@ -96,6 +96,11 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
     p.partial_sums =
         e.reducer != Reducer::None && compute_type(out) == out && out == e.body.dtype() && choice.loads.empty();
     const size_t va = vector_axis(p);
+    // Weights packed in panels of so many columns are read a panel at a time: half of one, or parts of two, are two
+    // streams where one was.
+    const bool panels = va < n && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) {
+                            return !axis_strides(stages, e, a.value, a.index)[va];
+                        });
     p.ladders.resize(kLevels);
     for (size_t l = 0; l < kLevels; ++l)
         for (size_t a = 0; a < n; ++a) {
@@ -103,7 +108,11 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
             const int64_t given = a < choice.micro.registers.size() ? choice.micro.registers[a] : 1;
             std::vector<int64_t> sizes;
             if (l == 0) {
-                if (a == va) {
+                if ((!p.contraction && given >= unit_of(p, a)) || (panels && a == va)) {
+                    // Where nothing is reused across rows, register tile is what the operands' layout asks for (blocks
+                    // that are turned around, windows that share loads, vectors that hide a sum's latency).
+                    sizes = {given};
+                } else if (a == va) {
                     const int64_t lanes = unit_of(p, a);
                     const int64_t most = a < e.spatial ? kMostColumns : 4;
                     for (int64_t c = 1; c <= most && (c == 1 || (c - 1) * lanes < extent); ++c)
@@ -147,7 +156,8 @@ std::optional<Etir> apply(const Problem& p, const Etir& e, Action action, bool n
     const std::vector<int64_t>& sizes = p.ladders[e.level][action.axis];
     int64_t& tile = next.tiles[e.level][action.axis];
     if (action.kind == Action::Kind::SetVThread) {
-        if (e.level != 0 || action.axis >= p.stage.spatial || p.open[action.axis]) return std::nullopt;
+        if (!p.contraction || e.level != 0 || action.axis >= p.stage.spatial || p.open[action.axis])
+            return std::nullopt;
         int64_t& threads = next.virtual_threads[action.axis];
         threads *= 2;
         if (tile % (threads * unit_of(p, action.axis)) != 0) return std::nullopt;
@@ -210,7 +220,7 @@ double traffic(const Problem& p, const Etir& e, size_t level) {
 }
 
 bool fits(const Problem& p, const Etir& e, size_t level) {
-    if (level == 0) return registers_taken(p, e.tiles[0]) <= p.machine.vector_registers;
+    if (level == 0) return !p.contraction || registers_taken(p, e.tiles[0]) <= p.machine.vector_registers;
     const double bytes = p.machine.caches[std::min(level, p.machine.caches.size()) - 1].bytes;
     return footprint(p, e, level) <= bytes || p.smallest[level] > bytes;
 }
