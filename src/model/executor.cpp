@@ -285,8 +285,15 @@ struct Executor::Impl {
                     double work = 0;
                     for (const PrimitiveId p : call->primitives)
                         work += product_flops(*plan.program.primitives[p].expr(), *context.names);
+                    double bytes = 0;
+                    for (const ValueId v : call->tensors) {
+                        double size = static_cast<double>(byte_size(plan.program.values[v].dtype));
+                        for (const Expr d : plan.program.values[v].shape)
+                            size *= static_cast<double>(context.names->evaluate(d));
+                        bytes += size;
+                    }
                     context.profile->push_back({call->name, start - context.profile_start_us, end - start, work,
-                                                static_cast<int>(call->kernel)});
+                                                static_cast<int>(call->kernel), bytes});
                 }
             } else {
                 const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);

@@ -47,6 +47,7 @@ struct StepTime {
     double start_us = 0, duration_us = 0;
     double flops = 0;  ///< of products and convolutions, 2 a multiply-add
     int kernel = -1;   ///< number of the kernel in dumps; -1: no generated kernel
+    double bytes = 0;  ///< of a kernel's inputs and outputs, each once and whole
 };
 
 /// Immutable; any number of sessions in any number of threads may share one.

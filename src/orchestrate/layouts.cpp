@@ -327,7 +327,7 @@ Program assign_layouts(const Program& original, const ScheduleTarget& target) {
                                 program.constants.at(e->accesses[product->weights].value));
         const TensorExpr& view = *alone.primitives[PrimitiveId(0)].expr();
         const StageChoice choice = choose_micro(alone, view, program.values[p.outputs[0]].dtype, target);
-        if (!choice.micro.vector_axis || (!choice.contraction && *choice.micro.vector_axis < e->spatial)) continue;
+        if (!choice.micro.vector_axis) continue;
         const size_t vector = *choice.micro.vector_axis;
         Access& w = e->accesses[product->weights];
         if (!in_index(w.index, vector)) continue;

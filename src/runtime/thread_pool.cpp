@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
@@ -107,9 +108,11 @@ void set_affinity(pid_t thread, const std::vector<int>& cpus) {
 
 }  // namespace
 
-/// One job at a time is published in job_; its `ticket` changes last and tells every worker whether it takes part, so
-/// that one cache line carries the whole message. Workers that take part count themselves off in pending_. Those that
-/// do not never read the rest of the job: it may already be the next one's.
+/// One job at a time is published in job_; its `ticket` changes last and tells every worker whether it takes part. Each
+/// share is cut into a few pieces, and a share's cursor says which of them is next. Whoever has finished its own share
+/// takes pieces of the others': a worker that the system does not run holds up at most the piece it is in, and one that
+/// comes too late finds nothing left. A cursor carries the ticket, so that a piece is only ever taken of the job that
+/// one means to work at; and as long as a taken piece is unfinished, its job stays published.
 ///
 /// Sleeping. A worker that gives up spinning sets its bit in sleepers_, looks at the ticket once more, and sleeps on
 /// wakes_. The caller stores the ticket, then looks at sleepers_: these four are sequentially consistent, so either the
@@ -117,7 +120,7 @@ void set_affinity(pid_t thread, const std::vector<int>& cpus) {
 /// reads wakes_ before it sets its bit; so one that is not woken has its bit set.
 class ThreadPool::Impl {
   public:
-    Impl(int size, Pinning pinning) : size_(size), born_(watch_forks()) {
+    Impl(int size, Pinning pinning) : size_(size), born_(watch_forks()), cursors_(static_cast<size_t>(size)) {
         if (usable_cpu_count() >= size) spin_ = kSpin;
         if (pinning == Pinning::on) {
             unpinned_ = allowed_cpus();
@@ -161,14 +164,17 @@ class ThreadPool::Impl {
         const Enter inside(this, 0);
         if (tasks == 1 || size_ == 1 || forked() || !try_claim()) return fn(context, 0, tasks, 0);
         const int active = tasks < size_ ? static_cast<int>(tasks) : size_;
-        publish(tasks, fn, context, active);
-        run_share(0, active);
-        wait_for_workers();
+        const uint64_t ticket = publish(tasks, fn, context, active);
+        run_pieces(ticket, 0, active);
+        wait_for_pieces();
         busy_.store(false, std::memory_order_release);
     }
 
   private:
     static constexpr uint64_t kActiveBits = 16;
+    static constexpr int kPieces = 4;
+    static constexpr uint64_t kPieceBits = 3;
+    static_assert(kPieces < 1 << kPieceBits);
     static constexpr int kStop = (1 << kActiveBits) - 1;
     static_assert(kMaxThreads < kStop);
 
@@ -186,13 +192,35 @@ class ThreadPool::Impl {
     static uint32_t sleeper_bit(int worker) { return uint32_t{1} << ((worker - 1) % 32); }
     static uint32_t sleeper_bits(int active) { return active > 32 ? ~uint32_t{0} : (uint32_t{1} << (active - 1)) - 1; }
 
-    void publish(int64_t tasks, TaskFn fn, void* context, int active) {
-        pending_.store(static_cast<uint32_t>(active - 1), std::memory_order_relaxed);
+    static int pieces_of(const TaskRange& share) {
+        return static_cast<int>(std::min<int64_t>(share.end - share.begin, kPieces));
+    }
+
+    /// A share's ticket, and how many of its pieces nobody has taken.
+    static uint64_t cursor_at(uint64_t ticket, int left) {
+        return (ticket << kPieceBits) | static_cast<uint64_t>(left);
+    }
+    static bool left_of(uint64_t cursor, uint64_t ticket) {
+        return cursor >> kPieceBits == (ticket << kPieceBits) >> kPieceBits &&
+               (cursor & ((uint64_t{1} << kPieceBits) - 1)) != 0;
+    }
+
+    uint64_t publish(int64_t tasks, TaskFn fn, void* context, int active) {
+        const uint64_t ticket = next_ticket(active);
         job_.fn = fn;
         job_.context = context;
         job_.tasks = tasks;
-        job_.ticket.store(next_ticket(active));
+        const auto shares = [&](auto&& each) {
+            for (int w = 0; w < active; ++w) each(static_cast<size_t>(w), pieces_of(worker_range(tasks, active, w)));
+        };
+        uint32_t all = 0;
+        shares([&](size_t, int pieces) { all += static_cast<uint32_t>(pieces); });
+        pending_.store(all, std::memory_order_relaxed);
+        shares(
+            [&](size_t w, int pieces) { cursors_[w].at.store(cursor_at(ticket, pieces), std::memory_order_release); });
+        job_.ticket.store(ticket);
         wake_sleepers(sleeper_bits(active));
+        return ticket;
     }
 
     void wake_sleepers(uint32_t bits) {
@@ -203,12 +231,29 @@ class ThreadPool::Impl {
         futex_wake(wakes_, bits);
     }
 
-    void run_share(int worker, int active) {
-        const TaskRange range = worker_range(job_.tasks, active, worker);
-        job_.fn(job_.context, range.begin, range.end, worker);
+    /// Pieces of one's own share, then of the others'.
+    void run_pieces(uint64_t ticket, int worker, int active) {
+        for (int k = 0; k < active; ++k) {
+            const int owner = (worker + k) % active;
+            std::atomic<uint64_t>& cursor = cursors_[static_cast<size_t>(owner)].at;
+            uint64_t at = cursor.load(std::memory_order_acquire);
+            while (left_of(at, ticket)) {
+                if (!cursor.compare_exchange_weak(at, at - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+                    continue;
+                // The piece is this thread's, so its job is still there to be read.
+                const TaskRange share = worker_range(job_.tasks, active, owner);
+                const int pieces = pieces_of(share);
+                const int piece = pieces - static_cast<int>(at & ((uint64_t{1} << kPieceBits) - 1));
+                const TaskRange part = worker_range(share.end - share.begin, pieces, piece);
+                job_.fn(job_.context, share.begin + part.begin, share.begin + part.end, worker);
+                if (pending_.fetch_sub(1) == 1 && worker != 0 && caller_sleeps_.load())
+                    futex_wake(pending_, FUTEX_BITSET_MATCH_ANY);
+                at = cursor.load(std::memory_order_acquire);
+            }
+        }
     }
 
-    void wait_for_workers() {
+    void wait_for_pieces() {
         if (spin([this] { return pending_.load(std::memory_order_acquire) == 0; }, Clock::now() + spin_)) return;
         caller_sleeps_.store(true);
         for (uint32_t left = pending_.load(); left != 0; left = pending_.load())
@@ -226,8 +271,7 @@ class ThreadPool::Impl {
             const int active = static_cast<int>(seen & ((uint64_t{1} << kActiveBits) - 1));
             if (active == kStop) return;
             if (worker >= active) continue;  // not needed: the time to sleep stands
-            run_share(worker, active);
-            if (pending_.fetch_sub(1) == 1 && caller_sleeps_.load()) futex_wake(pending_, FUTEX_BITSET_MATCH_ANY);
+            run_pieces(seen, worker, active);
             deadline = Clock::now() + spin_;
         }
     }
@@ -271,8 +315,12 @@ class ThreadPool::Impl {
         void* context = nullptr;
         int64_t tasks = 0;
     };
-    Job job_;                                          // written by the caller that holds the pool
-    alignas(kLine) std::atomic<uint32_t> pending_{0};  // workers still at the job, without the caller
+    Job job_;  // written by the caller that holds the pool
+    struct alignas(kLine) Cursor {
+        std::atomic<uint64_t> at{0};
+    };
+    std::vector<Cursor> cursors_;                      // by worker
+    alignas(kLine) std::atomic<uint32_t> pending_{0};  // pieces of the job that are not done
     std::atomic<bool> caller_sleeps_{false};
     alignas(kLine) std::atomic<uint32_t> sleepers_{0};
     std::atomic<uint32_t> wakes_{0};

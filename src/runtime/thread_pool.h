@@ -59,8 +59,10 @@ class ThreadPool {
 
     int size() const;
 
-    /// Runs tasks 0 .. tasks-1 and returns when all are done. Worker w runs worker_range(tasks, min(tasks, size()), w)
-    /// in one call. Everything written before the call is visible to the tasks, and what they write to the caller.
+    /// Runs tasks 0 .. tasks-1 and returns when all are done. Worker w's share is worker_range(tasks, min(tasks,
+    /// size()), w), cut into a few pieces, each one call; a worker that is done with its share helps the others, so
+    /// that one the system does not run (a busy machine, a smaller quota than cores) holds nobody up for long.
+    /// Everything written before the call is visible to the tasks, and what they write to the caller.
     void parallel(int64_t tasks, TaskFn fn, void* context) noexcept;
 
   private:

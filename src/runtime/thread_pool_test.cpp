@@ -74,17 +74,64 @@ TEST(WorkerRange, HandlesTheLargestCounts) {
 
 class Pools : public testing::TestWithParam<int> {};
 
-TEST_P(Pools, RunEveryTaskOnceOnTheWorkerTheSplitNames) {
+/// Every task once, each call within the share of one worker.
+void expect_cut_of(const std::vector<Call>& calls, int64_t tasks, int active) {
+    int64_t next = 0;
+    for (const Call& c : calls) {
+        EXPECT_EQ(c.begin, next);
+        EXPECT_LT(c.begin, c.end);
+        EXPECT_TRUE(c.worker >= 0 && c.worker < active) << c.worker;
+        bool within = false;
+        for (int w = 0; w < active; ++w) {
+            const TaskRange share = worker_range(tasks, active, w);
+            within = within || (c.begin >= share.begin && c.end <= share.end);
+        }
+        EXPECT_TRUE(within) << c.begin << " to " << c.end << " of " << tasks;
+        next = c.end;
+    }
+    EXPECT_EQ(next, tasks);
+}
+
+/// Whether the pool's own threads take part again, which they need not in any single loop.
+bool shares_out(ThreadPool& pool) {
+    for (int round = 0; round < 1000; ++round) {
+        std::atomic<bool> helped{false};
+        parallel_for(pool, 2, [&](int64_t, int64_t, int worker) {
+            if (worker != 0) helped = true;
+            if (worker == 0) std::this_thread::sleep_for(100us);
+        });
+        if (helped) return true;
+    }
+    return false;
+}
+
+TEST_P(Pools, RunEveryTaskOnceInPiecesOfTheSharesTheSplitNames) {
     ThreadPool pool(GetParam());
     ASSERT_EQ(pool.size(), GetParam());
     for (const int64_t tasks : {1, 2, 3, 7, 8, 64, 1001}) {
         const int active = static_cast<int>(std::min<int64_t>(tasks, pool.size()));
-        std::vector<Call> expected;
-        for (int w = 0; w < active; ++w) {
-            const TaskRange r = worker_range(tasks, active, w);
-            expected.push_back({r.begin, r.end, w});
-        }
-        for (int repeat = 0; repeat < 20; ++repeat) EXPECT_EQ(calls_of(pool, tasks), expected) << tasks << " tasks";
+        for (int repeat = 0; repeat < 20; ++repeat) expect_cut_of(calls_of(pool, tasks), tasks, active);
+    }
+}
+
+TEST_P(Pools, DoNotWaitForAWorkerThatHasNotBegun) {
+    ThreadPool pool(GetParam());
+    // Whoever enters first holds its piece until everything else has been done by the others.
+    for (int round = 0; round < 20; ++round) {
+        std::atomic<int64_t> done{0};
+        std::atomic<bool> held{false};
+        const int64_t tasks = 8 * pool.size();
+        std::atomic<int64_t> mine{0};
+        parallel_for(pool, tasks, [&](int64_t begin, int64_t end, int worker) {
+            if (pool.size() > 1 && worker != 0 && !held.exchange(true)) {
+                mine = end - begin;
+                const auto give_up = std::chrono::steady_clock::now() + 10s;
+                while (done < tasks - mine && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+                EXPECT_EQ(done, tasks - mine);
+            }
+            done += end - begin;
+        });
+        EXPECT_EQ(done, tasks);
     }
 }
 
@@ -157,7 +204,7 @@ TEST_P(Pools, RunNestedLoopsSeriallyUnderTheSameWorker) {
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(inner_tasks, 240);
     // and the pool is free again for loops that are not nested
-    EXPECT_EQ(calls_of(pool, 1000).size(), static_cast<size_t>(pool.size()));
+    EXPECT_TRUE(pool.size() == 1 || shares_out(pool));
 }
 
 TEST_P(Pools, ServeManyCallersAtATime) {
@@ -210,13 +257,13 @@ TEST(ThreadPool, ACallerThatFindsTheWorkersBusyRunsAlone) {
     EXPECT_EQ(calls_of(pool, 100), (std::vector<Call>{{0, 100, 0}}));
     release = true;
     holder.join();
-    EXPECT_EQ(calls_of(pool, 100), (std::vector<Call>{{0, 50, 0}, {50, 100, 1}}));
+    EXPECT_TRUE(shares_out(pool));
 }
 
 TEST(ThreadPool, ALoopOfOneTaskIsATaskAllTheSame) {
     ThreadPool pool(2);
     parallel_for(pool, 1, [&](int64_t, int64_t, int) { EXPECT_EQ(calls_of(pool, 8), (std::vector<Call>{{0, 8, 0}})); });
-    EXPECT_EQ(calls_of(pool, 8).size(), 2U);
+    EXPECT_TRUE(shares_out(pool));
 }
 
 TEST(ThreadPool, ATaskMayUseAnotherPool) {
@@ -253,8 +300,11 @@ TEST(ThreadPool, PinsEachThreadToOneCpuAndGivesTheCallerItsOwnBack) {
     {
         ThreadPool pool(2, Pinning::on);
         std::array<std::vector<int>, 2> cpus;
-        parallel_for(pool, 2,
-                     [&](int64_t, int64_t, int worker) { cpus[static_cast<size_t>(worker)] = allowed_cpus(); });
+        for (int round = 0; round < 1000 && (cpus[0].empty() || cpus[1].empty()); ++round)
+            parallel_for(pool, 2, [&](int64_t, int64_t, int worker) {
+                cpus[static_cast<size_t>(worker)] = allowed_cpus();
+                std::this_thread::sleep_for(100us);
+            });
         EXPECT_EQ(cpus[0].size(), 1U);
         EXPECT_EQ(cpus[1].size(), 1U);
         if (before.size() > 1) {
@@ -285,7 +335,7 @@ TEST(ThreadPool, RunsSeriallyInAForkedChild) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 0);
-    EXPECT_EQ(calls_of(*pool, 10).size(), 3U);  // the parent's workers are still there
+    EXPECT_TRUE(shares_out(*pool));  // the parent's workers are still there
 }
 
 }  // namespace

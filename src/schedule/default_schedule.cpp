@@ -48,7 +48,17 @@ std::vector<Walk> walks_of(const Program& stages, const TensorExpr& e, ValueId o
     return walks;
 }
 
-/// Relative cost of one element when `a` is the vector axis: contiguous operands cost a lane's share, others a gather.
+/// The axis along which an operand lies in memory that vectors along `a` run across: blocks of lanes x lanes of it are
+/// loaded row by row and turned around in registers. Copies and elementwise code only.
+std::optional<size_t> turning_axis(const TensorExpr& e, const Walk& w, size_t a, int lanes) {
+    if (e.reducer != Reducer::None || w.result || !w.depends(a) || w.unit(a)) return std::nullopt;
+    for (size_t u = 0; u < e.spatial; ++u)
+        if (u != a && w.unit(u) && guess(e.extents[u]) >= lanes) return u;
+    return std::nullopt;
+}
+
+/// Relative cost of one element when `a` is the vector axis: contiguous operands cost a lane's share, blocks that are
+/// turned some shuffles, others a gather.
 double vector_cost(const TensorExpr& e, const std::vector<Walk>& walks, size_t a, int lanes) {
     const double extent = static_cast<double>(guess(e.extents[a]));
     const double waste = std::ceil(extent / lanes) * lanes / extent;
@@ -66,7 +76,7 @@ double vector_cost(const TensorExpr& e, const std::vector<Walk>& walks, size_t a
         } else if (!w.depends(a)) {
             cost += 0.25 / lanes;
         } else {
-            cost += w.unit(a) ? 1.0 / lanes : 1.5;
+            cost += w.unit(a) ? 1.0 / lanes : turning_axis(e, w, a, lanes) ? 6.0 / lanes : 1.5;
         }
     }
     return cost * waste;
@@ -251,7 +261,12 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         std::vector<size_t> rows;
         for (size_t a = e.spatial; a-- > 0;)
             if (a != *vector && reuses(a) && !e.extents[a].is_constant(1)) rows.push_back(a);
-        choice.contraction = !rows.empty();
+        // An outer product needs an operand that is broadcast; where all move with the lanes (a depthwise convolution)
+        // nothing is gained by packing, and the windows of neighbours share what is loaded.
+        const std::vector<uint32_t> slots = e.body.slots();
+        const bool broadcast =
+            std::any_of(slots.begin(), slots.end(), [&](uint32_t k) { return !walks[k].depends(*vector); });
+        choice.contraction = !rows.empty() && broadcast;
         micro.registers[*vector] = lanes;
         int64_t left = 4;
         if (choice.contraction) {
@@ -273,12 +288,16 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             micro.registers[rows[0]] = tile.rows;
             if (two) micro.registers[rows[1]] = tile.outer_rows;
         }
-        if (!choice.contraction)
+        if (!choice.contraction) {
             for (size_t a = e.spatial; a-- > 0 && left > 1;)
                 if (a != *vector && guess(e.extents[a]) > 1) {
                     micro.registers[a] = register_tile(guess(e.extents[a]), left);
-                    break;
+                    left = 1;
                 }
+            // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
+            const int64_t wide = guess(e.extents[*vector]) / lanes;
+            if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, 8);
+        }
     } else if (vector && *vector >= e.spatial) {
         // Independent partial sums hide the latency of the addition.
         const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
@@ -296,9 +315,13 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             if (shared) micro.registers[*vector] = lanes;
         }
     } else if (vector) {
+        std::optional<size_t> turned;
+        for (const Walk& w : walks)
+            if (const auto u = turning_axis(e, w, *vector, lanes)) turned = u;
         const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
-        micro.registers[*vector] =
-            std::min<int64_t>(wide, e.accesses.size() <= 3 && e.body.nodes().size() <= 12 ? 2 : 1) * lanes;
+        const bool light = e.accesses.size() <= 3 && e.body.nodes().size() <= 12 && !turned;
+        micro.registers[*vector] = std::min<int64_t>(wide, light ? 2 : 1) * lanes;
+        if (turned) micro.registers[*turned] = lanes;
     }
     for (size_t a = 0; a < n; ++a)
         if (a != micro.vector_axis.value_or(n) && e.extents[a].is_constant() &&

@@ -307,7 +307,7 @@ llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DTy
         case ScalarOp::Mul:
             return floating ? b.CreateFMul(x, y) : b.CreateMul(x, y);
         case ScalarOp::Div:
-            return floating ? b.CreateFDiv(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
+            return floating ? emit_div(b, x, y) : emit_int_division(b, op, is_signed(operand), x, y);
         case ScalarOp::TruncMod:
             return floating ? b.CreateFRem(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
         case ScalarOp::FloorMod: {

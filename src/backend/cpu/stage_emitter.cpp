@@ -220,14 +220,17 @@ class StageEmitter : public StageValues {
             } else if (tile < 4) {
                 with(at, tile, nullptr, true);
             } else {
-                // A rest that only the run knows: all of the tile, half of it, or one row, whichever is least.
-                const int64_t half = (tile + 1) / 2;
+                // A rest that only the run knows: of all the tile, two thirds, one third and one row the least that
+                // holds it. (With fewer rows the latency of the sums shows, so that finer rungs would gain nothing.)
                 llvm::Value* left = b_.CreateSub(hi, at);
-                llvm::Value* few = b_.CreateICmpSLE(left, b_.getInt64(static_cast<uint64_t>(half)));
-                llvm::Value* one = b_.CreateICmpEQ(left, b_.getInt64(1));
-                branch(b_.CreateNot(few), [&] { with(at, tile, nullptr, true); });
-                branch(b_.CreateAnd(few, b_.CreateNot(one)), [&] { with(at, half, nullptr, true); });
-                branch(one, [&] { with(at, 1, nullptr, false); });
+                const int64_t rungs[] = {tile, (2 * tile + 2) / 3, (tile + 2) / 3, 1, 0};
+                for (size_t i = 0; i + 1 < std::size(rungs); ++i) {
+                    llvm::Value* this_one = b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rungs[i + 1])));
+                    if (i > 0)
+                        this_one = b_.CreateAnd(this_one,
+                                                b_.CreateICmpSLE(left, b_.getInt64(static_cast<uint64_t>(rungs[i]))));
+                    branch(this_one, [&] { with(at, rungs[i], nullptr, rungs[i] > 1); });
+                }
             }
         };
         if (r.constant_extent) return tail(whole_hi);

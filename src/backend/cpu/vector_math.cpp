@@ -5,6 +5,7 @@
 #include <llvm/TargetParser/Triple.h>
 
 #include <cmath>
+#include <optional>
 
 #include "backend/cpu/math_lanes.h"
 
@@ -242,13 +243,23 @@ Real tanh_f32(Real x) {
     return copysign(has_avx512(*x.b) ? tanh_by_pieces(a) : tanh_by_exp(a), x);
 }
 
+/// The number that `v` is in every lane, where it is a constant.
+std::optional<llvm::APFloat> constant_of(llvm::Value* v) {
+    auto* c = llvm::dyn_cast<llvm::Constant>(v);
+    if (c != nullptr && c->getType()->isVectorTy()) c = c->getSplatValue();
+    const auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(c);
+    return number == nullptr ? std::nullopt : std::optional(number->getValueAPF());
+}
+
 /// (y is NaN) ? y : (x is NaN) ? x : the one for which `better` holds. The two selects after the comparison are vmaxps
-/// or vminps, which give y where either is NaN, and a blend.
+/// or vminps, which give y where either is NaN, and a blend; where one operand is a number known here, it stands first
+/// and the blend goes.
 llvm::Value* emit_extremum(llvm::IRBuilderBase& b, llvm::CmpInst::Predicate better, llvm::Intrinsic::ID native,
                            llvm::Value* x, llvm::Value* y) {
     const Strict strict(b);
     if (llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isAArch64())
         return b.CreateBinaryIntrinsic(native, x, y);  // fmax and fmin there keep NaNs
+    if (const auto number = constant_of(y); number && !number->isNaN()) std::swap(x, y);
     llvm::Value* chosen = b.CreateSelect(b.CreateFCmp(better, x, y), x, y);
     return b.CreateSelect(b.CreateFCmpUNO(x, x), x, chosen);
 }
@@ -267,6 +278,27 @@ llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y
 }
 llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
     return emit_extremum(b, llvm::CmpInst::FCMP_OLT, llvm::Intrinsic::minimum, x, y);
+}
+
+llvm::Value* emit_div(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
+    const Strict strict(b);
+    const auto divisor = constant_of(y);
+    if (!divisor || !x->getType()->getScalarType()->isFloatTy()) return b.CreateFDiv(x, y);
+    const float c = divisor->convertToFloat();
+    const float r = 1 / c;
+    if (!std::isnormal(c) || !std::isnormal(r)) return b.CreateFDiv(x, y);
+    const auto splat = [&](float f) { return llvm::ConstantFP::get(x->getType(), f); };
+    llvm::Value* q = b.CreateFMul(x, splat(r));
+    if (int exponent = 0; std::abs(std::frexp(c, &exponent)) == 0.5F) return q;
+    // Markstein: with 1 / c rounded to nearest, one correction makes the quotient the nearest float.
+    const auto fma = [&](llvm::Value* a, llvm::Value* m, llvm::Value* s) {
+        return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, m, s});
+    };
+    llvm::Value* rest = fma(q, splat(-c), x);
+    llvm::Value* corrected = fma(rest, splat(r), q);
+    // An infinity less itself is NaN, and a zero keeps its sign.
+    llvm::Value* plain = b.CreateFCmpUEQ(corrected, splat(0));
+    return b.CreateSelect(plain, q, corrected);
 }
 
 llvm::Value* emit_f16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x) {

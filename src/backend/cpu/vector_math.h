@@ -59,6 +59,10 @@ llvm::Value* emit_atan(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 
+/// x / y. By a constant float without a division, which takes ten times as long as this: exact to the last place, where
+/// the result is not smaller than 2^-100 (there within one place of a subnormal's).
+llvm::Value* emit_div(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
+
 /// Half precision. The operand of the first is `half` or its bits as i16; the second returns `half`, rounded to nearest
 /// even, overflow to infinity.
 llvm::Value* emit_f16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x);

@@ -326,6 +326,31 @@ TEST_P(VectorMath, StaysWithinItsErrorOverAllExponents) {
         [&](float x, float) { return f.reference(static_cast<long double>(x)); });
 }
 
+TEST(Division, ByAConstantIsTheNearestFloat) {
+    for (const float c : {6.0F, 3.0F, -7.0F, 0.1F, 255.0F, 1.0e10F, 8.0F, -0.25F, 1.41421356F, 0x1.fffffep0F, 0x1p100F})
+        expect_within(
+            0, Kernel{[&](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value*) {
+                return emit_div(b, x, llvm::ConstantFP::get(x->getType(), c));
+            }},
+            "division", kChunks,
+            [&](size_t number, std::vector<float>& x, std::vector<float>&) {
+                x = chunk_of_arguments(number);
+                for (float& v : x)
+                    if (std::abs(v / c) < 0x1p-100F) v = 0;
+            },
+            [&](float x, float) { return static_cast<double>(x / c); });
+}
+
+TEST(Division, ByAConstantOfTinyNumbersStaysWithinOnePlace) {
+    expect_within(
+        1, Kernel{[](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value*) {
+            return emit_div(b, x, llvm::ConstantFP::get(x->getType(), 6.0));
+        }},
+        "division", kChunks,
+        [](size_t number, std::vector<float>& x, std::vector<float>&) { x = chunk_of_arguments(number); },
+        [](float x, float) { return static_cast<double>(x / 6.0F); });
+}
+
 TEST_P(VectorMath, StaysWithinItsErrorForEveryFloat) {
     if (!exhaustive()) GTEST_SKIP() << "takes minutes: TILEWRIGHT_EXHAUSTIVE=1 runs it";
     const Function& f = GetParam();

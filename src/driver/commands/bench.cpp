@@ -11,6 +11,7 @@
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
+#include "driver/opspec/limit.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright {
@@ -24,6 +25,7 @@ struct BenchOptions {
     DataOptions data;
     int iterations = 100, warmup = 3;
     std::string profile, json;
+    int kernels = 0;
 };
 
 double percentile(const std::vector<double>& sorted, double p) {
@@ -55,12 +57,17 @@ double peak_memory_mb() {
     return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-/// The steps of one more run, as a Chrome trace.
-void write_profile(Session& session, const std::vector<Tensor>& inputs, const std::string& path) {
+/// The steps of one more run.
+std::vector<StepTime> profiled_run(Session& session, const std::vector<Tensor>& inputs) {
     std::vector<StepTime> steps;
     session.set_profile(&steps);
     session.run_in_place(inputs);
     session.set_profile(nullptr);
+    return steps;
+}
+
+/// As a Chrome trace.
+void write_profile(const std::vector<StepTime>& steps, const std::string& path) {
     Json events = Json::array();
     for (const StepTime& s : steps)
         events.push_back(
@@ -72,6 +79,62 @@ void write_profile(Session& session, const std::vector<Tensor>& inputs, const st
              {"dur", s.duration_us},
              {"args", {{"kernel", s.kernel}, {"gflops", s.duration_us > 0 ? s.flops / s.duration_us * 1e-3 : 0}}}});
     write_json(path, Json{{"traceEvents", std::move(events)}}.dump(2));
+}
+
+/// What a kernel (or a step that is none, by name) took in all its calls of a run, medians over several runs.
+struct KernelShare {
+    std::string name;
+    int kernel = -1;
+    int calls = 0;
+    double us = 0, flops = 0, bytes = 0, limit_us = 0;
+};
+
+std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tensor>& inputs, const Target& target,
+                                       int threads) {
+    constexpr size_t kRuns = 9;
+    std::vector<std::vector<StepTime>> runs;
+    for (size_t i = 0; i < kRuns; ++i) runs.push_back(profiled_run(session, inputs));
+    std::map<std::pair<int, std::string>, KernelShare> shares;
+    for (size_t s = 0; s < runs[0].size(); ++s) {
+        const StepTime& step = runs[0][s];
+        std::vector<double> us;
+        for (const std::vector<StepTime>& run : runs)
+            if (s < run.size() && run[s].name == step.name) us.push_back(run[s].duration_us);
+        std::nth_element(us.begin(), us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2), us.end());
+        KernelShare& share = shares[{step.kernel, step.kernel < 0 ? step.name : std::string()}];
+        if (share.calls++ == 0) {
+            share.name = step.name;
+            share.kernel = step.kernel;
+        }
+        share.us += us[us.size() / 2];
+        share.flops += step.flops;
+        share.bytes += step.bytes;
+        if (step.kernel >= 0) share.limit_us += limit_of({step.flops, step.bytes}, target, threads).ms * 1e3;
+    }
+    std::vector<KernelShare> out;
+    for (auto& [key, share] : shares) out.push_back(std::move(share));
+    std::stable_sort(out.begin(), out.end(), [](const KernelShare& a, const KernelShare& b) { return a.us > b.us; });
+    return out;
+}
+
+/// The first `most` kernels by time. Their limit: operands once at the bandwidth of the first cache that holds them, or
+/// multiply-adds at the peak.
+void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
+    if (shares.empty()) return;
+    double all = 0;
+    for (const KernelShare& k : shares)
+        if (k.kernel >= 0) all += k.us;
+    std::printf("%6s %5s %10s %6s %9s %7s %6s  %s\n", "kernel", "calls", "us", "share", "GFLOP/s", "GB/s", "limit",
+                "computes");
+    for (size_t i = 0; i < std::min(most, shares.size()); ++i) {
+        const KernelShare& k = shares[i];
+        const double per = k.us > 0 ? 1e-3 / k.us : 0;
+        if (k.kernel < 0)
+            std::printf("%6s %5d %10.1f %6s %9s %7s %6s  %s\n", "-", k.calls, k.us, "", "", "", "", k.name.c_str());
+        else
+            std::printf("%6d %5d %10.1f %5.1f%% %9.1f %7.1f %5.0f%%  %s\n", k.kernel, k.calls, k.us, 100 * k.us / all,
+                        k.flops * per, k.bytes * per, 100 * k.limit_us / std::max(1e-9, k.us), k.name.c_str());
+    }
 }
 
 int command_bench(const BenchOptions& o) {
@@ -117,6 +180,20 @@ int command_bench(const BenchOptions& o) {
     std::map<std::string, double> passes;  // one may run twice
     for (const PassTime& p : c.passes) passes[p.name] += p.ms;
     j["passes_ms"] = passes;
+    std::vector<KernelShare> shares;
+    if (o.kernels > 0) {
+        shares = kernel_shares(session, inputs, target, threads);
+        Json list = Json::array();
+        for (const KernelShare& k : shares)
+            list.push_back({{"kernel", k.kernel},
+                            {"name", k.name},
+                            {"calls", k.calls},
+                            {"us", k.us},
+                            {"flops", k.flops},
+                            {"bytes", k.bytes},
+                            {"limit_us", k.limit_us}});
+        j["by_kernel"] = std::move(list);
+    }
     write_json(o.json, j.dump(2));
     std::printf("%s, %d thread%s, %d run%s\n", o.model.model.c_str(), threads, threads == 1 ? "" : "s", o.iterations,
                 o.iterations == 1 ? "" : "s");
@@ -126,7 +203,8 @@ int command_bench(const BenchOptions& o) {
                 first, stats.kernels, stats.steps);
     std::printf("%.1f GFLOP/s, %.0f %% of the %s FMA peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
                 target.calibrated ? "measured" : "assumed (see `tilewright info --calibrate`)", peak, peak_rss);
-    if (!o.profile.empty()) write_profile(session, inputs, o.profile);
+    print_kernels(shares, static_cast<size_t>(o.kernels));
+    if (!o.profile.empty()) write_profile(profiled_run(session, inputs), o.profile);
     return 0;
 }
 
@@ -141,11 +219,15 @@ void add_bench_command(CLI::App& app, int& status) {
     c->add_option("--iterations", o->iterations, "timed runs (100)")->check(CLI::Range(1, 1000000));
     c->add_option("--warmup", o->warmup, "runs before that (3)")->check(CLI::Range(0, 1000000));
     c->add_option("--profile", o->profile, "write the steps of one run as a Chrome trace");
+    c->add_option("--kernels", o->kernels, "say which kernels took how long, and how far from their limit: the first N")
+        ->check(CLI::Range(0, 100000));
     c->footer(
         "JSON: latency_ms.{min,median,mean,p90,p95,p99,max}, load_ms, compile_ms, first_run_ms, threads, kernels,\n"
-        "steps, gflops (2 per multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms.\n\n"
+        "steps, gflops (2 per multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms,\n"
+        "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n\n"
         "Examples:\n"
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
+        "  tilewright bench model.onnx --kernels 20    (where the time goes)\n"
         "  tilewright bench model.onnx --dim batch=8 --profile trace.json    (open it in Perfetto)");
     c->callback([o, &status] { status = command_bench(*o); });
 }
