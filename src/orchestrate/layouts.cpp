@@ -287,9 +287,9 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-Program assign_layouts(const Program& original, const ScheduleTarget& target) {
+Program assign_layouts(const Program& original, const ScheduleTarget& target, Boundary boundary) {
     PropagateOptions propagation;
-    propagation.fixed = row_major_values(original);
+    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(original);
     for (const auto& [v, t] : original.constants) propagation.fixed.insert(v);
     propagation.complex = [](const Program& program, const Primitive& p) {
         return p.expr() != nullptr && weighted_product(program, *p.expr()).has_value();
