@@ -53,12 +53,6 @@ struct Plan {
     std::string print() const;
 };
 
-/// Who decides which primitives share a kernel.
-enum class Orchestrator : uint8_t {
-    Greedy,  ///< what is plainly better fused
-    Optimal  ///< the choice that costs least of all candidates (optimal/orchestrate.h); needs Scheduling::machine
-};
-
 struct OrchestrateOptions {
     Orchestrator orchestrator = Orchestrator::Greedy;
     OptimalOptions optimal;
@@ -80,7 +74,8 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 Program fuse_greedily(const Program& program);
 enum class Boundary : uint8_t {
     RowMajor,  ///< inputs and outputs are as the program declares them
-    Free       ///< they may lie as suits the program, as those of a part of one
+    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for; the contents
+               ///< of packed constants are then anything
 };
 /// Chooses layouts and rewrites every index map accordingly.
 Program assign_layouts(const Program& program, const ScheduleTarget& target, Boundary boundary = Boundary::RowMajor);

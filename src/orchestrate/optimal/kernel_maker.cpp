@@ -100,10 +100,10 @@ KernelMaker::Made KernelMaker::made(Part part) {
     }
     Program laid = fused;
     if (options_.layouts) {
-        // Contents play no part: zeros of the same shape stand for them.
+        // Contents play no part: only shapes do.
         for (const ValueId v : fused.values.ids()) {
             if (!part.constant[v.index()]) continue;
-            laid.constants.emplace(v, Tensor(laid.values[v].dtype, evaluate(laid.values[v].shape, Bindings())));
+            laid.constants.emplace(v, Tensor(laid.values[v].dtype, evaluate(laid.values[v].shape, Bindings()), false));
             laid.inputs.erase(std::remove(laid.inputs.begin(), laid.inputs.end(), v), laid.inputs.end());
         }
         laid = assign_layouts(laid, options_.target, Boundary::Free);

@@ -4,9 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace tilewright {
+
+/// Who decides which primitives share a kernel.
+enum class Orchestrator : uint8_t {
+    Greedy,  ///< what is plainly better fused
+    Optimal  ///< the choice that costs least of all candidates (orchestrate.h); needs Scheduling::machine
+};
+
+std::string_view to_string(Orchestrator o);
+std::optional<Orchestrator> orchestrator_from_string(std::string_view name);
 
 struct OptimalOptions {
     size_t piece_nodes = 40;   ///< primitives of a piece of the graph that is solved by itself

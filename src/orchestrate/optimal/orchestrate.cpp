@@ -16,6 +16,14 @@
 
 namespace tilewright {
 
+std::string_view to_string(Orchestrator o) { return o == Orchestrator::Greedy ? "greedy" : "optimal"; }
+
+std::optional<Orchestrator> orchestrator_from_string(std::string_view name) {
+    for (const Orchestrator o : {Orchestrator::Greedy, Orchestrator::Optimal})
+        if (to_string(o) == name) return o;
+    return std::nullopt;
+}
+
 std::string OptimalStats::print() const {
     std::string s = fmt::format(
         "{} primitives, {} pieces ({} cuts, {:.0f} bytes across, {} kernels of the greedy rule cut), {} sets{}, {} "
