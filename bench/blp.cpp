@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/random.h"
 #include "orchestrate/optimal/blp.h"
@@ -23,6 +24,7 @@ struct Options {
     size_t set_size = 16;
     uint64_t seed = 1;
     double seconds = 60;
+    bool strong_only = false;
 };
 
 /// Deep rather than wide, as models are: a node mostly continues from the latest ones, and some values live on.
@@ -84,6 +86,7 @@ int main(int argc, char** argv) {
     app.add_option("--set-size", options.set_size, "primitives a kernel may have (16)");
     app.add_option("--seed", options.seed, "of the graphs (1)");
     app.add_option("--seconds", options.seconds, "of processor time, for each program (60)");
+    app.add_flag("--strong-only", options.strong_only, "leave the published program out");
     CLI11_PARSE(app, argc, argv);
 
     fmt::print("{:>5} {:>10} {:>9} {:>6} {:>7} {:>9} {:>9} {:>9} {:>7} {:>6} {:>10} {:>7}\n", "nodes", "candidates",
@@ -93,6 +96,7 @@ int main(int argc, char** argv) {
         const Dag dag = random_graph(nodes, rng);
         const Choice choice = random_choice(dag, options, rng);
         for (const BlpForm form : {BlpForm::Strong, BlpForm::Published}) {
+            if (options.strong_only && form == BlpForm::Published) continue;
             BlpOptions blp;
             blp.form = form;
             blp.seconds = options.seconds;

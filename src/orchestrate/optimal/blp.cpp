@@ -4,7 +4,6 @@
 #include <cmath>
 #include <ctime>
 #include <limits>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -257,12 +256,17 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     const double begin = processor_seconds();
     const auto spent = [&] { return processor_seconds() - begin; };
     BlpResult result;
-    std::optional<std::vector<size_t>> best;  // in order, nobody idle
+    std::vector<size_t> best;  // in order, nobody idle
+    double best_cost = kInfinity;
     const auto offer = [&](const std::vector<size_t>& plan) {
         const Execution run = execute(choice, plan);
         if (!run.complete) return false;
         std::vector<size_t> order = without_idle(choice, run.order);
-        if (!best || choice.cost(order) < choice.cost(*best)) best = std::move(order);
+        const double cost = choice.cost(order);
+        if (cost < best_cost) {
+            best = std::move(order);
+            best_cost = cost;
+        }
         return true;
     };
     std::vector<size_t> can;
@@ -276,7 +280,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     }
     TW_CHECK(offer(cheap_plan(choice)), "the cheap plan does not run");
 
-    const double start_cost = choice.cost(*best);
+    const double start_cost = best_cost;
     const double scale = start_cost > 0 ? kScaled / start_cost : 1;
     Formulation program(choice, options);
     program.build(scale);
@@ -285,7 +289,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     while (result.status == BlpStatus::Feasible) {
         const double left = options.seconds - spent();
         if (result.rounds > 0 && left <= 0) break;
-        const MilpResult found = solve(program.milp(), program.values_of(*best), left);
+        const MilpResult found = solve(program.milp(), program.values_of(best), left);
         TW_CHECK(!found.infeasible, "a choice with a plan of cost {} has no solution", start_cost);
         if (result.rounds++ == 0) result.root = found.root / scale;
         result.bound = std::max(result.bound, found.bound / scale);
@@ -303,8 +307,8 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     }
     result.rows = program.milp().rows.size();
     result.columns = program.milp().columns.size();
-    result.chosen = *best;
-    result.objective = choice.cost(*best);
+    result.chosen = best;
+    result.objective = best_cost;
     result.bound = result.status == BlpStatus::Optimal ? result.objective : std::min(result.bound, result.objective);
     result.seconds = spent();
     return result;

@@ -56,6 +56,7 @@ std::vector<std::vector<TensorId>> output_sets(const Dag& dag, const NodeSet& se
         for (size_t i = 0; i < count; ++i) pick[i] = i;
         while (out.size() < most) {
             std::vector<size_t> left_out;
+            left_out.reserve(count);
             for (const size_t i : pick) left_out.push_back(free[i]);
             without(left_out);
             size_t i = count;

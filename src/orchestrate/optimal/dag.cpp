@@ -75,7 +75,7 @@ TensorId Dag::add_given(std::string name, double weight) {
     return tensors.push_back(std::move(t));
 }
 
-NodeId Dag::add_node(std::string name, std::vector<TensorId> reads, double weight) {
+NodeId Dag::add_node(std::string name, const std::vector<TensorId>& reads, double weight) {
     const NodeId id(nodes.size());
     Node node;
     node.name = name;
@@ -157,7 +157,7 @@ Dag dag_of_edges(size_t nodes, const std::vector<std::pair<size_t, size_t>>& edg
             TW_CHECK(from < to && to < nodes, "edge {} -> {} of {} nodes", from, to, nodes);
             if (to == n) reads.push_back(dag.result(NodeId(from)));
         }
-        dag.add_node(fmt::format("p{}", n + 1), std::move(reads));
+        dag.add_node(fmt::format("p{}", n + 1), reads);
     }
     for (Dag::Tensor& t : dag.tensors) t.needed = t.readers.empty();
     return dag;
@@ -253,7 +253,7 @@ std::vector<NodeSet> Paths::parts(const NodeSet& set) const {
             border = (next & set) - part;
         }
         left -= part;
-        out.push_back(std::move(part));
+        out.push_back(part);
     }
     return out;
 }

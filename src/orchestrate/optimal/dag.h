@@ -73,7 +73,7 @@ struct Dag {
 
     TensorId add_given(std::string name, double weight = 1);
     /// A node that writes one tensor of its own name.
-    NodeId add_node(std::string name, std::vector<TensorId> reads, double weight = 1);
+    NodeId add_node(std::string name, const std::vector<TensorId>& reads, double weight = 1);
     TensorId add_output(NodeId node, std::string name, double weight = 1);
     TensorId result(NodeId node, size_t output = 0) const { return nodes[node].writes.at(output); }
 

@@ -129,7 +129,8 @@ KernelMaker::Made KernelMaker::made(Part part) {
         result.seconds = scheduled.seconds;
     }
     result.seconds += kKernelSeconds;
-    result.at_least = kKernelSeconds + lower_bound(body.stages, *schedules_.how().machine, {}, true);
+    result.at_least = kKernelSeconds;
+    if (const auto& machine = schedules_.how().machine) result.at_least += lower_bound(body.stages, *machine, {}, true);
     return result;
 }
 

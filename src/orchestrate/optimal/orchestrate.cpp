@@ -121,11 +121,13 @@ class Orchestration {
         const Piece piece = piece_of(dag_, members);
         const auto whole = [&](const std::vector<NodeId>& nodes) {
             std::vector<PrimitiveId> out;
+            out.reserve(nodes.size());
             for (const NodeId n : nodes) out.push_back(primitive(piece.nodes[n]));
             return out;
         };
         const auto values = [&](const std::vector<TensorId>& tensors) {
             std::vector<ValueId> out;
+            out.reserve(tensors.size());
             for (const TensorId t : tensors) out.push_back(value(piece.tensors[t]));
             return out;
         };
@@ -143,6 +145,7 @@ class Orchestration {
             how.profile = Profile::Lazy;
             how.measure = [&](const std::vector<Candidate>& candidates) {
                 std::vector<TileProgram> tiles;
+                tiles.reserve(candidates.size());
                 for (const Candidate& c : candidates)
                     tiles.push_back(maker_.make(whole(c.covers), values(c.outputs)).tiles);
                 std::vector<double> seconds = schedules_.how().measure(tiles);

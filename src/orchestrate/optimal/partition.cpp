@@ -1,7 +1,6 @@
 #include "orchestrate/optimal/partition.h"
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 
 #include "base/error.h"
@@ -75,18 +74,17 @@ Cuts cheapest_cuts(const Dag& dag, const std::vector<NodeId>& order, const Parti
             }
         for (size_t i = first; i < last; ++i) ++cut[i + 1].split;
     }
-    std::vector<std::optional<Cost>> best(n + 1);
-    std::vector<size_t> from(n + 1, 0);
-    best[0] = Cost();
+    std::vector<Cost> best(n + 1);
+    std::vector<size_t> from(n + 1, SIZE_MAX);
     for (size_t j = 1; j <= n; ++j)
         for (size_t i = j > options.most_nodes ? j - options.most_nodes : 0; i < j; ++i) {
-            const Cost cost = *best[i] + (i == 0 ? Cost() : cut[i]);
-            if (best[j] && !(cost < *best[j])) continue;
+            const Cost cost = best[i] + (i == 0 ? Cost() : cut[i]);
+            if (from[j] != SIZE_MAX && !(cost < best[j])) continue;
             best[j] = cost;
             from[j] = i;
         }
     Cuts result;
-    result.cost = *best[n];
+    result.cost = best[n];
     for (size_t j = n; j > 0; j = from[j]) result.begins.push_back(from[j]);
     std::reverse(result.begins.begin(), result.begins.end());
     return result;

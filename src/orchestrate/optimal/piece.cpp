@@ -32,6 +32,7 @@ class Search {
         }
         const auto measure = [&](const std::vector<size_t>& which) {
             std::vector<Candidate> candidates;
+            candidates.reserve(which.size());
             for (const size_t k : which) candidates.push_back(choice_.candidates[k]);
             return options_.measure(candidates);
         };
