@@ -28,6 +28,15 @@ target_compile_definitions(tw_onnx INTERFACE ONNX_ML=1 ONNX_NAMESPACE=onnx)
 target_include_directories(tw_onnx SYSTEM INTERFACE ${TILEWRIGHT_ONNX_INCLUDE})
 target_link_libraries(tw_onnx INTERFACE ${TILEWRIGHT_ONNX_PROTO} protobuf::libprotobuf)
 
+# tw_cbc: the mixed-integer solver of COIN-OR (coinor-libcbc-dev), for `#include <coin/CbcSolver.hpp>`.
+find_path(TILEWRIGHT_CBC_INCLUDE coin/CbcSolver.hpp REQUIRED)
+add_library(tw_cbc INTERFACE)
+target_include_directories(tw_cbc SYSTEM INTERFACE ${TILEWRIGHT_CBC_INCLUDE})
+foreach(library CbcSolver Cbc Cgl OsiClp Clp Osi CoinUtils)
+  find_library(TILEWRIGHT_CBC_${library} ${library} REQUIRED)
+  target_link_libraries(tw_cbc INTERFACE ${TILEWRIGHT_CBC_${library}})
+endforeach()
+
 # tw_library(FOLDER [DEPS target-or-folder...] [LINK library...])
 #
 # FOLDER is relative to src/. Every *.cpp in it that does not end in _test.cpp (sub-folders included, unless a sub-folder

@@ -29,6 +29,7 @@ LIBRARIES = [
     ("protobuf", r"(onnx/|google/protobuf/|.*\.pb\.h$)", ["src/graph/", "src/driver/zoo/", "fuzz/"],
      "model files are read in graph, written in zoo; everybody else sees Graph"),
     ("SQLite", r"sqlite3", ["src/tune/"], "the tuning database"),
+    ("Cbc", r"(coin/|Cbc|Clp|Osi)", ["src/orchestrate/optimal/milp.cpp"], "one file asks the mixed-integer solver"),
     ("CUDA", r"(cuda|nvrtc|cublas|cudnn)", ["src/backend/cuda/"], "a vertical slice"),
     ("CLI11", r"CLI/", ["src/driver/", "src/tool/", "bench/"], "the command line"),
 ]

@@ -90,7 +90,7 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     Scheduling s;
     s.kind = options.scheduler;
     s.trials = options.trials;
-    if (s.kind == SchedulerKind::Default) return s;
+    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return s;
     const Target host = current_target();
     Target machine = host;
     machine.vector_bits = codegen.isa.vector_bits;
@@ -144,6 +144,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     OrchestrateOptions o;
     o.fuse = options.fuse;
     o.layouts = options.layouts;
+    o.orchestrator = options.orchestrator;
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
     o.target.lanes = impl->codegen.isa.lanes_f32();
     o.target.vector_registers = impl->codegen.isa.vector_bits == 512 ? 32 : 16;

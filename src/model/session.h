@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "orchestrate/optimal/options.h"
 #include "program/program.h"
 #include "schedule/scheduler.h"
 
@@ -22,6 +23,7 @@ struct CompileOptions {
     bool fuse = true;                     ///< false: one kernel a primitive
     bool layouts = true;                  ///< false: everything row-major
     SchedulerKind scheduler = SchedulerKind::Mcfuser;
+    Orchestrator orchestrator = Orchestrator::Greedy;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel

@@ -10,8 +10,6 @@ namespace tilewright {
 
 namespace {
 
-/// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
-constexpr double kKernelSeconds = 1e-6;
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
 /// Of it a chain must save this share by the model alone, whose error is of that size; measured times need no margin.

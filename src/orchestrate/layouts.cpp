@@ -428,10 +428,10 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-Program assign_layouts(const Program& given, const ScheduleTarget& target) {
-    const Program original = free_ends(given, target.lanes);
+Program assign_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
+    const Program original = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
     PropagateOptions propagation;
-    propagation.fixed = row_major_values(original);
+    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(original);
     for (const auto& [v, t] : original.constants) propagation.fixed.insert(v);
     propagation.complex = [](const Program& program, const Primitive& p) {
         return p.expr() != nullptr && weighted_product(program, *p.expr()).has_value();
@@ -487,7 +487,10 @@ Program assign_layouts(const Program& given, const ScheduleTarget& target) {
             value.name += ".packed" + std::to_string(packed.size());
             value.shape = physical_shape(*layout, original.values[w.value].shape);
             const ValueId v = program.values.push_back(value);
-            program.constants.emplace(v, to_physical(*layout, weights));
+            // The contents of a part's constants play no part.
+            program.constants.emplace(v, boundary == Boundary::Free
+                                             ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
+                                             : to_physical(*layout, weights));
             it = packed.emplace(key, v).first;
         }
         const std::vector<Expr> index = physical_index(*layout, original.values[w.value].shape, w.index);

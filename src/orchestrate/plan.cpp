@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "orchestrate/schedules.h"
+#include "orchestrate/optimal/orchestrate.h"
 
 namespace tilewright {
 
@@ -81,12 +81,23 @@ std::string name_of(const Program& program, const KernelGroup& group) {
 
 namespace {
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules) {
+Grouped group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules) {
+    Grouped out;
+    out.program = options.fuse ? fuse_greedily(program) : program;
+    if (options.layouts) out.program = assign_layouts(out.program, options.target);
+    out.groups = group_rows(out.program, options.fuse);
+    if (options.fuse && schedules.how().chains())
+        out.groups = group_chains(out.program, std::move(out.groups), schedules);
+    return out;
+}
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
+                 OptimalStats& stats) {
+    const bool optimally = options.fuse && options.orchestrator == Orchestrator::Optimal;
+    auto [grouped, groups] = optimally ? optimal::group_optimally(program, options, schedules, stats)
+                                       : group_greedily(program, options, schedules);
     Plan plan;
-    plan.program = options.fuse ? fuse_greedily(program) : program;
-    if (options.layouts) plan.program = assign_layouts(plan.program, options.target);
-    std::vector<KernelGroup> groups = group_rows(plan.program, options.fuse);
-    if (options.fuse && schedules.how().chains()) groups = group_chains(plan.program, std::move(groups), schedules);
+    plan.program = std::move(grouped);
     // Position of every primitive's step: a group runs where its last primitive stands.
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : groups) ends[g.primitives.back()] = &g;
@@ -110,9 +121,11 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
             step.what = id;
             if (const auto* branch = std::get_if<If>(&primitive.kind))
                 for (const auto& body : {branch->then_branch, branch->else_branch})
-                    step.bodies.push_back(std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules)));
+                    step.bodies.push_back(
+                        std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules, stats)));
             if (const auto* loop = std::get_if<Loop>(&primitive.kind))
-                step.bodies.push_back(std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules)));
+                step.bodies.push_back(
+                    std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules, stats)));
             plan.steps.push_back(std::move(step));
             continue;
         }
@@ -142,8 +155,10 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
     Scheduling how = options.scheduling;
     how.rule = options.target;
     Schedules schedules(std::move(how));
-    Plan plan = orchestrate(program, kernels, options, schedules);
+    OptimalStats stats;
+    Plan plan = orchestrate(program, kernels, options, schedules, stats);
     plan.schedule_ms = schedules.spent_ms();
+    if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = stats;
     return plan;
 }
 
@@ -162,6 +177,7 @@ std::string Plan::print() const {
         }
         for (const auto& body : steps[i].bodies) s += "  body:\n" + body->print();
     }
+    if (optimal) s += "optimal: " + optimal->print() + "\n";
     return s;
 }
 

@@ -2,11 +2,13 @@
 // Plan: which kernels run, in which order, on which tensors.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
+#include "orchestrate/optimal/options.h"
 #include "program/program.h"
 #include "schedule/scheduler.h"
 #include "tile/tile.h"
@@ -46,11 +48,14 @@ struct Step {
 struct Plan {
     Program program;
     std::vector<Step> steps;
-    double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
+    double schedule_ms = 0;               ///< what constructing its kernels' schedules took, bodies included
+    std::optional<OptimalStats> optimal;  ///< where it was optimal orchestration that grouped
     std::string print() const;
 };
 
 struct OrchestrateOptions {
+    Orchestrator orchestrator = Orchestrator::Greedy;
+    OptimalOptions optimal;
     ScheduleTarget target;
     /// Who schedules kernels; its `rule` is `target`.
     Scheduling scheduling;
@@ -58,8 +63,8 @@ struct OrchestrateOptions {
     bool layouts = true;  ///< false: everything row-major
 };
 
-/// The default rule: fuses what is plainly better fused, gives convolutions channel-blocked activations and products
-/// packed weights, schedules every kernel with the default schedule.
+/// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
+/// activations and products packed weights, schedules every kernel with the default schedule.
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options);
 
 // --- its passes, each Program -> Program
@@ -67,8 +72,13 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
 /// primitives into their readers (src/program/transform/inline.h).
 Program fuse_greedily(const Program& program);
+enum class Boundary : uint8_t {
+    RowMajor,  ///< inputs and outputs are as the program declares them
+    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for; the contents
+               ///< of packed constants are then anything
+};
 /// Chooses layouts and rewrites every index map accordingly.
-Program assign_layouts(const Program& program, const ScheduleTarget& target);
+Program assign_layouts(const Program& program, const ScheduleTarget& target, Boundary boundary = Boundary::RowMajor);
 
 /// Primitives that become one kernel, in topological order, with the shared outer axes of each (see default_schedule).
 struct KernelGroup {
@@ -78,6 +88,12 @@ struct KernelGroup {
 };
 /// Every expression primitive in exactly one group, groups in an order that can run.
 std::vector<KernelGroup> group_rows(const Program& program, bool fuse);
+
+/// A program, fused and laid out, and its kernels.
+struct Grouped {
+    Program program;
+    std::vector<KernelGroup> groups;  ///< in an order that can run
+};
 
 /// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
 struct KernelBody {

@@ -9,6 +9,9 @@
 
 namespace tilewright {
 
+/// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
+constexpr double kKernelSeconds = 1e-6;
+
 class Schedules {
   public:
     explicit Schedules(Scheduling how) : how_(std::move(how)) {}

@@ -42,9 +42,17 @@ constexpr SchedulerName kSchedulers[] = {
 
 void SchedulerOptions::apply(CompileOptions& o) const {
     o.scheduler = *scheduler_from_string(scheduler);
+    o.orchestrator = *orchestrator_from_string(orchestrate);
     o.measure = measure;
     o.database = database;
     o.trials = trials;
+}
+
+void add_orchestrate_option(CLI::App& command, std::string& orchestrate) {
+    command
+        .add_option("--orchestrate", orchestrate,
+                    "which primitives share a kernel: greedy, or optimal by a binary program (" + orchestrate + ")")
+        ->check(CLI::IsMember({"greedy", "optimal"}));
 }
 
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
@@ -52,7 +60,10 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     for (const SchedulerName& s : kSchedulers) names.emplace_back(to_string(s.kind));
     command.add_option("--scheduler", o.scheduler, "how kernels are scheduled (" + o.scheduler + ")")
         ->check(CLI::IsMember(names));
-    command.add_flag("--measure", o.measure, "run the best candidates of chains on this machine; remembered for ever");
+    add_orchestrate_option(command, o.orchestrate);
+    command.add_flag(
+        "--measure", o.measure,
+        "run the best candidates of chains, and the kernels of optimal plans, on this machine; remembered for ever");
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));

@@ -18,12 +18,13 @@ namespace tilewright {
 
 /// Who schedules kernels.
 struct SchedulerOptions {
-    std::string scheduler = std::string(to_string(CompileOptions().scheduler)), database;
+    std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", database;
     bool measure = false;
     int trials = 1000;
     void apply(CompileOptions& o) const;
 };
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o);
+void add_orchestrate_option(CLI::App& command, std::string& orchestrate);
 /// One line for each scheduler, for footers.
 std::string scheduler_help();
 

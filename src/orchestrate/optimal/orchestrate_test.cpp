@@ -1,0 +1,197 @@
+// Programs grouped into the kernels that cost least: they compute the same, and cost no more than the greedy rule's.
+
+#include "orchestrate/optimal/orchestrate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cost/given_test.h"
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+#include "schedule/chain/chain.h"
+#include "schedule/chain/chains_test.h"
+
+namespace tilewright::optimal {
+namespace {
+
+using namespace tilewright::test;
+using testing::ElementsAre;
+
+OrchestrateOptions optimally(int lanes = 8, int threads = 1, SchedulerKind kind = SchedulerKind::Default) {
+    OrchestrateOptions o;
+    o.orchestrator = Orchestrator::Optimal;
+    o.target.lanes = lanes;
+    o.target.vector_registers = lanes == 16 ? 32 : 16;
+    o.target.threads = threads;
+    o.scheduling.kind = kind;
+    o.scheduling.machine = Machine(generic_target(lanes == 16 ? VectorIsa::avx512 : VectorIsa::avx2), threads);
+    return o;
+}
+
+OrchestrateOptions greedily(OrchestrateOptions o) {
+    o.orchestrator = Orchestrator::Greedy;
+    return o;
+}
+
+/// "m + e + y" for each kernel: the results of its stages.
+std::vector<std::string> kernels(const Plan& plan) {
+    std::vector<std::string> out;
+    for (const Step& step : plan.steps) {
+        const auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr) {
+            out.emplace_back("other");
+            continue;
+        }
+        std::string line;
+        for (const PrimitiveId id : call->primitives)
+            line += (line.empty() ? "" : " + ") + plan.program.values[plan.program.primitives[id].outputs[0]].name;
+        out.push_back(line);
+    }
+    return out;
+}
+
+Plan plan_of(const Program& p, const OrchestrateOptions& options, KernelSet& set) {
+    Plan plan = orchestrate(p, set, options);
+    EXPECT_EQ(verify(plan.program), std::vector<std::string>()) << plan.print();
+    for (const TileProgram& kernel : set.kernels())
+        EXPECT_EQ(verify(kernel), std::vector<std::string>()) << print(kernel);
+    return plan;
+}
+
+double seconds(const Plan& plan) {
+    double sum = 0;
+    for (const Step& step : plan.steps)
+        if (const auto* call = std::get_if<KernelCall>(&step.what)) sum += call->estimated_seconds + kKernelSeconds;
+    return sum;
+}
+
+/// The kernels, of a program that it computes.
+std::vector<std::string> optimal_kernels(const Program& p, const OrchestrateOptions& options = optimally()) {
+    KernelSet set;
+    const Plan plan = plan_of(p, options, set);
+    const std::vector<Tensor> inputs = random_inputs(p, 3);
+    EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-5) << plan.print();
+    EXPECT_EQ(given(plan.optimal).proven_pieces, given(plan.optimal).pieces);
+    return kernels(plan);
+}
+
+TEST(GroupOptimally, a_product_takes_bias_and_activation_along) {
+    EXPECT_THAT(optimal_kernels(with_weights(R"(program t {
+  input x: f32[64, 64]
+  input w: f32[64, 64]
+  input w1: f32[64]
+  p: f32[64, 64] = [64, 64] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  q: f32[64, 64] = [64, 64] add(@0, @1) where @0 = p[i0, i1], @1 = w1[i1]
+  y: f32[64, 64] = [64, 64] max(@0, 0.0) where @0 = q[i0, i1]
+  output y
+})")),
+                ElementsAre("y"));
+}
+
+TEST(GroupOptimally, the_stages_of_a_softmax_share_its_rows) {
+    const Program p = with_weights(R"(program t {
+  input x: f32[256, 400]
+  m: f32[256, 1] = [256, 1] max(i2 < 400) @0 where @0 = x[i0, i2]
+  d: f32[256, 400] = [256, 400] sub(@0, @1) where @0 = x[i0, i1], @1 = m[i0, 0]
+  e: f32[256, 400] = [256, 400] exp(@0) where @0 = d[i0, i1]
+  s: f32[256, 1] = [256, 1] sum(i2 < 400) @0 where @0 = e[i0, i2]
+  y: f32[256, 400] = [256, 400] div(@0, @1) where @0 = e[i0, i1], @1 = s[i0, 0]
+  output y
+})");
+    const std::vector<std::string> found = optimal_kernels(p);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].substr(found[0].rfind(' ') + 1), "y");
+}
+
+/// Two large readers of a value that is cheap to compute: each computes it, and nobody writes it.
+TEST(GroupOptimally, what_is_cheap_is_computed_again_rather_than_written) {
+    const Program p = with_weights(R"(program t {
+  input x: f32[1024, 1024]
+  a: f32[1024, 1024] = [1024, 1024] abs(@0) where @0 = x[i0, i1]
+  b: f32[1024, 1024] = [1024, 1024] max(@0, 0.5) where @0 = a[i0, i1]
+  c: f32[1024, 1024] = [1024, 1024] min(@0, 0.5) where @0 = b[i0, i1]
+  r: f32[1024] = [1024] sum(i1 < 1024) @0 where @0 = b[i0, i1]
+  z: f32[1024] = [1024] sum(i1 < 1024) @0 where @0 = c[i1, i0]
+  output r
+  output z
+})");
+    OrchestrateOptions options = optimally();
+    KernelSet set;
+    const Plan plan = plan_of(p, options, set);
+    EXPECT_GT(given(plan.optimal).repeated, 0u) << plan.print();
+    EXPECT_EQ(plan.steps.size(), 2u) << plan.print();
+}
+
+TEST(GroupOptimally, what_is_no_expression_stays_where_it_is) {
+    const Program p = parse_program(R"(program t {
+  input x: f32[64]
+  input k: i64[1]
+  a: f32[64] = [64] exp(@0) where @0 = x[i0]
+  b: f32[64] = [64] neg(@0) where @0 = a[i0]
+  ?n = read k[0]
+  c: f32[64] = [64] add(@0, @1) where @0 = b[i0], @1 = x[min(63, ?n)]
+  d: f32[64] = [64] neg(@0) where @0 = c[i0]
+  output d
+})");
+    KernelSet set;
+    EXPECT_THAT(kernels(plan_of(p, optimally(), set)), ElementsAre("b", "other", "d"));
+}
+
+TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
+    int less = 0, started = 0;
+    for (uint64_t seed = 0; seed < 120; ++seed) {
+        const Program p = random_program(seed, 3 + static_cast<int>(seed % 8));
+        OrchestrateOptions options = optimally(seed % 3 == 0 ? 16 : 8);
+        options.layouts = false;  // costs are then those of the kernels as they are
+        KernelSet a, b;
+        const Plan best = orchestrate(p, a, options);
+        const Plan greedy = orchestrate(p, b, greedily(options));
+        const OptimalStats& stats = given(best.optimal);
+        EXPECT_NEAR(seconds(best), stats.seconds, 1e-9 + 1e-6 * stats.seconds) << "seed " << seed << "\n"
+                                                                               << best.print();
+        if (stats.greedy_seconds <= 0) continue;
+        ++started;
+        EXPECT_LE(stats.seconds, stats.greedy_seconds * (1 + 1e-9));
+        EXPECT_LE(seconds(best), seconds(greedy) * (1 + 1e-6)) << "seed " << seed << "\n"
+                                                               << best.print() << greedy.print();
+        less += seconds(best) < seconds(greedy) * 0.999 ? 1 : 0;
+    }
+    EXPECT_GT(started, 80);
+    EXPECT_GT(less, 5);
+}
+
+TEST(GroupOptimally, plans_compute_their_programs) {
+    for (uint64_t seed = 0; seed < 250; ++seed) {
+        const Program p = random_program(seed, 2 + static_cast<int>(seed % 9));
+        OrchestrateOptions options = optimally(seed % 3 == 0 ? 16 : 8, 1 + static_cast<int>(seed % 4));
+        options.layouts = seed % 5 != 0;
+        options.optimal.piece_nodes = seed % 4 == 0 ? 3 : 40;
+        options.optimal.kernel_nodes = seed % 7 == 0 ? 2 : 12;
+        KernelSet set;
+        const Plan plan = plan_of(p, options, set);
+        const std::vector<Tensor> inputs = random_inputs(p, seed);
+        ASSERT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-5)
+            << "seed " << seed << "\n"
+            << plan.print();
+    }
+}
+
+TEST(GroupOptimally, chains_of_products_are_candidates) {
+    size_t chains = 0;
+    for (const Program& p : chain::small_chains()) {
+        const OrchestrateOptions options = optimally(8, 1, SchedulerKind::Mcfuser);
+        KernelSet set;
+        const Plan plan = plan_of(p, options, set);
+        const std::vector<Tensor> inputs = random_inputs(p, 4);
+        ASSERT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-5) << plan.print();
+        for (const TileProgram& kernel : set.kernels()) {
+            size_t products = 0;
+            for (const Primitive& s : kernel.stages.primitives) products += chain::is_product(*s.expr()) ? 1 : 0;
+            chains += products > 1 ? 1 : 0;
+        }
+    }
+    EXPECT_GT(chains, 5u);
+}
+
+}  // namespace
+}  // namespace tilewright::optimal
