@@ -1,0 +1,16 @@
+#pragma once
+// The rules by file. rewrite.h puts them together.
+
+#include <span>
+
+#include "program/rewrite/rewrite.h"
+
+namespace tilewright {
+
+std::span<const Rule> factor_rules();    ///< factors and summands across sums of products; folding into weights
+std::span<const Rule> sum_rules();       ///< sums as products with ones, and back; common factors and operands
+std::span<const Rule> product_rules();   ///< products merged, re-associated, flattened
+std::span<const Rule> layout_rules();    ///< views, concatenations and pads across everything else
+std::span<const Rule> winograd_rules();  ///< 3x3 convolutions in another basis
+
+}  // namespace tilewright
