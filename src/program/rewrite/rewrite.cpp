@@ -13,7 +13,19 @@
 
 namespace tilewright {
 
-RewriteContext::RewriteContext(const Program& program)
+namespace {
+
+/// Points of the expression times nodes of its body, as fold_constants counts; none where a number is not known.
+std::optional<int64_t> fold_work(const TensorExpr& e) {
+    auto work = static_cast<int64_t>(e.body.nodes().size());
+    for (const Expr x : e.extents)
+        if (!x.is_constant() || __builtin_mul_overflow(work, x.constant(), &work)) return std::nullopt;
+    return work;
+}
+
+}  // namespace
+
+RewriteContext::RewriteContext(const Program& program, const FoldOptions& folding)
     : program_(program),
       producers_(program.producers()),
       consumers_(program.consumers()),
@@ -24,7 +36,9 @@ RewriteContext::RewriteContext(const Program& program)
     for (const Primitive& p : program.primitives) {
         if (p.expr() == nullptr || !names_used(p).empty()) continue;
         const std::vector<ValueId> inputs = p.inputs();
-        if (std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) { return foldable_[v] != 0; }))
+        const auto work = fold_work(*p.expr());
+        if (work && *work <= folding.work &&
+            std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) { return foldable_[v] != 0; }))
             foldable_[p.outputs[0]] = 1;
     }
 }

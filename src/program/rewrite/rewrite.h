@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "program/transform/fold.h"
 
 namespace tilewright {
 
@@ -29,7 +30,7 @@ struct Patch {
 /// A program, and what rules ask of it again and again. The program must outlive it.
 class RewriteContext {
   public:
-    explicit RewriteContext(const Program& program);
+    explicit RewriteContext(const Program& program, const FoldOptions& folding = {});
 
     const Program& program() const { return program_; }
     const Value& value(ValueId v) const { return program_.values[v]; }
@@ -40,7 +41,8 @@ class RewriteContext {
     /// Read by one primitive, and no output of the program: computing it otherwise leaves nothing of it behind.
     bool read_once(ValueId v) const { return consumers_[v].size() == 1 && !is_output_[v]; }
     bool is_output(ValueId v) const { return is_output_[v]; }
-    /// Depends on constants alone: folding makes it a constant, so that computing it costs nothing when the model runs.
+    /// Depends on constants alone, by work that `folding` allows: it will be a constant, and costs nothing when the
+    /// model runs.
     bool foldable(ValueId v) const { return foldable_[v]; }
     /// The number that every element of `v` is, where a constant or a fill says so. All that rules know of contents.
     std::optional<double> fill(ValueId v) const;
@@ -62,6 +64,7 @@ struct Rule {
 };
 
 struct RewriteOptions {
+    FoldOptions folding = {};  ///< what constants will be folded with afterwards
     /// 3x3 convolutions by Winograd's F(2x2) and F(4x4): a quarter to a half of the multiplications, but errors that
     /// grow (winograd.h says by how much).
     bool winograd = false;
