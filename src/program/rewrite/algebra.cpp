@@ -268,11 +268,11 @@ class AffineFinder {
 
 }  // namespace
 
-std::optional<Affine> affine_in(const TensorExpr& e, uint32_t slot) {
+std::optional<AffineForm> affine_in(const TensorExpr& e, uint32_t slot) {
     AffineFinder finder(e, slot);
     const auto parts = finder.find(finder.root());
     if (!parts || !parts->scale) return std::nullopt;
-    Affine out;
+    AffineForm out;
     out.scale = finder.body(parts->scale);
     if (parts->shift) {
         const ScalarNode& n = finder.nodes()[parts->shift];

@@ -65,7 +65,7 @@ class ExprWriter {
     /// A node of another expression's body with all it reads, that expression's axis k replaced by axes[k]. Reads that
     /// are equal share an access, so that equal nodes are one ScalarId.
     ScalarId copy(const TensorExpr& from, ScalarId node, std::span<const Expr> axes);
-    /// The same for a body of its own (scale and shift of Affine) over the expression's accesses.
+    /// The same for a body of its own (scale and shift of AffineForm) over the expression's accesses.
     ScalarId copy(const TensorExpr& from, const ScalarBody& body, std::span<const Expr> axes);
     /// first * rest..., divided by those under the line; 1 where there are none.
     ScalarId multiply(DType t, std::span<const std::pair<ScalarId, bool>> factors);
@@ -83,11 +83,11 @@ std::vector<Expr> plain_axes(size_t n, size_t first = 0);
 
 /// How a map depends on what access `slot` reads:   body = scale * @slot + shift, neither of which reads it.
 /// Nothing where it does not depend on it like that.
-struct Affine {
+struct AffineForm {
     ScalarBody scale, shift;  ///< over the accesses of the expression; `shift` is empty where it is 0
     bool scales = true;       ///< the scale is not 1
 };
-std::optional<Affine> affine_in(const TensorExpr& e, uint32_t slot);
+std::optional<AffineForm> affine_in(const TensorExpr& e, uint32_t slot);
 
 /// Writes a patch.
 class PatchWriter {

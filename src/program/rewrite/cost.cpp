@@ -44,7 +44,7 @@ namespace {
 
 class Kernels {
   public:
-    Kernels(const RewriteContext& context, const CostModel& model)
+    Kernels(const RewriteContext& context, const RoughRates& model)
         : c_(context),
           model_(model),
           kernel_(context.program().primitives.size()),
@@ -128,7 +128,7 @@ class Kernels {
     }
 
     const RewriteContext& c_;
-    const CostModel& model_;
+    const RoughRates& model_;
     std::vector<size_t> kernel_;
     std::function<std::optional<int64_t>(Var)> names_;
     Env env_;
@@ -136,7 +136,7 @@ class Kernels {
 
 }  // namespace
 
-double analytic_cost(const RewriteContext& context, const CostModel& model) {
+double analytic_cost(const RewriteContext& context, const RoughRates& model) {
     return Kernels(context, model).seconds();
 }
 

@@ -387,8 +387,8 @@ void fold_affine_chain(const RewriteContext& context, PrimitiveId at, std::vecto
 
 }  // namespace
 
-std::span<const Rule> factor_rules() {
-    static const std::vector<Rule> rules = {
+std::span<const RewriteRule> factor_rules() {
+    static const std::vector<RewriteRule> rules = {
         {"factor_out_of_sum", "sum_k f_i g_k = f_i sum_k g_k", factor_out_of_sum},
         {"factor_across_sum", "sum_k (a_ik / s_i) b_kj = (sum_k a_ik b_kj) / s_i", factor_across_sum},
         {"scale_into_sum", "s_j (sum_k a_ik b_kj) + t_j = sum_k a_ik (s_j b_kj) + t_j", scale_into_sum},

@@ -341,8 +341,8 @@ void sum_of_products(const RewriteContext& context, PrimitiveId at, std::vector<
 
 }  // namespace
 
-std::span<const Rule> layout_rules() {
-    static const std::vector<Rule> rules = {
+std::span<const RewriteRule> layout_rules() {
+    static const std::vector<RewriteRule> rules = {
         {"view_into_reader", "f(view(x)) = (f o view)(x)", view_into_reader},
         {"map_into_view", "view(f(x)) = f(view(x)), f a map", map_into_view},
         {"sum_into_view", "view(sum_k a_ik b_kj) = sum_k a_v(i)k b_kv(j)", sum_into_view},

@@ -101,7 +101,7 @@ Piece piece(const Program& whole, std::pair<size_t, size_t> run) {
     const RewriteContext context(out.program);
     std::map<ValueId, uint64_t> unread;
     for (const auto& [v, tensor] : out.program.constants)
-        if (!context.fill(v)) unread.emplace(v, v.index());
+        if (whole.unread.count(out.values[v.index()]) != 0 || !context.fill(v)) unread.emplace(v, v.index());
     out.program.unread = std::move(unread);
     return out;
 }

@@ -408,8 +408,8 @@ void flatten_axes(const RewriteContext& context, PrimitiveId at, std::vector<Pat
 
 }  // namespace
 
-std::span<const Rule> product_rules() {
-    static const std::vector<Rule> rules = {
+std::span<const RewriteRule> product_rules() {
+    static const std::vector<RewriteRule> rules = {
         {"merge_products", "a b, a c = the parts of a [b c]", merge_products},
         {"reassociate", "(a b) c = a (b c)", reassociate},
         {"flatten_axes", "sum_c w_oc x_nchw = sum_c w_oc x_ncp, p = (h, w)", flatten_axes},

@@ -79,22 +79,22 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
     return false;
 }
 
-std::vector<const Rule*> rewrite_rules(const RewriteOptions& options) {
-    std::vector<const Rule*> out;
-    for (const std::span<const Rule> group : {factor_rules(), sum_rules(), product_rules(), layout_rules()})
-        for (const Rule& r : group) out.push_back(&r);
+std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options) {
+    std::vector<const RewriteRule*> out;
+    for (const std::span<const RewriteRule> group : {factor_rules(), sum_rules(), product_rules(), layout_rules()})
+        for (const RewriteRule& r : group) out.push_back(&r);
     if (options.winograd)
-        for (const Rule& r : winograd_rules()) out.push_back(&r);
+        for (const RewriteRule& r : winograd_rules()) out.push_back(&r);
     return out;
 }
 
-const Rule* rewrite_rule(std::string_view name) {
-    for (const Rule* r : rewrite_rules({.winograd = true}))
+const RewriteRule* rewrite_rule(std::string_view name) {
+    for (const RewriteRule* r : rewrite_rules({.winograd = true}))
         if (r->name == name) return r;
     return nullptr;
 }
 
-std::vector<Patch> find_all(const RewriteContext& context, const Rule& rule) {
+std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& rule) {
     std::vector<Patch> found;
     for (const PrimitiveId p : context.program().primitives.ids())
         if (context.program().primitives[p].expr() != nullptr) rule.find(context, p, found);

@@ -56,7 +56,7 @@ class RewriteContext {
     IndexVector<ValueId, char> is_output_, foldable_;
 };
 
-struct Rule {
+struct RewriteRule {
     std::string_view name;
     std::string_view law;  ///< one line of mathematics
     /// Adds what the rule would make of the primitive `at` (the last one of its pattern), one patch for each way.
@@ -71,12 +71,12 @@ struct RewriteOptions {
 };
 
 /// Every rule of the folder, in a fixed order; those the options leave out are not among them.
-std::vector<const Rule*> rewrite_rules(const RewriteOptions& options = {});
+std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options = {});
 /// The rule of that name, whatever the options; null if there is none.
-const Rule* rewrite_rule(std::string_view name);
+const RewriteRule* rewrite_rule(std::string_view name);
 
 /// What one rule finds in a whole program, in the order of its primitives.
-std::vector<Patch> find_all(const RewriteContext& context, const Rule& rule);
+std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& rule);
 
 /// The program with the patch in place: primitives in topological order (they keep their order where they can), those
 /// that nobody needs any more removed, new values under names of their own. ValueIds keep their meaning.

@@ -13,7 +13,7 @@ namespace tilewright {
 namespace {
 
 /// Applies each patch by itself and compares; how many there were. Clears `right` where one is wrong.
-size_t check_rule(const Program& p, const Rule& rule, uint64_t seed, double rounding, bool& right) {
+size_t check_rule(const Program& p, const RewriteRule& rule, uint64_t seed, double rounding, bool& right) {
     const RewriteContext context(p);
     const std::vector<Patch> found = find_all(context, rule);
     if (found.empty()) return 0;
@@ -35,7 +35,7 @@ size_t check_rule(const Program& p, const Rule& rule, uint64_t seed, double roun
 
 TEST(Rules, each_keeps_what_its_pattern_computes) {
     for (const RulePattern& pattern : rule_patterns()) {
-        const Rule* rule = rewrite_rule(pattern.rule);
+        const RewriteRule* rule = rewrite_rule(pattern.rule);
         ASSERT_NE(rule, nullptr) << pattern.rule;
         size_t applied = 0, programs = 0;
         constexpr uint64_t kPrograms = 40;
@@ -59,7 +59,7 @@ TEST(Rules, each_keeps_what_its_pattern_computes) {
 TEST(Rules, each_has_a_pattern_and_a_law) {
     std::set<std::string_view> with_pattern;
     for (const RulePattern& p : rule_patterns()) with_pattern.insert(p.rule);
-    for (const Rule* r : rewrite_rules({.winograd = true})) {
+    for (const RewriteRule* r : rewrite_rules({.winograd = true})) {
         EXPECT_EQ(with_pattern.count(r->name), 1u) << r->name;
         EXPECT_NE(r->law.find('='), std::string_view::npos) << r->name;
     }
@@ -71,7 +71,7 @@ TEST(Rules, keep_what_random_programs_compute) {
     bool right = true;
     for (uint64_t seed = 0; seed < 150 && right; ++seed) {
         const Program p = random_program(seed, 12);
-        for (const Rule* r : rewrite_rules({.winograd = true}))
+        for (const RewriteRule* r : rewrite_rules({.winograd = true}))
             applied += check_rule(p, *r, seed, r->name == "winograd_4x4" ? 1e-5 : 1e-11, right);
     }
     EXPECT_GT(applied, 300u);

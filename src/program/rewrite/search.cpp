@@ -84,7 +84,7 @@ struct Dearer {
 
 class Search {
   public:
-    Search(const SearchOptions& options, SearchReport& report)
+    Search(const RewriteSearch& options, RewriteReport& report)
         : options_(options), report_(report), rules_(rewrite_rules(options.rules)) {}
 
     State run(const Program& start) {
@@ -98,7 +98,7 @@ class Search {
             queue.pop();
             ++report_.taken;
             const RewriteContext context(state.program, options_.rules.folding);
-            for (const Rule* rule : rules_)
+            for (const RewriteRule* rule : rules_)
                 for (const Patch& patch : find_all(context, *rule)) {
                     Program next = merge_common_subexpressions(apply(state.program, patch));
                     if (next.primitives.size() > most || !seen.insert(structure_hash(next)).second) continue;
@@ -120,9 +120,9 @@ class Search {
     }
 
   private:
-    const SearchOptions& options_;
-    SearchReport& report_;
-    std::vector<const Rule*> rules_;
+    const RewriteSearch& options_;
+    RewriteReport& report_;
+    std::vector<const RewriteRule*> rules_;
     size_t number_ = 0;
 };
 
@@ -130,9 +130,9 @@ class Search {
 
 uint64_t structure_hash(const Program& program) { return StructureHash(program).run(); }
 
-Program search(const Program& program, const SearchOptions& options, SearchReport* report) {
-    SearchReport unwanted;
-    SearchReport& r = report != nullptr ? *report : unwanted;
+Program search(const Program& program, const RewriteSearch& options, RewriteReport* report) {
+    RewriteReport unwanted;
+    RewriteReport& r = report != nullptr ? *report : unwanted;
     Search search(options, r);
     State best = search.run(program);
     r.before += search.cost(program);
@@ -141,13 +141,13 @@ Program search(const Program& program, const SearchOptions& options, SearchRepor
     return std::move(best.program);
 }
 
-Program rewrite(const Program& program, const SearchOptions& options, SearchReport* report) {
+Program rewrite(const Program& program, const RewriteSearch& options, RewriteReport* report) {
     struct Done {
         Program program;
-        SearchReport report;
+        RewriteReport report;
     };
-    SearchReport unwanted;
-    SearchReport& r = report != nullptr ? *report : unwanted;
+    RewriteReport unwanted;
+    RewriteReport& r = report != nullptr ? *report : unwanted;
     std::unordered_map<std::string, Done> done;
     std::vector<std::pair<Piece, const Program*>> changed;
     for (const auto& run : cut(program, options.piece)) {

@@ -20,18 +20,18 @@
 namespace tilewright {
 
 /// What a program costs, in any unit. It may look at the form alone: large constants are not there (Program::unread).
-using CostFunction = std::function<double(const RewriteContext&)>;
+using RewriteCost = std::function<double(const RewriteContext&)>;
 
-struct SearchOptions {
+struct RewriteSearch {
     RewriteOptions rules = {};
-    double alpha = 1.05;     ///< TASO's
-    size_t budget = 24;      ///< programs taken from the queue, a piece
-    double growth = 2;       ///< primitives, at most, as a multiple of the piece's
-    size_t piece = 32;       ///< primitives of a piece, at most
-    CostFunction cost = {};  ///< none: analytic_cost
+    double alpha = 1.05;    ///< TASO's
+    size_t budget = 24;     ///< programs taken from the queue, a piece
+    double growth = 2;      ///< primitives, at most, as a multiple of the piece's
+    size_t piece = 32;      ///< primitives of a piece, at most
+    RewriteCost cost = {};  ///< none: analytic_cost
 };
 
-struct SearchReport {
+struct RewriteReport {
     size_t pieces = 0, distinct = 0;        ///< pieces, and those that were searched
     size_t taken = 0, costed = 0;           ///< programs from the queue, and all that were looked at
     double before = 0, after = 0;           ///< costs, summed over pieces
@@ -39,10 +39,10 @@ struct SearchReport {
 };
 
 /// The cheapest program found from `program` as a whole. It must be tensor expressions alone.
-Program search(const Program& program, const SearchOptions& options = {}, SearchReport* report = nullptr);
+Program search(const Program& program, const RewriteSearch& options = {}, RewriteReport* report = nullptr);
 
 /// The same piece by piece, for programs of any size and with any primitives. Constants are not folded afterwards.
-Program rewrite(const Program& program, const SearchOptions& options = {}, SearchReport* report = nullptr);
+Program rewrite(const Program& program, const RewriteSearch& options = {}, RewriteReport* report = nullptr);
 
 /// Of what the outputs are made of: the same for programs that differ in names and in the order of primitives alone.
 uint64_t structure_hash(const Program& program);

@@ -55,7 +55,7 @@ bool has_value_of(const Program& p, int64_t elements) {
 
 TEST(Search, linear_attention_never_makes_a_square_matrix) {
     const Program p = parse(linear_attention(96));
-    SearchReport report;
+    RewriteReport report;
     const Program q = search(p, {}, &report);
     expect_same(p, q);
     EXPECT_FALSE(has_value_of(q, int64_t{2} * 96 * 96)) << print(q);
@@ -66,7 +66,7 @@ TEST(Search, linear_attention_never_makes_a_square_matrix) {
 
 TEST(Search, keeps_the_square_where_it_is_the_smaller_one) {
     const Program p = parse(linear_attention(4));
-    SearchReport report;
+    RewriteReport report;
     expect_same(p, search(p, {}, &report));
     EXPECT_EQ(report.applied.count("reassociate"), 0u);
 }
@@ -85,7 +85,7 @@ TEST(Search, a_budget_of_nothing_changes_nothing) {
 
 TEST(Search, the_cost_is_whoever_asks) {
     // Who wants many primitives gets them, up to twice as many.
-    SearchOptions options;
+    RewriteSearch options;
     options.cost = [](const RewriteContext& c) { return 100.0 - static_cast<double>(c.program().primitives.size()); };
     const Program p = parse(linear_attention(8));
     const Program q = search(p, options);
@@ -118,7 +118,7 @@ TEST(Search, alpha_opens_the_way_through_what_costs_more) {
   o: f32[8, 8] = [8, 8] sum(i2 < 8) mul(@0, @1) where @0 = e[i0, i2], @1 = v[i2, i1]
   output r, o
 })");
-    SearchOptions options;
+    RewriteSearch options;
     options.growth = 4;
     options.cost = [](const RewriteContext& c) {
         size_t products = 0, sums = 0;
@@ -128,7 +128,7 @@ TEST(Search, alpha_opens_the_way_through_what_costs_more) {
         }
         return 50.0 * static_cast<double>(products) + 49.0 * static_cast<double>(sums);
     };
-    SearchReport with, without;
+    RewriteReport with, without;
     const Program q = search(p, options, &with);
     expect_same(p, q);
     EXPECT_EQ(with.after, 50) << print(q);
@@ -154,9 +154,9 @@ Program layers(int n) {
 
 TEST(Rewrite, equal_pieces_are_searched_once) {
     const Program p = layers(12);
-    SearchOptions options;
+    RewriteSearch options;
     options.piece = 8;
-    SearchReport report;
+    RewriteReport report;
     const Program q = rewrite(p, options, &report);
     expect_same(p, q, 1e-6);  // folded weights are rounded to f32
     EXPECT_GE(report.pieces, 12u);
@@ -166,13 +166,13 @@ TEST(Rewrite, equal_pieces_are_searched_once) {
 }
 
 TEST(Rewrite, random_programs_compute_the_same) {
-    SearchOptions options;
+    RewriteSearch options;
     options.budget = 4;
     options.piece = 10;
     size_t rewritten = 0;
     for (uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
         const Program p = random_program(seed, 14);
-        SearchReport report;
+        RewriteReport report;
         const Program q = rewrite(p, options, &report);
         expect_same(p, q);
         EXPECT_LE(report.after, report.before);

@@ -144,8 +144,8 @@ void common_factor(const RewriteContext& context, PrimitiveId at, std::vector<Pa
 
 }  // namespace
 
-std::span<const Rule> sum_rules() {
-    static const std::vector<Rule> rules = {
+std::span<const RewriteRule> sum_rules() {
+    static const std::vector<RewriteRule> rules = {
         {"sum_as_product", "sum_k a_ik = sum_k a_ik 1_k", sum_as_product},
         {"product_as_sum", "sum_k a_ik 1_k = sum_k a_ik", product_as_sum},
         {"common_operand", "sum_k a_ik b_kj + sum_k a_ik c_kj = sum_k a_ik (b_kj + c_kj)", common_operand},

@@ -268,8 +268,8 @@ void winograd(const RewriteContext& context, PrimitiveId at, int tile, std::vect
 
 }  // namespace
 
-std::span<const Rule> winograd_rules() {
-    static const std::vector<Rule> rules = {
+std::span<const RewriteRule> winograd_rules() {
+    static const std::vector<RewriteRule> rules = {
         {"winograd_2x2", "3x3 convolution = A^T (U V), tiles of 2x2",
          [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 2, found); }},
         {"winograd_4x4", "3x3 convolution = A^T (U V), tiles of 4x4",

@@ -43,7 +43,7 @@ TEST(Winograd, is_for_stride_and_dilation_of_one) {
 }
 
 TEST(Winograd, is_not_among_the_rules_unless_asked_for) {
-    for (const Rule* r : rewrite_rules()) EXPECT_EQ(r->name.find("winograd"), std::string_view::npos);
+    for (const RewriteRule* r : rewrite_rules()) EXPECT_EQ(r->name.find("winograd"), std::string_view::npos);
 }
 
 /// One tile of m x m outputs over all channels, in the precision of T: sums in order, each operation rounded.
