@@ -387,7 +387,7 @@ void fold_affine_chain(const RewriteContext& context, PrimitiveId at, std::vecto
 
 }  // namespace
 
-std::span<const RewriteRule> factor_rules() {
+std::span<const RewriteRule> factor_rewrites() {
     static const std::vector<RewriteRule> rules = {
         {"factor_out_of_sum", "sum_k f_i g_k = f_i sum_k g_k", factor_out_of_sum},
         {"factor_across_sum", "sum_k (a_ik / s_i) b_kj = (sum_k a_ik b_kj) / s_i", factor_across_sum},

@@ -341,7 +341,7 @@ void sum_of_products(const RewriteContext& context, PrimitiveId at, std::vector<
 
 }  // namespace
 
-std::span<const RewriteRule> layout_rules() {
+std::span<const RewriteRule> layout_rewrites() {
     static const std::vector<RewriteRule> rules = {
         {"view_into_reader", "f(view(x)) = (f o view)(x)", view_into_reader},
         {"map_into_view", "view(f(x)) = f(view(x)), f a map", map_into_view},

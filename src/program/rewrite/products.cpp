@@ -408,7 +408,7 @@ void flatten_axes(const RewriteContext& context, PrimitiveId at, std::vector<Pat
 
 }  // namespace
 
-std::span<const RewriteRule> product_rules() {
+std::span<const RewriteRule> product_rewrites() {
     static const std::vector<RewriteRule> rules = {
         {"merge_products", "a b, a c = the parts of a [b c]", merge_products},
         {"reassociate", "(a b) c = a (b c)", reassociate},

@@ -7,10 +7,10 @@
 
 namespace tilewright {
 
-std::span<const RewriteRule> factor_rules();    ///< factors and summands across sums of products; folding into weights
-std::span<const RewriteRule> sum_rules();       ///< sums as products with ones, and back; common factors and operands
-std::span<const RewriteRule> product_rules();   ///< products merged, re-associated, flattened
-std::span<const RewriteRule> layout_rules();    ///< views, concatenations and pads across everything else
-std::span<const RewriteRule> winograd_rules();  ///< 3x3 convolutions in another basis
+std::span<const RewriteRule> factor_rewrites();    ///< factors and summands across sums of products; folding into weights
+std::span<const RewriteRule> sum_rewrites();       ///< sums as products with ones, and back; common factors and operands
+std::span<const RewriteRule> product_rewrites();   ///< products merged, re-associated, flattened
+std::span<const RewriteRule> layout_rewrites();    ///< views, concatenations and pads across everything else
+std::span<const RewriteRule> winograd_rewrites();  ///< 3x3 convolutions in another basis
 
 }  // namespace tilewright

@@ -144,7 +144,7 @@ void common_factor(const RewriteContext& context, PrimitiveId at, std::vector<Pa
 
 }  // namespace
 
-std::span<const RewriteRule> sum_rules() {
+std::span<const RewriteRule> sum_rewrites() {
     static const std::vector<RewriteRule> rules = {
         {"sum_as_product", "sum_k a_ik = sum_k a_ik 1_k", sum_as_product},
         {"product_as_sum", "sum_k a_ik 1_k = sum_k a_ik", product_as_sum},

@@ -268,7 +268,7 @@ void winograd(const RewriteContext& context, PrimitiveId at, int tile, std::vect
 
 }  // namespace
 
-std::span<const RewriteRule> winograd_rules() {
+std::span<const RewriteRule> winograd_rewrites() {
     static const std::vector<RewriteRule> rules = {
         {"winograd_2x2", "3x3 convolution = A^T (U V), tiles of 2x2",
          [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 2, found); }},
