@@ -42,7 +42,8 @@ struct Symbolic {
 class Evaluator {
   public:
     Evaluator(z3::context& z3, const Program& program, size_t given)
-        : z_(z3),
+        : facts(z3),
+          z_(z3),
           p_(program),
           given_(given),
           inverse_(z3.function("inv", z3.real_sort(), z3.real_sort())),
@@ -59,6 +60,8 @@ class Evaluator {
         known_.at({v, index}) = e;
         return e;
     }
+
+    z3::expr_vector facts;  ///< of the divisors so far: x inv(x) = 1
 
   private:
     z3::expr number(double x) {
@@ -111,13 +114,33 @@ class Evaluator {
         }
         if (x.is_numeral()) return (z_.real_val(1) / x).simplify();
         if (x.is_app() && x.decl().name().str() == "inv") return x.arg(0);
-        return inverse_(x);
+        const z3::expr normal = expanded(x);
+        if (normal.is_numeral() || (normal.is_app() && normal.decl().decl_kind() == Z3_OP_MUL)) return inverse(normal);
+        return of_divisor(normal);
+    }
+    z3::expr of_divisor(const z3::expr& x) {
+        const z3::expr out = inverse_(x);
+        if (divisors_.emplace(x.id(), x).second) facts.push_back(x * out == 1);
+        return out;
     }
 
     z3::expr expanded(const z3::expr& x) {
         z3::params params(z_);
         params.set("som", true);
         return x.simplify(params);
+    }
+
+    /// exp(n x) as exp(x)^n for a whole number n.
+    z3::expr exp_of_term(const z3::func_decl& f, const z3::expr& term) {
+        const bool scaled = term.is_app() && term.decl().decl_kind() == Z3_OP_MUL && term.arg(0).is_numeral();
+        const double n = scaled ? term.arg(0).as_double() : 1;
+        if (n != std::floor(n) || std::fabs(n) > 8) return f(term);
+        z3::expr x = scaled ? term.arg(1) : term;
+        for (unsigned k = 2; scaled && k < term.num_args(); ++k) x = x * term.arg(k);
+        const z3::expr one = f(x);
+        z3::expr out = z_.real_val(1);
+        for (int k = 0; k < static_cast<int>(std::fabs(n)); ++k) out = out * one;
+        return n < 0 ? inverse(out) : out;
     }
 
     z3::expr function(ScalarOp op, const z3::expr& x) {
@@ -128,9 +151,11 @@ class Evaluator {
             if (op == ScalarOp::Tanh || op == ScalarOp::Erf || op == ScalarOp::Sin || op == ScalarOp::Sqrt)
                 return normal;
         }
+        if (op == ScalarOp::Exp && normal.is_app() && normal.decl().decl_kind() == Z3_OP_MUL)
+            return exp_of_term(f, normal);
         if (op != ScalarOp::Exp || !normal.is_app() || normal.decl().decl_kind() != Z3_OP_ADD) return f(normal);
         z3::expr out = z_.real_val(1);
-        for (unsigned k = 0; k < normal.num_args(); ++k) out = out * f(normal.arg(k));
+        for (unsigned k = 0; k < normal.num_args(); ++k) out = out * exp_of_term(f, normal.arg(k));
         return out;
     }
 
@@ -167,7 +192,7 @@ class Evaluator {
                     s.real = at(n.a).real * at(n.b).real;
                     break;
                 case ScalarOp::Div:
-                    s.real = at(n.a).real * inverse(expanded(at(n.b).real));
+                    s.real = at(n.a).real * inverse(at(n.b).real);
                     break;
                 case ScalarOp::Neg:
                     s.real = -at(n.a).real;
@@ -217,6 +242,7 @@ class Evaluator {
     z3::func_decl inverse_;
     IndexVector<ValueId, PrimitiveId> producers_;
     std::map<std::pair<ValueId, std::vector<int64_t>>, z3::expr> known_;
+    std::map<unsigned, z3::expr> divisors_;  ///< by Z3's number, which they keep while they live
 };
 
 }  // namespace
@@ -240,8 +266,13 @@ Verdict prove_equal(const Program& before, const Program& after, const ProofOpti
                 index[d] = static_cast<int64_t>(at % static_cast<size_t>(shape[d]));
             const z3::expr x = left.element(before.outputs[k], index), y = right.element(after.outputs[k], index);
             z3::solver solver(z);
-            solver.set("timeout", options.milliseconds);
-            solver.add((x - y).simplify(params) != 0);
+            solver.set("rlimit", options.work);
+            const z3::expr difference = (x - y).simplify(params);
+            if (!difference.is_numeral()) {  // else nothing has to be known of divisors
+                solver.add(left.facts);
+                solver.add(right.facts);
+            }
+            solver.add(difference != 0);
             switch (solver.check()) {
                 case z3::unsat:
                     break;

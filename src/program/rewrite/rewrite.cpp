@@ -82,7 +82,7 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
 std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options) {
     std::vector<const RewriteRule*> out;
     for (const std::span<const RewriteRule> group :
-         {factor_rewrites(), sum_rewrites(), product_rewrites(), layout_rewrites()})
+         {factor_rewrites(), sum_rewrites(), product_rewrites(), layout_rewrites(), enumerated_rewrites()})
         for (const RewriteRule& r : group) out.push_back(&r);
     if (options.winograd)
         for (const RewriteRule& r : winograd_rewrites()) out.push_back(&r);

@@ -275,6 +275,13 @@ void sum_of_products(W& w) {
                        w.b.matmul(w.input(W::with(p.batch, {p.m, more})), w.input({more, p.n})))};
 }
 
+void enumerated(W& w) {
+    const MatMul p(w);
+    const ValueId a = p.left(w), b = w.input(W::with(p.batch, {p.k, p.n})), c = w.input(W::with(p.batch, {p.k, p.n}));
+    const auto exp = [&](ValueId x) { return w.b.unary(ScalarOp::Exp, w.tanh(x)); };
+    w.outputs = {w.one_in(2) ? w.add(w.b.matmul(a, b), w.b.matmul(a, c)) : w.mul(exp(b), exp(c))};
+}
+
 void winograd(W& w) {
     const Image i(w);
     w.outputs = {w.convolution(i.x(w), i.weights(w, 3), w.upto(0, 1), 1)};
@@ -285,17 +292,29 @@ void winograd(W& w) {
 
 const std::vector<RulePattern>& rule_patterns() {
     static const std::vector<RulePattern> patterns = {
-        {"factor_out_of_sum", factor_out_of_sum}, {"factor_across_sum", factor_across_sum},
-        {"scale_into_sum", scale_into_sum},       {"factor_to_weights", factor_to_weights},
-        {"shift_to_bias", shift_to_bias},         {"fold_affine_chain", fold_affine_chain},
-        {"sum_as_product", sum_as_product},       {"product_as_sum", product_as_sum},
-        {"common_operand", common_operand},       {"common_factor", common_factor},
-        {"merge_products", merge_products},       {"reassociate", reassociate},
-        {"flatten_axes", flatten_axes},           {"view_into_reader", view_into_reader},
-        {"map_into_view", map_into_view},         {"sum_into_view", sum_into_view},
-        {"view_after_map", view_after_map},       {"concat_of_maps", concat_of_maps},
-        {"concat_of_slices", concat_of_slices},   {"product_of_concat", product_of_concat},
-        {"sum_of_products", sum_of_products},     {"winograd_2x2", winograd},
+        {"factor_out_of_sum", factor_out_of_sum},
+        {"factor_across_sum", factor_across_sum},
+        {"scale_into_sum", scale_into_sum},
+        {"factor_to_weights", factor_to_weights},
+        {"shift_to_bias", shift_to_bias},
+        {"fold_affine_chain", fold_affine_chain},
+        {"sum_as_product", sum_as_product},
+        {"product_as_sum", product_as_sum},
+        {"common_operand", common_operand},
+        {"common_factor", common_factor},
+        {"merge_products", merge_products},
+        {"reassociate", reassociate},
+        {"flatten_axes", flatten_axes},
+        {"view_into_reader", view_into_reader},
+        {"map_into_view", map_into_view},
+        {"sum_into_view", sum_into_view},
+        {"view_after_map", view_after_map},
+        {"concat_of_maps", concat_of_maps},
+        {"concat_of_slices", concat_of_slices},
+        {"product_of_concat", product_of_concat},
+        {"sum_of_products", sum_of_products},
+        {"enumerated", enumerated},
+        {"winograd_2x2", winograd},
         {"winograd_4x4", winograd, 1e-5},  // its constants, a sixth among them, are no f32
     };
     return patterns;
