@@ -45,7 +45,7 @@ class Passes {
 
 }  // namespace
 
-Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
+Program lower_model(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
     Passes pass(options, times);
     LowerOptions lowering;
     lowering.dims = options.compile.dims;
@@ -58,13 +58,32 @@ Program make_program(const Model& model, const PipelineOptions& options, std::ve
     return program;
 }
 
+Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* times,
+                        RewriteReport* report) {
+    if (!options.rewrite) return program;
+    Passes pass(options, times);
+    const RewriteSearch& search = *options.rewrite;
+    program = pass("rewrite", std::move(program), [&](const Program& p) { return rewrite(p, search, report); });
+    program = pass("fold_rewritten", std::move(program),
+                   [&](const Program& p) { return fold_constants(p, search.rules.folding); });
+    program = pass("common_subexpressions", std::move(program),
+                   [](const Program& p) { return merge_common_subexpressions(p); });
+    return program;
+}
+
+Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
+    return rewrite_program(lower_model(model, options, times), options, times);
+}
+
 Compilation compile_model(const Model& model, const PipelineOptions& options) {
     const double start = now_ms();
     Compilation c;
-    c.program = make_program(model, options, &c.passes);
+    c.program = lower_model(model, options, &c.passes);
     check_limits(c.program);
+    const Program rewritten = rewrite_program(c.program, options, &c.passes, &c.rewrites);
+    if (options.rewrite) check_limits(rewritten);
     if (options.progress) options.progress("orchestrate and generate code");
-    c.model = compile_program(c.program, options.compile);
+    c.model = compile_program(rewritten, options.compile);
     c.passes.push_back({"orchestrate", c.model->stats().plan_ms});
     c.passes.push_back({"codegen", c.model->stats().codegen_ms});
     c.compile_ms = now_ms() - start;

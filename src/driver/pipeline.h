@@ -2,6 +2,7 @@
 // The way of a model, from a file to machine code, in one function.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,15 @@
 #include "graph/graph.h"
 #include "model/session.h"
 #include "ops/lowering.h"
+#include "program/rewrite/search.h"
 
 namespace tilewright {
 
 struct PipelineOptions {
     CompileOptions compile;
-    std::vector<std::string> skip;  ///< passes to leave out, by name ("fold_constants")
-    bool verify = false;            ///< check the program after every pass
+    std::vector<std::string> skip;         ///< passes to leave out, by name ("fold_constants")
+    bool verify = false;                   ///< check the program after every pass
+    std::optional<RewriteSearch> rewrite;  ///< search for a cheaper equivalent program (off)
     /// Called with each pass's name and the program after it.
     std::function<void(const std::string&, const Program&)> dump;
     /// Called with the name of what begins: each pass, then "orchestrate and generate code".
@@ -29,10 +32,12 @@ struct PassTime {
 };
 
 /// What the compiler made of a model. `program` is the reference: interpret(program) says what the outputs should be.
+/// It is the program before it was rewritten.
 struct Compilation {
     Program program;
     std::shared_ptr<const CompiledModel> model;
     std::vector<PassTime> passes;
+    RewriteReport rewrites;  ///< where PipelineOptions::rewrite asked for them
     double load_ms = 0, compile_ms = 0;
 };
 
@@ -42,5 +47,10 @@ Compilation compile_model(const std::string& path, const PipelineOptions& option
 Compilation compile_model(const void* bytes, size_t size, const PipelineOptions& options = {});
 /// The passes before code generation alone.
 Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr);
+/// The first half of them: operators as primitives, what is known folded.
+Program lower_model(const Model& model, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr);
+/// The second half: the program by cheaper ways, where the options ask for it.
+Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr,
+                        RewriteReport* report = nullptr);
 
 }  // namespace tilewright

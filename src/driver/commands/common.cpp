@@ -75,6 +75,21 @@ std::string scheduler_help() {
     return out;
 }
 
+void RewriteFlags::apply(PipelineOptions& o) const {
+    if (!rewrite && !winograd) return;
+    o.rewrite = RewriteSearch();
+    o.rewrite->rules.winograd = winograd;
+    if (winograd) {  // transformed weights are many, and their work is worth it
+        o.rewrite->rules.folding.work = int64_t{1} << 29;
+        o.rewrite->rules.folding.total_work = int64_t{1} << 33;
+    }
+}
+
+void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
+    command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first");
+    command.add_flag("--winograd", o.winograd, "the same, with 3x3 convolutions by Winograd's algorithm as well");
+}
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file")->required();
     command.add_option("--threads", o.threads, "worker threads; default: the processors this process may use")
@@ -83,6 +98,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"avx2", "avx512"}));
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
+    add_rewrite_options(command, o.rewrite);
     add_scheduler_options(command, o.scheduler);
 }
 
@@ -93,6 +109,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
     o.scheduler.apply(p.compile);
+    o.rewrite.apply(p);
     return p;
 }
 

@@ -28,12 +28,20 @@ void add_orchestrate_option(CLI::App& command, std::string& orchestrate);
 /// One line for each scheduler, for footers.
 std::string scheduler_help();
 
+/// Whether programs are rewritten.
+struct RewriteFlags {
+    bool rewrite = false, winograd = false;
+    void apply(PipelineOptions& o) const;
+};
+void add_rewrite_options(CLI::App& command, RewriteFlags& o);
+
 struct ModelOptions {
     std::string model;
     SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false;
+    RewriteFlags rewrite;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
 PipelineOptions pipeline_options(const ModelOptions& o);

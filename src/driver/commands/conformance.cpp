@@ -230,6 +230,7 @@ void add_conformance_command(CLI::App& app, int& status) {
     auto json = std::make_shared<std::string>(), tolerances = std::make_shared<std::string>();
     auto no_fuse = std::make_shared<bool>(false);
     auto orchestrate = std::make_shared<std::string>("greedy");
+    auto rewriting = std::make_shared<RewriteFlags>();
     CLI::App* c = app.add_subcommand("conformance", "run ONNX test-case folders and compare with their stored outputs");
     c->add_option("folders", *folders, "test cases (model.onnx, test_data_set_0, ...), or folders of them")->required();
     add_tolerance_options(*c, s->tolerance);
@@ -244,6 +245,7 @@ void add_conformance_command(CLI::App& app, int& status) {
     c->add_flag("--interpreter", s->interpreter, "run the reference interpreter instead of machine code");
     c->add_flag("--no-fuse", *no_fuse, "one kernel a primitive");
     add_orchestrate_option(*c, *orchestrate);
+    add_rewrite_options(*c, *rewriting);
     std::string exceptions;
     for (const OperatorTolerance& o : kOperatorTolerances)
         exceptions += fmt::format("  {:<6} --atol {:g}: {}\n", o.op, o.absolute, o.reason);
@@ -260,6 +262,7 @@ void add_conformance_command(CLI::App& app, int& status) {
         if (!tolerances->empty()) s->max_relative = read_tolerances(*tolerances);
         s->pipeline.compile.fuse = !*no_fuse;
         s->pipeline.compile.orchestrator = *orchestrator_from_string(*orchestrate);
+        rewriting->apply(s->pipeline);
         s->pipeline.compile.threads = s->threads;
         status = command_conformance(*folders, *s, *json);
     });

@@ -1,0 +1,143 @@
+#include "program/rewrite/cost.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "program/rewrite/algebra.h"
+
+namespace tilewright {
+
+double operation_count(const ScalarBody& body) {
+    double count = 0;
+    for (const ScalarNode& n : body.nodes()) {
+        switch (n.op) {
+            case ScalarOp::Const:
+            case ScalarOp::Access:
+            case ScalarOp::Acc:
+            case ScalarOp::Index:
+            case ScalarOp::Cast:
+                break;
+            case ScalarOp::Div:
+            case ScalarOp::Sqrt:
+                count += 4;
+                break;
+            case ScalarOp::Exp:
+            case ScalarOp::Log:
+            case ScalarOp::Tanh:
+            case ScalarOp::Erf:
+                count += 12;
+                break;
+            case ScalarOp::Pow:
+            case ScalarOp::Sin:
+            case ScalarOp::Cos:
+            case ScalarOp::Tan:
+                count += 30;
+                break;
+            default:
+                count += 1;
+        }
+    }
+    return count;
+}
+
+namespace {
+
+class Kernels {
+  public:
+    Kernels(const RewriteContext& context, const RoughRates& model)
+        : c_(context),
+          model_(model),
+          kernel_(context.program().primitives.size()),
+          names_([this](Var) { return std::optional<int64_t>(model_.symbol); }) {
+        env_.names = &names_;
+        std::iota(kernel_.begin(), kernel_.end(), size_t{0});
+    }
+
+    double seconds() {
+        const Program& p = c_.program();
+        // From the end, so that a reader's kernel is known when what it reads joins it.
+        const std::vector<PrimitiveId> ids = p.primitives.ids();
+        for (auto id = ids.rbegin(); id != ids.rend(); ++id)
+            if (const auto reader = joins(*id)) kernel_[id->index()] = kernel_[reader->index()];
+        std::vector<double> operations(ids.size(), 0), bytes(ids.size(), 0);
+        std::vector<bool> runs(ids.size(), false);
+        for (const PrimitiveId id : ids) {
+            const Primitive& primitive = p.primitives[id];
+            const TensorExpr* e = primitive.expr();
+            if (e == nullptr || c_.foldable(primitive.outputs[0]) || free_view(id)) continue;
+            const size_t k = kernel_[id.index()];
+            runs[k] = true;
+            const double points = number(product(e->extents));
+            operations[k] += points * (operation_count(e->body) + (e->reducer == Reducer::None ? 0 : 1));
+            if (!e->epilogue.empty())
+                operations[k] += number(product(c_.value(primitive.outputs[0]).shape)) * operation_count(e->epilogue);
+            for (const ValueId v : primitive.inputs()) bytes[k] += read(v, k, points);
+            if (kernel_[id.index()] == id.index()) bytes[k] += size(primitive.outputs[0]);
+        }
+        double total = 0;
+        for (size_t k = 0; k < runs.size(); ++k) {
+            if (!runs[k]) continue;
+            const double compute = operations[k] / model_.operations, memory = bytes[k] / model_.bandwidth;
+            total += std::max(compute, memory) + 0.1 * std::min(compute, memory) + model_.kernel;
+        }
+        return total;
+    }
+
+  private:
+    double number(Expr e) const { return static_cast<double>(std::max<int64_t>(evaluate(e, env_), 0)); }
+    double size(ValueId v) const {
+        const Value& value = c_.value(v);
+        return number(product(value.shape)) * static_cast<double>(byte_size(value.dtype));
+    }
+
+    bool free_view(PrimitiveId id) const {
+        const Primitive& p = c_.program().primitives[id];
+        return p.expr() != nullptr && is_view(*p.expr()) && !c_.is_output(p.outputs[0]);
+    }
+
+    /// A sum of products whose operands the generator reads from memory.
+    static bool is_product(const TensorExpr& e) {
+        return e.reducer == Reducer::Sum && factors(e.body, e.body.root()).size() > 1;
+    }
+
+    /// The reader whose kernel computes this primitive's result.
+    std::optional<PrimitiveId> joins(PrimitiveId id) const {
+        const Primitive& p = c_.program().primitives[id];
+        const TensorExpr* e = p.expr();
+        if (e == nullptr || !c_.read_once(p.outputs[0])) return std::nullopt;
+        const PrimitiveId reader = c_.consumers(p.outputs[0])[0];
+        const TensorExpr* r = c_.program().primitives[reader].expr();
+        if (r == nullptr) return std::nullopt;
+        if (e->reducer == Reducer::None) return is_product(*r) ? std::nullopt : std::optional(reader);
+        const bool epilogue =
+            r->reducer == Reducer::None && product(r->extents) == product(c_.value(p.outputs[0]).shape);
+        return epilogue ? std::optional(reader) : std::nullopt;
+    }
+
+    /// Bytes that kernel k reads of `v`, of which it looks at no more than `points` elements.
+    double read(ValueId v, size_t k, double points) const {
+        const PrimitiveId made = c_.producer_id(v);
+        const double most = points * static_cast<double>(byte_size(c_.value(v).dtype));
+        if (!made || c_.foldable(v)) return std::min(most, size(v));
+        if (kernel_[made.index()] == k) return 0;
+        if (free_view(made)) {
+            const TensorExpr& e = *c_.program().primitives[made].expr();
+            return read(e.accesses[0].value, k, std::min(points, number(product(e.extents))));
+        }
+        return std::min(most, size(v));
+    }
+
+    const RewriteContext& c_;
+    const RoughRates& model_;
+    std::vector<size_t> kernel_;
+    std::function<std::optional<int64_t>(Var)> names_;
+    Env env_;
+};
+
+}  // namespace
+
+double analytic_cost(const RewriteContext& context, const RoughRates& model) {
+    return Kernels(context, model).seconds();
+}
+
+}  // namespace tilewright

@@ -1,0 +1,134 @@
+#include "program/rewrite/pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Of each position between primitives: how many values are made before it and read after it.
+std::vector<size_t> alive(const Program& program) {
+    const size_t n = program.primitives.size();
+    std::vector<ptrdiff_t> change(n + 2, 0);
+    const auto consumers = program.consumers();
+    std::vector<ValueId> outputs = program.outputs;
+    std::sort(outputs.begin(), outputs.end());
+    for (const PrimitiveId id : program.primitives.ids())
+        for (const ValueId v : program.primitives[id].outputs) {
+            size_t last = id.index();
+            for (const PrimitiveId reader : consumers[v]) last = std::max(last, reader.index());
+            if (std::binary_search(outputs.begin(), outputs.end(), v)) last = n;
+            ++change[id.index() + 1];
+            --change[last + 1];
+        }
+    std::vector<size_t> out(n + 1, 0);
+    ptrdiff_t now = 0;
+    for (size_t k = 0; k <= n; ++k) {
+        now += change[k];
+        out[k] = static_cast<size_t>(now);
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::pair<size_t, size_t>> cut(const Program& program, size_t largest) {
+    const std::vector<size_t> live = alive(program);
+    const size_t n = program.primitives.size();
+    std::vector<std::pair<size_t, size_t>> out;
+    for (size_t begin = 0; begin < n;) {
+        size_t end = begin;
+        while (end < n && program.primitives[PrimitiveId(end)].expr() != nullptr) ++end;
+        if (end == begin) {
+            ++begin;
+            continue;
+        }
+        if (end - begin > largest) {
+            size_t best = begin + largest;
+            for (size_t k = best; k >= begin + (largest + 1) / 2 && k > begin; --k)
+                if (live[k] < live[best]) best = k;
+            end = best;
+        }
+        out.emplace_back(begin, end);
+        begin = end;
+    }
+    return out;
+}
+
+Piece piece(const Program& whole, std::pair<size_t, size_t> run) {
+    Piece out;
+    out.program.name = whole.name;
+    std::map<ValueId, ValueId> moved;
+    std::set<ValueId> made, read_outside(whole.outputs.begin(), whole.outputs.end());
+    for (size_t k = 0; k < whole.primitives.size(); ++k) {
+        const Primitive& p = whole.primitives[PrimitiveId(k)];
+        const bool inside = k >= run.first && k < run.second;
+        if (inside)
+            made.insert(p.outputs.begin(), p.outputs.end());
+        else
+            for (const ValueId v : p.inputs()) read_outside.insert(v);
+    }
+    const auto add = [&](ValueId v) {
+        if (!moved.emplace(v, ValueId(out.values.size())).second) return false;
+        out.values.push_back(v);
+        out.program.values.push_back(whole.values[v]);
+        return true;
+    };
+    for (size_t k = run.first; k < run.second; ++k)
+        for (const ValueId v : whole.primitives[PrimitiveId(k)].inputs()) {
+            if (made.count(v) != 0 || !add(v)) continue;
+            const auto constant = whole.constants.find(v);
+            if (constant == whole.constants.end())
+                out.program.inputs.push_back(moved.at(v));
+            else
+                out.program.constants.emplace(moved.at(v), constant->second);
+        }
+    for (size_t k = run.first; k < run.second; ++k) {
+        Primitive p = whole.primitives[PrimitiveId(k)];
+        for (ValueId& v : p.outputs) {
+            add(v);
+            if (read_outside.count(v) != 0) out.program.outputs.push_back(moved.at(v));
+            v = moved.at(v);
+        }
+        for (Access& a : p.expr()->accesses) a.value = moved.at(a.value);
+        out.program.primitives.push_back(std::move(p));
+    }
+    const RewriteContext context(out.program);
+    std::map<ValueId, uint64_t> unread;
+    for (const auto& [v, tensor] : out.program.constants)
+        if (whole.unread.count(out.values[v.index()]) != 0 || !context.fill(v)) unread.emplace(v, v.index());
+    out.program.unread = std::move(unread);
+    return out;
+}
+
+std::string piece_text(const Piece& piece) {
+    Program p = piece.program;
+    p.name = "piece";
+    for (const ValueId v : p.values.ids()) p.values[v].name = fmt::format("v{}", v.value);
+    for (Primitive& primitive : p.primitives) primitive.name = primitive.source = "";
+    return print(p);
+}
+
+Patch as_patch(const Program& whole, const Piece& from, const Program& to) {
+    Patch out;
+    const size_t known = from.values.size();
+    const auto moved = [&](ValueId v) {
+        return v.index() < known ? from.values[v.index()] : ValueId(whole.values.size() + v.index() - known);
+    };
+    for (size_t k = known; k < to.values.size(); ++k) out.values.push_back(to.values[ValueId(k)]);
+    for (const auto& [v, tensor] : to.constants)
+        if (v.index() >= known) out.constants.emplace(moved(v), tensor);
+    for (Primitive p : to.primitives) {
+        for (ValueId& v : p.outputs) v = moved(v);
+        for (Access& a : p.expr()->accesses) a.value = moved(a.value);
+        out.primitives.push_back(std::move(p));
+    }
+    return out;
+}
+
+}  // namespace tilewright

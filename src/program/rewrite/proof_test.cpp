@@ -1,0 +1,123 @@
+// Every rule proved with Z3, on programs that contain its pattern: for the shapes at hand, and all inputs and weights.
+// prover_test.h says what is assumed of division and functions.
+
+#include <gtest/gtest.h>
+
+#include "program/rewrite/prover_test.h"
+#include "program/rewrite/rewrite.h"
+#include "program/rewrite/rewrite_test.h"
+#include "program/rewrite/winograd.h"
+#include "program/transform/substitute.h"
+
+namespace tilewright {
+namespace {
+
+TEST(Proofs, every_rule_holds_for_all_reals) {
+    for (const RulePattern& pattern : rule_patterns()) {
+        if (pattern.rule.starts_with("winograd")) continue;  // below, on one tile
+        size_t proofs = 0;
+        for (uint64_t seed = 0; seed < 4; ++seed) {
+            PatternWriter w(seed);
+            pattern.write(w);
+            const Program p = substitute_names(w.take(), {{*symbol("n").as_var(), Expr(2)}});
+            for (const Patch& patch : find_all(RewriteContext(p), *rewrite_rule(pattern.rule))) {
+                const Program q = apply(p, patch);
+                EXPECT_EQ(prove_equal(p, q, {.elements = 6}), Verdict::Proven) << pattern.rule << "\n"
+                                                                               << print(p) << "became\n"
+                                                                               << print(q);
+                ++proofs;
+            }
+        }
+        EXPECT_GE(proofs, 2u) << pattern.rule;
+    }
+}
+
+Program one_tile(int64_t size) {
+    PatternWriter w(1);
+    const ValueId x = w.input({1, 1, size, size});
+    w.outputs = {w.convolution(x, w.weights({1, 1, 3, 3}), 1, 1)};
+    return w.take();
+}
+
+TEST(Proofs, winograd_holds_for_all_reals) {
+    for (const int tile : {2, 4}) {
+        const Program p = one_tile(tile);
+        const auto found = find_all(RewriteContext(p), *rewrite_rule(tile == 2 ? "winograd_2x2" : "winograd_4x4"));
+        ASSERT_EQ(found.size(), 1u);
+        EXPECT_EQ(prove_equal(p, apply(p, found[0]), {.elements = tile == 2 ? size_t{4} : size_t{3}}), Verdict::Proven);
+    }
+}
+
+/// One entry of a constant that the rewrite brought, changed.
+Program with_a_wrong_number(Program p, size_t given) {
+    for (auto& [v, tensor] : p.constants) {
+        if (v.index() < given) continue;
+        Tensor changed(tensor.dtype(), tensor.shape());
+        for (int64_t i = 0; i < tensor.count(); ++i) changed.set(i, tensor.get(i));
+        changed.set(85, changed.get(85) + 0.25);  // B[1, 1] of x[1, 1], which is no padding
+        tensor = changed;
+        break;
+    }
+    return p;
+}
+
+TEST(Proofs, a_wrong_number_in_winograd_is_refuted) {
+    const Program p = one_tile(2);
+    const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd_2x2"));
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(prove_equal(p, with_a_wrong_number(apply(p, found[0]), p.values.size())), Verdict::Refuted);
+}
+
+/// x, y, z: f32[3, 3], and an output o.
+Program program(std::string_view statements) {
+    const Program p = parse_program("program p {\n input x: f32[3, 3]\n input y: f32[3, 3]\n input z: f32[3, 3]\n" +
+                                    std::string(statements) + "\n output o\n}");
+    EXPECT_EQ(verify(p), std::vector<std::string>());
+    return p;
+}
+
+struct WrongRule {
+    std::string_view name, left, right;
+};
+
+TEST(Proofs, wrong_rules_are_refuted) {
+    const std::vector<WrongRule> wrong = {
+        {"a factor that moves along the sum",
+         "t: f32[3, 3] = [3, 3] mul(@0, @1) where @0 = x[i0, i1], @1 = z[0, i1]\n"
+         "o: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = t[i0, i2], @1 = y[i2, i1]",
+         "t: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = x[i0, i2], @1 = y[i2, i1]\n"
+         "o: f32[3, 3] = [3, 3] mul(@0, @1) where @0 = t[i0, i1], @1 = z[0, i1]"},
+        {"products commute", "o: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = x[i0, i2], @1 = y[i2, i1]",
+         "o: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = y[i0, i2], @1 = x[i2, i1]"},
+        {"relu is linear", "o: f32[3, 3] = [3, 3] max(add(@0, @1), 0.0) where @0 = x[i0, i1], @1 = y[i0, i1]",
+         "o: f32[3, 3] = [3, 3] add(max(@0, 0.0), max(@1, 0.0)) where @0 = x[i0, i1], @1 = y[i0, i1]"},
+        {"exp is linear", "o: f32[3, 3] = [3, 3] exp(add(@0, @1)) where @0 = x[i0, i1], @1 = y[i0, i1]",
+         "o: f32[3, 3] = [3, 3] add(exp(@0), exp(@1)) where @0 = x[i0, i1], @1 = y[i0, i1]"},
+        {"division distributes over the divisor",
+         "o: f32[3, 3] = [3, 3] div(@0, add(@1, @2)) where @0 = x[i0, i1], @1 = y[i0, i1], @2 = z[i0, i1]",
+         "o: f32[3, 3] = [3, 3] add(div(@0, @1), div(@0, @2)) where @0 = x[i0, i1], @1 = y[i0, i1], @2 = z[i0, i1]"},
+        {"a transposed product keeps its order",
+         "t: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = x[i0, i2], @1 = y[i2, i1]\n"
+         "o: f32[3, 3] = [3, 3] @0 where @0 = t[i1, i0]",
+         "o: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = x[i2, i0], @1 = y[i1, i2]"},
+    };
+    for (const WrongRule& r : wrong)
+        EXPECT_EQ(prove_equal(program(r.left), program(r.right)), Verdict::Refuted) << r.name;
+}
+
+TEST(Proofs, what_is_assumed_of_functions) {
+    const auto equal = [](std::string_view a, std::string_view b) {
+        const auto body = [](std::string_view t) {
+            return program("o: f32[3, 3] = [3, 3] " + std::string(t) + " where @0 = x[i0, i1], @1 = y[i0, i1]");
+        };
+        return prove_equal(body(a), body(b));
+    };
+    EXPECT_EQ(equal("exp(add(@0, @1))", "mul(exp(@0), exp(@1))"), Verdict::Proven);
+    EXPECT_EQ(equal("div(@0, div(@0, @1))", "mul(@0, div(@1, @0))"), Verdict::Proven);
+    EXPECT_EQ(equal("max(@0, @1)", "max(@1, @0)"), Verdict::Proven);
+    EXPECT_EQ(equal("mul(tanh(@0), @1)", "mul(@1, tanh(@0))"), Verdict::Proven);
+    EXPECT_EQ(equal("mul(div(@0, 6.0), @1)", "mul(mul(@1, 0.16666667), @0)"), Verdict::Proven);
+}
+
+}  // namespace
+}  // namespace tilewright

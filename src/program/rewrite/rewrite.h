@@ -1,0 +1,85 @@
+#pragma once
+// Rewrites of a Program's primitives by equivalences (Korch §3, after TASO): another way to compute the same values.
+//
+// A rule recognises algebraic form, never an operator's name: "a sum of products, one factor of which does not move
+// along the sum". What it offers is a Patch, the few primitives that change; `apply` puts it into a program. Whether a
+// patch pays is decided elsewhere (search.h).
+//
+// The laws hold for real numbers. In floating point a rewrite changes rounding, and where an intermediate becomes
+// infinite or NaN the results may differ; so rules touch values of f32 and f64 alone, never integers or half precision,
+// whose rounding is what a model means.
+
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+#include "program/transform/fold.h"
+
+namespace tilewright {
+
+/// A local change: values and constants to add, and the primitives that compute these, or compute a value of the
+/// program anew. New values are numbered on from program.values.size().
+struct Patch {
+    std::vector<Value> values;
+    std::map<ValueId, Tensor> constants;
+    std::vector<Primitive> primitives;  ///< operands before their readers
+};
+
+/// A program, and what rules ask of it again and again. The program must outlive it.
+class RewriteContext {
+  public:
+    explicit RewriteContext(const Program& program, const FoldOptions& folding = {});
+
+    const Program& program() const { return program_; }
+    const Value& value(ValueId v) const { return program_.values[v]; }
+    /// The expression that computes `v`; null for inputs, constants, and what no expression computes.
+    const TensorExpr* producer(ValueId v) const;
+    PrimitiveId producer_id(ValueId v) const { return producers_[v]; }
+    const std::vector<PrimitiveId>& consumers(ValueId v) const { return consumers_[v]; }
+    /// Read by one primitive, and no output of the program: computing it otherwise leaves nothing of it behind.
+    bool read_once(ValueId v) const { return consumers_[v].size() == 1 && !is_output_[v]; }
+    bool is_output(ValueId v) const { return is_output_[v]; }
+    /// Depends on constants alone, by work that `folding` allows: it will be a constant, and costs nothing when the
+    /// model runs.
+    bool foldable(ValueId v) const { return foldable_[v]; }
+    /// The number that every element of `v` is, where a constant or a fill says so. All that rules know of contents.
+    std::optional<double> fill(ValueId v) const;
+    /// Whether `later` needs what `earlier` computes, directly or not.
+    bool depends(PrimitiveId later, PrimitiveId earlier) const;
+
+  private:
+    const Program& program_;
+    IndexVector<ValueId, PrimitiveId> producers_;
+    IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
+    IndexVector<ValueId, char> is_output_, foldable_;
+};
+
+struct RewriteRule {
+    std::string_view name;
+    std::string_view law;  ///< one line of mathematics
+    /// Adds what the rule would make of the primitive `at` (the last one of its pattern), one patch for each way.
+    void (*find)(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found);
+};
+
+struct RewriteOptions {
+    FoldOptions folding = {};  ///< what constants will be folded with afterwards
+    /// 3x3 convolutions by Winograd's F(2x2) and F(4x4): a quarter to a half of the multiplications, but errors that
+    /// grow (winograd.h says by how much).
+    bool winograd = false;
+};
+
+/// Every rule of the folder, in a fixed order; those the options leave out are not among them.
+std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options = {});
+/// The rule of that name, whatever the options; null if there is none.
+const RewriteRule* rewrite_rule(std::string_view name);
+
+/// What one rule finds in a whole program, in the order of its primitives.
+std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& rule);
+
+/// The program with the patch in place: primitives in topological order (they keep their order where they can), those
+/// that nobody needs any more removed, new values under names of their own. ValueIds keep their meaning.
+Program apply(const Program& program, const Patch& patch);
+
+}  // namespace tilewright

@@ -1,0 +1,311 @@
+// The enumerated laws (enumerated.txt) as a rule: their left sides are found in programs, their right sides written.
+
+#include <algorithm>
+
+#include "program/rewrite/algebra.h"
+#include "program/rewrite/rules.h"
+#include "program/rewrite/terms.h"
+
+namespace tilewright {
+
+namespace {
+
+/// What one primitive is as an operator: its operands, and Scale's number.
+struct Recognised {
+    std::vector<ValueId> operands;
+    double scale = 0;
+};
+
+/// Axes of a value of rank r at its own place, the last two replaced.
+std::vector<Expr> matrix_index(size_t rank, Expr row, Expr column) {
+    std::vector<Expr> index = plain_axes(rank);
+    index[rank - 2] = row;
+    index[rank - 1] = column;
+    return index;
+}
+
+class Recogniser {
+  public:
+    Recogniser(const RewriteContext& context, PrimitiveId at)
+        : c_(context), p_(context.program().primitives[at]), e_(*p_.expr()), rank_(e_.spatial) {}
+
+    std::optional<Recognised> as(TermOp op) const {
+        const DType t = c_.value(p_.outputs[0]).dtype;
+        if (rank_ < 2 || !is_real(t) || e_.body.dtype() != t || !e_.epilogue.empty() || !e_.output_index.empty())
+            return std::nullopt;
+        for (const Access& a : e_.accesses)
+            if (!a.valid.empty() || c_.value(a.value).dtype != t) return std::nullopt;
+        const ScalarNode& root = e_.body[e_.body.root()];
+        const Expr row = axis(rank_ - 2), column = axis(rank_ - 1), summed = axis(rank_);
+        const bool sums = e_.reducer == Reducer::Sum && e_.extents.size() == rank_ + 1;
+        if (op == TermOp::MatMul) {
+            if (!sums || root.op != ScalarOp::Mul) return std::nullopt;
+            for (const auto& [l, r] : {std::pair(root.a, root.b), std::pair(root.b, root.a)})
+                if (reads(l, row, summed) && reads(r, summed, column)) return Recognised{{value(l), value(r)}};
+            return std::nullopt;
+        }
+        if (op == TermOp::Sum) {
+            if (!sums || !e_.extents[rank_ - 1].is_constant(1) || !reads(e_.body.root(), row, summed))
+                return std::nullopt;
+            return Recognised{{value(e_.body.root())}};
+        }
+        if (e_.reducer != Reducer::None) return std::nullopt;
+        switch (op) {
+            case TermOp::Transpose:
+                if (!reads(e_.body.root(), column, row)) return std::nullopt;
+                return Recognised{{value(e_.body.root())}};
+            case TermOp::Exp:
+                if (root.op != ScalarOp::Exp || !reads(root.a, row, column)) return std::nullopt;
+                return Recognised{{value(root.a)}};
+            case TermOp::Relu:
+            case TermOp::Scale:
+                if (root.op != (op == TermOp::Relu ? ScalarOp::Max : ScalarOp::Mul)) return std::nullopt;
+                for (const auto& [x, n] : {std::pair(root.a, root.b), std::pair(root.b, root.a)}) {
+                    const ScalarNode& number = e_.body[n];
+                    if (number.op != ScalarOp::Const || (op == TermOp::Relu && number.value != 0)) continue;
+                    if (reads(x, row, column)) return Recognised{{value(x)}, number.value};
+                }
+                return std::nullopt;
+            case TermOp::Left:
+            case TermOp::Right:
+                return half(rank_ - 1, op == TermOp::Right);
+            case TermOp::Top:
+            case TermOp::Bottom:
+                return half(rank_ - 2, op == TermOp::Bottom);
+            case TermOp::Add:
+            case TermOp::Sub:
+            case TermOp::Mul:
+            case TermOp::Div: {
+                static constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Div};
+                if (root.op != kOps[static_cast<size_t>(op) - static_cast<size_t>(TermOp::Add)]) return std::nullopt;
+                if (!reads(root.a, row, column)) return std::nullopt;
+                if (!reads(root.b, row, column) && !reads(root.b, row, 0)) return std::nullopt;
+                return Recognised{{value(root.a), value(root.b)}};
+            }
+            default:
+                return std::nullopt;  // concatenations are the layout rules' business
+        }
+    }
+
+  private:
+    /// The node is an element of a value of this rank, at these rows and columns; the other dimensions at their own.
+    bool reads(ScalarId node, Expr row, Expr column) const {
+        const auto slot = bare_slot(e_.body, node);
+        if (!slot || e_.accesses[*slot].index.size() != rank_) return false;
+        if (!same_index(e_.extents, e_.accesses[*slot].index, matrix_index(rank_, row, column))) return false;
+        const std::vector<Expr>& shape = c_.value(e_.accesses[*slot].value).shape;
+        for (size_t d = 0; d + 2 < rank_; ++d)
+            if (!(shape[d] == e_.extents[d])) return false;
+        const auto whole = [&](Expr at, Expr extent) {
+            const auto v = at.as_var();
+            return v ? extent == e_.extents[v->id] : extent.is_constant(1);
+        };
+        return whole(row, shape[rank_ - 2]) && whole(column, shape[rank_ - 1]);
+    }
+    ValueId value(ScalarId node) const { return e_.accesses[*bare_slot(e_.body, node)].value; }
+
+    std::optional<Recognised> half(size_t along, bool second) const {
+        if (!is_view(e_) || e_.accesses[0].index.size() != rank_) return std::nullopt;
+        std::vector<Expr> shape = c_.value(e_.accesses[0].value).shape, expected = plain_axes(rank_);
+        if (!(shape[along] == e_.extents[along] * 2)) return std::nullopt;
+        if (second) expected[along] = axis(along) + e_.extents[along];
+        shape[along] = e_.extents[along];
+        if (shape != e_.extents || !same_index(e_.extents, e_.accesses[0].index, expected)) return std::nullopt;
+        return Recognised{{e_.accesses[0].value}};
+    }
+
+    const RewriteContext& c_;
+    const Primitive& p_;
+    const TensorExpr& e_;
+    size_t rank_;
+};
+
+bool match(const RewriteContext& context, const MatrixTerm& term, ValueId v, TermMatch& out) {
+    if (term.op == TermOp::Variable) return out.variables.try_emplace(term.variable, v).first->second == v;
+    if (context.producer(v) == nullptr) return false;
+    const auto found = Recogniser(context, context.producer_id(v)).as(term.op);
+    if (!found) return false;
+    if (term.op == TermOp::Scale && out.scale.value_or(found->scale) != found->scale) return false;
+    if (term.op == TermOp::Scale) out.scale = found->scale;
+    for (size_t k = 0; k < term.args.size(); ++k)
+        if (!match(context, term.args[k], found->operands[k], out)) return false;
+    return true;
+}
+
+/// Writes terms into a patch.
+class TermWriter {
+  public:
+    TermWriter(const RewriteContext& context, PatchWriter& patch, const TermMatch& match, DType t)
+        : c_(context), patch_(patch), match_(match), t_(t) {}
+
+    /// The expression of a term that is no variable; nothing where its operands do not fit.
+    std::optional<TensorExpr> expr(const MatrixTerm& term) {
+        std::vector<ValueId> x;
+        for (const MatrixTerm& a : term.args) {
+            if (a.op == TermOp::Variable) {
+                x.push_back(match_.variables.at(a.variable));
+                continue;
+            }
+            auto e = expr(a);
+            if (!e) return std::nullopt;
+            x.push_back(patch_.make(std::move(*e), t_, to_string(a.op)));
+        }
+        std::vector<std::vector<Expr>> s;
+        for (const ValueId v : x) s.push_back(patch_.value(v).shape);
+        const size_t r = s[0].size();
+        const Expr m = s[0][r - 2], n = s[0][r - 1];
+        if (s.size() == 2 && (s[1].size() != r || !std::equal(s[0].begin(), s[0].end() - 2, s[1].begin())))
+            return std::nullopt;
+        const Expr row = axis(r - 2), column = axis(r - 1), summed = axis(r);
+        std::vector<Expr> extents = s[0];
+        const auto read = [&](ExprWriter& w, size_t k, Expr i, Expr j) {
+            return w.read(x[k], t_, matrix_index(r, i, j));
+        };
+        const auto map = [&](const auto& f) {
+            ExprWriter w(extents, r);
+            const ScalarId root = f(w);
+            return w.finish(root);
+        };
+        switch (term.op) {
+            case TermOp::Transpose:
+                std::swap(extents[r - 2], extents[r - 1]);
+                return map([&](ExprWriter& w) { return read(w, 0, column, row); });
+            case TermOp::Exp:
+                return map([&](ExprWriter& w) { return w.body().unary(ScalarOp::Exp, read(w, 0, row, column)); });
+            case TermOp::Relu:
+                return map([&](ExprWriter& w) {
+                    return w.body().binary(ScalarOp::Max, read(w, 0, row, column), w.body().constant(t_, 0));
+                });
+            case TermOp::Scale:
+                if (!match_.scale) return std::nullopt;
+                return map([&](ExprWriter& w) {
+                    return w.body().binary(ScalarOp::Mul, read(w, 0, row, column),
+                                           w.body().constant(t_, *match_.scale));
+                });
+            case TermOp::Sum: {
+                extents[r - 1] = 1;
+                extents.push_back(n);
+                ExprWriter w(extents, r, Reducer::Sum);
+                return w.finish(read(w, 0, row, summed));
+            }
+            case TermOp::Left:
+            case TermOp::Right:
+            case TermOp::Top:
+            case TermOp::Bottom: {
+                const size_t along = term.op == TermOp::Left || term.op == TermOp::Right ? r - 1 : r - 2;
+                const Expr half = floor_div(extents[along], 2);
+                if (!(half * 2 == extents[along])) return std::nullopt;
+                extents[along] = half;
+                const Expr begin = term.op == TermOp::Right || term.op == TermOp::Bottom ? half : Expr(0);
+                return map([&](ExprWriter& w) {
+                    return read(w, 0, along == r - 2 ? row + begin : row, along == r - 1 ? column + begin : column);
+                });
+            }
+            case TermOp::MatMul: {
+                if (!(n == s[1][r - 2])) return std::nullopt;
+                extents[r - 1] = s[1][r - 1];
+                extents.push_back(n);
+                ExprWriter w(extents, r, Reducer::Sum);
+                const ScalarId a = read(w, 0, row, summed), b = read(w, 1, summed, column);
+                return w.finish(w.body().binary(ScalarOp::Mul, a, b));
+            }
+            case TermOp::Add:
+            case TermOp::Sub:
+            case TermOp::Mul:
+            case TermOp::Div: {
+                const bool spread = s[1][r - 1].is_constant(1);
+                if (!(m == s[1][r - 2]) || (!(n == s[1][r - 1]) && !spread)) return std::nullopt;
+                static constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Div};
+                const ScalarOp op = kOps[static_cast<size_t>(term.op) - static_cast<size_t>(TermOp::Add)];
+                return map([&](ExprWriter& w) {
+                    const ScalarId a = read(w, 0, row, column);
+                    return w.body().binary(op, a, read(w, 1, row, spread ? Expr(0) : column));
+                });
+            }
+            default:
+                return std::nullopt;
+        }
+    }
+
+  private:
+    const RewriteContext& c_;
+    PatchWriter& patch_;
+    const TermMatch& match_;
+    DType t_;
+};
+
+/// Variables that the law spreads over columns must be whole matrices, or a law of sums would be used for columns.
+bool same_widths(const RewriteContext& context, const MatrixTerm& term, const TermMatch& match) {
+    std::map<int, MatrixShape> shapes;
+    for (const auto& [v, value] : match.variables) {
+        const std::vector<Expr>& s = context.value(value).shape;
+        if (s.size() < 2 || !s[s.size() - 2].is_constant() || !s.back().is_constant()) return false;
+        shapes[v] = {s[s.size() - 2].constant(), s.back().constant()};
+    }
+    return shape_of(term, shapes).has_value();
+}
+
+/// Laws by the operator that the larger side begins with. They are used from that side alone: where both are as large
+/// (A + B = B + A) nothing is saved, and what such laws open up is what the other rules are for.
+std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> laws_by_root() {
+    std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> out;
+    for (const TermLaw& law : enumerated_laws()) {
+        const int left = operations(law.left), right = operations(law.right);
+        if (left > right) out[law.left.op].emplace_back(&law.left, &law.right);
+        if (right > left) out[law.right.op].emplace_back(&law.right, &law.left);
+    }
+    return out;
+}
+
+// larger side = smaller side
+void enumerated(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
+    const ValueId out = context.program().primitives[at].outputs[0];
+    static const auto by_root = laws_by_root();
+    for (const auto& [op, laws] : by_root) {
+        if (!Recogniser(context, at).as(op)) continue;
+        for (const auto& [from, to] : laws) {
+            const auto m = match_term(context, *from, at);
+            if (!m || !same_widths(context, *from, *m) || !same_widths(context, *to, *m)) continue;
+            PatchWriter patch(context, at);
+            if (define_term(context, patch, *to, *m, out)) found.push_back(patch.take());
+        }
+    }
+}
+
+}  // namespace
+
+std::optional<TermMatch> match_term(const RewriteContext& context, const MatrixTerm& term, PrimitiveId at) {
+    TermMatch out;
+    if (context.program().primitives[at].expr() == nullptr) return std::nullopt;
+    if (!match(context, term, context.program().primitives[at].outputs[0], out)) return std::nullopt;
+    return out;
+}
+
+bool define_term(const RewriteContext& context, PatchWriter& patch, const MatrixTerm& term, const TermMatch& match,
+                 ValueId out) {
+    for (const int v : term_variables(term))
+        if (match.variables.count(v) == 0) return false;
+    const Value& made = context.value(out);
+    if (term.op == TermOp::Variable) {
+        const ValueId source = match.variables.at(term.variable);
+        if (context.value(source).shape != made.shape) return false;
+        ExprWriter w(made.shape, made.shape.size());
+        patch.define(out, w.finish(w.read(context, source, plain_axes(made.shape.size()))));
+        return true;
+    }
+    auto e = TermWriter(context, patch, match, made.dtype).expr(term);
+    if (!e) return false;
+    const std::vector<Expr> shape(e->extents.begin(), e->extents.begin() + static_cast<std::ptrdiff_t>(e->spatial));
+    if (shape != made.shape) return false;
+    patch.define(out, std::move(*e));
+    return true;
+}
+
+std::span<const RewriteRule> enumerated_rewrites() {
+    static const std::vector<RewriteRule> rules = {
+        {"enumerated", "left = right, for every line of enumerated.txt, from the side with more operators",
+         enumerated}};
+    return rules;
+}
+
+}  // namespace tilewright
