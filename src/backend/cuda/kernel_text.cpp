@@ -234,7 +234,9 @@ class KernelGenerator {
         }
         for (size_t k = 0; k < loops.size(); ++k) {
             AxisRange& r = ranges_[loops[k]->axis];
-            if (!covers(r, loops[k]->step)) r = narrowed(r, counter[k], loops[k]->step);
+            if (covers(r, loops[k]->step)) continue;
+            r = narrowed(r, counter[k], loops[k]->step);
+            v_.call(r.hi, "end_" + p_.axes[loops[k]->axis].name, w_);
         }
     }
 
@@ -263,10 +265,14 @@ class KernelGenerator {
             w_.open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(counter), v_.name(counter),
                                 v_.text(counter * loop.step), v_.text(length)));
             ranges_[loop.axis] = narrowed(outer, counter, loop.step);
+            v_.call(ranges_[loop.axis].hi, "end_" + p_.axes[loop.axis].name, w_);
         }
         enter_scope(path);
         statements(loop.body, path);
-        if (!once) w_.close();
+        if (!once) {
+            v_.forget(ranges_[loop.axis].hi);
+            w_.close();
+        }
         ranges_[loop.axis] = outer;
     }
 

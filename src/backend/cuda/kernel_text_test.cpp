@@ -4,6 +4,7 @@
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "tile/examples_test.h"
+#include "tile/random_case_test.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -34,6 +35,22 @@ TEST(CudaText, OfTheExamplesComputesWhatTheySay) {
     cases.push_back({"softmax", softmax, {}, 1e-6});
     for (const int64_t rows : {1, 2, 3, 8}) cases.back().inputs.push_back(whole_numbers(softmax.stages, {{"rows", rows}}));
     expect_right(cases);
+}
+
+std::vector<LockstepCase> random_cases(uint64_t from, uint64_t to, const RandomScheduleOptions& schedule) {
+    std::vector<LockstepCase> out;
+    for (uint64_t seed = from; seed < to; ++seed) {
+        ScheduledCase c = random_scheduled_case(seed, 1 + static_cast<int>(seed % 3), schedule, {});
+        out.push_back({fmt::format("seed {}", seed), c.program, {c.given.inputs}, 1e-3});
+    }
+    return out;
+}
+
+TEST(CudaText, OfRandomSchedulesComputesWhatTheySay) {
+    RandomScheduleOptions schedule;
+    schedule.most_lanes = 8;
+    schedule.most_registers = 16;
+    for (uint64_t from = 0; from < 64; from += 32) expect_right(random_cases(from, from + 32, schedule));
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ std::string contents_of(const fs::path& path) {
 std::string entry_text(const KernelText& kernel, size_t k) {
     std::string arguments;
     for (size_t i = 0; i < kernel.tensors.size(); ++i)
-        arguments += fmt::format("{}tw::machine::{}<{}>(t[{}])", arguments.empty() ? "" : ", ",
-                                 kernel.tensors[i].written ? "output" : "input", storage_type(kernel.tensors[i].dtype), i);
+        arguments += fmt::format("{}tw::machine::tensor<{}>(t[{}])", arguments.empty() ? "" : ", ",
+                                 storage_type(kernel.tensors[i].dtype), i);
     for (size_t i = 0; i < kernel.names.size(); ++i)
         arguments += fmt::format("{}static_cast<const i64*>(n)[{}]", arguments.empty() ? "" : ", ", i);
     return fmt::format(

@@ -474,7 +474,7 @@ class StageText {
             for (const Expr& c : a.valid) {
                 const Expr here = v_.simplified(at(c));
                 if (v_.nonnegative(here)) continue;
-                conditions += fmt::format("{}{} >= 0", conditions.empty() ? "" : " && ", v_.text(here, load_text()));
+                conditions += fmt::format("{}{}", conditions.empty() ? "" : " && ", v_.condition(here, load_text()));
             }
         if (!conditions.empty())
             s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
@@ -505,18 +505,23 @@ class StageText {
     std::string element(const Place& place, const std::vector<Expr>& index) {
         return fmt::format("{}[{}]", place.object, v_.text(offset(place, index), load_text()));
     }
-    /// The result's element at the raw point.
-    std::string out_element(const Place& place) {
+    /// Writes the result's element at the raw point.
+    void put(const Place& place, const std::string& value) {
+        w_->line("tw::put({}, {}, {});", place.object, v_.text(offset(place, out_index())), value);
+    }
+    std::vector<Expr> out_index() const {
         std::vector<Expr> index;
         for (const Expr& i : result_index(e_)) index.push_back(substitute_axes(i, raw_));
-        return element(place, index);
+        return index;
     }
+    /// The result's element at the raw point.
+    std::string out_element(const Place& place) { return element(place, out_index()); }
 
     // --- what becomes of them
 
     void elementwise() {
         evaluate(e_.body, {e_.body.root()}, true, [&](const std::vector<std::string>& value) {
-            w_->line("{} = {};", out_element(job_.out), to_storage(job_.out.storage, value[0]));
+            put(job_.out, to_storage(job_.out.storage, value[0]));
         });
     }
 
@@ -612,7 +617,7 @@ class StageText {
 
     void finish_sum() {
         const auto store = [&](const std::string& value) {
-            w_->line("{} = {};", out_element(job_.out), to_storage(job_.out.storage, value));
+            put(job_.out, to_storage(job_.out.storage, value));
         };
         const auto store_sum = [&] {
             group_ = mask_;
@@ -621,8 +626,8 @@ class StageText {
                 const std::string inside = inside_condition();
                 if (!inside.empty()) w_->open("if (" + inside + ")");
                 if (job_.correction)
-                    w_->line("{} = tw::correction({} ? {} : {}, {});", out_element(*job_.correction), first_, sum_here(),
-                             out_element(job_.out), sum_here());
+                    put(*job_.correction, fmt::format("tw::correction({} ? {} : {}, {})", first_, sum_here(),
+                                                      out_element(job_.out), sum_here()));
                 store(sum_here());
                 if (!inside.empty()) w_->close();
             });

@@ -12,6 +12,39 @@ Expr Variables::add(std::string_view wish, Interval range) {
     return axis(ranges_.axes.size() - 1);
 }
 
+namespace {
+
+Expr from_atom(const Atom& a) {
+    switch (a.kind) {
+        case Atom::Kind::FloorDiv:
+            return floor_div(a.a, a.b);
+        case Atom::Kind::Mod:
+            return mod(a.a, a.b);
+        case Atom::Kind::Min:
+            return min(a.a, a.b);
+        case Atom::Kind::Max:
+            return max(a.a, a.b);
+        case Atom::Kind::Var:
+            break;
+    }
+    return Expr::var(a.var);
+}
+
+}  // namespace
+
+void Variables::call(Expr e, const std::string& wish, Writer& out) {
+    if (e.constant() != 0 || e.terms().size() != 1 || e.terms()[0].coefficient != 1 || e.terms()[0].atoms.size() != 1) return;
+    const Atom& a = *e.terms()[0].atoms[0];
+    if (a.kind == Atom::Kind::Var || called_.count(a.text) != 0) return;
+    const std::string value = text(e), called = names_.fresh(wish);
+    out.line("const {} {} = {};", type(e), called, value);
+    called_[a.text] = called;
+}
+
+void Variables::forget(Expr e) {
+    if (e.terms().size() == 1 && e.terms()[0].atoms.size() == 1) called_.erase(e.terms()[0].atoms[0]->text);
+}
+
 int64_t Variables::multiple(Expr e) {
     const auto of_atom = [](const Atom& a) -> int64_t {
         if (a.kind == Atom::Kind::Min || a.kind == Atom::Kind::Max) return std::gcd(multiple(a.a), multiple(a.b));
@@ -49,8 +82,8 @@ std::optional<int64_t> Variables::magnitude(const Atom& a) const {
     if (a.kind == Atom::Kind::Var) {
         if (a.var.kind != VarKind::Axis) return std::nullopt;
         const Interval& r = ranges_.axes.at(a.var.id);
-        if (!r.lo || !r.hi || !r.lo->is_constant() || !r.hi->is_constant()) return std::nullopt;
-        const auto lo = bounded_sum(r.lo->constant(), 0), hi = bounded_sum(r.hi->constant(), 0);
+        if (!r.lo || !r.hi) return std::nullopt;
+        const auto lo = magnitude(*r.lo), hi = magnitude(*r.hi);  // over variables that were there before
         return lo && hi ? std::optional(std::max(*lo, *hi)) : std::nullopt;
     }
     const auto x = magnitude(a.a), y = magnitude(a.b);
@@ -96,6 +129,7 @@ std::string Variables::print(const Atom& a, bool as_wide, const LoadText& loads)
         TW_CHECK(it != outer_.end(), "{} has no value in the kernel", a.text);
         return it->second;
     }
+    if (const auto it = called_.find(a.text); it != called_.end()) return it->second;
     const auto operand = [&](Expr e, bool parentheses) { return print(e, as_wide, loads, parentheses); };
     switch (a.kind) {
         case Atom::Kind::Min:
@@ -110,6 +144,22 @@ std::string Variables::print(const Atom& a, bool as_wide, const LoadText& loads)
         return fmt::format("({} {} {})", operand(a.a, true), division ? "/" : "%", operand(a.b, true));
     return fmt::format("tw::{}({}, {})", division ? "floor_div" : "floor_rest", operand(a.a, false),
                        operand(a.b, false));
+}
+
+std::string Variables::condition(Expr e, const LoadText& loads) const {
+    Expr least, most;
+    for (const Term& t : e.terms()) {
+        Expr term = t.coefficient < 0 ? -t.coefficient : t.coefficient;
+        for (const Atom* a : t.atoms) term = term * from_atom(*a);
+        (t.coefficient < 0 ? least : most) += term;
+    }
+    const int64_t c = e.constant();
+    if (c < 0 && c != INT64_MIN)
+        least += -c;
+    else
+        most += c;
+    const bool as_wide = !type_is_int(e);
+    return fmt::format("{} <= {}", print(least, as_wide, loads, false), print(most, as_wide, loads, false));
 }
 
 std::string Variables::print(Expr e, bool as_wide, const LoadText& loads, bool parentheses) const {

@@ -37,10 +37,17 @@ class Variables {
 
     /// Sources of the integers that accesses read, by access: "i64(...)" texts.
     using LoadText = std::function<std::string(size_t access)>;
-    /// C++ for the expression, of type int where nothing in it can pass 2^31, else i64. Sums stand in parentheses.
-    std::string text(Expr e, const LoadText& loads = {}) const { return print(e, !type_is_int(e), loads, true); }
-    /// The same as an i64.
+    /// C++ for the expression, of type int where nothing in it can pass 2^31, else i64.
+    std::string text(Expr e, const LoadText& loads = {}) const { return print(e, !type_is_int(e), loads, false); }
+    /// The same as an i64, sums in parentheses.
     std::string wide(Expr e, const LoadText& loads = {}) const { return print(e, true, loads, true); }
+    /// C++ for e >= 0, without differences: "step_k * 2 + 1 <= 6".
+    std::string condition(Expr e, const LoadText& loads = {}) const;
+
+    /// Declares a constant for what is one division, minimum or maximum; until `forget`, expressions mention it by that
+    /// name. Nothing where it is none.
+    void call(Expr e, const std::string& wish, Writer& out);
+    void forget(Expr e);
 
   private:
     bool type_is_int(Expr e) const;
@@ -53,6 +60,7 @@ class Variables {
     Ranges ranges_{std::vector<Interval>(kStageAxes), {}};
     std::vector<std::string> names_of_;
     std::map<Var, std::string> outer_;
+    std::map<std::string, std::string> called_;  ///< by the atom's text
 };
 
 }  // namespace tilewright::cuda

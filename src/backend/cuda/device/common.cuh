@@ -364,11 +364,11 @@ template <class Op, int group, class T>
 TW_DEVICE T reduce_in_block(T value, Shared<T> room) {
     value = reduce_in_warp<Op, 32>(value);
     barrier();
-    if (thread() % 32 == 0) room[thread() / 32] = value;
+    if (thread() % 32 == 0) put(room, thread() / 32, value);
     barrier();
     const int first = thread() / group * (group / 32);
     T all = room[first];
-    TW_UNROLL for (int warp = 1; warp < group / 32; ++warp) all = Op::of(all, static_cast<T>(room[first + warp]));
+    TW_UNROLL for (int warp = 1; warp < group / 32; ++warp) all = Op::of(all, room[first + warp]);
     return all;
 }
 

@@ -39,6 +39,12 @@ TW_DEVICE T shuffle_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+/// to[i] = value. (Reads are to[i]; the emulation tells them apart.)
+template <class T, class Index>
+TW_DEVICE void put(T* to, Index i, T value) {
+    to[i] = value;
+}
+
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
     T element[N];

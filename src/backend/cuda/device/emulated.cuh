@@ -250,18 +250,7 @@ struct Pointer {
     long long at = 0;
     const char* what = nullptr;
 
-    struct Reference {
-        const Pointer& to;
-        long long element;
-        operator T() const { return to.read(element); }
-        T operator=(T value) const {
-            to.write(element, value);
-            return value;
-        }
-        T operator=(const Reference& other) const { return *this = static_cast<T>(other); }
-    };
-
-    Reference operator[](long long i) const { return {*this, at + i}; }
+    T operator[](long long i) const { return read(at + i); }
     Pointer operator+(long long i) const { return {memory, begin, count, at + i, what}; }
     long long byte_of(long long element, const char* does) const {
         if (element < 0 || element >= count)
@@ -281,19 +270,16 @@ struct Pointer {
         memcpy(memory->bytes + byte, &value, sizeof(T));
     }
 };
-/// Tensors that kernels only read.
 template <class T>
-struct Constant : Pointer<T> {
-    T operator[](long long i) const { return this->read(this->at + i); }
-    Constant operator+(long long i) const { return {Pointer<T>::operator+(i)}; }
-};
-
-template <class T>
-using In = Constant<T>;
+using In = Pointer<T>;
 template <class T>
 using Out = Pointer<T>;
 template <class T>
 using Shared = Pointer<T>;
+template <class T>
+void put(const Pointer<T>& to, long long i, T value) {
+    to.write(to.at + i, value);
+}
 
 inline int thread() { return machine::running().current; }
 inline int block() { return machine::running().number; }
@@ -323,17 +309,17 @@ T shuffle_xor(T value, int mask, int line = __builtin_LINE()) {
     return value;
 }
 
-template <int N, class T, class P>
-void load(T* to, const P& from) {
+template <int N, class T>
+void load(T* to, const Pointer<T>& from) {
     if ((from.begin + from.at * static_cast<long long>(sizeof(T))) % (N * static_cast<long long>(sizeof(T))) != 0)
         machine::fail("reads %d elements at once from element %lld of %s, which is not aligned", N, from.at, from.what);
     for (int i = 0; i < N; ++i) to[i] = from[i];
 }
-template <int N, class T, class P>
-void store(const P& to, const T* from) {
+template <int N, class T>
+void store(const Pointer<T>& to, const T* from) {
     if ((to.begin + to.at * static_cast<long long>(sizeof(T))) % (N * static_cast<long long>(sizeof(T))) != 0)
         machine::fail("writes %d elements at once to element %lld of %s, which is not aligned", N, to.at, to.what);
-    for (int i = 0; i < N; ++i) to[i] = from[i];
+    for (int i = 0; i < N; ++i) put(to, i, from[i]);
 }
 
 template <class To, class From>

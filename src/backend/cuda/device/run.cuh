@@ -13,11 +13,7 @@ struct Argument {
 };
 
 template <class T>
-Constant<T> input(const Memory& m) {
-    return {{&m, 0, m.size / static_cast<long long>(sizeof(T)), 0, m.name}};
-}
-template <class T>
-Pointer<T> output(const Memory& m) {
+Pointer<T> tensor(const Memory& m) {
     return {&m, 0, m.size / static_cast<long long>(sizeof(T)), 0, m.name};
 }
 
