@@ -114,6 +114,8 @@ class Analysis {
 
 }  // namespace
 
-std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan) { return Analysis(program, plan).run(); }
+std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan) {
+    return Analysis(program, plan).run();
+}
 
 }  // namespace tilewright::cuda

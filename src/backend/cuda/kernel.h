@@ -16,8 +16,8 @@ namespace tilewright::cuda {
 
 /// What the kernel is generated for.
 struct CodegenOptions {
-    int most_threads = 256;               ///< of a block
-    int64_t most_shared_bytes = 232448;   ///< of a block: 227 KiB, as sm_90 has
+    int most_threads = 256;              ///< of a block
+    int64_t most_shared_bytes = 232448;  ///< of a block: 227 KiB, as sm_90 has
 };
 
 /// A kernel as text, and what a launch needs.
@@ -27,13 +27,13 @@ struct KernelText {
         DType dtype = DType::F32;
         bool written = false;
     };
-    std::string name;                 ///< of the function; a C++ identifier
-    std::string text;                 ///< the function alone, to stand behind device_header()
-    std::vector<Argument> tensors;    ///< inputs, then outputs, of TileProgram::stages: pointers
-    std::vector<Var> names;           ///< symbols and scalars: i64 arguments behind the pointers
-    std::vector<Expr> grid;           ///< trip counts of the parallel loops; their product is the number of blocks
-    int threads = 32;                 ///< of a block, whole warps
-    int64_t shared_bytes = 0;         ///< dynamic shared memory of a block
+    std::string name;               ///< of the function; a C++ identifier
+    std::string text;               ///< the function alone, to stand behind device_header()
+    std::vector<Argument> tensors;  ///< inputs, then outputs, of TileProgram::stages: pointers
+    std::vector<Var> names;         ///< symbols and scalars: i64 arguments behind the pointers
+    std::vector<Expr> grid;         ///< trip counts of the parallel loops; their product is the number of blocks
+    int threads = 32;               ///< of a block, whole warps
+    int64_t shared_bytes = 0;       ///< dynamic shared memory of a block
 };
 
 /// `function`: its name; empty: the program's, as an identifier. Throws RuntimeError where a block's buffers do not fit

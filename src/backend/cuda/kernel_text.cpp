@@ -82,9 +82,10 @@ class KernelGenerator {
         statements(*body, path);
         out_.shared_bytes = scratch_bytes();
         if (out_.shared_bytes > options_.most_shared_bytes)
-            throw RuntimeError(fmt::format("kernel '{}' needs {} bytes of shared memory a block, the GPU has {}: smaller "
-                                           "tiles would fit",
-                                           p_.name, out_.shared_bytes, options_.most_shared_bytes));
+            throw RuntimeError(
+                fmt::format("kernel '{}' needs {} bytes of shared memory a block, the GPU has {}: smaller "
+                            "tiles would fit",
+                            p_.name, out_.shared_bytes, options_.most_shared_bytes));
         out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
                                 out_.threads, arguments) +
                     w_.text() + "}\n";
@@ -147,8 +148,8 @@ class KernelGenerator {
             objects_.push_back(name);
             const std::string type = storage_type(b.dtype);
             const int64_t count = element_count(b.physical);
-            w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}", type, name, b.offset, count,
-                    name, to_string(std::span<const int64_t>(b.physical)));
+            w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}", type, name, b.offset,
+                    count, name, to_string(std::span<const int64_t>(b.physical)));
         }
     }
 
@@ -261,7 +262,8 @@ class KernelGenerator {
         const bool once = covers(outer, loop.step);
         if (!once) {
             const Expr length = v_.simplified(outer.hi - outer.lo);
-            const Expr counter = v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), ceil_div(outer.most, loop.step) - 1});
+            const Expr counter =
+                v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), ceil_div(outer.most, loop.step) - 1});
             w_.open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(counter), v_.name(counter),
                                 v_.text(counter * loop.step), v_.text(length)));
             ranges_[loop.axis] = narrowed(outer, counter, loop.step);

@@ -109,13 +109,13 @@ Lockstep::Lockstep(std::vector<KernelText> kernels, const LockstepOptions& optio
     for (const char* w : {"-o", library.c_str(), source.c_str(), "-lm"}) words.emplace_back(w);
     if (const int status = run_program(words, log); status != 0) {
         if (status == 127)
-            throw RuntimeError(fmt::format("kernels are emulated with the C++ compiler '{}', which cannot be run",
-                                           options.compiler));
+            throw RuntimeError(
+                fmt::format("kernels are emulated with the C++ compiler '{}', which cannot be run", options.compiler));
         const std::string said = contents_of(log);
         const size_t error = said.find("error:");
         const size_t begin = error == std::string::npos ? 0 : said.rfind('\n', error) + 1;
-        throw RuntimeError(fmt::format("'{}' refuses the text of a kernel: {}", options.compiler,
-                                       said.substr(begin, 2000)));
+        throw RuntimeError(
+            fmt::format("'{}' refuses the text of a kernel: {}", options.compiler, said.substr(begin, 2000)));
     }
     void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) throw RuntimeError(fmt::format("cannot load emulated kernels: {}", dlerror()));
@@ -133,7 +133,8 @@ void Lockstep::run(size_t k, std::vector<Tensor>& tensors, const std::vector<int
     std::vector<LockstepTensor> arguments;
     for (size_t i = 0; i < tensors.size(); ++i) {
         const KernelText::Argument& a = kernel.tensors[i];
-        TW_CHECK(tensors[i].dtype() == a.dtype, "tensor {} of kernel '{}' is {}", a.name, kernel.name, to_string(a.dtype));
+        TW_CHECK(tensors[i].dtype() == a.dtype, "tensor {} of kernel '{}' is {}", a.name, kernel.name,
+                 to_string(a.dtype));
         if (a.written && tensors[i].bytes() > 0) std::memset(tensors[i].mutable_data(), 0xff, tensors[i].bytes());
         arguments.push_back({a.name.c_str(), tensors[i].mutable_data(), static_cast<long long>(tensors[i].bytes()),
                              static_cast<long long>(byte_size(a.dtype)), a.written ? 1 : 0});

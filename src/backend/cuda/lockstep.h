@@ -1,11 +1,11 @@
 #pragma once
 // Generated kernels executed on a machine without a GPU.
 //
-// The very text that NVRTC would compile is compiled as C++, behind device/emulated.cuh in place of device/cuda.cuh, and
-// run block by block, the threads of a block in lockstep from barrier to barrier. That finds, besides wrong numbers:
-// two threads at one byte without a barrier between them, one of them writing; two blocks at one element; reads of
-// shared memory that nobody wrote; indices outside of a tensor or buffer; vectors that are not aligned; barriers and
-// shuffles that not every thread comes to; elements of a result that are never written.
+// The very text that NVRTC would compile is compiled as C++, behind device/emulated.cuh in place of device/cuda.cuh,
+// and run block by block, the threads of a block in lockstep from barrier to barrier. That finds, besides wrong
+// numbers: two threads at one byte without a barrier between them, one of them writing; two blocks at one element;
+// reads of shared memory that nobody wrote; indices outside of a tensor or buffer; vectors that are not aligned;
+// barriers and shuffles that not every thread comes to; elements of a result that are never written.
 //
 // The compiler is the system's, as a process of its own. (Clang's libraries in process were weighed: they weigh 100 MB,
 // parse no faster, and would be there for tests alone. What costs is the device header, half a second a translation
@@ -20,7 +20,7 @@
 namespace tilewright::cuda {
 
 struct LockstepOptions {
-    std::string compiler = "c++";           ///< g++ or clang++, a path or a name
+    std::string compiler = "c++";  ///< g++ or clang++, a path or a name
     std::vector<std::string> flags = {"-O1"};
 };
 

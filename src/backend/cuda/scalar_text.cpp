@@ -76,7 +76,8 @@ std::string to_storage(DType t, const std::string& number) {
         case DType::U2:
             return fmt::format("tw::narrow_unsigned<{}>({})", t == DType::U4 ? 4 : 2, number);
         default:
-            if (const std::string_view c = small_float_class(t); !c.empty()) return fmt::format("{}::code({})", c, number);
+            if (const std::string_view c = small_float_class(t); !c.empty())
+                return fmt::format("{}::code({})", c, number);
             return number;
     }
 }

@@ -57,9 +57,10 @@ class StageText {
         TW_CHECK(compute_type(job_.out.storage) == job_.out.storage && job_.out.storage == acc_type_,
                  "partial reductions are kept in the result, which has another type");
         first_ = v_.fresh("first");
+        w_->line("const bool {} = {};", first_, first.empty() ? "true" : first);
+        if (e_.epilogue.empty()) return;
         last_ = v_.fresh("last");
-        w_->line("const bool {} = {}, {} = {};", first_, first.empty() ? "true" : first, last_,
-                 last.empty() ? "true" : last);
+        w_->line("const bool {} = {};", last_, last.empty() ? "true" : last);
     }
 
     // --- tiles and threads
@@ -72,7 +73,7 @@ class StageText {
         const bool known = part_.count.has_value();
         const int64_t threads = job_.threads, group = part_.group, at_once = threads / group;
         tile_ = v_.add("tile", {Expr(0), count - 1});
-        const std::string& tile = v_.name(tile_);
+        const std::string tile = v_.name(tile_);
         const std::string mine = group == 1 ? "tw::thread()" : fmt::format("tw::thread() / {}", group);
         int scopes = 0;
         if (count.is_constant(1)) tile_ = 0;
@@ -102,8 +103,8 @@ class StageText {
                     w_->line("const int {} = tw::lesser({}, {});", tile, mine, *part_.count - 1);
             } else {
                 const std::string from = v_.fresh("from");
-                w_->open(fmt::format("for ({0} {1} = 0; {1} < {2}; {1} += {3})", v_.type(tile_), from,
-                                     v_.text(count), at_once));
+                w_->open(fmt::format("for ({0} {1} = 0; {1} < {2}; {1} += {3})", v_.type(tile_), from, v_.text(count),
+                                     at_once));
                 ++scopes;
                 w_->line("const {} {} = tw::lesser({} + {}, {});", v_.type(tile_), tile, from, mine,
                          v_.text(count - 1));
@@ -181,10 +182,10 @@ class StageText {
     };
     struct Known {
         Mask mask = 0;
-        int users = 0;           ///< in its own group
-        bool exported = false;   ///< some user is in another group
-        std::string name;        ///< once it has one
-        bool named_here = false; ///< as a constant of the innermost scope of its group
+        int users = 0;            ///< in its own group
+        bool exported = false;    ///< some user is in another group
+        std::string name;         ///< once it has one
+        bool named_here = false;  ///< as a constant of the innermost scope of its group
     };
 
     static bool is_own_axis(Var v) { return v.kind == VarKind::Axis && v.id < Variables::kStageAxes; }
@@ -282,7 +283,7 @@ class StageText {
         for (size_t a = 0; a < e_.spatial; ++a)
             if (((mask >> a) & 1) != 0) {
                 w_->add("TW_UNROLL");
-                const std::string& i = v_.name(coordinate_[a]);
+                const std::string i = v_.name(coordinate_[a]);
                 w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", i, part_.registers[a]));
             }
     }
@@ -440,9 +441,7 @@ class StageText {
     }
 
     Variables::LoadText load_text() {
-        return [this](size_t access) {
-            return "i64(" + use({true, static_cast<uint32_t>(access)}) + ")";
-        };
+        return [this](size_t access) { return "i64(" + use({true, static_cast<uint32_t>(access)}) + ")"; };
     }
 
     // --- places
@@ -476,8 +475,7 @@ class StageText {
                 if (v_.nonnegative(here)) continue;
                 conditions += fmt::format("{}{}", conditions.empty() ? "" : " && ", v_.condition(here, load_text()));
             }
-        if (!conditions.empty())
-            s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
+        if (!conditions.empty()) s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
         if (!place.final.empty()) s = fmt::format("tw::level({}, {})", s, place.final);
         return s;
     }
@@ -520,9 +518,8 @@ class StageText {
     // --- what becomes of them
 
     void elementwise() {
-        evaluate(e_.body, {e_.body.root()}, true, [&](const std::vector<std::string>& value) {
-            put(job_.out, to_storage(job_.out.storage, value[0]));
-        });
+        evaluate(e_.body, {e_.body.root()}, true,
+                 [&](const std::vector<std::string>& value) { put(job_.out, to_storage(job_.out.storage, value[0])); });
     }
 
     void reduction() {
@@ -616,9 +613,7 @@ class StageText {
     }
 
     void finish_sum() {
-        const auto store = [&](const std::string& value) {
-            put(job_.out, to_storage(job_.out.storage, value));
-        };
+        const auto store = [&](const std::string& value) { put(job_.out, to_storage(job_.out.storage, value)); };
         const auto store_sum = [&] {
             group_ = mask_;
             raw_points_ = true;
@@ -634,7 +629,8 @@ class StageText {
         };
         if (e_.epilogue.empty()) return store_sum();
         const auto store_last = [&] {
-            evaluate(e_.epilogue, {e_.epilogue.root()}, true, [&](const std::vector<std::string>& value) { store(value[0]); });
+            evaluate(e_.epilogue, {e_.epilogue.root()}, true,
+                     [&](const std::vector<std::string>& value) { store(value[0]); });
         };
         if (!partial_) return store_last();
         w_->open(fmt::format("if ({})", last_));
@@ -657,9 +653,9 @@ class StageText {
     Expr tile_, lane_;
     std::vector<Expr> raw_, clamped_, coordinate_;
     std::map<size_t, std::pair<Expr, std::string>> held_;  ///< clamped coordinates, and their declarations
-    Mask mask_ = 0;       ///< axes with register coordinates
-    Mask overhang_ = 0;   ///< axes along which a tile may reach beyond the range
-    Mask used_held_ = 0;  ///< in the loops being written
+    Mask mask_ = 0;                                        ///< axes with register coordinates
+    Mask overhang_ = 0;                                    ///< axes along which a tile may reach beyond the range
+    Mask used_held_ = 0;                                   ///< in the loops being written
 
     const ScalarBody* body_ = nullptr;
     std::map<Item, Known> known_;

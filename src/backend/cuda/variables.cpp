@@ -33,7 +33,8 @@ Expr from_atom(const Atom& a) {
 }  // namespace
 
 void Variables::call(Expr e, const std::string& wish, Writer& out) {
-    if (e.constant() != 0 || e.terms().size() != 1 || e.terms()[0].coefficient != 1 || e.terms()[0].atoms.size() != 1) return;
+    if (e.constant() != 0 || e.terms().size() != 1 || e.terms()[0].coefficient != 1 || e.terms()[0].atoms.size() != 1)
+        return;
     const Atom& a = *e.terms()[0].atoms[0];
     if (a.kind == Atom::Kind::Var || called_.count(a.text) != 0) return;
     const std::string value = text(e), called = names_.fresh(wish);

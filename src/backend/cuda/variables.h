@@ -1,7 +1,7 @@
 #pragma once
 // The integer variables of a generated kernel: loop counters, tiles of threads, register coordinates. Index expressions
-// over them are Exprs, with each variable as an axis and the range that it runs through, so that a condition which can be
-// proved needs no code, and a multiple of 4 is known to be one. The first 64 axes are left to the stages' own: an
+// over them are Exprs, with each variable as an axis and the range that it runs through, so that a condition which can
+// be proved needs no code, and a multiple of 4 is known to be one. The first 64 axes are left to the stages' own: an
 // expression may mention both until a thread's point takes their place.
 
 #include <functional>
@@ -24,7 +24,7 @@ class Variables {
     void name(Var v, std::string text) { outer_[v] = std::move(text); }
     std::string fresh(std::string_view wish) { return names_.fresh(wish); }
 
-    const std::string& name(Expr variable) const { return names_of_.at(variable.as_var()->id - kStageAxes); }
+    std::string name(Expr variable) const { return names_of_.at(variable.as_var()->id - kStageAxes); }
     /// "int", or "i64" where it is not known to be small.
     std::string_view type(Expr e) const;
     /// "const int m = ..."

@@ -24,9 +24,7 @@ class Writer {
         --depth_;
         add("}" + std::string(tail));
     }
-    void add(std::string_view text) {
-        out_.append(static_cast<size_t>(depth_) * 4, ' ').append(text).append("\n");
-    }
+    void add(std::string_view text) { out_.append(static_cast<size_t>(depth_) * 4, ' ').append(text).append("\n"); }
     /// A writer for text that goes in here later, by `insert`.
     Writer inner(int deeper) const {
         Writer w;

@@ -1,0 +1,266 @@
+// The functions that kernels call, against the meaning of scalar operators (program/scalar_eval.h) and the conversions
+// of base/dtype.h.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "backend/cuda/lockstep_cases_test.h"
+#include "backend/cuda/scalar_text.h"
+#include "program/scalar_eval.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using namespace test;
+
+/// A kernel that runs through elements: y[i] = value(x[i], ...).
+KernelText each(const std::string& name, const std::vector<DType>& inputs, DType out, const std::string& value) {
+    KernelText k;
+    k.name = name;
+    std::string arguments;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        k.tensors.push_back({fmt::format("x{}", i), inputs[i], false});
+        arguments += fmt::format("tw::In<{}> x{}, ", storage_type(inputs[i]), i);
+    }
+    k.tensors.push_back({"y", out, true});
+    k.names = {*symbol("n").as_var()};
+    k.text = fmt::format(
+        "TW_KERNEL({}, 32)({}tw::Out<{}> y, i64 n) {{\n"
+        "    for (i64 i = tw::thread(); i < n; i += 32) tw::put(y, i, {});\n}}\n",
+        name, arguments, storage_type(out), value);
+    return k;
+}
+
+std::vector<double> numbers(DType t) {
+    const double inf = std::numeric_limits<double>::infinity();
+    if (is_float(t))
+        return {0.0, -0.0, 1,     -1,   0.5,   -0.5,         1.5,   2.5,  -2.5,
+                3,   7.25, -7.25, 1e-3, 100,   1e10,         -1e10, 1e19, -1e19,
+                300, -300, 65504, 0.75, 1e-30, 2147483648.0, inf,   -inf, std::nan("")};
+    if (t == DType::Bool) return {0, 1};
+    std::vector<double> out = {0, 1, 2, 3, 5, 7, 8, 31, 63, 64, 100, 127};
+    if (is_signed(t))
+        for (const double v : {-1.0, -2.0, -3.0, -7.0, -100.0, -128.0}) out.push_back(v);
+    return out;
+}
+
+/// Every pair (or triple) of numbers as operands.
+std::vector<Tensor> operands(const std::vector<DType>& types) {
+    size_t count = 1;
+    for (const DType t : types) count *= numbers(t).size();
+    std::vector<Tensor> out;
+    size_t step = 1;
+    for (const DType t : types) {
+        const std::vector<double> values = numbers(t);
+        out.emplace_back(t, Shape{static_cast<int64_t>(count)});
+        for (size_t i = 0; i < count; ++i) {
+            const double v = values[i / step % values.size()];
+            if (is_float(t))
+                out.back().set(static_cast<int64_t>(i), v);
+            else
+                out.back().set(static_cast<int64_t>(i), static_cast<int64_t>(v));
+        }
+        step *= values.size();
+    }
+    return out;
+}
+
+struct OpCase {
+    ScalarOp op;
+    std::vector<DType> operands;
+    DType result;
+};
+
+bool on_integers(ScalarOp op) {
+    switch (op) {
+        case ScalarOp::Add:
+        case ScalarOp::Sub:
+        case ScalarOp::Mul:
+        case ScalarOp::Div:
+        case ScalarOp::FloorMod:
+        case ScalarOp::TruncMod:
+        case ScalarOp::Pow:
+        case ScalarOp::Min:
+        case ScalarOp::Max:
+        case ScalarOp::Neg:
+        case ScalarOp::Abs:
+        case ScalarOp::Sign:
+        case ScalarOp::BitAnd:
+        case ScalarOp::BitOr:
+        case ScalarOp::BitXor:
+        case ScalarOp::BitNot:
+        case ScalarOp::ShiftLeft:
+        case ScalarOp::ShiftRight:
+            return true;
+        default:
+            return false;
+    }
+}
+bool on_floats(ScalarOp op) { return op < ScalarOp::BitAnd || op > ScalarOp::ShiftRight; }
+bool compares(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }
+
+std::vector<OpCase> all_operators() {
+    const std::vector<DType> integers = {DType::I8, DType::I16, DType::I32, DType::I64,
+                                         DType::U8, DType::U16, DType::U32, DType::U64};
+    const std::vector<DType> floats = {DType::F32, DType::F64};
+    std::vector<DType> all = integers;
+    all.insert(all.end(), floats.begin(), floats.end());
+    all.push_back(DType::Bool);
+    std::vector<OpCase> out;
+    for (int k = static_cast<int>(ScalarOp::Add); k <= static_cast<int>(ScalarOp::IsInf); ++k) {
+        const auto op = static_cast<ScalarOp>(k);
+        const auto n = static_cast<size_t>(arity(op));
+        if (op == ScalarOp::Cast) {
+            for (const DType from : all)
+                for (const DType to : all) out.push_back({op, {from}, to});
+            for (const DType from : floats)
+                for (const DType to : {DType::F16, DType::BF16}) out.push_back({op, {from}, to});
+        } else if (op == ScalarOp::Bitcast) {
+            out.push_back({op, {DType::F32}, DType::I32});
+            out.push_back({op, {DType::I32}, DType::F32});
+            out.push_back({op, {DType::I64}, DType::F64});
+            out.push_back({op, {DType::U16}, DType::I16});
+        } else if (op == ScalarOp::Select) {
+            for (const DType t : all) out.push_back({op, {DType::Bool, t, t}, t});
+        } else if (compares(op)) {
+            for (const DType t : all) out.push_back({op, {t, t}, DType::Bool});
+        } else if (op == ScalarOp::IsNan || op == ScalarOp::IsInf) {
+            for (const DType t : floats) out.push_back({op, {t}, DType::Bool});
+        } else {
+            if (on_integers(op))
+                for (const DType t : integers) out.push_back({op, std::vector<DType>(n, t), t});
+            if (on_floats(op))
+                for (const DType t : floats) out.push_back({op, std::vector<DType>(n, t), t});
+            if (op >= ScalarOp::BitAnd && op <= ScalarOp::BitNot)
+                out.push_back({op, std::vector<DType>(n, DType::Bool), DType::Bool});
+            if (op == ScalarOp::Min || op == ScalarOp::Max)
+                out.push_back({op, {DType::Bool, DType::Bool}, DType::Bool});
+        }
+    }
+    return out;
+}
+
+ScalarValue element(const Tensor& t, int64_t i) {
+    return is_float(t.dtype()) ? ScalarValue{t.get(i), 0} : ScalarValue{0, t.get_int(i)};
+}
+
+TEST(CudaScalars, OperatorsMeanWhatTheyDoElsewhere) {
+    const std::vector<OpCase> cases = all_operators();
+    std::vector<KernelText> kernels;
+    for (const OpCase& c : cases) {
+        std::vector<std::string> x(3);
+        for (size_t i = 0; i < c.operands.size(); ++i) x[i] = from_storage(c.operands[i], fmt::format("x{}[i]", i));
+        const DType operand = c.operands[c.op == ScalarOp::Select ? 1 : 0];
+        const DType out = compute_type(c.result);
+        kernels.push_back(each(fmt::format("op_{}", kernels.size()), c.operands, out,
+                               to_storage(out, scalar_op(c.op, c.result, operand, x[0], x[1], x[2]))));
+    }
+    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    for (size_t k = 0; k < cases.size(); ++k) {
+        const OpCase& c = cases[k];
+        std::vector<Tensor> tensors = operands(c.operands);
+        const int64_t n = tensors[0].count();
+        const DType out = compute_type(c.result);
+        tensors.emplace_back(out, Shape{n});
+        lockstep.run(k, tensors, {n}, 1);
+        const std::string what =
+            fmt::format("{}({}) -> {}", to_string(c.op), to_string(c.operands[0]), to_string(c.result));
+        int wrong = 0;
+        for (int64_t i = 0; i < n && wrong < 3; ++i) {
+            std::vector<ScalarValue> x(3);
+            for (size_t j = 0; j < c.operands.size(); ++j) x[j] = element(tensors[j], i);
+            const DType operand = c.operands[c.op == ScalarOp::Select ? 1 : 0];
+            const ScalarValue expected = eval_scalar(c.op, c.result, operand, x[0], x[1], x[2]);
+            const ScalarValue got = element(tensors.back(), i);
+            bool same = false;
+            if (is_float(out)) {
+                const double e = out == DType::F32 ? static_cast<double>(static_cast<float>(expected.f)) : expected.f;
+                const double room = (out == DType::F32 ? 1e-6 : 1e-14) * std::fabs(e) + (out == DType::F32 ? 1e-38 : 0);
+                same = (std::isnan(e) && std::isnan(got.f)) || e == got.f || std::fabs(e - got.f) <= room;
+            } else {
+                same = expected.i == got.i;
+            }
+            if (same) continue;
+            ++wrong;
+            ADD_FAILURE() << what << " of " << x[0].f << " " << x[0].i << ", " << x[1].f << " " << x[1].i << ": "
+                          << got.f << " " << got.i << ", expected " << expected.f << " " << expected.i;
+        }
+    }
+}
+
+TEST(CudaScalars, StorageIsWhatTheHostHas) {
+    const std::vector<DType> types = {DType::F16,    DType::BF16,       DType::F8E4M3FN, DType::F8E4M3FNUZ,
+                                      DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0,   DType::F4E2M1};
+    const std::vector<DType> narrow = {DType::I4, DType::U4, DType::I2, DType::U2};
+    std::vector<KernelText> kernels;
+    for (const DType t : types) {
+        kernels.push_back(each(fmt::format("from_{}", to_string(t)), {t}, DType::F32, from_storage(t, "x0[i]")));
+        kernels.push_back(each(fmt::format("to_{}", to_string(t)), {DType::F32}, t, to_storage(t, "x0[i]")));
+    }
+    for (const DType t : narrow)
+        kernels.push_back(each(fmt::format("to_{}", to_string(t)), {compute_type(t)}, t, to_storage(t, "x0[i]")));
+    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const auto run = [&](size_t k, const Tensor& x, DType out) {
+        std::vector<Tensor> tensors = {x, Tensor(out, {x.count()})};
+        lockstep.run(k, tensors, {x.count()}, 1);
+        return tensors[1];
+    };
+    for (size_t k = 0; k < types.size(); ++k) {
+        const DType t = types[k];
+        // Every code; those of a 4-bit float are 16.
+        const int64_t codes = byte_size(t) == 2 ? 65536 : t == DType::F4E2M1 ? 16 : 256;
+        Tensor x(t, {codes});
+        for (int64_t i = 0; i < codes; ++i) {
+            if (byte_size(t) == 2)
+                static_cast<uint16_t*>(x.mutable_data())[i] = static_cast<uint16_t>(i);
+            else
+                static_cast<uint8_t*>(x.mutable_data())[i] = static_cast<uint8_t>(i);
+        }
+        const Tensor values = run(2 * k, x, DType::F32);
+        for (int64_t i = 0; i < codes; ++i) {
+            const double e = x.get(i), g = values.get(i);
+            ASSERT_TRUE(e == g || (std::isnan(e) && std::isnan(g))) << to_string(t) << " code " << i;
+        }
+        // Each number, what lies between it and the next, and next to that: rounding goes to even.
+        std::vector<float> floats = {1e30f,
+                                     -1e30f,
+                                     1e-30f,
+                                     1e-40f,
+                                     3e-39f,
+                                     8e-39f,
+                                     1e5f,
+                                     3e38f,
+                                     6e-8f,
+                                     5.9e-8f,
+                                     std::numeric_limits<float>::infinity(),
+                                     -std::numeric_limits<float>::infinity(),
+                                     std::numeric_limits<float>::quiet_NaN()};
+        for (int64_t i = 0; i + 1 < codes; ++i) {
+            const auto a = static_cast<float>(x.get(i)), b = static_cast<float>(x.get(i + 1));
+            const float between = a / 2 + b / 2;
+            for (const float f : {a, between, std::nextafter(between, a), std::nextafter(between, b)})
+                floats.push_back(f);
+        }
+        const Tensor numbers = Tensor::of(DType::F32, {static_cast<int64_t>(floats.size())}, floats);
+        const Tensor stored = run(2 * k + 1, numbers, t);
+        for (int64_t i = 0; i < numbers.count(); ++i) {
+            Tensor expected(t, {1});
+            const ScalarValue v = eval_scalar(ScalarOp::Cast, t, DType::F64, {numbers.get(i), 0});
+            expected.set(0, v.f);
+            const double e = expected.get(0), g = stored.get(i);
+            ASSERT_TRUE(e == g || (std::isnan(e) && std::isnan(g)))
+                << to_string(t) << " of " << numbers.get(i) << ": " << g << ", expected " << e;
+        }
+    }
+    for (size_t k = 0; k < narrow.size(); ++k) {
+        Tensor x(compute_type(narrow[k]), {256});
+        for (int64_t i = 0; i < 256; ++i) x.set(i, i - (is_signed(narrow[k]) ? 128 : 0));
+        const Tensor stored = run(2 * types.size() + k, x, narrow[k]);
+        for (int64_t i = 0; i < 256; ++i) ASSERT_EQ(stored.get_int(i), wrap_integer(narrow[k], x.get_int(i)));
+    }
+}
+
+}  // namespace
+}  // namespace tilewright::cuda
