@@ -2,39 +2,86 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "backend/cuda/lockstep_cases_test.h"
-#include "tile/examples_test.h"
+#include "schedule/chain/chains_test.h"
+#include "schedule/chain/realise.h"
+#include "tile/online_cases_test.h"
 #include "tile/random_case_test.h"
+#include "tile/schedule_cases_test.h"
 
 namespace tilewright::cuda {
 namespace {
 
 using namespace test;
 
-/// Small whole numbers, so that sums are exact in any order.
-std::vector<Tensor> whole_numbers(const Program& stages, const std::map<std::string, int64_t>& sizes = {}) {
-    Bindings bindings;
-    for (const auto& [name, size] : sizes) bindings[*symbol(name).as_var()] = size;
-    std::vector<Tensor> inputs;
-    for (const ValueId v : stages.inputs) {
-        Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
-        const auto k = static_cast<int64_t>(inputs.size());
-        for (int64_t i = 0; i < t.count(); ++i) t.set(i, (i * 7 + i / 11 + k * 3) % 13 - 6);
-        inputs.push_back(t);
-    }
-    return inputs;
+TEST(CudaText, OfSchedulesForEveryRestComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    for (const schedule_cases::Group& g : schedule_cases::all())
+        for (const schedule_cases::Case& c : g.cases) {
+            cases.push_back({g.name, c.program, {}, c.tolerance});
+            for (const schedule_cases::Sizes& s : c.sizes)
+                cases.back().inputs.push_back(schedule_cases::whole_numbers(c.program.stages, s));
+        }
+    expect_right(cases);
 }
 
-TEST(CudaText, OfTheExamplesComputesWhatTheySay) {
+TEST(CudaText, OfOnlineSoftmaxIsRightOnHardRows) {
     std::vector<LockstepCase> cases;
-    for (const std::string& text : {kGemm, kChain, kConvolution}) {
-        const TileProgram p = parse_tile_program(text);
-        cases.push_back({p.name, p, {whole_numbers(p.stages)}, 0});
+    const auto add = [&](const std::string& text) {
+        cases.push_back({"attention", parse_tile_program(text), {}, 1e-5});
+        for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf})
+            cases.back().inputs.push_back(hard_inputs(poison));
+    };
+    for (const char* step : {"for n by 3", "for n by 1", "for n by 4", "for n by 8"})
+        add(changed(kAttention, "for n by 3", step));
+    const std::string wide = changed(
+        changed(changed(changed(changed(kAttention, "compute 0", "compute 0 vector n lanes 4 registers [m=2 n=4]"),
+                                "compute 1 online", "compute 1 online vector n lanes 2 registers [n=4]"),
+                        "compute 2", "compute 2 vector n lanes 4 registers [n=4]"),
+                "compute 3", "compute 3 vector n lanes 2 registers [n=4]"),
+        "compute 4", "compute 4 vector h lanes 4 registers [m=4 h=4]");
+    add(wide);
+    add(changed(wide, "for n by 3", "for n by 4"));
+    add(changed(wide, "compute 1 online vector n lanes 2 registers [n=4]",
+                "compute 1 online vector m lanes 4 registers [m=4]"));
+    add(changed(wide, "compute 4 vector h lanes 4 registers [m=4 h=4]",
+                "compute 4 vector m lanes 4 registers [m=4 h=2]"));
+    add(changed(kAttention, "    compute 4 padding partition\n",
+                "    for h by 2 {\n      compute 4 vector h lanes 2 registers [m=3 h=2] padding partition\n    }\n"));
+    expect_right(cases);
+}
+
+/// Candidates of a chain's space (schedule/chain), tiles of any size.
+std::vector<TileProgram> schedules_of(const Program& stages, size_t count, std::mt19937_64& rng) {
+    std::vector<TileProgram> out;
+    const auto c = chain::make_chain(stages);
+    if (!c) return out;
+    ScheduleTarget target;
+    target.lanes = 4;
+    target.vector_registers = 16;
+    const auto expressions = chain::make_space(*c, 1e18).expressions;
+    for (int tries = 0; out.size() < count && tries < 40; ++tries) {
+        chain::Candidate k{expressions[rng() % expressions.size()], {}};
+        for (const size_t a : c->tiled) {
+            const auto extent = static_cast<uint64_t>(c->extents[a]);
+            k.tiles.push_back(static_cast<int64_t>(rng() % 3 == 0 ? extent : 1 + rng() % extent));
+        }
+        if (auto t = chain::realise(*c, k, target)) out.push_back(std::move(*t));
     }
-    const TileProgram softmax = parse_tile_program(kSoftmax);
-    cases.push_back({"softmax", softmax, {}, 1e-6});
-    for (const int64_t rows : {1, 2, 3, 8})
-        cases.back().inputs.push_back(whole_numbers(softmax.stages, {{"rows", rows}}));
+    return out;
+}
+
+TEST(CudaText, OfChainsAndAttentionsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    std::mt19937_64 rng(7);
+    for (const Program& stages : chain::small_chains())
+        for (TileProgram& t : schedules_of(stages, 4, rng)) {
+            const std::vector<Tensor> inputs = random_inputs(t.stages, cases.size());
+            cases.push_back({stages.name, std::move(t), {inputs}, 1e-3});
+        }
+    ASSERT_GT(cases.size(), size_t{20});
     expect_right(cases);
 }
 

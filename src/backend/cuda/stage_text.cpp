@@ -620,9 +620,12 @@ class StageText {
             in_loops(mask_, [&] {
                 const std::string inside = inside_condition();
                 if (!inside.empty()) w_->open("if (" + inside + ")");
-                if (job_.correction)
-                    put(*job_.correction, fmt::format("tw::correction({} ? {} : {}, {})", first_, sum_here(),
-                                                      out_element(job_.out), sum_here()));
+                if (job_.correction) {
+                    // A maximum that is found in one step corrects nothing.
+                    const std::string then = fmt::format("({} ? {} : {})", first_, sum_here(), out_element(job_.out));
+                    put(*job_.correction,
+                        fmt::format("tw::correction({}, {})", partial_ ? then : sum_here(), sum_here()));
+                }
                 store(sum_here());
                 if (!inside.empty()) w_->close();
             });
