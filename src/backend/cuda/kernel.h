@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "cost/gpu_target.h"
 #include "tile/tile.h"
 
 namespace tilewright::cuda {
 
-/// What the kernel is generated for.
 struct CodegenOptions {
-    int most_threads = 256;              ///< of a block
-    int64_t most_shared_bytes = 232448;  ///< of a block: 227 KiB, as sm_90 has
+    GpuTarget target = h200();
+    int most_threads = 256;  ///< of a block
 };
 
 /// A kernel as text, and what a launch needs.

@@ -81,11 +81,11 @@ class KernelGenerator {
         enter_scope(path);
         statements(*body, path);
         out_.shared_bytes = scratch_bytes();
-        if (out_.shared_bytes > options_.most_shared_bytes)
+        if (out_.shared_bytes > options_.target.block_shared_bytes)
             throw RuntimeError(
-                fmt::format("kernel '{}' needs {} bytes of shared memory a block, the GPU has {}: smaller "
-                            "tiles would fit",
-                            p_.name, out_.shared_bytes, options_.most_shared_bytes));
+                fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
+                            "would fit",
+                            p_.name, out_.shared_bytes, options_.target.name, options_.target.block_shared_bytes));
         out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
                                 out_.threads, arguments) +
                     w_.text() + "}\n";
