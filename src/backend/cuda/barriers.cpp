@@ -62,7 +62,9 @@ class Analysis {
         return pending;
     }
 
-    static Touched scratch(const Buffer& b, bool write) { return {ValueId(), b.offset, b.offset + b.bytes, write}; }
+    static Touched scratch(const Buffer& b, bool write) {
+        return {ValueId(), b.offset, b.elsewhere ? b.offset : b.offset + b.bytes, write};
+    }
 
     const Buffer* copy_of(PrimitiveId stage, size_t access) const {
         for (const Buffer& b : plan_.buffers)

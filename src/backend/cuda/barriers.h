@@ -8,7 +8,8 @@
 
 namespace tilewright::cuda {
 
-/// Paths of the statements (no loops) that need a barrier in front. A loop's step follows the one before it.
+/// Paths of the statements (no loops) that need a barrier in front. A loop's step follows the one before it. Buffers
+/// that lie elsewhere are every thread's own.
 std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan);
 
 }  // namespace tilewright::cuda

@@ -6,6 +6,7 @@
 #include "backend/cuda/barriers.h"
 #include "backend/cuda/device_text.h"
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/registers.h"
 #include "backend/cuda/scalar_text.h"
 #include "backend/cuda/stage_text.h"
 #include "base/error.h"
@@ -61,15 +62,17 @@ class KernelGenerator {
     KernelGenerator(const TileProgram& program, const CodegenOptions& options)
         : p_(program),
           options_(options),
-          plan_(plan_buffers(program)),
           tree_(walk(program)),
+          threads_(choose_threads()),
+          registers_(register_values(program, threads_)),
+          plan_(plan_buffers(program, values_of(registers_))),
           barriers_(barriers(program, plan_)),
           scales_(online_scales(program.stages, online_maxima(program))) {}
 
     KernelText run(const std::string& function) {
         out_.name = identifier(function.empty() ? p_.name : function);
         v_.fresh(out_.name);
-        choose_threads();
+        out_.threads = threads_;
         const std::string arguments = declare_arguments();
         declare_buffers();
         for (const auto& [path, compute] : tree_.computes)
@@ -121,31 +124,35 @@ class KernelGenerator {
 
     // --- threads
 
-    std::vector<Expr> most_at(const TreePath& statement, PrimitiveId stage) const {
-        std::vector<Expr> out;
-        for (const size_t a : p_.stage_axes[stage]) out.push_back(tree_.extents.at(scope_of(statement))[a]);
-        return out;
-    }
-
     /// As many as the statement with most work has, in whole warps; where only the run knows, as many as there may be.
-    void choose_threads() {
+    int choose_threads() const {
         int64_t wanted = 1;
         for (const auto& [path, compute] : tree_.computes) {
             const auto here = wanted_threads(*p_.stages.primitives[compute->stage].expr(), compute->micro,
-                                             most_at(path, compute->stage));
+                                             share_of(p_, tree_, path, compute->stage));
             wanted = std::max<int64_t>(wanted, here.value_or(options_.most_threads));
         }
         wanted = std::min<int64_t>(wanted, options_.most_threads);
-        out_.threads = static_cast<int>((wanted + 31) / 32 * 32);
+        return static_cast<int>((wanted + 31) / 32 * 32);
     }
 
-    // --- shared memory
+    static std::set<ValueId> values_of(const RegisterValues& registers) {
+        std::set<ValueId> out;
+        for (const auto& [v, share] : registers) out.insert(v);
+        return out;
+    }
+
+    // --- shared memory and registers
 
     void declare_buffers() {
         for (const Buffer& b : plan_.buffers) {
             const std::string& value = p_.stages.values[b.value].name;
-            const std::string name = v_.fresh((b.correction ? "correction_" : "s_") + identifier(value));
+            const std::string name = v_.fresh((b.elsewhere    ? "r_"
+                                               : b.correction ? "correction_"
+                                                              : "s_") +
+                                              identifier(value));
             objects_.push_back(name);
+            if (b.elsewhere) continue;
             const std::string type = storage_type(b.dtype);
             const int64_t count = element_count(b.physical);
             w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}", type, name, b.offset,
@@ -162,6 +169,7 @@ class KernelGenerator {
         Place place;
         place.object = objects_[buffer];
         place.storage = b.dtype;
+        place.in_registers = b.elsewhere;
         std::vector<Expr> starts;
         for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(starts_.at({b.scope, a}));
         for (const Expr& base : b.base) place.origin.push_back(v_.simplified(substitute_axes(base, starts)));
@@ -281,6 +289,11 @@ class KernelGenerator {
     /// Buffers that live under this loop are addressed relative to where the ranges start here.
     void enter_scope(const TreePath& path) {
         for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = ranges_[a].lo;
+        for (size_t i = 0; i < plan_.buffers.size(); ++i)
+            if (plan_.buffers[i].elsewhere && plan_.buffers[i].scope == path)
+                w_.add(array_declaration(storage_type(plan_.buffers[i].dtype), objects_[i],
+                                         registers_.at(plan_.buffers[i].value).registers) +
+                       ";");
     }
 
     // --- statements
@@ -348,16 +361,30 @@ class KernelGenerator {
         online_jobs(compute, path, job, with_factor);
         w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
                 print(p_.stages, *stage.expr()));
-        emit(job);
+        const Partition* share = adopted(stage.outputs[0]);
+        for (const Access& a : stage.expr()->accesses)
+            if (share == nullptr && stage.expr()->reducer == Reducer::None) share = adopted(a.value);
+        emit(job, share);
     }
 
-    void emit(StageJob& job) {
-        job.threads = out_.threads;
+    /// What the value's Compute, Store and readers adopt, if it is in registers.
+    const Partition* adopted(ValueId v) const {
+        const auto it = registers_.find(v);
+        return it == registers_.end() ? nullptr : &it->second;
+    }
+
+    bool emit(StageJob& job, const Partition* share) {
+        job.threads = threads_;
         job.room = room();
-        std::vector<Expr> most;
-        for (const AxisRange& r : job.ranges) most.push_back(r.most);
-        uses_room_ = uses_room_ || make_partition(*job.expr, *job.micro, most, job.threads).group > 32;
-        emit_stage(w_, v_, job);
+        Share own;
+        for (size_t k = 0; k < job.ranges.size(); ++k) {
+            own.most.push_back(job.ranges[k].most);
+            own.cut = own.cut || (k >= job.expr->spatial && !job.ranges[k].whole);
+        }
+        job.share = share != nullptr ? *share : make_partition(*job.expr, *job.micro, own, threads_);
+        if (share != nullptr && job.expr->reducer == Reducer::None) job.share.registers.resize(job.expr->spatial);
+        uses_room_ = uses_room_ || job.share.group > 32;
+        return emit_stage(w_, v_, job);
     }
 
     static AxisRange range_of(int64_t extent) { return {0, extent, extent, extent, true}; }
@@ -403,7 +430,7 @@ class KernelGenerator {
         job.out.origin.clear();
         job.out.layout.reset();
         w_.line("// load {}", p_.stages.values[access.value].name);
-        emit_copy(copy, job, memory_.at(access.value), p_.stages.values[access.value].name);
+        emit_copy(copy, job, memory_.at(access.value), p_.stages.values[access.value].name, nullptr);
     }
 
     void emit_store(const Store& store, const TreePath&) {
@@ -426,23 +453,45 @@ class KernelGenerator {
         copy.body.set_root(copy.body.access(0, plan_.buffers[buffer].dtype));
         job.out = memory_.at(store.value);
         w_.line("// store {}", p_.stages.values[store.value].name);
-        emit_copy(copy, job, place_of(buffer), p_.stages.values[store.value].name);
+        emit_copy(copy, job, place_of(buffer), p_.stages.values[store.value].name, adopted(store.value));
     }
 
-    void emit_copy(const TensorExpr& copy, StageJob& job, Place from, const std::string& name) {
+    /// Copies element by element; by vectors of 16 bytes where both sides have them.
+    void emit_copy(const TensorExpr& copy, StageJob& job, Place from, const std::string& name, const Partition* share) {
         Micro micro;
-        if (copy.spatial > 0) micro.vector_axis = copy.spatial - 1;
         job.expr = &copy;
         job.micro = &micro;
         job.accesses = {std::move(from)};
         job.names = {name};
-        emit(job);
+        if (share != nullptr || copy.spatial == 0) {
+            emit(job, share);
+            return;
+        }
+        micro.vector_axis = copy.spatial - 1;
+        const auto registers = [&](int64_t last) {
+            micro.registers.assign(copy.spatial, 1);
+            micro.registers.back() = last;
+        };
+        const Expr most = job.ranges.back().most;
+        for (int64_t width = 16 / static_cast<int64_t>(byte_size(job.out.storage)); width > 1; width /= 2) {
+            if (!most.is_constant() || most.constant() % width != 0) continue;
+            registers(width);
+            const Writer before = w_;
+            const Variables variables = v_;
+            if (emit(job, nullptr)) return;
+            w_ = before;
+            v_ = variables;
+        }
+        registers(1);
+        emit(job, nullptr);
     }
 
     const TileProgram& p_;
     const CodegenOptions& options_;
-    const BufferPlan plan_;
     const Walk tree_;
+    const int threads_;
+    const RegisterValues registers_;
+    const BufferPlan plan_;
     const std::set<TreePath> barriers_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
     KernelText out_;

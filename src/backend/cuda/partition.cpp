@@ -24,8 +24,9 @@ size_t axis_to_share(const TensorExpr& e, const Micro& m, const std::vector<Expr
 }
 
 /// Threads that could share one tile: no more than the axis has points.
-int64_t most_in_group(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
-    if (e.spatial == most.size()) return 1;
+int64_t most_in_group(const TensorExpr& e, const Micro& m, const Share& share) {
+    const std::vector<Expr>& most = share.most;
+    if (e.spatial == most.size() || (share.cut && !reduces_vector(e, m))) return 1;
     const Expr length = most[axis_to_share(e, m, most)];
     if (!length.is_constant()) return reduces_vector(e, m) ? kWarp : 1;
     // Two points a thread at least: the exchange costs more than one.
@@ -63,10 +64,21 @@ Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>&
 
 }  // namespace
 
-Partition make_partition(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most, int threads) {
-    Partition p = tiles_of(e, m, most);
-    if (e.spatial == most.size()) return p;
-    const int64_t useful = most_in_group(e, m, most);
+Share share_of(const TileProgram& p, const Walk& tree, const TreePath& statement, PrimitiveId stage) {
+    Share share;
+    const std::vector<size_t>& axes = p.stage_axes[stage];
+    const TreePath scope = scope_of(statement);
+    for (const size_t a : axes) share.most.push_back(tree.extents.at(scope)[a]);
+    const std::set<size_t> narrowed = tree.narrowed(scope);
+    for (size_t k = p.stages.primitives[stage].expr()->spatial; k < axes.size(); ++k)
+        share.cut = share.cut || narrowed.count(axes[k]) != 0;
+    return share;
+}
+
+Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share, int threads) {
+    Partition p = tiles_of(e, m, share.most);
+    if (e.spatial == share.most.size()) return p;
+    const int64_t useful = most_in_group(e, m, share);
     int64_t group = reduces_vector(e, m) ? std::min(useful, kWarp) : 1;
     if (p.count && *p.count > 0) {
         const int64_t even = threads & -threads;  // groups of that many fill the block
@@ -74,14 +86,14 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const std::vector<
         group = std::max(group, std::min(useful, free));
     }
     p.group = group;
-    if (group > 1) p.shared_axis = axis_to_share(e, m, most);
+    if (group > 1) p.shared_axis = axis_to_share(e, m, share.most);
     return p;
 }
 
-std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
-    const Partition p = tiles_of(e, m, most);
+std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const Share& share) {
+    const Partition p = tiles_of(e, m, share.most);
     if (!p.count) return std::nullopt;
-    return *p.count * most_in_group(e, m, most);
+    return *p.count * most_in_group(e, m, share);
 }
 
 }  // namespace tilewright::cuda

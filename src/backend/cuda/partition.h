@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "tile/tile.h"
+#include "tile/walk.h"
 
 namespace tilewright::cuda {
 
@@ -24,12 +24,22 @@ struct Partition {
     size_t shared_axis = 0;          ///< the reduction axis they share, if group > 1
 
     Expr tile_count() const { return product(tiles); }
+    friend bool operator==(const Partition&, const Partition&) = default;
 };
 
-/// `most`: how long each axis' range can be at this statement, over symbols and scalars. `threads`: of the block.
-Partition make_partition(const TensorExpr& expr, const Micro& micro, const std::vector<Expr>& most, int threads);
+/// What a statement goes through: how long each axis' range can be, over symbols and scalars, and whether loops cut the
+/// reduction into parts.
+struct Share {
+    std::vector<Expr> most;
+    bool cut = false;
+};
+Share share_of(const TileProgram& program, const Walk& walk, const TreePath& statement, PrimitiveId stage);
+
+/// `threads`: of the block. Of a reduction in parts no more threads share a tile than its vector axis asks for: what
+/// they have summed up stays with them from part to part.
+Partition make_partition(const TensorExpr& expr, const Micro& micro, const Share& share, int threads);
 
 /// How many threads the statement has work for; nothing where only the run knows.
-std::optional<int64_t> wanted_threads(const TensorExpr& expr, const Micro& micro, const std::vector<Expr>& most);
+std::optional<int64_t> wanted_threads(const TensorExpr& expr, const Micro& micro, const Share& share);
 
 }  // namespace tilewright::cuda

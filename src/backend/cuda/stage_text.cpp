@@ -24,18 +24,17 @@ class StageText {
   public:
     StageText(Writer& w, Variables& v, const StageJob& job)
         : w_(&w), v_(v), job_(job), e_(*job.expr), n_(job.expr->extents.size()) {
-        std::vector<Expr> most;
-        for (const AxisRange& r : job.ranges) most.push_back(r.most);
-        part_ = make_partition(e_, *job.micro, most, job.threads);
+        part_ = job.share;
         acc_type_ = e_.body.dtype();
         TW_CHECK(n_ <= Variables::kStageAxes, "a stage has {} axes", n_);
     }
 
-    void run() {
+    bool run() {
         w_->open("");
         decide_first_last();
         tiles();
         w_->close();
+        return wrote_vectors_;
     }
 
   private:
@@ -185,6 +184,7 @@ class StageText {
         int users = 0;            ///< in its own group
         bool exported = false;    ///< some user is in another group
         std::string name;         ///< once it has one
+        bool stored = false;      ///< the name is of elements as they lie in memory
         bool named_here = false;  ///< as a constant of the innermost scope of its group
     };
 
@@ -236,7 +236,9 @@ class StageText {
         const auto it = known_.find(item);
         if (it != known_.end()) return it->second;
         Known k;
-        if (item.access) {
+        if (item.access && job_.accesses[item.number].in_registers) {
+            k.mask = mask_;
+        } else if (item.access) {
             k.mask = mask_of(e_.accesses[item.number], job_.accesses[item.number].checked);
         } else {
             const ScalarNode& n = (*body_)[ScalarId(item.number)];
@@ -350,9 +352,20 @@ class StageText {
             }
             std::vector<std::pair<Item, std::string>> arrays;
             for (const Item i : exported) {
-                arrays.emplace_back(i, v_.fresh(wish(i)));
-                w_->add(array_declaration(register_type(type_of(i)), arrays.back().second, extents(g)) + ";");
+                const std::string name = v_.fresh(wish(i));
+                const auto vector = i.access ? vector_load(i.number, g) : std::nullopt;
+                const std::string type =
+                    vector ? storage_type(job_.accesses[i.number].storage) : register_type(type_of(i));
+                w_->add(array_declaration(type, name, extents(g)) + ";");
+                if (vector) {
+                    load_vectors(i.number, g, *vector, name);
+                    known(i).name = name;
+                    known(i).stored = true;
+                } else {
+                    arrays.emplace_back(i, name);
+                }
             }
+            if (arrays.empty()) continue;
             in_loops(g, [&] {
                 for (const auto& [i, name] : arrays) {
                     const std::string value = known(i).users == 0 ? text(i) : use(i);
@@ -365,6 +378,7 @@ class StageText {
         }
         group_ = mask_;
         raw_points_ = guarded;
+        if (vector_out_ && guarded) return vectors_out(roots, finish);
         in_loops(mask_, [&] {
             const std::string condition = guarded ? inside_condition() : "";
             if (!condition.empty()) w_->open("if (" + condition + ")");
@@ -382,6 +396,241 @@ class StageText {
             if (((overhang_ >> a) & 1) != 0)
                 s += fmt::format("{}{} < {}", s.empty() ? "" : " && ", v_.text(raw_[a]), v_.text(job_.ranges[a].hi));
         return s;
+    }
+
+    // --- vectors: neighbours along one register axis that are neighbours in memory
+
+    /// The register axis of the innermost loop, whose coordinate is `width * part + lane` where it goes by vectors.
+    struct Vector {
+        size_t axis = 0;
+        int64_t width = 1;
+        Expr offset;  ///< of lane 0, over the part
+    };
+
+    /// The last register axis of the mask; none: there is none.
+    std::optional<size_t> innermost(Mask mask) const {
+        for (size_t a = e_.spatial; a-- > 0;)
+            if (((mask >> a) & 1) != 0) return a;
+        return std::nullopt;
+    }
+    void split_coordinate(size_t axis, int64_t width) {
+        if (split_axis_ == axis && split_width_ == width) return;
+        split_axis_ = axis;
+        split_width_ = width;
+        part_of_ = v_.add("part_" + axis_name(axis), {Expr(0), Expr(part_.registers[axis] / width - 1)});
+        lane_of_ = v_.add("lane_" + axis_name(axis), {Expr(0), Expr(width - 1)});
+    }
+    Expr split(Expr e) const {
+        const Var whole = *coordinate_[split_axis_].as_var();
+        return v_.simplified(substitute(e, [&](Var v) -> std::optional<Expr> {
+            if (v == whole) return part_of_ * split_width_ + lane_of_;
+            return std::nullopt;
+        }));
+    }
+    /// e over the part alone; `step`: what it gains from lane to lane.
+    std::optional<Expr> at_lane_0(Expr e, int64_t step) const {
+        const auto linear = linear_in(split(e), *lane_of_.as_var());
+        if (!linear || !linear->coefficient.is_constant(step)) return std::nullopt;
+        return v_.simplified(linear->rest);
+    }
+
+    /// Offset of whole, aligned vectors of that place, where it goes by them.
+    std::optional<Expr> vector_offset(const Place& place, const std::vector<Expr>& index) {
+        if (place.in_registers) return std::nullopt;
+        const auto rest = at_lane_0(offset(place, index), 1);
+        if (!rest || Variables::multiple(*rest) % split_width_ != 0) return std::nullopt;
+        for (const Var v : variables(*rest))
+            if (v.kind == VarKind::Load) return std::nullopt;
+        return rest;
+    }
+
+    static int64_t widest(DType t, int64_t points) {
+        int64_t width = 16 / static_cast<int64_t>(byte_size(t));
+        while (width > 1 && points % width != 0) width /= 2;
+        return width;
+    }
+
+    /// Whether an access may be read by vectors in loops over `mask`, without conditions.
+    std::optional<Vector> vector_load(uint32_t slot, Mask mask) {
+        const Place& place = job_.accesses[slot];
+        const Access& a = e_.accesses[slot];
+        const auto axis = innermost(mask);
+        if (!axis || !place.final.empty()) return std::nullopt;
+        const int64_t width = widest(place.storage, part_.strip[*axis]);
+        if (width == 1) return std::nullopt;
+        if (!place.checked)
+            for (const Expr& c : a.valid)
+                if (!v_.nonnegative(v_.simplified(substitute_axes(c, raw_)))) return std::nullopt;
+        const auto raw = inside_filled(place, a.index);
+        if (!raw && (overhang_ & axes_of(a)) != 0) return std::nullopt;
+        std::vector<Expr> index;
+        if (raw)
+            index = *raw;
+        else
+            for (const Expr& i : a.index) index.push_back(substitute_axes(i, raw_));
+        split_coordinate(*axis, width);
+        const auto at = vector_offset(place, index);
+        if (!at) return std::nullopt;
+        return Vector{*axis, width, *at};
+    }
+    Mask axes_of(const Access& a) const {
+        Mask m = 0;
+        for (const Expr& i : a.index)
+            for (const Var v : variables(i))
+                if (is_own_axis(v)) m |= Mask{1} << v.id;
+        return m;
+    }
+
+    void load_vectors(uint32_t slot, Mask mask, const Vector& vector, const std::string& name) {
+        const Mask others = mask & ~(Mask{1} << vector.axis);
+        open_loops(others);
+        const std::string part = open_parts(vector);
+        w_->line("tw::load<{}>({}{}{}, {} + {});", vector.width, name, coordinates(others), part,
+                 job_.accesses[slot].object, v_.operand(vector.offset));
+        close_parts(vector);
+        close_loops(others);
+    }
+    /// The loop over the vectors of a register axis; what is added to the array's begin.
+    std::string open_parts(const Vector& vector) {
+        const int64_t parts = part_.registers[vector.axis] / vector.width;
+        if (parts == 1) return "";
+        const std::string part = v_.name(part_of_);
+        w_->add("TW_UNROLL");
+        w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", part, parts));
+        return fmt::format(" + {} * {}", part, vector.width);
+    }
+    void close_parts(const Vector& vector) {
+        if (part_.registers[vector.axis] != vector.width) w_->close();
+    }
+
+    /// Whether an elementwise statement may write vectors: the result goes by them, and a vector is inside the ranges
+    /// as a whole or not at all.
+    void choose_vector_out() {
+        const auto axis = innermost(mask_);
+        if (!axis || job_.out.in_registers) return;
+        const int64_t width = widest(job_.out.storage, part_.strip[*axis]);
+        if (width == 1) return;
+        split_coordinate(*axis, width);
+        const auto at = vector_offset(job_.out, out_index());
+        if (!at) return;
+        if (((overhang_ >> *axis) & 1) != 0) {
+            const auto left = at_lane_0(job_.ranges[*axis].hi - raw_[*axis], -1);
+            if (!left || Variables::multiple(*left) % width != 0) return;
+        }
+        // Operands that are read one by one would be neighbours of neighbours to the other threads.
+        for (uint32_t slot = 0; slot < e_.accesses.size(); ++slot) {
+            const Place& place = job_.accesses[slot];
+            if (place.in_registers || !uses_coordinate(slot, *axis)) continue;
+            if (!conditional_vector(slot, {*axis, width, {}})) return;
+        }
+        vector_out_ = Vector{*axis, width, *at};
+    }
+    bool uses_coordinate(uint32_t slot, size_t axis) const {
+        const Access& a = e_.accesses[slot];
+        const auto uses_it = [&](Expr e) { return uses(e, *tilewright::axis(axis).as_var()); };
+        return std::any_of(a.index.begin(), a.index.end(), uses_it) ||
+               (!job_.accesses[slot].checked && std::any_of(a.valid.begin(), a.valid.end(), uses_it));
+    }
+
+    struct Conditional {
+        Expr offset;
+        std::vector<Expr> conditions;  ///< each >= 0
+    };
+    /// A vector that is there as a whole or not at all.
+    std::optional<Conditional> conditional_vector(uint32_t slot, const Vector& vector) {
+        const Place& place = job_.accesses[slot];
+        const Access& a = e_.accesses[slot];
+        if (!place.final.empty() || widest(place.storage, vector.width) != vector.width) return std::nullopt;
+        std::vector<Expr> index;
+        for (const Expr& i : a.index) index.push_back(substitute_axes(i, raw_));
+        split_coordinate(vector.axis, vector.width);
+        const auto at = vector_offset(place, index);
+        if (!at) return std::nullopt;
+        Conditional out{*at, {}};
+        if (place.checked) return out;
+        const auto add = [&](Expr c) {
+            if (std::find(out.conditions.begin(), out.conditions.end(), c) == out.conditions.end())
+                out.conditions.push_back(c);
+        };
+        for (const Expr& c : a.valid) {
+            const Expr here = v_.simplified(substitute_axes(c, raw_));
+            if (v_.nonnegative(here)) continue;
+            for (const Var v : variables(here))
+                if (v.kind == VarKind::Load) return std::nullopt;
+            const auto same = at_lane_0(here, 0), up = at_lane_0(here, 1), down = at_lane_0(here, -1);
+            if (same) {
+                add(*same);
+            } else if (up && Variables::multiple(*up) % vector.width == 0) {
+                add(*up);
+            } else if (down && Variables::multiple(*down + 1) % vector.width == 0) {
+                add(*down);
+            } else {
+                return std::nullopt;
+            }
+        }
+        return out;
+    }
+
+    /// The last group of an elementwise statement, by vectors: operands into arrays, results from one.
+    template <class F>
+    void vectors_out(const std::vector<ScalarId>& roots, const F& finish) {
+        const Vector vector = *vector_out_;
+        const Mask others = mask_ & ~(Mask{1} << vector.axis);
+        split_coordinate(vector.axis, vector.width);
+        open_loops(others);
+        open_parts(vector);
+        // Conditions of the ranges, at lane 0.
+        std::string inside = mine_;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (((overhang_ >> a) & 1) != 0) {
+                Expr at = raw_[a];
+                if (a == vector.axis)
+                    at = v_.simplified(substitute(split(at), [&](Var v) -> std::optional<Expr> {
+                        if (v == *lane_of_.as_var()) return Expr(0);
+                        return std::nullopt;
+                    }));
+                inside +=
+                    fmt::format("{}{} < {}", inside.empty() ? "" : " && ", v_.text(at), v_.text(job_.ranges[a].hi));
+            }
+        if (!inside.empty()) w_->open("if (" + inside + ")");
+        const std::string lane = v_.name(lane_of_);
+        for (const Item i : needed_) {
+            if (!i.access || known(i).mask != mask_ || job_.accesses[i.number].in_registers) continue;
+            const auto load = conditional_vector(i.number, vector);
+            if (!load) continue;
+            const Place& place = job_.accesses[i.number];
+            const std::string name = v_.fresh(wish(i)), type = storage_type(place.storage);
+            std::string conditions;
+            for (const Expr& c : load->conditions) conditions += (conditions.empty() ? "" : " && ") + v_.condition(c);
+            w_->line("{} {}[{}];", type, name, vector.width);
+            const std::string text =
+                fmt::format("tw::load<{}>({}, {} + {});", vector.width, name, place.object, v_.operand(load->offset));
+            if (conditions.empty())
+                w_->add(text);
+            else
+                w_->line("if ({}) {} else tw::fill<{}>({}, {});", conditions, text, vector.width, name,
+                         to_storage(place.storage, fill_literal(place.storage, e_.accesses[i.number].fill)));
+            known(i).stored = true;
+            known(i).name = fmt::format("{}[{}]", name, lane);
+        }
+        const std::string out = v_.fresh("out");
+        w_->line("{} {}[{}];", storage_type(job_.out.storage), out, vector.width);
+        w_->add("TW_UNROLL");
+        w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", lane, vector.width));
+        const bool one = part_.registers[vector.axis] == vector.width;
+        w_->line("const int {} = {}{};", v_.name(coordinate_[vector.axis]),
+                 one ? "" : fmt::format("{} * {} + ", v_.name(part_of_), vector.width), lane);
+        std::vector<std::string> texts;
+        for (const ScalarId r : roots) texts.push_back(use({false, r.value}));
+        into_vector_ = fmt::format("{}[{}]", out, lane);
+        finish(texts);
+        into_vector_.clear();
+        w_->close();
+        w_->line("tw::store<{}>({} + {}, {});", vector.width, job_.out.object, v_.operand(vector.offset), out);
+        if (!inside.empty()) w_->close();
+        close_parts(vector);
+        close_loops(others);
+        wrote_vectors_ = true;
     }
 
     std::string wish(Item i) const {
@@ -406,9 +655,9 @@ class StageText {
         const Mask mask = known(item).mask;
         if (mask != group_) {
             TW_CHECK(!known(item).name.empty(), "a value is used before its group");
-            return known(item).name + coordinates(mask);
+            return number_in(item, known(item).name + coordinates(mask));
         }
-        if (!known(item).name.empty()) return known(item).name;
+        if (!known(item).name.empty()) return number_in(item, known(item).name);
         if (known(item).users > 1 || known(item).exported) {
             name_here(item);
             return known(item).name;
@@ -420,6 +669,10 @@ class StageText {
         k.named_here = true;
         w_->line("const {} {} = {};", register_type(type_of(item)), k.name, s);
         return k.name;
+    }
+
+    std::string number_in(Item item, const std::string& name) {
+        return known(item).stored ? from_storage(job_.accesses[item.number].storage, name) : name;
     }
 
     std::string text(Item item) {
@@ -460,7 +713,9 @@ class StageText {
         const Access& a = e_.accesses[slot];
         const Place& place = job_.accesses[slot];
         std::string s;
-        if (const auto raw = inside_filled(place, a.index)) {
+        if (place.in_registers) {
+            s = element(place, {});
+        } else if (const auto raw = inside_filled(place, a.index)) {
             s = element(place, *raw);
         } else {
             std::vector<Expr> index;
@@ -468,13 +723,15 @@ class StageText {
             s = element(place, index);
         }
         s = from_storage(place.storage, s);
-        std::string conditions;
+        std::vector<std::string> all;
         if (!place.checked)
             for (const Expr& c : a.valid) {
                 const Expr here = v_.simplified(at(c));
                 if (v_.nonnegative(here)) continue;
-                conditions += fmt::format("{}{}", conditions.empty() ? "" : " && ", v_.condition(here, load_text()));
+                const std::string condition = v_.condition(here, load_text());
+                if (std::find(all.begin(), all.end(), condition) == all.end()) all.push_back(condition);
             }
+        const std::string conditions = fmt::format("{}", fmt::join(all, " && "));
         if (!conditions.empty()) s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
         if (!place.final.empty()) s = fmt::format("tw::level({}, {})", s, place.final);
         return s;
@@ -501,10 +758,13 @@ class StageText {
         return v_.simplified(offset);
     }
     std::string element(const Place& place, const std::vector<Expr>& index) {
+        if (place.in_registers) return place.object + coordinates(mask_);
         return fmt::format("{}[{}]", place.object, v_.text(offset(place, index), load_text()));
     }
     /// Writes the result's element at the raw point.
     void put(const Place& place, const std::string& value) {
+        if (!into_vector_.empty()) return w_->line("{} = {};", into_vector_, value);
+        if (place.in_registers) return w_->line("{} = {};", place.object + coordinates(mask_), value);
         w_->line("tw::put({}, {}, {});", place.object, v_.text(offset(place, out_index())), value);
     }
     std::vector<Expr> out_index() const {
@@ -518,6 +778,7 @@ class StageText {
     // --- what becomes of them
 
     void elementwise() {
+        choose_vector_out();
         evaluate(e_.body, {e_.body.root()}, true,
                  [&](const std::vector<std::string>& value) { put(job_.out, to_storage(job_.out.storage, value[0])); });
     }
@@ -659,6 +920,13 @@ class StageText {
     Mask mask_ = 0;                                        ///< axes with register coordinates
     Mask overhang_ = 0;                                    ///< axes along which a tile may reach beyond the range
     Mask used_held_ = 0;                                   ///< in the loops being written
+    bool wrote_vectors_ = false;
+
+    size_t split_axis_ = 0;  ///< the register axis whose coordinate is split_width_ * part + lane
+    int64_t split_width_ = 0;
+    Expr part_of_, lane_of_;
+    std::optional<Vector> vector_out_;
+    std::string into_vector_;  ///< where `put` goes while a vector is being made
 
     const ScalarBody* body_ = nullptr;
     std::map<Item, Known> known_;
@@ -669,6 +937,6 @@ class StageText {
 
 }  // namespace
 
-void emit_stage(Writer& out, Variables& variables, const StageJob& job) { StageText(out, variables, job).run(); }
+bool emit_stage(Writer& out, Variables& variables, const StageJob& job) { return StageText(out, variables, job).run(); }
 
 }  // namespace tilewright::cuda

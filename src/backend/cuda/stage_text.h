@@ -31,6 +31,7 @@ struct Place {
     std::vector<Expr> box;         ///< a buffer's logical shape
     bool checked = false;          ///< a Load has decided the access's conditions
     bool filled = false;           ///< every element of the box may be read
+    bool in_registers = false;     ///< each thread has its own: `object` is indexed by the tile's register coordinates
     std::string final;             ///< of an online maximum: a condition; until it is true, -infinity reads as 0
 };
 
@@ -52,12 +53,14 @@ struct StageJob {
     Place out;
     std::optional<Place> correction;  ///< of an online maximum: takes exp(old - new), indexed as `out`
     std::optional<size_t> rescale;    ///< access of `expr` whose element multiplies what was summed up before
+    Partition share;                  ///< of the threads
     int threads = 32;                 ///< of the block
     int64_t room = 0;                 ///< byte of shared memory from which on groups of several warps exchange sums
 };
 
-/// Appends the statement. Throws InternalError where partial sums are kept in another type than their own.
-void emit_stage(Writer& out, Variables& variables, const StageJob& job);
+/// Appends the statement; whether it writes vectors. Throws InternalError where partial sums are kept in another type
+/// than their own.
+bool emit_stage(Writer& out, Variables& variables, const StageJob& job);
 
 /// "const Type name[8][4]" without initialiser, for the extents that are not 1.
 std::string array_declaration(const std::string& type, const std::string& name, const std::vector<int64_t>& extents);

@@ -39,7 +39,9 @@ class Variables {
     using LoadText = std::function<std::string(size_t access)>;
     /// C++ for the expression, of type int where nothing in it can pass 2^31, else i64.
     std::string text(Expr e, const LoadText& loads = {}) const { return print(e, !type_is_int(e), loads, false); }
-    /// The same as an i64, sums in parentheses.
+    /// The same with sums in parentheses.
+    std::string operand(Expr e) const { return print(e, !type_is_int(e), {}, true); }
+    /// As an i64, sums in parentheses.
     std::string wide(Expr e, const LoadText& loads = {}) const { return print(e, true, loads, true); }
     /// C++ for e >= 0, without differences: "step_k * 2 + 1 <= 6".
     std::string condition(Expr e, const LoadText& loads = {}) const;

@@ -62,6 +62,11 @@ TW_DEVICE void store(T* to, const T* from) {
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+template <int N, class T>
+TW_DEVICE void fill(T* to, T value) {
+    TW_UNROLL for (int i = 0; i < N; ++i) to[i] = value;
+}
+
 TW_DEVICE float f16_value(unsigned short bits) {
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));

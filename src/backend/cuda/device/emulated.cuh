@@ -322,6 +322,11 @@ void store(const Pointer<T>& to, const T* from) {
     for (int i = 0; i < N; ++i) put(to, i, from[i]);
 }
 
+template <int N, class T>
+void fill(T* to, T value) {
+    for (int i = 0; i < N; ++i) to[i] = value;
+}
+
 template <class To, class From>
 To bitcast(From value) {
     static_assert(sizeof(To) == sizeof(From), "");
