@@ -483,7 +483,22 @@ class KernelGenerator {
             v_ = variables;
         }
         registers(1);
+        micro.vector_axis = contiguous_axis(copy, job.accesses[0]).value_or(copy.spatial - 1);
         emit(job, nullptr);
+    }
+
+    /// The axis along which the copy's operand lies side by side in memory: neighbours in a warp go along it, for
+    /// memory is read by lines. Of shared memory any axis will do.
+    std::optional<size_t> contiguous_axis(const TensorExpr& copy, const Place& from) const {
+        if (!from.origin.empty()) return std::nullopt;
+        Expr offset = 0;
+        for (size_t d = 0; d < copy.accesses[0].index.size(); ++d)
+            offset += copy.accesses[0].index[d] * from.strides[d];
+        for (size_t a = copy.spatial; a-- > 0;) {
+            const auto linear = linear_in(offset, *axis(a).as_var());
+            if (linear && linear->coefficient.is_constant(1) && !copy.extents[a].is_constant(1)) return a;
+        }
+        return std::nullopt;
     }
 
     const TileProgram& p_;

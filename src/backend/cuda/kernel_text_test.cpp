@@ -1,10 +1,14 @@
 // Whatever the tiles, the text of a kernel gives what its stages give, thread by thread.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <array>
 
 #include <random>
 
 #include "backend/cuda/lockstep_cases_test.h"
+#include "base/error.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/chain/realise.h"
 #include "tile/online_cases_test.h"
@@ -15,6 +19,8 @@ namespace tilewright::cuda {
 namespace {
 
 using namespace test;
+using testing::HasSubstr;
+using testing::Not;
 
 TEST(CudaText, OfSchedulesForEveryRestComputesWhatTheySay) {
     std::vector<LockstepCase> cases;
@@ -83,6 +89,69 @@ TEST(CudaText, OfChainsAndAttentionsComputesWhatTheySay) {
         }
     ASSERT_GT(cases.size(), size_t{20});
     expect_right(cases);
+}
+
+/// relu(A B + bias) as a GPU runs it: tiles of both operands in shared memory, a register tile a thread.
+TileProgram product(int64_t m, int64_t n, int64_t k, const std::string& schedule, const std::string& type = "f32") {
+    return schedule_cases::kernel(
+        schedule_cases::product(std::to_string(m), std::to_string(n), std::to_string(k), type),
+        schedule_cases::product_axes(std::to_string(m), std::to_string(n), std::to_string(k)) + schedule);
+}
+const std::string kBlocked = R"TW(parallel m by 32 {
+  parallel n by 64 {
+    for k by 8 {
+      load 0 access 0 layout "reorder(1, 0)" padding local
+      load 0 access 1 layout "" padding local
+      compute 0 vector n lanes 4 registers [m=4 n=8] order [m n k] vthreads [n=2] padding local
+    }
+    store c padding local
+  }
+})TW";
+
+TEST(CudaText, KeepsSumsInRegistersAndCopiesVectors) {
+    const KernelText text = generate(product(64, 128, 24, kBlocked));
+    EXPECT_EQ(text.threads, 64);
+    EXPECT_THAT(text.text, HasSubstr("float r_c[4][8];"));
+    EXPECT_THAT(text.text, Not(HasSubstr("s_c")));
+    EXPECT_THAT(text.text, HasSubstr("tw::load<4>(b, g_b"));  // memory to shared memory
+    EXPECT_THAT(text.text, HasSubstr("tw::store<4>(s_b"));
+    EXPECT_THAT(text.text, HasSubstr("s_a + (tile_m * 4 + k * 32)"));  // shared memory to registers
+    EXPECT_THAT(text.text, HasSubstr("tw::store<4>(g_c"));
+    // Whole tiles need no condition.
+    EXPECT_THAT(text.text, Not(HasSubstr("if (block")));
+    EXPECT_EQ(text.shared_bytes, (32 + 64) * 8 * 4 + 2 * 64);
+}
+
+TEST(CudaText, OfBlockedProductsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    for (const char* type : {"f32", "f64", "f16", "i32"})
+        for (const auto& [m, n, k] :
+             std::vector<std::array<int64_t, 3>>{{64, 128, 24}, {40, 72, 20}, {33, 65, 9}, {5, 7, 3}}) {
+            const TileProgram p = product(m, n, k, kBlocked, type);
+            if (std::string(type) != "f16") {
+                cases.push_back(
+                    {fmt::format("{} {}x{}x{}", type, m, n, k), p, {schedule_cases::whole_numbers(p.stages, {})}, 0});
+                continue;
+            }
+            // Sums of halves are no halves: they are not kept in parts.
+            std::string whole = kBlocked;
+            const TileProgram h = product(m, n, k, changed(whole, "for k by 8", fmt::format("for k by {}", k)), type);
+            cases.push_back({"f16", h, {schedule_cases::whole_numbers(h.stages, {})}, 0});
+        }
+    expect_right(cases);
+}
+
+TEST(CudaText, RefusesBlocksThatAreTooLarge) {
+    const TileProgram p = product(512, 512, 512, R"TW(parallel m by 256 {
+  load 0 access 0 layout "" padding local
+  compute 0 order [m n k] padding local
+})TW");
+    try {
+        generate(p);
+        FAIL() << "it was generated";
+    } catch (const RuntimeError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("bytes of shared memory a block, h200 has 232448: smaller tiles would fit"));
+    }
 }
 
 std::vector<LockstepCase> random_cases(uint64_t from, uint64_t to, const RandomScheduleOptions& schedule) {
