@@ -262,5 +262,106 @@ TEST(CudaScalars, StorageIsWhatTheHostHas) {
     }
 }
 
+// --- matrix instructions
+
+/// c = a b with one instruction of a warp: a is 16 x k, b k x 8, fragments filled by the layout functions.
+KernelText multiplication(const std::string& name, DType type, int64_t k) {
+    KernelText text;
+    text.name = name;
+    text.tensors = {{"a", type, false}, {"b", type, false}, {"c", DType::F32, true}};
+    const std::string element = storage_type(type), layout = type == DType::F32 ? "tw::Tf32" : "tw::Half";
+    text.text = fmt::format(R"TW(TW_KERNEL({0}, 32)(tw::In<{1}> a, tw::In<{1}> b, tw::Out<float> c) {{
+    {1} x[{3}], y[{4}];
+    float z[4] = {{0, 0, 0, 0}};
+    TW_UNROLL for (int i = 0; i < {3}; ++i) x[i] = a[{2}::a_row(i) * {5} + {2}::a_column(i)];
+    TW_UNROLL for (int i = 0; i < {4}; ++i) y[i] = b[{2}::b_row(i) * 8 + {2}::b_column(i)];
+    tw::{0}(z, x, y);
+    TW_UNROLL for (int i = 0; i < 4; ++i) tw::put(c, tw::c_row(i) * 8 + tw::c_column(i), z[i]);
+}}
+)TW",
+                            name, element, layout, k / 2, k / 4, k);
+    return text;
+}
+
+TEST(CudaMatrices, InstructionsMultiplyWhatTheirLayoutsSay) {
+    struct MatrixCase {
+        std::string name;
+        DType type;
+        int64_t k;
+        double kept;  ///< relative error of a rounded operand
+    };
+    const std::vector<MatrixCase> cases = {{"multiply_tf32", DType::F32, 8, 1.0 / 2048},
+                                           {"multiply_f16", DType::F16, 16, 0},
+                                           {"multiply_bf16", DType::BF16, 16, 0}};
+    std::vector<KernelText> kernels;
+    for (const MatrixCase& c : cases) {
+        kernels.push_back(multiplication(c.name, c.type, c.k));
+        // The kernel is called as the instruction that it calls.
+        kernels.back().text.replace(kernels.back().text.find(c.name), c.name.size(), "kernel_of_" + c.name);
+        kernels.back().name = "kernel_of_" + c.name;
+    }
+    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    for (size_t n = 0; n < cases.size(); ++n) {
+        const MatrixCase& c = cases[n];
+        for (const bool whole : {true, false}) {  // whole numbers are exact in every type
+            std::vector<Tensor> tensors = {Tensor(c.type, {16, c.k}), Tensor(c.type, {c.k, 8}),
+                                           Tensor(DType::F32, {16, 8})};
+            for (int k = 0; k < 2; ++k)
+                for (int64_t i = 0; i < tensors[k].count(); ++i) {
+                    const auto v = static_cast<double>((i * 37 + k * 11 + i * i) % 23 - 11);
+                    tensors[k].set(i, whole ? v : v * 0.37 + 0.01);
+                }
+            lockstep.run(n, tensors, {}, 1);
+            for (int64_t row = 0; row < 16; ++row)
+                for (int64_t column = 0; column < 8; ++column) {
+                    double sum = 0, size = 0;
+                    for (int64_t k = 0; k < c.k; ++k) {
+                        const double x = tensors[0].get(row * c.k + k), y = tensors[1].get(k * 8 + column);
+                        sum += x * y;
+                        size += std::fabs(x * y);
+                    }
+                    const double room = whole ? 0 : size * (2.1 * c.kept + 1e-6);
+                    EXPECT_NEAR(tensors[2].get(row * 8 + column), sum, room) << c.name << " " << row << " " << column;
+                }
+        }
+    }
+}
+
+TEST(CudaMatrices, LayoutsAreThoseOfThePtxManual) {
+    // Thread 13 of a warp: group 3, thread 1 in it. Element i of its part, as the manual's figures have it.
+    std::vector<KernelText> kernels;
+    const auto list = [&](const std::string& name, const std::string& rows, const std::string& columns) {
+        KernelText k;
+        k.name = name;
+        k.tensors = {{"y", DType::I32, true}};
+        k.text = fmt::format(
+            "TW_KERNEL({}, 32)(tw::Out<int> y) {{ if (tw::thread() == 13) for (int i = 0; i < 8; ++i) {{ tw::put(y, 2 "
+            "* i, "
+            "{}); tw::put(y, 2 * i + 1, {}); }} }}\n",
+            name, rows, columns);
+        kernels.push_back(k);
+    };
+    list("tf32_a", "tw::Tf32::a_row(i % 4)", "tw::Tf32::a_column(i % 4)");
+    list("tf32_b", "tw::Tf32::b_row(i % 2)", "tw::Tf32::b_column(i % 2)");
+    list("half_a", "tw::Half::a_row(i)", "tw::Half::a_column(i)");
+    list("half_b", "tw::Half::b_row(i % 4)", "tw::Half::b_column(i % 4)");
+    list("c", "tw::c_row(i % 4)", "tw::c_column(i % 4)");
+    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const std::vector<std::vector<int64_t>> expected = {
+        {3, 1, 11, 1, 3, 5, 11, 5},
+        {1, 3, 5, 3},
+        {3, 2, 3, 3, 11, 2, 11, 3, 3, 10, 3, 11, 11, 10, 11, 11},
+        {2, 3, 3, 3, 10, 3, 11, 3},
+        {3, 2, 3, 3, 11, 2, 11, 3},
+    };
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        std::vector<Tensor> tensors = {Tensor(DType::I32, {16})};
+        lockstep.run(k, tensors, {}, 1);
+        std::vector<int64_t> got = tensors[0].to_ints();
+        got.resize(expected[k].size());
+        EXPECT_EQ(got, expected[k]) << kernels[k].name;
+    }
+}
+
 }  // namespace
 }  // namespace tilewright::cuda

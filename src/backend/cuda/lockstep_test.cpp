@@ -99,6 +99,30 @@ const std::vector<Planted> kPlanted = {
      "if (tw::block() == 0) tw::put(y, t, x[t]); else if (y[t] == 0) tw::put(y, t, x[t]);",
      {"block 1", "reads element 0 of y, which block 0 wrote"},
      2},
+    {"copies_beside_the_program",
+     "if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); tw::commit_async(); tw::wait_async<0>(); } "
+     "tw::barrier(); tw::put(y, t, 2 * s[t]);",
+     {}},
+    {"copies_in_groups",  // the first group has arrived, the second may come when it likes
+     "if (t < 16) { tw::copy_async<2>(s + 2 * t, x + 2 * t); tw::commit_async(); tw::copy_async<2>(s + 32 + 2 * t, x + "
+     "32 + 2 * t); tw::commit_async(); tw::wait_async<1>(); } tw::barrier(); if (t < 32) tw::put(y, t, 2 * s[t]); "
+     "if (t < 16) tw::wait_async<0>(); tw::barrier(); if (t >= 32) tw::put(y, t, 2 * s[t]);",
+     {}},
+    {"waits_for_too_few_copies",
+     "if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); tw::commit_async(); tw::wait_async<1>(); } "
+     "tw::barrier(); tw::put(y, t, s[t]);",
+     {"reads element 0 of s before its asynchronous copy was waited for"}},
+    {"copies_without_a_barrier",
+     "if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); tw::commit_async(); tw::wait_async<0>(); } "
+     "tw::put(y, t, s[t > 0 ? t - 1 : 0]);",
+     {"since the last barrier"}},
+    {"copies_over_what_is_read",
+     "tw::put(s, t, x[t]); tw::barrier(); tw::put(y, t, s[t]); if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); "
+     "tw::commit_async(); tw::wait_async<0>(); }",
+     {"since the last barrier"}},
+    {"copies_off_their_bounds",
+     "if (t == 0) tw::copy_async<4>(s + 2, x); tw::put(y, t, x[t]);",
+     {"copies 4 elements at once to element 2 of s, which is not aligned"}},
     {"shared_memory_is_forgotten",
      "if (tw::block() == 0) tw::put(s, t, x[t]); tw::barrier(); if (tw::block() == 1) tw::put(y, t, s[t]);",
      {"block 1", "reads element 0 of s, which nobody has written"},

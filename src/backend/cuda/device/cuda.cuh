@@ -86,4 +86,54 @@ TW_DEVICE To bitcast(From value) {
     return to;
 }
 
+// --- copies that run beside the program (sm_80)
+
+/// Begins to copy N neighbours, 4, 8 or 16 bytes together, to shared memory.
+template <int N, class T>
+TW_DEVICE void copy_async(T* to, const T* from) {
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    if (sizeof(T) * N == 16)  // past the first-level cache
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from),
+                     "n"(static_cast<int>(sizeof(T)) * N)
+                     : "memory");
+}
+/// What this thread began since the last call is a group.
+TW_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// All of this thread's groups but the last `open` have arrived. Other threads see them behind the next barrier.
+template <int open>
+TW_DEVICE void wait_async() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
+}
+
+// --- matrix instructions of a warp (sm_80): c += a b, fragments as common.cuh lays them out
+
+TW_DEVICE unsigned tf32(float x) {
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+TW_DEVICE void multiply_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(tf32(a[0])), "r"(tf32(a[1])), "r"(tf32(a[2])), "r"(tf32(a[3])), "r"(tf32(b[0])), "r"(tf32(b[1])));
+}
+#define TW_MULTIPLY_16(name, type)                                                                                    \
+    TW_DEVICE void name(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4]) {                  \
+        const auto pair = [](unsigned short lo, unsigned short hi) {                                                  \
+            return static_cast<unsigned>(lo) | static_cast<unsigned>(hi) << 16;                                       \
+        };                                                                                                            \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                          \
+                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                 \
+                     : "r"(pair(a[0], a[1])), "r"(pair(a[2], a[3])), "r"(pair(a[4], a[5])), "r"(pair(a[6], a[7])),    \
+                       "r"(pair(b[0], b[1])), "r"(pair(b[2], b[3])));                                                 \
+    }
+TW_MULTIPLY_16(multiply_f16, "f16")
+TW_MULTIPLY_16(multiply_bf16, "bf16")
+#undef TW_MULTIPLY_16
+
 }  // namespace tw

@@ -28,6 +28,7 @@ struct Byte {
     int writer = 0, reader = 0;
     unsigned write_epoch = 0, read_epoch = 0;
     bool several_readers = false;  ///< in that epoch
+    bool in_flight = false;        ///< an asynchronous copy may write it at any time
 };
 
 /// A tensor, or the block's shared memory.
@@ -48,6 +49,15 @@ struct Fiber {
     ucontext_t start;
     int parity = 0;
     unsigned long long sent[2] = {0, 0};
+    const void* shown = nullptr;  ///< what the warp may look at while it is at a shuffle
+    struct AsyncCopy {
+        const Memory *from, *to;
+        long long from_byte, to_byte, element;
+        int size, group;
+        const char* what;
+    };
+    AsyncCopy copies[256];
+    int copying = 0, groups = 0;  ///< copies under way; groups begun
 };
 
 /// The one block that is running.
@@ -137,7 +147,11 @@ inline void run_block(int number) {
     b.number = number;
     ++b.epoch;
     memset(b.shared.bytes, 0xff, static_cast<size_t>(b.shared.size));
-    for (int t = 0; t < b.threads; ++t) b.fibers[t].state = State::Ready;
+    for (long long i = 0; i < b.shared.size; ++i) b.shared.known[i].in_flight = false;
+    for (int t = 0; t < b.threads; ++t) {
+        b.fibers[t].state = State::Ready;
+        b.fibers[t].copying = b.fibers[t].groups = 0;
+    }
     while (true) {
         int done = 0;
         for (int t = 0; t < b.threads; ++t) {
@@ -204,6 +218,7 @@ inline void note_read(const Memory& m, long long at, long long element, const ch
     for (size_t i = 0; i < size; ++i) {
         Byte& byte = m.known[at + static_cast<long long>(i)];
         const int me = b.number + 1;
+        if (byte.in_flight) fail("reads element %lld of %s before its asynchronous copy was waited for", element, what);
         if (byte.writing_block == 0 || (m.of_block && byte.writing_block != me))
             fail("reads element %lld of %s, which nobody has written", element, what);
         if (byte.writing_block > 0 && byte.writing_block != me)
@@ -226,6 +241,7 @@ inline void note_write(const Memory& m, long long at, long long element, const c
     for (size_t i = 0; i < size; ++i) {
         Byte& byte = m.known[at + static_cast<long long>(i)];
         const int me = b.number + 1;
+        if (byte.in_flight) fail("writes element %lld of %s, which an asynchronous copy is writing", element, what);
         if (!m.of_block && byte.writing_block > 0 && byte.writing_block != me)
             fail("writes element %lld of %s, which block %d also writes", element, what, byte.writing_block - 1);
         if (!m.of_block && byte.reading_block > 0 && byte.reading_block != me)
@@ -351,6 +367,96 @@ inline unsigned short to_f16(float value) {
         return static_cast<unsigned short>(sign | static_cast<unsigned>(nearbyintf(bitcast<float>(magnitude) * 0x1p24f)));
     const unsigned rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return static_cast<unsigned short>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+// --- copies that run beside the program: they write at any time from copy_async to wait_async
+
+template <int N, class T>
+void copy_async(const Pointer<T>& to, const Pointer<T>& from) {
+    constexpr int size = N * static_cast<int>(sizeof(T));
+    static_assert(size == 4 || size == 8 || size == 16, "an asynchronous copy has 4, 8 or 16 bytes");
+    machine::Fiber& f = machine::running().fibers[thread()];
+    const long long from_byte = from.byte_of(from.at, "copies"), to_byte = to.byte_of(to.at, "copies to");
+    from.byte_of(from.at + N - 1, "copies");
+    to.byte_of(to.at + N - 1, "copies to");
+    if (from_byte % size != 0 || to_byte % size != 0)
+        machine::fail("copies %d elements at once to element %lld of %s, which is not aligned", N, to.at, to.what);
+    if (f.copying == 256) machine::fail("has begun 256 asynchronous copies and waits for none");
+    machine::note_write(*to.memory, to_byte, to.at, to.what, size);
+    for (int i = 0; i < size; ++i) to.memory->known[to_byte + i].in_flight = true;
+    f.copies[f.copying++] = {from.memory, to.memory, from_byte, to_byte, to.at, size, f.groups, to.what};
+}
+inline void commit_async() { ++machine::running().fibers[thread()].groups; }
+template <int open>
+void wait_async() {
+    machine::Fiber& f = machine::running().fibers[thread()];
+    int kept = 0;
+    for (int k = 0; k < f.copying; ++k) {
+        const machine::Fiber::AsyncCopy& c = f.copies[k];
+        if (c.group >= f.groups - open) {  // or in no group yet
+            f.copies[kept++] = c;
+            continue;
+        }
+        for (int i = 0; i < c.size; ++i) c.to->known[c.to_byte + i].in_flight = false;
+        machine::note_read(*c.from, c.from_byte, c.element, c.what, static_cast<size_t>(c.size));
+        machine::note_write(*c.to, c.to_byte, c.element, c.what, static_cast<size_t>(c.size));
+        memcpy(c.to->bytes + c.to_byte, c.from->bytes + c.from_byte, static_cast<size_t>(c.size));
+    }
+    f.copying = kept;
+}
+
+// --- matrix instructions of a warp, fragments as PTX lays them out
+
+namespace machine {
+
+/// c += a b for the warp: 16 x K by K x 8. Each thread shows its fragments to the others.
+template <int K, class T, int A, int B, class Value>
+void multiply(float (&c)[4], const T (&a)[A], const T (&b)[B], Value value, int line) {
+    Block& block = running();
+    Fiber& mine = block.fibers[block.current];
+    struct Shown {
+        const T *a, *b;
+    } shown = {a, b};
+    mine.shown = &shown;
+    wait(State::AtShuffle, line);
+    const int me = block.current, warp = me / 32 * 32;
+    const auto of = [&](int lane) { return *static_cast<const Shown*>(block.fibers[warp + lane].shown); };
+    float sum[4];
+    for (int i = 0; i < 4; ++i) {
+        const int row = me % 32 / 4 + i / 2 * 8, column = me % 4 * 2 + i % 2;
+        double total = c[i];
+        for (int k = 0; k < K; ++k) {
+            // Lanes hold rows of a (columns of b) in groups of four; K / 8 neighbours along k each, in two halves.
+            constexpr int pack = K / 8;
+            const int lane_k = k % (4 * pack) / pack, half = k / (4 * pack), low = k % pack;
+            const int a_at = half * 2 * pack + row / 8 * pack + low, b_at = half * pack + low;
+            total += static_cast<double>(value(of(row % 8 * 4 + lane_k).a[a_at])) *
+                     static_cast<double>(value(of(column * 4 + lane_k).b[b_at]));
+        }
+        sum[i] = static_cast<float>(total);
+    }
+    wait(State::AtShuffle, line);  // everybody has looked
+    for (int i = 0; i < 4; ++i) c[i] = sum[i];
+}
+
+}  // namespace machine
+
+/// To 10 bits of mantissa, halves away from zero.
+inline float rounded_to_tf32(float x) {
+    const unsigned bits = bitcast<unsigned>(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? x : bitcast<float>((bits + 0x1000u) & ~0x1fffu);
+}
+inline void multiply_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2], int line = __builtin_LINE()) {
+    machine::multiply<8>(c, a, b, rounded_to_tf32, line);
+}
+inline void multiply_f16(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4],
+                         int line = __builtin_LINE()) {
+    machine::multiply<16>(c, a, b, f16_value, line);
+}
+inline void multiply_bf16(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4],
+                          int line = __builtin_LINE()) {
+    const auto value = [](unsigned short bits) { return bitcast<float>(static_cast<unsigned>(bits) << 16); };
+    machine::multiply<16>(c, a, b, value, line);
 }
 
 }  // namespace tw
