@@ -163,7 +163,7 @@ TEST(Nvrtc, AcceptsTheTextsForEveryArchitecture) {
     all.push_back({});
     all.back().text = kInstructions;
     EXPECT_EQ(nvrtc->compile(all, 90).substr(1, 3), "ELF");
-    EXPECT_EQ(nvrtc->compile({all.end() - 4, all.end()}, 80).substr(1, 3), "ELF");
+    EXPECT_EQ(nvrtc->compile(std::vector<KernelText>(all.end() - 4, all.end()), 80).substr(1, 3), "ELF");
     EXPECT_THAT(error_of([&] { nvrtc->compile("nonsense;", 80); }), HasSubstr("NVRTC refuses the text"));
 }
 
