@@ -101,7 +101,7 @@ class Analysis {
             // A partial sum is read as well, but by who wrote it, in this statement.
             out.push_back(value(stage.outputs[0], true));
             if (compute.online) add_correction(stage.outputs[0], true, out);
-            if (scales_[compute.stage]) add_correction(scales_[compute.stage]->maximum, false, out);
+            if (const auto& scale = scales_[compute.stage]; scale) add_correction(scale->maximum, false, out);
         }
         return out;
     }

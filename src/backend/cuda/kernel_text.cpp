@@ -171,6 +171,7 @@ class KernelGenerator {
         place.storage = b.dtype;
         place.in_registers = b.elsewhere;
         std::vector<Expr> starts;
+        starts.reserve(p_.axes.size());
         for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(starts_.at({b.scope, a}));
         for (const Expr& base : b.base) place.origin.push_back(v_.simplified(substitute_axes(base, starts)));
         const std::vector<Expr> physical(b.physical.begin(), b.physical.end());
@@ -183,6 +184,10 @@ class KernelGenerator {
         for (size_t i = 0; i < plan_.buffers.size(); ++i)
             if (is(plan_.buffers[i])) return i;
         return std::nullopt;
+    }
+    size_t existing(std::optional<size_t> buffer) const {
+        TW_CHECK(buffer.has_value(), "a copy of kernel '{}' has no buffer", p_.name);
+        return *buffer;
     }
     std::optional<size_t> copy_of(PrimitiveId stage, size_t access) const {
         return buffer_where([&](const Buffer& b) { return b.access && *b.access == std::pair(stage, access); });
@@ -220,6 +225,7 @@ class KernelGenerator {
     void grid(const std::vector<Stmt>*& body, TreePath& path) {
         std::vector<const TileLoop*> loops;
         std::vector<Expr> remaining;
+        remaining.reserve(p_.axes.size());
         for (const TileAxis& a : p_.axes) remaining.push_back(a.extent);
         while (body->size() == 1) {
             const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
@@ -391,7 +397,7 @@ class KernelGenerator {
 
     /// Element j of the buffer's memory is element origin + logical(j) of the tensor.
     void emit_load(const Load& load) {
-        const size_t buffer = copy_of(load.stage, load.access).value();
+        const size_t buffer = existing(copy_of(load.stage, load.access));
         const Buffer& b = plan_.buffers[buffer];
         const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
         const std::vector<Expr>& shape = p_.stages.values[access.value].shape;
@@ -434,7 +440,7 @@ class KernelGenerator {
     }
 
     void emit_store(const Store& store, const TreePath&) {
-        const size_t buffer = buffer_of(store.value).value();
+        const size_t buffer = existing(buffer_of(store.value));
         const PrimitiveId stage = p_.stages.producers()[store.value];
         const TensorExpr& e = *p_.stages.primitives[stage].expr();
         TensorExpr copy;
@@ -495,7 +501,7 @@ class KernelGenerator {
         for (size_t d = 0; d < copy.accesses[0].index.size(); ++d)
             offset += copy.accesses[0].index[d] * from.strides[d];
         for (size_t a = copy.spatial; a-- > 0;) {
-            const auto linear = linear_in(offset, *axis(a).as_var());
+            const auto linear = linear_in(offset, var_of(axis(a)));
             if (linear && linear->coefficient.is_constant(1) && !copy.extents[a].is_constant(1)) return a;
         }
         return std::nullopt;

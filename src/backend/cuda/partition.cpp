@@ -15,7 +15,7 @@ bool reduces_vector(const TensorExpr& e, const Micro& m) { return m.vector_axis 
 
 /// The reduction axis that a group would share: the vector axis, or else the longest.
 size_t axis_to_share(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
-    if (reduces_vector(e, m)) return *m.vector_axis;
+    if (m.vector_axis && *m.vector_axis >= e.spatial) return *m.vector_axis;
     size_t best = e.spatial;
     for (size_t a = e.spatial; a < most.size(); ++a)
         if (most[a].is_constant() && (!most[best].is_constant() || most[a].constant() > most[best].constant()))

@@ -204,11 +204,12 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
     }
     group_ = mask_;
     raw_points_ = guarded;
-    if (vector_out_ && guarded) return vectors_out(roots, finish);
+    if (vector_out_ && guarded) return vectors_out(*vector_out_, roots, finish);
     in_loops(mask_, [&] {
         const std::string condition = guarded ? inside_condition() : "";
         if (!condition.empty()) w_->open("if (" + condition + ")");
         std::vector<std::string> texts;
+        texts.reserve(roots.size());
         for (const ScalarId r : roots) texts.push_back(use({false, r.value}));
         finish(texts);
         if (!condition.empty()) w_->close();
@@ -304,6 +305,7 @@ std::string StageValues::access_text(uint32_t slot) {
         s = element(place, *raw);
     } else {
         std::vector<Expr> index;
+        index.reserve(a.index.size());
         for (const Expr& i : a.index) index.push_back(at(i));
         s = element(place, index);
     }

@@ -119,7 +119,7 @@ class StageValues {
     /// A vector that is there as a whole or not at all.
     std::optional<Conditional> conditional_vector(uint32_t slot, const Vector& vector);
     /// The last group of an elementwise statement, by vectors: operands into arrays, results from one.
-    void vectors_out(const std::vector<ScalarId>& roots, const Finish& finish);
+    void vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish);
 
     Writer* w_;
     Variables& v_;

@@ -24,7 +24,7 @@ void StageValues::split_coordinate(size_t axis, int64_t width) {
 }
 
 Expr StageValues::split(Expr e) const {
-    const Var whole = *coordinate_[split_axis_].as_var();
+    const Var whole = var_of(coordinate_[split_axis_]);
     return v_.simplified(substitute(e, [&](Var v) -> std::optional<Expr> {
         if (v == whole) return part_of_ * split_width_ + lane_of_;
         return std::nullopt;
@@ -32,7 +32,7 @@ Expr StageValues::split(Expr e) const {
 }
 
 std::optional<Expr> StageValues::at_lane_0(Expr e, int64_t step) const {
-    const auto linear = linear_in(split(e), *lane_of_.as_var());
+    const auto linear = linear_in(split(e), var_of(lane_of_));
     if (!linear || !linear->coefficient.is_constant(step)) return std::nullopt;
     return v_.simplified(linear->rest);
 }
@@ -129,7 +129,7 @@ void StageValues::choose_vector_out() {
 
 bool StageValues::uses_coordinate(uint32_t slot, size_t axis) const {
     const Access& a = e_.accesses[slot];
-    const auto uses_it = [&](Expr e) { return uses(e, *tilewright::axis(axis).as_var()); };
+    const auto uses_it = [&](Expr e) { return uses(e, var_of(tilewright::axis(axis))); };
     return std::any_of(a.index.begin(), a.index.end(), uses_it) ||
            (!job_.accesses[slot].checked && std::any_of(a.valid.begin(), a.valid.end(), uses_it));
 }
@@ -139,6 +139,7 @@ std::optional<StageValues::Conditional> StageValues::conditional_vector(uint32_t
     const Access& a = e_.accesses[slot];
     if (!place.final.empty() || widest(place.storage, vector.width) != vector.width) return std::nullopt;
     std::vector<Expr> index;
+    index.reserve(a.index.size());
     for (const Expr& i : a.index) index.push_back(substitute_axes(i, raw_));
     split_coordinate(vector.axis, vector.width);
     const auto at = vector_offset(place, index);
@@ -168,8 +169,7 @@ std::optional<StageValues::Conditional> StageValues::conditional_vector(uint32_t
     return out;
 }
 
-void StageValues::vectors_out(const std::vector<ScalarId>& roots, const Finish& finish) {
-    const Vector vector = *vector_out_;
+void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish) {
     const Mask others = mask_ & ~(Mask{1} << vector.axis);
     split_coordinate(vector.axis, vector.width);
     open_loops(others);
@@ -181,7 +181,7 @@ void StageValues::vectors_out(const std::vector<ScalarId>& roots, const Finish& 
             Expr at = raw_[a];
             if (a == vector.axis)
                 at = v_.simplified(substitute(split(at), [&](Var v) -> std::optional<Expr> {
-                    if (v == *lane_of_.as_var()) return Expr(0);
+                    if (v == var_of(lane_of_)) return Expr(0);
                     return std::nullopt;
                 }));
             inside += fmt::format("{}{} < {}", inside.empty() ? "" : " && ", v_.text(at), v_.text(job_.ranges[a].hi));
@@ -215,6 +215,7 @@ void StageValues::vectors_out(const std::vector<ScalarId>& roots, const Finish& 
     w_->line("const int {} = {}{};", v_.name(coordinate_[vector.axis]),
              one ? "" : fmt::format("{} * {} + ", v_.name(part_of_), vector.width), lane);
     std::vector<std::string> texts;
+    texts.reserve(roots.size());
     for (const ScalarId r : roots) texts.push_back(use({false, r.value}));
     into_vector_ = fmt::format("{}[{}]", out, lane);
     finish(texts);

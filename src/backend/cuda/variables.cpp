@@ -6,6 +6,12 @@
 
 namespace tilewright::cuda {
 
+Var var_of(Expr variable) {
+    const auto v = variable.as_var();
+    TW_CHECK(v.has_value(), "{} is no variable", variable.text());
+    return *v;
+}
+
 Expr Variables::add(std::string_view wish, Interval range) {
     names_of_.push_back(names_.fresh(wish));
     ranges_.axes.push_back(range);

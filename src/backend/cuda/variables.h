@@ -14,6 +14,9 @@
 
 namespace tilewright::cuda {
 
+/// The variable that the expression is. InternalError where it is none.
+Var var_of(Expr variable);
+
 class Variables {
   public:
     static constexpr size_t kStageAxes = 64;
@@ -24,7 +27,7 @@ class Variables {
     void name(Var v, std::string text) { outer_[v] = std::move(text); }
     std::string fresh(std::string_view wish) { return names_.fresh(wish); }
 
-    std::string name(Expr variable) const { return names_of_.at(variable.as_var()->id - kStageAxes); }
+    std::string name(Expr variable) const { return names_of_.at(var_of(variable).id - kStageAxes); }
     /// "int", or "i64" where it is not known to be small.
     std::string_view type(Expr e) const;
     /// "const int m = ..."
