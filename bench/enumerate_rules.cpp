@@ -44,8 +44,9 @@ constexpr int64_t kSize = 8;  // matrices of variables; halves of halves exist
 // --- numbers
 
 using u64 = uint64_t;
+__extension__ using u128 = unsigned __int128;  // no part of ISO C++
 
-u64 times(u64 a, u64 b, u64 m) { return static_cast<u64>(static_cast<unsigned __int128>(a) * b % m); }
+u64 times(u64 a, u64 b, u64 m) { return static_cast<u64>(static_cast<u128>(a) * b % m); }
 u64 power(u64 a, u64 e, u64 m) {
     u64 r = 1;
     for (; e != 0; e >>= 1, a = times(a, a, m))

@@ -75,6 +75,7 @@ class Packing {
         number_leaves(p_.body, {});
         std::vector<Slot> slots;
         for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+            if (plan_.buffers[i].elsewhere) continue;
             Slot s;
             s.members = {i};
             s.bytes = plan_.buffers[i].bytes;
@@ -153,13 +154,13 @@ class Packing {
         for (size_t i = 0; i < plan_.buffers.size(); ++i) {
             const Buffer& out = plan_.buffers[i];
             const PrimitiveId s = p_.stages.producers()[out.value];
-            if (out.access || out.correction || !s) continue;
+            if (out.access || out.correction || out.elsewhere || !s) continue;
             const TensorExpr& e = *p_.stages.primitives[s].expr();
             if (e.reducer != Reducer::None) continue;
             const std::vector<Expr> written = result_index(e);
             for (size_t j = 0; j < plan_.buffers.size(); ++j) {
                 const Buffer& in = plan_.buffers[j];
-                if (i == j || in.access || in.correction || in.scope != out.scope || in.dtype != out.dtype ||
+                if (i == j || in.access || in.correction || in.elsewhere || in.scope != out.scope || in.dtype != out.dtype ||
                     in.box != out.box || !(in.base == out.base) || print(in.layout) != print(out.layout))
                     continue;
                 size_t reads = 0, same = 0;
@@ -197,7 +198,7 @@ class Packing {
 
 }  // namespace
 
-BufferPlan plan_buffers(const TileProgram& program) {
+BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& elsewhere) {
     const Walk tree = walk(program);
     BufferPlan plan;
     const auto finish = [&](Buffer b) {
@@ -258,6 +259,7 @@ BufferPlan plan_buffers(const TileProgram& program) {
             b.box.push_back(size);
         }
         if (auto it = program.buffer_layouts.find(v); it != program.buffer_layouts.end()) b.layout = it->second;
+        b.elsewhere = elsewhere.count(v) != 0;
         if (online.count(v) != 0) {
             Buffer correction = b;
             correction.correction = true;

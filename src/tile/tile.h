@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -125,13 +126,15 @@ struct Buffer {
     std::vector<int64_t> physical;  ///< extents in memory
     int64_t bytes = 0;              ///< rounded to 64
     int64_t offset = 0;             ///< in the task's scratch; what is never needed together may share memory
+    bool elsewhere = false;         ///< takes none of the scratch
 };
 struct BufferPlan {
     std::vector<Buffer> buffers;
     int64_t scratch_bytes = 0;  ///< of one task
 };
-/// Throws InternalError when a box has no constant bound.
-BufferPlan plan_buffers(const TileProgram& program);
+/// Throws InternalError when a box has no constant bound. The buffers of the values `elsewhere` take no scratch: somebody
+/// keeps them in registers.
+BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& elsewhere = {});
 
 /// Empty when the program computes its stages, else one sentence per fault. The stages themselves (verify(Program)) and
 ///  - axes: a kernel axis has the extent of the stage axes it is, a stage has it once; steps are positive

@@ -3,11 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-
 #include "backend/cpu/run_kernel_test.h"
-#include "tile/examples_test.h"
+#include "tile/schedule_cases_test.h"
 
 namespace tilewright::cpu {
 namespace {
@@ -16,27 +13,6 @@ using namespace test;
 using testing::HasSubstr;
 using testing::Not;
 
-using Sizes = std::map<std::string, int64_t>;
-
-/// A tile program of the stages and what stands behind them.
-TileProgram kernel(const std::string& stages, const std::string& schedule) {
-    return parse_tile_program("tile case {\nstages {\n" + stages + "\n}\n" + schedule + "\n}\n");
-}
-
-/// Small whole numbers, so that sums are exact in any order.
-std::vector<Tensor> whole_numbers(const Program& stages, const Sizes& sizes) {
-    Bindings bindings;
-    for (const auto& [name, size] : sizes) bindings[*symbol(name).as_var()] = size;
-    std::vector<Tensor> inputs;
-    for (const ValueId v : stages.inputs) {
-        Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
-        const auto k = static_cast<int64_t>(inputs.size());
-        for (int64_t i = 0; i < t.count(); ++i) t.set(i, (i * 7 + i / 11 + k * 3) % 13 - 6);
-        inputs.push_back(t);
-    }
-    return inputs;
-}
-
 std::vector<Isa> isas() {
     std::vector<Isa> out = {Isa::host()};
     for (const Isa& isa : {Isa::avx2(), Isa::avx512()})
@@ -44,334 +20,37 @@ std::vector<Isa> isas() {
     return out;
 }
 
-/// The code of `t` gives exactly what its stages give, for all these sizes of its symbols.
-void right(const TileProgram& t, const std::vector<Sizes>& sizes = {{}}, double tolerance = 0) {
+/// The code gives exactly what the stages give, for all sizes of the symbols.
+void right(const schedule_cases::Case& c) {
+    const TileProgram& t = c.program;
     ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
     for (const Isa& isa : isas()) {
         const CompiledKernel code = compile(t, {isa, true});
-        for (const Sizes& s : sizes)
-            EXPECT_EQ(disagreement(code, t, whole_numbers(t.stages, s), tolerance), "")
+        for (const schedule_cases::Sizes& s : c.sizes)
+            EXPECT_EQ(disagreement(code, t, schedule_cases::whole_numbers(t.stages, s), c.tolerance), "")
                 << isa.cpu << " " << testing::PrintToString(s) << "\n"
                 << print(t);
     }
 }
 
-std::vector<Sizes> all_of(const std::string& name, const std::vector<int64_t>& sizes) {
-    std::vector<Sizes> out;
-    for (const int64_t n : sizes) out.push_back({{name, n}});
-    return out;
+class CodegenCases : public testing::TestWithParam<schedule_cases::Group> {};
+
+TEST_P(CodegenCases, ComputeWhatTheirStagesSay) {
+    for (const schedule_cases::Case& c : GetParam().cases) right(c);
 }
 
-// --- copies that turn memory around
+INSTANTIATE_TEST_SUITE_P(All, CodegenCases, testing::ValuesIn(schedule_cases::all()),
+                         [](const auto& group) { return group.param.name; });
 
-std::string transposition(const std::string& type, const std::string& rows, const std::string& columns) {
-    return fmt::format(R"TW(program transposition {{
-  input x: {0}[{1}, {2}]
-  y: {0}[{2}, {1}] = [{2}, {1}] @0 where @0 = x[i1, i0]  ; y ""
-  output y
-}})TW",
-                       type, rows, columns);
-}
-
-TEST(CodegenCases, transposing_copies_turn_blocks_in_registers) {
-    const TileProgram blocks = kernel(transposition("f32", "48", "32"), R"TW(axes c="32" r="48"
-stage 0 over [c r]
-compute 0 vector r lanes 8 registers [c=8 r=8] order [c r] padding partition)TW");
-    right(blocks);
-    EXPECT_THAT(print_llvm(blocks), Not(HasSubstr("gather")));
-    const TileProgram rows = kernel(transposition("f32", "48", "32"), R"TW(axes c="32" r="48"
-stage 0 over [c r]
-compute 0 vector r lanes 8 registers [r=8] order [c r] padding partition)TW");
-    right(rows);
-    EXPECT_THAT(print_llvm(rows), HasSubstr("gather"));  // what the blocks are there to avoid
-}
-
-TEST(CodegenCases, transposing_copies_have_rests_on_both_axes) {
-    for (const char* type : {"f32", "f64", "f16", "i64", "bool"})
-        right(kernel(transposition(type, "50", "33"), R"TW(axes c="33" r="50"
-stage 0 over [c r]
-compute 0 vector r lanes 8 registers [c=8 r=16] order [c r] padding partition)TW"));
-    const TileProgram open = kernel(transposition("f32", "$r", "$c"), R"TW(axes c="$c" r="$r"
-stage 0 over [c r]
-parallel c by 16 {
-  compute 0 vector r lanes 8 registers [c=8 r=8] order [r c] padding partition
-})TW");
-    std::vector<Sizes> sizes;
-    for (const int64_t r : {0, 1, 7, 8, 9, 24, 31})
-        for (const int64_t c : {1, 8, 15, 16, 17, 40}) sizes.push_back({{"r", r}, {"c", c}});
-    right(open, sizes);
-}
-
-TEST(CodegenCases, transposing_copies_of_padded_tensors_fill_whole_lanes) {
-    right(kernel(R"TW(program padded {
-  input x: f32[20, 24]
-  y: f32[24, 23] = [24, 23] @0 where @0 = x[i1 - 2, i0] when i1 - 2 >= 0 and -i1 + 21 >= 0 else 7  ; y ""
-  output y
-})TW",
-                 R"TW(axes c="24" r="23"
-stage 0 over [c r]
-compute 0 vector r lanes 8 registers [c=8 r=8] order [c r] padding partition)TW"));
-}
-
-TEST(CodegenCases, packing_loads_turn_their_operand_around) {
-    // B is read along k: packed to [n / 16, k, n % 16].
-    const TileProgram t = kernel(R"TW(program product {
-  input a: f32[14, 40]
-  input b: f32[37, 40]
-  c: f32[14, 37] = [14, 37] sum(i2 < 40) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1, i2]  ; c ""
-  output c
-})TW",
-                                 R"TW(axes m="14" n="37" k="40"
-stage 0 over [m n k]
-load 0 access 1 layout "split(0, 16) reorder(0, 2, 1)" padding local
-compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition)TW");
-    right(t);
-}
-
-// --- vectors under masks
-
-TEST(CodegenCases, masks_of_wide_vectors_are_kept_where_half_of_them_is_false) {
-    // Two registers of f64. Which rows exist only the data says, and columns come in blocks, which no cut separates: so
-    // every mask is a condition and constants. LLVM 19 forgot the condition of the upper register where all constants
-    // of the lower one are false.
-    for (const int offset : {0, 1, 4, 5, 7})
-        right(kernel(fmt::format(R"TW(program pads {{
-  input x: f64[$n, {0}]
-  input at: i64[19]
-  y: f64[19, 16] = [19, 16] @1 where @0 = at[i0], @1 = x[@0, i1 % 8 - {1}] when @0 >= 0 and $n - @0 - 1 >= 0 and i1 % 8 - {1} >= 0 else 0  ; y ""
-  output y
-}})TW",
-                                 8 - offset, offset),
-                     R"TW(axes r="19" c="16"
-stage 0 over [r c]
-compute 0 vector c lanes 8 registers [c=8] order [r c] padding partition)TW"),
-              all_of("n", {1, 3, 6}));
-}
-
-TEST(CodegenCases, an_index_from_memory_is_held_to_its_conditions) {
-    for (const char* compute :
-         {"compute 0 vector r lanes 8 registers [r=8] padding partition", "compute 0 padding local"})
-        right(kernel(R"TW(program gather {
-  input x: f32[$n]
-  input at: i64[19]
-  y: f32[19] = [19] @1 where @0 = at[i0], @1 = x[@0] when @0 >= 0 and $n - @0 - 1 >= 0 else 7  ; y ""
-  output y
-})TW",
-                     std::string("axes r=\"19\"\nstage 0 over [r]\n") + compute),
-              all_of("n", {0, 1, 3, 6, 20}));
-}
-
-TEST(CodegenCases, vectors_are_padded_on_either_side_by_any_amount) {
-    for (const char* type : {"f32", "f64", "i64", "f16"})
-        for (const auto& [columns, inner, offset] :
-             std::vector<std::array<int, 3>>{{8, 3, 0}, {8, 1, 7}, {9, 8, 1}, {13, 4, 5}, {16, 9, 7}, {19, 18, 0}})
-            right(kernel(fmt::format(R"TW(program pads {{
-  input x: {0}[3, {2}]
-  y: {0}[5, {1}] = [5, {1}] @0 where @0 = x[i0 - 1, i1 - {3}] when i0 - 1 >= 0 and -i0 + 3 >= 0 and i1 - {3} >= 0 and -i1 + {4} >= 0 else 1  ; y ""
-  output y
-}})TW",
-                                     type, columns, inner, offset, offset + inner - 1),
-                         fmt::format(R"TW(axes r="5" c="{}"
-stage 0 over [r c]
-compute 0 vector c lanes 8 registers [r=2 c=8] order [r c] padding partition)TW",
-                                     columns)));
-}
-
-// --- axes that are cut
-
-TEST(CodegenCases, concatenations_are_cut_where_the_operand_changes) {
-    right(kernel(R"TW(program concat {
-  input x: f32[19, 10]
-  input y: f32[6, 10]
-  z: f32[25, 10] = [25, 10] select(lt(index(i0), 19), @0, @1) where @0 = x[i0, i1] when -i0 + 18 >= 0 else 0, @1 = y[i0 - 19, i1] when i0 - 19 >= 0 else 0  ; z ""
-  output z
-})TW",
-                 R"TW(axes r="25" c="10"
-stage 0 over [r c]
-parallel r by 7 {
-  compute 0 vector c lanes 8 registers [r=4 c=8] order [r c] padding partition
-})TW"));
-    right(kernel(R"TW(program concat {
-  input x: f32[5, 11]
-  input y: f32[5, 16]
-  z: f32[5, 27] = [5, 27] select(lt(index(i1), 11), @0, @1) where @0 = x[i0, i1] when -i1 + 10 >= 0 else 0, @1 = y[i0, i1 - 11] when i1 - 11 >= 0 else 0  ; z ""
-  output z
-})TW",
-                 R"TW(axes r="5" c="27"
-stage 0 over [r c]
-compute 0 vector c lanes 8 registers [r=2 c=16] order [r c] padding partition)TW"));
-}
-
-TEST(CodegenCases, concatenations_of_unknown_extents_are_cut_at_run_time) {
-    const TileProgram t = kernel(R"TW(program concat {
-  input x: f32[$a, 6]
-  input y: f32[$b, 6]
-  z: f32[$a + $b, 6] = [$a + $b, 6] select(lt(index(i0), index($a)), @0, @1) where @0 = x[i0, i1] when $a - i0 - 1 >= 0 else 0, @1 = y[i0 - $a, i1] when i0 - $a >= 0 else 0  ; z ""
-  output z
-})TW",
-                                 R"TW(axes r="$a + $b" c="6"
-stage 0 over [r c]
-parallel r by 8 {
-  compute 0 vector c lanes 8 registers [r=4 c=8] order [r c] padding partition
-})TW");
-    std::vector<Sizes> sizes;
-    for (const int64_t a : {0, 1, 3, 8, 17})
-        for (const int64_t b : {0, 1, 2, 8, 21}) sizes.push_back({{"a", a}, {"b", b}});
-    right(t, sizes);
-}
-
-const std::string kPooling = R"TW(program pooling {
-  input x: f32[2, $h, $w, 12]
-  y: f32[2, $h, $w, 12] = [2, $h, $w, 12] max(i4 < 3, i5 < 3) @0 where @0 = x[i0, i1 + i4 - 1, i2 + i5 - 1, i3] when i1 + i4 - 1 >= 0 and $h - i1 - i4 >= 0 and i2 + i5 - 1 >= 0 and $w - i2 - i5 >= 0 else -inf  ; y ""
-  output y
-})TW";
-
-TEST(CodegenCases, padded_windows_check_their_first_and_last_places_only) {
-    std::vector<Sizes> sizes;
-    for (const int64_t h : {0, 1, 2, 5, 12})
-        for (const int64_t w : {0, 1, 2, 7, 9}) sizes.push_back({{"h", h}, {"w", w}});
-    const std::string axes = R"TW(axes n="2" h="$h" w="$w" c="12" p="3" q="3"
-stage 0 over [n h w c p q]
-)TW";
-    right(
-        kernel(kPooling, axes + "compute 0 vector c lanes 8 registers [w=3 c=8] order [n h w c p q] padding partition"),
-        sizes);
-    right(kernel(kPooling, axes + "parallel h by 4 {\n compute 0 vector w lanes 8 registers [c=2 w=8 p=3 q=3] "
-                                  "order [n h c w p q] padding local\n}"),
-          sizes);
-}
-
-// --- products
-
-std::string product(const std::string& m, const std::string& n, const std::string& k, const std::string& type = "f32") {
-    return fmt::format(R"TW(program product {{
-  input a: {3}[{0}, {2}]
-  input b: {3}[{2}, {1}]
-  input bias: {3}[{1}]
-  c: {3}[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) then max(add(acc, @2), @2) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = bias[i1]  ; c ""
-  output c
-}})TW",
-                       m, n, k, type);
-}
-
-std::string product_axes(const std::string& m, const std::string& n, const std::string& k) {
-    return fmt::format("axes m=\"{}\" n=\"{}\" k=\"{}\"\nstage 0 over [m n k]\n", m, n, k);
-}
-
-TEST(CodegenCases, products_have_odd_rests_on_every_axis) {
-    for (const char* compute : {
-             "compute 0 vector n lanes 8 registers [m=6 n=16 k=4] order [n m k] padding partition",
-             "compute 0 vector n lanes 8 registers [m=4 n=24] order [m n k] padding local",
-             "compute 0 vector n lanes 16 registers [m=5 n=16 k=2] order [n m k] padding partition",
-             "compute 0 vector m lanes 8 registers [m=8 n=3] order [m n k] padding partition",
-             "compute 0 vector k lanes 8 registers [m=2 n=3 k=16] order [m n k] padding partition",
-             "compute 0 vector n lanes 8 registers [m=4 n=16] order [n m k] vthreads [m=2 n=2] padding partition",
-             "compute 0 order [m n k] padding local",
-         }) {
-        right(kernel(product("13", "29", "11"), product_axes("13", "29", "11") + compute));
-        right(kernel(product("13", "29", "11", "f64"), product_axes("13", "29", "11") + compute));
-        right(kernel(product("1", "1", "1"), product_axes("1", "1", "1") + compute));
-    }
-}
-
-TEST(CodegenCases, products_of_unknown_extents_run_with_any) {
-    std::vector<Sizes> sizes, summed;  // a loop over the sum alone would not run where there is nothing to sum
-    for (const int64_t m : {0, 1, 5, 6, 7, 24})
-        for (const int64_t n : {0, 1, 8, 16, 17, 37})
-            for (const int64_t k : {0, 1, 4, 9}) {
-                sizes.push_back({{"m", m}, {"n", n}, {"k", k}});
-                if (k > 0) summed.push_back(sizes.back());
-            }
-    const std::string stages = product("$m", "$n", "$k"), axes = product_axes("$m", "$n", "$k");
-    for (const char* schedule : {
-             "compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition",
-             "parallel m by 12 {\n parallel n by 32 {\n"
-             " compute 0 vector n lanes 8 registers [m=6 n=16 k=4] order [n m k] padding local\n}\n}",
-             "compute 0 vector k lanes 8 registers [m=2 n=2 k=16] order [m n k] padding partition",
-         })
-        right(kernel(stages, axes + schedule), sizes);
-    right(kernel(stages, axes + "for m by 4 {\n for k by 4 {\n compute 0 vector n lanes 8 registers [m=4 n=8] "
-                                "order [n m k] padding partition\n}\n}"),
-          summed);
-}
-
-TEST(CodegenCases, paddings_differ_in_what_they_do_with_rests) {
-    // 26 rows and 36 columns: no tile divides them. Globally padded: 24 rows and 32 columns, which all tiles divide.
-    for (const char* padding : {"local", "partition", "global"}) {
-        const bool whole = std::string(padding) == "global";
-        const std::string m = whole ? "24" : "26", n = whole ? "32" : "36", k = whole ? "12" : "13";
-        right(kernel(product(m, n, k),
-                     product_axes(m, n, k) + fmt::format(R"TW(buffer c layout "split(1, 8) reorder(1, 0, 2)"
-parallel m by 12 {{
-  for n by 16 {{
-    for k by 4 {{
-      load 0 access 0 layout "reorder(1, 0)" padding {0}
-      load 0 access 1 layout "split(1, 8) reorder(1, 0, 2)" padding {0}
-      compute 0 vector n lanes 8 registers [m=4 n=16] order [n m k] padding {0}
-    }}
-    store c padding {0}
-  }}
-}})TW",
-                                                         padding)));
-    }
-}
-
-// --- sums in parts
-
-TEST(CodegenCases, partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue) {
-    for (const char* compute : {
-             "compute 0 vector n lanes 8 registers [m=3 n=8] order [m n k] padding partition",
-             "compute 0 vector k lanes 8 registers [m=2 k=16] order [m n k] padding partition",
-             "compute 0 order [n m k] padding local",
-         })
-        for (const bool known : {true, false}) {
-            const std::string k = known ? "23" : "$k";
-            const auto sizes = known ? std::vector<Sizes>{{}} : all_of("k", {1, 9, 10, 11, 40});
-            right(kernel(product("7", "20", k), product_axes("7", "20", k) + "for k by 10 {\n" + compute + "\n}"),
-                  sizes);
-            right(kernel(product("7", "20", k), product_axes("7", "20", k) +
-                                                    "parallel m by 4 {\n for k by 10 {\n for n by 8 {\n" + compute +
-                                                    "\n}\n}\n}"),
-                  sizes);
-        }
-}
-
-TEST(CodegenCases, reductions_across_lanes_ignore_lanes_beyond_the_end) {
-    for (const char* reduce : {"sum", "max", "min", "prod"})
-        for (const char* type : {"f32", "f64", "i64"})
-            right(kernel(fmt::format(R"TW(program rows {{
-  input x: {0}[$r, 21]
-  y: {0}[$r] = [$r] {1}(i1 < 21) @0 where @0 = x[i0, i1]  ; y ""
-  output y
-}})TW",
-                                     type, reduce),
-                         R"TW(axes r="$r" c="21"
-stage 0 over [r c]
-compute 0 vector c lanes 8 registers [r=2 c=16] order [r c] padding partition)TW"),
-                  all_of("r", {0, 1, 2, 5}));
-}
-
-// --- results through layouts
-
-TEST(CodegenCases, stores_write_what_the_layout_of_the_buffer_holds) {
-    for (const char* layout : {"", "reorder(1, 0)", "split(0, 4) reorder(1, 2, 0)", "pad(1, 1, 2)", "fuse(0, 2)"})
-        for (const char* padding : {"local", "partition"})
-            right(kernel(product("14", "19", "5"),
-                         product_axes("14", "19", "5") + fmt::format(R"TW(buffer c layout "{}"
-parallel m by 8 {{
-  for n by 8 {{
-    compute 0 vector n lanes 8 registers [m=4 n=8] order [m n k] padding {}
-    store c padding {}
-  }}
-}})TW",
-                                                                     layout, padding, padding)));
-}
-
-TEST(CodegenCases, the_examples_of_tile_programs_compute_what_they_say) {
-    right(parse_tile_program(kGemm));
-    right(parse_tile_program(kChain));
-    right(parse_tile_program(kConvolution));
-    right(parse_tile_program(kSoftmax), all_of("rows", {1, 2, 3, 8}), 1e-6);
+TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {
+    const std::string stages = schedule_cases::transposition("f32", "48", "32");
+    const std::string axes = "axes c=\"32\" r=\"48\"\nstage 0 over [c r]\n";
+    const auto llvm = [&](const std::string& compute) {
+        return print_llvm(schedule_cases::kernel(stages, axes + compute));
+    };
+    EXPECT_THAT(llvm("compute 0 vector r lanes 8 registers [c=8 r=8] order [c r] padding partition"),
+                Not(HasSubstr("gather")));
+    EXPECT_THAT(llvm("compute 0 vector r lanes 8 registers [r=8] order [c r] padding partition"), HasSubstr("gather"));
 }
 
 }  // namespace

@@ -1,0 +1,462 @@
+// The device's side of generated kernels in plain C++: blocks run one by one, the threads of a block as fibers that
+// meet at barriers and shuffles. Every access to a tensor or to shared memory is checked: inside its bounds, written
+// before it is read, and no two threads at one byte without a barrier between them, one of them writing. What is found
+// first ends the run with a sentence.
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define TW_DEVICE inline
+#define TW_UNROLL
+#define TW_UNROLL_BY(n)
+#define TW_KERNEL(name, threads) static void name
+
+namespace tw {
+namespace machine {
+
+/// What is known of one byte.
+struct Byte {
+    int writing_block = 0;  ///< 1 + its number; 0: nobody wrote it; -1: it was there before
+    int reading_block = 0;  ///< 1 + the last one's number
+    int writer = 0, reader = 0;
+    unsigned write_epoch = 0, read_epoch = 0;
+    bool several_readers = false;  ///< in that epoch
+    bool in_flight = false;        ///< an asynchronous copy may write it at any time
+};
+
+/// A tensor, or the block's shared memory.
+struct Memory {
+    const char* name;
+    unsigned char* bytes;
+    long long size;
+    Byte* known;        ///< one a byte; null: read only, all of it there before
+    bool of_block = false;  ///< nothing in it outlives a block
+};
+
+enum class State { Ready, AtBarrier, AtShuffle, Done };
+
+struct Fiber {
+    State state = State::Ready;
+    int line = 0;  ///< of the barrier or shuffle it is at
+    jmp_buf here;
+    ucontext_t start;
+    int parity = 0;
+    unsigned long long sent[2] = {0, 0};
+    const void* shown = nullptr;  ///< what the warp may look at while it is at a shuffle
+    struct AsyncCopy {
+        const Memory *from, *to;
+        long long from_byte, to_byte, element;
+        int size, group;
+        const char* what;
+    };
+    AsyncCopy copies[256];
+    int copying = 0, groups = 0;  ///< copies under way; groups begun
+};
+
+/// The one block that is running.
+struct Block {
+    int number = 0, threads = 0, current = 0;
+    unsigned epoch = 1;  ///< counts barriers, of all blocks together
+    Fiber* fibers = nullptr;
+    jmp_buf scheduler;
+    ucontext_t main;
+    void (*kernel)(void*) = nullptr;
+    void* call = nullptr;
+    Memory shared{};
+    bool failed = false;
+    char message[400] = {0};
+};
+inline Block& running() {
+    static Block block;
+    return block;
+}
+
+[[noreturn]] __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
+    Block& b = running();
+    const int n = snprintf(b.message, sizeof b.message, "block %d, thread %d: ", b.number, b.current);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(b.message + n, sizeof b.message - static_cast<size_t>(n), format, arguments);
+    va_end(arguments);
+    b.failed = true;
+    _longjmp(b.scheduler, 1);
+}
+
+inline void wait(State state, int line) {
+    Block& b = running();
+    Fiber& f = b.fibers[b.current];
+    f.state = state;
+    f.line = line;
+    if (_setjmp(f.here) == 0) _longjmp(b.scheduler, 1);
+}
+
+/// A fiber runs the kernel for one block after the other.
+inline void run_fiber() {
+    Block& b = running();
+    while (true) {
+        b.kernel(b.call);
+        wait(State::Done, 0);
+    }
+}
+
+inline void resume(int thread) {
+    Block& b = running();
+    Fiber& f = b.fibers[thread];
+    b.current = thread;
+    if (_setjmp(b.scheduler) != 0) return;
+    if (f.line < 0) {
+        f.line = 0;
+        setcontext(&f.start);
+    }
+    _longjmp(f.here, 1);
+}
+
+/// Where the threads of [first, first + count) all wait at one place of this kind they may go on.
+inline bool release(int first, int count, State kind, const char* place) {
+    Block& b = running();
+    int waiting = 0;
+    for (int t = first; t < first + count; ++t) waiting += b.fibers[t].state == kind ? 1 : 0;
+    if (waiting == 0) return false;
+    for (int t = first; t < first + count; ++t) {
+        Fiber &f = b.fibers[t], &one = b.fibers[first];
+        if (f.state == one.state && f.line == one.line) continue;
+        if (kind == State::AtBarrier && (f.state == State::AtShuffle || one.state == State::AtShuffle)) return false;
+        const auto where = [](const Fiber& x) {
+            return x.state == State::AtBarrier ? "at a barrier" : x.state == State::AtShuffle ? "at a shuffle" : "done";
+        };
+        b.failed = true;
+        snprintf(b.message, sizeof b.message,
+                 "block %d: not every thread comes to the same %s: thread %d is %s (line %d), thread %d is %s (line %d)",
+                 b.number, place, first, where(one), one.line, t, where(f), f.line);
+        return false;
+    }
+    if (b.fibers[first].state != kind) return false;
+    for (int t = first; t < first + count; ++t) b.fibers[t].state = State::Ready;
+    return true;
+}
+
+inline void run_block(int number) {
+    Block& b = running();
+    b.number = number;
+    ++b.epoch;
+    memset(b.shared.bytes, 0xff, static_cast<size_t>(b.shared.size));
+    for (long long i = 0; i < b.shared.size; ++i) b.shared.known[i].in_flight = false;
+    for (int t = 0; t < b.threads; ++t) {
+        b.fibers[t].state = State::Ready;
+        b.fibers[t].copying = b.fibers[t].groups = 0;
+    }
+    while (true) {
+        int done = 0;
+        for (int t = 0; t < b.threads; ++t) {
+            if (b.fibers[t].state == State::Ready) resume(t);
+            if (b.failed) return;
+            done += b.fibers[t].state == State::Done ? 1 : 0;
+        }
+        if (done == b.threads) return;
+        bool released = false;
+        for (int warp = 0; warp < b.threads && !b.failed; warp += 32)
+            released = release(warp, 32, State::AtShuffle, "shuffle") || released;
+        if (!released && !b.failed && release(0, b.threads, State::AtBarrier, "barrier")) {
+            ++b.epoch;
+            released = true;
+        }
+        if (b.failed) return;
+        if (!released) {
+            b.failed = true;
+            snprintf(b.message, sizeof b.message, "block %d: its threads wait for each other for ever", number);
+            return;
+        }
+    }
+}
+
+/// Runs the kernel; null, or what was wrong.
+inline const char* run_grid(long long blocks, int threads, long long shared_bytes, void (*kernel)(void*), void* call) {
+    constexpr size_t kStack = size_t{1} << 18;
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    Block& b = running();
+    if (threads < 1 || threads % 32 != 0 || threads > 1024) return "a block has whole warps, at most 32 of them";
+    b.threads = threads;
+    b.kernel = kernel;
+    b.call = call;
+    b.failed = false;
+    const size_t room = shared_bytes > 0 ? static_cast<size_t>(shared_bytes) : 1;
+    b.shared = {"shared memory", static_cast<unsigned char*>(malloc(room)), shared_bytes,
+                static_cast<Byte*>(calloc(room, sizeof(Byte))), true};
+    const size_t all = static_cast<size_t>(threads) * kStack;
+    void* stacks = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    b.fibers = new Fiber[static_cast<size_t>(threads)];
+    if (stacks == MAP_FAILED || b.shared.bytes == nullptr || b.shared.known == nullptr) return "no memory";
+    for (int t = 0; t < threads; ++t) {
+        Fiber& f = b.fibers[t];
+        f.line = -1;
+        getcontext(&f.start);
+        char* stack = static_cast<char*>(stacks) + static_cast<size_t>(t) * kStack;
+        mprotect(stack, page, PROT_NONE);
+        f.start.uc_stack.ss_sp = stack + page;
+        f.start.uc_stack.ss_size = kStack - page;
+        f.start.uc_link = &b.main;
+        makecontext(&f.start, run_fiber, 0);
+    }
+    for (long long k = 0; k < blocks && !b.failed; ++k) run_block(static_cast<int>(k));
+    munmap(stacks, all);
+    delete[] b.fibers;
+    free(b.shared.bytes);
+    free(b.shared.known);
+    return b.failed ? b.message : nullptr;
+}
+
+inline void note_read(const Memory& m, long long at, long long element, const char* what, size_t size) {
+    if (m.known == nullptr) return;
+    const Block& b = running();
+    for (size_t i = 0; i < size; ++i) {
+        Byte& byte = m.known[at + static_cast<long long>(i)];
+        const int me = b.number + 1;
+        if (byte.in_flight) fail("reads element %lld of %s before its asynchronous copy was waited for", element, what);
+        if (byte.writing_block == 0 || (m.of_block && byte.writing_block != me))
+            fail("reads element %lld of %s, which nobody has written", element, what);
+        if (byte.writing_block > 0 && byte.writing_block != me)
+            fail("reads element %lld of %s, which block %d wrote", element, what, byte.writing_block - 1);
+        if (byte.write_epoch == b.epoch && byte.writer != b.current)
+            fail("reads element %lld of %s, which thread %d wrote since the last barrier", element, what, byte.writer);
+        if (byte.read_epoch != b.epoch) {
+            byte.read_epoch = b.epoch;
+            byte.reader = b.current;
+            byte.several_readers = false;
+        } else if (byte.reader != b.current) {
+            byte.several_readers = true;
+        }
+        byte.reading_block = me;
+    }
+}
+
+inline void note_write(const Memory& m, long long at, long long element, const char* what, size_t size) {
+    const Block& b = running();
+    for (size_t i = 0; i < size; ++i) {
+        Byte& byte = m.known[at + static_cast<long long>(i)];
+        const int me = b.number + 1;
+        if (byte.in_flight) fail("writes element %lld of %s, which an asynchronous copy is writing", element, what);
+        if (!m.of_block && byte.writing_block > 0 && byte.writing_block != me)
+            fail("writes element %lld of %s, which block %d also writes", element, what, byte.writing_block - 1);
+        if (!m.of_block && byte.reading_block > 0 && byte.reading_block != me)
+            fail("writes element %lld of %s, which block %d reads", element, what, byte.reading_block - 1);
+        if (byte.write_epoch == b.epoch && byte.writer != b.current)
+            fail("writes element %lld of %s, which thread %d wrote since the last barrier", element, what, byte.writer);
+        if (byte.read_epoch == b.epoch && (byte.several_readers || byte.reader != b.current))
+            fail("writes element %lld of %s, which thread %d read since the last barrier", element, what, byte.reader);
+        byte.write_epoch = b.epoch;
+        byte.writer = b.current;
+        byte.writing_block = me;
+    }
+}
+
+}  // namespace machine
+
+/// Stands for `T*`: elements of a part of a memory, from `at` on.
+template <class T>
+struct Pointer {
+    const machine::Memory* memory = nullptr;
+    long long begin = 0, count = 0;  ///< bytes where the part begins, elements in it
+    long long at = 0;
+    const char* what = nullptr;
+
+    T operator[](long long i) const { return read(at + i); }
+    Pointer operator+(long long i) const { return {memory, begin, count, at + i, what}; }
+    long long byte_of(long long element, const char* does) const {
+        if (element < 0 || element >= count)
+            machine::fail("%s element %lld of %s, which has %lld", does, element, what, count);
+        return begin + element * static_cast<long long>(sizeof(T));
+    }
+    T read(long long element) const {
+        const long long byte = byte_of(element, "reads");
+        machine::note_read(*memory, byte, element, what, sizeof(T));
+        T value;
+        memcpy(&value, memory->bytes + byte, sizeof(T));
+        return value;
+    }
+    void write(long long element, T value) const {
+        const long long byte = byte_of(element, "writes");
+        machine::note_write(*memory, byte, element, what, sizeof(T));
+        memcpy(memory->bytes + byte, &value, sizeof(T));
+    }
+};
+template <class T>
+using In = Pointer<T>;
+template <class T>
+using Out = Pointer<T>;
+template <class T>
+using Shared = Pointer<T>;
+template <class T>
+void put(const Pointer<T>& to, long long i, T value) {
+    to.write(to.at + i, value);
+}
+
+inline int thread() { return machine::running().current; }
+inline int block() { return machine::running().number; }
+
+template <class T>
+Pointer<T> shared(int offset, int count, const char* what) {
+    const machine::Memory& memory = machine::running().shared;
+    if (offset < 0 || offset % static_cast<int>(sizeof(T)) != 0 ||
+        offset + static_cast<long long>(count) * static_cast<long long>(sizeof(T)) > memory.size)
+        machine::fail("%d elements from byte %d on lie outside of the %lld bytes of shared memory", count, offset,
+                      memory.size);
+    return {&memory, offset, count, 0, what};
+}
+
+inline void barrier(int line = __builtin_LINE()) { machine::wait(machine::State::AtBarrier, line); }
+
+template <class T>
+T shuffle_xor(T value, int mask, int line = __builtin_LINE()) {
+    machine::Block& b = machine::running();
+    machine::Fiber& mine = b.fibers[b.current];
+    // Two slots: who is released first may already send again.
+    mine.parity ^= 1;
+    memcpy(&mine.sent[mine.parity], &value, sizeof(T));
+    machine::wait(machine::State::AtShuffle, line);
+    const int me = b.current;
+    memcpy(&value, &b.fibers[me ^ mask].sent[b.fibers[me].parity], sizeof(T));
+    return value;
+}
+
+template <int N, class T>
+void load(T* to, const Pointer<T>& from) {
+    if ((from.begin + from.at * static_cast<long long>(sizeof(T))) % (N * static_cast<long long>(sizeof(T))) != 0)
+        machine::fail("reads %d elements at once from element %lld of %s, which is not aligned", N, from.at, from.what);
+    for (int i = 0; i < N; ++i) to[i] = from[i];
+}
+template <int N, class T>
+void store(const Pointer<T>& to, const T* from) {
+    if ((to.begin + to.at * static_cast<long long>(sizeof(T))) % (N * static_cast<long long>(sizeof(T))) != 0)
+        machine::fail("writes %d elements at once to element %lld of %s, which is not aligned", N, to.at, to.what);
+    for (int i = 0; i < N; ++i) put(to, i, from[i]);
+}
+
+template <int N, class T>
+void fill(T* to, T value) {
+    for (int i = 0; i < N; ++i) to[i] = value;
+}
+
+template <class To, class From>
+To bitcast(From value) {
+    static_assert(sizeof(To) == sizeof(From), "");
+    To to;
+    memcpy(&to, &value, sizeof(To));
+    return to;
+}
+
+inline float f16_value(unsigned short bits) {
+    const unsigned sign = static_cast<unsigned>(bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u;
+    const unsigned mantissa = bits & 1023u;
+    if (exponent == 31) return bitcast<float>(sign | 0x7f800000u | (mantissa << 13));
+    if (exponent != 0) return bitcast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+}
+inline unsigned short to_f16(float value) {
+    const unsigned bits = bitcast<unsigned>(value), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7fff;  // as the device's conversion
+    if (magnitude >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);
+    if (magnitude < 0x38800000u)
+        return static_cast<unsigned short>(sign | static_cast<unsigned>(nearbyintf(bitcast<float>(magnitude) * 0x1p24f)));
+    const unsigned rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    return static_cast<unsigned short>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+// --- copies that run beside the program: they write at any time from copy_async to wait_async
+
+template <int N, class T>
+void copy_async(const Pointer<T>& to, const Pointer<T>& from) {
+    constexpr int size = N * static_cast<int>(sizeof(T));
+    static_assert(size == 4 || size == 8 || size == 16, "an asynchronous copy has 4, 8 or 16 bytes");
+    machine::Fiber& f = machine::running().fibers[thread()];
+    const long long from_byte = from.byte_of(from.at, "copies"), to_byte = to.byte_of(to.at, "copies to");
+    from.byte_of(from.at + N - 1, "copies");
+    to.byte_of(to.at + N - 1, "copies to");
+    if (from_byte % size != 0 || to_byte % size != 0)
+        machine::fail("copies %d elements at once to element %lld of %s, which is not aligned", N, to.at, to.what);
+    if (f.copying == 256) machine::fail("has begun 256 asynchronous copies and waits for none");
+    machine::note_write(*to.memory, to_byte, to.at, to.what, size);
+    for (int i = 0; i < size; ++i) to.memory->known[to_byte + i].in_flight = true;
+    f.copies[f.copying++] = {from.memory, to.memory, from_byte, to_byte, to.at, size, f.groups, to.what};
+}
+inline void commit_async() { ++machine::running().fibers[thread()].groups; }
+template <int open>
+void wait_async() {
+    machine::Fiber& f = machine::running().fibers[thread()];
+    int kept = 0;
+    for (int k = 0; k < f.copying; ++k) {
+        const machine::Fiber::AsyncCopy& c = f.copies[k];
+        if (c.group >= f.groups - open) {  // or in no group yet
+            f.copies[kept++] = c;
+            continue;
+        }
+        for (int i = 0; i < c.size; ++i) c.to->known[c.to_byte + i].in_flight = false;
+        machine::note_read(*c.from, c.from_byte, c.element, c.what, static_cast<size_t>(c.size));
+        machine::note_write(*c.to, c.to_byte, c.element, c.what, static_cast<size_t>(c.size));
+        memcpy(c.to->bytes + c.to_byte, c.from->bytes + c.from_byte, static_cast<size_t>(c.size));
+    }
+    f.copying = kept;
+}
+
+// --- matrix instructions of a warp, fragments as PTX lays them out
+
+namespace machine {
+
+/// c += a b for the warp: 16 x K by K x 8. Each thread shows its fragments to the others.
+template <int K, class T, int A, int B, class Value>
+void multiply(float (&c)[4], const T (&a)[A], const T (&b)[B], Value value, int line) {
+    Block& block = running();
+    Fiber& mine = block.fibers[block.current];
+    struct Shown {
+        const T *a, *b;
+    } shown = {a, b};
+    mine.shown = &shown;
+    wait(State::AtShuffle, line);
+    const int me = block.current, warp = me / 32 * 32;
+    const auto of = [&](int lane) { return *static_cast<const Shown*>(block.fibers[warp + lane].shown); };
+    float sum[4];
+    for (int i = 0; i < 4; ++i) {
+        const int row = me % 32 / 4 + i / 2 * 8, column = me % 4 * 2 + i % 2;
+        double total = c[i];
+        for (int k = 0; k < K; ++k) {
+            // Lanes hold rows of a (columns of b) in groups of four; K / 8 neighbours along k each, in two halves.
+            constexpr int pack = K / 8;
+            const int lane_k = k % (4 * pack) / pack, half = k / (4 * pack), low = k % pack;
+            const int a_at = half * 2 * pack + row / 8 * pack + low, b_at = half * pack + low;
+            total += static_cast<double>(value(of(row % 8 * 4 + lane_k).a[a_at])) *
+                     static_cast<double>(value(of(column * 4 + lane_k).b[b_at]));
+        }
+        sum[i] = static_cast<float>(total);
+    }
+    wait(State::AtShuffle, line);  // everybody has looked
+    for (int i = 0; i < 4; ++i) c[i] = sum[i];
+}
+
+}  // namespace machine
+
+/// To 10 bits of mantissa, halves away from zero.
+inline float rounded_to_tf32(float x) {
+    const unsigned bits = bitcast<unsigned>(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? x : bitcast<float>((bits + 0x1000u) & ~0x1fffu);
+}
+inline void multiply_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2], int line = __builtin_LINE()) {
+    machine::multiply<8>(c, a, b, rounded_to_tf32, line);
+}
+inline void multiply_f16(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4],
+                         int line = __builtin_LINE()) {
+    machine::multiply<16>(c, a, b, f16_value, line);
+}
+inline void multiply_bf16(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4],
+                          int line = __builtin_LINE()) {
+    const auto value = [](unsigned short bits) { return bitcast<float>(static_cast<unsigned>(bits) << 16); };
+    machine::multiply<16>(c, a, b, value, line);
+}
+
+}  // namespace tw

@@ -1,0 +1,55 @@
+// How the host calls emulated kernels; stands in front of one entry for each.
+
+namespace tw {
+namespace machine {
+
+/// A tensor as the host hands it over (LockstepTensor in lockstep.cpp).
+struct Argument {
+    const char* name;
+    void* bytes;
+    long long size;
+    long long element;  ///< bytes of one
+    long long written;  ///< by the kernel, all of it
+};
+
+template <class T>
+Pointer<T> tensor(const Memory& m) {
+    return {&m, 0, m.size / static_cast<long long>(sizeof(T)), 0, m.name};
+}
+
+/// run_grid on these tensors.
+inline const char* run_kernel(const Argument* arguments, int count, long long blocks, int threads,
+                              long long shared_bytes, void (*kernel)(const Memory*, void*), void* call) {
+    struct Call {
+        Memory* tensors;
+        void (*kernel)(const Memory*, void*);
+        void* call;
+    } all = {new Memory[static_cast<size_t>(count)], kernel, call};
+    for (int k = 0; k < count; ++k) {
+        const Argument& a = arguments[k];
+        all.tensors[k] = {a.name, static_cast<unsigned char*>(a.bytes), a.size, nullptr, false};
+        if (a.written != 0) all.tensors[k].known = new Byte[static_cast<size_t>(a.size) + 1];
+    }
+    const char* wrong = run_grid(
+        blocks, threads, shared_bytes,
+        [](void* c) {
+            const Call& x = *static_cast<Call*>(c);
+            x.kernel(x.tensors, x.call);
+        },
+        &all);
+    for (int k = 0; k < count; ++k) {
+        const Argument& a = arguments[k];
+        Block& b = running();
+        for (long long i = 0; i < a.size && a.written != 0 && wrong == nullptr; ++i)
+            if (all.tensors[k].known[i].writing_block == 0) {
+                snprintf(b.message, sizeof b.message, "element %lld of %s is never written", i / a.element, a.name);
+                wrong = b.message;
+            }
+        delete[] all.tensors[k].known;
+    }
+    delete[] all.tensors;
+    return wrong;
+}
+
+}  // namespace machine
+}  // namespace tw

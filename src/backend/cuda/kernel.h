@@ -1,0 +1,46 @@
+#pragma once
+// TileProgram -> CUDA C++.
+//
+// A point of the grid is a block; its threads share the work of every statement (partition.h). Buffers lie in shared
+// memory, packed by their lives. Barriers stand where a statement touches what another one wrote, or overwrites what
+// another one read, since the last (barriers.h). The text calls nothing but the functions of device/common.cuh, so that
+// the same text runs on a GPU and, in plain C++, under lockstep.h.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cost/gpu_target.h"
+#include "tile/tile.h"
+
+namespace tilewright::cuda {
+
+struct CodegenOptions {
+    GpuTarget target = h200();
+    int most_threads = 256;  ///< of a block
+};
+
+/// A kernel as text, and what a launch needs.
+struct KernelText {
+    struct Argument {
+        std::string name;
+        DType dtype = DType::F32;
+        bool written = false;
+    };
+    std::string name;               ///< of the function; a C++ identifier
+    std::string text;               ///< the function alone, to stand behind device_header()
+    std::vector<Argument> tensors;  ///< inputs, then outputs, of TileProgram::stages: pointers
+    std::vector<Var> names;         ///< symbols and scalars: i64 arguments behind the pointers
+    std::vector<Expr> grid;         ///< trip counts of the parallel loops; their product is the number of blocks
+    int threads = 32;               ///< of a block, whole warps
+    int64_t shared_bytes = 0;       ///< dynamic shared memory of a block
+};
+
+/// `function`: its name; empty: the program's, as an identifier. Throws RuntimeError where a block's buffers do not fit
+/// the shared memory, InternalError where a buffer has no constant bound.
+KernelText generate(const TileProgram& program, const CodegenOptions& options = {}, const std::string& function = "");
+
+/// What stands in front of kernels that NVRTC compiles.
+std::string device_header();
+
+}  // namespace tilewright::cuda

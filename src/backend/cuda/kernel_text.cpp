@@ -1,0 +1,537 @@
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <numeric>
+
+#include "backend/cuda/barriers.h"
+#include "backend/cuda/device_text.h"
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/registers.h"
+#include "backend/cuda/scalar_text.h"
+#include "backend/cuda/stage_text.h"
+#include "base/error.h"
+#include "tile/online.h"
+#include "tile/walk.h"
+
+namespace tilewright::cuda {
+
+namespace {
+
+std::vector<Expr> row_major_strides(std::span<const Expr> shape) {
+    std::vector<Expr> strides(shape.size());
+    Expr s = 1;
+    for (size_t d = shape.size(); d-- > 0;) {
+        strides[d] = s;
+        s = s * shape[d];
+    }
+    return strides;
+}
+
+/// Symbols and scalars that the kernel's code can mention, in a stable order.
+std::vector<Var> names_of(const TileProgram& p) {
+    std::set<std::string> seen;
+    std::vector<Var> out;
+    const auto collect = [&](Expr e) {
+        for (const Var v : variables(e))
+            if ((v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) && seen.insert(Expr::var(v).text()).second)
+                out.push_back(v);
+    };
+    const auto collect_body = [&](const ScalarBody& body) {
+        for (const ScalarNode& n : body.nodes())
+            if (n.op == ScalarOp::Index) collect(n.index);
+    };
+    for (const TileAxis& a : p.axes) collect(a.extent);
+    for (const Value& v : p.stages.values)
+        for (const Expr& d : v.shape) collect(d);
+    for (const Primitive& s : p.stages.primitives) {
+        const TensorExpr& e = *s.expr();
+        for (const Expr& x : e.extents) collect(x);
+        for (const Access& a : e.accesses) {
+            for (const Expr& i : a.index) collect(i);
+            for (const Expr& i : a.valid) collect(i);
+        }
+        for (const Expr& i : e.output_index) collect(i);
+        collect_body(e.body);
+        collect_body(e.epilogue);
+    }
+    return out;
+}
+
+class KernelGenerator {
+  public:
+    KernelGenerator(const TileProgram& program, const CodegenOptions& options)
+        : p_(program),
+          options_(options),
+          tree_(walk(program)),
+          threads_(choose_threads()),
+          registers_(register_values(program, threads_)),
+          plan_(plan_buffers(program, values_of(registers_))),
+          barriers_(barriers(program, plan_)),
+          scales_(online_scales(program.stages, online_maxima(program))) {}
+
+    KernelText run(const std::string& function) {
+        out_.name = identifier(function.empty() ? p_.name : function);
+        v_.fresh(out_.name);
+        out_.threads = threads_;
+        const std::string arguments = declare_arguments();
+        declare_buffers();
+        for (const auto& [path, compute] : tree_.computes)
+            if (compute->online) online_[p_.stages.primitives[compute->stage].outputs[0]] = {compute->stage, path};
+        for (const TileAxis& a : p_.axes) ranges_.push_back({0, a.extent, a.extent, a.extent, true});
+        const std::vector<Stmt>* body = &p_.body;
+        TreePath path;
+        grid(body, path);
+        enter_scope(path);
+        statements(*body, path);
+        out_.shared_bytes = scratch_bytes();
+        if (out_.shared_bytes > options_.target.block_shared_bytes)
+            throw RuntimeError(
+                fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
+                            "would fit",
+                            p_.name, out_.shared_bytes, options_.target.name, options_.target.block_shared_bytes));
+        out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
+                                out_.threads, arguments) +
+                    w_.text() + "}\n";
+        return std::move(out_);
+    }
+
+  private:
+    // --- what the kernel is called with
+
+    std::string declare_arguments() {
+        std::string s;
+        const auto declare = [&](ValueId v, bool written) {
+            const Value& value = p_.stages.values[v];
+            Place place;
+            place.object = v_.fresh("g_" + identifier(value.name));
+            place.storage = value.dtype;
+            place.strides = row_major_strides(value.shape);
+            out_.tensors.push_back({place.object, value.dtype, written});
+            s += fmt::format("{}tw::{}<{}> {}", s.empty() ? "" : ", ", written ? "Out" : "In",
+                             storage_type(value.dtype), place.object);
+            memory_[v] = std::move(place);
+        };
+        for (const ValueId v : p_.stages.inputs) declare(v, false);
+        for (const ValueId v : p_.stages.outputs) declare(v, true);
+        out_.names = names_of(p_);
+        for (const Var v : out_.names) {
+            const std::string name = v_.fresh("n_" + identifier(var_name(v)));
+            v_.name(v, name);
+            s += fmt::format("{}i64 {}", s.empty() ? "" : ", ", name);
+        }
+        return s;
+    }
+
+    // --- threads
+
+    /// As many as the statement with most work has, in whole warps; where only the run knows, as many as there may be.
+    int choose_threads() const {
+        int64_t wanted = 1;
+        for (const auto& [path, compute] : tree_.computes) {
+            const auto here = wanted_threads(*p_.stages.primitives[compute->stage].expr(), compute->micro,
+                                             share_of(p_, tree_, path, compute->stage));
+            wanted = std::max<int64_t>(wanted, here.value_or(options_.most_threads));
+        }
+        wanted = std::min<int64_t>(wanted, options_.most_threads);
+        return static_cast<int>((wanted + 31) / 32 * 32);
+    }
+
+    static std::set<ValueId> values_of(const RegisterValues& registers) {
+        std::set<ValueId> out;
+        for (const auto& [v, share] : registers) out.insert(v);
+        return out;
+    }
+
+    // --- shared memory and registers
+
+    void declare_buffers() {
+        for (const Buffer& b : plan_.buffers) {
+            const std::string& value = p_.stages.values[b.value].name;
+            const std::string name = v_.fresh((b.elsewhere    ? "r_"
+                                               : b.correction ? "correction_"
+                                                              : "s_") +
+                                              identifier(value));
+            objects_.push_back(name);
+            if (b.elsewhere) continue;
+            const std::string type = storage_type(b.dtype);
+            const int64_t count = element_count(b.physical);
+            w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}", type, name, b.offset,
+                    count, name, to_string(std::span<const int64_t>(b.physical)));
+        }
+    }
+
+    /// Where groups of several warps exchange sums: behind the buffers.
+    int64_t room() const { return (plan_.scratch_bytes + 15) / 16 * 16; }
+    int64_t scratch_bytes() const { return uses_room_ ? room() + out_.threads / 32 * 8 : plan_.scratch_bytes; }
+
+    Place place_of(size_t buffer) {
+        const Buffer& b = plan_.buffers[buffer];
+        Place place;
+        place.object = objects_[buffer];
+        place.storage = b.dtype;
+        place.in_registers = b.elsewhere;
+        std::vector<Expr> starts;
+        starts.reserve(p_.axes.size());
+        for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(starts_.at({b.scope, a}));
+        for (const Expr& base : b.base) place.origin.push_back(v_.simplified(substitute_axes(base, starts)));
+        const std::vector<Expr> physical(b.physical.begin(), b.physical.end());
+        place.strides = row_major_strides(physical);
+        place.box.assign(b.box.begin(), b.box.end());
+        if (!b.layout.is_identity()) place.layout = b.layout;
+        return place;
+    }
+    std::optional<size_t> buffer_where(const std::function<bool(const Buffer&)>& is) const {
+        for (size_t i = 0; i < plan_.buffers.size(); ++i)
+            if (is(plan_.buffers[i])) return i;
+        return std::nullopt;
+    }
+    size_t existing(std::optional<size_t> buffer) const {
+        TW_CHECK(buffer.has_value(), "a copy of kernel '{}' has no buffer", p_.name);
+        return *buffer;
+    }
+    std::optional<size_t> copy_of(PrimitiveId stage, size_t access) const {
+        return buffer_where([&](const Buffer& b) { return b.access && *b.access == std::pair(stage, access); });
+    }
+    std::optional<size_t> buffer_of(ValueId v) const {
+        return buffer_where([&](const Buffer& b) { return !b.access && !b.correction && b.value == v; });
+    }
+    Place place_of(ValueId v) {
+        if (const auto b = buffer_of(v)) return place_of(*b);
+        const auto it = memory_.find(v);
+        TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' lives nowhere", p_.stages.values[v].name, p_.name);
+        return it->second;
+    }
+    Place correction_of(ValueId maximum) {
+        const auto b = buffer_where([&](const Buffer& x) { return x.correction && x.value == maximum; });
+        TW_CHECK(b.has_value(), "an online maximum of kernel '{}' has no correction", p_.name);
+        return place_of(*b);
+    }
+
+    // --- ranges and loops
+
+    /// The range of one step of a loop.
+    AxisRange narrowed(const AxisRange& outer, Expr counter, int64_t step) const {
+        AxisRange r = outer;
+        r.whole = false;
+        r.lo = v_.simplified(outer.lo + counter * step);
+        r.hi = v_.nonnegative(outer.hi - r.lo - step) ? r.lo + step : v_.simplified(min(outer.hi, r.lo + step));
+        r.most = min(outer.most, step);
+        if (!r.most.is_constant()) r.most = step;
+        return r;
+    }
+    static bool covers(const AxisRange& r, int64_t step) { return r.most.is_constant() && r.most.constant() <= step; }
+
+    /// Goes into the parallel loops; the block's number says where it stands in each.
+    void grid(const std::vector<Stmt>*& body, TreePath& path) {
+        std::vector<const TileLoop*> loops;
+        std::vector<Expr> remaining;
+        remaining.reserve(p_.axes.size());
+        for (const TileAxis& a : p_.axes) remaining.push_back(a.extent);
+        while (body->size() == 1) {
+            const auto* loop = std::get_if<TileLoop>(&(*body)[0].kind);
+            if (loop == nullptr || !loop->parallel) break;
+            loops.push_back(loop);
+            out_.grid.push_back(v_.simplified(ceil_div(remaining[loop->axis], loop->step)));
+            remaining[loop->axis] = loop->step;
+            path.push_back(0);
+            body = &loop->body;
+        }
+        Expr rest = v_.add("block", {Expr(0), product(out_.grid) - 1});
+        if (loops.empty()) return;
+        w_.line("{} = tw::block();", v_.declaration(rest));
+        std::vector<Expr> counter(loops.size());
+        for (size_t k = loops.size(); k-- > 0;) {
+            const Expr n = out_.grid[k];
+            if (n.is_constant(1)) continue;
+            counter[k] = v_.add("block_" + p_.axes[loops[k]->axis].name, {Expr(0), n - 1});
+            w_.line("{} = {};", v_.declaration(counter[k]), v_.text(v_.simplified(mod(rest, n))));
+            rest = v_.simplified(floor_div(rest, n));
+        }
+        for (size_t k = 0; k < loops.size(); ++k) {
+            AxisRange& r = ranges_[loops[k]->axis];
+            if (covers(r, loops[k]->step)) continue;
+            r = narrowed(r, counter[k], loops[k]->step);
+            v_.call(r.hi, "end_" + p_.axes[loops[k]->axis].name, w_);
+        }
+    }
+
+    void statements(const std::vector<Stmt>& body, const TreePath& path) {
+        for (size_t i = 0; i < body.size(); ++i) {
+            TreePath here = path;
+            here.push_back(i);
+            if (barriers_.count(here) != 0) w_.add("tw::barrier();");
+            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
+                tile_loop(*loop, here);
+            else if (const auto* load = std::get_if<Load>(&body[i].kind))
+                emit_load(*load);
+            else if (const auto* compute = std::get_if<Compute>(&body[i].kind))
+                emit_compute(*compute, here);
+            else
+                emit_store(std::get<Store>(body[i].kind), path);
+        }
+    }
+
+    void tile_loop(const TileLoop& loop, const TreePath& path) {
+        const AxisRange outer = ranges_[loop.axis];
+        const bool once = covers(outer, loop.step);
+        if (!once) {
+            const Expr length = v_.simplified(outer.hi - outer.lo);
+            const Expr counter =
+                v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), ceil_div(outer.most, loop.step) - 1});
+            w_.open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(counter), v_.name(counter),
+                                v_.text(counter * loop.step), v_.text(length)));
+            ranges_[loop.axis] = narrowed(outer, counter, loop.step);
+            v_.call(ranges_[loop.axis].hi, "end_" + p_.axes[loop.axis].name, w_);
+        }
+        enter_scope(path);
+        statements(loop.body, path);
+        if (!once) {
+            v_.forget(ranges_[loop.axis].hi);
+            w_.close();
+        }
+        ranges_[loop.axis] = outer;
+    }
+
+    /// Buffers that live under this loop are addressed relative to where the ranges start here.
+    void enter_scope(const TreePath& path) {
+        for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = ranges_[a].lo;
+        for (size_t i = 0; i < plan_.buffers.size(); ++i)
+            if (plan_.buffers[i].elsewhere && plan_.buffers[i].scope == path)
+                w_.add(array_declaration(storage_type(plan_.buffers[i].dtype), objects_[i],
+                                         registers_.at(plan_.buffers[i].value).registers) +
+                       ";");
+    }
+
+    // --- statements
+
+    struct OnlineMaximum {
+        PrimitiveId stage;
+        TreePath at;
+    };
+
+    /// C++ for whether the current ranges reach the end of what the stage reduces; empty: they certainly do.
+    std::string is_final(PrimitiveId stage) const {
+        std::string s;
+        for (size_t k = p_.stages.primitives[stage].expr()->spatial; k < p_.stage_axes[stage].size(); ++k) {
+            const AxisRange& r = ranges_[p_.stage_axes[stage][k]];
+            if (r.whole) continue;
+            s += fmt::format("{}{} == {}", s.empty() ? "" : " && ", v_.text(r.hi), v_.text(r.total));
+        }
+        return s;
+    }
+
+    /// What the stage has to do with maxima that are still being found. `with_factor` becomes its expression where it
+    /// reads the factor for what it summed up before.
+    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& with_factor) {
+        if (compute.online) job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0]);
+        for (size_t i = 0; i < job.expr->accesses.size(); ++i)
+            if (const auto it = online_.find(job.expr->accesses[i].value); it != online_.end())
+                job.accesses[i].final = is_final(it->second.stage);
+        const std::optional<OnlineScale>& scale = scales_[compute.stage];
+        if (!scale || job.expr->reducer == Reducer::None) return;
+        const OnlineMaximum& maximum = online_.at(scale->maximum);
+        if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
+        with_factor = *job.expr;
+        job.rescale = with_factor.accesses.size();
+        Access factor;
+        factor.value = scale->maximum;
+        factor.index = scale->index;
+        with_factor.accesses.push_back(factor);
+        job.accesses.push_back(correction_of(scale->maximum));
+        job.names.push_back("factor");
+        job.expr = &with_factor;
+    }
+
+    void emit_compute(const Compute& compute, const TreePath& path) {
+        const Primitive& stage = p_.stages.primitives[compute.stage];
+        StageJob job;
+        job.expr = stage.expr();
+        job.micro = &compute.micro;
+        for (const size_t a : p_.stage_axes[compute.stage]) {
+            job.ranges.push_back(ranges_[a]);
+            job.axes.push_back(p_.axes[a].name);
+        }
+        for (size_t i = 0; i < job.expr->accesses.size(); ++i) {
+            const ValueId v = job.expr->accesses[i].value;
+            job.names.push_back(p_.stages.values[v].name);
+            if (const auto copy = copy_of(compute.stage, i)) {
+                job.accesses.push_back(place_of(*copy));
+                job.accesses.back().checked = true;
+                job.accesses.back().filled = true;
+            } else {
+                job.accesses.push_back(place_of(v));
+            }
+        }
+        job.out = place_of(stage.outputs[0]);
+        TensorExpr with_factor;
+        online_jobs(compute, path, job, with_factor);
+        w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
+                print(p_.stages, *stage.expr()));
+        const Partition* share = adopted(stage.outputs[0]);
+        for (const Access& a : stage.expr()->accesses)
+            if (share == nullptr && stage.expr()->reducer == Reducer::None) share = adopted(a.value);
+        emit(job, share);
+    }
+
+    /// What the value's Compute, Store and readers adopt, if it is in registers.
+    const Partition* adopted(ValueId v) const {
+        const auto it = registers_.find(v);
+        return it == registers_.end() ? nullptr : &it->second;
+    }
+
+    bool emit(StageJob& job, const Partition* share) {
+        job.threads = threads_;
+        job.room = room();
+        Share own;
+        for (size_t k = 0; k < job.ranges.size(); ++k) {
+            own.most.push_back(job.ranges[k].most);
+            own.cut = own.cut || (k >= job.expr->spatial && !job.ranges[k].whole);
+        }
+        job.share = share != nullptr ? *share : make_partition(*job.expr, *job.micro, own, threads_);
+        if (share != nullptr && job.expr->reducer == Reducer::None) job.share.registers.resize(job.expr->spatial);
+        uses_room_ = uses_room_ || job.share.group > 32;
+        return emit_stage(w_, v_, job);
+    }
+
+    static AxisRange range_of(int64_t extent) { return {0, extent, extent, extent, true}; }
+
+    /// Element j of the buffer's memory is element origin + logical(j) of the tensor.
+    void emit_load(const Load& load) {
+        const size_t buffer = existing(copy_of(load.stage, load.access));
+        const Buffer& b = plan_.buffers[buffer];
+        const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
+        const std::vector<Expr>& shape = p_.stages.values[access.value].shape;
+        const Place to = place_of(buffer);
+        TensorExpr copy;
+        StageJob job;
+        std::vector<Expr> j;
+        for (size_t d = 0; d < b.physical.size(); ++d) {
+            copy.extents.emplace_back(b.physical[d]);
+            job.ranges.push_back(range_of(b.physical[d]));
+            job.axes.push_back(fmt::format("d{}", d));
+            j.push_back(axis(d));
+        }
+        copy.spatial = copy.extents.size();
+        LogicalIndex logical{j, {}};
+        if (to.layout) logical = logical_index(*to.layout, to.box, j);
+        Access read;
+        read.value = access.value;
+        read.fill = access.fill;
+        read.valid = logical.valid;
+        for (size_t d = 0; d < shape.size(); ++d) {
+            const Expr index = to.origin[d] + logical.index[d];
+            read.index.push_back(index);
+            if (load.padding == Padding::Global) continue;
+            read.valid.push_back(index);
+            read.valid.push_back(shape[d] - 1 - index);
+        }
+        for (const Expr& condition : access.valid) {
+            const auto on = condition_on_index(access, condition);
+            TW_CHECK(on.has_value(), "condition {} of a loaded access is not one of a single index", condition.text());
+            read.valid.push_back(read.index[on->dimension] * on->sign + on->rest);
+        }
+        copy.accesses = {read};
+        copy.body.set_root(copy.body.access(0, b.dtype));
+        job.out = to;
+        job.out.origin.clear();
+        job.out.layout.reset();
+        w_.line("// load {}", p_.stages.values[access.value].name);
+        emit_copy(copy, job, memory_.at(access.value), p_.stages.values[access.value].name, nullptr);
+    }
+
+    void emit_store(const Store& store, const TreePath&) {
+        const size_t buffer = existing(buffer_of(store.value));
+        const PrimitiveId stage = p_.stages.producers()[store.value];
+        const TensorExpr& e = *p_.stages.primitives[stage].expr();
+        TensorExpr copy;
+        StageJob job;
+        Access read;
+        read.value = store.value;
+        read.index = result_index(e);
+        for (size_t k = 0; k < e.spatial; ++k) {
+            copy.extents.push_back(e.extents[k]);
+            job.ranges.push_back(ranges_[p_.stage_axes[stage][k]]);
+            job.axes.push_back(p_.axes[p_.stage_axes[stage][k]].name);
+        }
+        copy.spatial = e.spatial;
+        copy.output_index = e.output_index;
+        copy.accesses = {read};
+        copy.body.set_root(copy.body.access(0, plan_.buffers[buffer].dtype));
+        job.out = memory_.at(store.value);
+        w_.line("// store {}", p_.stages.values[store.value].name);
+        emit_copy(copy, job, place_of(buffer), p_.stages.values[store.value].name, adopted(store.value));
+    }
+
+    /// Copies element by element; by vectors of 16 bytes where both sides have them.
+    void emit_copy(const TensorExpr& copy, StageJob& job, Place from, const std::string& name, const Partition* share) {
+        Micro micro;
+        job.expr = &copy;
+        job.micro = &micro;
+        job.accesses = {std::move(from)};
+        job.names = {name};
+        if (share != nullptr || copy.spatial == 0) {
+            emit(job, share);
+            return;
+        }
+        micro.vector_axis = copy.spatial - 1;
+        const auto registers = [&](int64_t last) {
+            micro.registers.assign(copy.spatial, 1);
+            micro.registers.back() = last;
+        };
+        const Expr most = job.ranges.back().most;
+        for (int64_t width = 16 / static_cast<int64_t>(byte_size(job.out.storage)); width > 1; width /= 2) {
+            if (!most.is_constant() || most.constant() % width != 0) continue;
+            registers(width);
+            const Writer before = w_;
+            const Variables variables = v_;
+            if (emit(job, nullptr)) return;
+            w_ = before;
+            v_ = variables;
+        }
+        registers(1);
+        micro.vector_axis = contiguous_axis(copy, job.accesses[0]).value_or(copy.spatial - 1);
+        emit(job, nullptr);
+    }
+
+    /// The axis along which the copy's operand lies side by side in memory: neighbours in a warp go along it, for
+    /// memory is read by lines. Of shared memory any axis will do.
+    std::optional<size_t> contiguous_axis(const TensorExpr& copy, const Place& from) const {
+        if (!from.origin.empty()) return std::nullopt;
+        Expr offset = 0;
+        for (size_t d = 0; d < copy.accesses[0].index.size(); ++d)
+            offset += copy.accesses[0].index[d] * from.strides[d];
+        for (size_t a = copy.spatial; a-- > 0;) {
+            const auto linear = linear_in(offset, var_of(axis(a)));
+            if (linear && linear->coefficient.is_constant(1) && !copy.extents[a].is_constant(1)) return a;
+        }
+        return std::nullopt;
+    }
+
+    const TileProgram& p_;
+    const CodegenOptions& options_;
+    const Walk tree_;
+    const int threads_;
+    const RegisterValues registers_;
+    const BufferPlan plan_;
+    const std::set<TreePath> barriers_;
+    const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
+    KernelText out_;
+    Writer w_ = Writer().inner(1);
+    Variables v_;
+    std::map<ValueId, Place> memory_;
+    std::vector<std::string> objects_;  ///< of buffers
+    std::vector<AxisRange> ranges_;     ///< current, per kernel axis
+    std::map<std::pair<TreePath, size_t>, Expr> starts_;
+    std::map<ValueId, OnlineMaximum> online_;
+    bool uses_room_ = false;
+};
+
+}  // namespace
+
+std::string device_header() { return std::string(kDeviceCuda) + "\n" + kDeviceCommon; }
+
+KernelText generate(const TileProgram& program, const CodegenOptions& options, const std::string& function) {
+    return KernelGenerator(program, options).run(function);
+}
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,30 @@
+#pragma once
+// Shared libraries that may be missing: the CUDA driver and NVRTC are looked for when somebody asks for a GPU. One
+// binary serves machines with and without one, and is built without CUDA's headers: what is called is declared here.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tilewright::cuda {
+
+class Library {
+  public:
+    /// The first of these that can be loaded. Throws RuntimeError: `what` is missing, with the loader's reason and
+    /// `hint`.
+    Library(const std::string& what, const std::vector<std::string>& names, const std::string& hint);
+
+    /// Throws RuntimeError where the library has no such function.
+    template <class F>
+    void find(F*& function, const char* symbol) const {
+        function = reinterpret_cast<F*>(address(symbol));
+    }
+
+  private:
+    void* address(const char* symbol) const;
+
+    std::string what_, name_;
+    std::shared_ptr<void> handle_;
+};
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,69 @@
+#pragma once
+// Tile programs under the lockstep executor, many to a translation unit.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/lockstep.h"
+#include "program/random_program.h"
+#include "tile/random_schedule.h"
+
+namespace tilewright::cuda::test {
+
+inline LockstepOptions lockstep_options() { return {TW_TEST_CXX, {"-O1"}}; }
+
+struct LockstepCase {
+    std::string name;
+    TileProgram program;
+    std::vector<std::vector<Tensor>> inputs;  ///< each is one run
+    double tolerance = 1e-4;
+};
+
+/// Empty where the emulated kernel gives, up to the tolerance relative to 1 + |x|, what the stages give.
+inline std::string disagreement(const Lockstep& kernels, size_t k, const LockstepCase& c) {
+    for (const std::vector<Tensor>& inputs : c.inputs) try {
+            const std::vector<Tensor> expected = interpret(c.program.stages, inputs);
+            const double difference = largest_difference(expected, kernels.run(k, c.program.stages, inputs));
+            if (!(difference <= c.tolerance)) return fmt::format("the kernel is {} from the stages", difference);
+        } catch (const std::exception& e) {
+            return e.what();
+        }
+    return "";
+}
+
+inline std::string disagreement(const LockstepCase& c, const CodegenOptions& options = {}) {
+    try {
+        return disagreement(Lockstep({generate(c.program, options, "kernel")}, lockstep_options()), 0, c);
+    } catch (const std::exception& e) {
+        return e.what();
+    }
+}
+
+/// Expects of every case that its kernel is right; of the first that is not, the simplest program that still is not.
+inline void expect_right(const std::vector<LockstepCase>& cases, const CodegenOptions& options = {}) {
+    std::vector<KernelText> texts;
+    for (const LockstepCase& c : cases) {
+        ASSERT_EQ(verify(c.program), std::vector<std::string>()) << c.name << "\n" << print(c.program);
+        texts.push_back(generate(c.program, options, fmt::format("kernel_{}", texts.size())));
+    }
+    const Lockstep kernels(texts, lockstep_options());
+    int failures = 0;
+    for (size_t k = 0; k < cases.size() && failures < 3; ++k) {
+        const std::string wrong = disagreement(kernels, k, cases[k]);
+        if (wrong.empty()) continue;
+        LockstepCase small = cases[k];
+        if (failures++ == 0)
+            small.program = shrink(cases[k].program, [&](const TileProgram& t) {
+                return !disagreement({"", t, cases[k].inputs, cases[k].tolerance}, options).empty();
+            });
+        ADD_FAILURE() << cases[k].name << ": " << wrong << "\n"
+                      << disagreement(small, options) << "\n"
+                      << print(small.program) << generate(small.program, options).text;
+    }
+}
+
+}  // namespace tilewright::cuda::test

@@ -1,0 +1,172 @@
+// The executor finds what is planted: races, overruns, threads that miss each other.
+
+#include "backend/cuda/lockstep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/cuda/lockstep_cases_test.h"
+#include "base/error.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using namespace test;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A kernel of two warps on x: f32[64] -> y: f32[64], with 256 bytes of shared memory, called s.
+KernelText kernel(const std::string& name, const std::string& body, int threads = 64) {
+    KernelText k;
+    k.name = name;
+    k.threads = threads;
+    k.shared_bytes = 256;
+    k.tensors = {{"x", DType::F32, false}, {"y", DType::F32, true}};
+    k.text = fmt::format(
+        "TW_KERNEL({}, {})(tw::In<float> x, tw::Out<float> y) {{\n"
+        "    const tw::Shared<float> s = tw::shared<float>(0, 64, \"s\");\n"
+        "    const int t = tw::thread();\n    {}\n}}\n",
+        name, threads, body);
+    return k;
+}
+
+struct Planted {
+    std::string name, body;
+    std::vector<std::string> said;  ///< nothing: all is well, and y = 2 x
+    int64_t blocks = 1;
+};
+
+const std::vector<Planted> kPlanted = {
+    {"turned", "tw::put(s, t, x[t]); tw::barrier(); tw::put(y, 63 - t, 2 * s[63 - t]);", {}},
+    {"summed_by_shuffles",
+     "float v = x[t]; v = tw::reduce_in_warp<tw::Sum, 32>(v); tw::put(y, t, x[t] + (v - v) + x[t]);",
+     {}},
+    {"summed_by_warps",
+     "float v = tw::reduce_in_block<tw::Max, 64>(x[t], s); tw::put(y, t, v == 63 ? 2 * x[t] : v);",
+     {}},
+    {"vectors",
+     "if (t < 16) { float v[4]; tw::load<4>(v, x + 4 * t); tw::store<4>(s + 4 * t, v); } tw::barrier(); "
+     "tw::put(y, t, 2 * s[t]);",
+     {}},
+    {"reads_too_early",
+     "tw::put(s, t, x[t]); tw::put(y, 63 - t, s[63 - t]);",
+     {"reads element 63 of s, which nobody has written"}},
+    {"races_with_a_writer",
+     "tw::put(s, t, x[t]); tw::barrier(); tw::put(s, t, 2 * x[t]); tw::put(y, t, s[t > 0 ? t - 1 : 0]);",
+     {"thread 1", "reads element 0 of s, which thread 0 wrote since the last barrier"}},
+    {"races_with_a_reader",
+     "tw::put(s, t, x[t]); tw::barrier(); tw::put(y, t, s[t / 2]); tw::put(s, t, 0.0f);",
+     {"which thread", "since the last barrier"}},
+    {"races_after_shuffles",  // a shuffle is no barrier
+     "tw::put(s, t, x[t]); tw::shuffle_xor(1, 1); tw::put(y, t, s[t ^ 1]);",
+     {"wrote since the last barrier"}},
+    {"writes_twice",
+     "tw::put(s, t / 2, x[t]); tw::barrier(); tw::put(y, t, s[t / 2]);",
+     {"writes element 0 of s, which thread 0 wrote since the last barrier"}},
+    {"never_writes_the_rest",
+     "if (t < 60) { tw::put(s, t, x[t]); } tw::barrier(); tw::put(y, t, s[t]);",
+     {"thread 60", "reads element 60 of s, which nobody has written"}},
+    {"overruns_shared_memory",
+     "tw::put(s, t + 1, x[t]); tw::put(y, t, x[t]);",
+     {"thread 63", "writes element 64 of s, which has 64"}},
+    {"lies_outside_of_shared_memory",
+     "const auto far = tw::shared<float>(64, 64, \"far\"); tw::put(far, t, x[t]); tw::put(y, t, x[t]);",
+     {"64 elements from byte 64 on lie outside of the 256 bytes"}},
+    {"overruns_an_input", "tw::put(y, t, x[t + 4]);", {"thread 60", "reads element 64 of x, which has 64"}},
+    {"underruns_an_output", "tw::put(y, t - 1, x[t]);", {"thread 0", "writes element -1 of y"}},
+    {"reads_an_output_first", "tw::put(y, t, y[t] + x[t]);", {"reads element 0 of y, which nobody has written"}},
+    {"leaves_elements_out", "if (t != 7) tw::put(y, t, x[t]);", {"element 7 of y is never written"}},
+    {"skips_a_barrier",
+     "if (t < 32) tw::barrier(); tw::put(y, t, x[t]);",
+     {"not every thread comes to the same barrier", "thread 0 is at a barrier", "thread 32 is done"}},
+    {"goes_to_two_barriers",
+     "if (t < 32) {\n tw::barrier();\n } else {\n tw::barrier();\n }\n tw::put(y, t, x[t]);",
+     {"not every thread comes to the same barrier"}},
+    {"skips_a_shuffle",
+     "float v = x[t]; if (t % 32 != 5) v = tw::shuffle_xor(v, 1); tw::put(y, t, v);",
+     {"not every thread comes to the same shuffle", "thread 5 is done"}},
+    {"waits_at_different_things",
+     "float v = x[t]; if (t < 16) v = tw::shuffle_xor(v, 1); else tw::barrier(); tw::put(y, t, v);",
+     {"not every thread comes to the same shuffle"}},
+    {"vectors_off_their_bounds",
+     "if (t < 15) { float v[4]; tw::load<4>(v, x + 4 * t + 1); } tw::put(y, t, x[t]);",
+     {"reads 4 elements at once from element 1 of x, which is not aligned"}},
+    {"blocks_write_the_same",
+     "tw::put(y, t, 2 * x[t]);",
+     {"block 1", "writes element 0 of y, which block 0 also writes"},
+     2},
+    {"blocks_read_each_other",
+     "if (tw::block() == 0) tw::put(y, t, x[t]); else if (y[t] == 0) tw::put(y, t, x[t]);",
+     {"block 1", "reads element 0 of y, which block 0 wrote"},
+     2},
+    {"copies_beside_the_program",
+     "if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); tw::commit_async(); tw::wait_async<0>(); } "
+     "tw::barrier(); tw::put(y, t, 2 * s[t]);",
+     {}},
+    {"copies_in_groups",  // the first group has arrived, the second may come when it likes
+     "if (t < 16) { tw::copy_async<2>(s + 2 * t, x + 2 * t); tw::commit_async(); tw::copy_async<2>(s + 32 + 2 * t, x + "
+     "32 + 2 * t); tw::commit_async(); tw::wait_async<1>(); } tw::barrier(); if (t < 32) tw::put(y, t, 2 * s[t]); "
+     "if (t < 16) tw::wait_async<0>(); tw::barrier(); if (t >= 32) tw::put(y, t, 2 * s[t]);",
+     {}},
+    {"waits_for_too_few_copies",
+     "if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); tw::commit_async(); tw::wait_async<1>(); } "
+     "tw::barrier(); tw::put(y, t, s[t]);",
+     {"reads element 0 of s before its asynchronous copy was waited for"}},
+    {"copies_without_a_barrier",
+     "if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); tw::commit_async(); tw::wait_async<0>(); } "
+     "tw::put(y, t, s[t > 0 ? t - 1 : 0]);",
+     {"since the last barrier"}},
+    {"copies_over_what_is_read",
+     "tw::put(s, t, x[t]); tw::barrier(); tw::put(y, t, s[t]); if (t < 16) { tw::copy_async<4>(s + 4 * t, x + 4 * t); "
+     "tw::commit_async(); tw::wait_async<0>(); }",
+     {"since the last barrier"}},
+    {"copies_off_their_bounds",
+     "if (t == 0) tw::copy_async<4>(s + 2, x); tw::put(y, t, x[t]);",
+     {"copies 4 elements at once to element 2 of s, which is not aligned"}},
+    {"shared_memory_is_forgotten",
+     "if (tw::block() == 0) tw::put(s, t, x[t]); tw::barrier(); if (tw::block() == 1) tw::put(y, t, s[t]);",
+     {"block 1", "reads element 0 of s, which nobody has written"},
+     2},
+};
+
+TEST(Lockstep, FindsWhatIsPlanted) {
+    std::vector<KernelText> kernels;
+    for (const Planted& p : kPlanted) kernels.push_back(kernel(p.name, p.body));
+    const Lockstep lockstep(kernels, lockstep_options());
+    for (size_t k = 0; k < kPlanted.size(); ++k) {
+        const Planted& p = kPlanted[k];
+        std::vector<Tensor> tensors = {Tensor(DType::F32, {64}), Tensor(DType::F32, {64})};
+        for (int64_t i = 0; i < 64; ++i) tensors[0].set(i, i);
+        std::string wrong;
+        try {
+            lockstep.run(k, tensors, {}, p.blocks);
+        } catch (const RuntimeError& e) {
+            wrong = e.what();
+        }
+        if (p.said.empty()) {
+            EXPECT_EQ(wrong, "") << p.name;
+            for (int64_t i = 0; i < 64; ++i) EXPECT_EQ(tensors[1].get(i), static_cast<double>(2 * i)) << p.name;
+        } else {
+            EXPECT_NE(wrong, "") << p.name;
+            for (const std::string& s : p.said) EXPECT_THAT(wrong, HasSubstr(s)) << p.name;
+        }
+    }
+}
+
+TEST(Lockstep, SaysWhatTheCompilerRefuses) {
+    try {
+        const Lockstep lockstep({kernel("wrong", "tw::put(y, t, undeclared);")}, lockstep_options());
+        FAIL() << "it was compiled";
+    } catch (const RuntimeError& e) {
+        EXPECT_THAT(e.what(), AllOf(HasSubstr("refuses the text of a kernel"), HasSubstr("undeclared")));
+    }
+    try {
+        const Lockstep lockstep({kernel("right", "tw::put(y, t, x[t]);")}, {"no-such-compiler", {}});
+        FAIL() << "it was compiled";
+    } catch (const RuntimeError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("the C++ compiler 'no-such-compiler', which cannot be run"));
+    }
+}
+
+}  // namespace
+}  // namespace tilewright::cuda

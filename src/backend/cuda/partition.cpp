@@ -1,0 +1,99 @@
+#include "backend/cuda/partition.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tilewright::cuda {
+
+namespace {
+
+constexpr int64_t kWarp = 32;
+
+int64_t power_of_two_from(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
+
+bool reduces_vector(const TensorExpr& e, const Micro& m) { return m.vector_axis && *m.vector_axis >= e.spatial; }
+
+/// The reduction axis that a group would share: the vector axis, or else the longest.
+size_t axis_to_share(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
+    if (m.vector_axis && *m.vector_axis >= e.spatial) return *m.vector_axis;
+    size_t best = e.spatial;
+    for (size_t a = e.spatial; a < most.size(); ++a)
+        if (most[a].is_constant() && (!most[best].is_constant() || most[a].constant() > most[best].constant()))
+            best = a;
+    return best;
+}
+
+/// Threads that could share one tile: no more than the axis has points.
+int64_t most_in_group(const TensorExpr& e, const Micro& m, const Share& share) {
+    const std::vector<Expr>& most = share.most;
+    if (e.spatial == most.size() || (share.cut && !reduces_vector(e, m))) return 1;
+    const Expr length = most[axis_to_share(e, m, most)];
+    if (!length.is_constant()) return reduces_vector(e, m) ? kWarp : 1;
+    // Two points a thread at least: the exchange costs more than one.
+    return power_of_two_from(std::max<int64_t>(1, length.constant() / 2));
+}
+
+Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
+    Partition p;
+    p.count = 1;
+    for (size_t a = 0; a < most.size(); ++a) {
+        int64_t tile = 1, threads = 1;
+        if (a < e.spatial) {
+            if (a < m.registers.size()) tile = std::max<int64_t>(1, m.registers[a]);
+            if (m.vector_axis == a) tile = std::max(tile, m.lanes);
+            // No thread's tile reaches beyond the axis.
+            if (most[a].is_constant() && tile > most[a].constant()) tile = std::max<int64_t>(1, most[a].constant());
+            if (a < m.virtual_threads.size() && m.virtual_threads[a] > 1 && tile % m.virtual_threads[a] == 0)
+                threads = m.virtual_threads[a];
+            p.tiles.push_back(ceil_div(most[a], tile));
+            if (p.tiles.back().is_constant() && p.count)
+                *p.count *= p.tiles.back().constant();
+            else
+                p.count.reset();
+        }
+        p.registers.push_back(tile);
+        p.strip.push_back(tile / threads);
+    }
+    for (const size_t a : m.order)
+        if (a < e.spatial && a != m.vector_axis) p.order.push_back(a);
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (a != m.vector_axis && std::find(p.order.begin(), p.order.end(), a) == p.order.end()) p.order.push_back(a);
+    if (m.vector_axis && *m.vector_axis < e.spatial) p.order.push_back(*m.vector_axis);
+    return p;
+}
+
+}  // namespace
+
+Share share_of(const TileProgram& p, const Walk& tree, const TreePath& statement, PrimitiveId stage) {
+    Share share;
+    const std::vector<size_t>& axes = p.stage_axes[stage];
+    const TreePath scope = scope_of(statement);
+    for (const size_t a : axes) share.most.push_back(tree.extents.at(scope)[a]);
+    const std::set<size_t> narrowed = tree.narrowed(scope);
+    for (size_t k = p.stages.primitives[stage].expr()->spatial; k < axes.size(); ++k)
+        share.cut = share.cut || narrowed.count(axes[k]) != 0;
+    return share;
+}
+
+Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share, int threads) {
+    Partition p = tiles_of(e, m, share.most);
+    if (e.spatial == share.most.size()) return p;
+    const int64_t useful = most_in_group(e, m, share);
+    int64_t group = reduces_vector(e, m) ? std::min(useful, kWarp) : 1;
+    if (p.count && *p.count > 0) {
+        const int64_t even = threads & -threads;  // groups of that many fill the block
+        const int64_t free = even / power_of_two_from(*p.count);
+        group = std::max(group, std::min(useful, free));
+    }
+    p.group = group;
+    if (group > 1) p.shared_axis = axis_to_share(e, m, share.most);
+    return p;
+}
+
+std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const Share& share) {
+    const Partition p = tiles_of(e, m, share.most);
+    if (!p.count) return std::nullopt;
+    return *p.count * most_in_group(e, m, share);
+}
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,111 @@
+// How threads share statements, and which values stay in their registers.
+
+#include "backend/cuda/partition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/cuda/registers.h"
+#include "tile/online_cases_test.h"
+#include "tile/schedule_cases_test.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TileProgram product(const std::string& schedule, const std::string& m = "64", const std::string& n = "96",
+                    const std::string& k = "32") {
+    return schedule_cases::kernel(schedule_cases::product(m, n, k), schedule_cases::product_axes(m, n, k) + schedule);
+}
+
+/// The share of stage 0.
+Partition share(const TileProgram& p, int threads) {
+    const Walk tree = walk(p);
+    const auto& [path, compute] = tree.computes.at(0);
+    return make_partition(*p.stages.primitives[compute->stage].expr(), compute->micro,
+                          share_of(p, tree, path, compute->stage), threads);
+}
+std::optional<int64_t> wanted(const TileProgram& p) {
+    const Walk tree = walk(p);
+    const auto& [path, compute] = tree.computes.at(0);
+    return wanted_threads(*p.stages.primitives[compute->stage].expr(), compute->micro,
+                          share_of(p, tree, path, compute->stage));
+}
+
+TEST(Partition, HasARegisterTileAThreadAlongTheVectorAxisFirst) {
+    const TileProgram p = product("compute 0 vector n lanes 4 registers [m=8 n=4] order [n m k] padding local");
+    const Partition s = share(p, 256);
+    EXPECT_THAT(s.registers, ElementsAre(8, 4, 1));
+    EXPECT_THAT(s.tiles, ElementsAre(Expr(8), Expr(24)));
+    EXPECT_EQ(s.count, 192);
+    EXPECT_THAT(s.order, ElementsAre(size_t{0}, size_t{1}));  // n is dealt out first
+    EXPECT_EQ(s.group, 1);
+}
+
+TEST(Partition, LaysVirtualThreadsApart) {
+    const Partition s =
+        share(product("compute 0 vector n lanes 4 registers [m=8 n=8] vthreads [m=2 n=2] padding local"), 128);
+    EXPECT_THAT(s.registers, ElementsAre(8, 8, 1));
+    EXPECT_THAT(s.strip, ElementsAre(4, 4, 1));
+}
+
+TEST(Partition, LetsThreadsShareATileWhereTilesAreFew) {
+    const TileProgram few = product("compute 0 registers [m=4 n=4] padding local", "4", "8", "512");
+    EXPECT_EQ(share(few, 256).group, 128);  // two tiles
+    EXPECT_EQ(share(few, 32).group, 16);
+    EXPECT_EQ(wanted(few), 512);
+    // No more than have two points each.
+    EXPECT_EQ(share(product("compute 0 registers [m=4 n=4] padding local", "4", "8", "10"), 256).group, 8);
+    // Sums in parts stay with the threads that began them.
+    const TileProgram parts =
+        product("for k by 64 {\n compute 0 registers [m=4 n=4] padding local\n}", "4", "8", "512");
+    EXPECT_EQ(share(parts, 256).group, 1);
+    EXPECT_EQ(wanted(parts), 2);
+}
+
+TEST(Partition, GivesRowsToWarpsWhereTheVectorAxisIsSummedOver) {
+    EXPECT_EQ(share(product("compute 0 vector k lanes 8 registers [k=8] padding local"), 256).group, 16);
+    EXPECT_EQ(share(product("compute 0 vector k lanes 8 registers [k=8] padding local", "$m", "$n", "$k"), 256).group,
+              32);
+    EXPECT_EQ(wanted(product("compute 0 padding local", "$m")), std::nullopt);
+}
+
+/// Names of the values in registers.
+std::vector<std::string> in_registers(const TileProgram& p, int threads = 256) {
+    std::vector<std::string> out;
+    for (const auto& [v, s] : register_values(p, threads)) out.push_back(p.stages.values[v].name);
+    return out;
+}
+
+const std::string kParts = R"TW(parallel m by 32 {
+  parallel n by 32 {
+    for k by 8 {
+      compute 0 registers [m=4 n=4] padding local
+    }
+    store c padding local
+  }
+})TW";
+
+TEST(RegisterValues, AreSumsThatOneThreadAddsUpAndStores) {
+    EXPECT_THAT(in_registers(product(kParts)), ElementsAre("c"));
+    // Written to memory by the Compute itself, it has no buffer at all.
+    EXPECT_THAT(in_registers(product(changed(kParts, "    store c padding local\n", ""))), IsEmpty());
+    // A thread would go through several tiles.
+    EXPECT_THAT(in_registers(product(kParts), 32), IsEmpty());
+    // A loop over m, between the buffer and its Compute, leaves every thread other rows.
+    EXPECT_THAT(in_registers(product(changed(changed(kParts, "for k by 8 {", "for k by 8 { for m by 8 {"),
+                                             "padding local\n    }\n    store", "padding local\n    } }\n    store"))),
+                IsEmpty());
+    // Its tile is larger than a thread's registers.
+    EXPECT_THAT(in_registers(product(changed(kParts, "registers [m=4 n=4]", "registers [m=32 n=16]"))), IsEmpty());
+}
+
+TEST(RegisterValues, AreReadByStagesThatGoThroughTheSameElements) {
+    // e = sum p v stays until o = e / s; c, p and s are summed over, or read by rows.
+    EXPECT_THAT(in_registers(parse_tile_program(kAttention)), ElementsAre("e"));
+}
+
+}  // namespace
+}  // namespace tilewright::cuda

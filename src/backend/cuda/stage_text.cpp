@@ -1,0 +1,303 @@
+#include "backend/cuda/stage_text.h"
+
+#include <algorithm>
+
+#include "backend/cuda/scalar_text.h"
+#include "backend/cuda/stage_values.h"
+#include "base/error.h"
+
+namespace tilewright::cuda {
+
+std::string array_declaration(const std::string& type, const std::string& name, const std::vector<int64_t>& extents) {
+    std::string s = type + " " + name;
+    for (const int64_t n : extents)
+        if (n != 1) s += fmt::format("[{}]", n);
+    return s;
+}
+
+namespace {
+
+class StageText : public StageValues {
+  public:
+    using StageValues::StageValues;
+
+    bool run() {
+        w_->open("");
+        decide_first_last();
+        tiles();
+        w_->close();
+        return wrote_vectors_;
+    }
+
+  private:
+    // --- which part of a reduction this is
+
+    void decide_first_last() {
+        std::string first, last;
+        for (size_t a = e_.spatial; a < n_; ++a) {
+            const AxisRange& r = job_.ranges[a];
+            if (r.whole) continue;
+            partial_ = true;
+            const auto both = [](std::string& s, const std::string& condition) {
+                s += (s.empty() ? "" : " && ") + condition;
+            };
+            if (!r.lo.is_constant(0)) both(first, fmt::format("{} == 0", v_.text(r.lo)));
+            if (!(r.hi == r.total)) both(last, fmt::format("{} == {}", v_.text(r.hi), v_.text(r.total)));
+        }
+        if (!partial_) return;
+        TW_CHECK(compute_type(job_.out.storage) == job_.out.storage && job_.out.storage == acc_type_,
+                 "partial reductions are kept in the result, which has another type");
+        first_ = v_.fresh("first");
+        w_->line("const bool {} = {};", first_, first.empty() ? "true" : first);
+        if (e_.epilogue.empty()) return;
+        last_ = v_.fresh("last");
+        w_->line("const bool {} = {};", last_, last.empty() ? "true" : last);
+    }
+
+    // --- tiles and threads
+
+    Expr local_range(size_t a) const { return v_.simplified(job_.ranges[a].hi - job_.ranges[a].lo); }
+
+    /// Declares what says which tile this thread works on, opens its scope, and emits the tile.
+    void tiles() {
+        const Expr count = v_.simplified(part_.tile_count());
+        const bool known = part_.count.has_value();
+        const int64_t threads = job_.threads, group = part_.group, at_once = threads / group;
+        tile_ = v_.add("tile", {Expr(0), count - 1});
+        const std::string tile = v_.name(tile_);
+        const std::string mine = group == 1 ? "tw::thread()" : fmt::format("tw::thread() / {}", group);
+        int scopes = 0;
+        if (count.is_constant(1)) tile_ = 0;
+        if (group == 1) {
+            if (known && *part_.count <= threads) {
+                if (*part_.count < threads) {
+                    w_->open(fmt::format("if (tw::thread() < {})", *part_.count));
+                    ++scopes;
+                }
+                if (*part_.count > 1) w_->line("const int {} = tw::thread();", tile);
+            } else {
+                w_->open(fmt::format("for ({0} {1} = tw::thread(); {1} < {2}; {1} += {3})", v_.type(tile_), tile,
+                                     v_.text(count), threads));
+                ++scopes;
+            }
+        } else {
+            // Every thread takes part in the exchange: where tiles run out, the last is computed again.
+            lane_ = v_.add("lane", {Expr(0), Expr(group - 1)});
+            mine_ = v_.fresh("mine");
+            w_->line("const int {} = tw::thread() % {};", v_.name(lane_), group);
+            if (known && *part_.count <= at_once) {
+                w_->line("const bool {} = {} == 0{};", mine_, v_.name(lane_),
+                         *part_.count == at_once ? "" : fmt::format(" && {} < {}", mine, *part_.count));
+                if (*part_.count == at_once && at_once > 1)
+                    w_->line("const int {} = {};", tile, mine);
+                else if (*part_.count > 1)
+                    w_->line("const int {} = tw::lesser({}, {});", tile, mine, *part_.count - 1);
+            } else {
+                const std::string from = v_.fresh("from");
+                w_->open(fmt::format("for ({0} {1} = 0; {1} < {2}; {1} += {3})", v_.type(tile_), from, v_.text(count),
+                                     at_once));
+                ++scopes;
+                w_->line("const {} {} = tw::lesser({} + {}, {});", v_.type(tile_), tile, from, mine,
+                         v_.text(count - 1));
+                w_->line("const bool {} = {} == 0 && {} + {} < {};", mine_, v_.name(lane_), from, mine, v_.text(count));
+            }
+        }
+        points();
+        if (e_.reducer == Reducer::None)
+            elementwise();
+        else
+            reduction();
+        while (scopes-- > 0) w_->close();
+    }
+
+    /// The thread's point along every axis: raw, and held inside the range.
+    void points() {
+        raw_.resize(n_);
+        clamped_.resize(n_);
+        coordinate_.resize(n_);
+        Expr rest = tile_;
+        std::vector<Expr> tile(e_.spatial);
+        for (size_t k = part_.order.size(); k-- > 0;) {
+            const size_t a = part_.order[k];
+            const Expr tiles = v_.simplified(part_.tiles[a]);
+            if (tiles.is_constant(1)) continue;
+            bool outermost = true;
+            for (size_t j = 0; j < k; ++j)
+                if (!v_.simplified(part_.tiles[part_.order[j]]).is_constant(1)) outermost = false;
+            if (outermost && rest == tile_) {
+                tile[a] = tile_;
+                break;
+            }
+            tile[a] = v_.add(fmt::format("tile_{}", axis_name(a)), {Expr(0), tiles - 1});
+            const Expr value = outermost ? rest : mod(rest, tiles);
+            w_->line("{} = {};", v_.declaration(tile[a]), v_.text(v_.simplified(value)));
+            rest = floor_div(rest, tiles);
+        }
+        for (size_t a = 0; a < e_.spatial; ++a) {
+            const int64_t n = part_.registers[a], strip = part_.strip[a];
+            Expr local = tile[a] * strip;
+            if (n > 1) {
+                mask_ |= Mask{1} << a;
+                coordinate_[a] = v_.add(fmt::format("r_{}", axis_name(a)), {Expr(0), Expr(n - 1)});
+                if (strip == n)
+                    local += coordinate_[a];
+                else
+                    local += floor_div(coordinate_[a], strip) * (part_.tiles[a] * strip) + mod(coordinate_[a], strip);
+            }
+            const AxisRange& r = job_.ranges[a];
+            raw_[a] = v_.simplified(r.lo + local);
+            const Expr length = local_range(a);
+            if (v_.nonnegative(length - 1 - local)) {
+                clamped_[a] = raw_[a];
+                continue;
+            }
+            overhang_ |= Mask{1} << a;
+            // A name of its own, whose range is known.
+            const Expr held = v_.add(fmt::format("{}_held", axis_name(a)), {Expr(0), length - 1});
+            held_[a] = {held, fmt::format("{} = tw::lesser({}, {});", v_.declaration(held), v_.text(local),
+                                          v_.text(length - 1))};
+            clamped_[a] = v_.simplified(r.lo + held);
+            if (n == 1) w_->add(held_[a].second);
+        }
+    }
+
+    // --- what becomes of them
+
+    void elementwise() {
+        choose_vector_out();
+        evaluate(e_.body, {e_.body.root()}, true,
+                 [&](const std::vector<std::string>& value) { put(job_.out, to_storage(job_.out.storage, value[0])); });
+    }
+
+    void reduction() {
+        acc_ = v_.fresh("sum");
+        const std::string type = register_type(acc_type_);
+        w_->add(array_declaration(type, acc_, extents(mask_)) + ";");
+        begin_sum();
+        size_t loops = 0;
+        for (const size_t a : reduction_order()) {
+            open_reduction(a);
+            ++loops;
+        }
+        accumulate();
+        while (loops-- > 0) w_->close();
+        if (part_.group > 1) exchange();
+        finish_sum();
+    }
+
+    std::string sum_here() const { return acc_ + coordinates(mask_); }
+
+    void begin_sum() {
+        group_ = mask_;
+        raw_points_ = true;
+        known_.clear();
+        in_loops(mask_, [&] {
+            std::string s = identity_of(e_.reducer, acc_type_);
+            if (partial_) {
+                const std::string inside = inside_condition();
+                s = fmt::format("!{}{} ? {} : {}", first_, inside.empty() ? "" : " && " + inside, before(), s);
+            }
+            w_->line("{} = {};", sum_here(), s);
+        });
+    }
+
+    /// What was summed up before, as it counts now.
+    std::string before() {
+        std::string s = from_storage(job_.out.storage, out_element(job_.out));
+        if (job_.rescale) s = fmt::format("{} * {}", s, access_text(static_cast<uint32_t>(*job_.rescale)));
+        return s;
+    }
+
+    std::vector<size_t> reduction_order() const {
+        std::vector<size_t> out;
+        for (const size_t a : job_.micro->order)
+            if (a >= e_.spatial) out.push_back(a);
+        for (size_t a = e_.spatial; a < n_; ++a)
+            if (std::find(out.begin(), out.end(), a) == out.end()) out.push_back(a);
+        return out;
+    }
+
+    void open_reduction(size_t a) {
+        const Expr length = local_range(a);
+        const AxisRange& r = job_.ranges[a];
+        if (length.is_constant(1)) {
+            raw_[a] = clamped_[a] = r.lo;
+            w_->open("");
+            return;
+        }
+        const Expr k = v_.add(axis_name(a), {Expr(0), length - 1});
+        raw_[a] = clamped_[a] = v_.simplified(r.lo + k);
+        const bool shared = part_.group > 1 && part_.shared_axis == a;
+        const int64_t unroll = a < job_.micro->registers.size() ? job_.micro->registers[a] : 1;
+        if (unroll > 1 && !shared) w_->line("TW_UNROLL_BY({})", unroll);
+        w_->open(fmt::format("for ({0} {1} = {2}; {1} < {3}; {1} += {4})", v_.type(k), v_.name(k),
+                             shared ? v_.name(lane_) : "0", v_.text(length), shared ? part_.group : 1));
+    }
+
+    void accumulate() {
+        const ScalarNode& root = e_.body[e_.body.root()];
+        if (e_.reducer == Reducer::Sum && root.op == ScalarOp::Mul && is_float(acc_type_)) {
+            evaluate(e_.body, {root.a, root.b}, false, [&](const std::vector<std::string>& x) {
+                w_->line("{0} = tw::fused({1}, {2}, {0});", sum_here(), x[0], x[1]);
+            });
+            return;
+        }
+        evaluate(e_.body, {e_.body.root()}, false, [&](const std::vector<std::string>& x) {
+            w_->line("{} = {};", sum_here(), combined(e_.reducer, acc_type_, sum_here(), x[0]));
+        });
+    }
+
+    /// All threads of a group get the whole sum.
+    void exchange() {
+        const std::string type = register_type(acc_type_);
+        in_loops(mask_, [&] {
+            if (part_.group <= 32)
+                w_->line("{0} = tw::reduce_in_warp<{1}, {2}>({0});", sum_here(), reducer_name(e_.reducer), part_.group);
+            else
+                w_->line("{0} = tw::reduce_in_block<{1}, {2}>({0}, tw::shared<{3}>({4}, {5}, \"the sums of warps\"));",
+                         sum_here(), reducer_name(e_.reducer), part_.group, type, job_.room, job_.threads / 32);
+        });
+    }
+
+    void finish_sum() {
+        const auto store = [&](const std::string& value) { put(job_.out, to_storage(job_.out.storage, value)); };
+        const auto store_sum = [&] {
+            group_ = mask_;
+            raw_points_ = true;
+            in_loops(mask_, [&] {
+                const std::string inside = inside_condition();
+                if (!inside.empty()) w_->open("if (" + inside + ")");
+                if (job_.correction) {
+                    // A maximum that is found in one step corrects nothing.
+                    const std::string then = fmt::format("({} ? {} : {})", first_, sum_here(), out_element(job_.out));
+                    put(*job_.correction,
+                        fmt::format("tw::correction({}, {})", partial_ ? then : sum_here(), sum_here()));
+                }
+                store(sum_here());
+                if (!inside.empty()) w_->close();
+            });
+        };
+        if (e_.epilogue.empty()) return store_sum();
+        const auto store_last = [&] {
+            evaluate(e_.epilogue, {e_.epilogue.root()}, true,
+                     [&](const std::vector<std::string>& value) { store(value[0]); });
+        };
+        if (!partial_) return store_last();
+        w_->open(fmt::format("if ({})", last_));
+        store_last();
+        w_->close();
+        w_->open("else");
+        store_sum();
+        w_->close();
+    }
+
+    bool partial_ = false;
+    std::string first_, last_;
+    Expr tile_, lane_;
+};
+
+}  // namespace
+
+bool emit_stage(Writer& out, Variables& variables, const StageJob& job) { return StageText(out, variables, job).run(); }
+
+}  // namespace tilewright::cuda

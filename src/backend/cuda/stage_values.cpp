@@ -1,0 +1,364 @@
+#include "backend/cuda/stage_values.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/cuda/scalar_text.h"
+#include "base/error.h"
+
+namespace tilewright::cuda {
+
+StageValues::StageValues(Writer& writer, Variables& variables, const StageJob& job)
+    : w_(&writer),
+      v_(variables),
+      job_(job),
+      e_(*job.expr),
+      n_(job.expr->extents.size()),
+      part_(job.share),
+      acc_type_(job.expr->body.dtype()) {
+    TW_CHECK(n_ <= Variables::kStageAxes, "a stage has {} axes", n_);
+}
+
+StageValues::Mask StageValues::mask_of(Expr e) {
+    Mask m = 0;
+    for (const Var v : variables(e)) {
+        if (is_own_axis(v)) m |= Mask{1} << v.id;
+        if (v.kind == VarKind::Load) m |= mask_of(Item{true, v.id});
+    }
+    return m & mask_;
+}
+
+StageValues::Mask StageValues::mask_of(const Access& a, bool checked) {
+    Mask m = 0;
+    for (const Expr& i : a.index) m |= mask_of(i);
+    if (!checked)
+        for (const Expr& c : a.valid) m |= mask_of(c);
+    return m;
+}
+
+std::vector<StageValues::Item> StageValues::operands(Item item) const {
+    std::vector<Item> out;
+    if (item.access) {
+        const Access& a = e_.accesses[item.number];
+        const auto loads = [&](Expr e) {
+            for (const Var v : variables(e))
+                if (v.kind == VarKind::Load) out.push_back({true, v.id});
+        };
+        for (const Expr& i : a.index) loads(i);
+        if (!job_.accesses[item.number].checked)
+            for (const Expr& c : a.valid) loads(c);
+        return out;
+    }
+    const ScalarNode& n = (*body_)[ScalarId(item.number)];
+    if (n.op == ScalarOp::Access) return {{true, n.slot}};
+    if (n.op == ScalarOp::Index) {
+        for (const Var v : variables(n.index))
+            if (v.kind == VarKind::Load) out.push_back({true, v.id});
+        return out;
+    }
+    for (const ScalarId k : {n.a, n.b, n.c})
+        if (k) out.push_back({false, k.value});
+    return out;
+}
+
+StageValues::Known& StageValues::known(Item item) {
+    const auto it = known_.find(item);
+    if (it != known_.end()) return it->second;
+    Known k;
+    if (item.access && job_.accesses[item.number].in_registers) {
+        k.mask = mask_;
+    } else if (item.access) {
+        k.mask = mask_of(e_.accesses[item.number], job_.accesses[item.number].checked);
+    } else {
+        const ScalarNode& n = (*body_)[ScalarId(item.number)];
+        if (n.op == ScalarOp::Acc) k.mask = mask_;
+        if (n.op == ScalarOp::Index) k.mask = mask_of(n.index);
+        for (const Item o : operands(item)) k.mask |= mask_of(o);
+    }
+    return known_[item] = k;
+}
+
+StageValues::Item StageValues::resolved(Item item) const {
+    if (!item.access && (*body_)[ScalarId(item.number)].op == ScalarOp::Access)
+        return {true, (*body_)[ScalarId(item.number)].slot};
+    return item;
+}
+
+bool StageValues::is_leaf_text(Item item) const {
+    if (item.access) return false;
+    const ScalarOp op = (*body_)[ScalarId(item.number)].op;
+    return op == ScalarOp::Const || op == ScalarOp::Acc;
+}
+
+void StageValues::count_users(Item item, Mask user) {
+    item = resolved(item);
+    if (is_leaf_text(item)) return;
+    Known& k = known(item);
+    const bool seen = k.users > 0 || k.exported;
+    if (user == k.mask)
+        ++k.users;
+    else
+        k.exported = true;
+    if (seen) return;
+    needed_.push_back(item);
+    for (const Item o : operands(item)) count_users(o, mask_of(item));
+}
+
+DType StageValues::type_of(Item item) const {
+    if (item.access) return compute_type(job_.accesses[item.number].storage);
+    return compute_type((*body_)[ScalarId(item.number)].dtype);
+}
+
+void StageValues::open_loops(Mask mask) {
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((mask >> a) & 1) != 0) {
+            w_->add("TW_UNROLL");
+            const std::string i = v_.name(coordinate_[a]);
+            w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", i, part_.registers[a]));
+        }
+}
+
+void StageValues::close_loops(Mask mask) {
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((mask >> a) & 1) != 0) w_->close();
+}
+
+std::vector<int64_t> StageValues::extents(Mask mask) const {
+    std::vector<int64_t> out;
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((mask >> a) & 1) != 0) out.push_back(part_.registers[a]);
+    return out;
+}
+
+std::string StageValues::coordinates(Mask mask) const {
+    std::string s;
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((mask >> a) & 1) != 0) s += fmt::format("[{}]", v_.name(coordinate_[a]));
+    return s;
+}
+
+void StageValues::in_loops(Mask mask, const std::function<void()>& inside) {
+    open_loops(mask);
+    Writer body = w_->inner(0);
+    Writer* outer = w_;
+    w_ = &body;
+    used_held_ = 0;
+    inside();
+    w_ = outer;
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((used_held_ >> a) & 1) != 0) w_->add(held_.at(a).second);
+    w_->insert(body);
+    close_loops(mask);
+}
+
+void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& roots, bool guarded,
+                           const Finish& finish) {
+    body_ = &body;
+    known_.clear();
+    needed_.clear();
+    for (const ScalarId r : roots) count_users({false, r.value}, mask_);
+    std::vector<Mask> groups;
+    for (const Item i : needed_)
+        if (known(i).exported && std::find(groups.begin(), groups.end(), known(i).mask) == groups.end())
+            groups.push_back(known(i).mask);
+    std::sort(groups.begin(), groups.end(), [](Mask a, Mask b) {
+        return std::popcount(a) != std::popcount(b) ? std::popcount(a) < std::popcount(b) : a < b;
+    });
+    for (const Mask g : groups) {
+        if (g == mask_) continue;
+        group_ = g;
+        raw_points_ = false;
+        std::vector<Item> exported;
+        for (auto it = needed_.rbegin(); it != needed_.rend(); ++it)
+            if (known(*it).exported && known(*it).mask == g) exported.push_back(*it);
+        if (g == 0) {
+            in_loops(0, [&] {
+                for (const Item i : exported) name_here(i);
+            });
+            continue;
+        }
+        std::vector<std::pair<Item, std::string>> arrays;
+        for (const Item i : exported) {
+            const std::string name = v_.fresh(wish(i));
+            const auto vector = i.access ? vector_load(i.number, g) : std::nullopt;
+            const std::string type = vector ? storage_type(job_.accesses[i.number].storage) : register_type(type_of(i));
+            w_->add(array_declaration(type, name, extents(g)) + ";");
+            if (vector) {
+                load_vectors(i.number, g, *vector, name);
+                known(i).name = name;
+                known(i).stored = true;
+            } else {
+                arrays.emplace_back(i, name);
+            }
+        }
+        if (arrays.empty()) continue;
+        in_loops(g, [&] {
+            for (const auto& [i, name] : arrays) {
+                const std::string value = known(i).users == 0 ? text(i) : use(i);
+                w_->line("{}{} = {};", name, coordinates(g), value);
+            }
+        });
+        for (const Item i : needed_)  // the innermost scope is left
+            if (known(i).mask == g && known(i).named_here) known(i).name.clear();
+        for (const auto& [i, name] : arrays) known(i).name = name;
+    }
+    group_ = mask_;
+    raw_points_ = guarded;
+    if (vector_out_ && guarded) return vectors_out(*vector_out_, roots, finish);
+    in_loops(mask_, [&] {
+        const std::string condition = guarded ? inside_condition() : "";
+        if (!condition.empty()) w_->open("if (" + condition + ")");
+        std::vector<std::string> texts;
+        texts.reserve(roots.size());
+        for (const ScalarId r : roots) texts.push_back(use({false, r.value}));
+        finish(texts);
+        if (!condition.empty()) w_->close();
+    });
+}
+
+std::string StageValues::inside_condition() const {
+    std::string s = mine_;
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((overhang_ >> a) & 1) != 0)
+            s += fmt::format("{}{} < {}", s.empty() ? "" : " && ", v_.text(raw_[a]), v_.text(job_.ranges[a].hi));
+    return s;
+}
+
+std::string StageValues::wish(Item i) const {
+    if (i.access) return identifier(job_.names[i.number]).substr(0, 16);
+    return "t";
+}
+
+void StageValues::name_here(Item item) {
+    item = resolved(item);
+    if (is_leaf_text(item) || !known(item).name.empty()) return;
+    const std::string value = text(item);
+    Known& k = known(item);
+    k.name = v_.fresh(wish(item));
+    k.named_here = true;
+    w_->line("const {} {} = {};", register_type(type_of(item)), k.name, value);
+}
+
+std::string StageValues::use(Item item) {
+    item = resolved(item);
+    if (is_leaf_text(item)) return text(item);
+    const Mask mask = known(item).mask;
+    if (mask != group_) {
+        TW_CHECK(!known(item).name.empty(), "a value is used before its group");
+        return number_in(item, known(item).name + coordinates(mask));
+    }
+    if (!known(item).name.empty()) return number_in(item, known(item).name);
+    if (known(item).users > 1 || known(item).exported) {
+        name_here(item);
+        return known(item).name;
+    }
+    std::string s = text(item);
+    if (s.size() <= 90) return s;
+    Known& k = known(item);
+    k.name = v_.fresh(wish(item));
+    k.named_here = true;
+    w_->line("const {} {} = {};", register_type(type_of(item)), k.name, s);
+    return k.name;
+}
+
+std::string StageValues::number_in(Item item, const std::string& name) {
+    return known(item).stored ? from_storage(job_.accesses[item.number].storage, name) : name;
+}
+
+std::string StageValues::text(Item item) {
+    if (item.access) return access_text(item.number);
+    const ScalarNode& n = (*body_)[ScalarId(item.number)];
+    switch (n.op) {
+        case ScalarOp::Const:
+            return literal(n.dtype, n.value, n.int_value);
+        case ScalarOp::Acc:
+            return acc_ + coordinates(mask_);
+        case ScalarOp::Index:
+            return v_.wide(v_.simplified(at(n.index)), load_text());
+        default:
+            break;
+    }
+    const auto operand = [&](ScalarId k) { return k ? use({false, k.value}) : std::string(); };
+    const std::string a = operand(n.a), b = operand(n.b), c = operand(n.c);
+    return scalar_op(n.op, n.dtype, (*body_)[n.op == ScalarOp::Select ? n.b : n.a].dtype, a, b, c);
+}
+
+Variables::LoadText StageValues::load_text() {
+    return [this](size_t access) { return "i64(" + use({true, static_cast<uint32_t>(access)}) + ")"; };
+}
+
+Expr StageValues::at(Expr e) {
+    if (!raw_points_)
+        for (const Var v : variables(e))
+            if (is_own_axis(v) && ((overhang_ >> v.id) & 1) != 0 && part_.registers[v.id] > 1)
+                used_held_ |= Mask{1} << v.id;
+    return substitute_axes(e, points_here());
+}
+
+std::string StageValues::access_text(uint32_t slot) {
+    const Access& a = e_.accesses[slot];
+    const Place& place = job_.accesses[slot];
+    std::string s;
+    if (place.in_registers) {
+        s = element(place, {});
+    } else if (const auto raw = inside_filled(place, a.index)) {
+        s = element(place, *raw);
+    } else {
+        std::vector<Expr> index;
+        index.reserve(a.index.size());
+        for (const Expr& i : a.index) index.push_back(at(i));
+        s = element(place, index);
+    }
+    s = from_storage(place.storage, s);
+    std::vector<std::string> all;
+    if (!place.checked)
+        for (const Expr& c : a.valid) {
+            const Expr here = v_.simplified(at(c));
+            if (v_.nonnegative(here)) continue;
+            const std::string condition = v_.condition(here, load_text());
+            if (std::find(all.begin(), all.end(), condition) == all.end()) all.push_back(condition);
+        }
+    const std::string conditions = fmt::format("{}", fmt::join(all, " && "));
+    if (!conditions.empty()) s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
+    if (!place.final.empty()) s = fmt::format("tw::level({}, {})", s, place.final);
+    return s;
+}
+
+std::optional<std::vector<Expr>> StageValues::inside_filled(const Place& place, const std::vector<Expr>& index) const {
+    if (!place.filled || overhang_ == 0) return std::nullopt;
+    std::vector<Expr> out;
+    for (size_t d = 0; d < index.size(); ++d) {
+        out.push_back(substitute_axes(index[d], raw_));
+        const Expr in_box = v_.simplified(out[d] - place.origin[d]);
+        if (!v_.nonnegative(in_box) || !v_.nonnegative(place.box[d] - 1 - in_box)) return std::nullopt;
+    }
+    return out;
+}
+
+Expr StageValues::offset(const Place& place, std::vector<Expr> where) const {
+    if (!place.origin.empty())
+        for (size_t d = 0; d < where.size(); ++d) where[d] = v_.simplified(where[d] - place.origin[d]);
+    if (place.layout) where = physical_index(*place.layout, place.box, where);
+    Expr offset = 0;
+    for (size_t d = 0; d < where.size(); ++d) offset += where[d] * place.strides[d];
+    return v_.simplified(offset);
+}
+
+std::string StageValues::element(const Place& place, const std::vector<Expr>& index) {
+    if (place.in_registers) return place.object + coordinates(mask_);
+    return fmt::format("{}[{}]", place.object, v_.text(offset(place, index), load_text()));
+}
+
+void StageValues::put(const Place& place, const std::string& value) {
+    if (!into_vector_.empty()) return w_->line("{} = {};", into_vector_, value);
+    if (place.in_registers) return w_->line("{} = {};", place.object + coordinates(mask_), value);
+    w_->line("tw::put({}, {}, {});", place.object, v_.text(offset(place, out_index())), value);
+}
+
+std::vector<Expr> StageValues::out_index() const {
+    std::vector<Expr> index;
+    for (const Expr& i : result_index(e_)) index.push_back(substitute_axes(i, raw_));
+    return index;
+}
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,71 @@
+#pragma once
+// The integer variables of a generated kernel: loop counters, tiles of threads, register coordinates. Index expressions
+// over them are Exprs, with each variable as an axis and the range that it runs through, so that a condition which can
+// be proved needs no code, and a multiple of 4 is known to be one. The first 64 axes are left to the stages' own: an
+// expression may mention both until a thread's point takes their place.
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/writer.h"
+#include "index/expr.h"
+
+namespace tilewright::cuda {
+
+/// The variable that the expression is. InternalError where it is none.
+Var var_of(Expr variable);
+
+class Variables {
+  public:
+    static constexpr size_t kStageAxes = 64;
+
+    /// A new variable, called as wished or nearly so.
+    Expr add(std::string_view wish, Interval range);
+    /// What symbols and scalars are called.
+    void name(Var v, std::string text) { outer_[v] = std::move(text); }
+    std::string fresh(std::string_view wish) { return names_.fresh(wish); }
+
+    std::string name(Expr variable) const { return names_of_.at(var_of(variable).id - kStageAxes); }
+    /// "int", or "i64" where it is not known to be small.
+    std::string_view type(Expr e) const;
+    /// "const int m = ..."
+    std::string declaration(Expr variable) const;
+
+    Expr simplified(Expr e) const { return simplify(e, ranges_); }
+    bool nonnegative(Expr e) const { return prove_nonnegative(e, ranges_); }
+    /// A number that divides it, the largest that its form shows; 0: it is 0.
+    static int64_t multiple(Expr e);
+
+    /// Sources of the integers that accesses read, by access: "i64(...)" texts.
+    using LoadText = std::function<std::string(size_t access)>;
+    /// C++ for the expression, of type int where nothing in it can pass 2^31, else i64.
+    std::string text(Expr e, const LoadText& loads = {}) const { return print(e, !type_is_int(e), loads, false); }
+    /// The same with sums in parentheses.
+    std::string operand(Expr e) const { return print(e, !type_is_int(e), {}, true); }
+    /// As an i64, sums in parentheses.
+    std::string wide(Expr e, const LoadText& loads = {}) const { return print(e, true, loads, true); }
+    /// C++ for e >= 0, without differences: "step_k * 2 + 1 <= 6".
+    std::string condition(Expr e, const LoadText& loads = {}) const;
+
+    /// Declares a constant for what is one division, minimum or maximum; until `forget`, expressions mention it by that
+    /// name. Nothing where it is none.
+    void call(Expr e, const std::string& wish, Writer& out);
+    void forget(Expr e);
+
+  private:
+    bool type_is_int(Expr e) const;
+    std::optional<int64_t> magnitude(Expr e) const;
+    std::optional<int64_t> magnitude(const Atom& a) const;
+    std::string print(Expr e, bool as_wide, const LoadText& loads, bool parentheses) const;
+    std::string print(const Atom& a, bool as_wide, const LoadText& loads) const;
+
+    Names names_;
+    Ranges ranges_{std::vector<Interval>(kStageAxes), {}};
+    std::vector<std::string> names_of_;
+    std::map<Var, std::string> outer_;
+    std::map<std::string, std::string> called_;  ///< by the atom's text
+};
+
+}  // namespace tilewright::cuda
