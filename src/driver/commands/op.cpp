@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "cost/estimate.h"
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
@@ -17,7 +18,9 @@
 #include "driver/opspec/limit.h"
 #include "driver/opspec/op_model.h"
 #include "driver/opspec/op_spec.h"
+#include "orchestrate/plan.h"
 #include "runtime/thread_count.h"
+#include "schedule/chain/expression.h"
 
 namespace tilewright {
 
@@ -32,7 +35,7 @@ struct OpOptions {
     int threads = 0, iterations = 0;
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
-    bool list = false, no_check = false, no_run = false, no_calibrate = false, verbose = false;
+    bool list = false, no_check = false, no_run = false, no_calibrate = false, verbose = false, pruning = false;
 };
 
 /// The figures of one operator; `error` where it could not be compiled or run.
@@ -46,6 +49,7 @@ struct OpResult {
     Limit limit;
     std::optional<OpCheck> check;
     std::vector<ZooInput> inputs;
+    std::optional<chain::SpaceCounts> pruning;  ///< of the operator as one chain
 
     bool measured() const { return runs > 0; }
     double gflops() const { return measured() ? work.flops / median_ms * 1e-6 : 0; }
@@ -78,6 +82,14 @@ void measure(Session& session, const std::vector<Tensor>& inputs, const OpOption
     r.spread = (times[n - 1 - n / 4] - times[n / 4]) / r.median_ms;
 }
 
+/// How many candidates MCFuser's rules leave of the operator as one kernel; nothing where it is no chain.
+std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Target& target, int threads) {
+    const auto c = chain::make_chain(fuse_greedily(program));
+    if (!c) return std::nullopt;
+    const Machine machine(target, threads);
+    return chain::make_space(*c, machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes).counts;
+}
+
 void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult& r) {
     const ZooModel model = build_op(op, o.seed);
     PipelineOptions options;
@@ -94,6 +106,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     r.work = {2.0 * static_cast<double>(model.macs), bytes_of(c.program)};
     r.limit = limit_of(r.work, target, o.threads);
     r.estimate_ms = estimate_ms(*c.model, target, o.threads);
+    if (o.pruning) r.pruning = pruning_of(c.program, target, o.threads);
     r.ok = true;
     if (o.no_run && o.no_check) return;
     const std::vector<Tensor> inputs = draw_inputs(model.inputs, o.seed);
@@ -115,6 +128,12 @@ Json to_json(const OpResult& r, const OpOptions& o) {
     j["op"] = r.op;
     j["scheduler"] = o.scheduler.scheduler;
     j["ok"] = r.ok;
+    if (r.pruning)
+        j["candidates"] = {{"all", r.pruning->all},
+                           {"rule_1", r.pruning->rule_1},
+                           {"rule_2", r.pruning->rule_2},
+                           {"rule_3", r.pruning->rule_3},
+                           {"rule_4", r.pruning->rule_4}};
     j["construct_ms"] = number(compiled, r.construct_ms);
     j["estimate_ms"] = number(compiled, r.estimate_ms);
     j["measured_ms"] = number(r.measured(), r.median_ms);
@@ -168,6 +187,11 @@ void print_line(const OpResult& r, size_t width, bool verbose) {
                products ? fmt::format("{:.1f}", r.gflops()) : "-", time_text(compiled, r.limit.ms),
                r.measured() ? fmt::format("{:.0f}%", 100 * r.share()) : "-", time_text(compiled, r.estimate_ms),
                time_text(compiled, r.construct_ms), r.kernels, check);
+    if (r.pruning) {
+        const chain::SpaceCounts& n = *r.pruning;
+        fmt::print("    candidates {:.0f} ({} expressions); after rule 1 {:.0f}, 2 {:.0f}, 3 {:.0f}, 4 {:.0f}\n", n.all,
+                   n.expressions, n.rule_1, n.rule_2, n.rule_3, n.rule_4);
+    }
     if (verbose) fmt::print("{}\n", r.schedule);
     std::fflush(stdout);
 }
@@ -274,6 +298,8 @@ void add_op_command(CLI::App& app, int& status) {
     c->add_flag("--no-calibrate", o->no_calibrate, "assume rates of this machine where none are remembered");
     c->add_option("--seed", o->seed, "of weights and inputs (0)");
     c->add_option("--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
+    c->add_flag("--pruning", o->pruning,
+                "how many candidates each of MCFuser's rules leaves, of operators that are chains");
     c->add_flag("-v,--verbose", o->verbose, "print each plan and its kernels' tile programs");
     c->add_option("--json", o->json, "write the results to this file as well, one JSON object a line");
     c->footer(
