@@ -31,13 +31,6 @@ std::shared_ptr<ThreadPool> shared_pool(int threads) {
     return pool;
 }
 
-cpu::Isa isa_of(const std::string& name) {
-    if (name.empty()) return cpu::Isa::host();
-    if (name == "avx2") return cpu::Isa::avx2();
-    if (name == "avx512") return cpu::Isa::avx512();
-    model_error("unknown instruction set '{}': expected avx2 or avx512", name);
-}
-
 int count_steps(const Plan& plan) {
     int n = static_cast<int>(plan.steps.size());
     for (const Step& s : plan.steps)
@@ -140,7 +133,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
         impl->inputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
     for (const ValueId v : program.outputs)
         impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
-    impl->codegen.isa = isa_of(options.isa);
+    impl->codegen.isa = cpu::Isa::named(options.isa);
     OrchestrateOptions o;
     o.fuse = options.fuse;
     o.layouts = options.layouts;

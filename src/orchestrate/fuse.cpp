@@ -9,6 +9,7 @@
 #include <set>
 
 #include "orchestrate/plan.h"
+#include "program/rewrite/cost.h"
 #include "program/transform/axes.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
@@ -17,40 +18,6 @@
 namespace tilewright {
 
 namespace {
-
-/// Rough cost of one evaluation of a body, in cheap operations.
-double body_cost(const ScalarBody& body) {
-    double cost = 0;
-    for (const ScalarNode& n : body.nodes()) {
-        switch (n.op) {
-            case ScalarOp::Const:
-            case ScalarOp::Access:
-            case ScalarOp::Acc:
-            case ScalarOp::Index:
-            case ScalarOp::Cast:
-                break;
-            case ScalarOp::Div:
-            case ScalarOp::Sqrt:
-                cost += 4;
-                break;
-            case ScalarOp::Exp:
-            case ScalarOp::Log:
-            case ScalarOp::Tanh:
-            case ScalarOp::Erf:
-                cost += 12;
-                break;
-            case ScalarOp::Pow:
-            case ScalarOp::Sin:
-            case ScalarOp::Cos:
-            case ScalarOp::Tan:
-                cost += 30;
-                break;
-            default:
-                cost += 1;
-        }
-    }
-    return cost;
-}
 
 bool is_product(const TensorExpr& e) {
     if (e.reducer != Reducer::Sum) return false;
@@ -215,7 +182,7 @@ struct Fuser {
         if (is_free) return true;
         // Work done per read instead of once.
         const double repeats = std::max(1.0, reads / std::max(1.0, made));
-        const double cost = body_cost(q.body);
+        const double cost = operation_count(q.body);
         if (single) {
             if (e.reducer != Reducer::None || repeats <= 1.01)
                 return repeats <= 1.01 || cost <= 4 || made * 8 < reads / 64;

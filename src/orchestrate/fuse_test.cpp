@@ -1,5 +1,6 @@
 // Elementwise work moves to where its operand is in a register, and nothing dear is computed twice.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,6 +46,23 @@ TEST(FuseGreedily, a_residual_is_added_where_the_product_ends) {
   output y
 })"),
                 ElementsAre(HasSubstr("then add(")));
+}
+
+/// Columns as heads, heads outermost: [6, heads * width] -> [heads, 6, width].
+std::string split_into_heads(int heads, int width) {
+    return fmt::format(R"(program t {{
+  input x: f32[6, 8]
+  input w: f32[8, {2}]
+  p: f32[6, {2}] = [6, {2}] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  y: f32[{0}, 6, {1}] = [{0}, 6, {1}] @0 where @0 = p[i1, {1}*i0 + i2]
+  output y
+}})",
+                       heads, width, heads * width);
+}
+
+TEST(FuseGreedily, a_transposition_joins_a_product_unless_it_tears_rows_into_pieces_that_fill_no_vector) {
+    EXPECT_EQ(fused(split_into_heads(4, 16)).size(), 1u);
+    EXPECT_EQ(fused(split_into_heads(4, 13)).size(), 2u);
 }
 
 TEST(FuseGreedily, products_read_through_transpositions) {

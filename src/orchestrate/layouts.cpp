@@ -86,7 +86,7 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
 
 /// A window slid over a tensor: the dimension that walks through channels, in the operand and in the result.
 struct Window {
-    size_t access = 0, in = 0, out = 0;
+    size_t in = 0, out = 0;
 };
 
 /// Pools. Windows of fewer taps than this, or that vectors can walk along, are not worth another layout.
@@ -125,7 +125,7 @@ std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
         const auto a = in[d].as_var();
         if (!a || a->kind != VarKind::Axis || a->id >= e.spatial) continue;
         const auto there = std::find(out.begin(), out.end(), in[d]);
-        if (there != out.end()) return Window{0, d, static_cast<size_t>(there - out.begin())};
+        if (there != out.end()) return Window{d, static_cast<size_t>(there - out.begin())};
     }
     return std::nullopt;
 }
@@ -188,7 +188,7 @@ struct Chooser {
         for (const Primitive& p : program.primitives)
             if (p.expr() != nullptr)
                 if (const auto w = pooling_window(*p.expr(), lanes)) {
-                    const ValueId x = p.expr()->accesses[w->access].value;
+                    const ValueId x = p.expr()->accesses[0].value;
                     if (fixed.count(x) == 0 && fixed.count(p.outputs[0]) == 0 && layouts.count(x) == 0 &&
                         layouts.count(p.outputs[0]) == 0) {
                         wish(x, w->in);
@@ -203,8 +203,7 @@ struct Chooser {
         std::vector<std::pair<ValueId, size_t>> out;
         const TensorExpr* e = p.expr();
         if (e == nullptr) return out;
-        if (const auto w = pooling_window(*e, lanes))
-            return {{e->accesses[w->access].value, w->in}, {p.outputs[0], w->out}};
+        if (const auto w = pooling_window(*e, lanes)) return {{e->accesses[0].value, w->in}, {p.outputs[0], w->out}};
         const auto product = weighted_product(program, *e);
         if (!product) return out;
         const Access& x = e->accesses[product->data];

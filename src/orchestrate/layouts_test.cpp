@@ -48,6 +48,38 @@ TEST(AssignLayouts, of_many_channels_are_blocks_of_512) {
     EXPECT_EQ(shape_of(assign_layouts(convolutions(512), avx2()), "c"), "[2, 6, 6, 512]");
 }
 
+/// A 3 x 3 window over 24 channels of 20 x 20 pixels that is all of a model.
+Program one_window(const std::string& expression, int stride) {
+    const int out = (20 - 3) / stride + 1;
+    return with_weights(fmt::format(R"(program t {{
+  input x: f32[1, 24, 20, 20]
+  input w0: f32[32, 24, 3, 3]
+  y: f32[1, {1}, {2}, {2}] = [1, {1}, {2}, {2}] {0}
+  output y
+}})",
+                                    fmt::format(fmt::runtime(expression), stride),
+                                    expression.find("mul") == std::string::npos ? 24 : 32, out));
+}
+constexpr const char* kConvolution =
+    "sum(i4 < 24, i5 < 3, i6 < 3) mul(@0, @1) where @0 = x[i0, i4, {0}*i2 + i5, {0}*i3 + i6], @1 = w0[i1, i4, i5, i6]";
+constexpr const char* kPool = "max(i4 < 3, i5 < 3) @0 where @0 = x[i0, i1, {0}*i2 + i4, {0}*i3 + i5]";
+
+TEST(AssignLayouts, give_a_convolution_between_input_and_output_copies_with_channels_last) {
+    const Program before = one_window(kConvolution, 1), after = assign_layouts(before, avx2());
+    EXPECT_EQ(after.primitives.size(), 3u);
+    EXPECT_EQ(shape_of(after, "x/channels"), "[1, 20, 20, 24]");
+    EXPECT_EQ(shape_of(after, "y/channels"), "[1, 18, 18, 32]");
+    expect_same(before, after);
+}
+
+TEST(AssignLayouts, give_a_pool_copies_only_where_vectors_cannot_walk_along_its_rows) {
+    const Program strided = one_window(kPool, 2), after = assign_layouts(strided, avx2());
+    EXPECT_EQ(shape_of(after, "x/channels"), "[1, 20, 20, 24]");
+    EXPECT_EQ(shape_of(after, "y/channels"), "[1, 9, 9, 24]");
+    expect_same(strided, after);
+    EXPECT_EQ(assign_layouts(one_window(kPool, 1), avx2()).primitives.size(), 1u);  // rows of 18: two vectors
+}
+
 TEST(AssignLayouts, leave_inputs_and_outputs_as_the_model_declares_them) {
     const Program after = assign_layouts(convolutions(24), avx2());
     EXPECT_EQ(shape_of(after, "x"), "[2, 16, 6, 6]");

@@ -114,9 +114,9 @@ TEST_P(Pools, RunEveryTaskOnceInPiecesOfTheSharesTheSplitNames) {
     }
 }
 
-TEST_P(Pools, DoNotWaitForAWorkerThatHasNotBegun) {
+TEST_P(Pools, FinishTheShareOfAWorkerThatIsHeldUp) {
     ThreadPool pool(GetParam());
-    // Whoever enters first holds its piece until everything else has been done by the others.
+    // A worker holds its first piece until everything else, the rest of its own share too, has been done by the others.
     for (int round = 0; round < 20; ++round) {
         std::atomic<int64_t> done{0};
         std::atomic<bool> held{false};
@@ -125,6 +125,7 @@ TEST_P(Pools, DoNotWaitForAWorkerThatHasNotBegun) {
         parallel_for(pool, tasks, [&](int64_t begin, int64_t end, int worker) {
             if (pool.size() > 1 && worker != 0 && !held.exchange(true)) {
                 mine = end - begin;
+                EXPECT_LT(mine, 8) << "a piece of the share";
                 const auto give_up = std::chrono::steady_clock::now() + 10s;
                 while (done < tasks - mine && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
                 EXPECT_EQ(done, tasks - mine);

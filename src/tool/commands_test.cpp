@@ -169,6 +169,13 @@ TEST_F(Tool, VerifiesAgainstTheInterpreter) {
     EXPECT_THAT(r.out, AllOf(StartsWith("output 'y' agrees"), EndsWith("verified\n")));
     fs::create_directories(place / "empty");
     save_tensor_pb(place / "empty/input_0.pb", {"x", kX});
+    const Result kernels = place.run({"verify", "model.onnx", "--kernels", "--dim", "batch=5"});
+    EXPECT_EQ(kernels.status, 0) << kernels.err;
+    EXPECT_THAT(kernels.out, testing::HasSubstr(" right, 0 wrong"));
+    EXPECT_EQ(place.run({"verify", "model.onnx", "--kernels", "--dim", "batch=-5"}).status, 2);
+    const Result where = place.run({"bench", "model.onnx", "--dim", "batch=5", "--iterations", "1", "--kernels", "3"});
+    EXPECT_EQ(where.status, 0) << where.err;
+    EXPECT_THAT(where.out, testing::HasSubstr("limit  computes"));
     const Result none = place.run({"verify", "model.onnx", "--data", "empty"});
     EXPECT_TRUE(refused(none));
     EXPECT_THAT(none.err, HasSubstr("no output_0.pb"));

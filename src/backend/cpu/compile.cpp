@@ -161,6 +161,13 @@ Isa Isa::avx512() {
     return i;
 }
 
+Isa Isa::named(const std::string& name) {
+    if (name.empty()) return host();
+    if (name == "avx2") return avx2();
+    if (name == "avx512") return avx512();
+    model_error("unknown instruction set '{}': expected avx2 or avx512", name);
+}
+
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const CodegenOptions& options) {
     std::vector<CompiledKernel> out(programs.size());
     if (programs.empty()) return out;

@@ -20,6 +20,8 @@ struct Isa {
     static Isa host();
     static Isa avx2();    ///< x86-64-v3 (AVX2, FMA, F16C), runs on any host that has it
     static Isa avx512();  ///< x86-64-v4
+    /// "avx2", "avx512", "": the host's. Throws ModelError for anything else.
+    static Isa named(const std::string& name);
     int lanes_f32() const { return vector_bits / 32; }
 };
 

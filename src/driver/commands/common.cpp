@@ -141,13 +141,19 @@ std::pair<std::string, int64_t> parse_setting(const std::string& option, const s
     throw CLI::ValidationError(option, "'" + text + "' is not of the form name=number");
 }
 
-std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o) {
-    InputRequest request = o.request;
+std::map<std::string, int64_t> dims_of(const DataOptions& o) {
+    std::map<std::string, int64_t> dims = o.request.dims;
     for (const std::string& text : o.dims) {
         const auto [name, size] = parse_setting("--dim", text);
         if (size < 0) throw CLI::ValidationError("--dim", "'" + text + "': a size is not negative");
-        request.dims[name] = size;
+        dims[name] = size;
     }
+    return dims;
+}
+
+std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o) {
+    InputRequest request = o.request;
+    request.dims = dims_of(o);
     std::vector<Tensor> inputs = make_inputs(c.model->inputs(), request);
     check_limits(c.program, bind_inputs(c.program, inputs));
     return inputs;

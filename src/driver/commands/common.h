@@ -1,6 +1,7 @@
 #pragma once
 // What the commands share: options that mean the same in every one that takes them, progress, results.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ struct DataOptions {
     InputRequest request;
 };
 void add_data_options(CLI::App& command, DataOptions& o);
+/// Sizes that --dim gives named dimensions. Throws CLI::ValidationError for what is no size.
+std::map<std::string, int64_t> dims_of(const DataOptions& o);
 /// The inputs, checked against the model's declarations and the machine's memory. Throws CLI::ValidationError where
 /// --dim is malformed.
 std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o);

@@ -162,12 +162,10 @@ int command_run(const RunOptions& o) {
 /// Every kernel of the model by itself, on random operands, against its own stages in exact arithmetic.
 int verify_kernels(const RunOptions& o) {
     const Compilation c = compile(o.model);
-    std::map<std::string, int64_t> sizes;
-    for (const std::string& text : o.data.dims) sizes.insert(parse_setting("--dim", text));
+    const std::map<std::string, int64_t> sizes = dims_of(o.data);
     Progress progress("checking kernels of " + o.model.model);
     ThreadPool pool(o.model.threads);
-    cpu::CodegenOptions codegen;
-    if (!o.model.isa.empty()) codegen.isa = o.model.isa == "avx2" ? cpu::Isa::avx2() : cpu::Isa::avx512();
+    const cpu::CodegenOptions codegen{cpu::Isa::named(o.model.isa)};
     Json list = Json::array();
     int wrong = 0, right = 0, open = 0;
     const std::vector<TileProgram>& kernels = c.model->kernels();
@@ -253,6 +251,7 @@ void add_verify_command(CLI::App& app, int& status) {
     c->footer(
         "Without --data, the reference interpreter computes what is expected, in double precision. The default\n"
         "tolerance is --max-relative 1e-4.\n\n"
+        "JSON: ok, comparison; with --kernels ok, kernels (a list: kernel, name, ok, worst, reason or skipped).\n\n"
         "Examples:\n"
         "  tilewright verify model.onnx --dim batch=3\n"
         "  tilewright verify model.onnx --kernels\n"
