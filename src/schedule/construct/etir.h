@@ -31,7 +31,8 @@ struct Problem {
     bool partial_sums = false;  ///< reductions may be cut: the result is kept in the type of the sum
     std::vector<bool> open;     ///< extents that only the run knows
     Machine machine;
-    /// Per level and axis: the sizes a tile can have, ascending.
+    /// Per level and axis: the sizes a tile can have, ascending. Of a register tile that the operands' layout asks for
+    /// (panels of packed weights; kernels that reuse nothing across rows) only the rule's.
     std::vector<std::vector<std::vector<int64_t>>> ladders;
     std::vector<double> smallest;  ///< footprint of the smallest tile of each level
 };
