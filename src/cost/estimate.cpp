@@ -15,6 +15,7 @@ namespace {
 constexpr double kFmaLatency = 4;
 constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over a loop
 constexpr double kTileOverhead = 12;  // cycles around one register tile: addresses, the last sums' latency
+constexpr double kSegment = 8;        // cycles to find out that a piece between two cuts is empty
 constexpr double kAgain = 2;       // loads' worth of a sum that is taken up again: nothing can begin before it is there
 constexpr double kOccupied = 0.8;  // of a cache: the rest is other data's
 constexpr double kSerial = 0.1;    // of what is not the bottleneck, how much shows all the same
@@ -123,23 +124,83 @@ Expanded expand(const StageModel& s, const Nest& nest) {
     return x;
 }
 
+/// The ranges that an axis is computed in, with how often each occurs: what the loops around the micro-kernel leave of
+/// it, cut once more where conditions change. [0, 14) in steps of 8, padded by one at either side:
+///     [0, 1) [1, 8) [8, 13) [13, 14)  ->  1 twice, 7, 5
+std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_t a) {
+    struct Piece {
+        int64_t from, length;
+    };
+    constexpr size_t kMostPieces = 1 << 12;  // more are many alike: cuts do not show
+    std::vector<Piece> pieces{{0, s.extents[a]}};
+    std::map<int64_t, double> lengths{{s.extents[a], 1.0}};
+    for (const Nest::Loop& l : nest.loops) {
+        if (l.axis != a) continue;
+        std::map<int64_t, double> next;
+        for (const auto& [length, count] : lengths) {
+            if (length >= l.step) next[l.step] += count * static_cast<double>(length / l.step);
+            if (length % l.step > 0) next[length % l.step] += count;
+        }
+        lengths = std::move(next);
+        std::vector<Piece> smaller;
+        for (const Piece& p : pieces)
+            for (int64_t at = 0; at < p.length && smaller.size() <= kMostPieces; at += l.step)
+                smaller.push_back({p.from + at, std::min(l.step, p.length - at)});
+        pieces = std::move(smaller);
+    }
+    if (s.cuts.empty() || s.cuts[a].empty() || pieces.size() > kMostPieces) return lengths;
+    lengths.clear();
+    for (const Piece& p : pieces) {
+        int64_t from = p.from;
+        for (const int64_t cut : s.cuts[a])
+            if (cut > from && cut < p.from + p.length) {
+                lengths[cut - from] += 1;
+                from = cut;
+            }
+        lengths[p.from + p.length - from] += 1;
+    }
+    return lengths;
+}
+
+/// Rows that the code computes of a rest that only the run knows (backend/cpu: the whole tile, two thirds, one third of
+/// it, or one).
+int64_t rung_of(int64_t rest, int64_t tile) {
+    if (tile < 4) return tile;
+    if (rest == 1) return 1;
+    for (const int64_t rung : {ceil_of(tile, 3), ceil_of(2 * tile, 3)})
+        if (rest <= rung) return rung;
+    return tile;
+}
+
 /// Cycles of all register tiles, whole ones and rests.
 double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     const Micro& micro = *nest.micro;
     const size_t n = s.extents.size();
     const size_t va = micro.vector_axis.value_or(n);
-    // The ranges that the loops leave of each axis, whole ones and the last: (length, how many).
     std::vector<std::map<int64_t, double>> ranges;
-    for (const int64_t e : s.extents) ranges.push_back({{e, 1.0}});
-    const auto cut = [](std::map<int64_t, double>& lengths, int64_t step, int64_t unit) {
+    std::vector<bool> looped(n, false);
+    double entries = 1, segments = 1;  // how often the micro-kernel begins, and pieces of code it goes through then
+    for (size_t a = 0; a < n; ++a) ranges.push_back(ranges_of(s, nest, a));
+    for (const Nest::Loop& l : nest.loops) looped[l.axis] = true;
+    for (size_t a = 0; a < s.spatial; ++a)
+        if (looped[a] && !s.cuts.empty()) segments *= static_cast<double>(s.cuts[a].size() + 1);
+    for (size_t a = 0; a < n; ++a) {
+        double passes = 0;
+        for (const auto& [length, count] : ranges[a]) passes += count;
+        if (looped[a]) entries *= passes;
+    }
+    /// Tiles of a range that the run finds in a piece: the rest of them by the ladder (backend/cpu).
+    const auto tiles = [&](std::map<int64_t, double>& lengths, int64_t step, int64_t unit, bool known) {
         std::map<int64_t, double> next;
         for (const auto& [length, count] : lengths) {
             if (length >= step) next[step / unit] += count * static_cast<double>(length / step);
-            if (length % step > 0) next[ceil_of(length % step, unit)] += count;
+            int64_t rest = ceil_of(length % step, unit);
+            if (rest == 0) continue;
+            if (!known && unit == 1) rest = rung_of(rest, step);
+            next[rest] += count;
         }
         lengths = std::move(next);
     };
-    for (const Nest::Loop& l : nest.loops) cut(ranges[l.axis], l.step, 1);
     double steps = 1, invocations = 1;
     for (size_t a = s.spatial; a < n; ++a) {
         double passes = 0, points = 0;
@@ -152,7 +213,8 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     }
     for (size_t a = 0; a < s.spatial; ++a) {
         const int64_t unit = a == va ? micro.lanes : 1;
-        cut(ranges[a], std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, unit), unit);
+        const bool known = !looped[a] || s.cuts.empty() || s.cuts[a].empty();
+        tiles(ranges[a], std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, unit), unit, known);
     }
     double total = 0;
     std::vector<int64_t> tile(n, 1);
@@ -167,6 +229,7 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
         }
     };
     each(each, 0, invocations);
+    if (segments > 1) total += entries * segments * kSegment;
     // A sum that is taken up again is read before; the epilogue comes once.
     const double result_vectors = s.results() / static_cast<double>(va < s.spatial ? micro.lanes : 1);
     total += (invocations - 1) * result_vectors * kAgain / m.loads_a_cycle;

@@ -97,9 +97,12 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     settings.codegen = codegen;
     settings.measure.seconds = 0.02;
     settings.check_work = 1 << 21;  // a candidate a tenth of a second
-    s.measure = [=](const std::vector<TileProgram>& candidates) {
+    // Of a search's many candidates most are far from the best: they are worth few readings.
+    if (s.kind == SchedulerKind::Search) settings.measure.give_up = 1.2;
+    const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
+    s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
         std::vector<double> seconds;
-        for (const TunedKernel& k : tune_schedules(candidates, host, settings, database.get()))
+        for (const TunedKernel& k : tuner->tune(candidates))
             seconds.push_back(k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1);
         return seconds;
     };

@@ -12,12 +12,13 @@
 namespace tilewright {
 
 enum class SchedulerKind : uint8_t {
-    Default,  ///< tiles by a rule from the shapes alone
-    Tree,     ///< construction along a tree, in Roller's manner (schedule/construct)
-    Gensor,   ///< Gensor's walk (schedule/construct)
-    Mcfuser,  ///< chains as one kernel (schedule/chain), everything else by the rule
-    Search,   ///< many measured states of Gensor's space
-    Auto,     ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
+    Default,      ///< tiles by a rule from the shapes alone
+    Tree,         ///< construction along a tree, in Roller's manner (schedule/construct)
+    Gensor,       ///< Gensor's walk (schedule/construct)
+    GensorPlain,  ///< the same without virtual threads
+    Mcfuser,      ///< chains as one kernel (schedule/chain), everything else by the rule
+    Search,       ///< many measured states of Gensor's space
+    Auto,         ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
 };
 std::string_view to_string(SchedulerKind kind);
 std::optional<SchedulerKind> scheduler_from_string(std::string_view name);

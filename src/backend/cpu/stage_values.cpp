@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cpu/cuts.h"
 #include "backend/cpu/scalar_emitter.h"
 #include "base/error.h"
+#include "tile/cuts.h"
 
 namespace tilewright::cpu {
 

@@ -33,6 +33,7 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Default, "tiles by a rule from the shapes alone"},
     {SchedulerKind::Tree, "construction along a tree: one objective, no way back"},
     {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
+    {SchedulerKind::GensorPlain, "the same without virtual threads"},
     {SchedulerKind::Mcfuser, "chains of products as one kernel, everything else by the rule"},
     {SchedulerKind::Search, "the best of --trials measured states of gensor's space"},
     {SchedulerKind::Auto, "of all these what the cost model prefers, kernel by kernel"},

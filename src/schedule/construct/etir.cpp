@@ -193,9 +193,39 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
                 e.tiles[l][a] = sizes[rng() % most];
             }
         e.level = 0;
-        if (fits(p, e, 0) && fits(p, e, 1) && fits(p, e, 2)) return e;
+        if (!fits(p, e, 0) || !fits(p, e, 1) || !fits(p, e, 2)) continue;
+        if (rng() % 2 == 0) {
+            const size_t a = rng() % p.stage.extents.size();
+            for (auto n = rng() % 3; n-- > 0;)
+                if (const auto next = apply(p, e, {Action::Kind::SetVThread, a})) e = *next;
+        }
+        return e;
     }
     return initial(p);
+}
+
+void to_rungs(const Problem& p, Etir& e) {
+    for (size_t l = 0; l < kLevels; ++l)
+        for (size_t a = 0; a < e.tiles[l].size(); ++a) {
+            const auto& sizes = p.ladders[l][a];
+            const auto it = std::lower_bound(sizes.begin(), sizes.end(), e.tiles[l][a]);
+            e.tiles[l][a] = it == sizes.end() ? sizes.back() : *it;
+        }
+}
+
+Etir mutated(const Problem& p, Etir e, std::mt19937_64& rng) {
+    to_rungs(p, e);
+    constexpr Action::Kind kinds[] = {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread};
+    const auto steps = 1 + rng() % 3;
+    for (uint64_t done = 0, tries = 0; done < steps && tries < 100; ++tries) {
+        e.level = rng() % kLevels;
+        const auto next = apply(p, e, {kinds[rng() % 3], rng() % p.stage.extents.size()}, false);
+        if (!next || !fits(p, *next, 0)) continue;
+        e = *next;
+        ++done;
+    }
+    e.level = 0;
+    return e;
 }
 
 double footprint(const Problem& p, const Etir& e, size_t level) {
@@ -368,6 +398,13 @@ Realised realise(const Problem& p, const Etir& e) {
                 out = std::move(r);
             }
     return out;
+}
+
+Realised::Key Realised::key() const {
+    Key k{state.tiles, state.virtual_threads, {}};
+    for (const Nest::Loop& l : loops) k.order.push_back(l.axis);
+    k.order.insert(k.order.end(), micro.order.begin(), micro.order.end());
+    return k;
 }
 
 TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r) {

@@ -46,13 +46,7 @@ class Ranking {
 /// Along single edges, at any level, to where no edge gains.
 void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtual_threads) {
     Etir at = from.state;
-    // Rounded tiles may lie between the rungs.
-    for (size_t l = 0; l < kLevels; ++l)
-        for (size_t a = 0; a < at.tiles[l].size(); ++a) {
-            const auto& sizes = p.ladders[l][a];
-            auto it = std::lower_bound(sizes.begin(), sizes.end(), at.tiles[l][a]);
-            at.tiles[l][a] = it == sizes.end() ? sizes.back() : *it;
-        }
+    to_rungs(p, at);
     double best = from.seconds;
     for (int round = 0; round < 12; ++round) {
         std::optional<Etir> next;
