@@ -15,7 +15,10 @@ namespace {
 constexpr double kFmaLatency = 4;
 constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over a loop
 constexpr double kTileOverhead = 12;  // cycles around one register tile: addresses, the last sums' latency
-constexpr double kSegment = 8;        // cycles to find out that a piece between two cuts is empty
+constexpr double kEntry = 40;         // cycles until the micro-kernel has begun, and to come back from it
+constexpr double kJump = 25;          // cycles that show where a stream goes on in another page
+constexpr double kPage = 4096;
+constexpr double kSegment = 8;     // cycles to find out that a piece between two cuts is empty
 constexpr double kAgain = 2;       // loads' worth of a sum that is taken up again: nothing can begin before it is there
 constexpr double kOccupied = 0.8;  // of a cache: the rest is other data's
 constexpr double kSerial = 0.1;    // of what is not the bottleneck, how much shows all the same
@@ -48,7 +51,7 @@ Machine::Machine(const Target& target, int n) : threads(std::max(1, n)) {
 }
 
 double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int64_t> tile, double steps,
-                   const Machine& m) {
+                   const Machine& m, bool clamped) {
     const size_t va = micro.vector_axis.value_or(s.extents.size());
     double vectors = 1;  // results, in vectors
     for (size_t a = 0; a < s.spatial; ++a) vectors *= static_cast<double>(tile[a]);
@@ -67,11 +70,27 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
                     return 1 + std::log2(static_cast<double>(micro.lanes));
         return static_cast<double>(micro.lanes) * (o.result ? 1.5 : 1.0);
     };
+    // Windows that are written out whole share what they load: 4 pixels of 3 points are 6 loads, not 12.
+    double unrolled = 1;
+    std::vector<int64_t> block(tile.begin(), tile.end());
+    block.resize(s.extents.size(), 1);
+    if (!clamped)
+        for (size_t a = s.spatial; a < s.extents.size() && a < micro.registers.size(); ++a)
+            if (a != va && micro.registers[a] > 1 && micro.registers[a] == s.extents[a]) {
+                block[a] = micro.registers[a];
+                unrolled *= static_cast<double>(block[a]);
+            }
+    if (va < s.extents.size() && unrolled > 1) block[va] *= micro.lanes;
+    const auto reads_of = [&](const OperandModel& o) {
+        if (unrolled == 1) return reads(o) * cost_of(o);
+        const double elements = o.elements(block);
+        return std::min(reads(o) * unrolled, o.depends[va] ? elements / micro.lanes : elements) / unrolled * cost_of(o);
+    };
     double loads = 0, instructions = 2;
     for (const OperandModel& o : s.operands) {
         if (o.result) continue;
-        const double n = reads(o) * cost_of(o);
         if (!o.in_body) continue;
+        const double n = reads_of(o);
         loads += n;
         // Broadcasts are memory operands of the multiply-add, where one tile row needs each once.
         if (!(s.product && va < s.extents.size() && !o.depends[va])) instructions += n;
@@ -178,7 +197,7 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     const size_t n = s.extents.size();
     const size_t va = micro.vector_axis.value_or(n);
     std::vector<std::map<int64_t, double>> ranges;
-    std::vector<bool> looped(n, false);
+    std::vector<bool> looped(n, false), unknown(n, false);
     double entries = 1, segments = 1;  // how often the micro-kernel begins, and pieces of code it goes through then
     for (size_t a = 0; a < n; ++a) ranges.push_back(ranges_of(s, nest, a));
     for (const Nest::Loop& l : nest.loops) looped[l.axis] = true;
@@ -214,22 +233,25 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     for (size_t a = 0; a < s.spatial; ++a) {
         const int64_t unit = a == va ? micro.lanes : 1;
         const bool known = !looped[a] || s.cuts.empty() || s.cuts[a].empty();
+        unknown[a] = !known && a != va;
         tiles(ranges[a], std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, unit), unit, known);
     }
     double total = 0;
     std::vector<int64_t> tile(n, 1);
-    const auto each = [&](const auto& self, size_t a, double count) -> void {
+    const auto each = [&](const auto& self, size_t a, double count, bool clamped) -> void {
         if (a == s.spatial) {
-            total += count * tile_cycles(s, micro, tile, steps, m);
+            total += count * tile_cycles(s, micro, tile, steps, m, clamped);
             return;
         }
+        const int64_t whole = a < micro.registers.size() ? micro.registers[a] : 1;
         for (const auto& [points, times] : ranges[a]) {
             tile[a] = points;
-            self(self, a + 1, count * times);
+            self(self, a + 1, count * times, clamped || (unknown[a] && points > 1 && points < whole));
         }
     };
-    each(each, 0, invocations);
+    each(each, 0, invocations, false);
     if (segments > 1) total += entries * segments * kSegment;
+    total += entries * kEntry;
     // A sum that is taken up again is read before; the epilogue comes once.
     const double result_vectors = s.results() / static_cast<double>(va < s.spatial ? micro.lanes : 1);
     total += (invocations - 1) * result_vectors * kAgain / m.loads_a_cycle;
@@ -249,6 +271,22 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
         const size_t home = k < nest.home.size() ? nest.home[k] : 0;
         return s.operands[k].bytes(x.ranges[std::max(d, home)]);
     };
+    // How many bytes of an operand are read or written between two jumps to another page: as far as the innermost loop
+    // that moves it goes on where it stopped, or not far from there. Rows of 1024 floats written in tiles of 14 x 32: 128
+    // bytes where the next tile is below, the whole row where it is to the right.
+    const auto run_bytes = [&](size_t k) {
+        const OperandModel& o = s.operands[k];
+        const auto element = static_cast<double>(o.element_bytes);
+        size_t d = depths - 1;
+        while (d > 0 && (!o.depends[x.loops[d - 1].axis] || x.trips[d - 1] <= 1)) --d;
+        double run = o.run(x.ranges[d > 0 ? d - 1 : 0]) * element;
+        if (d > 0) {
+            const Nest::Loop& l = x.loops[d - 1];
+            const double step = static_cast<double>(std::abs(o.strides[l.axis]) * l.step) * element;
+            if (step > run && step < kPage) run *= kPage / step;
+        }
+        return std::clamp(run, 64.0, kPage);
+    };
     std::vector<double> footprint(depths, 0);
     for (size_t d = 0; d < depths; ++d)
         for (size_t k = 0; k < s.operands.size(); ++k) footprint[d] += touched(k, d);
@@ -256,7 +294,7 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
     for (size_t level = 0; level < m.caches.size(); ++level) {
         size_t fits = 0;
         while (fits + 1 < depths && footprint[fits] > m.caches[level].bytes) ++fits;
-        double bytes = 0;
+        double bytes = 0, jumps = 0;
         if (fits > 0)
             for (size_t k = 0; k < s.operands.size(); ++k) {
                 const OperandModel& o = s.operands[k];
@@ -279,10 +317,11 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
                     moved *= again || level + 1 == m.caches.size() ? 2 : 1;
                 }
                 bytes += moved;
+                jumps += moved / run_bytes(k);
             }
         const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
         out.bytes.push_back(bytes);
-        const double cycles = bytes / from.bytes_a_cycle;
+        const double cycles = bytes / from.bytes_a_cycle + (level == 0 ? 0 : jumps * kJump);
         slowest = std::max(slowest, cycles);
         sum += cycles;
     }

@@ -60,9 +60,10 @@ struct NestCost {
 NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine);
 
 /// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
-/// axis, spatial ones; `steps` reduction steps. Without the epilogue. Exposed for tests.
+/// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a rest that only the run knows, whose
+/// rows share no loads. Exposed for tests.
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
-                   const Machine& machine);
+                   const Machine& machine, bool clamped = false);
 
 /// What cannot be undercut: operations at the peak rate, or inputs and outputs once through memory, of a kernel whose
 /// operands are not in a cache; with `warm`, only what exceeds the largest cache counts. Seconds.

@@ -118,6 +118,8 @@ double OperandModel::elements(std::span<const int64_t> tile) const {
     return r.length * r.number;
 }
 
+double OperandModel::run(std::span<const int64_t> tile) const { return runs_of(*this, tile, 1).length; }
+
 double OperandModel::bytes(std::span<const int64_t> tile) const {
     const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes));
     const double run_bytes = r.length * static_cast<double>(element_bytes);
