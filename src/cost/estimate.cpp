@@ -17,8 +17,10 @@ constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over 
 constexpr double kTileOverhead = 12;  // cycles around one register tile: addresses, the last sums' latency
 constexpr double kEntry = 40;         // cycles until the micro-kernel has begun, and to come back from it
 constexpr double kJump = 25;          // cycles that show where a stream goes on in another page
-constexpr double kPage = 4096;
-constexpr double kSegment = 8;     // cycles to find out that a piece between two cuts is empty
+constexpr int64_t kPage = 4096;       // bytes; also the distance at which lines fall into one set
+constexpr int64_t kWays = 8;          // of the first-level cache
+constexpr double kClash = 8;          // cycles of a store to a set that is overfull
+constexpr double kSegment = 8;        // cycles to find out that a piece between two cuts is empty
 constexpr double kAgain = 2;       // loads' worth of a sum that is taken up again: nothing can begin before it is there
 constexpr double kOccupied = 0.8;  // of a cache: the rest is other data's
 constexpr double kSerial = 0.1;    // of what is not the bottleneck, how much shows all the same
@@ -108,6 +110,11 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
     }
     const double stores = vectors * cost_of(s.result()) * 2 / m.loads_a_cycle;
     double ends = stores;
+    // Rows that all fall into one set of the first-level cache push each other out before their lines are whole.
+    for (size_t a = 0; a < s.spatial; ++a)
+        if (a != va && tile[a] > kWays && s.result().strides[a] != 0 &&
+            s.result().strides[a] * s.result().element_bytes % kPage == 0)
+            ends += vectors * kClash;
     if (vector_reduces) ends += vectors * 10;
     return step * steps + ends + (s.reduces ? kTileOverhead : 1);
 }
@@ -262,30 +269,24 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
 
 }  // namespace
 
-NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
+NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std::optional<double> compute) {
     NestCost out;
-    out.compute_cycles = compute_cycles(s, nest, m);
+    out.compute_cycles = compute ? *compute : compute_cycles(s, nest, m);
     const Expanded x = expand(s, nest);
     const size_t depths = x.ranges.size();
     const auto touched = [&](size_t k, size_t d) {
         const size_t home = k < nest.home.size() ? nest.home[k] : 0;
         return s.operands[k].bytes(x.ranges[std::max(d, home)]);
     };
-    // How many bytes of an operand are read or written between two jumps to another page: as far as the innermost loop
-    // that moves it goes on where it stopped, or not far from there. Rows of 1024 floats written in tiles of 14 x 32: 128
-    // bytes where the next tile is below, the whole row where it is to the right.
-    const auto run_bytes = [&](size_t k) {
+    // How often an operand's stream goes on in another page, for each byte: counted over what the innermost loop that
+    // moves it sweeps over. Rows of 1024 floats written in tiles of 14 x 32: every 128 bytes where the next tile is
+    // below, once a row where it is to the right.
+    const auto jumps_a_byte = [&](size_t k) {
         const OperandModel& o = s.operands[k];
-        const auto element = static_cast<double>(o.element_bytes);
         size_t d = depths - 1;
         while (d > 0 && (!o.depends[x.loops[d - 1].axis] || x.trips[d - 1] <= 1)) --d;
-        double run = o.run(x.ranges[d > 0 ? d - 1 : 0]) * element;
-        if (d > 0) {
-            const Nest::Loop& l = x.loops[d - 1];
-            const double step = static_cast<double>(std::abs(o.strides[l.axis]) * l.step) * element;
-            if (step > run && step < kPage) run *= kPage / step;
-        }
-        return std::clamp(run, 64.0, kPage);
+        const std::vector<int64_t>& sweep = x.ranges[d > 0 ? d - 1 : 0];
+        return o.pages(sweep, kPage) / o.bytes(sweep);
     };
     std::vector<double> footprint(depths, 0);
     for (size_t d = 0; d < depths; ++d)
@@ -317,7 +318,7 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
                     moved *= again || level + 1 == m.caches.size() ? 2 : 1;
                 }
                 bytes += moved;
-                jumps += moved / run_bytes(k);
+                jumps += moved * jumps_a_byte(k);
             }
         const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
         out.bytes.push_back(bytes);

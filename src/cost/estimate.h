@@ -57,7 +57,9 @@ struct NestCost {
     double tasks = 1;
     double seconds(const Machine& machine) const;  ///< with all threads
 };
-NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine);
+/// `compute`: its compute_cycles, where they are known: they do not depend on the loops' order.
+NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine,
+                   std::optional<double> compute = {});
 
 /// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
 /// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a rest that only the run knows, whose

@@ -118,12 +118,15 @@ double OperandModel::elements(std::span<const int64_t> tile) const {
     return r.length * r.number;
 }
 
-double OperandModel::run(std::span<const int64_t> tile) const { return runs_of(*this, tile, 1).length; }
-
 double OperandModel::bytes(std::span<const int64_t> tile) const {
     const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes));
     const double run_bytes = r.length * static_cast<double>(element_bytes);
     return r.number * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
+}
+
+double OperandModel::pages(std::span<const int64_t> tile, int64_t page_bytes) const {
+    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, page_bytes / element_bytes));
+    return r.number * std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
 }
 
 double StageModel::points() const {

@@ -56,10 +56,10 @@ struct OperandModel {
     /// Elements that a tile with these extents per axis touches: neighbours run together (windows overlap), what lies
     /// farther apart multiplies.
     double elements(std::span<const int64_t> tile) const;
-    /// Elements that lie side by side in such a tile, the longest run from its beginning.
-    double run(std::span<const int64_t> tile) const;
     /// Bytes of the cache lines of those, 64 bytes each.
     double bytes(std::span<const int64_t> tile) const;
+    /// Pages of so many bytes that hold those.
+    double pages(std::span<const int64_t> tile, int64_t page_bytes) const;
 };
 
 struct StageModel {

@@ -363,6 +363,8 @@ Realised realise(const Problem& p, const Etir& e) {
     };
     const double copying = p.loads.empty() ? 0 : copy_cycles(p, tiles[2]);
     out.seconds = 1e300;
+    std::optional<double> compute;
+    std::vector<std::vector<size_t>> orders;  // those that were looked at: with few loops most are the same
     for (const bool task_first : {true, false})
         for (const bool tile_first : {true, false})
             for (const bool micro_first : {true, false}) {
@@ -389,7 +391,13 @@ Realised realise(const Problem& p, const Etir& e) {
                 nest.loops = r.loops;
                 nest.parallel = r.parallel;
                 nest.micro = &r.micro;
-                r.cost = nest_cost(p.stage, nest, p.machine);
+                std::vector<size_t> axes{r.parallel};
+                for (const Nest::Loop& l : r.loops) axes.push_back(l.axis);
+                axes.insert(axes.end(), order.begin(), order.end());
+                if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
+                orders.push_back(std::move(axes));
+                r.cost = nest_cost(p.stage, nest, p.machine, compute);
+                compute = r.cost.compute_cycles;
                 r.cost.cycles += copying;
                 r.cost.compute_cycles += copying;
                 r.seconds = r.cost.seconds(p.machine);
