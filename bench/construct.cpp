@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 
 #include "driver/files.h"
 #include "driver/opspec/op_model.h"
@@ -187,12 +188,13 @@ class Quality {
         }
         const std::vector<cpu::CompiledKernel> code = cpu::compile(different);
         ThreadPool pool(1, Pinning::on);
-        std::vector<Operands> operands;  // merged axes are other stages of the same memory
-        operands.reserve(different.size());
+        std::map<std::string, Operands> operands;  // merged axes are other stages of the same memory
         std::vector<Runnable> runnables;
         for (size_t i = 0; i < different.size(); ++i) {
-            operands.emplace_back(different[i]->stages, kernel_inputs(different[i]->stages, 1));
-            runnables.push_back({different[i]->name, KernelRun(code[i], {}, operands.back(), pool)});
+            const Program& stages = different[i]->stages;
+            Operands& of_stages =
+                operands.try_emplace(canonical_text(stages), stages, kernel_inputs(stages, 1)).first->second;
+            runnables.push_back({different[i]->name, KernelRun(code[i], {}, of_stages, pool)});
         }
         MeasureOptions options;
         options.seconds = settings_.seconds;

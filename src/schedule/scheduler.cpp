@@ -12,8 +12,10 @@ namespace tilewright {
 namespace {
 
 constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
-    {SchedulerKind::Default, "default"}, {SchedulerKind::Tree, "tree"},     {SchedulerKind::Gensor, "gensor"},
-    {SchedulerKind::Mcfuser, "mcfuser"}, {SchedulerKind::Search, "search"}, {SchedulerKind::Auto, "auto"},
+    {SchedulerKind::Default, "default"}, {SchedulerKind::Tree, "tree"},
+    {SchedulerKind::Gensor, "gensor"},   {SchedulerKind::GensorPlain, "gensor-plain"},
+    {SchedulerKind::Mcfuser, "mcfuser"}, {SchedulerKind::Search, "search"},
+    {SchedulerKind::Auto, "auto"},
 };
 
 /// Axes of a chain: with more (chains of convolutions) there are more orders of loops than a search should look at.
@@ -112,6 +114,7 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
     construct::WalkOptions options;
     options.seed = how.seed;
     options.virtual_threads = how.kind != SchedulerKind::GensorPlain;
+    options.also.push_back(construct::state_of(p, rule));
     const construct::Constructed found =
         how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
     if (how.measure) {

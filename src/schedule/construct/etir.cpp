@@ -408,6 +408,27 @@ Realised realise(const Problem& p, const Etir& e) {
     return out;
 }
 
+Etir state_of(const Problem& p, const TileProgram& schedule) {
+    Etir e = initial(p);
+    e.level = 0;
+    e.tiles[1] = e.tiles[2] = p.stage.extents;
+    const auto visit = [&](const auto& self, const std::vector<Stmt>& body) -> void {
+        for (const Stmt& statement : body) {
+            if (const auto* loop = std::get_if<TileLoop>(&statement.kind)) {
+                for (const size_t l : {size_t{1}, size_t{2}})
+                    if (l == 1 || loop->parallel) e.tiles[l][loop->axis] = loop->step;
+                self(self, loop->body);
+            } else if (const auto* compute = std::get_if<Compute>(&statement.kind)) {
+                for (size_t a = 0; a < compute->micro.registers.size(); ++a)
+                    e.tiles[0][a] = compute->micro.registers[a];
+            }
+        }
+    };
+    visit(visit, schedule.body);
+    to_rungs(p, e);
+    return e;
+}
+
 Realised::Key Realised::key() const {
     Key k{state.tiles, state.virtual_threads, {}};
     for (const Nest::Loop& l : loops) k.order.push_back(l.axis);

@@ -89,6 +89,9 @@ Etir random_state(const Problem& problem, std::mt19937_64& rng);
 /// One to three random actions away from `e`, at any level; the registers hold it.
 Etir mutated(const Problem& problem, Etir e, std::mt19937_64& rng);
 
+/// The state that a schedule of the kernel is, as far as it is one: tiles moved up to the ladders' rungs.
+Etir state_of(const Problem& problem, const TileProgram& schedule);
+
 /// The state as loops: tiles rounded to whole register tiles, the better of the loop orders.
 struct Realised {
     Etir state;  ///< rounded

@@ -102,6 +102,10 @@ Constructed construct(const Problem& p, const WalkOptions& options) {
                     uncut.tiles[l][a] = p.stage.extents[a];
             climb(p, ranking, ranking.add(uncut), options.virtual_threads);
         }
+    for (const Etir& e : options.also) {
+        const Realised& r = ranking.add(e);
+        if (options.climb) climb(p, ranking, r, options.virtual_threads);
+    }
     return {ranking.best(options.top), ranking.size()};
 }
 

@@ -22,8 +22,9 @@ struct WalkOptions {
     int walks = 6;
     int steps = 100;  ///< halvings from the first temperature to the threshold
     bool virtual_threads = true;
-    size_t top = 8;     ///< how many are returned
-    bool climb = true;  ///< move the best on along single edges
+    size_t top = 8;          ///< how many are returned
+    bool climb = true;       ///< move the best on along single edges
+    std::vector<Etir> also;  ///< states that are ranked, and moved on, like those of the walks: another rule's
 };
 
 struct Constructed {
