@@ -13,10 +13,12 @@ namespace tilewright {
 namespace {
 
 constexpr double kFmaLatency = 4;
+constexpr double kWindow = 300;       // instructions that are under way at a time
 constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over a loop
-constexpr double kTileOverhead = 12;  // cycles around one register tile: addresses, the last sums' latency
+constexpr double kTileOverhead = 20;  // cycles around one register tile: addresses, the last sums' latency
 constexpr double kEntry = 40;         // cycles until the micro-kernel has begun, and to come back from it
-constexpr double kJump = 25;          // cycles that show where a stream goes on in another page
+constexpr double kJump = 12;          // cycles that show where a stream from memory goes on in another page
+constexpr double kNearJump = 4;       // the same where it comes from a cache
 constexpr int64_t kPage = 4096;       // bytes; also the distance at which lines fall into one set
 constexpr int64_t kWays = 8;          // of the first-level cache
 constexpr double kClash = 8;          // cycles of a store to a set that is overfull
@@ -106,7 +108,9 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
         double chains = 1;
         if (vector_reduces && va < micro.registers.size())
             chains = std::max<double>(1, static_cast<double>(micro.registers[va] / std::max<int64_t>(1, micro.lanes)));
-        step = std::max(step, kFmaLatency / chains);
+        // Short sums of several tiles are under way together.
+        const double together = std::max(1.0, kWindow / std::max(1.0, instructions * steps));
+        step = std::max(step, kFmaLatency / chains / together);
     }
     const double stores = vectors * cost_of(s.result()) * 2 / m.loads_a_cycle;
     double ends = stores;
@@ -322,7 +326,8 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
             }
         const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
         out.bytes.push_back(bytes);
-        const double cycles = bytes / from.bytes_a_cycle + (level == 0 ? 0 : jumps * kJump);
+        const double cycles =
+            bytes / from.bytes_a_cycle + (level == 0 ? 0 : jumps * (level + 1 < m.caches.size() ? kNearJump : kJump));
         slowest = std::max(slowest, cycles);
         sum += cycles;
     }

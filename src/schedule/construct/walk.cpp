@@ -11,6 +11,9 @@ namespace tilewright::construct {
 
 namespace {
 
+/// What the model must say of another state's time for it to come before one of WalkOptions::also.
+constexpr double kConvinced = 0.98;
+
 /// Ranks states by the model, each once.
 class Ranking {
   public:
@@ -102,11 +105,16 @@ Constructed construct(const Problem& p, const WalkOptions& options) {
                     uncut.tiles[l][a] = p.stage.extents[a];
             climb(p, ranking, ranking.add(uncut), options.virtual_threads);
         }
+    for (const Etir& e : options.also)
+        if (const Realised& r = ranking.add(e); options.climb) climb(p, ranking, r, options.virtual_threads);
+    Constructed out{ranking.best(options.top), ranking.size()};
     for (const Etir& e : options.also) {
         const Realised& r = ranking.add(e);
-        if (options.climb) climb(p, ranking, r, options.virtual_threads);
+        if (kConvinced * r.seconds > out.top[0].seconds) continue;
+        std::erase_if(out.top, [&](const Realised& other) { return other.key() == r.key(); });
+        out.top.insert(out.top.begin(), r);
     }
-    return {ranking.best(options.top), ranking.size()};
+    return out;
 }
 
 Constructed construct_tree(const Problem& p) {

@@ -22,9 +22,11 @@ struct WalkOptions {
     int walks = 6;
     int steps = 100;  ///< halvings from the first temperature to the threshold
     bool virtual_threads = true;
-    size_t top = 8;          ///< how many are returned
-    bool climb = true;       ///< move the best on along single edges
-    std::vector<Etir> also;  ///< states that are ranked, and moved on, like those of the walks: another rule's
+    size_t top = 8;     ///< how many are returned
+    bool climb = true;  ///< move the best on along single edges
+    /// States that are ranked, and moved on, like those of the walks: another rule's. They come before what the model
+    /// prefers by less than its own error.
+    std::vector<Etir> also;
 };
 
 struct Constructed {
