@@ -326,6 +326,7 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
             }
         const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
         out.bytes.push_back(bytes);
+        out.jumps.push_back(jumps);
         const double cycles =
             bytes / from.bytes_a_cycle + (level == 0 ? 0 : jumps * (level + 1 < m.caches.size() ? kNearJump : kJump));
         slowest = std::max(slowest, cycles);

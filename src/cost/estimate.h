@@ -52,6 +52,7 @@ struct Nest {
 struct NestCost {
     double compute_cycles = 0;  ///< of one thread doing everything
     std::vector<double> bytes;  ///< moved into each cache level
+    std::vector<double> jumps;  ///< of the streams of those bytes to another page
     double memory_cycles = 0;   ///< the slowest level's
     double cycles = 0;          ///< of one thread doing everything, what overlaps overlapping
     double tasks = 1;
