@@ -92,9 +92,9 @@ Grouped group_greedily(const Program& program, const OrchestrateOptions& options
 }
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
-                 OptimalStats& stats) {
+                 OrchestrationReport& report) {
     const bool optimally = options.fuse && options.orchestrator == Orchestrator::Optimal;
-    auto [grouped, groups] = optimally ? optimal::group_optimally(program, options, schedules, stats)
+    auto [grouped, groups] = optimally ? optimal::group_optimally(program, options, schedules, report)
                                        : group_greedily(program, options, schedules);
     Plan plan;
     plan.program = std::move(grouped);
@@ -122,10 +122,10 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
             if (const auto* branch = std::get_if<If>(&primitive.kind))
                 for (const auto& body : {branch->then_branch, branch->else_branch})
                     step.bodies.push_back(
-                        std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules, stats)));
+                        std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules, report)));
             if (const auto* loop = std::get_if<Loop>(&primitive.kind))
                 step.bodies.push_back(
-                    std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules, stats)));
+                    std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules, report)));
             plan.steps.push_back(std::move(step));
             continue;
         }
@@ -144,6 +144,9 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         kernel.stages.name = call.name;
         call.kernel = kernels.add(std::move(kernel));
         call.estimated_seconds = scheduled.seconds;
+        call.at_least_seconds = schedules.at_least(body);
+        call.measured_seconds = schedules.measured(scheduled);
+        call.chosen = it->second->chosen;
         plan.steps.push_back(Step{std::move(call), {}});
     }
     return plan;
@@ -155,10 +158,10 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
     Scheduling how = options.scheduling;
     how.rule = options.target;
     Schedules schedules(std::move(how));
-    OptimalStats stats;
-    Plan plan = orchestrate(program, kernels, options, schedules, stats);
+    OrchestrationReport report;
+    Plan plan = orchestrate(program, kernels, options, schedules, report);
     plan.schedule_ms = schedules.spent_ms();
-    if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = stats;
+    if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = std::move(report);
     return plan;
 }
 

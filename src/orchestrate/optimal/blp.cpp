@@ -252,6 +252,20 @@ double processor_seconds() {
 
 }  // namespace
 
+Relaxation relaxation(const Choice& choice, BlpForm form) {
+    const double begin = processor_seconds();
+    BlpOptions options;
+    options.form = form;
+    const double cost = choice.cost(cheap_plan(choice));
+    const double scale = cost > 0 ? kScaled / cost : 1;
+    Formulation program(choice, options);
+    program.build(scale);
+    Relaxation result;
+    result.root = relaxed(program.milp()) / scale;
+    result.seconds = processor_seconds() - begin;
+    return result;
+}
+
 BlpResult solve(const Choice& choice, const BlpOptions& options) {
     const double begin = processor_seconds();
     const auto spent = [&] { return processor_seconds() - begin; };

@@ -76,6 +76,13 @@ struct BlpResult {
 /// The same answer on every run, unless time is up.
 BlpResult solve(const Choice& choice, const BlpOptions& options = {});
 
+/// A form's linear relaxation.
+struct Relaxation {
+    double root = 0;     ///< no plan costs less; infinity where there is none
+    double seconds = 0;  ///< of processor time
+};
+Relaxation relaxation(const Choice& choice, BlpForm form);
+
 /// Sets L as above that the chosen candidates hold: the smallest ones that wait for no other. Empty where all can run.
 std::vector<std::vector<TensorId>> loops(const Choice& choice, const std::vector<size_t>& chosen);
 

@@ -16,8 +16,8 @@
 
 namespace tilewright::optimal {
 
-/// Costs are measured (lazily) where `schedules` may, else the model's. Adds to `stats`.
+/// Costs are measured (lazily) where `schedules` may, else the model's. Adds to `report`.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        OptimalStats& stats);
+                        OrchestrationReport& report);
 
 }  // namespace tilewright::optimal
