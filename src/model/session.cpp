@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cost/target.h"
 #include "model/executor.h"
+#include "tune/operands.h"
 #include "tune/tuner.h"
 
 namespace tilewright {
@@ -99,7 +100,11 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     settings.check_work = 1 << 21;  // a candidate a tenth of a second
     s.measure = [=](const std::vector<TileProgram>& candidates) {
         std::vector<double> seconds;
-        for (const TunedKernel& k : tune_schedules(candidates, host, settings, database.get()))
+        const auto sizes = assumed_sizes(candidates.at(0).stages);
+        if (!sizes) return std::vector<double>(candidates.size(), -1);
+        TuneSettings here = settings;
+        here.sizes = *sizes;
+        for (const TunedKernel& k : tune_schedules(candidates, host, here, database.get()))
             seconds.push_back(k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1);
         return seconds;
     };

@@ -64,8 +64,7 @@ class Tuner {
         } catch (const InternalError& e) {  // a schedule that the generator has no code for; others may do
             return refuse(Verdict::failed, fmt::format("no code: {}", e.what()));
         }
-        const CheckResult check =
-            check_kernel(*kernel, candidate.stages, pool_, {.bindings = settings_.sizes, .work = settings_.check_work});
+        const CheckResult check = checker_.check(*kernel, pool_);
         if (!check.ok) return refuse(Verdict::wrong, check.reason);
         return kernel;
     }
