@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cost/target.h"
 #include "model/executor.h"
+#include "tune/operands.h"
 #include "tune/tuner.h"
 
 namespace tilewright {
@@ -102,7 +103,9 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
     s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
         std::vector<double> seconds;
-        for (const TunedKernel& k : tuner->tune(candidates))
+        const auto sizes = assumed_sizes(candidates.at(0).stages);
+        if (!sizes) return std::vector<double>(candidates.size(), -1);
+        for (const TunedKernel& k : tuner->tune(candidates, *sizes))
             seconds.push_back(k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1);
         return seconds;
     };

@@ -14,6 +14,8 @@ constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
 /// Of it a chain must save this share by the model alone, whose error is of that size; measured times need no margin.
 constexpr double kConvincing = 0.03;
+/// The same where the model had to assume what extents are.
+constexpr double kConvincingOpen = 0.1;
 
 class Chains {
   public:
@@ -41,7 +43,7 @@ class Chains {
   private:
     size_t products(size_t g) const {
         size_t n = 0;
-        for (const PrimitiveId id : groups_[g].primitives) n += chain::is_product(*p_.primitives[id].expr()) ? 1 : 0;
+        for (const PrimitiveId id : groups_[g].primitives) n += chain::is_link(*p_.primitives[id].expr()) ? 1 : 0;
         return n;
     }
 
@@ -58,24 +60,28 @@ class Chains {
         return true;
     }
 
-    /// Groups that feed `last` and nobody else, back to products, those included.
-    std::set<size_t> behind(size_t last) const {
-        std::set<size_t> inside{last};
-        for (bool more = true; more;) {
-            more = false;
-            for (const size_t g : std::set<size_t>(inside)) {
-                if (g != last && products(g) > 0) continue;  // what feeds the first products stays outside
-                for (const PrimitiveId id : groups_[g].primitives)
-                    for (const ValueId v : p_.primitives[id].inputs()) {
-                        const PrimitiveId from = producers_[v];
-                        if (!from) continue;
-                        const auto it = group_of_.find(from);
-                        if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
-                        if (!feeds_only(it->second, inside)) continue;
-                        inside.insert(it->second);
-                        more = true;
-                    }
+    /// Groups that feed `last` and nobody else, back to products, those included; behind them on to the next products,
+    /// `levels` times.
+    std::set<size_t> behind(size_t last, int levels = 1) const {
+        std::set<size_t> inside{last}, through{last};
+        for (int level = 0; level < levels; ++level) {
+            for (bool more = true; more;) {
+                more = false;
+                for (const size_t g : std::set<size_t>(inside)) {
+                    if (products(g) > 0 && through.count(g) == 0) continue;  // what feeds these stays outside
+                    for (const PrimitiveId id : groups_[g].primitives)
+                        for (const ValueId v : p_.primitives[id].inputs()) {
+                            const PrimitiveId from = producers_[v];
+                            if (!from) continue;
+                            const auto it = group_of_.find(from);
+                            if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
+                            if (!feeds_only(it->second, inside)) continue;
+                            inside.insert(it->second);
+                            more = true;
+                        }
+                }
             }
+            through = inside;
         }
         return inside;
     }
@@ -87,6 +93,12 @@ class Chains {
         const auto& chain = schedules_.chain(body);
         TW_CHECK(chain, "a chain without a schedule");
         return schedules_.seconds_of(*chain);
+    }
+
+    static bool is_open(const Program& stages) {
+        return std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
+            return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
+        });
     }
 
     struct Merged {
@@ -111,22 +123,45 @@ class Chains {
         const auto& fused = schedules_.chain(body);
         if (!fused) return m;
         m.gain = apart - schedules_.seconds_of(*fused) - kKernelSeconds;
-        if (!schedules_.how().measure) m.gain -= kConvincing * apart;
+        if (!schedules_.how().measure) m.gain -= (is_open(body.stages) ? kConvincingOpen : kConvincing) * apart;
         m.inside = std::move(inside);
         return m;
     }
 
-    /// The product of group `last` with one of those that feed it, or with all: whichever gains most.
-    void grow(size_t last) {
+    bool reduces(size_t g) const {
+        return std::any_of(groups_[g].primitives.begin(), groups_[g].primitives.end(),
+                           [&](PrimitiveId id) { return p_.primitives[id].expr()->reducer != Reducer::None; });
+    }
+
+    /// What might become one kernel with `last`: what feeds it as far back as the next products, of those one, all or
+    /// none (a normalisation in front of it); and where products feed one of them that came along (two in front of a
+    /// gate), those as well.
+    std::vector<std::set<size_t>> candidates(size_t last) const {
         const std::set<size_t> all = behind(last);
         std::vector<size_t> first;
         for (const size_t g : all)
             if (g != last && products(g) > 0) first.push_back(g);
-        Merged best;
-        for (size_t k = 0; k < first.size() + (first.size() > 1 ? 1 : 0); ++k) {
+        std::vector<std::set<size_t>> out;
+        for (const size_t k : first) {
             std::set<size_t> inside = all;
-            for (size_t j = 0; j < first.size(); ++j)
-                if (k < first.size() && j != k) inside.erase(first[j]);
+            for (const size_t other : first)
+                if (other != k) inside.erase(other);
+            out.push_back(std::move(inside));
+        }
+        if (first.size() > 1) out.push_back(all);
+        std::set<size_t> none = all;
+        for (const size_t k : first) none.erase(k);
+        if (std::any_of(none.begin(), none.end(), [&](size_t g) { return g != last && reduces(g); }))
+            out.push_back(std::move(none));
+        if (!first.empty())
+            if (std::set<size_t> deeper = behind(last, 2); deeper != all) out.push_back(std::move(deeper));
+        return out;
+    }
+
+    /// The product of group `last` with what gains most.
+    void grow(size_t last) {
+        Merged best;
+        for (std::set<size_t>& inside : candidates(last)) {
             // One that stays may have fed one that left: then neither kernel could run before the other.
             //     a -> b -> last, a -> last: {a, last} without b
             if (!std::all_of(inside.begin(), inside.end(),

@@ -48,7 +48,7 @@ class Schedules {
 /// Groups that are one kernel as a chain of products, where the model says that this costs less than they do.
 ///
 /// Greedy: products in order; to the group of each come those that feed it and nobody else, back to the next products,
-/// of which one or all come along.
+/// of which one, all or none come along, or those that feed them too.
 std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules);
 
 }  // namespace tilewright

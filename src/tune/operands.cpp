@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "program/transform/substitute.h"
+#include "program/transform/tidy.h"
 #include "runtime/memory_limit.h"
 
 namespace tilewright {
@@ -67,6 +68,26 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
         by.emplace(v, Expr(it->second));
     }
     return substitute_names(stages, by);
+}
+
+std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
+    Bindings sizes;
+    bool scalars = false;
+    const auto look = [&](Expr e) {
+        for (const Var v : variables(e)) {
+            scalars = scalars || v.kind == VarKind::Scalar;
+            if (v.kind == VarKind::Symbol) sizes[v] = size;
+        }
+        return e;
+    };
+    for (const Value& v : stages.values)
+        for (const Expr& d : v.shape) look(d);
+    for (const Primitive& p : stages.primitives) {
+        for (const Expr& x : p.expr()->extents) look(x);
+        map_indices(*p.expr(), look);
+    }
+    if (scalars) return std::nullopt;
+    return sizes;
 }
 
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {

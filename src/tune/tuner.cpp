@@ -122,7 +122,8 @@ class Tuner::Impl {
     Impl(Target target, TuneSettings settings, TuningDatabase* db)
         : target_(std::move(target)), settings_(std::move(settings)), db_(db) {}
 
-    std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates) {
+    std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {
+        settings_.sizes = sizes;
         std::vector<TunedKernel> tuned(candidates.size());
         std::vector<size_t> unknown;
         std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates the second, and the first
@@ -148,10 +149,11 @@ class Tuner::Impl {
                 results.push_back(&tuned[unknown[k]].measurement);
             }
             // Its operands may be large: made where something is to be measured, kept while it is the same kernel.
-            if (const std::string& stages = tuned[0].measurement.key.stages; !bench_ || stages != bench_stages_) {
+            const MeasurementKey& key = tuned[0].measurement.key;
+            if (std::string what = key.stages + key.settings; !bench_ || what != bench_of_) {
                 bench_.reset();
                 bench_ = std::make_unique<Bench>(candidates[0].stages, target_, settings_);
-                bench_stages_ = stages;
+                bench_of_ = std::move(what);
             }
             bench_->measure_group(group, results);
             if (db_ != nullptr)
@@ -161,19 +163,27 @@ class Tuner::Impl {
         return tuned;
     }
 
+    const TuneSettings& settings() const { return settings_; }
+
   private:
     const Target target_;
-    const TuneSettings settings_;
+    TuneSettings settings_;
     TuningDatabase* db_;
     std::unique_ptr<Bench> bench_;
-    std::string bench_stages_;
+    std::string bench_of_;  ///< its kernel and sizes
 };
 
 Tuner::Tuner(Target target, TuneSettings settings, TuningDatabase* db)
     : impl_(std::make_unique<Impl>(std::move(target), std::move(settings), db)) {}
 Tuner::~Tuner() = default;
 
-std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates) { return impl_->tune(candidates); }
+std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates) {
+    return impl_->tune(candidates, Bindings(impl_->settings().sizes));
+}
+
+std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {
+    return impl_->tune(candidates, sizes);
+}
 
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,
                                         const TuneSettings& settings, TuningDatabase* db) {

@@ -52,14 +52,19 @@ class Tree {
     bool on_grid(size_t a) const {
         return std::any_of(grid_.begin(), grid_.end(), [&](const Loop& l) { return l.axis == a; });
     }
-    int64_t tile_of(size_t i) const { return std::min(candidate_.tiles[i], c_.extents[c_.tiled[i]]); }
+    int64_t tile_of(size_t i) const {
+        const size_t a = c_.tiled[i];
+        return c_.open[a] ? candidate_.tiles[i] : std::min(candidate_.tiles[i], c_.extents[a]);
+    }
+    /// Whether there is more than one tile, or may be.
+    bool divided(size_t i) const { return c_.open[c_.tiled[i]] || tile_of(i) < c_.extents[c_.tiled[i]]; }
 
     /// Batches, then the rows that no stage sums along and that stand in no group. Where batches alone keep all threads
     /// busy, the rows are a loop of the task, and copies may stand around it.
     void grid() {
         double tasks = 1;
         for (size_t a = 0; a < c_.axes.size(); ++a)
-            if (c_.batch[a] && c_.extents[a] > 1) {
+            if (c_.batch[a] && (c_.open[a] || c_.extents[a] > 1)) {
                 grid_.push_back({a, 1, true});
                 range_[a] = 1;
                 tasks *= static_cast<double>(c_.extents[a]);
@@ -67,7 +72,7 @@ class Tree {
         const bool enough = tasks >= 2.0 * target_.threads || target_.threads == 1;
         for (size_t i = 0; i < c_.tiled.size(); ++i) {
             const size_t a = c_.tiled[i];
-            if (c_.reduced[a] || tile_of(i) >= c_.extents[a]) continue;
+            if (c_.reduced[a] || !divided(i)) continue;
             bool grouped = false;
             for (const auto& g : candidate_.expression.groups)
                 grouped = grouped || std::find(g.begin(), g.end(), i) != g.end();
@@ -88,7 +93,7 @@ class Tree {
     bool has(PrimitiveId s, size_t a) const {
         return std::find(c_.stage_axes[s].begin(), c_.stage_axes[s].end(), a) != c_.stage_axes[s].end();
     }
-    bool cuts(size_t i) const { return tile_of(i) < c_.extents[c_.tiled[i]] && !on_grid(c_.tiled[i]); }
+    bool cuts(size_t i) const { return divided(i) && !on_grid(c_.tiled[i]); }
 
     /// Statements inside the first `k` nested loops, of these stages.
     std::vector<Stmt> nest(size_t k, const std::vector<PrimitiveId>& stages) {

@@ -27,7 +27,7 @@ class Search {
         for (size_t i = 0; i < c.tiled.size(); ++i) {
             if (c.reduced[c.tiled[i]]) continue;
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
-                if (tiles * rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(tiles * rows);
+                if (c.open[c.tiled[i]] || tiles * rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(tiles * rows);
             std::sort(space_.sizes[i].begin(), space_.sizes[i].end());
         }
     }
