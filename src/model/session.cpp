@@ -150,6 +150,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     static const Target host = host_target();
     for (const CacheLevel& level : host.caches)
         if (level.level == 2) o.target.l2_bytes = level.bytes;
+    impl->codegen.cache_bytes = last_cache_bytes(host);
     o.scheduling = scheduling_of(options, o.target, impl->codegen);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);

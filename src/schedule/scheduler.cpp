@@ -29,7 +29,8 @@ bool constructible(const Program& stages) {
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     for (const Expr& x : e.extents)
         if (!x.is_constant() || x.constant() < 1) return false;
-    return !e.extents.empty();
+    // Copies and elementwise stages use everything once: there is nothing for tiles to keep.
+    return !e.extents.empty() && e.reducer != Reducer::None;
 }
 
 /// The first of those that are fastest; of those that cannot run, the first.
