@@ -22,7 +22,7 @@ struct CompileOptions {
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     bool fuse = true;                     ///< false: one kernel a primitive
     bool layouts = true;                  ///< false: everything row-major
-    SchedulerKind scheduler = SchedulerKind::Mcfuser;
+    SchedulerKind scheduler = SchedulerKind::Auto;
     Orchestrator orchestrator = Orchestrator::Greedy;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()

@@ -22,7 +22,7 @@ constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
 constexpr size_t kMostTiled = 6;
 
 /// By how much the model must prefer a constructed schedule over the rule's: its own error.
-constexpr double kConvinced = 0.93;
+constexpr double kConvinced = 0.88;
 
 bool constructible(const Program& stages) {
     if (stages.primitives.size() != 1) return false;
@@ -108,6 +108,9 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
                           const Scheduling& how) {
     TileProgram rule = default_schedule(stages, row_axes, how.rule);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
+    // Where even the bound is not so much below the rule's schedule, no state can be.
+    const double enough = kConvinced * estimate(rule, *how.machine).seconds;
+    if (how.kind == SchedulerKind::Auto && lower_bound(rule.stages, *how.machine, {}, true) >= enough) return rule;
     stages = rule.stages;  // axes that memory walks as one are one there
     const construct::Problem p = construct::make_problem(stages, how.rule, *how.machine);
     if (!p.micro.vector_axis) return rule;
@@ -124,8 +127,7 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
         for (const construct::Realised& r : found.top) candidates.push_back(construct::to_tile_program(stages, p, r));
         return fastest(std::move(candidates), how);
     }
-    if (how.kind == SchedulerKind::Auto && found.top[0].seconds > kConvinced * estimate(rule, *how.machine).seconds)
-        return rule;
+    if (how.kind == SchedulerKind::Auto && found.top[0].seconds > enough) return rule;
     return construct::to_tile_program(std::move(stages), p, found.top[0]);
 }
 

@@ -94,6 +94,7 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
     int constructed = 0, by_rule = 0;
     std::vector<Program> kernels = construct::small_kernels();
     for (const int64_t n : {96, 200, 512}) kernels.push_back(construct::product(n, n, n));
+    kernels.push_back(construct::product(8192, 1024, 4));  // the rule's rows, 4 KiB apart, fight for a set of the cache
     for (const Program& stages : kernels) {
         const Scheduling how = scheduling(SchedulerKind::Auto);
         const TileProgram rule = default_schedule(stages, how.rule), chosen = schedule(stages, how);
