@@ -23,8 +23,13 @@ using Pending = std::set<Touched>;
 
 class Analysis {
   public:
-    Analysis(const TileProgram& p, const BufferPlan& plan)
-        : p_(p), plan_(plan), tree_(walk(p)), online_(online_maxima(p)), scales_(online_scales(p.stages, online_)) {}
+    Analysis(const TileProgram& p, const BufferPlan& plan, const std::set<ValueId>& in_memory)
+        : p_(p),
+          plan_(plan),
+          in_memory_(in_memory),
+          tree_(walk(p)),
+          online_(online_maxima(p)),
+          scales_(online_scales(p.stages, online_)) {}
 
     std::set<TreePath> run() {
         flow(p_.body, {}, {});
@@ -86,7 +91,8 @@ class Analysis {
         return pending;
     }
 
-    static Touched scratch(const Buffer& b, bool write) {
+    Touched scratch(const Buffer& b, bool write) const {
+        if (in_memory_.count(b.value) != 0) return {b.value, 0, 1, write};
         return {ValueId(), b.offset, b.elsewhere ? b.offset : b.offset + b.bytes, write};
     }
 
@@ -132,6 +138,7 @@ class Analysis {
 
     const TileProgram& p_;
     const BufferPlan& plan_;
+    const std::set<ValueId>& in_memory_;
     const Walk tree_;
     const std::set<ValueId> online_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
@@ -140,8 +147,8 @@ class Analysis {
 
 }  // namespace
 
-std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan) {
-    return Analysis(program, plan).run();
+std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan, const std::set<ValueId>& in_memory) {
+    return Analysis(program, plan, in_memory).run();
 }
 
 }  // namespace tilewright::cuda

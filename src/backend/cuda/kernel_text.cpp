@@ -65,8 +65,9 @@ class KernelGenerator {
           tree_(walk(program)),
           threads_(choose_threads()),
           registers_(register_values(program, threads_)),
-          plan_(plan_buffers(program, registers_.all())),
-          barriers_(barriers(program, plan_)),
+          in_memory_(too_large()),
+          plan_(plan_buffers(program, elsewhere(in_memory_))),
+          barriers_(barriers(program, plan_, in_memory_)),
           scales_(online_scales(program.stages, online_maxima(program))) {}
 
     KernelText run(const std::string& function) {
@@ -113,6 +114,12 @@ class KernelGenerator {
         };
         for (const ValueId v : p_.stages.inputs) declare(v, false);
         for (const ValueId v : p_.stages.outputs) declare(v, true);
+        for (const Buffer& b : plan_.buffers)
+            if (b.elsewhere && !in_registers(b)) out_.scratch_bytes += (b.bytes + 255) / 256 * 256;
+        if (out_.scratch_bytes > 0) {
+            scratch_ = v_.fresh("g_scratch");
+            s += fmt::format("{}tw::Out<u8> {}", s.empty() ? "" : ", ", scratch_);
+        }
         out_.names = names_of(p_);
         for (const Var v : out_.names) {
             const std::string name = v_.fresh("n_" + identifier(var_name(v)));
@@ -142,13 +149,44 @@ class KernelGenerator {
 
     // --- shared memory and registers
 
+    std::set<ValueId> elsewhere(const std::set<ValueId>& more) const {
+        std::set<ValueId> out = registers_.all();
+        out.insert(more.begin(), more.end());
+        return out;
+    }
+    /// Values, the largest first, without whose buffers the others fit.
+    std::set<ValueId> too_large() const {
+        std::set<ValueId> out;
+        while (true) {
+            const BufferPlan plan = plan_buffers(p_, elsewhere(out));
+            if (plan.scratch_bytes + kRoom <= options_.target.block_shared_bytes) return out;
+            const Buffer* largest = nullptr;
+            for (const Buffer& b : plan.buffers)
+                if (!b.elsewhere && !b.access && (largest == nullptr || b.bytes > largest->bytes)) largest = &b;
+            if (largest == nullptr) return out;
+            out.insert(largest->value);
+        }
+    }
+    bool in_registers(const Buffer& b) const { return b.elsewhere && in_memory_.count(b.value) == 0; }
+    static constexpr int64_t kRoom = 32 * 8 + 16;  ///< of the exchange between warps, at most
+
     void declare_buffers() {
+        int64_t in_memory_offset = 0;
         for (const Buffer& b : plan_.buffers) {
             const std::string& value = p_.stages.values[b.value].name;
-            const std::string name = v_.fresh((b.elsewhere ? "r_" : "s_") +
+            const std::string name = v_.fresh((in_registers(b) ? "r_"
+                                               : b.elsewhere   ? "m_"
+                                                               : "s_") +
                                               std::string(b.correction ? "correction_" : "") + identifier(value));
             objects_.push_back(name);
-            if (b.elsewhere) continue;
+            if (in_registers(b)) continue;
+            if (b.elsewhere) {
+                w_.line("const tw::Out<{0}> {1} = tw::scratch<{0}>({2}, i64(tw::block()) * {3} + {4}, {5}, \"{1}\");",
+                        storage_type(b.dtype), name, scratch_, out_.scratch_bytes, in_memory_offset,
+                        element_count(b.physical));
+                in_memory_offset += (b.bytes + 255) / 256 * 256;
+                continue;
+            }
             const std::string type = storage_type(b.dtype);
             const int64_t count = b.copies == 1 ? element_count(b.physical) : b.copies * elements_of_copy(b);
             w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}{6}", type, name, b.offset,
@@ -171,7 +209,7 @@ class KernelGenerator {
         Place place;
         place.object = objects_[buffer];
         place.storage = b.dtype;
-        place.in_registers = b.elsewhere;
+        place.in_registers = in_registers(b);
         place.shared = !b.elsewhere;
         std::vector<Expr> starts;
         starts.reserve(p_.axes.size());
@@ -390,7 +428,7 @@ class KernelGenerator {
     void enter_scope(const TreePath& path) {
         for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = ranges_[a].lo;
         for (size_t i = 0; i < plan_.buffers.size(); ++i)
-            if (plan_.buffers[i].elsewhere && plan_.buffers[i].scope == path)
+            if (in_registers(plan_.buffers[i]) && plan_.buffers[i].scope == path)
                 w_.add(array_declaration(storage_type(plan_.buffers[i].dtype), objects_[i],
                                          registers_of(plan_.buffers[i].value)) +
                        ";");
@@ -644,6 +682,7 @@ class KernelGenerator {
     const Walk tree_;
     const int threads_;
     const RegisterValues registers_;
+    const std::set<ValueId> in_memory_;  ///< buffers of these are in memory
     const BufferPlan plan_;
     const std::set<TreePath> barriers_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
@@ -656,6 +695,7 @@ class KernelGenerator {
     std::map<std::pair<TreePath, size_t>, Expr> starts_;
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::map<ValueId, OnlineMaximum> online_;
+    std::string scratch_;
     bool uses_room_ = false;
 };
 

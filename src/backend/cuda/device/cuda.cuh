@@ -29,6 +29,12 @@ TW_DEVICE T* shared(int offset, int, const char*) {
     return reinterpret_cast<T*>(shared_memory + offset);
 }
 
+/// The same of a block's part of memory, which begins at byte `from`.
+template <class T>
+TW_DEVICE T* scratch(unsigned char* all, long long from, int, const char*) {
+    return reinterpret_cast<T*>(all + from);
+}
+
 /// Every thread of the block arrives; what each has written, all of them see.
 TW_DEVICE void barrier() { __syncthreads(); }
 

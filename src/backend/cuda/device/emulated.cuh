@@ -310,6 +310,15 @@ Pointer<T> shared(int offset, int count, const char* what) {
     return {&memory, offset, count, 0, what};
 }
 
+template <class T>
+Pointer<T> scratch(const Pointer<unsigned char>& all, long long from, int count, const char* what) {
+    const long long bytes = static_cast<long long>(count) * static_cast<long long>(sizeof(T));
+    if (from < 0 || from % static_cast<long long>(sizeof(T)) != 0 || from + bytes > all.count)
+        machine::fail("%d elements from byte %lld on lie outside of the %lld bytes of scratch memory", count, from,
+                      all.count);
+    return {all.memory, from, count, 0, what};
+}
+
 inline void barrier(int line = __builtin_LINE()) { machine::wait(machine::State::AtBarrier, line); }
 
 template <class T>
