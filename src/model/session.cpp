@@ -66,6 +66,7 @@ struct CompiledModel::Impl {
     KernelSet kernels;
     std::vector<cpu::CompiledKernel> code;
     cpu::CodegenOptions codegen;
+    std::vector<cuda::KernelText> gpu_kernels;
 };
 
 CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -75,6 +76,7 @@ const std::vector<ModelIo>& CompiledModel::outputs() const { return impl_->outpu
 const CompileStats& CompiledModel::stats() const { return impl_->stats; }
 const Plan& CompiledModel::plan() const { return impl_->plan; }
 const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->kernels.kernels(); }
+const std::vector<cuda::KernelText>& CompiledModel::gpu_kernels() const { return impl_->gpu_kernels; }
 
 namespace {
 
@@ -84,6 +86,10 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     Scheduling s;
     s.kind = options.scheduler;
     s.trials = options.trials;
+    s.gpu = options.gpu;
+    if (s.gpu && options.orchestrator == Orchestrator::Optimal)
+        throw RuntimeError("optimal orchestration knows costs of this CPU's kernels alone: compile greedily for a GPU");
+    if (s.gpu) return s;
     if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return s;
     const Target host = current_target();
     Target machine = host;
@@ -119,15 +125,21 @@ std::string CompiledModel::dump(const std::string& stage) const {
     std::string s;
     for (size_t i = 0; i < impl_->kernels.kernels().size(); ++i) {
         const TileProgram& k = impl_->kernels.kernels()[i];
-        s += fmt::format("# kernel {}\n", i);
-        if (stage == "tiles")
+        const bool for_gpu = !impl_->gpu_kernels.empty();
+        if (for_gpu ? stage == "llvm" || stage == "asm" : stage == "cuda")
+            model_error("stage '{}' is there of models for a {}: give --target {}", stage, for_gpu ? "CPU" : "GPU",
+                        for_gpu ? "cpu" : "cuda");
+        s += fmt::format("{} kernel {}\n", stage == "cuda" ? "//" : "#", i);
+        if (stage == "cuda")
+            s += impl_->gpu_kernels[i].text;
+        else if (stage == "tiles")
             s += print(k);
         else if (stage == "llvm")
             s += cpu::print_llvm(k, impl_->codegen);
         else if (stage == "asm")
             s += cpu::print_assembly(k, impl_->codegen);
         else
-            model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm or asm", stage);
+            model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm, asm or cuda", stage);
         s += "\n";
     }
     return s;
@@ -142,7 +154,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     impl->codegen.isa = cpu::Isa::named(options.isa);
     OrchestrateOptions o;
     o.fuse = options.fuse;
-    o.layouts = options.layouts;
+    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
     o.orchestrator = options.orchestrator;
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
     o.target.lanes = impl->codegen.isa.lanes_f32();
@@ -157,8 +169,14 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     gather_constants(impl->plan.program);
     const double planned = now_ms();
     std::vector<const TileProgram*> programs;
-    for (const TileProgram& t : impl->kernels.kernels()) programs.push_back(&t);
-    impl->code = cpu::compile(programs, impl->codegen);
+    for (const TileProgram& t : impl->kernels.kernels()) {
+        programs.push_back(&t);
+        if (!options.gpu) continue;
+        cuda::CodegenOptions codegen;
+        codegen.target = options.gpu->target;
+        impl->gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", programs.size() - 1)));
+    }
+    if (!options.gpu) impl->code = cpu::compile(programs, impl->codegen);
     const double done = now_ms();
     impl->stats.plan_ms = planned - start;
     impl->stats.schedule_ms = impl->plan.schedule_ms;
@@ -187,6 +205,8 @@ struct Session::Impl {
           names(variables_of(model->impl().plan, model->impl().code)),
           memory(most_memory > 0 ? most_memory : usable_memory()) {
         const CompiledModel::Impl& impl = model->impl();
+        if (!impl.gpu_kernels.empty())
+            throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
         for (const cpu::CompiledKernel& k : impl.code)
             context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
         memory.resize(0, static_cast<uint64_t>(impl.stats.weight_bytes), false, "the model's weights");

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/cuda/kernel.h"
 #include "base/tensor.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
@@ -27,6 +29,7 @@ struct CompileOptions {
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel
+    std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
 };
 
 struct ModelIo {
@@ -64,7 +67,9 @@ class CompiledModel {
     const Plan& plan() const;
     /// The different kernels, by KernelCall::kernel.
     const std::vector<TileProgram>& kernels() const;
-    /// stage: "plan", "tiles", "llvm", "asm".
+    /// For a GPU: the text of each of them; else empty.
+    const std::vector<cuda::KernelText>& gpu_kernels() const;
+    /// stage: "plan", "tiles"; "llvm", "asm" of a model for a CPU; "cuda" of one for a GPU.
     std::string dump(const std::string& stage) const;
     const Impl& impl() const { return *impl_; }
 
@@ -80,6 +85,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
 class Session {
   public:
     /// threads: 0: default_thread_count(). Sessions with equal thread counts share one pool.
+    /// Throws RuntimeError for a model whose kernels are for a GPU (driver/gpu_run.h runs those).
     /// memory: bytes that the model's weights and this session's buffers may take together; 0: usable_memory().
     explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0, uint64_t memory = 0);
     ~Session();

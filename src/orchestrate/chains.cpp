@@ -119,7 +119,7 @@ class Chains {
         double apart = 0;
         for (const size_t g : inside) apart += seconds_of(groups_[g]) + kKernelSeconds;
         // Together they still compute what they compute: where that is nearly all, searching is in vain.
-        if (lower_bound(body.stages, *schedules_.how().machine, {}, true) > kHopeless * apart) return m;
+        if (schedules_.how().bound_of(body.stages) > kHopeless * apart) return m;
         const auto& fused = schedules_.chain(body);
         if (!fused) return m;
         m.gain = apart - schedules_.seconds_of(*fused) - kKernelSeconds;

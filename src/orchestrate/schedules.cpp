@@ -46,7 +46,7 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     if (it != kernels_.end()) return it->second;
     Scheduled s;
     s.program = make_schedule(body.stages, body.row_axes, how_);
-    if (how_.machine) s.seconds = estimate(s.program, *how_.machine).seconds;
+    s.seconds = how_.estimate_of(s.program);
     return kernels_.emplace(std::move(key), std::move(s)).first->second;
 }
 
@@ -58,7 +58,7 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
     std::optional<Scheduled> s;
     if (auto program = make_chain_schedule(body.stages, how_)) {
         s.emplace();
-        s->seconds = estimate(*program, *how_.machine).seconds;
+        s->seconds = how_.estimate_of(*program);
         s->program = std::move(*program);
     }
     return chains_.emplace(std::move(key), std::move(s)).first->second;

@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "cost/gpu_estimate.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
 
@@ -104,8 +105,19 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name) {
     return std::nullopt;
 }
 
+double Scheduling::estimate_of(const TileProgram& program) const {
+    if (gpu) return gpu_estimate(program, gpu->target).seconds;
+    return machine ? estimate(program, *machine).seconds : 0;
+}
+
+double Scheduling::bound_of(const Program& stages) const {
+    if (gpu) return gpu_lower_bound(stages, gpu->target);
+    return machine ? lower_bound(stages, *machine, {}, true) : 0;
+}
+
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
+    if (how.gpu) return gpu_schedule(std::move(stages), row_axes, *how.gpu);
     TileProgram rule = default_schedule(stages, row_axes, how.rule);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
     // Where even the bound is not so much below the rule's schedule, no state can be.
@@ -132,12 +144,13 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
 }
 
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
-    if (!how.machine) return std::nullopt;
+    if (!how.machine && !how.gpu) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
     chain::SearchOptions options;
     options.seed = how.seed;
     options.measure = how.measure;
+    if (how.gpu) return gpu_chain_schedule(*c, *how.gpu, options);
     chain::SearchResult found = chain::search(*c, *how.machine, how.rule, options);
     if (found.top.empty()) return std::nullopt;
     return std::move(found.top[0].program);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "driver/files.h"
+#include "driver/gpu_run.h"
 #include "driver/limits.h"
 #include "runtime/thread_count.h"
 
@@ -103,12 +104,28 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     add_scheduler_options(command, o.scheduler);
 }
 
+void add_target_options(CLI::App& command, ModelOptions& o) {
+    command
+        .add_option("--target", o.target,
+                    "cpu (default); cuda:sm_80 (A100), cuda:sm_90a (H200) or cuda (the latter): kernels for a GPU")
+        ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
+    command
+        .add_option("--precision", o.precision,
+                    "what a GPU may round f32 operands of products to, on matrix instructions: f32 (nothing; default), "
+                    "tf32, f16, bf16")
+        ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
+}
+
 PipelineOptions pipeline_options(const ModelOptions& o) {
     PipelineOptions p;
     p.compile.threads = default_thread_count(o.threads);
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
+    if (const auto gpu = gpu_of(o.target))
+        p.compile.gpu = GpuScheduling{*gpu, *precision_from_string(o.precision)};
+    else if (o.precision != "f32")
+        throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     return p;

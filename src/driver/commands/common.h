@@ -42,9 +42,12 @@ struct ModelOptions {
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false;
+    std::string target = "cpu", precision = "f32";
     RewriteFlags rewrite;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
+/// --target and --precision, of commands that take models for GPUs.
+void add_target_options(CLI::App& command, ModelOptions& o);
 PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; what takes longer than a second shows a line on a terminal.
 Compilation compile(const ModelOptions& o);

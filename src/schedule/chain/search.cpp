@@ -12,22 +12,13 @@ namespace {
 
 class Search {
   public:
-    Search(const Chain& c, const Machine& machine, const ScheduleTarget& target, const SearchOptions& options)
-        : c_(c),
-          machine_(machine),
-          target_(target),
-          o_(options),
-          rng_(options.seed),
-          capacity_(machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes),
-          space_(make_space(c, capacity_)),
-          bytes_(c) {
-        // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two
-        // vectors a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
-        const int64_t rows = std::max(1, (target.vector_registers - 4) / 2);
-        for (size_t i = 0; i < c.tiled.size(); ++i) {
+    Search(const Chain& c, const Ways& ways, const SearchOptions& options)
+        : c_(c), ways_(ways), o_(options), rng_(options.seed), space_(make_space(c, ways.capacity)), bytes_(c) {
+        for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
-                if (c.open[c.tiled[i]] || tiles * rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(tiles * rows);
+                if (c.open[c.tiled[i]] || tiles * ways.row_unit < c.extents[c.tiled[i]])
+                    space_.sizes[i].push_back(tiles * ways.row_unit);
             std::sort(space_.sizes[i].begin(), space_.sizes[i].end());
         }
     }
@@ -103,7 +94,7 @@ class Search {
         return out;
     }
 
-    bool fits(const Candidate& k) const { return bytes_(k.tiles) <= 1.2 * capacity_; }
+    bool fits(const Candidate& k) const { return bytes_(k.tiles) <= 1.2 * ways_.capacity; }
 
     void shrink_to_fit(Candidate& k, size_t i) const {
         while (!fits(k)) {
@@ -118,12 +109,12 @@ class Search {
         const auto [it, fresh] = seen_.try_emplace(k);
         Entry& e = it->second;
         if (fresh)
-            if (auto program = realise(c_, k, target_)) {
+            if (auto program = ways_.realise(k)) {
                 // Loops of one step leave no trace: mn(k,h) with the whole of h is mnhk.
                 e.same = by_text_.try_emplace(print(*program), &e).first->second;
                 if (e.same != &e) return e.same->legal ? e.same : nullptr;
                 e.legal = true;
-                e.found.estimate = estimate(*program, machine_).seconds;
+                e.found.estimate = ways_.estimate(*program);
                 e.found.seconds = e.found.estimate;
                 e.found.program = std::move(*program);
                 e.found.candidate = k;
@@ -177,11 +168,9 @@ class Search {
     }
 
     const Chain& c_;
-    const Machine& machine_;
-    const ScheduleTarget& target_;
+    const Ways& ways_;
     const SearchOptions& o_;
     std::mt19937_64 rng_;
-    double capacity_;
     Space space_;
     TileBytes bytes_;
     std::map<Candidate, Entry> seen_;
@@ -190,9 +179,20 @@ class Search {
 
 }  // namespace
 
+SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& options) {
+    return Search(chain, ways, options).run();
+}
+
 SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
                     const SearchOptions& options) {
-    return Search(chain, machine, target, options).run();
+    Ways ways;
+    ways.capacity = machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes;
+    // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two vectors
+    // a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
+    ways.row_unit = std::max(1, (target.vector_registers - 4) / 2);
+    ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
+    ways.estimate = [&](const TileProgram& t) { return estimate(t, machine).seconds; };
+    return search(chain, ways, options);
 }
 
 }  // namespace tilewright::chain
