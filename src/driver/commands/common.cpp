@@ -75,6 +75,18 @@ std::string scheduler_help() {
     return out;
 }
 
+void add_ablation_options(CLI::App& command, Ablations& o) {
+    constexpr const char* kGroup = "Without (to see what a part is worth)";
+    const auto flag = [&](const char* name, bool& to, const char* help) {
+        command.add_flag(name, to, help)->group(kGroup);
+    };
+    flag("--no-fission", o.no_fission, "operators as units: no kernel has parts of one and something else");
+    flag("--no-operator-fusion", o.no_operator_fusion, "nothing of two operators shares a kernel");
+    flag("--no-redundancy", o.no_redundancy, "no primitive in two kernels");
+    flag("--single-output", o.single_output, "one result a kernel");
+    flag("--layouts-first", o.layouts_first, "layouts for the primitives first, kernels after");
+}
+
 void RewriteFlags::apply(PipelineOptions& o) const {
     if (!rewrite && !winograd) return;
     o.rewrite = RewriteSearch();
@@ -99,6 +111,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
     add_rewrite_options(command, o.rewrite);
+    add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
 }
 
@@ -108,6 +121,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
+    p.compile.without = o.without;
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     return p;

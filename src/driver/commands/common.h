@@ -29,6 +29,8 @@ void add_orchestrate_option(CLI::App& command, std::string& orchestrate);
 /// One line for each scheduler, for footers.
 std::string scheduler_help();
 
+void add_ablation_options(CLI::App& command, Ablations& o);
+
 /// Whether programs are rewritten.
 struct RewriteFlags {
     bool rewrite = false, winograd = false;
@@ -42,6 +44,7 @@ struct ModelOptions {
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false;
+    Ablations without;
     RewriteFlags rewrite;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);

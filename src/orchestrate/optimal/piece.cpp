@@ -70,6 +70,11 @@ class Search {
             whole.push_back(kInfinity);
             bool first = true;
             for (std::vector<TensorId>& outputs : output_sets(dag_, set, options_.most_output_sets)) {
+                if (options_.single_output && outputs.size() > 1) {
+                    ++plan_.refused["several outputs"];
+                    first = false;
+                    continue;
+                }
                 double seconds = 0;
                 auto candidate = made(set, std::move(outputs), seconds);
                 if (candidate) of_set.back().emplace_back(std::move(*candidate), seconds);
@@ -107,6 +112,7 @@ class Search {
                 out.push_back(it->second);
                 continue;
             }
+            if (options_.single_output && c.outputs.size() > 1) continue;
             double seconds = 0;
             if (auto candidate = made(dag_.set(c.covers), c.outputs, seconds)) {
                 ++plan_.candidates;

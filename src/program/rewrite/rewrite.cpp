@@ -133,6 +133,18 @@ IndexVector<PrimitiveId, Primitive> sorted(std::vector<Primitive> all) {
     return out;
 }
 
+/// What a patch computes stands for all that is gone. (Patches of whole pieces know better themselves.)
+void inherit_origins(const Program& before, Program& after) {
+    std::set<ValueId> kept;
+    for (const Primitive& p : after.primitives)
+        if (!p.origin.nodes.empty()) kept.insert(p.outputs.begin(), p.outputs.end());
+    Origin gone;
+    for (const Primitive& p : before.primitives)
+        if (!p.outputs.empty() && kept.count(p.outputs[0]) == 0) gone.add(p.origin);
+    for (Primitive& p : after.primitives)
+        if (p.origin.nodes.empty()) p.origin = gone;
+}
+
 }  // namespace
 
 Program apply(const Program& program, const Patch& patch) {
@@ -161,7 +173,9 @@ Program apply(const Program& program, const Patch& patch) {
     }
     TW_CHECK(placed, "a patch that replaces nothing");
     out.primitives = sorted(std::move(all));
-    return eliminate_dead_code(out);
+    out = eliminate_dead_code(out);
+    inherit_origins(program, out);
+    return out;
 }
 
 }  // namespace tilewright

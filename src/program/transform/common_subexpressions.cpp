@@ -115,7 +115,10 @@ class Merger {
         std::vector<PrimitiveId>& like = known_[key(p)];
         const PrimitiveId here(out_.primitives.size());
         for (const PrimitiveId id : like)
-            if (merged_into(p, out_.primitives[id])) return true;
+            if (merged_into(p, out_.primitives[id])) {
+                out_.primitives[id].origin.add(p.origin);
+                return true;
+            }
         like.push_back(here);
         return false;
     }
