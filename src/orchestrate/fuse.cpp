@@ -209,7 +209,7 @@ struct Fuser {
         out.primitives = {};
         for (const PrimitiveId id : p.primitives.ids())
             if (!gone[id.index()]) out.primitives.push_back(p.primitives[id]);
-        return eliminate_dead_code(out);
+        return eliminate_dead_code(std::move(out));
     }
 };
 

@@ -120,7 +120,7 @@ Program without_contents(Program program) {
     return program;
 }
 
-Grouped group(Program program, const OrchestrateOptions& options, Schedules& schedules, OptimalStats& stats) {
+Grouped group(Program program, const OrchestrateOptions& options, Schedules& schedules, OrchestrationReport& report) {
     const Ablations& without = options.without;
     FusionLimits limits;
     limits.recompute = !without.no_redundancy;
@@ -134,14 +134,14 @@ Grouped group(Program program, const OrchestrateOptions& options, Schedules& sch
         limits.may_share = [](const Primitive& a, const Primitive& b) { return a.origin.nodes == b.origin.nodes; };
     if (without.layouts_first && options.layouts) program = assign_layouts(program, options.target);
     if (options.fuse && options.orchestrator == Orchestrator::Optimal)
-        return optimal::group_optimally(program, options, schedules, limits, stats);
+        return optimal::group_optimally(program, options, schedules, limits, report);
     return group_greedily(program, options, schedules, limits);
 }
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
-                 OptimalStats& stats) {
+                 OrchestrationReport& report) {
     Program unfused = numbered(program);
-    auto [grouped, groups] = group(unfused, options, schedules, stats);
+    auto [grouped, groups] = group(unfused, options, schedules, report);
     Plan plan;
     plan.program = std::move(grouped);
     plan.unfused = without_contents(std::move(unfused));
@@ -169,10 +169,10 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
             if (const auto* branch = std::get_if<If>(&primitive.kind))
                 for (const auto& body : {branch->then_branch, branch->else_branch})
                     step.bodies.push_back(
-                        std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules, stats)));
+                        std::make_shared<Plan>(orchestrate(*body, kernels, options, schedules, report)));
             if (const auto* loop = std::get_if<Loop>(&primitive.kind))
                 step.bodies.push_back(
-                    std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules, stats)));
+                    std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules, report)));
             plan.steps.push_back(std::move(step));
             continue;
         }
@@ -191,6 +191,9 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
         kernel.stages.name = call.name;
         call.kernel = kernels.add(std::move(kernel));
         call.estimated_seconds = scheduled.seconds;
+        call.at_least_seconds = schedules.at_least(body);
+        call.measured_seconds = schedules.measured(scheduled);
+        call.chosen = it->second->chosen;
         plan.steps.push_back(Step{std::move(call), {}});
     }
     return plan;
@@ -202,10 +205,10 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
     Scheduling how = options.scheduling;
     how.rule = options.target;
     Schedules schedules(std::move(how));
-    OptimalStats stats;
-    Plan plan = orchestrate(program, kernels, options, schedules, stats);
+    OrchestrationReport report;
+    Plan plan = orchestrate(program, kernels, options, schedules, report);
     plan.schedule_ms = schedules.spent_ms();
-    if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = stats;
+    if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = std::move(report);
     return plan;
 }
 

@@ -38,6 +38,9 @@ struct KernelCall {
     std::string name;                     ///< source nodes, for profiles
     std::vector<PrimitiveId> primitives;  ///< of the plan's program that it computes
     double estimated_seconds = 0;         ///< 0: nobody asked the model
+    double at_least_seconds = 0;          ///< by the machine's limits, where the model was asked; no launch in either
+    std::optional<double> measured_seconds;
+    std::optional<size_t> chosen;  ///< which of Plan::optimal's kernels it is, or is part of
 };
 
 /// One step. Everything that is no kernel refers to its primitive; control flow carries the plans of its bodies.
@@ -52,8 +55,9 @@ struct Plan {
     /// What it was made of: Origin::parts of the program's primitives refer to this one's. Its constants are empty.
     Program unfused;
     std::vector<Step> steps;
-    double schedule_ms = 0;               ///< what constructing its kernels' schedules took, bodies included
-    std::optional<OptimalStats> optimal;  ///< where it was optimal orchestration that grouped
+    double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
+    /// Where it was optimal orchestration that grouped, bodies included.
+    std::optional<OrchestrationReport> optimal;
     std::string print() const;
 };
 
@@ -96,7 +100,8 @@ Program assign_layouts(const Program& program, const ScheduleTarget& target, Bou
 struct KernelGroup {
     std::vector<PrimitiveId> primitives;
     std::vector<std::vector<size_t>> row_axes;
-    bool chain = false;  ///< several products, scheduled together; row_axes say nothing
+    bool chain = false;                           ///< several products, scheduled together; row_axes say nothing
+    std::optional<size_t> chosen = std::nullopt;  ///< KernelCall::chosen
 };
 /// Every expression primitive in exactly one group, groups in an order that can run.
 std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const FusionLimits& limits = {});

@@ -17,6 +17,12 @@ std::string key_of(const KernelBody& body) {
     return key;
 }
 
+std::string text_of(TileProgram program) {
+    program.name = "kernel";
+    program.stages.name = "stages";
+    return print(program);
+}
+
 class Stopwatch {
   public:
     explicit Stopwatch(double& ms) : ms_(ms) {}
@@ -60,9 +66,26 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
 
 double Schedules::seconds_of(const Scheduled& s) {
     if (!how_.measure) return s.seconds;
-    const Stopwatch watch(spent_ms_);
-    const double measured = how_.measure({s.program})[0];
+    const double measured = measure(s.program);
     return measured >= 0 ? measured : s.seconds;
+}
+
+double Schedules::measure(const TileProgram& program) {
+    std::string key = text_of(program);
+    const auto it = measured_.find(key);
+    if (it != measured_.end()) return it->second;
+    const Stopwatch watch(spent_ms_);
+    return measured_.emplace(std::move(key), how_.measure({program})[0]).first->second;
+}
+
+std::optional<double> Schedules::measured(const Scheduled& s) const {
+    if (measured_.empty()) return std::nullopt;
+    const auto it = measured_.find(text_of(s.program));
+    return it != measured_.end() && it->second >= 0 ? std::optional(it->second) : std::nullopt;
+}
+
+double Schedules::at_least(const KernelBody& body) const {
+    return how_.machine ? lower_bound(body.stages, *how_.machine, {}, true) : 0;
 }
 
 }  // namespace tilewright

@@ -27,6 +27,12 @@ class Schedules {
 
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
+    /// Runs it, which must be allowed: once, however often it is asked for. Negative for what cannot be run.
+    double measure(const TileProgram& program);
+    /// What measure() found, where somebody asked for that and it runs.
+    std::optional<double> measured(const Scheduled& s) const;
+    /// What no schedule of the kernel undercuts; 0 without a machine.
+    double at_least(const KernelBody& body) const;
 
     const Scheduling& how() const { return how_; }
     double spent_ms() const { return spent_ms_; }
@@ -35,6 +41,7 @@ class Schedules {
     Scheduling how_;
     std::unordered_map<std::string, Scheduled> kernels_;
     std::unordered_map<std::string, std::optional<Scheduled>> chains_;
+    std::unordered_map<std::string, double> measured_;  ///< by the text without the kernel's name
     double spent_ms_ = 0;
 };
 

@@ -75,10 +75,11 @@ std::string scheduler_help() {
     return out;
 }
 
+constexpr const char* kWithout = "Without (to see what a part is worth)";
+
 void add_ablation_options(CLI::App& command, Ablations& o) {
-    constexpr const char* kGroup = "Without (to see what a part is worth)";
     const auto flag = [&](const char* name, bool& to, const char* help) {
-        command.add_flag(name, to, help)->group(kGroup);
+        command.add_flag(name, to, help)->group(kWithout);
     };
     flag("--no-fission", o.no_fission, "operators as units: no kernel has parts of one and something else");
     flag("--no-operator-fusion", o.no_operator_fusion, "nothing of two operators shares a kernel");
@@ -88,18 +89,15 @@ void add_ablation_options(CLI::App& command, Ablations& o) {
 }
 
 void RewriteFlags::apply(PipelineOptions& o) const {
-    if (!rewrite && !winograd) return;
-    o.rewrite = RewriteSearch();
-    o.rewrite->rules.winograd = winograd;
-    if (winograd) {  // transformed weights are many, and their work is worth it
-        o.rewrite->rules.folding.work = int64_t{1} << 29;
-        o.rewrite->rules.folding.total_work = int64_t{1} << 33;
-    }
+    if (no_rewrites)
+        o.rewrite.reset();
+    else if (no_winograd)
+        o.rewrite->rules.winograd = false;
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first");
-    command.add_flag("--winograd", o.winograd, "the same, with 3x3 convolutions by Winograd's algorithm as well");
+    command.add_flag("--no-winograd", o.no_winograd, "3x3 convolutions by their definition, which rounds less");
+    command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& o) {

@@ -176,6 +176,24 @@ TEST(Blp, gives_the_same_answer_every_time) {
     EXPECT_EQ(a.root, b.root);
 }
 
+/// The strong form's relaxation is no weaker than the published one's, and neither is above the optimum.
+TEST(Blp, relaxations_bound_the_optimum_the_strong_one_closer) {
+    double published = 0, strong = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+        const Choice choice = test::random_choice(test::random_dag(seed, 4 + seed % 12), seed, 5, 2);
+        const double weak = relaxation(choice, BlpForm::Published).root;
+        const double close = relaxation(choice, BlpForm::Strong).root;
+        const BlpResult best = solve(choice);
+        EXPECT_LE(weak, close * (1 + 1e-6));
+        EXPECT_LE(close, best.objective * (1 + 1e-6));
+        EXPECT_NEAR(close, best.root, 1e-6 * close);
+        published += weak / best.objective / 60;
+        strong += close / best.objective / 60;
+    }
+    EXPECT_LT(published, 0.96);
+    EXPECT_GT(strong, 0.99);
+}
+
 TEST(Blp, prints_nothing) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();

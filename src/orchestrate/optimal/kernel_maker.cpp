@@ -130,7 +130,7 @@ KernelMaker::Made KernelMaker::made(Part part) {
     }
     result.seconds += kKernelSeconds;
     result.at_least = kKernelSeconds;
-    if (const auto& machine = schedules_.how().machine) result.at_least += lower_bound(body.stages, *machine, {}, true);
+    result.at_least += schedules_.at_least(body);
     return result;
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tilewright::optimal {
 
@@ -42,6 +43,12 @@ OsiClpSolverInterface loaded(const Milp& milp) {
 }
 
 }  // namespace
+
+double relaxed(const Milp& milp) {
+    OsiClpSolverInterface solver = loaded(milp);
+    solver.initialSolve();
+    return solver.isProvenPrimalInfeasible() ? std::numeric_limits<double>::infinity() : solver.getObjValue();
+}
 
 // Cbc's own driver (CbcMain1) is not used: its presolve ends in a segmentation fault on programs of a few rows that it
 // solves outright (2.10.8). What it would set up is set up here.

@@ -34,4 +34,7 @@ struct MilpResult {
 /// begin with. Costs should be about 1 to 1e6 altogether: differences below 1e-5 are not looked for.
 MilpResult solve(const Milp& milp, const std::vector<double>& start, double seconds);
 
+/// The least cost where no column need be an integer; infinity where there is no solution.
+double relaxed(const Milp& milp);
+
 }  // namespace tilewright::optimal

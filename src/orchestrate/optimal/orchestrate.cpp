@@ -16,31 +16,11 @@
 
 namespace tilewright {
 
-std::string_view to_string(Orchestrator o) { return o == Orchestrator::Greedy ? "greedy" : "optimal"; }
-
-std::optional<Orchestrator> orchestrator_from_string(std::string_view name) {
-    for (const Orchestrator o : {Orchestrator::Greedy, Orchestrator::Optimal})
-        if (to_string(o) == name) return o;
-    return std::nullopt;
-}
-
-std::string OptimalStats::print() const {
-    std::string s = fmt::format(
-        "{} primitives, {} pieces ({} cuts, {:.0f} bytes across, {} kernels of the greedy rule cut), {} sets{}, {} "
-        "candidates of which {} dropped",
-        primitives, pieces, cuts, cut_bytes, cut_kernels, sets,
-        capped_pieces > 0 ? fmt::format(" (too many in {} pieces)", capped_pieces) : "", candidates, dropped);
-    if (measured > 0) s += fmt::format(", {} measured", measured);
-    for (const auto& [reason, n] : refused) s += fmt::format(", {} refused: {}", n, reason);
-    s += fmt::format("; {} kernels, {} primitives repeated, {} pieces optimal of {}, {:.3f} us, at least {:.3f} us",
-                     kernels, repeated, proven_pieces, pieces, seconds * 1e6, bound * 1e6);
-    if (greedy_seconds > 0) s += fmt::format(", the greedy rule {:.3f} us", greedy_seconds * 1e6);
-    return s + fmt::format("; {:.0f} ms", ms);
-}
-
 namespace optimal {
 
 namespace {
+
+constexpr size_t kMostStates = 10'000;  // counted of a piece: a wide one has more than there are atoms
 
 ValueId value(TensorId t) { return ValueId(t.index()); }
 PrimitiveId primitive(NodeId n) { return PrimitiveId(n.index()); }
@@ -83,12 +63,12 @@ std::vector<Kernel> greedy_kernels(const Program& program, Schedules& schedules,
 class Orchestration {
   public:
     Orchestration(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                  const FusionLimits& limits, OptimalStats& stats)
+                  const FusionLimits& limits, OrchestrationReport& report)
         : p_(program),
           options_(options),
           limits_(limits),
           schedules_(schedules),
-          stats_(stats),
+          report_(report),
           dag_(dag_of(program)),
           maker_(program, options, schedules) {}
 
@@ -102,10 +82,10 @@ class Orchestration {
             for (const PrimitiveId id : k.members) cut.together.back().emplace_back(id.index());
         }
         const Partition pieces = partition(dag_, cut);
-        stats_.primitives += p_.primitives.size();
-        stats_.cuts += pieces.cuts;
-        stats_.cut_bytes += pieces.crossing;
-        stats_.cut_kernels += pieces.split;
+        report_.primitives += p_.primitives.size();
+        report_.cuts += pieces.cuts;
+        report_.cut_bytes += pieces.crossing;
+        report_.cut_kernels += pieces.split;
         begin();
         for (const std::vector<NodeId>& piece : pieces.pieces) {
             if (cut.alone(piece[0]))
@@ -145,23 +125,29 @@ class Orchestration {
             return !may_share(ids) || maker_.hopeless(ids);
         };
         how.most_output_sets = options_.optimal.most_outputs;
+        how.once = options_.without.no_redundancy;
         how.single_output = options_.without.single_output;
         how.seconds = options_.optimal.seconds;
+        how.compare_forms = options_.optimal.compare_forms;
         if (schedules_.how().measure) {
             how.profile = Profile::Lazy;
             how.measure = [&](const std::vector<Candidate>& candidates) {
-                std::vector<TileProgram> tiles;
-                tiles.reserve(candidates.size());
-                for (const Candidate& c : candidates)
-                    tiles.push_back(maker_.make(whole(c.covers), values(c.outputs)).tiles);
-                std::vector<double> seconds = schedules_.how().measure(tiles);
-                for (double& s : seconds) s = s < 0 ? std::numeric_limits<double>::infinity() : s + kKernelSeconds;
-                return seconds;
+                std::vector<double> out;
+                out.reserve(candidates.size());
+                for (const Candidate& c : candidates) {
+                    const double seconds = schedules_.measure(maker_.make(whole(c.covers), values(c.outputs)).tiles);
+                    out.push_back(seconds < 0 ? std::numeric_limits<double>::infinity() : seconds + kKernelSeconds);
+                }
+                return out;
             };
         }
         const PiecePlan plan = plan_piece(piece.dag, start_of(piece), ask, how);
-        count(plan);
-        for (const Candidate& c : plan.kernels) emit(whole(c.covers), values(c.outputs));
+        report(plan, piece.dag);
+        for (const PlannedKernel& k : plan.kernels) {
+            const std::vector<PrimitiveId> covers = whole(k.candidate.covers);
+            report(k, covers, values(k.candidate.inputs), values(k.candidate.outputs));
+            emit(covers, values(k.candidate.outputs));
+        }
     }
 
     bool may_share(const std::vector<PrimitiveId>& members) const {
@@ -201,25 +187,51 @@ class Orchestration {
         return out;
     }
 
-    void count(const PiecePlan& plan) {
+    // --- reporting
+
+    void report(const PiecePlan& plan, const Dag& dag) {
         const BlpResult& blp = plan.solution.blp;
-        ++stats_.pieces;
-        stats_.sets += plan.sets;
-        stats_.capped_pieces += plan.capped ? 1 : 0;
-        stats_.candidates += plan.candidates;
-        stats_.dropped += plan.dropped;
-        stats_.measured += plan.solution.measured;
-        for (const auto& [reason, n] : plan.refused) stats_.refused[reason] += n;
-        stats_.proven_pieces += blp.status == BlpStatus::Optimal ? 1 : 0;
-        stats_.seconds += blp.objective;
-        stats_.bound += blp.bound;
-        stats_.started_pieces += plan.started ? 1 : 0;
-        stats_.kernels += plan.kernels.size();
-        start_seconds_ += plan.start_seconds;
-        all_started_ = all_started_ && plan.started;
-        std::map<NodeId, size_t> runs;
-        for (const Candidate& c : plan.kernels)
-            for (const NodeId n : c.covers) stats_.repeated += runs[n]++ > 0 ? 1 : 0;
+        PieceReport r;
+        r.primitives = dag.nodes.size();
+        r.states = count_states(dag, kMostStates);
+        r.more_states = r.states == kMostStates;
+        r.sets = plan.sets;
+        r.capped = plan.capped;
+        r.candidates = plan.candidates;
+        r.dropped = plan.dropped;
+        r.measured = plan.solution.measured;
+        r.columns = blp.columns;
+        r.rows = blp.rows;
+        r.rounds = blp.rounds;
+        r.optimal = blp.status == BlpStatus::Optimal;
+        r.seconds = blp.objective;
+        r.bound = blp.bound;
+        r.root = blp.root;
+        r.greedy_seconds = plan.started ? plan.start_seconds : 0;
+        r.solve_ms = 1e3 * blp.seconds;
+        if (plan.published) {
+            r.published_root = plan.published->root;
+            r.published_ms = 1e3 * plan.published->seconds;
+        }
+        for (const auto& [reason, n] : plan.refused) report_.refused[reason] += n;
+        report_.pieces.push_back(std::move(r));
+    }
+
+    void report(const PlannedKernel& k, const std::vector<PrimitiveId>& covers, const std::vector<ValueId>& reads,
+                const std::vector<ValueId>& writes) {
+        KernelReport r;
+        for (const PrimitiveId id : covers) {
+            const bool again = !computed_.insert(id).second;
+            report_.repeated += again ? 1 : 0;
+            r.primitives.push_back({p_.primitives[id].name, p_.primitives[id].source, again});
+        }
+        for (const ValueId v : reads) r.reads.push_back(p_.values[v].name);
+        for (const ValueId v : writes) r.writes.push_back(p_.values[v].name);
+        r.piece = report_.pieces.size() - 1;
+        r.estimate = k.seconds;
+        r.at_least = k.at_least;
+        r.measured = k.measured;
+        report_.kernels.push_back(std::move(r));
     }
 
     // --- the program of the chosen kernels
@@ -257,12 +269,11 @@ class Orchestration {
             const bool leaves = std::find(outputs.begin(), outputs.end(), original) != outputs.end();
             const ValueId mine = leaves && !written_[original.index()] ? original : another(original);
             written_[mine.index()] = true;
-            kernel_of_[mine.index()] = kernels_;
+            kernel_of_[mine.index()] = report_.kernels.size() - 1;
             made[local] = mine;
             copy.outputs = {mine};
             result_.primitives.push_back(std::move(copy));
         }
-        ++kernels_;
     }
 
     Grouped finish() {
@@ -279,12 +290,11 @@ class Orchestration {
                 continue;
             }
             const size_t kernel = kernel_of_[q.outputs[0].index()];
-            if (kernel != last) kernels.emplace_back();
+            if (kernel != last) kernels.emplace_back().chosen = kernel;
             last = kernel;
             kernels.back().primitives.push_back(id);
         }
         for (const KernelGroup& kernel : kernels) append(out, kernel);
-        if (all_started_) stats_.greedy_seconds += start_seconds_;
         return out;
     }
 
@@ -295,6 +305,7 @@ class Orchestration {
         const std::vector<KernelGroup> groups = group_rows(body.stages, true);
         const auto add = [&](const KernelGroup& local) {
             KernelGroup group = local;
+            group.chosen = kernel.chosen;
             for (PrimitiveId& id : group.primitives) id = kernel.primitives[id.index()];
             out.groups.push_back(std::move(group));
         };
@@ -305,7 +316,7 @@ class Orchestration {
                 return;
             }
         }
-        stats_.relaid += groups.size() > 1 ? 1 : 0;
+        report_.relaid += groups.size() > 1 ? 1 : 0;
         for (const KernelGroup& g : groups) add(g);
     }
 
@@ -313,26 +324,24 @@ class Orchestration {
     const OrchestrateOptions& options_;
     const FusionLimits& limits_;
     Schedules& schedules_;
-    OptimalStats& stats_;
+    OrchestrationReport& report_;
     Dag dag_;
     KernelMaker maker_;
     std::vector<Kernel> greedy_;
-    double start_seconds_ = 0;
-    bool all_started_ = true;
+    std::set<PrimitiveId> computed_;  ///< by some kernel
     Program result_;
     std::set<std::string> names_;
     std::vector<bool> written_;      ///< per value of result_
-    std::vector<size_t> kernel_of_;  ///< likewise: which kernel makes it
-    size_t kernels_ = 0;
+    std::vector<size_t> kernel_of_;  ///< likewise: which kernel of the report makes it
 };
 
 }  // namespace
 
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        const FusionLimits& limits, OptimalStats& stats) {
+                        const FusionLimits& limits, OrchestrationReport& report) {
     const auto start = std::chrono::steady_clock::now();
-    Grouped out = Orchestration(program, options, schedules, limits, stats).run();
-    stats.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    Grouped out = Orchestration(program, options, schedules, limits, report).run();
+    report.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return out;
 }
 

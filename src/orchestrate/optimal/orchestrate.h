@@ -17,8 +17,8 @@
 namespace tilewright::optimal {
 
 /// `limits` hold for kernels as they do for the greedy rule. Costs are measured (lazily) where `schedules` may, else
-/// the model's. Adds to `stats`.
+/// the model's. Adds to `report`.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        const FusionLimits& limits, OptimalStats& stats);
+                        const FusionLimits& limits, OrchestrationReport& report);
 
 }  // namespace tilewright::optimal

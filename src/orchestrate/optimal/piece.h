@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,16 +24,24 @@ using MeasureKernels = std::function<std::vector<double>(const std::vector<Candi
 struct PieceOptions {
     ConvexOptions convex;
     size_t most_output_sets = 4;  ///< of one set of nodes
+    bool once = false;            ///< no node is computed by two kernels
     bool single_output = false;   ///< no candidate has several outputs
     /// None: the model's seconds decide. Else lower bounds stand for what is not measured, so that lazy profiling is
     /// exact as far as those are bounds.
     Profile profile = Profile::None;
     MeasureKernels measure;
-    double seconds = 20;  ///< of processor time, for the program
+    double seconds = 20;         ///< of processor time, for the program
+    bool compare_forms = false;  ///< PiecePlan::published as well
+};
+
+struct PlannedKernel {
+    Candidate candidate;
+    double seconds = 0, at_least = 0;  ///< as KernelAnswer has them
+    std::optional<double> measured;
 };
 
 struct PiecePlan {
-    std::vector<Candidate> kernels;  ///< in an order that runs
+    std::vector<PlannedKernel> kernels;  ///< in an order that runs
     LazyResult solution;
     size_t sets = 0;                        ///< convex sets listed
     size_t candidates = 0;                  ///< with their output sets: kernels that can be made
@@ -40,7 +49,8 @@ struct PiecePlan {
     bool capped = false;                    ///< there were more sets than asked for
     std::map<std::string, size_t> refused;  ///< how many had which reason
     bool started = false;                   ///< `start` ran
-    double start_seconds = 0;               ///< what it takes, by the model
+    double start_seconds = 0;               ///< what it takes, measured where it is, else by the model
+    std::optional<Relaxation> published;    ///< of the paper's program, with the costs at first
 };
 
 /// `start`: kernels to begin with, candidates too whatever `options.convex` bounds. They need not be makeable, nor make

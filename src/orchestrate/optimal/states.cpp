@@ -8,13 +8,17 @@
 
 namespace tilewright::optimal {
 
-std::vector<NodeSet> execution_states(const Dag& dag, size_t most) {
+namespace {
+
+/// Each state once, as long as `visit` says so.
+void each_state(const Dag& dag, const std::function<bool(const NodeSet&)>& visit) {
     std::unordered_set<NodeSet, NodeSetHash> known;
-    std::vector<NodeSet> out, stack{dag.none()};
+    std::vector<NodeSet> stack{dag.none()};
     known.insert(dag.none());
     while (!stack.empty()) {
         const NodeSet state = std::move(stack.back());
         stack.pop_back();
+        if (!visit(state)) return;
         for (const NodeId v : dag.nodes.ids()) {
             if (state.contains(v)) continue;
             const auto& reads = dag.nodes[v].reads;
@@ -25,13 +29,27 @@ std::vector<NodeSet> execution_states(const Dag& dag, size_t most) {
             if (!can) continue;
             NodeSet next = state;
             next.insert(v);
-            if (!known.insert(next).second) continue;
-            TW_CHECK(known.size() <= most, "more than {} execution states", most);
-            stack.push_back(std::move(next));
+            if (known.insert(next).second) stack.push_back(std::move(next));
         }
-        out.push_back(state);
     }
+}
+
+}  // namespace
+
+std::vector<NodeSet> execution_states(const Dag& dag, size_t most) {
+    std::vector<NodeSet> out;
+    each_state(dag, [&](const NodeSet& state) {
+        TW_CHECK(out.size() < most, "more than {} execution states", most);
+        out.push_back(state);
+        return true;
+    });
     return out;
+}
+
+size_t count_states(const Dag& dag, size_t most) {
+    size_t n = 0;
+    each_state(dag, [&](const NodeSet&) { return ++n < most; });
+    return n;
 }
 
 std::vector<NodeSet> state_differences(const std::vector<NodeSet>& states) {

@@ -12,6 +12,9 @@ namespace tilewright::optimal {
 /// the whole graph included. Throws InternalError past `most`: their number grows exponentially with the graph's width.
 std::vector<NodeSet> execution_states(const Dag& dag, size_t most = 1'000'000);
 
+/// How many there are, as far as `most`.
+size_t count_states(const Dag& dag, size_t most);
+
 /// Lines 13 to 16, Theorem 3 as it stands: the convex sets are the differences of two states, one inside the other.
 /// Ascending, each once (Algorithm 1 would profile a set for each pair of states that gives it).
 std::vector<NodeSet> state_differences(const std::vector<NodeSet>& states);

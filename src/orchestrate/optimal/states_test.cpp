@@ -181,5 +181,14 @@ TEST(ConvexSets, of_a_wide_graph_are_listed_without_its_states) {
     EXPECT_EQ(found.sets.size(), 216u + 2 * 1716u);
 }
 
+TEST(ExecutionStates, are_counted_as_far_as_asked) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        const Dag dag = test::random_dag(seed, 3 + seed % 8);
+        const size_t all = execution_states(dag).size();
+        EXPECT_EQ(count_states(dag, 1'000'000), all);
+        EXPECT_EQ(count_states(dag, 3), std::min<size_t>(3, all));
+    }
+}
+
 }  // namespace
 }  // namespace tilewright::optimal

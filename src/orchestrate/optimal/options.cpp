@@ -1,0 +1,69 @@
+#include "orchestrate/optimal/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace tilewright {
+
+std::string_view to_string(Orchestrator o) { return o == Orchestrator::Greedy ? "greedy" : "optimal"; }
+
+std::optional<Orchestrator> orchestrator_from_string(std::string_view name) {
+    for (const Orchestrator o : {Orchestrator::Greedy, Orchestrator::Optimal})
+        if (to_string(o) == name) return o;
+    return std::nullopt;
+}
+
+namespace {
+
+template <class T>
+T sum(const std::vector<PieceReport>& pieces, T PieceReport::*of) {
+    return std::accumulate(pieces.begin(), pieces.end(), T(),
+                           [&](T so_far, const PieceReport& p) { return so_far + p.*of; });
+}
+
+}  // namespace
+
+size_t OrchestrationReport::states() const { return sum(pieces, &PieceReport::states); }
+size_t OrchestrationReport::sets() const { return sum(pieces, &PieceReport::sets); }
+size_t OrchestrationReport::candidates() const { return sum(pieces, &PieceReport::candidates); }
+size_t OrchestrationReport::dropped() const { return sum(pieces, &PieceReport::dropped); }
+size_t OrchestrationReport::measured() const { return sum(pieces, &PieceReport::measured); }
+size_t OrchestrationReport::columns() const { return sum(pieces, &PieceReport::columns); }
+size_t OrchestrationReport::rows() const { return sum(pieces, &PieceReport::rows); }
+double OrchestrationReport::seconds() const { return sum(pieces, &PieceReport::seconds); }
+double OrchestrationReport::bound() const { return sum(pieces, &PieceReport::bound); }
+double OrchestrationReport::root() const { return sum(pieces, &PieceReport::root); }
+double OrchestrationReport::solve_ms() const { return sum(pieces, &PieceReport::solve_ms); }
+double OrchestrationReport::gap() const { return seconds() > bound() ? 1 - bound() / seconds() : 0; }
+
+size_t OrchestrationReport::proven_pieces() const {
+    return static_cast<size_t>(
+        std::count_if(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.optimal; }));
+}
+
+double OrchestrationReport::greedy_seconds() const {
+    const bool all =
+        std::all_of(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.greedy_seconds > 0; });
+    return all ? sum(pieces, &PieceReport::greedy_seconds) : 0;
+}
+
+std::string OrchestrationReport::print() const {
+    const auto capped = std::count_if(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.capped; });
+    std::string s = fmt::format(
+        "{} primitives, {} pieces ({} cuts, {:.0f} bytes across, {} kernels of the greedy rule cut), {} sets{}, {} "
+        "candidates of which {} dropped",
+        primitives, pieces.size(), cuts, cut_bytes, cut_kernels, sets(),
+        capped > 0 ? fmt::format(" (too many in {} pieces)", capped) : "", candidates(), dropped());
+    if (measured() > 0) s += fmt::format(", {} measured", measured());
+    for (const auto& [reason, n] : refused) s += fmt::format(", {} refused: {}", n, reason);
+    s += fmt::format("; {} columns, {} rows, {} pieces optimal of {}, gap {:.2g} %", columns(), rows(), proven_pieces(),
+                     pieces.size(), 100 * gap());
+    s += fmt::format("; {} kernels, {} primitives repeated, {:.3f} us, at least {:.3f} us", kernels.size(), repeated,
+                     seconds() * 1e6, bound() * 1e6);
+    if (greedy_seconds() > 0) s += fmt::format(", the greedy rule {:.3f} us", greedy_seconds() * 1e6);
+    return s + fmt::format("; {:.0f} ms", ms);
+}
+
+}  // namespace tilewright
