@@ -174,7 +174,8 @@ TEST_P(Without, operator_fusion_each_kernel_is_of_one_node) {
     for (const char* text : {kScores, kShared, kBlock}) {
         const Program model = with_nodes(with_weights(text));
         const Planned p = plan(text, {.no_operator_fusion = true});
-        for (const std::set<uint32_t>& parts : p.parts) EXPECT_EQ(nodes_of(model, parts).size(), 1u) << p.plan.print();
+        for (const std::set<uint32_t>& parts : p.parts)
+            EXPECT_LE(nodes_of(model, parts).size(), 1u) << p.plan.print();  // copies between layouts: none
     }
 }
 

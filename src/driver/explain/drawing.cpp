@@ -9,13 +9,13 @@ namespace tilewright::explain {
 
 namespace {
 
-constexpr double kGapX = 14, kGapY = 26;
+constexpr double kGapX = 14;
 constexpr int kSweeps = 6;
 
 class Layers {
   public:
-    Layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges)
-        : edges_(edges), given_(boxes.size()), size_(boxes) {}
+    Layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges, double gap)
+        : edges_(edges), given_(boxes.size()), gap_(gap), size_(boxes) {}
 
     Drawing run() {
         find_layers();
@@ -153,7 +153,7 @@ class Layers {
             top.push_back(y);
             double height = 0;
             for (const size_t b : row) height = std::max(height, size_[b].height);
-            y += height + kGapY;
+            y += height + gap_;
         }
         for (size_t b = 0; b < given_; ++b) out.boxes.push_back({x_[b] - size_[b].width / 2 - least, top[layer_[b]]});
         for (size_t e = 0; e < edges_.size(); ++e) {
@@ -162,17 +162,18 @@ class Layers {
             for (const size_t p : through_[e]) {
                 const size_t l = layer_[p];
                 path.push_back({x_[p] - least, top[l]});
-                path.push_back({x_[p] - least, (l + 1 < top.size() ? top[l + 1] : y) - kGapY});
+                path.push_back({x_[p] - least, (l + 1 < top.size() ? top[l + 1] : y) - gap_});
             }
             path.push_back({x_[to] - least, top[layer_[to]]});
             out.edges.push_back(std::move(path));
         }
-        out.size = {most - least, std::max(0.0, y - kGapY)};
+        out.size = {most - least, std::max(0.0, y - gap_)};
         return out;
     }
 
     const std::vector<std::pair<size_t, size_t>>& edges_;
     size_t given_;
+    double gap_;
     std::vector<Box> size_;  ///< of boxes, then of points
     std::vector<size_t> layer_;
     std::vector<std::vector<size_t>> down_, up_, through_, rows_;
@@ -181,8 +182,8 @@ class Layers {
 
 }  // namespace
 
-Drawing draw_layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges) {
-    return Layers(boxes, edges).run();
+Drawing draw_layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges, double gap) {
+    return Layers(boxes, edges, gap).run();
 }
 
 }  // namespace tilewright::explain

@@ -25,7 +25,8 @@ struct Drawing {
     Box size;
 };
 
-/// Edges go from what is read to the reader. They must not make a circle (InternalError).
-Drawing draw_layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges);
+/// `gap`: between layers. Edges go from what is read to the reader. They must not make a circle (InternalError).
+Drawing draw_layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges,
+                    double gap = 26);
 
 }  // namespace tilewright::explain

@@ -105,7 +105,8 @@ Json to_json(const Report& r) {
     if (r.rewrites)
         j["rewrites"] = {{"pieces", r.rewrites->pieces},        {"distinct", r.rewrites->distinct},
                          {"costed", r.rewrites->costed},        {"before_ms", r.rewrites->before * 1e3},
-                         {"after_ms", r.rewrites->after * 1e3}, {"applied", r.rewrites->applied}};
+                         {"after_ms", r.rewrites->after * 1e3}, {"judged_away", r.rewrites->judged_away},
+                         {"applied", r.rewrites->applied}};
     j["kernels"] = kernels(r);
     j["primitives"] = primitives(r);
     return j;

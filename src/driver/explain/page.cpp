@@ -12,7 +12,7 @@ namespace tilewright::explain {
 
 namespace {
 
-constexpr double kTitle = 22, kMargin = 6;
+constexpr double kTitle = 22, kMargin = 6, kInsideGap = 9;
 constexpr Box kPrimitive = {112, 15};
 
 Json points(const std::vector<Point>& path, Point by) {
@@ -35,7 +35,7 @@ Inside draw_inside(const Report& r, const std::vector<size_t>& primitives, doubl
     for (const auto& [p, here] : local)
         for (const size_t q : r.primitives[p].reads)
             if (const auto it = local.find(q); it != local.end()) edges.emplace_back(it->second, here);
-    const Drawing d = draw_layers(std::vector<Box>(local.size(), kPrimitive), edges);
+    const Drawing d = draw_layers(std::vector<Box>(local.size(), kPrimitive), edges, kInsideGap);
     Inside out;
     for (const auto& [p, here] : local)
         out.primitives.push_back({{"primitive", p},

@@ -120,11 +120,15 @@ class Search {
         if (!options_.judge || best_.way.empty()) return std::move(best_);
         const auto asked = [&](const Program& p) { return options_.judge(RewriteContext(p, options_.rules.folding)); };
         const double before = asked(start);
-        if (asked(best_.program) < before * (1 - (best_.inexact ? options_.inexact_margin : options_.margin)))
-            return std::move(best_);
+        const auto accepted = [&](const State& found, double margin) {
+            const double gain = before - asked(found.program);
+            if (gain <= before * margin) return false;
+            report_.gain += gain;
+            return true;
+        };
+        if (accepted(best_, best_.inexact ? options_.inexact_margin : options_.margin)) return std::move(best_);
         ++report_.judged_away;
-        if (best_.inexact && !exact_.way.empty() && asked(exact_.program) < before * (1 - options_.margin))
-            return std::move(exact_);
+        if (best_.inexact && !exact_.way.empty() && accepted(exact_, options_.margin)) return std::move(exact_);
         return {start, cost(start), 0, {}, false};
     }
 
@@ -183,7 +187,7 @@ Program rewrite(const Program& program, const RewriteSearch& options, RewriteRep
     RewriteReport unwanted;
     RewriteReport& r = report != nullptr ? *report : unwanted;
     std::unordered_map<std::string, Done> done;
-    std::vector<std::pair<Piece, const Program*>> changed;
+    std::vector<std::pair<Piece, const Done*>> changed;
     for (const auto& run : cut(program, options.piece)) {
         Piece part = piece(program, run);
         const auto [it, fresh] = done.try_emplace(piece_text(part));
@@ -197,16 +201,47 @@ Program rewrite(const Program& program, const RewriteSearch& options, RewriteRep
         }
         ++r.pieces;
         r.before += d.report.before;
-        r.after += d.report.after;
-        for (const auto& [rule, times] : d.report.applied) r.applied[rule] += times;
-        if (!d.report.applied.empty()) changed.emplace_back(std::move(part), &d.program);
+        if (d.report.applied.empty())
+            r.after += d.report.after;
+        else
+            changed.emplace_back(std::move(part), &d);
     }
-    Program out = program;
-    for (const auto& [part, to] : changed) {
-        const Patch patch = as_patch(out, part, *to);
-        out = apply(std::move(out), patch);
+    std::stable_sort(changed.begin(), changed.end(),
+                     [](const auto& a, const auto& b) { return a.second->report.gain > b.second->report.gain; });
+    const auto with = [&](size_t pieces) {
+        Program out = program;
+        for (size_t k = 0; k < pieces; ++k) {
+            const Patch patch = as_patch(out, changed[k].first, changed[k].second->program);
+            out = apply(std::move(out), patch);
+        }
+        return out;
+    };
+    Program best = program;
+    size_t taken = 0;
+    if (options.judge && !changed.empty()) {
+        const auto asked = [&](const Program& p) { return options.judge(RewriteContext(p, options.rules.folding)); };
+        double least = asked(program);
+        for (size_t pieces = changed.size(); pieces > 0; pieces /= 2) {
+            Program some = with(pieces);
+            const double seconds = asked(some);
+            if (!(seconds < least)) continue;
+            least = seconds;
+            best = std::move(some);
+            taken = pieces;
+        }
+        r.judged_away += changed.size() - taken;
+    } else {
+        taken = changed.size();
+        best = with(taken);
     }
-    return out;
+    for (size_t k = 0; k < changed.size(); ++k) {
+        const RewriteReport& of = changed[k].second->report;
+        r.after += k < taken ? of.after : of.before;
+        r.gain += k < taken ? of.gain : 0;
+        for (const auto& [rule, times] : of.applied)
+            if (k < taken) r.applied[rule] += times;
+    }
+    return best;
 }
 
 }  // namespace tilewright

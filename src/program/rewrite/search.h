@@ -34,7 +34,9 @@ struct RewriteSearch {
     size_t piece = 32;      ///< primitives of a piece, at most
     RewriteCost cost = {};  ///< none: analytic_cost
     /// A better cost that takes longer to ask. What the search ends with is taken only where this one gains as well, by
-    /// these shares: else the best without inexact rules, or the piece as it was. None: whatever `cost` prefers.
+    /// these shares: else the best without inexact rules, or the piece as it was. As a piece's ends look different in
+    /// the whole, that is judged as well (it may have primitives of any kind), with all changed pieces, then with the
+    /// half that gain most, a quarter, and so on to none: the cheapest stays. No judge: whatever `cost` prefers.
     RewriteCost judge = {};
     double margin = 0.02, inexact_margin = 0.1;
 };
@@ -44,6 +46,7 @@ struct RewriteReport {
     size_t taken = 0, costed = 0;           ///< programs from the queue, and all that were looked at
     double before = 0, after = 0;           ///< costs, summed over pieces
     size_t judged_away = 0;                 ///< pieces for which `judge` took less than the search had found
+    double gain = 0;                        ///< of what it took, by its costs
     std::map<std::string, size_t> applied;  ///< rules on the way to what was chosen, summed over pieces
 };
 
