@@ -145,25 +145,46 @@ std::string CompiledModel::dump(const std::string& stage) const {
     return s;
 }
 
+namespace {
+
+const Target& host() {
+    static const Target host = host_target();
+    return host;
+}
+
+cpu::CodegenOptions codegen_options(const CompileOptions& options) {
+    cpu::CodegenOptions codegen;
+    codegen.isa = cpu::Isa::named(options.isa);
+    codegen.cache_bytes = last_cache_bytes(host());
+    return codegen;
+}
+
+}  // namespace
+
+OrchestrateOptions orchestrate_options(const CompileOptions& options) {
+    const cpu::CodegenOptions codegen = codegen_options(options);
+    OrchestrateOptions o;
+    o.fuse = options.fuse;
+    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
+    o.orchestrator = options.orchestrator;
+    o.without = options.without;
+    o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
+    o.target.lanes = codegen.isa.lanes_f32();
+    o.target.vector_registers = codegen.isa.vector_bits == 512 ? 32 : 16;
+    for (const CacheLevel& level : host().caches)
+        if (level.level == 2) o.target.l2_bytes = level.bytes;
+    o.scheduling = scheduling_of(options, o.target, codegen);
+    return o;
+}
+
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options) {
     auto impl = std::make_unique<CompiledModel::Impl>();
     for (const ValueId v : program.inputs)
         impl->inputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
     for (const ValueId v : program.outputs)
         impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
-    impl->codegen.isa = cpu::Isa::named(options.isa);
-    OrchestrateOptions o;
-    o.fuse = options.fuse;
-    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
-    o.orchestrator = options.orchestrator;
-    o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
-    o.target.lanes = impl->codegen.isa.lanes_f32();
-    o.target.vector_registers = impl->codegen.isa.vector_bits == 512 ? 32 : 16;
-    static const Target host = host_target();
-    for (const CacheLevel& level : host.caches)
-        if (level.level == 2) o.target.l2_bytes = level.bytes;
-    impl->codegen.cache_bytes = last_cache_bytes(host);
-    o.scheduling = scheduling_of(options, o.target, impl->codegen);
+    impl->codegen = codegen_options(options);
+    const OrchestrateOptions o = orchestrate_options(options);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan.program);

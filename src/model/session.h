@@ -10,6 +10,7 @@
 
 #include "backend/cuda/kernel.h"
 #include "base/tensor.h"
+#include "orchestrate/ablations.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
 #include "schedule/scheduler.h"
@@ -17,6 +18,7 @@
 namespace tilewright {
 
 struct Plan;
+struct OrchestrateOptions;
 
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
@@ -26,6 +28,7 @@ struct CompileOptions {
     bool layouts = true;                  ///< false: everything row-major
     SchedulerKind scheduler = SchedulerKind::Auto;
     Orchestrator orchestrator = Orchestrator::Greedy;
+    Ablations without;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel
@@ -77,6 +80,8 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
+/// How compile_program plans.
+OrchestrateOptions orchestrate_options(const CompileOptions& options);
 /// Compiles an optimised program (src/driver/pipeline.h does everything before). Throws ModelError, RuntimeError.
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options);
 

@@ -19,8 +19,9 @@ constexpr double kConvincingOpen = 0.1;
 
 class Chains {
   public:
-    Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules)
+    Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules, const FusionLimits& limits)
         : p_(program),
+          limits_(limits),
           groups_(std::move(groups)),
           schedules_(schedules),
           producers_(program.producers()),
@@ -107,11 +108,19 @@ class Chains {
         double gain = 0;
     };
 
+    bool may_share(const std::set<PrimitiveId>& members) const {
+        if (!limits_.may_share) return true;
+        return std::all_of(members.begin(), members.end(), [&](PrimitiveId a) {
+            return std::all_of(members.begin(), members.end(),
+                               [&](PrimitiveId b) { return limits_.may_share(p_.primitives[a], p_.primitives[b]); });
+        });
+    }
+
     Merged merge(std::set<size_t> inside) {
         Merged m;
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
-        if (members.size() > kMostStages) return m;
+        if (members.size() > kMostStages || !may_share(members)) return m;
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
@@ -177,6 +186,7 @@ class Chains {
     }
 
     const Program& p_;
+    const FusionLimits& limits_;
     std::vector<KernelGroup> groups_;
     Schedules& schedules_;
     IndexVector<ValueId, PrimitiveId> producers_;
@@ -188,8 +198,9 @@ class Chains {
 
 }  // namespace
 
-std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules) {
-    return Chains(program, std::move(groups), schedules).run();
+std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
+                                      const FusionLimits& limits) {
+    return Chains(program, std::move(groups), schedules, limits).run();
 }
 
 }  // namespace tilewright

@@ -1,6 +1,7 @@
 #pragma once
 // Plan: which kernels run, in which order, on which tensors.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "orchestrate/ablations.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
 #include "schedule/scheduler.h"
@@ -50,6 +52,8 @@ struct Step {
 /// Values have their physical shapes; the program's inputs and outputs are row-major as the model declares them.
 struct Plan {
     Program program;
+    /// What it was made of: Origin::parts of the program's primitives refer to this one's. Its constants are empty.
+    Program unfused;
     std::vector<Step> steps;
     double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
     /// Where it was optimal orchestration that grouped, bodies included.
@@ -65,6 +69,7 @@ struct OrchestrateOptions {
     Scheduling scheduling;
     bool fuse = true;     ///< false: one kernel a primitive
     bool layouts = true;  ///< false: everything row-major
+    Ablations without;
 };
 
 /// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
@@ -73,9 +78,16 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 
 // --- its passes, each Program -> Program
 
+/// What may be fused.
+struct FusionLimits {
+    bool recompute = true;  ///< what several read may be computed in each of them
+    /// Whether two primitives may be parts of one kernel; empty: any may.
+    std::function<bool(const Primitive&, const Primitive&)> may_share = {};
+};
+
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
 /// primitives into their readers (src/program/transform/inline.h).
-Program fuse_greedily(const Program& program);
+Program fuse_greedily(const Program& program, const FusionLimits& limits = {});
 enum class Boundary : uint8_t {
     RowMajor,  ///< inputs and outputs are as the program declares them
     Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for; the contents
@@ -92,7 +104,7 @@ struct KernelGroup {
     std::optional<size_t> chosen = std::nullopt;  ///< KernelCall::chosen
 };
 /// Every expression primitive in exactly one group, groups in an order that can run.
-std::vector<KernelGroup> group_rows(const Program& program, bool fuse);
+std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const FusionLimits& limits = {});
 
 /// A program, fused and laid out, and its kernels.
 struct Grouped {

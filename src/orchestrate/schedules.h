@@ -49,6 +49,7 @@ class Schedules {
 ///
 /// Greedy: products in order; to the group of each come those that feed it and nobody else, back to the next products,
 /// of which one, all or none come along, or those that feed them too.
-std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules);
+std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
+                                      const FusionLimits& limits = {});
 
 }  // namespace tilewright

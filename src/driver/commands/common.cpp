@@ -77,19 +77,29 @@ std::string scheduler_help() {
     return out;
 }
 
+constexpr const char* kWithout = "Without (to see what a part is worth)";
+
+void add_ablation_options(CLI::App& command, Ablations& o) {
+    const auto flag = [&](const char* name, bool& to, const char* help) {
+        command.add_flag(name, to, help)->group(kWithout);
+    };
+    flag("--no-fission", o.no_fission, "operators as units: no kernel has parts of one and something else");
+    flag("--no-operator-fusion", o.no_operator_fusion, "nothing of two operators shares a kernel");
+    flag("--no-redundancy", o.no_redundancy, "no primitive in two kernels");
+    flag("--single-output", o.single_output, "one result a kernel");
+    flag("--layouts-first", o.layouts_first, "layouts for the primitives first, kernels after");
+}
+
 void RewriteFlags::apply(PipelineOptions& o) const {
-    if (!rewrite && !winograd) return;
-    o.rewrite = RewriteSearch();
-    o.rewrite->rules.winograd = winograd;
-    if (winograd) {  // transformed weights are many, and their work is worth it
-        o.rewrite->rules.folding.work = int64_t{1} << 29;
-        o.rewrite->rules.folding.total_work = int64_t{1} << 33;
-    }
+    if (no_rewrites)
+        o.rewrite.reset();
+    else if (no_winograd)
+        o.rewrite->rules.winograd = false;
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first");
-    command.add_flag("--winograd", o.winograd, "the same, with 3x3 convolutions by Winograd's algorithm as well");
+    command.add_flag("--no-winograd", o.no_winograd, "3x3 convolutions by their definition, which rounds less");
+    command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
@@ -101,6 +111,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
     add_rewrite_options(command, o.rewrite);
+    add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
 }
 
@@ -126,6 +137,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
         p.compile.gpu = GpuScheduling{*gpu, *precision_from_string(o.precision)};
     else if (o.precision != "f32")
         throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
+    p.compile.without = o.without;
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     return p;

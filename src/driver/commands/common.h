@@ -29,9 +29,11 @@ void add_orchestrate_option(CLI::App& command, std::string& orchestrate);
 /// One line for each scheduler, for footers.
 std::string scheduler_help();
 
+void add_ablation_options(CLI::App& command, Ablations& o);
+
 /// Whether programs are rewritten.
 struct RewriteFlags {
-    bool rewrite = false, winograd = false;
+    bool no_rewrites = false, no_winograd = false;
     void apply(PipelineOptions& o) const;
 };
 void add_rewrite_options(CLI::App& command, RewriteFlags& o);
@@ -43,6 +45,7 @@ struct ModelOptions {
     std::string isa;
     bool no_fuse = false, no_layouts = false;
     std::string target = "cpu", precision = "f32";
+    Ablations without;
     RewriteFlags rewrite;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);

@@ -71,7 +71,7 @@ class Formulation {
     Formulation(const Choice& choice, const BlpOptions& options)
         : choice_(choice), strong_(options.form == BlpForm::Strong) {
         const size_t n = choice.candidates.size();
-        if (options.reduce) {
+        if (options.reduce && !choice.once) {  // who stands for another may execute more
             instead_ = dominating(choice);
         } else {
             instead_.assign(n, SIZE_MAX);
@@ -184,6 +184,25 @@ class Formulation {
                 row.terms.emplace_back(j, -1);
                 milp_.rows.push_back(std::move(row));
             }
+        cover(0);
+    }
+
+    /// Every unavoidable node at least so often, and any at most once where that is asked for.
+    void cover(double least) {
+        std::vector<std::vector<size_t>> covering(choice_.nodes);
+        for (size_t i = 0; i < kept_.size(); ++i)
+            for (const NodeId n : candidate(i).covers) covering[n.index()].push_back(i);
+        std::vector<bool> unavoidable(choice_.nodes, false);
+        for (const NodeId n : choice_.unavoidable) unavoidable[n.index()] = true;
+        const double most = choice_.once ? 1 : kInfinity;
+        std::set<std::vector<size_t>> known;
+        for (size_t n = 0; n < choice_.nodes; ++n) {
+            const double lower = unavoidable[n] ? least : 0;
+            if ((lower == 0 && !choice_.once) || covering[n].empty() || !known.insert(covering[n]).second) continue;
+            Milp::Row row{{}, lower, most};
+            for (const size_t i : covering[n]) row.terms.emplace_back(i, 1);
+            milp_.rows.push_back(std::move(row));
+        }
     }
 
     void strong() {
@@ -222,16 +241,7 @@ class Formulation {
                 milp_.rows.push_back(std::move(row));
             }
         }
-        std::vector<std::vector<size_t>> covering(choice_.nodes);
-        for (size_t i = 0; i < kept_.size(); ++i)
-            for (const NodeId n : candidate(i).covers) covering[n.index()].push_back(i);
-        std::set<std::vector<size_t>> known;
-        for (const NodeId n : choice_.unavoidable) {
-            if (!known.insert(covering[n.index()]).second) continue;
-            Milp::Row row{{}, 1, kInfinity};
-            for (const size_t i : covering[n.index()]) row.terms.emplace_back(i, 1);
-            milp_.rows.push_back(std::move(row));
-        }
+        cover(1);
     }
 
     const Choice& choice_;
@@ -274,7 +284,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     double best_cost = kInfinity;
     const auto offer = [&](const std::vector<size_t>& plan) {
         const Execution run = execute(choice, plan);
-        if (!run.complete) return false;
+        if (!run.complete || !compatible(choice, plan)) return false;
         std::vector<size_t> order = without_idle(choice, run.order);
         const double cost = choice.cost(order);
         if (cost < best_cost) {
@@ -292,7 +302,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
         result.seconds = spent();
         return result;
     }
-    TW_CHECK(offer(cheap_plan(choice)), "the cheap plan does not run");
+    TW_CHECK(offer(choice.once ? node_by_node(choice) : cheap_plan(choice)), "the cheap plan does not run");
 
     const double start_cost = best_cost;
     const double scale = start_cost > 0 ? kScaled / start_cost : 1;

@@ -25,6 +25,8 @@
 // that reads. They cut off fractional solutions in which halves of two kernels share a node's work. Redundant execution
 // is allowed: nothing bounds how many kernels cover a node.
 //
+// Where no node may be executed twice (Choice::once), the sum over a node's candidates is at most 1.
+//
 // Both allow kernels with several outputs that wait for each other: of a1 -> a2, b1 -> b2, the kernels {a1, b2} and
 // {b1, a2}. Rows against that are added when a solution needs them. Let L be a set of tensors, each of which the chosen
 // kernels make from another of them alone. Whoever first of all makes a tensor of L reads none of L, so

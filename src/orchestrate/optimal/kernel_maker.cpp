@@ -99,7 +99,7 @@ KernelMaker::Made KernelMaker::made(Part part) {
         return result;
     }
     Program laid = fused;
-    if (options_.layouts) {
+    if (options_.layouts && !options_.without.layouts_first) {
         // Contents play no part: only shapes do.
         for (const ValueId v : fused.values.ids()) {
             if (!part.constant[v.index()]) continue;

@@ -32,10 +32,10 @@ struct Kernel {
 };
 
 /// The greedy rule's kernels as sets of the unfused program's primitives.
-std::vector<Kernel> greedy_kernels(const Program& program, Schedules& schedules) {
-    const Program fused = fuse_greedily(program);
-    std::vector<KernelGroup> groups = group_rows(fused, true);
-    if (schedules.how().chains()) groups = group_chains(fused, std::move(groups), schedules);
+std::vector<Kernel> greedy_kernels(const Program& program, Schedules& schedules, const FusionLimits& limits) {
+    const Program fused = fuse_greedily(program, limits);
+    std::vector<KernelGroup> groups = group_rows(fused, true, limits);
+    if (schedules.how().chains()) groups = group_chains(fused, std::move(groups), schedules, limits);
     const auto producers = program.producers();
     std::vector<Kernel> out;
     for (const KernelGroup& group : groups) {
@@ -63,16 +63,17 @@ std::vector<Kernel> greedy_kernels(const Program& program, Schedules& schedules)
 class Orchestration {
   public:
     Orchestration(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                  OrchestrationReport& report)
+                  const FusionLimits& limits, OrchestrationReport& report)
         : p_(program),
           options_(options),
+          limits_(limits),
           schedules_(schedules),
           report_(report),
           dag_(dag_of(program)),
           maker_(program, options, schedules) {}
 
     Grouped run() {
-        greedy_ = greedy_kernels(p_, schedules_);
+        greedy_ = greedy_kernels(p_, schedules_, limits_);
         PartitionOptions cut;
         cut.most_nodes = options_.optimal.piece_nodes;
         cut.alone = [&](NodeId n) { return p_.primitives[primitive(n)].expr() == nullptr; };
@@ -119,8 +120,13 @@ class Orchestration {
         PieceOptions how;
         how.convex.most_nodes = options_.optimal.kernel_nodes;
         how.convex.most_sets = options_.optimal.most_sets;
-        how.convex.hopeless = [&](const NodeSet& set) { return maker_.hopeless(whole(set.nodes())); };
+        how.convex.hopeless = [&](const NodeSet& set) {
+            const std::vector<PrimitiveId> ids = whole(set.nodes());
+            return !may_share(ids) || maker_.hopeless(ids);
+        };
         how.most_output_sets = options_.optimal.most_outputs;
+        how.once = options_.without.no_redundancy;
+        how.single_output = options_.without.single_output;
         how.seconds = options_.optimal.seconds;
         how.compare_forms = options_.optimal.compare_forms;
         if (schedules_.how().measure) {
@@ -142,6 +148,14 @@ class Orchestration {
             report(k, covers, values(k.candidate.inputs), values(k.candidate.outputs));
             emit(covers, values(k.candidate.outputs));
         }
+    }
+
+    bool may_share(const std::vector<PrimitiveId>& members) const {
+        if (!limits_.may_share) return true;
+        return std::all_of(members.begin(), members.end(), [&](PrimitiveId a) {
+            return std::all_of(members.begin(), members.end(),
+                               [&](PrimitiveId b) { return limits_.may_share(p_.primitives[a], p_.primitives[b]); });
+        });
     }
 
     /// The greedy rule's kernels within a piece. Each writes what it does there, and what the piece must give and none
@@ -265,7 +279,8 @@ class Orchestration {
     Grouped finish() {
         Grouped out;
         out.program = eliminate_dead_code(result_);
-        if (options_.layouts) out.program = assign_layouts(out.program, options_.target);
+        if (options_.layouts && !options_.without.layouts_first)
+            out.program = assign_layouts(out.program, options_.target);
         std::vector<KernelGroup> kernels;
         size_t last = SIZE_MAX;
         for (const PrimitiveId id : out.program.primitives.ids()) {
@@ -307,6 +322,7 @@ class Orchestration {
 
     const Program& p_;
     const OrchestrateOptions& options_;
+    const FusionLimits& limits_;
     Schedules& schedules_;
     OrchestrationReport& report_;
     Dag dag_;
@@ -322,9 +338,9 @@ class Orchestration {
 }  // namespace
 
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        OrchestrationReport& report) {
+                        const FusionLimits& limits, OrchestrationReport& report) {
     const auto start = std::chrono::steady_clock::now();
-    Grouped out = Orchestration(program, options, schedules, report).run();
+    Grouped out = Orchestration(program, options, schedules, limits, report).run();
     report.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return out;
 }

@@ -16,8 +16,9 @@
 
 namespace tilewright::optimal {
 
-/// Costs are measured (lazily) where `schedules` may, else the model's. Adds to `report`.
+/// `limits` hold for kernels as they do for the greedy rule. Costs are measured (lazily) where `schedules` may, else
+/// the model's. Adds to `report`.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        OrchestrationReport& report);
+                        const FusionLimits& limits, OrchestrationReport& report);
 
 }  // namespace tilewright::optimal

@@ -18,14 +18,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 class Search {
   public:
     Search(const Dag& dag, const AskKernel& ask, const PieceOptions& options)
-        : dag_(dag), ask_(ask), options_(options), choice_(choice_of(dag)) {}
+        : dag_(dag), ask_(ask), options_(options), choice_(choice_of(dag)) {
+        choice_.once = options.once;
+    }
 
     PiecePlan run(const std::vector<Candidate>& start) {
         enumerate();
         const std::vector<size_t> begin = add(start);
         BlpOptions blp;
         blp.seconds = options_.seconds;
-        plan_.started = begin.size() == start.size() && execute(choice_, begin).complete;
+        plan_.started = begin.size() == start.size() && execute(choice_, begin).complete && compatible(choice_, begin);
         if (plan_.started) blp.start = begin;
         if (options_.compare_forms) plan_.published = relaxation(choice_, BlpForm::Published);
         std::map<size_t, double> measured;
@@ -83,6 +85,11 @@ class Search {
             whole.push_back(kInfinity);
             bool first = true;
             for (std::vector<TensorId>& outputs : output_sets(dag_, set, options_.most_output_sets)) {
+                if (options_.single_output && outputs.size() > 1) {
+                    ++plan_.refused["several outputs"];
+                    first = false;
+                    continue;
+                }
                 auto kernel = made(set, std::move(outputs));
                 // What cannot write all of its values is one kernel with fewer of them in rare cases only.
                 if (!kernel && first) break;
@@ -121,6 +128,7 @@ class Search {
                 out.push_back(it->second);
                 continue;
             }
+            if (options_.single_output && c.outputs.size() > 1) continue;
             if (auto kernel = made(dag_.set(c.covers), c.outputs)) {
                 ++plan_.candidates;
                 out.push_back(push(std::move(*kernel)));

@@ -24,6 +24,8 @@ using MeasureKernels = std::function<std::vector<double>(const std::vector<Candi
 struct PieceOptions {
     ConvexOptions convex;
     size_t most_output_sets = 4;  ///< of one set of nodes
+    bool once = false;            ///< no node is computed by two kernels
+    bool single_output = false;   ///< no candidate has several outputs
     /// None: the model's seconds decide. Else lower bounds stand for what is not measured, so that lazy profiling is
     /// exact as far as those are bounds.
     Profile profile = Profile::None;
