@@ -94,8 +94,10 @@ Grouped group_greedily(const Program& program, const OrchestrateOptions& options
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OptimalStats& stats) {
     const bool optimally = options.fuse && options.orchestrator == Orchestrator::Optimal;
-    auto [grouped, groups] = optimally ? optimal::group_optimally(program, options, schedules, stats)
-                                       : group_greedily(program, options, schedules);
+    Grouped parts = optimally ? optimal::group_optimally(program, options, schedules, stats)
+                              : group_greedily(program, options, schedules);
+    if (options.fuse) split_sums(parts, schedules);
+    auto [grouped, groups] = std::move(parts);
     Plan plan;
     plan.program = std::move(grouped);
     // Position of every primitive's step: a group runs where its last primitive stands.

@@ -16,7 +16,7 @@ enum class SchedulerKind : uint8_t {
     Tree,     ///< construction along a tree, in Roller's manner (schedule/construct)
     Gensor,   ///< Gensor's walk (schedule/construct)
     Mcfuser,  ///< chains as one kernel (schedule/chain), everything else by the rule
-    Search,   ///< many measured states of Gensor's space
+    Search,   ///< many measured states of Gensor's space, and of MCFuser's for chains
     Auto,     ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
 };
 std::string_view to_string(SchedulerKind kind);
@@ -34,7 +34,8 @@ struct Scheduling {
 
     bool constructs() const { return kind != SchedulerKind::Default && machine.has_value(); }
     bool chains() const {
-        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Auto) && machine.has_value();
+        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
+               machine.has_value();
     }
 };
 

@@ -21,6 +21,43 @@ std::string isa_text(const cpu::Isa& isa) {
     return fmt::format(" isa={}{}/{}", isa.cpu, isa.features, isa.vector_bits);
 }
 
+void refuse(Measurement& result, Verdict verdict, std::string reason) {
+    result.verdict = verdict;
+    result.reason = std::move(reason);
+}
+
+using Code = std::vector<std::optional<cpu::CompiledKernel>>;
+
+/// Code of those that are legal, all at once, on as many threads as there are CPUs. The others get their verdict.
+Code compile_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results,
+                   const TuneSettings& settings) {
+    Code code(group.size());
+    std::vector<size_t> legal;
+    std::vector<const TileProgram*> programs;
+    for (size_t i = 0; i < group.size(); ++i) {
+        const std::vector<std::string> faults = verify(*group[i]);
+        if (!faults.empty()) {
+            refuse(*results[i], Verdict::failed, "not legal: " + faults.front());
+            continue;
+        }
+        legal.push_back(i);
+        programs.push_back(group[i]);
+    }
+    if (!settings.compile && programs.size() > 1) try {
+            std::vector<cpu::CompiledKernel> kernels = cpu::compile(programs, settings.codegen);
+            for (size_t k = 0; k < legal.size(); ++k) code[legal[k]] = std::move(kernels[k]);
+            return code;
+        } catch (const InternalError&) {  // of one of them; which one, each for itself says
+        }
+    for (const size_t i : legal) try {
+            code[i] = settings.compile ? settings.compile(*group[i], settings.codegen)
+                                       : cpu::compile(*group[i], settings.codegen);
+        } catch (const InternalError& e) {  // a schedule that the generator has no code for; others may do
+            refuse(*results[i], Verdict::failed, fmt::format("no code: {}", e.what()));
+        }
+    return code;
+}
+
 class Tuner {
   public:
     Tuner(const Program& stages, const Target& target, const TuneSettings& settings)
@@ -31,14 +68,19 @@ class Tuner {
                     {.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)}),
           checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
-    /// Gives each measurement, whose keys are set, its verdict.
-    void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
+    /// Gives each measurement whose candidate has code its verdict.
+    void measure_group(const std::vector<const TileProgram*>& group, const Code& code,
+                       const std::vector<Measurement*>& results) {
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
         for (size_t i = 0; i < group.size(); ++i) {
-            const auto kernel = prepared(*group[i], *results[i]);
-            if (!kernel) continue;
-            runnables.push_back({group[i]->name, KernelRun(*kernel, settings_.sizes, operands_, pool_)});
+            if (!code[i]) continue;
+            const CheckResult check = checker_.check(*code[i], pool_);
+            if (!check.ok) {
+                refuse(*results[i], Verdict::wrong, check.reason);
+                continue;
+            }
+            runnables.push_back({group[i]->name, KernelRun(*code[i], settings_.sizes, operands_, pool_)});
             passed.push_back(results[i]);
         }
         const std::vector<Timing> timings = measure(runnables, settings_.measure);
@@ -49,26 +91,6 @@ class Tuner {
     }
 
   private:
-    std::optional<cpu::CompiledKernel> prepared(const TileProgram& candidate, Measurement& result) {
-        const auto refuse = [&](Verdict verdict, std::string reason) {
-            result.verdict = verdict;
-            result.reason = std::move(reason);
-            return std::nullopt;
-        };
-        const std::vector<std::string> faults = verify(candidate);
-        if (!faults.empty()) return refuse(Verdict::failed, "not legal: " + faults.front());
-        std::optional<cpu::CompiledKernel> kernel;
-        try {
-            kernel = settings_.compile ? settings_.compile(candidate, settings_.codegen)
-                                       : cpu::compile(candidate, settings_.codegen);
-        } catch (const InternalError& e) {  // a schedule that the generator has no code for; others may do
-            return refuse(Verdict::failed, fmt::format("no code: {}", e.what()));
-        }
-        const CheckResult check = checker_.check(*kernel, pool_);
-        if (!check.ok) return refuse(Verdict::wrong, check.reason);
-        return kernel;
-    }
-
     const TuneSettings& settings_;
     Program stages_;
     ThreadPool pool_;
@@ -119,8 +141,9 @@ std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidat
             group.push_back(&candidates[unknown[k]]);
             results.push_back(&tuned[unknown[k]].measurement);
         }
+        const Code code = compile_group(group, results, settings);  // before the tuner's pool pins this thread
         if (!tuner) tuner.emplace(candidates[0].stages, target, settings);
-        tuner->measure_group(group, results);
+        tuner->measure_group(group, code, results);
         if (db != nullptr)
             for (const Measurement* m : results) db->insert(*m);
     }

@@ -193,7 +193,13 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
                 e.tiles[l][a] = sizes[rng() % most];
             }
         e.level = 0;
-        if (fits(p, e, 0) && fits(p, e, 1) && fits(p, e, 2)) return e;
+        if (!fits(p, e, 0) || !fits(p, e, 1) || !fits(p, e, 2)) continue;
+        // Half of the states have virtual threads, along some axes 2 or 4.
+        if (rng() % 2 == 0)
+            for (size_t a = 0; a < p.stage.spatial; ++a)
+                for (auto steps = rng() % 3; steps > 0; --steps)
+                    e = apply(p, e, {Action::Kind::SetVThread, a}).value_or(e);
+        return e;
     }
     return initial(p);
 }
