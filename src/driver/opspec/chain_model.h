@@ -8,6 +8,7 @@
 
 #include "cost/target.h"
 #include "program/program.h"
+#include "schedule/default_schedule.h"
 #include "tune/tuner.h"
 
 namespace tilewright {
