@@ -106,15 +106,6 @@ Scheduling where_parts_are_free(int threads) {
     return how;
 }
 
-TEST(SplitSums, an_attention_with_few_rows_is_parts_and_their_merge) {
-    const Program p = chain::grouped_attention(2, 2, 1, 4096, 32, 32);
-    const Grouped g = split(p, where_parts_are_free(4));
-    ASSERT_GE(g.groups.size(), 2u) << testing::PrintToString(names(g));
-    EXPECT_TRUE(g.groups[0].chain) << testing::PrintToString(names(g));
-    EXPECT_EQ(g.program.values[g.program.primitives[g.groups.back().primitives.back()].outputs[0]].name, "e");
-    EXPECT_EQ(split(p, where_parts_are_free(1)).groups.size(), 1u);
-}
-
 TEST(SplitSums, plans_compute_their_programs) {
     for (const Program& p : {product(3, 5, 600), chain::attention(1, 2, 600, 8, 8, "add(mul(acc, 0.5), @2)"),
                              chain::grouped_attention(4, 4, 1, 300, 4, 8), chain::norm_product("layer", "2", 5, 600)})
