@@ -87,13 +87,17 @@ class Chains {
         return inside;
     }
 
-    /// Of a group as it stands, which may be a shorter chain.
+    /// Of a group as it stands, which may be a shorter chain; in parts, where it would be taken so (split_sums).
     double seconds_of(const KernelGroup& group) {
         const KernelBody body = extract(p_, group);
-        if (!group.chain) return schedules_.seconds_of(schedules_.kernel(body));
+        if (!group.chain) return seconds_of(body, schedules_.kernel(body));
         const auto& chain = schedules_.chain(body);
         TW_CHECK(chain, "a chain without a schedule");
-        return schedules_.seconds_of(*chain);
+        return seconds_of(body, *chain);
+    }
+    double seconds_of(const KernelBody& body, const Schedules::Scheduled& whole) {
+        const auto parts = in_parts(body, whole, schedules_);
+        return parts ? parts->seconds : schedules_.seconds_of(whole);
     }
 
     static bool is_open(const Program& stages) {
@@ -131,7 +135,7 @@ class Chains {
         if (schedules_.how().bound_of(body.stages) > kHopeless * apart) return m;
         const auto& fused = schedules_.chain(body);
         if (!fused) return m;
-        m.gain = apart - schedules_.seconds_of(*fused) - kKernelSeconds;
+        m.gain = apart - seconds_of(body, *fused) - kKernelSeconds;
         if (!schedules_.how().measure) m.gain -= (is_open(body.stages) ? kConvincingOpen : kConvincing) * apart;
         m.inside = std::move(inside);
         return m;

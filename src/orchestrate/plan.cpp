@@ -141,7 +141,9 @@ Grouped group(Program program, const OrchestrateOptions& options, Schedules& sch
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OrchestrationReport& report) {
     Program unfused = numbered(program);
-    auto [grouped, groups] = group(unfused, options, schedules, report);
+    Grouped parts = group(unfused, options, schedules, report);
+    if (options.fuse && !options.scheduling.gpu) split_sums(parts, schedules);
+    auto [grouped, groups] = std::move(parts);
     Plan plan;
     plan.program = std::move(grouped);
     plan.unfused = without_contents(std::move(unfused));

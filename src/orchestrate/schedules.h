@@ -52,4 +52,20 @@ class Schedules {
 std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
                                       const FusionLimits& limits = {});
 
+/// A kernel as several: parts of its sums as tasks, then what adds them up (schedule/chain/split.h).
+struct InParts {
+    struct Part {
+        Program stages;  ///< values are connected by their names, with those of the kernel's body too
+        std::vector<KernelGroup> groups;
+    };
+    std::vector<Part> parts;
+    double seconds = 0;  ///< of all of them
+};
+/// Nothing where all threads have a task as it is, nothing can be cut, or it does not gain.
+std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules);
+
+/// Kernels that would leave threads without a task, few results of long sums each, become two where that is estimated
+/// (or measured) to gain. Nothing with one thread.
+void split_sums(Grouped& grouped, Schedules& schedules);
+
 }  // namespace tilewright

@@ -147,6 +147,13 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     if (!how.machine && !how.gpu) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
+    if (how.kind == SchedulerKind::Search && how.measure && how.machine) {
+        std::vector<TileProgram> all;
+        for (chain::Found& f : chain::sample(*c, *how.machine, how.rule, static_cast<size_t>(how.trials), how.seed))
+            all.push_back(std::move(f.program));
+        if (all.empty()) return std::nullopt;
+        return fastest(std::move(all), how);
+    }
     chain::SearchOptions options;
     options.seed = how.seed;
     options.measure = how.measure;

@@ -18,7 +18,7 @@ enum class SchedulerKind : uint8_t {
     Gensor,       ///< Gensor's walk (schedule/construct)
     GensorPlain,  ///< the same without virtual threads
     Mcfuser,      ///< chains as one kernel (schedule/chain), everything else by the rule
-    Search,       ///< many measured states of Gensor's space
+    Search,       ///< many measured states of Gensor's space, and of MCFuser's for chains
     Auto,         ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
 };
 std::string_view to_string(SchedulerKind kind);
@@ -39,7 +39,7 @@ struct Scheduling {
 
     bool constructs() const { return kind != SchedulerKind::Default && machine.has_value(); }
     bool chains() const {
-        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Auto) &&
+        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
                (machine.has_value() || gpu.has_value());
     }
     /// By the model of the machine; 0 where none is known.

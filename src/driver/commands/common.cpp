@@ -36,7 +36,7 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
     {SchedulerKind::GensorPlain, "the same without virtual threads"},
     {SchedulerKind::Mcfuser, "chains of products as one kernel, everything else by the rule"},
-    {SchedulerKind::Search, "the best of --trials measured states of gensor's space"},
+    {SchedulerKind::Search, "the best of --trials measured states of gensor's space, of mcfuser's for chains"},
     {SchedulerKind::Auto, "of all these what the cost model prefers, kernel by kernel"},
 };
 

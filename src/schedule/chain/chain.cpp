@@ -227,7 +227,7 @@ bool move_quotients(Program& p) {
         if (root.op != ScalarOp::Div && root.op != ScalarOp::Mul) continue;
         const PrimitiveId reader = consumers[v][0];
         const TensorExpr& e = *p.primitives[reader].expr();
-        if (!is_link(e)) continue;
+        if (!reuse_of(e).product) continue;
         size_t reads = 0, slot = 0;
         for (size_t i = 0; i < e.accesses.size(); ++i)
             if (e.accesses[i].value == v) {
@@ -240,7 +240,7 @@ bool move_quotients(Program& p) {
         Program next = p;
         next.primitives[reader].kind = *merged;
         // Of two factors, or it is no product any more: (d / s) * scale * w is left as it was.
-        if (!take_factors_out(next, reader) || !is_link(*next.primitives[reader].expr())) continue;
+        if (!take_factors_out(next, reader) || !reuse_of(*next.primitives[reader].expr()).product) continue;
         IndexVector<PrimitiveId, Primitive> stages;
         for (const PrimitiveId k : next.primitives.ids())
             if (k != id) stages.push_back(next.primitives[k]);
@@ -292,28 +292,26 @@ bool needs_statistics(const Program& p, PrimitiveId s) {
 
 }  // namespace
 
-std::optional<Chain> make_chain(const Program& original) {
-    Chain c;
-    c.stages = original;
-    for (const Primitive& s : c.stages.primitives)
-        if (s.expr() == nullptr) return std::nullopt;
-    c.stages = split_groups(c.stages);
-    while (move_quotients(c.stages)) {
+Program factored(const Program& stages) {
+    Program out = split_groups(stages);
+    while (move_quotients(out)) {
     }
-    const Program& p = c.stages;
+    return out;
+}
+
+std::optional<KernelAxes> identify_axes(const Program& p) {
     IndexVector<PrimitiveId, size_t> first;
     size_t total = 0;
     for (const Primitive& s : p.primitives) {
         first.push_back(total);
         total += s.expr()->extents.size();
     }
-    Union axes(total), connected(p.primitives.size());
+    Union same(total);
     const auto producers = p.producers();
     for (const PrimitiveId reader : p.primitives.ids())
         for (const Access& a : p.primitives[reader].expr()->accesses) {
             const PrimitiveId writer = producers[a.value];
             if (!writer) continue;
-            connected.join(writer.index(), reader.index());
             const TensorExpr& w = *p.primitives[writer].expr();
             const std::vector<Expr> written = result_index(w);
             for (size_t d = 0; d < written.size(); ++d) {
@@ -321,25 +319,44 @@ std::optional<Chain> make_chain(const Program& original) {
                 if (!mine || !theirs || mine->kind != VarKind::Axis || theirs->kind != VarKind::Axis) continue;
                 const TensorExpr& r = *p.primitives[reader].expr();
                 if (!(w.extents[mine->id] == r.extents[theirs->id])) continue;
-                axes.join(first[writer] + mine->id, first[reader] + theirs->id);
+                same.join(first[writer] + mine->id, first[reader] + theirs->id);
             }
         }
+    KernelAxes out;
     std::map<size_t, size_t> number;
     for (const PrimitiveId s : p.primitives.ids()) {
         const TensorExpr& e = *p.primitives[s].expr();
         std::vector<size_t> mine;
         for (size_t k = 0; k < e.extents.size(); ++k) {
-            const auto [it, fresh] = number.try_emplace(axes.find(first[s] + k), c.axes.size());
-            if (fresh) {
-                c.axes.push_back({fmt::format("x{}", c.axes.size()), e.extents[k]});
-                c.extents.push_back(extent_of(e.extents[k]));
-                c.open.push_back(!e.extents[k].is_constant());
-            }
+            const auto [it, fresh] = number.try_emplace(same.find(first[s] + k), out.axes.size());
+            if (fresh) out.axes.push_back({fmt::format("x{}", out.axes.size()), e.extents[k]});
             if (std::find(mine.begin(), mine.end(), it->second) != mine.end()) return std::nullopt;
             mine.push_back(it->second);
         }
-        c.stage_axes.push_back(mine);
-        if (is_link(e)) c.products.push_back(s);
+        out.stage_axes.push_back(mine);
+    }
+    return out;
+}
+
+std::optional<Chain> make_chain(const Program& original) {
+    for (const Primitive& s : original.primitives)
+        if (s.expr() == nullptr) return std::nullopt;
+    Chain c;
+    c.stages = factored(original);
+    const Program& p = c.stages;
+    auto axes = identify_axes(p);
+    if (!axes) return std::nullopt;
+    static_cast<KernelAxes&>(c) = std::move(*axes);
+    for (const TileAxis& a : c.axes) {
+        c.extents.push_back(extent_of(a.extent));
+        c.open.push_back(!a.extent.is_constant());
+    }
+    Union connected(p.primitives.size());
+    const auto producers = p.producers();
+    for (const PrimitiveId s : p.primitives.ids()) {
+        for (const ValueId v : p.primitives[s].inputs())
+            if (const PrimitiveId writer = producers[v]) connected.join(writer.index(), s.index());
+        if (is_link(*p.primitives[s].expr())) c.products.push_back(s);
     }
     if (c.products.empty() || (c.products.size() == 1 && !needs_statistics(p, c.products[0]))) return std::nullopt;
     for (const PrimitiveId s : c.products)

@@ -26,6 +26,10 @@ class Tree {
         std::vector<PrimitiveId> all;
         for (const PrimitiveId s : c_.stages.primitives.ids()) all.push_back(s);
         std::vector<Stmt> body = nest(0, all);
+        // An online maximum lives in a buffer: where it is given, it is written when it is final.
+        for (const PrimitiveId s : all)
+            if (const ValueId v = c_.stages.primitives[s].outputs[0]; cut_maximum(s) && is_given(v))
+                body.push_back(Stmt{Store{v, Padding::Local}});
         for (size_t k = grid_.size(); k-- > 0;) {
             TileLoop loop;
             loop.axis = grid_[k].axis;
@@ -49,6 +53,10 @@ class Tree {
         bool parallel;
     };
 
+    bool is_given(ValueId v) const {
+        const auto& outputs = c_.stages.outputs;
+        return std::find(outputs.begin(), outputs.end(), v) != outputs.end();
+    }
     bool on_grid(size_t a) const {
         return std::any_of(grid_.begin(), grid_.end(), [&](const Loop& l) { return l.axis == a; });
     }
@@ -155,7 +163,7 @@ class Tree {
         for (size_t k = 0; k < e.extents.size(); ++k) e.extents[k] = range_[c_.stage_axes[s][k]];
         for (const PrimitiveId other : c_.stages.primitives.ids()) {
             const ValueId v = c_.stages.primitives[other].outputs[0];
-            if (std::find(c_.stages.outputs.begin(), c_.stages.outputs.end(), v) != c_.stages.outputs.end()) continue;
+            if (is_given(v)) continue;
             // A buffer: its rows are as long as the tile, and a little longer where that would be a power of two.
             const std::vector<Expr> written = result_index(*c_.stages.primitives[other].expr());
             for (size_t d = 0; d < written.size(); ++d)
@@ -187,7 +195,7 @@ class Tree {
     void pad_buffers() {
         for (const PrimitiveId s : c_.stages.primitives.ids()) {
             const ValueId v = c_.stages.primitives[s].outputs[0];
-            if (std::find(c_.stages.outputs.begin(), c_.stages.outputs.end(), v) != c_.stages.outputs.end()) continue;
+            if (is_given(v)) continue;
             const TensorExpr& e = *c_.stages.primitives[s].expr();
             const std::vector<Expr> written = result_index(e);
             if (written.size() < 2) continue;

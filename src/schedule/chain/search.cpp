@@ -10,12 +10,18 @@ namespace tilewright::chain {
 
 namespace {
 
+constexpr int64_t kFewRows = 16;
+constexpr double kEveryOne = 20;  // a space so many times the sample is looked at in whole
+constexpr size_t kTries = 50;     // of a larger one, draws for each that is wanted
+
 class Search {
   public:
     Search(const Chain& c, const Ways& ways, const SearchOptions& options)
         : c_(c), ways_(ways), o_(options), rng_(options.seed), space_(make_space(c, ways.capacity)), bytes_(c) {
         for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
+            // A few parts of a sum, or examples that share an operand: each may be a task.
+            if (!c.open[c.tiled[i]] && c.extents[c.tiled[i]] <= kFewRows) space_.sizes[i].push_back(1);
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
                 if (c.open[c.tiled[i]] || tiles * ways.row_unit < c.extents[c.tiled[i]])
                     space_.sizes[i].push_back(tiles * ways.row_unit);
@@ -44,7 +50,50 @@ class Search {
         return out;
     }
 
+    std::vector<Found> sample(size_t most) {
+        double all = static_cast<double>(space_.expressions.size());
+        for (const auto& sizes : space_.sizes) all *= static_cast<double>(sizes.size());
+        std::vector<const Entry*> found;
+        const auto look = [&](const Candidate& k) {
+            if (!fits(k)) return;
+            const size_t known = by_text_.size();
+            const Entry* e = estimate_of(k);
+            if (e != nullptr && by_text_.size() > known) found.push_back(e);
+        };
+        if (all <= kEveryOne * static_cast<double>(most)) {
+            for (const TilingExpression& e : space_.expressions) each_choice(e, look);
+            std::shuffle(found.begin(), found.end(), rng_);
+        } else {
+            for (size_t tries = 0; found.size() < most && tries < kTries * most; ++tries) look(drawn());
+        }
+        if (found.size() > most) found.resize(most);
+        std::stable_sort(found.begin(), found.end(),
+                         [](const Entry* a, const Entry* b) { return a->found.estimate < b->found.estimate; });
+        std::vector<Found> out;
+        out.reserve(found.size());
+        for (const Entry* e : found) out.push_back(e->found);
+        return out;
+    }
+
   private:
+    void each_choice(const TilingExpression& e, const std::function<void(const Candidate&)>& f) const {
+        std::vector<size_t> at(space_.sizes.size(), 0);
+        for (bool more = true; more;) {
+            Candidate k{e, {}};
+            for (size_t i = 0; i < at.size(); ++i) k.tiles.push_back(space_.sizes[i][at[i]]);
+            f(k);
+            size_t i = 0;
+            while (i < at.size() && ++at[i] == space_.sizes[i].size()) at[i++] = 0;
+            more = i < at.size();
+        }
+    }
+
+    Candidate drawn() {
+        Candidate k{space_.expressions[rng_() % space_.expressions.size()], {}};
+        for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes[rng_() % sizes.size()]);
+        return k;
+    }
+
     struct Entry {
         Found found;
         bool legal = false, measured = false;
@@ -87,8 +136,7 @@ class Search {
             out.push_back(k);
         }
         for (size_t tries = 0; out.size() < o_.population && tries < 50 * o_.population; ++tries) {
-            Candidate k{space_.expressions[rng_() % space_.expressions.size()], {}};
-            for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes[rng_() % sizes.size()]);
+            Candidate k = drawn();
             if (fits(k)) out.push_back(std::move(k));
         }
         return out;
@@ -193,6 +241,13 @@ SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTa
     ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
     ways.estimate = [&](const TileProgram& t) { return estimate(t, machine).seconds; };
     return search(chain, ways, options);
+}
+
+std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
+                          uint64_t seed) {
+    SearchOptions options;
+    options.seed = seed;
+    return Search(chain, machine, target, options).sample(most);
 }
 
 }  // namespace tilewright::chain

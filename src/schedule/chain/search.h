@@ -50,4 +50,9 @@ SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& o
 SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
                     const SearchOptions& options = {});
 
+/// Programs of the pruned space, each once, in the model's order: all of them where there are at most `most`, else so
+/// many chosen at random (fewer only where most choices are illegal).
+std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
+                          uint64_t seed = 1);
+
 }  // namespace tilewright::chain

@@ -194,11 +194,11 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
             }
         e.level = 0;
         if (!fits(p, e, 0) || !fits(p, e, 1) || !fits(p, e, 2)) continue;
-        if (rng() % 2 == 0) {
-            const size_t a = rng() % p.stage.extents.size();
-            for (auto n = rng() % 3; n-- > 0;)
-                if (const auto next = apply(p, e, {Action::Kind::SetVThread, a})) e = *next;
-        }
+        // Half of the states have virtual threads, along some axes 2 or 4.
+        if (rng() % 2 == 0)
+            for (size_t a = 0; a < p.stage.spatial; ++a)
+                for (auto steps = rng() % 3; steps > 0; --steps)
+                    e = apply(p, e, {Action::Kind::SetVThread, a}).value_or(e);
         return e;
     }
     return initial(p);
