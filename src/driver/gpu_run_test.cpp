@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "program/random_program.h"
 
 namespace tilewright {
 namespace {
