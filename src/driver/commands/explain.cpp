@@ -58,8 +58,7 @@ int command_explain(const ExplainCommand& o) {
         }
     }
     std::fputs(explain::print(report, o.kernels).c_str(), stdout);
-    if (!o.json.empty())
-        write_json(o.json, explain::to_json(report).dump(2, ' ', false, explain::Json::error_handler_t::replace));
+    if (!o.json.empty()) write_json(o.json, explain::to_json(report));
     if (!o.html.empty()) {
         write_file(o.html, {explain::to_page(report, codes)});
         std::printf("\npage -> %s\n", o.html.c_str());

@@ -1,8 +1,12 @@
+#include <nlohmann/json.hpp>
+
 #include "driver/explain/write.h"
 
 namespace tilewright::explain {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 Json optional(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
 
@@ -72,7 +76,7 @@ Json pieces(const OrchestrationReport& o) {
 
 }  // namespace
 
-Json to_json(const Report& r) {
+std::string to_json(const Report& r) {
     const auto ms = [](const PlanNote& p) { return p.measured_ms.value_or(p.estimate_ms); };
     const OrchestrationReport none, &o = r.optimal ? *r.optimal : none;
     Json j;
@@ -109,7 +113,7 @@ Json to_json(const Report& r) {
                          {"applied", r.rewrites->applied}};
     j["kernels"] = kernels(r);
     j["primitives"] = primitives(r);
-    return j;
+    return j.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace tilewright::explain

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
@@ -11,6 +12,8 @@
 namespace tilewright::explain {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr double kTitle = 22, kMargin = 6, kInsideGap = 9;
 constexpr Box kPrimitive = {112, 15};
@@ -82,7 +85,7 @@ Json drawing(const Report& r) {
 }  // namespace
 
 std::string to_page(const Report& r, const std::vector<CodeText>& codes) {
-    Json j = to_json(r);
+    Json j = Json::parse(to_json(r));
     j["drawing"] = drawing(r);
     Json texts = Json::array();
     for (const CodeText& c : codes) texts.push_back({{"tiles", c.tiles}, {"assembly", c.assembly}});

@@ -1,7 +1,6 @@
 #pragma once
 // A report as text, as JSON and as a page.
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -9,14 +8,12 @@
 
 namespace tilewright::explain {
 
-using Json = nlohmann::ordered_json;
-
 /// For people: within 120 columns where names allow. The `most` kernels that take longest, in full.
 std::string print(const Report& report, size_t most);
 
 /// Times are measured where they were, else estimated. Of a greedy plan what the binary program is concerned with is 0,
 /// and `blp_status` "none".
-Json to_json(const Report& report);
+std::string to_json(const Report& report);
 
 /// What the page shows of a kernel's code.
 struct CodeText {
