@@ -231,8 +231,9 @@ SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& o
     return Search(chain, ways, options).run();
 }
 
-SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
-                    const SearchOptions& options) {
+namespace {
+
+Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& target) {
     Ways ways;
     ways.capacity = machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes;
     // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two vectors
@@ -240,14 +241,22 @@ SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTa
     ways.row_unit = std::max(1, (target.vector_registers - 4) / 2);
     ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
     ways.estimate = [&](const TileProgram& t) { return estimate(t, machine).seconds; };
-    return search(chain, ways, options);
+    return ways;
+}
+
+}  // namespace
+
+SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
+                    const SearchOptions& options) {
+    return search(chain, ways_on(chain, machine, target), options);
 }
 
 std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
                           uint64_t seed) {
     SearchOptions options;
     options.seed = seed;
-    return Search(chain, machine, target, options).sample(most);
+    const Ways ways = ways_on(chain, machine, target);
+    return Search(chain, ways, options).sample(most);
 }
 
 }  // namespace tilewright::chain
