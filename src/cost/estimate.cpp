@@ -16,7 +16,7 @@ constexpr double kFmaLatency = 4;
 constexpr double kWindow = 300;       // instructions that are under way at a time
 constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over a loop
 constexpr double kTileOverhead = 20;  // cycles around one register tile: addresses, the last sums' latency
-constexpr double kEntry = 40;         // cycles until the micro-kernel has begun, and to come back from it
+constexpr double kNextStage = 8;      // cycles until a micro-kernel has begun, behind another stage's in one task
 constexpr double kJump = 12;          // cycles that show where a stream from memory goes on in another page
 constexpr double kNearJump = 4;       // the same where it comes from a cache
 constexpr int64_t kPage = 4096;       // bytes; also the distance at which lines fall into one set
@@ -262,7 +262,7 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     };
     each(each, 0, invocations, false);
     if (segments > 1) total += entries * segments * kSegment;
-    total += entries * kEntry;
+    total += entries * nest.entry_cycles;
     // A sum that is taken up again is read before; the epilogue comes once.
     const double result_vectors = s.results() / static_cast<double>(va < s.spatial ? micro.lanes : 1);
     total += (invocations - 1) * result_vectors * kAgain / m.loads_a_cycle;
@@ -444,7 +444,9 @@ class TreeEstimate {
         for (const auto& [at, load] : tree_.loads)
             if (load->stage == compute.stage && !load->layout.is_identity() && compute.micro.vector_axis)
                 model.operands[load->access].strides[*compute.micro.vector_axis] = 1;
-        NestCost c = nest_cost(model, nest_of(path, compute.stage, compute.micro), m_);
+        Nest nest = nest_of(path, compute.stage, compute.micro);
+        if (p_.stages.primitives.size() > 1) nest.entry_cycles = kNextStage;
+        NestCost c = nest_cost(model, nest, m_);
         // An online maximum's factor, and what it multiplies.
         const StageModel& s = models_[compute.stage];
         const double steps = reduction_trips(path, compute.stage);

@@ -47,6 +47,7 @@ struct Nest {
     size_t parallel = 0;      ///< how many of them are the grid
     const Micro* micro = nullptr;
     std::vector<size_t> home;  ///< per operand: inside how many of the loops its buffer lives; empty: memory
+    double entry_cycles = 40;  ///< until the micro-kernel has begun, and to come back from it
 };
 
 struct NestCost {

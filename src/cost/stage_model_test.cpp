@@ -153,7 +153,7 @@ TEST(OperandModel, pages_are_those_that_runs_lie_in) {
                                      PrimitiveId(0));
     const OperandModel& a = m.operands[0];
     EXPECT_EQ(a.pages(std::vector<int64_t>{1, 16}, 4096), 1);
-    EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 4096), 7 + 16 / 1024.0);  // from the first element to the last
+    EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 4096), 7 + 16 / 1024.0);    // from the first element to the last
     EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 8192), 3.5 + 16 / 2048.0);  // two rows a page
     EXPECT_EQ(a.pages(std::vector<int64_t>{2, 1024}, 4096), 2);                // one run of two pages
 }

@@ -85,7 +85,7 @@ std::optional<double> Schedules::measured(const Scheduled& s) const {
 }
 
 double Schedules::at_least(const KernelBody& body) const {
-    return how_.machine ? lower_bound(body.stages, *how_.machine, {}, true) : 0;
+    return how_.bound_of(body.stages);
 }
 
 }  // namespace tilewright

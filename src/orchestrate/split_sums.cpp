@@ -148,7 +148,7 @@ class Splits {
 
 std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules) {
     const Scheduling& how = schedules.how();
-    if (how.rule.threads <= 1 || !how.chains() || whole.seconds < kWorthwhile) return std::nullopt;
+    if (!how.machine || how.rule.threads <= 1 || !how.chains() || whole.seconds < kWorthwhile) return std::nullopt;
     const auto& primitives = body.stages.primitives;
     if (std::none_of(primitives.begin(), primitives.end(),
                      [](const Primitive& p) { return p.expr()->reducer != Reducer::None; }))

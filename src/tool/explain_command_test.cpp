@@ -78,10 +78,10 @@ TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
 }
 
 TEST_F(Explain, ReadsWellOnATerminal) {
-    const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "3"});
+    const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "1"});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_THAT(r.out, AllOf(HasSubstr("execution states in "), HasSubstr("convex sets"), HasSubstr("gap 0.00 %"),
-                             HasSubstr("this plan"), HasSubstr("one kernel an operator"), HasSubstr("3 of ")));
+                             HasSubstr("this plan"), HasSubstr("one kernel an operator")));
     size_t from = 0;
     for (size_t end = 0; (end = r.out.find('\n', from)) != std::string::npos; from = end + 1)
         EXPECT_LE(end - from, 120u) << r.out.substr(from, end - from);
@@ -125,7 +125,7 @@ TEST_F(Explain, AblationsGiveTheSameOutputs) {
     write("conv2d", {"in=16", "out=24", "size=10"}, "conv.onnx");
     for (const char* model : {"model.onnx", "mlp.onnx", "conv.onnx"})
         for (const char* flag : {"--no-fission", "--no-operator-fusion", "--no-redundancy", "--single-output",
-                                 "--layouts-first", "--no-rewrites"})
+                                 "--layouts-first", "--rewrite"})
             for (const char* orchestrator : {"greedy", "optimal"}) {
                 const Result r = place.run({"verify", model, flag, "--orchestrate", orchestrator});
                 EXPECT_EQ(r.status, 0) << model << " " << flag << " " << orchestrator << ": " << r.out << r.err;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "onnx/onnx_pb.h"
+
 #include "tool/tool_runner_test.h"
 
 namespace tilewright::tool_test {

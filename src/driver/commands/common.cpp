@@ -91,15 +91,16 @@ void add_ablation_options(CLI::App& command, Ablations& o) {
 }
 
 void RewriteFlags::apply(PipelineOptions& o) const {
-    if (no_rewrites)
-        o.rewrite.reset();
-    else if (no_winograd)
-        o.rewrite->rules.winograd = false;
+    if (!rewrite) return;
+    o.rewrite = default_rewrites();
+    if (no_winograd) o.rewrite->rules.winograd = false;
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    command.add_flag("--no-winograd", o.no_winograd, "3x3 convolutions by their definition, which rounds less");
-    command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
+    CLI::Option* rewrite =
+        command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first, Winograd's included");
+    command.add_flag("--no-winograd", o.no_winograd, "with 3x3 convolutions by their definition, which rounds less")
+        ->needs(rewrite);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
