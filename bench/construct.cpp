@@ -68,6 +68,7 @@ class Quality {
         how_.rule.l2_bytes = target_.caches.size() > 1 ? target_.caches[1].bytes : 1 << 20;
         how_.rule.threads = 1;
         how_.machine.emplace(target_, 1);
+        codegen_.cache_bytes = last_cache_bytes(target_);  // code as models get it
         how_.trials = settings_.trials;
     }
 
@@ -115,6 +116,7 @@ class Quality {
             tune.measure.seconds = 0.02;
             tune.measure.give_up = 1.2;
             tune.check_work = 1 << 21;
+            tune.codegen = codegen_;
             Tuner tuner(target_, tune, &database_);
             how.measure = [&](const std::vector<TileProgram>& candidates) {
                 std::vector<double> seconds;
@@ -186,7 +188,7 @@ class Quality {
             at.push_back(static_cast<size_t>(same - different.begin()));
             if (same == different.end()) different.push_back(&s);
         }
-        const std::vector<cpu::CompiledKernel> code = cpu::compile(different);
+        const std::vector<cpu::CompiledKernel> code = cpu::compile(different, codegen_);
         ThreadPool pool(1, Pinning::on);
         std::map<std::string, Operands> operands;  // merged axes are other stages of the same memory
         std::vector<Runnable> runnables;
@@ -249,6 +251,7 @@ class Quality {
     Target target_;
     TuningDatabase database_;
     Scheduling how_;
+    cpu::CodegenOptions codegen_;
     std::vector<Row> rows_;
 };
 

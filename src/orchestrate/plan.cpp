@@ -142,7 +142,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
                  OrchestrationReport& report) {
     Program unfused = numbered(program);
     Grouped parts = group(unfused, options, schedules, report);
-    if (options.fuse && !options.scheduling.gpu) split_sums(parts, schedules);
+    if (options.fuse) split_sums(parts, schedules);
     auto [grouped, groups] = std::move(parts);
     Plan plan;
     plan.program = std::move(grouped);

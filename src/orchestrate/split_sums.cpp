@@ -176,7 +176,8 @@ std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Schedul
 }
 
 void split_sums(Grouped& grouped, Schedules& schedules) {
-    if (schedules.how().rule.threads > 1 && schedules.how().chains()) Splits(grouped, schedules).run();
+    const Scheduling& how = schedules.how();
+    if (how.machine && how.rule.threads > 1 && how.chains()) Splits(grouped, schedules).run();
 }
 
 }  // namespace tilewright

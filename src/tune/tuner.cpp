@@ -123,13 +123,14 @@ class Tuner::Impl {
         : target_(std::move(target)), settings_(std::move(settings)), db_(db) {}
 
     std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {
-        settings_.sizes = sizes;
+        TuneSettings settings = settings_;
+        settings.sizes = sizes;
         std::vector<TunedKernel> tuned(candidates.size());
         std::vector<size_t> unknown;
         std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates the second, and the first
         for (size_t i = 0; i < candidates.size(); ++i) {
             Measurement& m = tuned[i].measurement;
-            m.key = measurement_key(candidates[i], target_, settings_);
+            m.key = measurement_key(candidates[i], target_, settings);
             TW_CHECK(m.key.stages == tuned[0].measurement.key.stages, "candidates of different stages");
             const auto equal = std::find_if(unknown.begin(), unknown.end(),
                                             [&](size_t k) { return tuned[k].measurement.key == m.key; });
@@ -152,7 +153,7 @@ class Tuner::Impl {
             const MeasurementKey& key = tuned[0].measurement.key;
             if (std::string what = key.stages + key.settings; !bench_ || what != bench_of_) {
                 bench_.reset();
-                bench_ = std::make_unique<Bench>(candidates[0].stages, target_, settings_);
+                bench_ = std::make_unique<Bench>(candidates[0].stages, target_, settings);
                 bench_of_ = std::move(what);
             }
             bench_->measure_group(group, results);
@@ -167,7 +168,7 @@ class Tuner::Impl {
 
   private:
     const Target target_;
-    TuneSettings settings_;
+    const TuneSettings settings_;
     TuningDatabase* db_;
     std::unique_ptr<Bench> bench_;
     std::string bench_of_;  ///< its kernel and sizes
@@ -178,7 +179,7 @@ Tuner::Tuner(Target target, TuneSettings settings, TuningDatabase* db)
 Tuner::~Tuner() = default;
 
 std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates) {
-    return impl_->tune(candidates, Bindings(impl_->settings().sizes));
+    return impl_->tune(candidates, impl_->settings().sizes);
 }
 
 std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {

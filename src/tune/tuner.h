@@ -48,7 +48,7 @@ class Tuner {
     /// the same stages, by this call or the ones just before, are given up after a few readings. Kernels run on the
     /// calling thread and threads made for it.
     std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates);
-    /// The same with other numbers for the kernel's symbols than the settings'; later calls keep them.
+    /// The same with other numbers for the kernel's symbols than the settings'.
     std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates, const Bindings& sizes);
 
   private:

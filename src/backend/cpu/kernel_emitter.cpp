@@ -371,9 +371,9 @@ class KernelEmitter {
         internal_error(__FILE__, __LINE__, "an online maximum has a correction", p_.name);
     }
 
-    /// What the stage has to do with maxima that are still being found. `with_factor` becomes its expression where it
+    /// What the stage has to do with maxima that are still being found. `expr` becomes its expression where it
     /// reads the factor for what it summed up before.
-    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& with_factor) {
+    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
         const ValueId result = p_.stages.primitives[compute.stage].outputs[0];
         if (compute.online) job.correction = correction_of(result);
         for (size_t i = 0; i < job.expr->accesses.size(); ++i)
@@ -383,14 +383,10 @@ class KernelEmitter {
         if (!scale || job.expr->reducer == Reducer::None) return;
         const OnlineMaximum& maximum = online_.at(scale->maximum);
         if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
-        with_factor = *job.expr;
-        job.rescale = with_factor.accesses.size();
-        Access factor;
-        factor.value = scale->maximum;
-        factor.index = scale->index;
-        with_factor.accesses.push_back(factor);
+        job.rescale = job.expr->accesses.size();
+        expr = with_factor(*job.expr, *scale);
         job.accesses.push_back(correction_of(scale->maximum));
-        job.expr = &with_factor;
+        job.expr = &expr;
     }
 
     void emit_compute(const Compute& compute, const TreePath& path) {
@@ -420,8 +416,8 @@ class KernelEmitter {
         written_past_caches_ = written_past_caches_ || job.out.passes;
         look_ahead(compute.stage, job);
         job.out_dtype = p_.stages.values[stage.outputs[0]].dtype;
-        TensorExpr with_factor;
-        online_jobs(compute, path, job, with_factor);
+        TensorExpr expr;
+        online_jobs(compute, path, job, expr);
         emit_stage(b_, exprs_, job);
     }
 

@@ -457,9 +457,9 @@ class KernelGenerator {
         return s;
     }
 
-    /// What the stage has to do with maxima that are still being found. `with_factor` becomes its expression where it
+    /// What the stage has to do with maxima that are still being found. `expr` becomes its expression where it
     /// reads the factor for what it summed up before.
-    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& with_factor) {
+    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
         if (compute.online)
             job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0], compute.stage);
         for (size_t i = 0; i < job.expr->accesses.size(); ++i)
@@ -469,15 +469,11 @@ class KernelGenerator {
         if (!scale || job.expr->reducer == Reducer::None) return;
         const OnlineMaximum& maximum = online_.at(scale->maximum);
         if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
-        with_factor = *job.expr;
-        job.rescale = with_factor.accesses.size();
-        Access factor;
-        factor.value = scale->maximum;
-        factor.index = scale->index;
-        with_factor.accesses.push_back(factor);
+        job.rescale = job.expr->accesses.size();
+        expr = with_factor(*job.expr, *scale);
         job.accesses.push_back(correction_of(scale->maximum, compute.stage));
         job.names.push_back("factor");
-        job.expr = &with_factor;
+        job.expr = &expr;
     }
 
     void emit_compute(const Compute& compute, const TreePath& path) {
@@ -502,8 +498,8 @@ class KernelGenerator {
             }
         }
         job.out = place_of(stage.outputs[0], compute.stage);
-        TensorExpr with_factor;
-        online_jobs(compute, path, job, with_factor);
+        TensorExpr expr;
+        online_jobs(compute, path, job, expr);
         w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
                 print(p_.stages, *stage.expr()));
         const auto adopted = registers_.stages.find(compute.stage);
