@@ -104,8 +104,9 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     settings.codegen = codegen;
     settings.measure.seconds = 0.02;
     settings.check_work = 1 << 21;  // a candidate a tenth of a second
-    // Of a search's many candidates most are far from the best: they are worth few readings.
-    if (s.kind == SchedulerKind::Search) settings.measure.give_up = 1.2;
+    // Of many candidates most are far from the best: they are worth few readings.
+    settings.measure.give_up = 1.2;
+    settings.measure.few = 3;
     const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
     s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
         std::vector<double> seconds;
