@@ -102,6 +102,7 @@ Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& ru
     TuneSettings settings;
     settings.threads = rule.threads;
     settings.codegen = codegen;
+    settings.codegen.known = nullptr;  // most candidates are never seen again
     settings.measure.seconds = 0.02;
     settings.check_work = 1 << 21;  // a candidate a tenth of a second
     // Of many candidates most are far from the best: they are worth few readings.
@@ -157,6 +158,7 @@ cpu::CodegenOptions codegen_options(const CompileOptions& options) {
     cpu::CodegenOptions codegen;
     codegen.isa = cpu::Isa::named(options.isa);
     codegen.cache_bytes = last_cache_bytes(host());
+    if (!options.code_folder.empty()) codegen.known = std::make_shared<CodeCache>(options.code_folder);
     return codegen;
 }
 

@@ -32,6 +32,7 @@ struct CompileOptions {
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel
+    std::string code_folder;  ///< where machine code is kept for the next time (base/code_cache.h); empty: nowhere
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
 };
 

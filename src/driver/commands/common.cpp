@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cost/target.h"
 #include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "driver/limits.h"
@@ -111,6 +112,8 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"avx2", "avx512"}));
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
+    command.add_flag("--no-code-cache", o.no_code_cache,
+                     "neither use nor keep machine code of kernels compiled before (folder code in the cache folder)");
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
@@ -139,6 +142,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     else if (o.precision != "f32")
         throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
     p.compile.without = o.without;
+    if (const auto folder = cache_folder(); folder && !o.no_code_cache) p.compile.code_folder = *folder + "/code";
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     return p;
