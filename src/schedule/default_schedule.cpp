@@ -286,14 +286,19 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         if (spatial_vector) vector = spatial_vector;
         // A long sum whose computed operand runs along it rather than along the result: whole vectors of products are
         // added, and their lanes once at the end. Three output planes from 32 channels side by side, 9 x 9 window:
-        // packing the pixels anew for every row of windows costs more than that.
+        // packing the pixels anew for every row of windows costs more than that. Nor is an operand packed that nobody
+        // reads again: the keys of a single query.
         const auto packable = [&](uint32_t slot) { return stages.is_constant(e.accesses[slot].value); };
         double sum = 1;
         for (size_t r = e.spatial; r < n; ++r) sum *= static_cast<double>(guess(e.extents[r]));
-        if (spatial_vector && sum >= 64.0 * lanes)
+        if (spatial_vector && sum >= lanes)
             for (const uint32_t slot : e.body.slots()) {
                 const Walk& w = walks[slot];
                 if (packable(slot) || !w.depends(*spatial_vector) || w.unit(*spatial_vector)) continue;
+                double reads = 1;
+                for (size_t a = 0; a < e.spatial; ++a)
+                    reads *= w.depends(a) ? 1 : static_cast<double>(guess(e.extents[a]));
+                if (sum < 64.0 * lanes && reads >= 4) continue;
                 for (size_t r = e.spatial; r < n; ++r) {
                     if (!e.extents[r].is_constant() || e.extents[r].constant() % lanes != 0) continue;
                     const auto slots = e.body.slots();

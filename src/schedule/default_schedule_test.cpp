@@ -103,6 +103,24 @@ TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
     EXPECT_NE(print(default_schedule(stages, ScheduleTarget())).find("load 0 access 0"), std::string::npos);
 }
 
+TEST(DefaultSchedule, packs_no_operand_that_nobody_reads_again) {
+    // Scores of `queries` a head: their keys lie along the sum.
+    const auto vectors_along_the_sum = [](int64_t queries) {
+        const Program p = parse_program(fmt::format(R"(program scores {{
+  input q: f32[12, {0}, 64]
+  input k: f32[12, 128, 64]
+  s: f32[12, {0}, 128] = [12, {0}, 128] sum(i3 < 64) mul(@0, @1) where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+  output s
+}})",
+                                                    queries));
+        legal(default_schedule(p, ScheduleTarget()), p, "scores");
+        const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
+        return choose_micro(p, e, DType::F32, ScheduleTarget()).micro.vector_axis == e.spatial;
+    };
+    EXPECT_TRUE(vectors_along_the_sum(1));
+    EXPECT_FALSE(vectors_along_the_sum(32));
+}
+
 TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
     const auto sum = [](int64_t rows, int64_t columns, const char* then) {
         return parse_program(fmt::format(R"(program sum {{
