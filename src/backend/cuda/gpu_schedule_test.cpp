@@ -5,8 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "backend/cuda/lockstep_cases_test.h"
+#include "base/error.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/chain/realise.h"
+#include "schedule/gpu/retarget.h"
 #include "schedule/scheduler.h"
 #include "tile/schedule_cases_test.h"
 
@@ -130,6 +135,45 @@ TEST(GpuSchedule, OfChainsComputesWhatTheySay) {
         cases.push_back({stages.name, std::move(*t), {inputs}, stages.primitives.size() == 2 ? 0 : 2e-3});
     }
     expect_right(cases);
+}
+
+TEST(GpuSchedule, EstimatesWhetherCandidatesOfChainsFitTheSharedMemory) {
+    // MCFuser's Figure 10 on G4 and S1: candidates at random, before anything but the tree is known. What a block asks
+    // for in the end is less, for values between the products may stay in registers.
+    int right = 0, all = 0, fitting = 0;
+    std::mt19937_64 rng(3);
+    ScheduleTarget rule;
+    rule.lanes = 4;
+    rule.vector_registers = 16;
+    rule.threads = 108;
+    rule.l2_bytes = a100().block_shared_bytes;
+    for (const Program& stages : {chain::two_products(512, 512, 256, 256), chain::attention(8, 512, 512, 64, 64)}) {
+        const auto c = chain::make_chain(stages);
+        ASSERT_TRUE(c);
+        const chain::Space space = chain::make_space(*c, static_cast<double>(a100().block_shared_bytes));
+        for (int tries = 0; tries < 150; ++tries) {
+            chain::Candidate k{space.expressions[rng() % space.expressions.size()], {}};
+            for (const auto& sizes : space.sizes) k.tiles.push_back(sizes[rng() % sizes.size()]);
+            auto tree = chain::realise(*c, k, rule);
+            if (!tree) continue;
+            const TileProgram t = for_gpu(std::move(*tree), on(Precision::F16));
+            const auto estimate = shared_bytes(t);
+            if (!estimate || !verify(t).empty()) continue;
+            bool fits = true;
+            try {
+                const KernelText text = generate(t, {a100(), 256});
+                fits = text.scratch_bytes == 0 && text.shared_bytes <= a100().block_shared_bytes;
+            } catch (const RuntimeError&) {
+                fits = false;
+            }
+            ++all;
+            fitting += fits ? 1 : 0;
+            right += fits == (*estimate <= a100().block_shared_bytes) ? 1 : 0;
+        }
+    }
+    EXPECT_GT(fitting, all / 10);
+    EXPECT_LT(fitting, all * 9 / 10);
+    EXPECT_GE(right, all * 9 / 10) << right << " of " << all << ", of which " << fitting << " fit";
 }
 
 }  // namespace

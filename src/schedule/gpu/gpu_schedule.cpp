@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
 #include "schedule/default_schedule.h"
+#include "schedule/gpu/retarget.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 
@@ -327,6 +328,8 @@ class Retarget {
 
 }  // namespace
 
+TileProgram for_gpu(TileProgram tree, const GpuScheduling& how) { return Retarget(std::move(tree), how).run(); }
+
 std::optional<int64_t> shared_bytes(const TileProgram& program) {
     std::set<ValueId> sums;  // a thread's or warp's registers hold them
     const Walk tree = walk(program);
@@ -361,7 +364,7 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuSc
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, rule);
         if (!tree) return std::nullopt;
-        TileProgram t = Retarget(std::move(*tree), how).run();
+        TileProgram t = for_gpu(std::move(*tree), how);
         const auto bytes = shared_bytes(t);
         if (!bytes || *bytes > how.target.block_shared_bytes || !verify(t).empty()) return std::nullopt;
         return t;
