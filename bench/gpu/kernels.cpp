@@ -103,7 +103,7 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
     for (const ValueId v : stages.outputs)
         memory.push_back(gpu.allocate(Tensor(stages.values[v].dtype, evaluate(stages.values[v].shape, {})).bytes()));
     int64_t blocks = 1;
-    for (const Expr& g : text.grid) blocks *= evaluate(g, {});
+    for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
     if (text.scratch_bytes > 0) memory.push_back(gpu.allocate(static_cast<size_t>(text.scratch_bytes * blocks)));
     std::vector<void*> pointers, arguments;
     for (const auto& m : memory) pointers.push_back(m.get());
