@@ -211,10 +211,15 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
     double threads = tiles * (m.matrix ? 32 : 1);
     if (stage.product) {
         work.compute_seconds += 2 * points / gpu_flops(target, m.matrix);
-        double reuse = 0;  // words of both operands a multiply-add
-        for (size_t a = 0; a < stage.spatial; ++a)
-            if (register_tile(m, a) > 1) reuse += 1 / static_cast<double>(register_tile(m, a));
-        work.shared_bytes += points * std::min(reuse > 0 ? reuse : 2, 2.0) * word_of(m);
+        double words = 0;  // of operands that a multiply-add reads: each serves all it does not move along
+        for (const OperandModel& o : stage.operands) {
+            if (!o.in_body || o.result) continue;
+            double served = 1;
+            for (size_t a = 0; a < stage.spatial; ++a)
+                if (!o.depends[a]) served *= static_cast<double>(register_tile(m, a));
+            words += 1 / served;
+        }
+        work.shared_bytes += points * words * word_of(m);
     } else {
         work.compute_seconds +=
             (stage.body_operations + stage.epilogue_operations) * points / (target.f32_gflops * 0.5e9);

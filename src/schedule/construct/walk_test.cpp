@@ -127,9 +127,9 @@ Problem small_space() {
     return p;
 }
 
-/// 512 x 512 x 64 on a GPU: blocks of half a warp to sixteen warps, copies in four or eight steps.
+/// 1024 x 1024 x 1024 on a GPU: blocks of 16 to 64 rows and columns, steps of 8 or 16.
 Problem small_gpu_space() {
-    Problem p = *make_problem(product(512, 512, 64), GpuScheduling{a100(), Precision::F32});
+    Problem p = *make_problem(product(1024, 1024, 1024), GpuScheduling{a100(), Precision::F32});
     p.ladders = {{{1, 2, 4}, {4, 8}, {1}}, {{16, 32, 64}, {16, 32, 64}, {8, 16}}};
     measure_smallest(p);
     return p;
