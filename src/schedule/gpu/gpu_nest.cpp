@@ -94,7 +94,8 @@ std::vector<int64_t> GpuNest::clipped(std::span<const int64_t> tile) const {
 int64_t GpuNest::copy_bytes(std::span<const int64_t> tile) const {
     const std::vector<int64_t> points = clipped(tile);
     int64_t bytes = 0;
-    for (const Copied& c : copied_) bytes += ceil_of(c.elements(points) * c.element_bytes, 64) * 64;
+    // As plan_buffers: whole cache lines, and room for a vector behind each.
+    for (const Copied& c : copied_) bytes += ceil_of(c.elements(points) * c.element_bytes, 64) * 64 + 64;
     return bytes;
 }
 

@@ -1,0 +1,159 @@
+#include "backend/cuda/code_cache.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tilewright::cuda {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A file: the mark, length of what it was made of, that, the code, a hash of both.
+constexpr std::string_view kMark = "twcode1\n";
+
+std::string number_bytes(uint64_t n) {
+    std::string out(sizeof n, '\0');
+    std::memcpy(out.data(), &n, sizeof n);
+    return out;
+}
+
+uint64_t number_at(const std::string& bytes, size_t at) {
+    uint64_t n = 0;
+    std::memcpy(&n, bytes.data() + at, sizeof n);
+    return n;
+}
+
+uint64_t check_of(std::string_view made_of, std::string_view code) {
+    return hash_combine(hash_text(made_of), hash_text(code));
+}
+
+}  // namespace
+
+CodeCache::CodeCache(std::string folder, int64_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+
+std::string CodeCache::path_of(std::string_view made_of) const {
+    const uint64_t h = hash_text(made_of);
+    return fmt::format("{}/{:016x}{:016x}.cubin", folder_, h, hash_combine(h, made_of.size()));
+}
+
+std::optional<std::string> CodeCache::find(std::string_view made_of) const {
+    if (folder_.empty()) return std::nullopt;
+    const std::string path = path_of(made_of);
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return std::nullopt;
+    std::ostringstream all;
+    all << in.rdbuf();
+    const std::string bytes = all.str();
+    const size_t head = kMark.size() + sizeof(uint64_t), least = head + made_of.size() + sizeof(uint64_t);
+    if (bytes.size() < least || bytes.compare(0, kMark.size(), kMark) != 0 ||
+        number_at(bytes, kMark.size()) != made_of.size() || bytes.compare(head, made_of.size(), made_of) != 0)
+        return std::nullopt;
+    std::string code = bytes.substr(head + made_of.size(), bytes.size() - least);
+    if (number_at(bytes, bytes.size() - sizeof(uint64_t)) != check_of(made_of, code)) return std::nullopt;
+    std::error_code ignored;
+    fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
+    return code;
+}
+
+void CodeCache::keep(std::string_view made_of, std::string_view code) const {
+    if (folder_.empty()) return;
+    std::error_code failed;
+    fs::create_directories(folder_, failed);
+    static std::atomic<int> serial{0};
+    const std::string path = path_of(made_of), beside = fmt::format("{}.{}.{}", path, ::getpid(), serial++);
+    {
+        std::ofstream out(beside, std::ios::binary);
+        out << kMark << number_bytes(made_of.size()) << made_of << code << number_bytes(check_of(made_of, code));
+        if (!out.flush()) {
+            fs::remove(beside, failed);
+            return;
+        }
+    }
+    fs::rename(beside, path, failed);
+    if (failed) fs::remove(beside, failed);
+    make_room();
+}
+
+void CodeCache::make_room() const {
+    std::error_code failed;
+    int64_t all = 0;
+    std::multimap<fs::file_time_type, std::pair<fs::path, int64_t>> files;
+    for (fs::directory_iterator it(folder_, failed), end; !failed && it != end; it.increment(failed)) {
+        const auto size = static_cast<int64_t>(it->file_size(failed));
+        if (failed) return;
+        files.emplace(it->last_write_time(failed), std::pair(it->path(), size));
+        all += size;
+    }
+    for (auto it = files.begin(); it != files.end() && all > most_bytes_; ++it) {
+        fs::remove(it->second.first, failed);
+        all -= it->second.second;
+    }
+}
+
+KernelText alone(const KernelText& kernel) {
+    const std::string head = "TW_KERNEL(" + kernel.name + ",";
+    const size_t at = kernel.text.find(head);
+    TW_CHECK(at != std::string::npos, "the text of '{}' begins with TW_KERNEL", kernel.name);
+    KernelText out = kernel;
+    out.name = "kernel";
+    out.text = "TW_KERNEL(kernel," + kernel.text.substr(at + head.size());
+    return out;
+}
+
+std::vector<std::string> machine_code(const std::vector<KernelText>& kernels, int capability, const CodeCache& cache,
+                                      const std::function<Nvrtc()>& compiler, int threads,
+                                      const std::function<void(const std::string&)>& progress) {
+    std::vector<std::string> code(kernels.size()), made_of(kernels.size());
+    std::vector<size_t> missing;
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        made_of[k] = fmt::format("sm_{}\n{}\n{}", capability, device_header(), alone(kernels[k]).text);
+        if (auto known = cache.find(made_of[k]))
+            code[k] = std::move(*known);
+        else
+            missing.push_back(k);
+    }
+    if (missing.empty()) return code;
+    const Nvrtc nvrtc = compiler();
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    std::exception_ptr wrong;
+    const auto work = [&] {
+        for (size_t i = next++; i < missing.size(); i = next++) try {
+                const size_t k = missing[i];
+                if (progress) {
+                    const std::lock_guard lock(mutex);
+                    progress(fmt::format("compiling kernel {} of {}", i + 1, missing.size()));
+                }
+                code[k] = nvrtc.compile(std::vector<KernelText>{alone(kernels[k])}, capability);
+                cache.keep(made_of[k], code[k]);
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                if (!wrong) wrong = std::current_exception();
+                next = missing.size();
+            }
+    };
+    std::vector<std::thread> others;
+    for (size_t t = 1; t < std::min<size_t>(static_cast<size_t>(std::max(1, threads)), missing.size()); ++t)
+        others.emplace_back(work);
+    work();
+    for (std::thread& t : others) t.join();
+    if (wrong) std::rethrow_exception(wrong);
+    return code;
+}
+
+}  // namespace tilewright::cuda
