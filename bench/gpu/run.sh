@@ -5,6 +5,7 @@
 #
 # Needs NVIDIA's driver and NVRTC where the loader looks; torch is optional. Stops at what is wrong.
 set -eu
+export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
 cd "$(dirname "$0")/../.."
 models=${1:-build/gpu_models}
 cmake --preset release >/dev/null
@@ -21,8 +22,10 @@ check() {  # name, its settings
     build/bin/tilewright zoo "$name" -o "$models/$name.onnx" "$@" >/dev/null
     for precision in f32 tf32 f16 bf16; do
         echo "-- $name, $precision"
-        build/bin/tilewright verify "$models/$name.onnx" --target cuda --precision $precision --max-relative 3e-2
+        build/bin/tilewright verify "$models/$name.onnx" --target cuda --precision $precision
     done
+    echo "-- $name, timed"
+    build/bin/tilewright bench "$models/$name.onnx" --target cuda --precision tf32
 }
 check mlp
 check bert_tiny
