@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "cost/stage_model.h"
+#include "base/error.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 
@@ -11,10 +12,12 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kAssumed = 128;     ///< extent of what only the run knows
-constexpr double kCacheSpeed = 2.5;   ///< of the second-level cache, in bandwidths of the memory
-constexpr double kSharedBytes = 128;  ///< a clock and SM
-constexpr double kWait = 0.7e-6;      ///< seconds from a copy's beginning to its end
+constexpr int64_t kAssumed = 128;      ///< extent of what only the run knows
+constexpr double kCacheSpeed = 2.5;    ///< of the second-level cache, in bandwidths of the memory
+constexpr double kSharedBytes = 128;   ///< a clock and SM
+constexpr double kSharedLatency = 23;  ///< clocks
+constexpr double kWait = 0.7e-6;       ///< seconds from a copy's beginning to its end
+constexpr double kBusyWarps = 8;       ///< that an SM needs to be busy
 
 double number(Expr e, const Bindings& bindings) {
     if (e.is_constant()) return static_cast<double>(e.constant());
@@ -28,55 +31,43 @@ class Model {
     Model(const TileProgram& p, const GpuTarget& target, const Bindings& bindings)
         : p_(p), target_(target), bindings_(bindings), tree_(walk(p)) {}
 
-    GpuEstimate run() {
-        GpuEstimate out;
-        double steps = 1;
+    GpuWork run() {
+        GpuWork out;
         for (const auto& [path, compute] : tree_.computes) {
             const PrimitiveId s = compute->stage;
             const StageModel model = stage_model(p_.stages, s, bindings_);
             const std::vector<int64_t> tile = tile_at(scope_of(path), s);
             const double trips = trips_of(path);
-            arithmetic(model, *compute, tile, trips, out);
+            add_compute(out, model, *compute, tile, trips);
             for (size_t i = 0; i < model.operands.size(); ++i) {
                 const bool result = i + 1 == model.operands.size();
                 const ValueId v =
                     result ? p_.stages.primitives[s].outputs[0] : p_.stages.primitives[s].expr()->accesses[i].value;
                 const double bytes = model.operands[i].bytes(tile) * trips;
                 if (!result && loaded(s, i)) continue;
-                (in_memory(v, result) ? memory_ : shared_) += bytes;
+                if (in_memory(v, result))
+                    out.memory_bytes += bytes;
+                else if (!kept(v, result))
+                    out.shared_bytes += bytes;
             }
             out.blocks = std::max(out.blocks, parallel_trips(path));
-            steps = std::max(steps, waits(path));
+            out.waits = std::max(out.waits, waits(path));
         }
         for (const auto& [path, load] : tree_.loads) {
             const StageModel model = stage_model(p_.stages, load->stage, bindings_);
             const double bytes =
                 model.operands[load->access].bytes(tile_at(scope_of(path), load->stage)) * trips_of(path);
-            memory_ += bytes;
-            shared_ += bytes;
+            out.memory_bytes += bytes;
+            out.shared_bytes += bytes;
         }
-        for (const auto& [path, store] : tree_.stores) memory_ += value_bytes(store->value);
-        double once = 0;
+        for (const auto& [path, store] : tree_.stores) out.memory_bytes += value_bytes(store->value);
         for (const auto* list : {&p_.stages.inputs, &p_.stages.outputs})
-            for (const ValueId v : *list) once += value_bytes(v);
-        const double bandwidth = target_.memory_gbps * 1e9;
-        out.memory_seconds = std::max(std::min(once, memory_) / bandwidth, memory_ / (kCacheSpeed * bandwidth));
-        out.shared_seconds = shared_ / (kSharedBytes * target_.ghz * 1e9 * target_.multiprocessors);
-        const double waves = std::ceil(out.blocks / target_.multiprocessors);
-        out.wait_seconds = waves * steps * kWait;
-        const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds});
-        const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
-        const double spread = (out.blocks + target_.multiprocessors) / out.blocks;  // equation 5
-        out.seconds = std::max(most + 0.1 * (all - most), out.wait_seconds / 4) * spread + target_.launch_us * 1e-6;
+            for (const ValueId v : *list) out.once_bytes += value_bytes(v);
+        out.block_bytes = shared_bytes(p_).value_or(0);
         return out;
     }
 
   private:
-    static double product_of(const std::vector<int64_t>& tile, size_t count) {
-        double n = 1;
-        for (size_t k = 0; k < count; ++k) n *= static_cast<double>(tile[k]);
-        return n;
-    }
     double value_bytes(ValueId v) const {
         double n = static_cast<double>(byte_size(p_.stages.values[v].dtype));
         for (const Expr& d : p_.stages.values[v].shape) n *= number(d, bindings_);
@@ -123,34 +114,39 @@ class Model {
                !result;
     }
 
-    void arithmetic(const StageModel& model, const Compute& compute, std::vector<int64_t> tile, double trips,
-                    GpuEstimate& out) {
-        const Micro& m = compute.micro;
-        if (!model.product) {
-            const double work = (model.body_operations + model.epilogue_operations) * product_of(tile, tile.size());
-            out.compute_seconds += work * trips / (target_.f32_gflops * 0.5e9);
-            return;
-        }
-        for (size_t a = 0; a < tile.size() && a < m.registers.size(); ++a) {
-            const int64_t unit = m.matrix && a == m.matrix->sum ? matrix_sum(m.matrix->type) : m.registers[a];
-            const bool rounds = a < model.spatial || (m.matrix && a == m.matrix->sum);
-            if (rounds && unit > 1) tile[a] = (tile[a] + unit - 1) / unit * unit;
-        }
-        const double points = product_of(tile, tile.size()) * trips;
-        out.compute_seconds += 2 * points / gpu_flops(target_, m.matrix);
-        double reuse = 0;  // words of both operands a multiply-add
-        for (size_t a = 0; a < model.spatial; ++a)
-            if (a < m.registers.size() && m.registers[a] > 1) reuse += 1 / static_cast<double>(m.registers[a]);
-        const double word = m.matrix && m.matrix->type != MatrixType::TF32 ? 2 : 4;
-        shared_ += points * std::min(reuse > 0 ? reuse : 2, 2.0) * word;
+    /// The sums that a Store writes stay in registers until then.
+    bool kept(ValueId v, bool result) const {
+        return result && std::any_of(tree_.stores.begin(), tree_.stores.end(),
+                                     [&](const auto& store) { return store.second->value == v; });
+    }
+    void add_compute(GpuWork& out, const StageModel& model, const Compute& compute, const std::vector<int64_t>& tile,
+                     double trips) const {
+        const int threads = out.threads;
+        tilewright::add_compute(out, model, compute.micro, tile, trips, target_);
+        // Where there are matrix instructions their tiles decide how many threads there are.
+        const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
+                                        [](const auto& c) { return c.second->micro.matrix.has_value(); });
+        if (matrix && !compute.micro.matrix) out.threads = threads;
     }
 
     const TileProgram& p_;
     const GpuTarget& target_;
     const Bindings& bindings_;
     const Walk tree_;
-    double memory_ = 0, shared_ = 0;
 };
+
+double product_of(const std::vector<int64_t>& tile, size_t count) {
+    double n = 1;
+    for (size_t k = 0; k < count; ++k) n *= static_cast<double>(tile[k]);
+    return n;
+}
+
+int64_t register_tile(const Micro& m, size_t a) {
+    return a < m.registers.size() ? std::max<int64_t>(1, m.registers[a]) : 1;
+}
+
+/// Bytes of an operand in a register of a matrix instruction, or of the ordinary cores.
+double word_of(const Micro& m) { return m.matrix && m.matrix->type != MatrixType::TF32 ? 2 : 4; }
 
 }  // namespace
 
@@ -161,7 +157,98 @@ double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
 }
 
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings) {
-    return Model(program, target, bindings).run();
+    return gpu_estimate(Model(program, target, bindings).run(), target);
+}
+
+GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
+    GpuEstimate out;
+    const double bandwidth = target.memory_gbps * 1e9, sms = target.multiprocessors;
+    out.blocks = w.blocks;
+    out.compute_seconds = w.compute_seconds;
+    out.memory_seconds =
+        std::max(std::min(w.once_bytes, w.memory_bytes) / bandwidth, w.memory_bytes / (kCacheSpeed * bandwidth));
+    out.shared_seconds = w.shared_bytes / (kSharedBytes * target.ghz * 1e9 * sms);
+    const int registers = static_cast<int>(std::min<double>(w.registers, target.thread_registers));
+    const double held =
+        std::max(1, blocks_of_sm(target, w.threads, registers, std::min(w.block_bytes, target.block_shared_bytes)));
+    out.wait_seconds = std::ceil(w.blocks / (held * sms)) * w.waits * kWait;
+    const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds});
+    const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
+    const double spread = (w.blocks + sms) / w.blocks;  // equation 5
+    const double warps = std::min(held, std::max(1.0, w.blocks / sms)) * w.threads / target.warp;
+    const double busy = (most + 0.1 * (all - most)) * spread / std::min(1.0, warps / kBusyWarps);
+    out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + target.launch_us * 1e-6;
+    return out;
+}
+
+GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
+    GpuRegisters out;
+    std::vector<int64_t> tile(stage.extents.size(), 1);
+    for (size_t a = 0; a < tile.size(); ++a) {
+        if (a < stage.spatial) out.results *= static_cast<double>(tile[a] = register_tile(m, a));
+        if (m.matrix && a == m.matrix->sum) tile[a] = matrix_sum(m.matrix->type);
+    }
+    for (const OperandModel& o : stage.operands)
+        if (o.in_body && !o.result) out.operands += o.elements(tile);
+    if (m.matrix) {  // a warp's: 32 threads share them
+        out.results /= 32;
+        out.operands *= word_of(m) / 4 / 32;
+    }
+    return out;
+}
+
+void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::vector<int64_t> tile, double trips,
+                 const GpuTarget& target) {
+    double tiles = 1;
+    for (size_t a = 0; a < tile.size(); ++a) {
+        const int64_t own = register_tile(m, a);
+        const int64_t unit = m.matrix && a == m.matrix->sum ? matrix_sum(m.matrix->type) : own;
+        if (a < stage.spatial) tiles *= std::ceil(static_cast<double>(tile[a]) / static_cast<double>(own));
+        const bool rounds = a < stage.spatial || (m.matrix && a == m.matrix->sum);
+        if (stage.product && rounds) tile[a] = (tile[a] + unit - 1) / unit * unit;
+    }
+    const double points = product_of(tile, tile.size()) * trips;
+    double threads = tiles * (m.matrix ? 32 : 1);
+    if (stage.product) {
+        work.compute_seconds += 2 * points / gpu_flops(target, m.matrix);
+        double words = 0;  // of operands that a multiply-add reads: each serves all it does not move along
+        for (const OperandModel& o : stage.operands) {
+            if (!o.in_body || o.result) continue;
+            double served = 1;
+            for (size_t a = 0; a < stage.spatial; ++a)
+                if (!o.depends[a]) served *= static_cast<double>(register_tile(m, a));
+            words += 1 / served;
+        }
+        work.shared_bytes += points * words * word_of(m);
+    } else {
+        work.compute_seconds +=
+            (stage.body_operations + stage.epilogue_operations) * points / (target.f32_gflops * 0.5e9);
+        // Threads share the sum of a tile where there are more of them than tiles.
+        if (stage.reduces) threads *= std::max(1.0, points / trips / product_of(tile, stage.spatial) / 2);
+    }
+    const double most = std::min<double>(kGpuBlockThreads, std::ceil(threads / target.warp) * target.warp);
+    work.threads = std::max(work.threads, static_cast<int>(most));
+    const GpuRegisters r = gpu_registers(stage, m);
+    work.registers = std::max(work.registers, kGpuOtherRegisters + r.results + r.operands);
+}
+
+std::optional<int64_t> shared_bytes(const TileProgram& program) {
+    std::set<ValueId> sums;  // a thread's or warp's registers hold them
+    const Walk tree = walk(program);
+    for (const auto& [path, store] : tree.stores) sums.insert(store->value);
+    try {
+        return plan_buffers(program, sums).scratch_bytes;
+    } catch (const InternalError&) {
+        return std::nullopt;
+    }
+}
+
+double gpu_memory_seconds(const GpuTarget& target, double bytes) {
+    return kWait + bytes * target.multiprocessors / (target.memory_gbps * 1e9);
+}
+
+double gpu_shared_seconds(const GpuTarget& target, double bytes) {
+    return (kSharedLatency + bytes / kSharedBytes) / (target.ghz * 1e9);
 }
 
 double gpu_lower_bound(const Program& stages, const GpuTarget& target, const Bindings& bindings) {

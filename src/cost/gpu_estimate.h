@@ -4,10 +4,15 @@
 // A block moves what its Loads copy and what its Computes read from memory themselves, once for every trip of the loops
 // around them (equation 3); arithmetic runs at the peak rate of its units on whole tiles, the rest of a tile included
 // (equation 4); both are scaled by (blocks + SMs) / blocks (equation 5). Beyond the paper: what is moved again comes
-// from the second-level cache, operands of register tiles come through shared memory, and a block's steps wait for
-// memory unless a pipelined loop has asked ahead. Not measured on a GPU yet: it ranks.
+// from the second-level cache, operands of register tiles come through shared memory, a block's steps wait for memory
+// unless a pipelined loop has asked ahead, and an SM that holds few warps is not kept busy. Not measured on a GPU yet:
+// it ranks.
+
+#include <optional>
+#include <span>
 
 #include "cost/gpu_target.h"
+#include "cost/stage_model.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -23,10 +28,44 @@ struct GpuEstimate {
 /// Every statement of the tree. `bindings`: what symbols are; others are assumed.
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings = {});
 
+/// What a kernel asks of a GPU. The model is one of this alone: schedules under construction have no tree yet.
+struct GpuWork {
+    double compute_seconds = 0;  ///< of all SMs together
+    double memory_bytes = 0;     ///< that blocks move from and to memory
+    double once_bytes = 0;       ///< of inputs and outputs
+    double shared_bytes = 0;     ///< that threads read from shared memory
+    double blocks = 1;
+    double waits = 1;         ///< for memory, of a block, one behind the other
+    int threads = 32;         ///< of a block
+    double registers = 32;    ///< of a thread, of 32 bits
+    int64_t block_bytes = 0;  ///< of shared memory, of a block
+};
+GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);
+
+/// A Compute with a tile (points per axis) at a time, `trips` times in all: adds its arithmetic, what its register
+/// tiles read from shared memory, and the threads and registers it wants. What operands take from memory is not in it.
+void add_compute(GpuWork& work, const StageModel& stage, const Micro& micro, std::vector<int64_t> tile, double trips,
+                 const GpuTarget& target);
+/// Of that, the registers of a thread for its results, and for the operands of one step.
+struct GpuRegisters {
+    double results = 1, operands = 0;
+};
+GpuRegisters gpu_registers(const StageModel& stage, const Micro& micro);
+inline constexpr double kGpuOtherRegisters = 32;  ///< of a thread, for addresses and counters
+
+/// Bytes of shared memory that the tile program's buffers take if no value but those with a Store is in registers: what
+/// rule 4 estimates. Nothing where a box has no constant bound.
+std::optional<int64_t> shared_bytes(const TileProgram& program);
+
 /// Operations at the fastest peak rate there is, or inputs and outputs once through memory. Seconds.
 double gpu_lower_bound(const Program& stages, const GpuTarget& target, const Bindings& bindings = {});
 
 /// Multiply-adds a second, times two, of a product on matrix instructions, or of f32 on the ordinary cores.
 double gpu_flops(const GpuTarget& target, const std::optional<MatrixUnit>& unit);
+
+/// Seconds that so many bytes take one SM from the second-level cache or memory, or from its shared memory: what
+/// Gensor's formula 2 compares.
+double gpu_memory_seconds(const GpuTarget& target, double bytes);
+double gpu_shared_seconds(const GpuTarget& target, double bytes);
 
 }  // namespace tilewright

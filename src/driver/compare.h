@@ -19,7 +19,8 @@ struct Comparison {
     bool ok = true;
     std::string reason;  ///< why not: "output 0 'y': element [1, 2] is 3.5, expected 3.25 (of 12 elements 2 differ)"
     double max_difference = 0;
-    double max_magnitude = 0;  ///< of the expected finite elements
+    double max_magnitude = 0;   ///< of the expected finite elements
+    double rms_difference = 0;  ///< root of the mean square over all elements whose difference is finite
 };
 
 /// NaN equals NaN, infinities equal themselves; types and shapes must be equal.

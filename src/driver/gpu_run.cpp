@@ -1,13 +1,14 @@
 #include "driver/gpu_run.h"
 
-#include <map>
-#include <optional>
+#include <filesystem>
 
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/lockstep.h"
+#include "backend/cuda/machine_code.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 #include "model/plan_program.h"
+#include "tune/database.h"
 
 namespace tilewright {
 
@@ -35,21 +36,21 @@ std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vecto
     return interpret(program_of(model.plan(), model.kernels(), run), inputs);
 }
 
-std::string gpu_code(const CompiledModel& model, const GpuTarget& target) {
-    return cuda::Nvrtc().compile(model.gpu_kernels(), target.capability());
-}
-
-std::vector<Tensor> run_on_gpu(const CompiledModel& model, const std::vector<Tensor>& inputs) {
+std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model,
+                                            const std::string& database, int threads,
+                                            const std::function<void(const std::string&)>& progress) {
     const cuda::Gpu gpu;
-    const std::string code = gpu_code(model, gpu.target());
-    std::map<size_t, cuda::Gpu::Kernel> loaded;
-    const auto run = [&](size_t kernel, const std::vector<Tensor>& operands, const Bindings& names) {
-        const cuda::KernelText& text = model.gpu_kernels()[kernel];
-        auto it = loaded.find(kernel);
-        if (it == loaded.end()) it = loaded.emplace(kernel, gpu.load(code, text)).first;
-        return gpu.run(it->second, text, model.kernels()[kernel].stages, operands, names);
-    };
-    return interpret(program_of(model.plan(), model.kernels(), run), inputs);
+    std::string folder;
+    try {
+        const std::filesystem::path file = database.empty() ? TuningDatabase::default_path() : database;
+        folder = (file.parent_path() / "code").string();
+    } catch (const RuntimeError&) {
+        folder = "";  // there is no place for it: it is compiled each time
+    }
+    return std::make_shared<const GpuModel>(model, gpu,
+                                            cuda::machine_code(
+                                                model->gpu_kernels(), gpu.target().capability(), CodeCache(folder),
+                                                [] { return cuda::Nvrtc(); }, threads, progress));
 }
 
 }  // namespace tilewright

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/session.h"
+#include "model/gpu_model.h"
 
 namespace tilewright {
 
@@ -20,11 +20,11 @@ std::optional<GpuTarget> gpu_of(const std::string& target);
 std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vector<Tensor>& inputs,
                                     const std::function<void(const std::string&)>& progress = {});
 
-/// The kernels as machine code of the GPU, by NVRTC. Throws RuntimeError where there is none, or it refuses a text.
-std::string gpu_code(const CompiledModel& model, const GpuTarget& target);
-
-/// Runs the model on this machine's first GPU, kernel by kernel, with its operands copied there and its results back.
-/// Throws RuntimeError: no driver, no such GPU, too little memory.
-std::vector<Tensor> run_on_gpu(const CompiledModel& model, const std::vector<Tensor>& inputs);
+/// The model on this machine's first GPU, for sessions there. Its kernels' code is kept beside the tuning database
+/// (`database`; empty: the usual one); what is not there is compiled, on `threads` threads. Throws RuntimeError: no
+/// driver, no such GPU, no NVRTC, too little memory. `progress`: "compiling kernel 3 of 17".
+std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model,
+                                            const std::string& database = {}, int threads = 1,
+                                            const std::function<void(const std::string&)>& progress = {});
 
 }  // namespace tilewright

@@ -65,15 +65,14 @@ double now_us() {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// 2 operations for each multiply-add of products; what else a kernel does is not counted.
+}  // namespace
+
 double product_flops(const TensorExpr& e, const Names& names) {
     if (e.reducer != Reducer::Sum || e.body[e.body.root()].op != ScalarOp::Mul || e.accesses.size() < 2) return 0;
     double points = 2;
     for (const Expr& x : e.extents) points *= static_cast<double>(names.evaluate(x));
     return points;
 }
-
-}  // namespace
 
 std::vector<Var> variables_of(const Plan& plan, const std::vector<cpu::CompiledKernel>& kernels) {
     std::set<Var> all;

@@ -33,6 +33,9 @@ class Names {
 /// Every variable a plan and its bodies mention.
 std::vector<Var> variables_of(const Plan& plan, const std::vector<cpu::CompiledKernel>& kernels);
 
+/// 2 operations for each multiply-add of products; what else an expression does is not counted.
+double product_flops(const TensorExpr& e, const Names& names);
+
 /// What all executors of one session share.
 struct ExecutionContext {
     const std::vector<cpu::CompiledKernel>* kernels = nullptr;

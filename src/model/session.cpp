@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cost/target.h"
 #include "model/executor.h"
+#include "model/gpu_model.h"
 #include "tune/operands.h"
 #include "tune/tuner.h"
 
@@ -223,6 +224,10 @@ struct Session::Impl {
     std::vector<Tensor> outputs;
     std::vector<StepTime>* profile = nullptr;
 
+    std::shared_ptr<const GpuModel> gpu;
+    std::optional<GpuMemory> gpu_memory;
+    std::optional<Plan> gpu_plan;
+
     Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most_memory)
         : model(std::move(m)),
           pool(shared_pool(threads > 0 ? threads : default_thread_count())),
@@ -233,21 +238,45 @@ struct Session::Impl {
             throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
         for (const cpu::CompiledKernel& k : impl.code)
             context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
-        memory.resize(0, static_cast<uint64_t>(impl.stats.weight_bytes), false, "the model's weights");
+        begin();
         const int64_t scratch_bytes = std::max<int64_t>(64, context.scratch_stride * pool->size());
         memory.resize(0, static_cast<uint64_t>(scratch_bytes), false, "the kernels' scratch memory");
         scratch.reserve(scratch_bytes);
         context.kernels = &impl.code;
         context.pool = pool.get();
-        context.names = &names;
-        context.memory = &memory;
         context.scratch = scratch.data();
         executor = std::make_unique<Executor>(impl.plan, context, std::vector<Var>{});
+    }
+
+    Impl(std::shared_ptr<const GpuModel> m, uint64_t most_memory)
+        : model(m->model()),
+          names(all_names(*model)),
+          memory(most_memory > 0 ? most_memory : usable_memory()),
+          gpu(std::move(m)) {
+        begin();
+        context.kernels = &model->impl().code;
+        gpu_memory.emplace(gpu->gpu(), context);
+        gpu_plan = on_gpu(model->impl().plan, *gpu, *gpu_memory);
+        executor = std::make_unique<Executor>(*gpu_plan, context, std::vector<Var>{});
+    }
+
+    static std::vector<Var> all_names(const CompiledModel& m) {
+        std::vector<Var> out = variables_of(m.impl().plan, m.impl().code);
+        for (const cuda::KernelText& k : m.gpu_kernels()) out.insert(out.end(), k.names.begin(), k.names.end());
+        return out;
+    }
+
+    void begin() {
+        memory.resize(0, static_cast<uint64_t>(model->impl().stats.weight_bytes), false, "the model's weights");
+        context.names = &names;
+        context.memory = &memory;
     }
 };
 
 Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64_t memory)
     : impl_(std::make_unique<Impl>(std::move(model), threads, memory)) {}
+Session::Session(std::shared_ptr<const GpuModel> model, uint64_t memory)
+    : impl_(std::make_unique<Impl>(std::move(model), memory)) {}
 Session::~Session() = default;
 
 const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs) {
@@ -288,7 +317,10 @@ std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) {
 }
 
 double Session::last_flops() const { return impl_->context.flops; }
-int64_t Session::arena_bytes() const { return impl_->executor->arena_bytes() + impl_->scratch.capacity(); }
+int64_t Session::arena_bytes() const {
+    const int64_t device = impl_->gpu_memory ? impl_->gpu_memory->device_bytes() : 0;
+    return impl_->executor->arena_bytes() + impl_->scratch.capacity() + device;
+}
 void Session::set_profile(std::vector<StepTime>* profile) { impl_->profile = profile; }
 
 }  // namespace tilewright

@@ -17,6 +17,7 @@
 
 namespace tilewright {
 
+class GpuModel;
 struct Plan;
 struct OrchestrateOptions;
 
@@ -91,9 +92,11 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
 class Session {
   public:
     /// threads: 0: default_thread_count(). Sessions with equal thread counts share one pool.
-    /// Throws RuntimeError for a model whose kernels are for a GPU (driver/gpu_run.h runs those).
+    /// Throws RuntimeError for a model whose kernels are for a GPU.
     /// memory: bytes that the model's weights and this session's buffers may take together; 0: usable_memory().
     explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0, uint64_t memory = 0);
+    /// On a GPU (model/gpu_model.h); several sessions may share one. `memory`: bytes of the host.
+    explicit Session(std::shared_ptr<const GpuModel> model, uint64_t memory = 0);
     ~Session();
     /// Inputs by position. Throws ModelError naming the input whose type or shape is not what the model declares, and
     /// RuntimeError where the buffers for these shapes, or what a loop collects, pass the memory.
@@ -102,7 +105,7 @@ class Session {
     const std::vector<Tensor>& run_in_place(const std::vector<Tensor>& inputs);
     /// Floating-point operations of the last run's products and convolutions (2 per multiply-add).
     double last_flops() const;
-    int64_t arena_bytes() const;
+    int64_t arena_bytes() const;  ///< of the GPU's memory too, where it runs there
     /// When not null, every step of later runs is timed into it.
     void set_profile(std::vector<StepTime>* profile);
 

@@ -117,15 +117,17 @@ double Scheduling::bound_of(const Program& stages) const {
 
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
-    if (how.gpu) return gpu_schedule(std::move(stages), row_axes, *how.gpu);
-    TileProgram rule = default_schedule(stages, row_axes, how.rule);
+    TileProgram rule = how.gpu ? gpu_schedule(std::move(stages), row_axes, *how.gpu)
+                               : default_schedule(std::move(stages), row_axes, how.rule);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
     // Where even the bound is not so much below the rule's schedule, no state can be.
-    const double enough = kConvinced * estimate(rule, *how.machine).seconds;
-    if (how.kind == SchedulerKind::Auto && lower_bound(rule.stages, *how.machine, {}, true) >= enough) return rule;
+    const double enough = kConvinced * how.estimate_of(rule);
+    if (how.kind == SchedulerKind::Auto && how.bound_of(rule.stages) >= enough) return rule;
     stages = rule.stages;  // axes that memory walks as one are one there
-    const construct::Problem p = construct::make_problem(stages, how.rule, *how.machine);
-    if (!p.micro.vector_axis) return rule;
+    const std::optional<construct::Problem> problem =
+        how.gpu ? construct::make_problem(stages, *how.gpu) : construct::make_problem(stages, how.rule, *how.machine);
+    if (!problem || !(problem->micro.vector_axis || problem->micro.matrix)) return rule;
+    const construct::Problem& p = *problem;
     if (how.kind == SchedulerKind::Search && how.measure) return searched(stages, p, std::move(rule), how);
     construct::WalkOptions options;
     options.seed = how.seed;

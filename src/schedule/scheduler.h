@@ -27,17 +27,17 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
 struct Scheduling {
     SchedulerKind kind = SchedulerKind::Default;
     ScheduleTarget rule;
-    std::optional<Machine> machine;  ///< needed by all but Default
+    std::optional<Machine> machine;  ///< a CPU; it or a GPU is needed by all but Default
     uint64_t seed = 1;
     /// Seconds of each program on operands as in a model, negative for what cannot be run. Needed by Search; chains use
     /// it for their best eight where it is there.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
     int trials = 1000;  ///< of Search
-    /// Kernels are for this GPU: its rule (schedule/gpu) makes them, whatever `kind` says of CPUs; chains where it is
-    /// Mcfuser or Auto.
+    /// Kernels are for this GPU: by its rule (schedule/gpu), and by the same schedulers as on a CPU, which then ask its
+    /// model.
     std::optional<GpuScheduling> gpu;
 
-    bool constructs() const { return kind != SchedulerKind::Default && machine.has_value(); }
+    bool constructs() const { return kind != SchedulerKind::Default && (machine.has_value() || gpu.has_value()); }
     bool chains() const {
         return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
                (machine.has_value() || gpu.has_value());

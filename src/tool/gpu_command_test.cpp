@@ -46,7 +46,15 @@ TEST_F(GpuCommand, dump_shows_the_text_of_kernels) {
 TEST_F(GpuCommand, verify_runs_the_kernels_on_this_cpu_and_prints_the_error) {
     const Result r = place_.run({"verify", "model.onnx", "--target", "cuda:sm_80", "--lockstep", "--dim", "batch=20"});
     EXPECT_EQ(r.status, 0) << r.out << r.err;
-    EXPECT_THAT(r.out, AllOf(HasSubstr("largest difference"), HasSubstr("verified")));
+    EXPECT_THAT(r.out, AllOf(HasSubstr("largest difference"), HasSubstr("verified"),
+                             HasSubstr("error against float64, products in f32: largest"),
+                             HasSubstr("of the largest magnitude; 0.0001 is allowed")));
+    // What may be off depends on what operands are rounded to.
+    const Result tf32 = place_.run({"verify", "model.onnx", "--target", "cuda", "--precision", "tf32", "--lockstep",
+                                    "--dim", "batch=20", "--json", "tf32.json"});
+    EXPECT_EQ(tf32.status, 0) << tf32.out;
+    EXPECT_THAT(tf32.out, AllOf(HasSubstr("products in tf32"), HasSubstr("0.0099 is allowed")));
+    EXPECT_THAT(place_.read("tf32.json"), AllOf(HasSubstr("\"precision\": \"tf32\""), HasSubstr("\"rms\": ")));
     const Result rounded = place_.run({"verify", "model.onnx", "--target", "cuda", "--precision", "bf16", "--lockstep",
                                        "--dim", "batch=20", "--max-relative", "1e-7"});
     EXPECT_EQ(rounded.status, 1) << rounded.out;  // bf16 has two digits
@@ -60,6 +68,7 @@ TEST_F(GpuCommand, run_says_where_there_is_no_gpu) {
     EXPECT_THAT(r.err, AllOf(HasSubstr("model.onnx was compiled for cuda:sm_80 (1 kernels), but cannot run here:"),
                              HasSubstr("driver")));
     EXPECT_EQ(place_.run({"run", "model.onnx", "--precision", "tf32"}).status, 2);
+    EXPECT_THAT(place_.run({"bench", "model.onnx", "--target", "cuda"}).err, HasSubstr("cannot run here:"));
 }
 
 }  // namespace

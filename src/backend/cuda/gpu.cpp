@@ -1,142 +1,9 @@
 #include "backend/cuda/gpu.h"
 
-#include "backend/cuda/library.h"
+#include "backend/cuda/driver.h"
 #include "base/error.h"
 
 namespace tilewright::cuda {
-
-namespace {
-
-// Numbers of cuda.h.
-enum Attribute : int {
-    kThreadsOfBlock = 1,
-    kWarp = 10,
-    kClockKhz = 13,
-    kMultiprocessors = 16,
-    kMemoryClockKhz = 36,
-    kMemoryBits = 37,
-    kL2Bytes = 38,
-    kThreadsOfSm = 39,
-    kMajor = 75,
-    kMinor = 76,
-    kSharedOfSm = 81,
-    kRegistersOfSm = 82,
-    kSharedOfBlock = 97,
-    kBlocksOfSm = 106,
-};
-constexpr int kOutOfMemory = 2, kMostDynamicShared = 8;
-
-using Address = unsigned long long;
-void* pointer_of(Address a) { return reinterpret_cast<void*>(a); }
-Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
-
-}  // namespace
-
-/// As cuda.h declares them; every result is 0 where all went well.
-struct Gpu::Driver {
-    explicit Driver(Library found) : library(std::move(found)) {}
-    Driver(const Driver&) = delete;
-    Driver& operator=(const Driver&) = delete;
-
-    Library library;
-    int (*init)(unsigned flags) = nullptr;
-    int (*device_count)(int* count) = nullptr;
-    int (*device_get)(int* device, int index) = nullptr;
-    int (*device_name)(char* name, int size, int device) = nullptr;
-    int (*device_memory)(size_t* bytes, int device) = nullptr;
-    int (*attribute)(int* value, int attribute, int device) = nullptr;
-    int (*retain_context)(void** context, int device) = nullptr;
-    int (*release_context)(int device) = nullptr;
-    int (*set_context)(void* context) = nullptr;
-    int (*synchronize)() = nullptr;
-    int (*load_module)(void** module, const void* image) = nullptr;
-    int (*unload_module)(void* module) = nullptr;
-    int (*function)(void** function, void* module, const char* name) = nullptr;
-    int (*set_attribute)(void* function, int attribute, int value) = nullptr;
-    int (*launch)(void* function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                  unsigned shared_bytes, void* stream, void** arguments, void** extra) = nullptr;
-    int (*allocate)(Address* memory, size_t bytes) = nullptr;
-    int (*free)(Address memory) = nullptr;
-    int (*to_device)(Address to, const void* from, size_t bytes) = nullptr;
-    int (*to_host)(void* to, Address from, size_t bytes) = nullptr;
-    int (*error_text)(int result, const char** text) = nullptr;
-
-    int device = 0;
-    void* context = nullptr;
-    GpuTarget target;
-
-    ~Driver() {
-        if (context != nullptr) release_context(device);
-    }
-
-    std::string text(int result) const {
-        const char* s = nullptr;
-        return error_text(result, &s) == 0 && s != nullptr ? s : fmt::format("error {}", result);
-    }
-    void check(int result, const std::string& what) const {
-        if (result != 0) throw RuntimeError(fmt::format("the CUDA driver cannot {}: {}", what, text(result)));
-    }
-    int ask(Attribute a) const {
-        int value = 0;
-        check(attribute(&value, a, device), fmt::format("say attribute {} of device {}", static_cast<int>(a), device));
-        return value;
-    }
-    /// The calling thread works with this device.
-    void enter() const { check(set_context(context), "use the device"); }
-
-    void load_functions() {
-        library.find(init, "cuInit");
-        library.find(device_count, "cuDeviceGetCount");
-        library.find(device_get, "cuDeviceGet");
-        library.find(device_name, "cuDeviceGetName");
-        library.find(device_memory, "cuDeviceTotalMem_v2");
-        library.find(attribute, "cuDeviceGetAttribute");
-        library.find(retain_context, "cuDevicePrimaryCtxRetain");
-        library.find(release_context, "cuDevicePrimaryCtxRelease_v2");
-        library.find(set_context, "cuCtxSetCurrent");
-        library.find(synchronize, "cuCtxSynchronize");
-        library.find(load_module, "cuModuleLoadData");
-        library.find(unload_module, "cuModuleUnload");
-        library.find(function, "cuModuleGetFunction");
-        library.find(set_attribute, "cuFuncSetAttribute");
-        library.find(launch, "cuLaunchKernel");
-        library.find(allocate, "cuMemAlloc_v2");
-        library.find(free, "cuMemFree_v2");
-        library.find(to_device, "cuMemcpyHtoD_v2");
-        library.find(to_host, "cuMemcpyDtoH_v2");
-        library.find(error_text, "cuGetErrorString");
-    }
-
-    void describe() {
-        char name[200] = {0};
-        check(device_name(name, sizeof name, device), "name the device");
-        target.name = name;
-        target.major = ask(kMajor);
-        target.minor = ask(kMinor);
-        if (target.major < 8)
-            throw RuntimeError(fmt::format(
-                "'{}' has compute capability {}.{}: kernels are made for 8.0 (Ampere) and newer; use the CPU "
-                "target on this machine",
-                target.name, target.major, target.minor));
-        target.multiprocessors = ask(kMultiprocessors);
-        target.warp = ask(kWarp);
-        target.block_threads = ask(kThreadsOfBlock);
-        target.sm_threads = ask(kThreadsOfSm);
-        target.sm_blocks = ask(kBlocksOfSm);
-        target.sm_registers = ask(kRegistersOfSm);
-        target.block_shared_bytes = ask(kSharedOfBlock);
-        target.sm_shared_bytes = ask(kSharedOfSm);
-        target.l2_bytes = ask(kL2Bytes);
-        size_t bytes = 0;
-        check(device_memory(&bytes, device), "say how much memory the device has");
-        target.memory_bytes = static_cast<int64_t>(bytes);
-        target.ghz = ask(kClockKhz) * 1e-6;
-        // Two transfers a clock; multiply-adds a clock of an SM: 64 on sm_80, 128 on all others.
-        target.memory_gbps = 2e-6 * ask(kMemoryClockKhz) * ask(kMemoryBits) / 8;
-        const double cores = target.capability() == 80 ? 64 : 128;
-        target.f32_gflops = 2 * cores * target.multiprocessors * target.ghz;
-    }
-};
 
 struct Gpu::Kernel::State {
     std::shared_ptr<const Driver> driver;
@@ -145,40 +12,48 @@ struct Gpu::Kernel::State {
     std::string name;
     int threads = 0;
     int64_t shared_bytes = 0;
+
+    void launch(int64_t blocks, const std::vector<void*>& arguments, void* stream) const;
 };
 
-Gpu::Gpu(int index, const std::string& library) {
-    auto d = std::make_shared<Driver>(
-        Library("CUDA driver", {library.empty() ? "libcuda.so.1" : library},
-                "a GPU needs NVIDIA's driver on this machine (nvidia-smi shows whether there is one)"));
-    d->load_functions();
-    d->check(d->init(0), "start");
-    int count = 0;
-    d->check(d->device_count(&count), "count devices");
-    if (index < 0 || index >= count)
-        throw RuntimeError(
-            fmt::format("there is no GPU {}: the driver sees {} (CUDA_VISIBLE_DEVICES may hide some)", index, count));
-    d->check(d->device_get(&d->device, index), "open the device");
-    d->describe();
-    d->check(d->retain_context(&d->context, d->device), "make a context");
-    driver_ = std::move(d);
-}
+Gpu::Gpu(int index, Library driver) : driver_(std::make_shared<const Driver>(std::move(driver), index)) {}
+
+Gpu::Gpu(int index, const std::string& library)
+    : Gpu(index, Library("CUDA driver", {library.empty() ? "libcuda.so.1" : library},
+                         "a GPU needs NVIDIA's driver on this machine (nvidia-smi shows whether there is one)")) {}
 
 const GpuTarget& Gpu::target() const { return driver_->target; }
 
-std::shared_ptr<void> Gpu::allocate(size_t bytes) const {
+uint64_t Gpu::free_bytes() const {
+    driver_->enter();
+    size_t left = 0, all = 0;
+    driver_->check(driver_->memory_info(&left, &all), "say how much memory is free");
+    return left;
+}
+
+std::shared_ptr<void> Gpu::allocate(size_t bytes, const std::string& what) const {
     driver_->enter();
     Address memory = 0;
     const int result = driver_->allocate(&memory, bytes == 0 ? 1 : bytes);
     if (result == kOutOfMemory)
         throw RuntimeError(
-            fmt::format("out of memory on '{}': {} bytes were asked for, it has {} in all; a smaller batch "
-                        "may fit",
-                        driver_->target.name, bytes, driver_->target.memory_bytes));
+            fmt::format("out of memory on '{}': {} needs {} bytes, and {} of its {} are free; a smaller batch may fit",
+                        driver_->target.name, what, bytes, free_bytes(), driver_->target.memory_bytes));
     driver_->check(result, fmt::format("allocate {} bytes", bytes));
     return {pointer_of(memory), [driver = driver_](void* p) {
                 driver->set_context(driver->context);
                 driver->free(address_of(p));
+            }};
+}
+
+std::shared_ptr<void> Gpu::allocate_pinned(size_t bytes) const {
+    driver_->enter();
+    void* memory = nullptr;
+    driver_->check(driver_->allocate_pinned(&memory, bytes == 0 ? 1 : bytes),
+                   fmt::format("allocate {} bytes of pinned host memory", bytes));
+    return {memory, [driver = driver_](void* p) {
+                driver->set_context(driver->context);
+                driver->free_pinned(p);
             }};
 }
 
@@ -213,17 +88,84 @@ Gpu::Kernel Gpu::load(const std::string& cubin, const KernelText& kernel) const 
     return out;
 }
 
-void Gpu::Kernel::launch(int64_t blocks, const std::vector<void*>& arguments) const {
+void Gpu::Kernel::State::launch(int64_t blocks, const std::vector<void*>& arguments, void* stream) const {
     constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
     if (blocks == 0) return;
     if (blocks > kMostBlocks)
-        throw RuntimeError(fmt::format("kernel '{}' has {} blocks, more than a launch can have", state_->name, blocks));
-    const Driver& d = *state_->driver;
-    d.enter();
+        throw RuntimeError(fmt::format("kernel '{}' has {} blocks, more than a launch can have", name, blocks));
+    driver->enter();
     std::vector<void*> addresses = arguments;
-    d.check(d.launch(state_->function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(state_->threads), 1,
-                     1, static_cast<unsigned>(state_->shared_bytes), nullptr, addresses.data(), nullptr),
-            fmt::format("launch kernel '{}'", state_->name));
+    driver->check(driver->launch(function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
+                                 static_cast<unsigned>(shared_bytes), stream, addresses.data(), nullptr),
+                  fmt::format("launch kernel '{}'", name));
+}
+
+void Gpu::Kernel::launch(int64_t blocks, const std::vector<void*>& arguments) const {
+    state_->launch(blocks, arguments, nullptr);
+}
+
+Gpu::Stream Gpu::stream() const {
+    driver_->enter();
+    void* stream = nullptr;
+    driver_->check(driver_->create_stream(&stream, kNonBlocking), "make a stream");
+    Stream out;
+    out.driver_ = driver_;
+    out.stream_ = std::shared_ptr<void>(stream, [driver = driver_](void* s) {
+        driver->set_context(driver->context);
+        driver->destroy_stream(s);
+    });
+    return out;
+}
+
+void Gpu::Stream::to_device(void* device, const void* pinned, size_t bytes) const {
+    driver_->enter();
+    if (bytes > 0)
+        driver_->check(driver_->to_device_async(address_of(device), pinned, bytes, stream_.get()),
+                       "copy to the device");
+}
+
+void Gpu::Stream::to_host(void* pinned, const void* device, size_t bytes) const {
+    driver_->enter();
+    if (bytes > 0)
+        driver_->check(driver_->to_host_async(pinned, address_of(device), bytes, stream_.get()),
+                       "copy from the device");
+}
+
+void Gpu::Stream::launch(const Kernel& kernel, int64_t blocks, const std::vector<void*>& arguments) const {
+    kernel.state_->launch(blocks, arguments, stream_.get());
+}
+
+void Gpu::Stream::launch(const Graph& graph) const {
+    driver_->enter();
+    driver_->check(driver_->launch_graph(graph.executable_.get(), stream_.get()), "launch a graph");
+}
+
+Gpu::Graph Gpu::Stream::capture(const std::function<void()>& work) const {
+    driver_->enter();
+    driver_->check(driver_->begin_capture(stream_.get(), kCaptureOfThread), "capture a stream");
+    void* graph = nullptr;
+    try {
+        work();
+    } catch (...) {
+        // The stream must not stay in capture; what was captured goes.
+        if (driver_->end_capture(stream_.get(), &graph) == 0 && graph != nullptr) driver_->destroy_graph(graph);
+        throw;
+    }
+    driver_->check(driver_->end_capture(stream_.get(), &graph), "end the capture of a stream");
+    const std::shared_ptr<void> owner(graph, [driver = driver_](void* g) { driver->destroy_graph(g); });
+    void* executable = nullptr;
+    driver_->check(driver_->instantiate(&executable, graph, 0), "make a graph of what was captured");
+    Graph out;
+    out.executable_ = std::shared_ptr<void>(executable, [driver = driver_](void* e) {
+        driver->set_context(driver->context);
+        driver->destroy_executable(e);
+    });
+    return out;
+}
+
+void Gpu::Stream::synchronize() const {
+    driver_->enter();
+    driver_->check(driver_->synchronize_stream(stream_.get()), "finish what was launched");
 }
 
 void Gpu::synchronize() const {

@@ -2,26 +2,36 @@
 // A GPU of this machine: memory, code, launches, through the CUDA driver, which is loaded at run time.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/library.h"
 
 namespace tilewright::cuda {
 
+struct Driver;
+
+/// A copy is the same device. From any thread.
 class Gpu {
   public:
     /// Device `index`. Throws RuntimeError: there is no driver, no such device, or the device is older than sm_80; each
     /// says what to do. `library`: the driver's; empty: the usual one.
     explicit Gpu(int index = 0, const std::string& library = "");
+    Gpu(int index, Library driver);
 
     /// As the driver describes it; rates are estimated from its clocks.
     const GpuTarget& target() const;
+    /// Bytes of the device's memory that nobody has, other processes included.
+    uint64_t free_bytes() const;
 
-    /// Memory of the device, freed with the last copy of the pointer. Throws RuntimeError that says how much was asked
-    /// for where there is not enough.
-    std::shared_ptr<void> allocate(size_t bytes) const;
+    /// Memory of the device, freed with the last copy of the pointer. Throws RuntimeError that says what needs how much
+    /// and what there is where that is not enough.
+    std::shared_ptr<void> allocate(size_t bytes, const std::string& what = "a tensor") const;
+    /// Memory of the host that streams copy from and to while the caller goes on.
+    std::shared_ptr<void> allocate_pinned(size_t bytes) const;
     void to_device(void* device, const void* host, size_t bytes) const;
     void to_host(void* host, const void* device, size_t bytes) const;
 
@@ -40,12 +50,40 @@ class Gpu {
     /// Waits for everything that was launched. Throws RuntimeError where a kernel failed.
     void synchronize() const;
 
+    /// What a stream has been asked for while it was captured, as one thing to launch.
+    class Graph {
+      private:
+        friend class Gpu;
+        std::shared_ptr<void> executable_;
+    };
+
+    /// Work in order, beside that of other streams. One thread at a time.
+    class Stream {
+      public:
+        /// Both return before it has happened; the host's memory is pinned (allocate_pinned).
+        void to_device(void* device, const void* pinned, size_t bytes) const;
+        void to_host(void* pinned, const void* device, size_t bytes) const;
+        void launch(const Kernel& kernel, int64_t blocks, const std::vector<void*>& arguments) const;
+        void launch(const Graph& graph) const;
+        /// What `work` asks of this stream; nothing of it happens now. Addresses are those of now, whenever the graph
+        /// is launched; values of arguments as well.
+        Graph capture(const std::function<void()>& work) const;
+        /// Waits for all of it. Throws RuntimeError where a kernel failed: the device is then of no use to this process
+        /// any more.
+        void synchronize() const;
+
+      private:
+        friend class Gpu;
+        std::shared_ptr<const Driver> driver_;
+        std::shared_ptr<void> stream_;
+    };
+    Stream stream() const;
+
     /// The outputs of a kernel of these stages; copies inputs there and outputs back.
     std::vector<Tensor> run(const Kernel& kernel, const KernelText& text, const Program& stages,
                             const std::vector<Tensor>& inputs, Bindings bindings = {}) const;
 
   private:
-    struct Driver;
     std::shared_ptr<const Driver> driver_;
 };
 

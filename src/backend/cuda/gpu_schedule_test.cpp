@@ -5,8 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "backend/cuda/lockstep_cases_test.h"
+#include "base/error.h"
+#include "cost/gpu_estimate.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/chain/realise.h"
+#include "schedule/construct/etir.h"
+#include "schedule/gpu/retarget.h"
 #include "schedule/scheduler.h"
 #include "tile/schedule_cases_test.h"
 
@@ -130,6 +137,83 @@ TEST(GpuSchedule, OfChainsComputesWhatTheySay) {
         cases.push_back({stages.name, std::move(*t), {inputs}, stages.primitives.size() == 2 ? 0 : 2e-3});
     }
     expect_right(cases);
+}
+
+TEST(GpuSchedule, OfStatesOfTheWalkComputesWhatTheySay) {
+    // Gensor's states at random, most of them no good schedules: shapes that tiles do not divide, several axes a block,
+    // virtual threads along rows and columns.
+    const std::vector<std::pair<Program, Precision>> kernels = {
+        {parse_program(product("50", "70", "40")), Precision::F32},
+        {parse_program(product("50", "70", "40")), Precision::TF32},
+        {parse_program(product("33", "90", "100", "f16")), Precision::F32},
+        {parse_program(R"TW(program convolution {
+  input x: f32[6, 9, 14]
+  input w: f32[20, 6, 3, 3]
+  input bias: f32[20]
+  y: f32[20, 9, 14] = [20, 9, 14] sum(i3 < 6, i4 < 3, i5 < 3) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = x[i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + 9 >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + 14 >= 0 else 0, @1 = w[i0, i3, i4, i5], @2 = bias[i0]
+  output y
+})TW"),
+         Precision::F32},
+        {parse_program(R"TW(program pool {
+  input x: f32[5, 12, 30]
+  y: f32[5, 6, 15] = [5, 6, 15] max(i3 < 2, i4 < 2) @0 where @0 = x[i0, 2*i1 + i3, 2*i2 + i4]
+  output y
+})TW"),
+         Precision::F32}};
+    std::vector<LockstepCase> cases;
+    int interleaved = 0, ahead = 0;
+    for (const auto& [stages, precision] : kernels) {
+        const construct::Problem p = *construct::make_problem(stages, on(precision));
+        std::mt19937_64 rng(11);
+        for (int k = 0; k < 10; ++k) {
+            const construct::Realised r = construct::realise(p, construct::random_state(p, rng));
+            for (const int64_t v : r.micro.virtual_threads) interleaved += v > 1 ? 1 : 0;
+            ahead += r.ahead > 1 ? 1 : 0;
+            cases.push_back(whole(fmt::format("{} {}", stages.name, k), construct::to_tile_program(stages, p, r)));
+        }
+    }
+    EXPECT_GT(interleaved, 4);
+    EXPECT_GT(ahead, 10);
+    expect_right(cases);
+}
+
+TEST(GpuSchedule, EstimatesWhetherCandidatesOfChainsFitTheSharedMemory) {
+    // MCFuser's Figure 10 on G4 and S1: candidates at random, before anything but the tree is known. What a block asks
+    // for in the end is less, for values between the products may stay in registers.
+    int right = 0, all = 0, fitting = 0;
+    std::mt19937_64 rng(3);
+    ScheduleTarget rule;
+    rule.lanes = 4;
+    rule.vector_registers = 16;
+    rule.threads = 108;
+    rule.l2_bytes = a100().block_shared_bytes;
+    for (const Program& stages : {chain::two_products(512, 512, 256, 256), chain::attention(8, 512, 512, 64, 64)}) {
+        const auto c = chain::make_chain(stages);
+        ASSERT_TRUE(c);
+        const chain::Space space = chain::make_space(*c, static_cast<double>(a100().block_shared_bytes));
+        for (int tries = 0; tries < 150; ++tries) {
+            chain::Candidate k{space.expressions[rng() % space.expressions.size()], {}};
+            for (const auto& sizes : space.sizes) k.tiles.push_back(sizes[rng() % sizes.size()]);
+            auto tree = chain::realise(*c, k, rule);
+            if (!tree) continue;
+            const TileProgram t = for_gpu(std::move(*tree), on(Precision::F16));
+            const auto estimate = shared_bytes(t);
+            if (!estimate || !verify(t).empty()) continue;
+            bool fits = true;
+            try {
+                const KernelText text = generate(t, {a100(), 256});
+                fits = text.scratch_bytes == 0 && text.shared_bytes <= a100().block_shared_bytes;
+            } catch (const RuntimeError&) {
+                fits = false;
+            }
+            ++all;
+            fitting += fits ? 1 : 0;
+            right += fits == (*estimate <= a100().block_shared_bytes) ? 1 : 0;
+        }
+    }
+    EXPECT_GT(fitting, all / 10);
+    EXPECT_LT(fitting, all * 9 / 10);
+    EXPECT_GE(right, all * 9 / 10) << right << " of " << all << ", of which " << fitting << " fit";
 }
 
 }  // namespace

@@ -5,14 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include "backend/cuda/lockstep_cases_test.h"
+#include "backend/cuda/machine_code.h"
 #include "backend/cuda/matrix_cases_test.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/cuda/pretended_test.h"
 #include "base/error.h"
+#include "base/temporary_folder_test.h"
 #include "tile/schedule_cases_test.h"
 
 namespace tilewright::cuda {
@@ -20,61 +19,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-namespace fs = std::filesystem;
-
-/// A driver that has one device, of compute capability MAJOR.0, with 1000 bytes of memory left.
-const char* const kFakeDriver = R"TW(
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-typedef unsigned long long Address;
-int cuInit(unsigned flags) { return 0; }
-int cuDeviceGetCount(int* n) { *n = DEVICES; return 0; }
-int cuDeviceGet(int* d, int i) { *d = i; return 0; }
-int cuDeviceGetName(char* s, int n, int d) { strncpy(s, "Pretender", n); return 0; }
-int cuDeviceTotalMem_v2(size_t* n, int d) { *n = 4096; return 0; }
-int cuDeviceGetAttribute(int* v, int a, int d) { *v = a == 75 ? MAJOR : a == 76 ? 0 : a; return 0; }
-int cuDevicePrimaryCtxRetain(void** c, int d) { *c = &cuInit; return 0; }
-int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
-int cuCtxSetCurrent(void* c) { return 0; }
-int cuCtxSynchronize() { return 700; }
-int cuModuleLoadData(void** m, const void* image) { *m = 0; return 200; }
-int cuModuleUnload(void* m) { return 0; }
-int cuModuleGetFunction(void** f, void* m, const char* n) { return 500; }
-int cuFuncSetAttribute(void* f, int a, int v) { return 0; }
-int cuLaunchKernel(void* f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned s,
-                   void* stream, void** a, void** e) { return 0; }
-int cuMemAlloc_v2(Address* m, size_t n) { if (n > 1000) return 2; *m = (Address)malloc(n); return 0; }
-int cuMemFree_v2(Address m) { free((void*)m); return 0; }
-int cuMemcpyHtoD_v2(Address to, const void* from, size_t n) { memcpy((void*)to, from, n); return 0; }
-int cuMemcpyDtoH_v2(void* to, Address from, size_t n) { memcpy(to, (void*)from, n); return 0; }
-int cuGetErrorString(int e, const char** s) { *s = e == 700 ? "an illegal memory access" : "some error"; return 0; }
-)TW";
-
-/// The library of such a driver, which goes with this object.
-class FakeDriver {
-  public:
-    explicit FakeDriver(int major, int devices = 1) {
-        std::string pattern = (fs::temp_directory_path() / "tilewright-fake-XXXXXX").string();
-        if (mkdtemp(pattern.data()) == nullptr) throw RuntimeError("no temporary folder");
-        folder_ = pattern;
-        std::ofstream(folder_ / "driver.c") << kFakeDriver;
-        const std::string command = fmt::format("'{}' -x c -shared -fPIC -DMAJOR={} -DDEVICES={} -o '{}' '{}'",
-                                                TW_TEST_CXX, major, devices, path(), (folder_ / "driver.c").string());
-        if (std::system(command.c_str()) != 0) throw RuntimeError("the fake driver cannot be compiled");
-    }
-    ~FakeDriver() {
-        std::error_code ignored;
-        fs::remove_all(folder_, ignored);
-    }
-    FakeDriver(const FakeDriver&) = delete;
-    FakeDriver& operator=(const FakeDriver&) = delete;
-
-    std::string path() const { return (folder_ / "libdriver.so").string(); }
-
-  private:
-    fs::path folder_;
-};
 
 template <class F>
 std::string error_of(const F& f) {
@@ -96,21 +40,28 @@ TEST(Gpu, WithoutADriverIsAnErrorThatSaysWhatToDo) {
 }
 
 TEST(Gpu, ThatIsOldOrNotThereIsRefused) {
-    EXPECT_THAT(error_of([] { Gpu(0, FakeDriver(7).path()); }),
+    test::PretendedGpu machine;
+    machine.major = 7;
+    EXPECT_THAT(error_of([&] { Gpu(0, machine.driver()); }),
                 HasSubstr("'Pretender' has compute capability 7.0: kernels are made for 8.0 (Ampere) and newer"));
-    const FakeDriver driver(9, 1);
-    EXPECT_THAT(error_of([&] { Gpu(1, driver.path()); }), HasSubstr("there is no GPU 1: the driver sees 1"));
-    const FakeDriver none(9, 0);
-    EXPECT_THAT(error_of([&] { Gpu(0, none.path()); }), HasSubstr("there is no GPU 0: the driver sees 0"));
+    machine.major = 9;
+    EXPECT_THAT(error_of([&] { Gpu(1, machine.driver()); }), HasSubstr("there is no GPU 1: the driver sees 1"));
+    machine.devices = 0;
+    EXPECT_THAT(error_of([&] { Gpu(0, machine.driver()); }), HasSubstr("there is no GPU 0: the driver sees 0"));
+    EXPECT_EQ(machine.contexts, 0);
 }
 
 TEST(Gpu, SaysWhenItsMemoryIsFullAndWhatFailed) {
-    const FakeDriver driver(9);
-    const Gpu gpu(0, driver.path());
+    test::PretendedGpu machine;
+    machine.major = 9;
+    machine.memory_bytes = 4096;
+    const Gpu gpu(0, machine.driver());
     EXPECT_EQ(gpu.target().capability(), 90);
     EXPECT_EQ(gpu.target().name, "Pretender");
-    EXPECT_THAT(error_of([&] { gpu.allocate(5000); }),
-                HasSubstr("out of memory on 'Pretender': 5000 bytes were asked for, it has 4096 in all"));
+    const auto some = gpu.allocate(1000);
+    EXPECT_EQ(gpu.free_bytes(), 3096u);
+    EXPECT_THAT(error_of([&] { gpu.allocate(5000, "the model"); }),
+                HasSubstr("out of memory on 'Pretender': the model needs 5000 bytes, and 3096 of its 4096 are free"));
     const std::vector<int> there = {1, 2, 3};
     std::vector<int> back(3);
     const auto memory = gpu.allocate(12);
@@ -120,8 +71,125 @@ TEST(Gpu, SaysWhenItsMemoryIsFullAndWhatFailed) {
     KernelText kernel;
     kernel.name = "k";
     EXPECT_THAT(error_of([&] { gpu.load("", kernel); }), HasSubstr("cannot load the code of kernel 'k': some error"));
+    machine.failure = 700;
     EXPECT_THAT(error_of([&] { gpu.synchronize(); }),
                 HasSubstr("cannot finish what was launched: an illegal memory access"));
+}
+
+/// A machine whose only kernel adds its second argument to the first number at the other.
+struct Counter {
+    test::PretendedGpu machine;
+    KernelText text;
+    Counter() {
+        text.name = "count";
+        text.text = "TW_KERNEL(count, 32)(...) { }";
+        machine.argument_count = [](const std::string&) { return size_t{2}; };
+        machine.run = [this](const std::string&, const std::vector<uint64_t>& a, int64_t blocks) {
+            *static_cast<int64_t*>(machine.at(a[0], 8)) += static_cast<int64_t>(a[1]) * blocks;
+        };
+    }
+};
+
+TEST(Stream, DoesWhatItIsAskedForInOrderWhenSomebodyWaits) {
+    Counter c;
+    {
+        const Gpu gpu(0, c.machine.driver());
+        const Gpu::Kernel kernel = gpu.load(c.text.text, c.text);
+        const Gpu::Stream stream = gpu.stream();
+        const auto pinned = gpu.allocate_pinned(8), memory = gpu.allocate(8);
+        auto& number = *static_cast<int64_t*>(pinned.get());
+        number = 5;
+        void* at = memory.get();
+        int64_t more = 10;
+        stream.to_device(at, &number, 8);
+        stream.launch(kernel, 3, {&at, &more});
+        more = 1000;  // arguments are those of the launch
+        stream.to_host(&number, at, 8);
+        EXPECT_EQ(number, 5);
+        stream.synchronize();
+        EXPECT_EQ(number, 35);
+    }
+    EXPECT_EQ(c.machine.wrong, "");
+    EXPECT_EQ(c.machine.used + static_cast<uint64_t>(c.machine.pinned + c.machine.streams + c.machine.modules), 0u);
+    EXPECT_EQ(c.machine.contexts, 0);
+}
+
+TEST(Stream, CapturesAGraphThatDoesTheSameAgain) {
+    Counter c;
+    {
+        const Gpu gpu(0, c.machine.driver());
+        const Gpu::Kernel kernel = gpu.load(c.text.text, c.text);
+        const Gpu::Stream stream = gpu.stream();
+        const auto pinned = gpu.allocate_pinned(8), memory = gpu.allocate(8);
+        auto& number = *static_cast<int64_t*>(pinned.get());
+        const auto work = [&] {
+            void* at = memory.get();
+            int64_t more = 7;
+            stream.to_device(at, &number, 8);
+            stream.launch(kernel, 1, {&at, &more});
+            stream.to_host(&number, at, 8);
+        };
+        number = 1;
+        const Gpu::Graph graph = stream.capture(work);
+        stream.synchronize();
+        EXPECT_EQ(number, 1);  // nothing has happened
+        EXPECT_EQ(c.machine.launches, 0);
+        for (const int64_t expected : {8, 15, 22}) {
+            stream.launch(graph);
+            stream.synchronize();
+            EXPECT_EQ(number, expected);
+        }
+        EXPECT_EQ(c.machine.graph_launches, 3);
+        // What may not be captured is an error, after which the stream goes on as before.
+        EXPECT_THAT(error_of([&] { stream.capture([&] { gpu.allocate(8); }); }), HasSubstr("not while capturing"));
+        work();
+        stream.synchronize();
+        EXPECT_EQ(number, 29);
+    }
+    EXPECT_EQ(c.machine.wrong, "");
+    EXPECT_EQ(c.machine.graphs, 0);
+    EXPECT_EQ(c.machine.used, 0u);
+}
+
+TEST(Stream, SaysThatAKernelFailed) {
+    Counter c;
+    const Gpu gpu(0, c.machine.driver());
+    const Gpu::Kernel kernel = gpu.load(c.text.text, c.text);
+    const Gpu::Stream stream = gpu.stream();
+    void* nowhere = nullptr;
+    int64_t more = 1;
+    stream.launch(kernel, 1, {&nowhere, &more});
+    EXPECT_THAT(error_of([&] { stream.synchronize(); }),
+                HasSubstr("the CUDA driver cannot finish what was launched: an illegal memory access"));
+}
+
+KernelText named(const std::string& name, const std::string& body) {
+    KernelText k;
+    k.name = name;
+    k.text = fmt::format("// of some model\nTW_KERNEL({}, 32)(tw::In<float> x) {{ {} }}\n", name, body);
+    return k;
+}
+
+TEST(MachineCode, KnowsKernelsByTheirTextAlone) {
+    test::PretendedGpu machine;
+    const TemporaryFolder folder;
+    const CodeCache cache(folder / "code");
+    int asked = 0;
+    const auto compiler = [&] { return ++asked, Nvrtc(machine.compiler()); };
+    const std::vector<KernelText> first = {named("kernel_0", "x;"), named("kernel_1", "y;")};
+    const std::vector<std::string> code = machine_code(first, 80, cache, compiler, 2);
+    EXPECT_EQ(machine.compilations, 2);
+    EXPECT_THAT(code[1], AllOf(HasSubstr("TW_KERNEL(kernel, 32)"), HasSubstr("{ y; }")));
+    // Another model has one of them under another name, and one that is new.
+    const auto more = machine_code({named("kernel_7", "y;"), named("kernel_0", "z;")}, 80, cache, compiler);
+    EXPECT_EQ(more[0], code[1]);
+    EXPECT_EQ(machine.compilations, 3);
+    // Nothing is asked of the compiler where all is there; another GPU has other code.
+    const int before = asked;
+    EXPECT_EQ(machine_code(first, 80, cache, compiler), code);
+    EXPECT_EQ(asked, before);
+    machine_code(first, 90, cache, compiler);
+    EXPECT_EQ(machine.compilations, 5);
 }
 
 /// Schedules for every rest, and their texts.

@@ -17,7 +17,7 @@ namespace tilewright::cuda {
 
 struct CodegenOptions {
     GpuTarget target = h200();
-    int most_threads = 256;  ///< of a block
+    int most_threads = kGpuBlockThreads;  ///< of a block
 };
 
 /// A kernel as text, and what a launch needs.

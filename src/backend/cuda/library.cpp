@@ -12,7 +12,8 @@ Library::Library(const std::string& what, const std::vector<std::string>& names,
     for (const std::string& name : names) {
         if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
             name_ = name;
-            handle_ = std::shared_ptr<void>(handle, [](void* h) { dlclose(h); });
+            const std::shared_ptr<void> owner(handle, [](void* h) { dlclose(h); });
+            lookup_ = [owner](const std::string& symbol) { return dlsym(owner.get(), symbol.c_str()); };
             return;
         }
         if (reason.empty()) reason = dlerror();
@@ -20,8 +21,11 @@ Library::Library(const std::string& what, const std::vector<std::string>& names,
     throw RuntimeError(fmt::format("no {}: {}; {}", what, reason, hint));
 }
 
+Library::Library(const std::string& what, std::function<void*(const std::string&)> functions)
+    : what_(what), name_("in this process"), lookup_(std::move(functions)) {}
+
 void* Library::address(const char* symbol) const {
-    void* found = dlsym(handle_.get(), symbol);
+    void* found = lookup_(symbol);
     if (found == nullptr)
         throw RuntimeError(fmt::format("{} ({}) has no function {}: it is too old", what_, name_, symbol));
     return found;

@@ -26,11 +26,20 @@ struct Nvrtc::Functions {
     }
 };
 
-Nvrtc::Nvrtc(const std::vector<std::string>& names) {
+namespace {
+
+Library usual_library(const std::vector<std::string>& names) {
     const std::vector<std::string> usual = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-    auto f = std::make_shared<Functions>(Library(
-        "NVRTC", names.empty() ? usual : names,
-        "kernels for GPUs need CUDA's run-time compiler (libnvrtc) where the loader looks, as in LD_LIBRARY_PATH"));
+    return {"NVRTC", names.empty() ? usual : names,
+            "kernels for GPUs need CUDA's run-time compiler (libnvrtc) where the loader looks, as in LD_LIBRARY_PATH"};
+}
+
+}  // namespace
+
+Nvrtc::Nvrtc(const std::vector<std::string>& names) : Nvrtc(usual_library(names)) {}
+
+Nvrtc::Nvrtc(const Library& library) {
+    auto f = std::make_shared<Functions>(library);
     f->library.find(f->version, "nvrtcVersion");
     f->library.find(f->create, "nvrtcCreateProgram");
     f->library.find(f->destroy, "nvrtcDestroyProgram");

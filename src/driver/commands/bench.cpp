@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
+#include "driver/gpu_run.h"
 #include "driver/opspec/limit.h"
 #include "runtime/thread_count.h"
 
@@ -89,8 +91,30 @@ struct KernelShare {
     double us = 0, flops = 0, bytes = 0, limit_us = 0;
 };
 
-std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tensor>& inputs, const Target& target,
-                                       int threads) {
+/// What the machine that runs the model can do.
+struct Peak {
+    double gflops = 0;
+    std::string of;  ///< "measured FMA"
+    std::function<double(const Work&)> limit_ms;
+};
+
+Peak peak_of(const ModelOptions& o, int threads) {
+    if (const auto gpu = gpu_of(o.target)) {
+        const double peak = o.precision == "f32"    ? gpu->f32_gflops
+                            : o.precision == "tf32" ? gpu->tf32_gflops
+                                                    : gpu->f16_gflops;
+        return {peak, fmt::format("data sheet's {} ({})", o.precision, gpu->name), [gpu = *gpu, peak](const Work& w) {
+                    return std::max(w.flops / peak, w.bytes / gpu.memory_gbps) * 1e-6;
+                }};
+    }
+    const Target target = load_target().value_or(host_target());
+    const double peak = threads == 1 ? target.fma_gflops_1.value
+                                     : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
+    return {peak, target.calibrated ? "measured FMA" : "assumed (see `tilewright info --calibrate`) FMA",
+            [target, threads](const Work& w) { return limit_of(w, target, threads).ms; }};
+}
+
+std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tensor>& inputs, const Peak& peak) {
     constexpr size_t kRuns = 9;
     std::vector<std::vector<StepTime>> runs;
     for (size_t i = 0; i < kRuns; ++i) runs.push_back(profiled_run(session, inputs));
@@ -109,7 +133,7 @@ std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tenso
         share.us += us[us.size() / 2];
         share.flops += step.flops;
         share.bytes += step.bytes;
-        if (step.kernel >= 0) share.limit_us += limit_of({step.flops, step.bytes}, target, threads).ms * 1e3;
+        if (step.kernel >= 0) share.limit_us += peak.limit_ms({step.flops, step.bytes}) * 1e3;
     }
     std::vector<KernelShare> out;
     for (auto& [key, share] : shares) out.push_back(std::move(share));
@@ -117,8 +141,8 @@ std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tenso
     return out;
 }
 
-/// The first `most` kernels by time. Their limit: operands once at the bandwidth of the first cache that holds them, or
-/// multiply-adds at the peak.
+/// The first `most` kernels by time. Their limit: operands once at the bandwidth of the first cache that holds them (of
+/// a GPU, of its memory), or multiply-adds at the peak.
 void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
     if (shares.empty()) return;
     double all = 0;
@@ -141,7 +165,7 @@ int command_bench(const BenchOptions& o) {
     const Compilation c = compile(o.model);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     const int threads = default_thread_count(o.model.threads);
-    Session session(c.model, threads);
+    Session session = session_of(o.model, c);
     double start = now_ms();
     session.run_in_place(inputs);
     const double first = now_ms() - start;
@@ -155,11 +179,9 @@ int command_bench(const BenchOptions& o) {
     std::sort(times.begin(), times.end());
     const Json latency = latencies(times);
     const auto ms = [&](const char* key) { return latency[key].get<double>(); };
-    const Target target = load_target().value_or(host_target());
-    const double peak = threads == 1 ? target.fma_gflops_1.value
-                                     : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
+    const Peak peak = peak_of(o.model, threads);
     const double gflops = session.last_flops() / ms("median") * 1e-6;
-    const double share = peak > 0 ? gflops / peak : 0;
+    const double share = peak.gflops > 0 ? gflops / peak.gflops : 0;
     const double peak_rss = peak_memory_mb();
     const CompileStats& stats = c.model->stats();
     Json j;
@@ -174,15 +196,15 @@ int command_bench(const BenchOptions& o) {
     j["steps"] = stats.steps;
     j["gflops"] = gflops;
     j["peak_share"] = share;
-    j["peak_gflops"] = peak;
-    j["peak_calibrated"] = target.calibrated;
+    j["peak_gflops"] = peak.gflops;
+    j["peak_calibrated"] = peak.of == "measured FMA";
     j["peak_rss_mb"] = peak_rss;
     std::map<std::string, double> passes;  // one may run twice
     for (const PassTime& p : c.passes) passes[p.name] += p.ms;
     j["passes_ms"] = passes;
     std::vector<KernelShare> shares;
     if (o.kernels > 0) {
-        shares = kernel_shares(session, inputs, target, threads);
+        shares = kernel_shares(session, inputs, peak);
         Json list = Json::array();
         for (const KernelShare& k : shares)
             list.push_back({{"kernel", k.kernel},
@@ -201,8 +223,8 @@ int command_bench(const BenchOptions& o) {
                 ms("p99"));
     std::printf("load %.0f ms, compile %.0f ms, first run %.2f ms, %d kernels, %d steps\n", c.load_ms, c.compile_ms,
                 first, stats.kernels, stats.steps);
-    std::printf("%.1f GFLOP/s, %.0f %% of the %s FMA peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
-                target.calibrated ? "measured" : "assumed (see `tilewright info --calibrate`)", peak, peak_rss);
+    std::printf("%.1f GFLOP/s, %.0f %% of the %s peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
+                peak.of.c_str(), peak.gflops, peak_rss);
     print_kernels(shares, static_cast<size_t>(o.kernels));
     if (!o.profile.empty()) write_profile(profiled_run(session, inputs), o.profile);
     return 0;
@@ -214,6 +236,7 @@ void add_bench_command(CLI::App& app, int& status) {
     auto o = std::make_shared<BenchOptions>();
     CLI::App* c = app.add_subcommand("bench", "compile a model and time it");
     add_model_options(*c, o->model);
+    add_target_options(*c, o->model);
     add_data_options(*c, o->data);
     add_json_option(*c, o->json);
     c->add_option("--iterations", o->iterations, "timed runs (100)")->check(CLI::Range(1, 1000000));
@@ -228,6 +251,7 @@ void add_bench_command(CLI::App& app, int& status) {
         "Examples:\n"
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
         "  tilewright bench model.onnx --kernels 20    (where the time goes)\n"
+        "  tilewright bench model.onnx --target cuda --precision tf32\n"
         "  tilewright bench model.onnx --dim batch=8 --profile trace.json    (open it in Perfetto)");
     c->callback([o, &status] { status = command_bench(*o); });
 }

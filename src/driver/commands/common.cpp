@@ -155,6 +155,19 @@ Compilation compile(const ModelOptions& o) {
     return compile_model(o.model, p);
 }
 
+Session session_of(const ModelOptions& o, const Compilation& c) {
+    const int threads = default_thread_count(o.threads);
+    if (!gpu_of(o.target)) return Session(c.model, threads);
+    Progress progress("compiling kernels of " + o.model);
+    try {
+        return Session(
+            load_on_gpu(c.model, o.scheduler.database, threads, [&](const std::string& step) { progress.step(step); }));
+    } catch (const RuntimeError& e) {
+        throw RuntimeError(fmt::format("{} was compiled for {} ({} kernels), but cannot run here: {}", o.model,
+                                       o.target, c.model->gpu_kernels().size(), e.what()));
+    }
+}
+
 void add_data_options(CLI::App& command, DataOptions& o) {
     command.add_option("--dim", o.dims, "size of a named dimension of random inputs: batch=8")->allow_extra_args(false);
     CLI::Option* input = command.add_option(
@@ -197,9 +210,10 @@ std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o) {
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o) {
     o.rtol = command.add_option("--rtol", o.tolerance.relative, "allowed difference: this share of the element (1e-3)");
     o.atol = command.add_option("--atol", o.tolerance.absolute, "and this much (1e-7)");
-    command
-        .add_option("--max-relative", o.tolerance.max_relative, "instead: this share of the largest expected magnitude")
-        ->excludes(o.rtol);
+    o.max_relative = command
+                         .add_option("--max-relative", o.tolerance.max_relative,
+                                     "instead: this share of the largest expected magnitude")
+                         ->excludes(o.rtol);
 }
 
 Tolerance ToleranceOptions::get() const {
@@ -207,6 +221,8 @@ Tolerance ToleranceOptions::get() const {
     if (rtol->count() > 0) t.max_relative = 0;
     return t;
 }
+
+bool ToleranceOptions::given() const { return rtol->count() + atol->count() + max_relative->count() > 0; }
 
 void add_json_option(CLI::App& command, std::string& path) {
     command.add_option("--json", path, "write the results to this file as well, as JSON");

@@ -54,6 +54,9 @@ void add_target_options(CLI::App& command, ModelOptions& o);
 PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; what takes longer than a second shows a line on a terminal.
 Compilation compile(const ModelOptions& o);
+/// Where --target says: on this CPU, or on this machine's GPU. Throws RuntimeError that says what was compiled where
+/// there is none.
+Session session_of(const ModelOptions& o, const Compilation& c);
 
 struct DataOptions {
     std::vector<std::string> dims;  ///< "batch=8"
@@ -70,8 +73,9 @@ std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o);
 /// force.
 struct ToleranceOptions {
     Tolerance tolerance;
-    CLI::Option *rtol = nullptr, *atol = nullptr;
+    CLI::Option *rtol = nullptr, *atol = nullptr, *max_relative = nullptr;
     Tolerance get() const;
+    bool given() const;  ///< whether the user said anything
 };
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o);
 

@@ -1,51 +1,62 @@
 #pragma once
 // Gensor's state and its actions (§IV-A, B): a node of the construction graph and the edges that leave it.
 //
-// ETIR on a CPU. Levels are counted from the core: 0 is the register tile, 1 what stays in the first-level cache, 2
+// Levels are counted from the core: 0 is the register tile. On a CPU 1 is what stays in the first-level cache and 2
 // what stays in the second-level cache and is one task of the thread pool (the paper's thread block; its shared memory
-// is the per-core cache). Construction begins at the outermost level with tiles of one point, and every `cache` action
-// moves it one level closer to the core, never back (§IV-A, "the next level"). What tile and inverse tile do to an axis
-// is a rung up or down a ladder of sizes, so the graph is irreducible inside a level.
+// is the per-core cache). On a GPU 1 is the block's tile in shared memory (along sums: a step of its copies), and the
+// register tile a thread's, or a warp's on matrix instructions. Construction begins at the outermost level with tiles
+// of one point, and every `cache` action moves it one level closer to the core, never back (§IV-A, "the next level").
+// What tile and inverse tile do to an axis is a rung up or down a ladder of sizes, so the graph is irreducible inside a
+// level.
 //
 // A virtual thread is an interleaved register sub-tile: with V of them along an axis, a register tile's points lie in V
-// groups, each in a V-th of the axis' range, instead of side by side. Formula 3 counts bank conflicts on a GPU. Here
-// the bank is a set of the first-level cache: W neighbours along the axis lie in different sets (the distance between
-// them divides 4 KiB that often), so a tile of x of them meets ceil(x / W) in the fullest set, and ceil(x / (V W)) when
-// only every V-th is a neighbour.
+// groups, each in a V-th of the axis' range, instead of side by side. Formula 3 counts the bank conflicts that this
+// avoids: ceil(x / W) over ceil(x / (V W)) for a tile of x points of which W lie in different banks. On a GPU the banks
+// are the shared memory's, and a warp's addresses are counted one by one (gpu_nest.h): the paper's formula where x is a
+// power of two. On a CPU the bank is a set of the first-level cache: W neighbours along the axis lie in different sets
+// (the distance between them divides 4 KiB that often).
 
+#include <memory>
 #include <optional>
 #include <random>
 #include <vector>
 
 #include "cost/estimate.h"
 #include "schedule/default_schedule.h"
+#include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright::construct {
+
+class Hardware;
 
 /// What is constructed: one stage on one machine, and what its innermost level looks like whatever the tiles.
 struct Problem {
     StageModel stage;
     Micro micro;                ///< vector axis, lanes, loop order, unrolled reductions
-    std::vector<size_t> loads;  ///< accesses that are copied at the start of a task
+    std::vector<size_t> loads;  ///< accesses that are copied for a block or task
     bool contraction = false;
-    bool partial_sums = false;  ///< reductions may be cut: the result is kept in the type of the sum
-    std::vector<bool> open;     ///< extents that only the run knows
-    Machine machine;
+    bool virtual_threads = false;  ///< whether its register tiles can have them
+    std::vector<bool> open;        ///< extents that only the run knows
+    std::vector<int64_t> units;    ///< per axis: register tiles come in multiples of it
     /// Per level and axis: the sizes a tile can have, ascending. Of a register tile that the operands' layout asks for
     /// (panels of packed weights; kernels that reuse nothing across rows) only the rule's.
     std::vector<std::vector<std::vector<int64_t>>> ladders;
     std::vector<double> smallest;  ///< footprint of the smallest tile of each level
+    std::shared_ptr<const Hardware> hardware;
+
+    size_t levels() const { return ladders.size(); }
 };
-inline constexpr size_t kLevels = 3;
 
 /// Of a kernel with one stage. Where its micro-kernel has no vector axis there is little to gain (see make_schedule).
 Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
                      const Bindings& bindings = {});
+/// On a GPU. Nothing where not even the smallest tiles' copies fit a block.
+std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how);
 
 struct Etir {
     std::vector<std::vector<int64_t>> tiles;  ///< [level][axis], points
     std::vector<int64_t> virtual_threads;     ///< per axis
-    size_t level = kLevels - 1;               ///< the one being scheduled
+    size_t level = 0;                         ///< the one being scheduled
     friend auto operator<=>(const Etir&, const Etir&) = default;
 };
 Etir initial(const Problem& problem);
@@ -60,7 +71,7 @@ struct Action {
 /// (With `nested` false it may be: rounding then enlarges that.)
 std::optional<Etir> apply(const Problem& problem, const Etir& e, Action action, bool nested = true);
 
-/// F(T), bytes of all operands' tiles at a level; at level 0 the registers they take, in bytes.
+/// F(T), bytes of the operands' tiles at a level; at level 0 the registers they take, in bytes.
 double footprint(const Problem& problem, const Etir& e, size_t level);
 /// Q(T), bytes moved into a level while the whole stage runs (at level 0: loaded into registers).
 double traffic(const Problem& problem, const Etir& e, size_t level);
@@ -92,13 +103,16 @@ Etir mutated(const Problem& problem, Etir e, std::mt19937_64& rng);
 /// The state that a schedule of the kernel is, as far as it is one: tiles moved up to the ladders' rungs.
 Etir state_of(const Problem& problem, const TileProgram& schedule);
 
-/// The state as loops: tiles rounded to whole register tiles, the better of the loop orders.
+/// The state as loops: tiles rounded to whole register tiles and to what the machine can run, the better of the loop
+/// orders.
 struct Realised {
     Etir state;  ///< rounded
     Micro micro;
     std::vector<Nest::Loop> loops;
-    size_t parallel = 0;
-    NestCost cost;
+    size_t parallel = 0;   ///< how many of them are the grid
+    size_t copies_at = 0;  ///< inside how many of them the copies stand
+    int ahead = 1;         ///< TileLoop::stages of the innermost
+    bool stored = false;   ///< the result is kept until all sums are complete, and then written
     double seconds = 0;
 
     /// Equal for equal programs.
@@ -113,5 +127,28 @@ struct Realised {
 Realised realise(const Problem& problem, const Etir& e);
 /// The schedule of `stages`, the kernel the problem was made of.
 TileProgram to_tile_program(Program stages, const Problem& problem, const Realised& realised);
+
+/// What states mean on a kind of machine: the numbers in the formulas, and the loops that a state becomes.
+class Hardware {
+  public:
+    virtual ~Hardware() = default;
+    /// F(T).
+    virtual double footprint(const Problem& p, const Etir& e, size_t level) const = 0;
+    /// Bytes of F(T) that a level has room for.
+    virtual double capacity(const Problem& p, size_t level) const = 0;
+    /// How long so many bytes take from a level (not 0), or, beyond the last, from memory: latency and transfer, in any
+    /// unit.
+    virtual double transfer(size_t level, double bytes) const = 0;
+    /// Formula 3: bank conflicts before over those after the virtual threads of an axis have doubled, of the operand
+    /// that gains most.
+    virtual double interleaving(const Problem& p, const Etir& before, const Etir& after, size_t axis) const = 0;
+    virtual Realised realise(const Problem& p, const Etir& e) const = 0;
+    virtual std::vector<Stmt> copies(const Program& stages, const Problem& p, const Realised& r) const = 0;
+};
+
+/// Sizes for tiles of an axis of `extent` points in units: divisors, powers of two, the whole; about three an octave.
+std::vector<int64_t> ladder(int64_t extent, int64_t unit);
+/// Completes a problem whose ladders and hardware are there.
+void measure_smallest(Problem& problem);
 
 }  // namespace tilewright::construct

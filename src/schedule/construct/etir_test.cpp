@@ -22,7 +22,8 @@ constexpr size_t kM = 0, kN = 1, kK = 2;
 
 /// 32 x 64 x 48: sums are not cut, vectors run along n.
 struct Product {
-    Problem p = problem_of(product(32, 64, 48));
+    explicit Product(const Machine& machine = narrow_machine()) : p(problem_of(product(32, 64, 48), machine)) {}
+    Problem p;
     Etir e = initial(p);
 };
 
@@ -97,7 +98,7 @@ Etir register_tile(const Problem& p, int64_t rows) {
     Etir e = initial(p);
     e.level = 0;
     e.tiles[0] = {rows, 8, 1};
-    for (size_t l = 1; l < kLevels; ++l) e.tiles[l] = {32, 64, p.stage.extents[kK]};
+    for (size_t l = 1; l < p.levels(); ++l) e.tiles[l] = {32, 64, p.stage.extents[kK]};
     return e;
 }
 
@@ -135,8 +136,9 @@ TEST(VirtualThreads, are_interleaved_only_where_they_divide_the_register_tile) {
 }
 
 TEST(Transitions, that_would_not_fit_have_no_benefit) {
-    Product x;
-    x.p.machine.caches[1].bytes = 4000;
+    Machine machine = narrow_machine();
+    machine.caches[1].bytes = 4000;
+    const Product x(machine);
     // 1 x 8: 3328 bytes; 2 x 8: 3584; 4 x 8: 768 + 3072 + 256 = 4096.
     const Etir two = given(apply(x.p, x.e, {Kind::Tile, kM}));
     EXPECT_GT(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 0);
@@ -146,8 +148,9 @@ TEST(Transitions, that_would_not_fit_have_no_benefit) {
 }
 
 TEST(Transitions, of_a_level_in_which_not_even_the_smallest_tile_fits_are_not_held_back) {
-    Product x;
-    x.p.machine.caches[1].bytes = 3000;
+    Machine machine = narrow_machine();
+    machine.caches[1].bytes = 3000;
+    const Product x(machine);
     EXPECT_GT(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 0);
 }
 
@@ -172,7 +175,7 @@ TEST(Transitions, the_level_moves_towards_the_core_and_never_back) {
             wander(p, seed, [&](const Etir& from, const Etir& to, Action a) {
                 EXPECT_EQ(to.level, a.kind == Kind::Cache ? from.level - 1 : from.level);
                 inward += a.kind == Kind::Cache ? 1 : 0;
-                for (size_t l = 0; l < kLevels; ++l)
+                for (size_t l = 0; l < p.levels(); ++l)
                     if (l != from.level) {
                         EXPECT_EQ(to.tiles[l], from.tiles[l]);  // what is scheduled stays
                     }
@@ -207,7 +210,7 @@ TEST(RandomState, is_at_the_core_and_fits) {
         for (int k = 0; k < 20; ++k) {
             const Etir e = random_state(p, rng);
             EXPECT_EQ(e.level, 0u);
-            for (size_t l = 0; l < kLevels; ++l) EXPECT_TRUE(fits(p, e, l));
+            for (size_t l = 0; l < p.levels(); ++l) EXPECT_TRUE(fits(p, e, l));
         }
     }
 }
@@ -271,7 +274,8 @@ TEST(Realise, costs_what_the_tree_that_it_makes_costs) {
         std::mt19937_64 rng(7);
         for (int k = 0; k < 10; ++k) {
             const Realised r = realise(p, random_state(p, rng));
-            EXPECT_NEAR(estimate(to_tile_program(stages, p, r), p.machine).seconds / r.seconds, 1, 1e-9) << stages.name;
+            EXPECT_NEAR(estimate(to_tile_program(stages, p, r), narrow_machine()).seconds / r.seconds, 1, 1e-9)
+                << stages.name;
         }
     }
 }

@@ -53,7 +53,7 @@ void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtua
     double best = from.seconds;
     for (int round = 0; round < 12; ++round) {
         std::optional<Etir> next;
-        for (size_t l = 0; l < kLevels; ++l) {
+        for (size_t l = 0; l < p.levels(); ++l) {
             at.level = l;
             for (size_t a = 0; a < p.stage.extents.size(); ++a)
                 for (const auto kind : {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread}) {
@@ -100,7 +100,7 @@ Constructed construct(const Problem& p, const WalkOptions& options) {
             climb(p, ranking, r, options.virtual_threads);
             // Uncut sums lie behind a hill: they stream through the first level instead of staying in it.
             Etir uncut = r.state;
-            for (size_t l = 1; l < kLevels; ++l)
+            for (size_t l = 1; l < p.levels(); ++l)
                 for (size_t a = p.stage.spatial; a < p.stage.extents.size(); ++a)
                     uncut.tiles[l][a] = p.stage.extents[a];
             climb(p, ranking, ranking.add(uncut), options.virtual_threads);

@@ -33,7 +33,7 @@ TEST(Walk, follows_the_edges_from_the_first_state_on) {
     const Problem p = problem_of(product(96, 128, 256));
     int arrived = 0;
     for (uint64_t seed = 0; seed < 10; ++seed) {
-        size_t level = kLevels - 1;
+        size_t level = p.levels() - 1;
         for (const Etir& e : walk(p, seed, 100, true)) {
             EXPECT_LE(e.level, level);
             level = e.level;
@@ -123,50 +123,59 @@ struct ValueIteration {
 Problem small_space() {
     Problem p = problem_of(product(8, 32, 16));
     p.ladders = {{{1, 2, 4}, {8, 16}, {1}}, {{1, 4, 8}, {8, 32}, {16}}, {{1, 8}, {8, 16, 32}, {16}}};
-    p.smallest.clear();
-    for (size_t l = 0; l < kLevels; ++l) p.smallest.push_back(footprint(p, initial(p), l));
+    measure_smallest(p);
+    return p;
+}
+
+/// 1024 x 1024 x 1024 on a GPU: blocks of 16 to 64 rows and columns, steps of 8 or 16.
+Problem small_gpu_space() {
+    Problem p = *make_problem(product(1024, 1024, 1024), GpuScheduling{a100(), Precision::F32});
+    p.ladders = {{{1, 2, 4}, {4, 8}, {1}}, {{16, 32, 64}, {16, 32, 64}, {8, 16}}};
+    measure_smallest(p);
     return p;
 }
 
 TEST(ValueIteration, the_walk_finds_the_state_of_the_highest_value) {
-    const Problem p = small_space();
-    const ValueIteration v(p);
-    EXPECT_GT(v.number.size(), 100u);
-    EXPECT_LT(v.iterations, 100);  // "convergence can generally be achieved after about 100 iterations"
-    EXPECT_DOUBLE_EQ(v.value[0], *std::max_element(v.worth.begin(), v.worth.end()));
-    EXPECT_GT(v.value[0], 1.5 * v.worth[v.number.at([&] {
-        Etir e = initial(p);
-        e.level = 0;
-        return e;
-    }())]);  // there is something to find
+    for (const Problem& p : {small_space(), small_gpu_space()}) {
+        const ValueIteration v(p);
+        EXPECT_GT(v.number.size(), 100u);
+        EXPECT_LT(v.iterations, 100);  // "convergence can generally be achieved after about 100 iterations"
+        EXPECT_DOUBLE_EQ(v.value[0], *std::max_element(v.worth.begin(), v.worth.end()));
+        EXPECT_GT(v.value[0], 1.5 * v.worth[v.number.at([&] {
+            Etir e = initial(p);
+            e.level = 0;
+            return e;
+        }())]);  // there is something to find
 
-    WalkOptions options;
-    options.walks = 60;
-    options.climb = false;
-    EXPECT_DOUBLE_EQ(1 / construct(p, options).top[0].seconds, v.value[0]);
-    options.climb = true;
-    EXPECT_DOUBLE_EQ(1 / construct(p, options).top[0].seconds, v.value[0]);
+        WalkOptions options;
+        options.walks = 60;
+        options.climb = false;
+        EXPECT_DOUBLE_EQ(1 / construct(p, options).top[0].seconds, v.value[0]);
+        options.climb = true;
+        EXPECT_DOUBLE_EQ(1 / construct(p, options).top[0].seconds, v.value[0]);
+    }
 }
 
 TEST(ValueIteration, states_inside_a_level_reach_each_other) {
     // "Irreducible" holds inside a level: from every state of the outermost level there is a way to every other.
-    const Problem p = small_space();
-    const ValueIteration v(p);
-    size_t outermost = 0;
-    for (const auto& [e, i] : v.number) outermost += e.level == kLevels - 1 ? 1 : 0;
-    for (const auto& [from, first] : v.number) {
-        if (from.level != kLevels - 1) continue;
-        std::vector<size_t> todo{first};
-        std::set<size_t> seen{first};
-        while (!todo.empty()) {
-            const size_t i = todo.back();
-            todo.pop_back();
-            for (const size_t j : v.edges[i])
-                if (seen.insert(j).second) todo.push_back(j);
+    for (const Problem& p : {small_space(), small_gpu_space()}) {
+        const ValueIteration v(p);
+        size_t outermost = 0;
+        for (const auto& [e, i] : v.number) outermost += e.level == p.levels() - 1 ? 1 : 0;
+        for (const auto& [from, first] : v.number) {
+            if (from.level != p.levels() - 1) continue;
+            std::vector<size_t> todo{first};
+            std::set<size_t> seen{first};
+            while (!todo.empty()) {
+                const size_t i = todo.back();
+                todo.pop_back();
+                for (const size_t j : v.edges[i])
+                    if (seen.insert(j).second) todo.push_back(j);
+            }
+            size_t reached = 0;
+            for (const auto& [e, i] : v.number) reached += e.level == p.levels() - 1 && seen.count(i) != 0 ? 1 : 0;
+            EXPECT_EQ(reached, outermost);
         }
-        size_t reached = 0;
-        for (const auto& [e, i] : v.number) reached += e.level == kLevels - 1 && seen.count(i) != 0 ? 1 : 0;
-        EXPECT_EQ(reached, outermost);
     }
 }
 

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
 #include "schedule/default_schedule.h"
+#include "schedule/gpu/gpu_nest.h"
+#include "schedule/gpu/retarget.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 
@@ -20,16 +22,6 @@ constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
 
 int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
 int64_t ceil_of(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
-
-/// What the default rule knows of a GPU: vectors of 16 bytes, registers for a tile of a few of them.
-ScheduleTarget rule_of(const GpuTarget& target) {
-    ScheduleTarget rule;
-    rule.lanes = 4;
-    rule.vector_registers = 16;
-    rule.threads = target.multiprocessors;
-    rule.l2_bytes = target.block_shared_bytes;
-    return rule;
-}
 
 /// A tree of one stage: the grid over `inside` points of each spatial axis, outermost first, and `body` in it.
 TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {
@@ -58,90 +50,40 @@ TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::v
 
 // --- products
 
-/// The closed form of gpu_estimate for a product alone: what a block moves, multiplies and waits for. Seconds.
-class ProductModel {
-  public:
-    ProductModel(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target)
-        : p_(p),
-          target_(target),
-          rows_(guess(e.extents[p.rows])),
-          columns_(guess(e.extents[p.columns])),
-          sum_(guess(e.extents[p.sum])) {
-        for (size_t a = 0; a < e.extents.size(); ++a) {
-            if (a < e.spatial && a != p.rows && a != p.columns) others_ *= static_cast<double>(guess(e.extents[a]));
-            if (a >= e.spatial && a != p.sum) windows_ *= static_cast<double>(guess(e.extents[a]));
+/// The tiles that the rule chooses from.
+std::vector<GpuTiles> candidates(const GpuProduct& p, int64_t all_rows, int64_t all_columns, int64_t all_sum) {
+    std::vector<GpuTiles> out;
+    const int64_t row_unit = p.matrix ? 16 : 8, column_unit = p.matrix ? 8 : 4;
+    const auto sizes = [](int64_t extent, int64_t unit) {
+        std::vector<int64_t> s;
+        for (int64_t n = unit; n <= 128; n *= 2) {
+            s.push_back(n);
+            if (n >= extent) break;
         }
-        for (const uint32_t slot : e.body.slots())
-            bytes_ =
-                std::max<int64_t>(bytes_, static_cast<int64_t>(byte_size(stages.values[e.accesses[slot].value].dtype)));
-    }
-
-    double seconds(const GpuTiles& t) const {
-        const double blocks = static_cast<double>(ceil_of(rows_, t.rows) * ceil_of(columns_, t.columns)) * others_;
-        const auto steps = static_cast<double>(ceil_of(sum_, t.sum));
-        const double step_points = static_cast<double>(t.rows * t.columns * t.sum) * windows_;
-        std::optional<MatrixUnit> unit;
-        if (p_.matrix) unit = MatrixUnit{*p_.matrix, 0, 0, 0};
-        const double compute = 2 * blocks * steps * step_points / gpu_flops(target_, unit);
-        const double moved =
-            blocks * steps *
-            static_cast<double>((t.rows + t.columns * static_cast<int64_t>(windows_)) * t.sum * bytes_);
-        const double memory = moved / (2.5e9 * target_.memory_gbps);
-        const double word = p_.matrix && *p_.matrix != MatrixType::TF32 ? 2 : 4;
-        const double reuse = 1 / static_cast<double>(t.warp_rows) + 1 / static_cast<double>(t.warp_columns);
-        const double shared =
-            blocks * steps * step_points * reuse * word / (128 * target_.ghz * 1e9 * target_.multiprocessors);
-        // An SM holds a few blocks, and runs what there are in waves.
-        const int64_t room = t.stages * (t.rows + t.columns) * (t.sum + 8) * bytes_;
-        const int threads = warps(t) * 32;
-        const double fit = std::max(1, blocks_of_sm(target_, threads, 128, std::min(room, target_.block_shared_bytes)));
-        const double slots = fit * target_.multiprocessors, waves = std::ceil(blocks / slots);
-        const double most = std::max({compute, memory, shared});
-        const double busy = (most + 0.1 * (compute + memory + shared - most)) * waves * slots / blocks;
-        const double waits = waves * steps * 0.7e-6 / (t.stages * fit);
-        // Few warps of an SM cannot keep its units busy.
-        const double awake = std::min(1.0, fit * warps(t) / 8.0);
-        return std::max(busy / awake, waits) + 0.2 * waits;
-    }
-    int warps(const GpuTiles& t) const {
+        return s;
+    };
+    const auto warps = [&](const GpuTiles& t) {
         const int64_t tiles = ceil_of(t.rows, t.warp_rows) * ceil_of(t.columns, t.warp_columns);
-        return static_cast<int>(p_.matrix ? tiles : ceil_of(tiles, 32));
-    }
-    std::vector<GpuTiles> candidates() const {
-        std::vector<GpuTiles> out;
-        const int64_t row_unit = p_.matrix ? 16 : 8, column_unit = p_.matrix ? 8 : 4;
-        const auto sizes = [](int64_t extent, int64_t unit) {
-            std::vector<int64_t> s;
-            for (int64_t n = unit; n <= 128; n *= 2) {
-                s.push_back(n);
-                if (n >= extent) break;
-            }
-            return s;
-        };
-        for (const int64_t rows : sizes(rows_, row_unit))
-            for (const int64_t columns : sizes(columns_, column_unit))
-                for (const int64_t sum : p_.matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{8, 16, 32})
-                    for (const int stages : {1, 2, 3, 4})
-                        for (const int64_t warp_rows :
-                             p_.matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{4, 8})
-                            for (const int64_t warp_columns :
-                                 p_.matrix ? std::vector<int64_t>{8, 16, 32, 64} : std::vector<int64_t>{4, 8}) {
-                                GpuTiles t{rows, columns, sum, warp_rows, warp_columns, stages};
-                                if (warp_rows > rows || warp_columns > columns || warps(t) > 8) continue;
-                                if (p_.matrix && warp_rows * warp_columns > 64 * 32) continue;
-                                if (sum > 16 && sum >= 2 * sum_) continue;
-                                if (stages > 1 && sum * (stages - 1) >= sum_) continue;
-                                out.push_back(t);
-                            }
-        return out;
-    }
-
-  private:
-    const GpuProduct& p_;
-    const GpuTarget& target_;
-    int64_t rows_, columns_, sum_, bytes_ = 2;
-    double others_ = 1, windows_ = 1;
-};
+        return p.matrix ? tiles : ceil_of(tiles, 32);
+    };
+    for (const int64_t rows : sizes(all_rows, row_unit))
+        for (const int64_t columns : sizes(all_columns, column_unit))
+            for (const int64_t sum : p.matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{8, 16, 32})
+                for (const int stages : {1, 2, 3, 4})
+                    for (const int64_t warp_rows :
+                         p.matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{4, 8})
+                        for (const int64_t warp_columns :
+                             p.matrix ? std::vector<int64_t>{8, 16, 32, 64} : std::vector<int64_t>{4, 8}) {
+                            GpuTiles t{rows, columns, sum, warp_rows, warp_columns, stages};
+                            if (warp_rows > rows || warp_columns > columns || warps(t) > kGpuBlockThreads / 32)
+                                continue;
+                            if (p.matrix && warp_rows * warp_columns > 64 * 32) continue;
+                            if (sum > 16 && sum >= 2 * all_sum) continue;
+                            if (stages > 1 && sum * (stages - 1) >= all_sum) continue;
+                            out.push_back(t);
+                        }
+    return out;
+}
 
 TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTiles& tiles) {
     const PrimitiveId id(0);
@@ -169,20 +111,29 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     return t;
 }
 
-/// Of all tiles the best by the model whose buffers fit.
+/// Of all tiles the best by the model whose copies fit.
 std::optional<TileProgram> schedule_product(const Program& stages, const GpuScheduling& how) {
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     const auto p = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], how.precision);
     if (!p) return std::nullopt;
-    const ProductModel model(stages, e, *p, how.target);
+    const GpuNest nest(stages, p, kAssumed);
+    const std::vector<int64_t>& extents = nest.stage().extents;
     std::vector<std::pair<double, GpuTiles>> ranked;
-    for (const GpuTiles& t : model.candidates()) ranked.emplace_back(model.seconds(t), t);
+    for (const GpuTiles& t : candidates(*p, extents[p->rows], extents[p->columns], extents[p->sum])) {
+        std::vector<int64_t> tile(e.extents.size(), 1);
+        for (size_t a = e.spatial; a < tile.size(); ++a) tile[a] = extents[a];
+        tile[p->rows] = t.rows;
+        tile[p->columns] = t.columns;
+        tile[p->sum] = t.sum;
+        const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, how.target);
+        if (work.block_bytes > how.target.block_shared_bytes) continue;
+        ranked.emplace_back(gpu_estimate(work, how.target).seconds, t);
+    }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [seconds, tiles] : ranked) {
         TileProgram t = product_tree(stages, *p, tiles);
         const auto bytes = shared_bytes(t);
-        if (!bytes || *bytes > how.target.block_shared_bytes) continue;
-        if (verify(t).empty()) return t;
+        if (bytes && *bytes <= how.target.block_shared_bytes && verify(t).empty()) return t;
     }
     return std::nullopt;
 }
@@ -194,7 +145,7 @@ TileProgram schedule_points(Program stages, const GpuScheduling& how) {
     if (auto merged = merge_axes(stages)) stages = std::move(*merged);
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
-    const Micro micro = choose_micro(stages, e, DType::F32, rule_of(how.target)).micro;
+    const Micro micro = choose_micro(stages, e, DType::F32, gpu_rule(how.target)).micro;
     std::vector<int64_t> inside(e.spatial);
     double points = 1, sum = 1;
     for (size_t a = 0; a < e.extents.size(); ++a) {
@@ -270,7 +221,7 @@ class Retarget {
         auto& out = std::get<Compute>(statement(path).kind);
         const auto p = gpu_product(view, e, view.primitives[s].outputs[0], how_.precision);
         if (!p) {
-            out.micro = choose_micro(view, e, DType::F32, rule_of(how_.target)).micro;
+            out.micro = choose_micro(view, e, DType::F32, gpu_rule(how_.target)).micro;
             return;
         }
         GpuTiles tiles;
@@ -327,15 +278,15 @@ class Retarget {
 
 }  // namespace
 
-std::optional<int64_t> shared_bytes(const TileProgram& program) {
-    std::set<ValueId> sums;  // a thread's or warp's registers hold them
-    const Walk tree = walk(program);
-    for (const auto& [path, store] : tree.stores) sums.insert(store->value);
-    try {
-        return plan_buffers(program, sums).scratch_bytes;
-    } catch (const InternalError&) {
-        return std::nullopt;
-    }
+TileProgram for_gpu(TileProgram tree, const GpuScheduling& how) { return Retarget(std::move(tree), how).run(); }
+
+ScheduleTarget gpu_rule(const GpuTarget& target) {
+    ScheduleTarget rule;
+    rule.lanes = 4;
+    rule.vector_registers = 16;
+    rule.threads = target.multiprocessors;
+    rule.l2_bytes = target.block_shared_bytes;
+    return rule;
 }
 
 TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
@@ -343,7 +294,7 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
     const std::string name = stages.name;
     TileProgram out;
     if (stages.primitives.size() > 1) {
-        out = default_schedule(std::move(stages), row_axes, rule_of(how.target));
+        out = default_schedule(std::move(stages), row_axes, gpu_rule(how.target));
     } else if (auto product = schedule_product(stages, how)) {
         out = std::move(*product);
     } else {
@@ -355,13 +306,13 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
 
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuScheduling& how,
                                               const chain::SearchOptions& options) {
-    const ScheduleTarget rule = rule_of(how.target);
+    const ScheduleTarget rule = gpu_rule(how.target);
     chain::Ways ways;
     ways.capacity = static_cast<double>(how.target.block_shared_bytes);
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, rule);
         if (!tree) return std::nullopt;
-        TileProgram t = Retarget(std::move(*tree), how).run();
+        TileProgram t = for_gpu(std::move(*tree), how);
         const auto bytes = shared_bytes(t);
         if (!bytes || *bytes > how.target.block_shared_bytes || !verify(t).empty()) return std::nullopt;
         return t;

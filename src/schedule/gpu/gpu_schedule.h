@@ -12,6 +12,7 @@
 
 #include "cost/gpu_target.h"
 #include "schedule/chain/search.h"
+#include "schedule/default_schedule.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -36,8 +37,8 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
                                               const chain::SearchOptions& options);
 
-/// Bytes of shared memory that the tile program's buffers take if none is in registers: what rule 4 estimates.
-std::optional<int64_t> shared_bytes(const TileProgram& program);
+/// What the default rule knows of a GPU: vectors of 16 bytes, registers for a tile of a few of them.
+ScheduleTarget gpu_rule(const GpuTarget& target);
 
 // --- products
 

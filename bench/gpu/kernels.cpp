@@ -1,0 +1,188 @@
+// Generated kernels on this machine's GPU: products, chains of two products (MCFuser's G1 to G12) and attentions (S1 to
+// S9), one kernel each.
+//
+//     bench_gpu gemm:4096x4096x4096 chain:1x512x256x64x64 attention:8x512x512x64x64 --type f16
+//
+// gemm:MxNxK, chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other, their
+// operands as warm as the second-level cache keeps them. What is small enough to interpret is checked first.
+// --compile-only needs no GPU: it makes the kernels and hands them to NVRTC.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <optional>
+#include <sstream>
+
+#include "backend/cuda/gpu.h"
+#include "backend/cuda/nvrtc.h"
+#include "base/error.h"
+#include "cost/gpu_estimate.h"
+#include "program/random_program.h"
+#include "schedule/scheduler.h"
+
+namespace tilewright {
+namespace {
+
+struct Task {
+    std::string name;
+    Program stages;
+    double flops = 0;
+    bool chain = false;
+};
+
+Task parse_task(const std::string& text, const std::string& type) {
+    const size_t colon = text.find(':');
+    const std::string kind = text.substr(0, colon);
+    std::vector<int64_t> n;
+    std::istringstream in(colon == std::string::npos ? "" : text.substr(colon + 1));
+    for (std::string part; std::getline(in, part, 'x');) n.push_back(std::atoll(part.c_str()));
+    const size_t wanted = kind == "gemm" ? 3 : kind == "chain" || kind == "attention" ? 5 : 0;
+    if (wanted == 0 || n.size() != wanted || std::any_of(n.begin(), n.end(), [](int64_t v) { return v < 1; }))
+        throw CLI::ValidationError(text, "expected gemm:MxNxK, chain:BxMxNxKxH or attention:HEADSxMxNxKxH");
+    Task t{text, {}, 0, kind != "gemm"};
+    if (kind == "gemm") {
+        t.flops = 2.0 * static_cast<double>(n[0]) * static_cast<double>(n[1]) * static_cast<double>(n[2]);
+        t.stages = parse_program(fmt::format(R"(program gemm {{
+  input a: {3}[{0}, {2}]
+  input b: {3}[{2}, {1}]
+  c: {3}[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+}})",
+                                             n[0], n[1], n[2], type));
+        return t;
+    }
+    const double outer = 2.0 * static_cast<double>(n[0]) * static_cast<double>(n[1]) * static_cast<double>(n[2]);
+    t.flops = outer * static_cast<double>(n[3] + n[4]);
+    const bool softmax = kind == "attention";
+    t.stages = parse_program(fmt::format(
+        R"(program {6} {{
+  input q: {5}[{0}, {1}, {3}]
+  input k: {5}[{0}, {2}, {3}]
+  input v: {5}[{0}, {2}, {4}]
+  c: f32[{0}, {1}, {2}] = [{0}, {1}, {2}] sum(i3 < {3}) mul(@0, @1){7} where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+{8}}})",
+        n[0], n[1], n[2], n[3], n[4], type, kind, softmax ? " then mul(acc, 0.125)" : "",
+        softmax
+            ? fmt::format(
+                  R"(  r: f32[{0}, {1}, 1] = [{0}, {1}, 1] max(i3 < {2}) @0 where @0 = c[i0, i1, i3]
+  p: f32[{0}, {1}, {2}] = [{0}, {1}, {2}] exp(sub(@0, @1)) where @0 = c[i0, i1, i2], @1 = r[i0, i1, 0]
+  s: f32[{0}, {1}, 1] = [{0}, {1}, 1] sum(i3 < {2}) @0 where @0 = p[i0, i1, i3]
+  e: f32[{0}, {1}, {3}] = [{0}, {1}, {3}] sum(i3 < {2}) mul(@0, @1) where @0 = p[i0, i1, i3], @1 = v[i0, i3, i2]
+  o: {4}[{0}, {1}, {3}] = [{0}, {1}, {3}] div(@0, @1) where @0 = e[i0, i1, i2], @1 = s[i0, i1, 0]
+  output o
+)",
+                  n[0], n[1], n[2], n[4], type)
+            : fmt::format(
+                  R"(  o: {4}[{0}, {1}, {3}] = [{0}, {1}, {3}] sum(i3 < {2}) mul(@0, @1) where @0 = c[i0, i1, i3], @1 = v[i0, i3, i2]
+  output o
+)",
+                  n[0], n[1], n[2], n[4], type)));
+    return t;
+}
+
+TileProgram schedule(const Task& t, const GpuScheduling& how) {
+    if (!t.chain)
+        return gpu_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), how);
+    Scheduling s;
+    s.kind = SchedulerKind::Mcfuser;
+    s.gpu = how;
+    auto found = make_chain_schedule(t.stages, s);
+    if (!found) throw RuntimeError(fmt::format("{}: no schedule fits one kernel", t.name));
+    return std::move(*found);
+}
+
+/// Seconds of a launch.
+double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text,
+                   const Program& stages, const std::vector<Tensor>& inputs, double budget) {
+    std::vector<std::shared_ptr<void>> memory;
+    for (const Tensor& t : inputs) {
+        memory.push_back(gpu.allocate(t.bytes()));
+        gpu.to_device(memory.back().get(), t.data(), t.bytes());
+    }
+    for (const ValueId v : stages.outputs)
+        memory.push_back(gpu.allocate(Tensor(stages.values[v].dtype, evaluate(stages.values[v].shape, {})).bytes()));
+    int64_t blocks = 1;
+    for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
+    if (text.scratch_bytes > 0) memory.push_back(gpu.allocate(static_cast<size_t>(text.scratch_bytes * blocks)));
+    std::vector<void*> pointers, arguments;
+    for (const auto& m : memory) pointers.push_back(m.get());
+    for (void*& p : pointers) arguments.push_back(&p);
+    const auto launches = [&](int n) {
+        const auto start = std::chrono::steady_clock::now();
+        for (int k = 0; k < n; ++k) kernel.launch(blocks, arguments);
+        gpu.synchronize();
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    launches(3);
+    const double one = launches(10) / 10;
+    const int n = std::max(10, static_cast<int>(budget / one));
+    return launches(n) / n;
+}
+
+void run(const std::vector<std::string>& tasks, const std::string& type, Precision precision, bool compile_only,
+         double budget) {
+    constexpr double kChecked = 4e8;  // operations that are interpreted
+    const cuda::Nvrtc nvrtc;
+    std::optional<cuda::Gpu> gpu;
+    if (!compile_only) gpu.emplace();
+    GpuScheduling how;
+    how.precision = precision;
+    if (gpu) {
+        const GpuTarget sheet = how.target;
+        how.target = gpu->target();
+        // The driver does not say what tensor cores do: a data sheet's rates for the same clock and SMs.
+        const double share = how.target.multiprocessors * how.target.ghz / (sheet.multiprocessors * sheet.ghz);
+        const GpuTarget& from = how.target.major >= 9 ? sheet : a100();
+        how.target.tf32_gflops = from.tf32_gflops * (how.target.major >= 9 ? share : 1);
+        how.target.f16_gflops = from.f16_gflops * (how.target.major >= 9 ? share : 1);
+    }
+    fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us", "difference");
+    for (const std::string& text : tasks) {
+        const Task t = parse_task(text, type);
+        const TileProgram program = schedule(t, how);
+        const cuda::KernelText kernel = cuda::generate(program, {how.target, 256}, "kernel");
+        const std::string code = nvrtc.compile(std::vector<cuda::KernelText>{kernel}, how.target.capability());
+        const double estimate = gpu_estimate(program, how.target).seconds;
+        if (!gpu) {
+            fmt::print("{:<36}{:>12}{:>12}{:>12.1f}  {} bytes of code\n", text, "-", "-", estimate * 1e6, code.size());
+            continue;
+        }
+        const cuda::Gpu::Kernel loaded = gpu->load(code, kernel);
+        const std::vector<Tensor> inputs = random_inputs(program.stages, 1);
+        std::string difference = "not checked";
+        if (t.flops < kChecked)
+            difference = fmt::format("{:.2g}", largest_difference(interpret(program.stages, inputs),
+                                                                  gpu->run(loaded, kernel, program.stages, inputs)));
+        const double seconds = time_kernel(*gpu, loaded, kernel, program.stages, inputs, budget);
+        fmt::print("{:<36}{:>12.1f}{:>12.1f}{:>12.1f}  {}\n", text, seconds * 1e6, t.flops / seconds * 1e-12,
+                   estimate * 1e6, difference);
+    }
+}
+
+}  // namespace
+}  // namespace tilewright
+
+int main(int argc, char** argv) {
+    using namespace tilewright;
+    CLI::App app("kernels on a GPU");
+    std::vector<std::string> tasks;
+    std::string type = "f16", precision = "f32";
+    bool compile_only = false;
+    double budget = 0.1;
+    app.add_option("tasks", tasks, "gemm:MxNxK, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")->required();
+    app.add_option("--type", type, "of tensors in memory: f16, bf16 or f32")
+        ->check(CLI::IsMember({"f16", "bf16", "f32"}));
+    app.add_option("--precision", precision, "of products of f32: f32, tf32, f16 or bf16")
+        ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
+    app.add_option("--seconds", budget, "a kernel is measured so long (0.1)");
+    app.add_flag("--compile-only", compile_only, "needs no GPU");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        run(tasks, type, *precision_from_string(precision), compile_only, budget);
+    } catch (const std::exception& e) {
+        fmt::print(stderr, "error: {}\n", e.what());
+        return 1;
+    }
+    return 0;
+}

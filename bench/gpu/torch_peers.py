@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The kernels of bench/gpu/run.sh as torch runs them: matmul, two matmuls, scaled_dot_product_attention's back ends.
+
+    bench/gpu/torch_peers.py gemm:4096x4096x4096 attention:8x512x512x64x64 --type f16
+"""
+
+import argparse
+import sys
+import time
+
+
+def median_seconds(work, torch, seconds):
+    """Of one call, many behind each other, the operands where they are."""
+    for _ in range(3):
+        work()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(10):
+        work()
+    torch.cuda.synchronize()
+    n = max(10, int(seconds / ((time.perf_counter() - start) / 10)))
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(n // 5 + 1):
+            work()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) / (n // 5 + 1))
+    return sorted(times)[2]
+
+
+def ways(task, dtype, torch):
+    """Name -> callable, and the task's floating-point operations."""
+    kind, sizes = task.split(":")
+    n = [int(x) for x in sizes.split("x")]
+    rand = lambda *shape: torch.randn(*shape, device="cuda", dtype=dtype)
+    if kind == "gemm":
+        a, b = rand(n[0], n[2]), rand(n[2], n[1])
+        return {"matmul (cuBLASLt)": lambda: torch.matmul(a, b)}, 2.0 * n[0] * n[1] * n[2]
+    q, k, v = rand(n[0], n[1], n[3]), rand(n[0], n[2], n[3]), rand(n[0], n[2], n[4])
+    flops = 2.0 * n[0] * n[1] * n[2] * (n[3] + n[4])
+    if kind == "chain":
+        eager = lambda: torch.matmul(torch.matmul(q, k.transpose(1, 2)), v)
+        return {"two matmuls": eager, "torch.compile": torch.compile(eager, mode="max-autotune")}, flops
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    out = {}
+    for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
+        if hasattr(SDPBackend, name):
+
+            def call(backend=getattr(SDPBackend, name)):
+                with sdpa_kernel(backend):
+                    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=0.125)
+
+            out[name.lower()] = call
+    return out, flops
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--type", default="f16", choices=["f16", "bf16", "f32"])
+    parser.add_argument("--seconds", type=float, default=0.1)
+    o = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        sys.exit("torch is not installed: nothing to compare with")
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no GPU")
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[o.type]
+    for task in o.tasks:
+        calls, flops = ways(task, dtype, torch)
+        for name, call in calls.items():
+            try:
+                seconds = median_seconds(call, torch, o.seconds)
+                print(f"{task:<36}{seconds * 1e6:>12.1f}{flops / seconds * 1e-12:>12.1f}  {name}", flush=True)
+            except RuntimeError as e:  # a back end that does not take this shape
+                print(f"{task:<36}{'-':>12}{'-':>12}  {name}: {str(e).splitlines()[0][:60]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+#pragma once
+// A GPU that this process pretends to have: a driver and a compiler for tests, without either.
+//
+// It is stricter than a GPU. What streams are asked for happens when somebody waits for it and not before, so that who
+// reads a result too early, or changes memory that is still to be copied, sees it. Addresses of its memory are none of
+// the host's, and every access is checked against what is allocated. Nothing may be allocated while a stream is
+// captured by the same thread.
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/library.h"
+
+namespace tilewright::cuda::test {
+
+class PretendedGpu {
+  public:
+    using Address = unsigned long long;
+
+    // --- what it is
+    int devices = 1;
+    int major = 8;
+    uint64_t memory_bytes = 1 << 20;
+    int shared_bytes = 163 << 10;  ///< of a block
+    int failure = 0;               ///< what waiting answers
+    /// A launch of the kernel in that image (what the compiler made of the text): `arguments` of 8 bytes each. Throws
+    /// where something is wrong with it; waiting then fails.
+    std::function<void(const std::string& image, const std::vector<uint64_t>& arguments, int64_t blocks)> run;
+    std::function<size_t(const std::string& image)> argument_count;
+
+    // --- what has happened
+    uint64_t used = 0, most_used = 0;
+    int allocations = 0, pinned = 0, launches = 0, graphs = 0, graph_launches = 0, compilations = 0;
+    int streams = 0, modules = 0, contexts = 0;  ///< that are there
+    std::string wrong;                           ///< the first thing that must not be
+
+    PretendedGpu() { now_ = this; }
+    ~PretendedGpu() {
+        if (now_ == this) now_ = nullptr;
+    }
+    PretendedGpu(const PretendedGpu&) = delete;
+    PretendedGpu& operator=(const PretendedGpu&) = delete;
+
+    Library driver() const {
+        return {"CUDA driver", [](const std::string& name) { return function(name); }};
+    }
+    Library compiler() const {
+        return {"NVRTC", [](const std::string& name) { return function(name); }};
+    }
+
+    /// Where the bytes of its memory really lie. Throws where they are not all of one allocation.
+    void* at(Address a, size_t bytes) {
+        const auto it = blocks_.upper_bound(a);
+        if (it != blocks_.begin()) {
+            const auto& [begin, block] = *std::prev(it);
+            if (a + bytes <= begin + block.size) return block.bytes.get() + (a - begin);
+        }
+        throw std::runtime_error(fmt::format("{} bytes at {:x} are not of this GPU's memory", bytes, a));
+    }
+
+  private:
+    struct Block {
+        std::unique_ptr<unsigned char[]> bytes;
+        size_t size = 0;
+    };
+    using Work = std::function<void(PretendedGpu&)>;
+    struct Stream {
+        std::vector<Work> work, captured;
+        bool capturing = false;
+    };
+    struct Function {
+        std::string image;
+    };
+    static constexpr Address kFar = Address{1} << 62;  // no address of a process is there
+    enum : int { kFine = 0, kNoMemory = 2, kFailed = 700, kNotWhileCapturing = 900 };
+
+    template <class F>
+    static int locked(const F& f) {
+        const std::lock_guard lock(mutex_);
+        return f(*now_);
+    }
+    int complain(const std::string& what) {
+        if (wrong.empty()) wrong = what;
+        return kFailed;
+    }
+    Stream& stream_of(void* s) { return s == nullptr ? default_ : *static_cast<Stream*>(s); }
+    void ask(void* stream, Work work) {
+        Stream& s = stream_of(stream);
+        (s.capturing ? s.captured : s.work).push_back(std::move(work));
+    }
+    int finish(Stream& s) {
+        std::vector<Work> work;
+        work.swap(s.work);
+        for (const Work& w : work) try {
+                w(*this);
+            } catch (const std::exception& e) {
+                return complain(e.what());
+            }
+        return failure;
+    }
+
+    // NOLINTBEGIN(readability-identifier-naming)
+    static void* function(const std::string& name) {
+        static const std::map<std::string, void*> all = table();
+        const auto it = all.find(name);
+        return it == all.end() ? nullptr : it->second;
+    }
+    template <class R, class... A>
+    static void* entry(R (*f)(A...)) {
+        return reinterpret_cast<void*>(f);
+    }
+    static std::map<std::string, void*> table() {
+        std::map<std::string, void*> t;
+        const auto add = [&](const char* name, auto f) { t[name] = entry(+f); };
+        add("cuInit", [](unsigned) { return 0; });
+        add("cuDeviceGetCount", [](int* n) { return locked([&](auto& g) { return *n = g.devices, kFine; }); });
+        add("cuDeviceGet", [](int* d, int i) { return *d = i, 0; });
+        add("cuDeviceGetName",
+            [](char* s, int n, int) { return std::strncpy(s, "Pretender", static_cast<size_t>(n)), 0; });
+        add("cuDeviceTotalMem_v2",
+            [](size_t* n, int) { return locked([&](auto& g) { return *n = g.memory_bytes, kFine; }); });
+        add("cuDeviceGetAttribute", [](int* v, int a, int) {
+            // Limits as of an A100 where they matter, any positive number else.
+            static const std::map<int, int> known = {{1, 1024}, {10, 32},     {16, 108},   {39, 2048},
+                                                     {76, 0},   {81, 167936}, {82, 65536}, {106, 32}};
+            return locked([&](auto& g) {
+                const auto it = known.find(a);
+                *v = a == 75 ? g.major : a == 97 ? g.shared_bytes : it == known.end() ? a : it->second;
+                return kFine;
+            });
+        });
+        add("cuDevicePrimaryCtxRetain",
+            [](void** c, int) { return locked([&](auto& g) { return *c = &g, ++g.contexts, kFine; }); });
+        add("cuDevicePrimaryCtxRelease_v2", [](int) { return locked([](auto& g) { return --g.contexts, kFine; }); });
+        add("cuCtxSetCurrent", [](void*) { return 0; });
+        add("cuCtxSynchronize", [] { return locked([](auto& g) { return g.finish(g.default_); }); });
+        add("cuModuleLoadData", [](void** m, const void* image) {
+            return locked([&](auto& g) {
+                if (*static_cast<const char*>(image) == '\0') return 200;
+                *m = new Function{static_cast<const char*>(image)};
+                return ++g.modules, static_cast<int>(kFine);
+            });
+        });
+        add("cuModuleUnload", [](void* m) {
+            return locked([&](auto& g) { return delete static_cast<Function*>(m), --g.modules, kFine; });
+        });
+        add("cuModuleGetFunction", [](void** f, void* m, const char* name) {
+            const auto* function = static_cast<Function*>(m);
+            if (function->image.find("TW_KERNEL(" + std::string(name)) == std::string::npos) return 500;
+            return *f = m, 0;
+        });
+        add("cuFuncSetAttribute", [](void*, int, int) { return 0; });
+        add("cuLaunchKernel", [](void* f, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 void* stream, void** a, void**) {
+            return locked([&](auto& g) {
+                const std::string image = static_cast<Function*>(f)->image;
+                std::vector<uint64_t> arguments;
+                for (size_t k = 0; k < g.argument_count(image); ++k)
+                    arguments.push_back(*static_cast<const uint64_t*>(a[k]));
+                g.ask(stream, [image, arguments, x](PretendedGpu& gpu) {
+                    ++gpu.launches;
+                    gpu.run(image, arguments, x);
+                });
+                return kFine;
+            });
+        });
+        add("cuMemAlloc_v2", [](Address* m, size_t n) { return locked([&](auto& g) { return g.allocate(m, n); }); });
+        add("cuMemFree_v2", [](Address m) { return locked([&](auto& g) { return g.release(m); }); });
+        add("cuMemGetInfo_v2", [](size_t* left, size_t* all) {
+            return locked([&](auto& g) { return *left = g.memory_bytes - g.used, *all = g.memory_bytes, kFine; });
+        });
+        add("cuMemAllocHost_v2",
+            [](void** m, size_t n) { return locked([&](auto& g) { return *m = std::malloc(n), ++g.pinned, kFine; }); });
+        add("cuMemFreeHost", [](void* m) { return locked([&](auto& g) { return std::free(m), --g.pinned, kFine; }); });
+        add("cuMemcpyHtoD_v2", [](Address to, const void* from, size_t n) {
+            return locked([&](auto& g) { return g.copy([&] { std::memcpy(g.at(to, n), from, n); }); });
+        });
+        add("cuMemcpyDtoH_v2", [](void* to, Address from, size_t n) {
+            return locked([&](auto& g) {
+                g.finish(g.default_);
+                return g.copy([&] { std::memcpy(to, g.at(from, n), n); });
+            });
+        });
+        add("cuMemcpyHtoDAsync_v2", [](Address to, const void* from, size_t n, void* stream) {
+            return locked([&](auto& g) {
+                g.ask(stream, [=](PretendedGpu& gpu) { std::memcpy(gpu.at(to, n), from, n); });
+                return kFine;
+            });
+        });
+        add("cuMemcpyDtoHAsync_v2", [](void* to, Address from, size_t n, void* stream) {
+            return locked([&](auto& g) {
+                g.ask(stream, [=](PretendedGpu& gpu) { std::memcpy(to, gpu.at(from, n), n); });
+                return kFine;
+            });
+        });
+        add("cuStreamCreate",
+            [](void** s, unsigned) { return locked([&](auto& g) { return *s = new Stream, ++g.streams, kFine; }); });
+        add("cuStreamDestroy_v2", [](void* s) {
+            return locked([&](auto& g) {
+                if (!static_cast<Stream*>(s)->work.empty()) g.complain("a stream is destroyed that has work");
+                return delete static_cast<Stream*>(s), --g.streams, kFine;
+            });
+        });
+        add("cuStreamSynchronize", [](void* s) {
+            return locked([&](auto& g) {
+                if (g.stream_of(s).capturing) return static_cast<int>(kNotWhileCapturing);
+                return g.finish(g.stream_of(s));
+            });
+        });
+        add("cuStreamBeginCapture_v2", [](void* s, int) {
+            return locked([&](auto& g) { return static_cast<Stream*>(s)->capturing = true, ++g.capturing_, kFine; });
+        });
+        add("cuStreamEndCapture", [](void* s, void** graph) {
+            return locked([&](auto& g) {
+                auto* stream = static_cast<Stream*>(s);
+                *graph = new std::vector<Work>(std::move(stream->captured));
+                stream->captured.clear();
+                stream->capturing = false;
+                return --g.capturing_, kFine;
+            });
+        });
+        add("cuGraphInstantiateWithFlags", [](void** e, void* graph, unsigned long long) {
+            return locked([&](auto& g) {
+                *e = new std::vector<Work>(*static_cast<std::vector<Work>*>(graph));
+                return ++g.graphs, kFine;
+            });
+        });
+        add("cuGraphDestroy", [](void* graph) { return delete static_cast<std::vector<Work>*>(graph), 0; });
+        add("cuGraphExecDestroy", [](void* e) {
+            return locked([&](auto& g) { return delete static_cast<std::vector<Work>*>(e), --g.graphs, kFine; });
+        });
+        add("cuGraphLaunch", [](void* e, void* stream) {
+            return locked([&](auto& g) {
+                for (const Work& w : *static_cast<std::vector<Work>*>(e)) g.ask(stream, w);
+                return ++g.graph_launches, kFine;
+            });
+        });
+        add("cuGetErrorString", [](int e, const char** s) {
+            *s = e == kFailed              ? "an illegal memory access"
+                 : e == kNotWhileCapturing ? "not while capturing"
+                                           : "some error";
+            return 0;
+        });
+        // Code is the text itself.
+        add("nvrtcVersion", [](int* major, int* minor) { return *major = 13, *minor = 0, 0; });
+        add("nvrtcCreateProgram", [](void** p, const char* text, const char*, int, const char* const*,
+                                     const char* const*) { return *p = new std::string(text), 0; });
+        add("nvrtcDestroyProgram", [](void** p) { return delete static_cast<std::string*>(*p), 0; });
+        add("nvrtcCompileProgram",
+            [](void*, int, const char* const*) { return locked([](auto& g) { return ++g.compilations, kFine; }); });
+        add("nvrtcGetProgramLogSize", [](void*, size_t* n) { return *n = 0, 0; });
+        add("nvrtcGetProgramLog", [](void*, char*) { return 0; });
+        add("nvrtcGetCUBINSize", [](void* p, size_t* n) { return *n = static_cast<std::string*>(p)->size(), 0; });
+        add("nvrtcGetCUBIN", [](void* p, char* to) {
+            const auto* text = static_cast<std::string*>(p);
+            return std::memcpy(to, text->data(), text->size()), 0;
+        });
+        add("nvrtcGetErrorString", [](int) { return "some error"; });
+        return t;
+    }
+    // NOLINTEND(readability-identifier-naming)
+
+    int allocate(Address* m, size_t n) {
+        if (capturing_ > 0) return kNotWhileCapturing;
+        if (used + n > memory_bytes) return kNoMemory;
+        Block b{std::make_unique<unsigned char[]>(n), n};
+        std::memset(b.bytes.get(), 0xcd, n);
+        *m = kFar + reinterpret_cast<Address>(b.bytes.get());
+        blocks_.emplace(*m, std::move(b));
+        used += n;
+        most_used = std::max(most_used, used);
+        return ++allocations, kFine;
+    }
+    int release(Address m) {
+        const auto it = blocks_.find(m);
+        if (it == blocks_.end()) return complain("memory is freed that is none");
+        used -= it->second.size;
+        blocks_.erase(it);
+        return kFine;
+    }
+    template <class F>
+    int copy(const F& f) try {
+        f();
+        return kFine;
+    } catch (const std::exception& e) {
+        return complain(e.what());
+    }
+
+    static inline PretendedGpu* now_ = nullptr;
+    static inline std::recursive_mutex mutex_;
+    std::map<Address, Block> blocks_;
+    Stream default_;
+    static inline thread_local int capturing_ = 0;  // streams, by this thread
+};
+
+}  // namespace tilewright::cuda::test

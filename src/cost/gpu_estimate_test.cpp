@@ -1,0 +1,119 @@
+// The model of a GPU, on numbers worked out by hand.
+
+#include "cost/gpu_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/given_test.h"
+
+namespace tilewright {
+namespace {
+
+/// 100 SMs at 1 GHz, round rates.
+GpuTarget round_gpu() {
+    GpuTarget t = a100();
+    t.multiprocessors = 100;
+    t.ghz = 1;
+    t.memory_gbps = 1000;
+    t.f32_gflops = 16000;
+    t.f16_gflops = 160000;
+    t.launch_us = 2;
+    return t;
+}
+
+TEST(GpuEstimate, adds_up_what_a_kernel_asks_for) {
+    GpuWork w;
+    w.compute_seconds = 80e-6;
+    w.memory_bytes = 100e6;  // 40 us from the second-level cache
+    w.once_bytes = 20e6;     // 20 us from memory
+    w.shared_bytes = 128 * 1e9 * 100 * 60e-6;
+    w.blocks = 400;
+    w.waits = 10;
+    w.threads = 256;
+    w.registers = 64;  // four blocks of an SM
+    const GpuEstimate e = gpu_estimate(w, round_gpu());
+    EXPECT_NEAR(e.memory_seconds, 40e-6, 1e-12);
+    EXPECT_NEAR(e.shared_seconds, 60e-6, 1e-12);
+    EXPECT_NEAR(e.wait_seconds, 7e-6, 1e-12);  // one wave, ten waits of 0.7 us
+    // The slowest, a tenth of the others, times (400 + 100) / 400; a fifth of the waits; the launch.
+    EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 1.25 + 1.4e-6 + 2e-6, 1e-12);
+}
+
+TEST(GpuEstimate, knows_that_few_warps_leave_a_multiprocessor_idle) {
+    GpuWork w;
+    w.compute_seconds = 80e-6;
+    w.blocks = 100;  // one each
+    w.threads = 64;  // two warps of the eight that are wanted
+    EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds, 80e-6 * 2 * 4 + 0.2 * 0.7e-6 + 2e-6, 1e-12);
+}
+
+TEST(GpuEstimate, of_a_tree_counts_what_its_statements_do) {
+    // 64 x 64 x 32 in four blocks of 32 x 32, two steps each; threads have 4 x 4.
+    const TileProgram t = parse_tile_program(R"(tile product {
+stages {
+program product {
+  input a: f32[64, 32]
+  input b: f32[32, 64]
+  c: f32[64, 64] = [64, 64] sum(i2 < 32) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output c
+}
+}
+axes m="64" n="64" k="32"
+stage 0 over [m n k]
+parallel m by 32 {
+  parallel n by 32 {
+    for k by 16 stages 2 {
+      load 0 access 0 layout "" padding local
+      load 0 access 1 layout "" padding local
+      compute 0 vector n lanes 4 registers [m=4 n=4] padding local
+    }
+    store c padding local
+  }
+}
+})");
+    ASSERT_EQ(verify(t), std::vector<std::string>());
+    EXPECT_EQ(given(shared_bytes(t)), 2 * ((32 * 16 + 16 * 32) * 4 + 2 * 64));  // two of each, room behind them
+    const GpuTarget gpu = round_gpu();
+    const GpuEstimate e = gpu_estimate(t, gpu);
+    EXPECT_EQ(e.blocks, 4);
+    EXPECT_NEAR(e.compute_seconds, 2.0 * 64 * 64 * 32 / (0.75 * 16e12), 1e-15);
+    // Copies 4 x 2 x (32 x 16 + 16 x 32) floats and the result, through the second-level cache.
+    const double copies = 4.0 * 2 * 2 * 32 * 16 * 4;
+    EXPECT_NEAR(e.memory_seconds, std::max((64 * 32 * 2 + 64 * 64) * 4 / 1e12, (copies + 64 * 64 * 4) / 2.5e12), 1e-15);
+    // Written once, and each multiply-add reads a quarter of a word of either operand.
+    EXPECT_NEAR(e.shared_seconds, (copies + 64.0 * 64 * 32 * 0.5 * 4) / (128 * 1e9 * 100), 1e-15);
+    EXPECT_NEAR(e.wait_seconds, 0.7e-6, 1e-15);
+}
+
+TEST(GpuEstimate, counts_the_registers_of_a_thread) {
+    StageModel s;
+    s.extents = {64, 64, 64};
+    s.spatial = 2;
+    s.product = s.reduces = true;
+    for (const auto& [strides, depends] :
+         {std::pair(std::vector<int64_t>{64, 0, 1}, std::vector<bool>{true, false, true}),
+          std::pair(std::vector<int64_t>{0, 1, 64}, std::vector<bool>{false, true, true})}) {
+        OperandModel o;
+        o.extents = {64, 64};
+        o.strides = strides;
+        o.depends = depends;
+        for (const size_t a : {0, 1, 2})
+            if (strides[a] != 0) o.parts.push_back({strides[a], IndexReach(axis(a), 1)});
+        std::sort(o.parts.begin(), o.parts.end(), [](const auto& x, const auto& y) { return x.stride < y.stride; });
+        s.operands.push_back(o);
+    }
+    s.operands.push_back({});
+    s.operands.back().result = true;
+    Micro m;
+    m.registers = {8, 4, 1};
+    EXPECT_EQ(gpu_registers(s, m).results, 32);
+    EXPECT_EQ(gpu_registers(s, m).operands, 12);
+    // A warp's 32 x 16: results 16 a thread; 48 x 16 halves of an instruction's step, two to a register.
+    m.matrix = MatrixUnit{MatrixType::F16, 0, 1, 2};
+    m.registers = {32, 16, 16};
+    EXPECT_EQ(gpu_registers(s, m).results, 16);
+    EXPECT_EQ(gpu_registers(s, m).operands, 12);
+}
+
+}  // namespace
+}  // namespace tilewright

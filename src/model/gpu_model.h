@@ -1,0 +1,75 @@
+#pragma once
+// A compiled model on a GPU: what its sessions there share, and the plan as such a session runs it.
+//
+// Kernels that follow each other become one step of the session's plan: an operator that copies what they read to the
+// device, runs them there one behind the other on the session's stream, and copies back what anybody else reads. What
+// lies between them stays on the device, packed by lifetimes into one block as a CPU's session does. Everything else
+// (sorting, control flow) is run by the host as ever, so that any model runs; a model without such steps is one
+// operator, and the second time its shapes come it is one CUDA graph, transfers included.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/gpu.h"
+#include "model/executor.h"
+#include "model/session.h"
+
+namespace tilewright {
+
+/// The kernels and weights of a model on one device. Immutable; any number of sessions, in any number of threads.
+class GpuModel {
+  public:
+    /// `code`: of each of the model's gpu_kernels(), as cuda::machine_code gives it for this device. Throws
+    /// RuntimeError: the model is for a CPU, or for a GPU with more shared memory, or its weights do not fit.
+    GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code);
+
+    const std::shared_ptr<const CompiledModel>& model() const { return model_; }
+    const cuda::Gpu& gpu() const { return gpu_; }
+    const cuda::Gpu::Kernel& kernel(size_t k) const { return kernels_[k]; }
+    /// Where a constant lies on the device, by where it lies on the host; null where no kernel reads it.
+    void* weight(const void* host) const;
+    int64_t weight_bytes() const { return weight_bytes_; }
+
+  private:
+    void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
+
+    std::shared_ptr<const CompiledModel> model_;
+    cuda::Gpu gpu_;
+    std::vector<cuda::Gpu::Kernel> kernels_;
+    std::shared_ptr<void> block_;
+    std::map<const void*, int64_t> weights_;  ///< offset in the block
+    int64_t weight_bytes_ = 0;
+};
+
+/// What all steps of one session have on the device: a stream, and memory that each of them uses as it likes while it
+/// runs.
+class GpuMemory {
+  public:
+    GpuMemory(const cuda::Gpu& gpu, ExecutionContext& context) : gpu_(gpu), stream_(gpu.stream()), context_(context) {}
+
+    const cuda::Gpu::Stream& stream() const { return stream_; }
+    ExecutionContext& context() const { return context_; }
+    /// At least so much from here on; what lies there is lost where it grows. Throws RuntimeError where there is not
+    /// enough.
+    void reserve(int64_t device_bytes, int64_t pinned_bytes);
+    std::byte* device() const { return static_cast<std::byte*>(device_.get()); }
+    std::byte* pinned() const { return static_cast<std::byte*>(pinned_.get()); }
+    /// Another number whenever one of them has moved.
+    uint64_t generation() const { return generation_; }
+    int64_t device_bytes() const { return device_bytes_; }
+
+  private:
+    cuda::Gpu gpu_;
+    cuda::Gpu::Stream stream_;
+    ExecutionContext& context_;
+    std::shared_ptr<void> device_, pinned_;
+    int64_t device_bytes_ = 0, pinned_bytes_ = 0;
+    uint64_t generation_ = 0;
+};
+
+/// The plan with its kernels as steps that a GPU runs, bodies of control flow included. `model`, `memory` and its
+/// context outlive it.
+Plan on_gpu(const Plan& plan, const GpuModel& model, GpuMemory& memory);
+
+}  // namespace tilewright

@@ -1,0 +1,319 @@
+// Models on a GPU that is pretended: its kernels are run by the tile interpreter, everything around them as on a real
+// one. (That the kernels' text says what their tiles do is what backend/cuda tests.)
+
+#include "model/gpu_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "backend/cuda/machine_code.h"
+#include "backend/cuda/pretended_test.h"
+#include "base/error.h"
+#include "program/builder.h"
+#include "program/random_program.h"
+
+namespace tilewright {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A GPU that knows the kernels of one model.
+class Machine {
+  public:
+    explicit Machine(const Program& program, uint64_t memory = 1 << 24) {
+        CompileOptions o;
+        o.gpu = GpuScheduling{a100(), Precision::F32};
+        compiled_ = compile_program(program, o);
+        for (size_t k = 0; k < compiled_->gpu_kernels().size(); ++k)
+            images_[cuda::device_header() + "\n" + cuda::alone(compiled_->gpu_kernels()[k]).text] = k;
+        gpu_.memory_bytes = memory;
+        gpu_.argument_count = [this](const std::string& image) {
+            const cuda::KernelText& t = compiled_->gpu_kernels()[images_.at(image)];
+            return t.tensors.size() + (t.scratch_bytes > 0 ? 1 : 0) + t.names.size();
+        };
+        gpu_.run = [this](const std::string& image, const std::vector<uint64_t>& arguments, int64_t blocks) {
+            run(images_.at(image), arguments, blocks);
+        };
+    }
+
+    std::shared_ptr<const GpuModel> load() {
+        const cuda::Gpu gpu(0, gpu_.driver());
+        return std::make_shared<const GpuModel>(compiled_, gpu,
+                                                cuda::machine_code(compiled_->gpu_kernels(), 80, CodeCache(""),
+                                                                   [&] { return cuda::Nvrtc(gpu_.compiler()); }));
+    }
+    const CompiledModel& compiled() const { return *compiled_; }
+    cuda::test::PretendedGpu& gpu() { return gpu_; }
+
+  private:
+    void run(size_t k, const std::vector<uint64_t>& arguments, int64_t blocks) {
+        const cuda::KernelText& text = compiled_->gpu_kernels()[k];
+        const TileProgram& kernel = compiled_->kernels()[k];
+        Bindings names;
+        size_t at = text.tensors.size();
+        if (text.scratch_bytes > 0) gpu_.at(arguments[at++], static_cast<size_t>(text.scratch_bytes * blocks));
+        for (const Var v : text.names) names[v] = static_cast<int64_t>(arguments[at++]);
+        int64_t expected = 1;
+        for (const Expr& g : text.grid) expected *= evaluate(g, names);
+        if (blocks != expected) throw std::runtime_error("another number of blocks");
+        std::vector<Tensor> inputs;
+        for (size_t i = 0; i < kernel.stages.inputs.size(); ++i) {
+            const Value& v = kernel.stages.values[kernel.stages.inputs[i]];
+            Tensor t(v.dtype, evaluate(v.shape, names));
+            if (t.bytes() > 0) std::memcpy(t.mutable_data(), gpu_.at(arguments[i], t.bytes()), t.bytes());
+            inputs.push_back(std::move(t));
+        }
+        const std::vector<Tensor> outputs = interpret(kernel, inputs, names);
+        for (size_t i = 0; i < outputs.size(); ++i)
+            if (outputs[i].bytes() > 0)
+                std::memcpy(gpu_.at(arguments[inputs.size() + i], outputs[i].bytes()), outputs[i].data(),
+                            outputs[i].bytes());
+    }
+
+    cuda::test::PretendedGpu gpu_;
+    std::shared_ptr<const CompiledModel> compiled_;
+    std::map<std::string, size_t> images_;
+};
+
+template <class F>
+std::string error_of(const F& f) {
+    try {
+        f();
+    } catch (const RuntimeError& e) {
+        return e.what();
+    }
+    return "nothing was refused";
+}
+
+/// Two products with weights and what is between them, several kernels.
+Program network() {
+    Program p;
+    p.name = "network";
+    Builder b(p);
+    b.set_source("net", "Net");
+    const ValueId x = b.input("x", DType::F32, {symbol("rows"), 48});
+    const auto weight = [&](int64_t k, int64_t n) {
+        Tensor w(DType::F32, {k, n});
+        for (int64_t i = 0; i < w.count(); ++i) w.set(i, static_cast<double>((i * 37) % 19 - 9) * 0.05);
+        return b.constant(w);
+    };
+    const ValueId y = b.unary(ScalarOp::Tanh, b.matmul(x, weight(48, 80)));
+    const ValueId m = b.reduce(Reducer::Max, y, {1}, true, "max");
+    p.outputs = {b.matmul(b.binary(ScalarOp::Sub, y, m), weight(80, 16)), m};
+    return p;
+}
+
+std::vector<Tensor> rows(int64_t n, int64_t seed = 0) {
+    Tensor x(DType::F32, {n, 48});
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>((i * 7919 + seed) % 101 - 50) * 0.02);
+    return {x};
+}
+
+TEST(GpuSession, RunsKernelsOneBehindTheOtherAndFetchesWhatIsAskedFor) {
+    const Program program = network();
+    Machine machine(program);
+    {
+        Session session(machine.load());
+        for (const int64_t n : {3, 40, 1, 200, 3}) {
+            machine.gpu().launches = 0;
+            EXPECT_LE(largest_difference(interpret(program, rows(n)), session.run(rows(n))), 1e-5) << n << " rows";
+            EXPECT_EQ(machine.gpu().launches, static_cast<int>(machine.compiled().plan().steps.size()));
+        }
+        EXPECT_GT(machine.compiled().plan().steps.size(), 1u);
+    }
+    EXPECT_EQ(machine.gpu().wrong, "");
+    EXPECT_EQ(machine.gpu().used, 0u);
+    EXPECT_EQ(machine.gpu().pinned + machine.gpu().streams + machine.gpu().graphs + machine.gpu().modules, 0);
+}
+
+TEST(GpuSession, IsAGraphTheSecondTimeThatShapesCome) {
+    const Program program = network();
+    Machine machine(program);
+    Session session(machine.load());
+    const auto graphs = [&] { return machine.gpu().graph_launches; };
+    const auto check = [&](int64_t n, int64_t seed) {
+        EXPECT_LE(largest_difference(interpret(program, rows(n, seed)), session.run(rows(n, seed))), 1e-5);
+    };
+    check(8, 0);
+    EXPECT_EQ(graphs(), 0);
+    const int allocations = machine.gpu().allocations, pinned = machine.gpu().pinned;
+    for (int64_t k = 1; k < 5; ++k) check(8, k);
+    EXPECT_EQ(graphs(), 4);
+    EXPECT_EQ(machine.gpu().graphs, 1);
+    EXPECT_EQ(machine.gpu().allocations, allocations);  // nothing is allocated once shapes repeat
+    EXPECT_EQ(machine.gpu().pinned, pinned);
+    // Larger shapes move everything: what was captured before is captured anew.
+    check(100, 0);
+    EXPECT_EQ(graphs(), 4);
+    check(8, 9);
+    check(100, 1);
+    check(8, 10);
+    EXPECT_EQ(graphs(), 7);
+    // Each shape has its own; of many only those that came last are kept.
+    for (int64_t n = 1; n < 40; ++n) {
+        check(n, 0);
+        check(n, 1);
+    }
+    EXPECT_LE(machine.gpu().graphs, 33);
+    EXPECT_EQ(machine.gpu().wrong, "");
+}
+
+TEST(GpuSession, AgreesWithTheInterpreterOnRandomPrograms) {
+    for (uint64_t seed = 100; seed < 130; ++seed) {
+        const Program program = random_program(seed, 4 + static_cast<int>(seed % 8));
+        const std::vector<Tensor> inputs = random_inputs(program, seed), expected = interpret(program, inputs);
+        Machine machine(program);
+        Session session(machine.load());
+        for (int k = 0; k < 3; ++k)
+            EXPECT_LE(largest_difference(expected, session.run(inputs)), 2e-3) << "seed " << seed << "\n"
+                                                                               << print(program);
+        EXPECT_EQ(machine.gpu().wrong, "") << "seed " << seed;
+    }
+}
+
+/// for k in 0..n: y = relu(y - x), and collects the rows; what the host steps between kernels.
+Program loop() {
+    auto step = std::make_shared<Program>();
+    Builder s(*step);
+    s.input("iteration", DType::I64, {});
+    const ValueId y = s.input("y", DType::F32, {6, 4}), x = s.input("x", DType::F32, {6, 4});
+    const ValueId next =
+        s.binary(ScalarOp::Max, s.binary(ScalarOp::Sub, y, x), s.scalar_constant<float>(DType::F32, 0));
+    s.set_outputs({next, s.reduce(Reducer::Sum, next, {0}, false, "sum")});
+    Program p;
+    p.name = "loop";
+    Builder b(p);
+    const ValueId n = b.input("n", DType::I64, {}), in = b.input("x", DType::F32, {6, 4});
+    const ValueId start = b.unary(ScalarOp::Exp, in);
+    Loop loop;
+    loop.trip_count = max(b.read_int(n), 0);
+    loop.carried = {start};
+    loop.captures = {in};
+    loop.scan_outputs = {{0, false}};
+    loop.body = step;
+    const Expr trips = *loop.trip_count;
+    b.set_source("loop", "Loop");
+    const std::vector<ValueId> out =
+        b.emit_control(std::move(loop), {{DType::F32, {6, 4}}, {DType::F32, {trips, 4}}}, "loop");
+    b.set_outputs({b.unary(ScalarOp::Neg, out[0]), b.unary(ScalarOp::Neg, out[1]), start});
+    return p;
+}
+
+TEST(GpuSession, LeavesControlFlowToTheHost) {
+    const Program program = loop();
+    Machine machine(program);
+    Session session(machine.load());
+    Tensor x(DType::F32, {6, 4});
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, 0.125 * static_cast<double>(i % 7));
+    for (const int64_t n : {3, 0, 5, 5}) {
+        const std::vector<Tensor> inputs = {Tensor::of<int64_t>(DType::I64, {}, {n}), x};
+        EXPECT_LE(largest_difference(interpret(program, inputs), session.run(inputs)), 1e-5) << n << " rounds";
+    }
+    EXPECT_GT(machine.gpu().graph_launches, 5);  // the body is a graph as well
+    EXPECT_EQ(machine.gpu().wrong, "");
+}
+
+TEST(GpuSession, SharesKernelsAndWeightsWithOthersOnTheDevice) {
+    const Program program = network();
+    Machine machine(program);
+    const auto model = machine.load();
+    const int64_t weights = (48 * 80 + 80 * 16) * 4;
+    EXPECT_EQ(model->weight_bytes(), weights);
+    EXPECT_EQ(machine.gpu().used, static_cast<uint64_t>(weights));
+    const Tensor expected = Session(model).run(rows(33))[0];
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+            Session mine(model);
+            for (int i = 0; i < 8; ++i)
+                if (!(mine.run(rows(33))[0] == expected)) ++wrong;
+        });
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(machine.gpu().used, static_cast<uint64_t>(weights));  // each session's own is gone with it
+    EXPECT_EQ(machine.gpu().wrong, "");
+}
+
+TEST(GpuSession, PacksWhatLiesBetweenKernelsByItsLife) {
+    // A chain of eight rows' sums and their uses: of all that is in between two values live at a time.
+    Program p;
+    p.name = "long";
+    Builder b(p);
+    ValueId x = b.input("x", DType::F32, {64, 64});
+    int64_t all = 64 * 64 * 4;
+    for (int k = 0; k < 8; ++k) {
+        Tensor w(DType::F32, {64, 64});
+        for (int64_t i = 0; i < w.count(); ++i) w.set(i, static_cast<double>((i * 31 + k) % 17 - 8) * 0.03);
+        x = b.matmul(x, b.constant(w));
+        all += 64 * 64 * 4;
+    }
+    p.outputs = {x};
+    Machine machine(p);
+    Session session(machine.load());
+    const std::vector<Tensor> inputs = random_inputs(p, 1);
+    EXPECT_LE(largest_difference(interpret(p, inputs), session.run(inputs)), 1e-4);
+    EXPECT_LT(session.arena_bytes(), all / 2 + 2 * 64 * 64 * 4);
+}
+
+TEST(GpuSession, SaysWhatDoesNotFitTheDevice) {
+    const Program program = network();
+    const uint64_t weights = (48 * 80 + 80 * 16) * 4;
+    Machine small(program, 1000);
+    EXPECT_THAT(
+        error_of([&] { small.load(); }),
+        HasSubstr(fmt::format("out of memory on 'Pretender': the model's weights needs {} bytes, and 1000 of its "
+                              "1000 are free",
+                              weights)));
+    Machine machine(program, weights + 40000);
+    Session session(machine.load());
+    EXPECT_THAT(error_of([&] { session.run(rows(5000)); }),
+                AllOf(HasSubstr("what the model computes on the way needs"), HasSubstr("and 40000 of its"),
+                      HasSubstr("a smaller batch may fit")));
+    // A smaller batch does.
+    EXPECT_LE(largest_difference(interpret(program, rows(4)), session.run(rows(4))), 1e-5);
+    EXPECT_EQ(machine.gpu().wrong, "");
+}
+
+TEST(GpuSession, RefusesAModelThatIsNotForThisDevice) {
+    const Program program = network();
+    Machine machine(program);
+    const cuda::Gpu gpu(0, machine.gpu().driver());
+    EXPECT_THAT(error_of([&] { GpuModel(compile_program(program, {}), gpu, {}); }),
+                HasSubstr("the model was compiled for a CPU"));
+    machine.gpu().shared_bytes = 1000;
+    EXPECT_THAT(error_of([&] { machine.load(); }),
+                HasSubstr("the model was compiled for a GPU with more shared memory: kernel 0 needs"));
+}
+
+TEST(GpuSession, ReportsAKernelThatFails) {
+    Machine machine(network());
+    Session session(machine.load());
+    session.run(rows(4));
+    machine.gpu().failure = 700;
+    EXPECT_THAT(error_of([&] { session.run(rows(4)); }), HasSubstr("an illegal memory access"));
+}
+
+TEST(GpuSession, TimesEachKernelWhereAsked) {
+    Machine machine(network());
+    Session session(machine.load());
+    const std::vector<Tensor> expected = session.run(rows(9));
+    std::vector<StepTime> steps;
+    session.set_profile(&steps);
+    EXPECT_EQ(session.run(rows(9)), expected);
+    session.set_profile(nullptr);
+    const auto kernels = std::count_if(steps.begin(), steps.end(), [](const StepTime& s) { return s.kernel >= 0; });
+    EXPECT_EQ(kernels, static_cast<int64_t>(machine.compiled().plan().steps.size()));
+    double flops = 0;
+    for (const StepTime& s : steps) flops += s.flops;
+    EXPECT_EQ(flops, 2.0 * 9 * 80 * (48 + 16));
+    EXPECT_EQ(session.last_flops(), flops);
+    EXPECT_EQ(session.run(rows(9)), expected);
+}
+
+}  // namespace
+}  // namespace tilewright

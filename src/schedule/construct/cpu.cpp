@@ -1,0 +1,251 @@
+// States on a CPU: levels are caches, loops are tasks of the thread pool.
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "schedule/construct/etir.h"
+
+namespace tilewright::construct {
+
+namespace {
+
+constexpr size_t kLevels = 3;
+constexpr int64_t kMostRows = 14;     // of a register tile: more is code without gain
+constexpr int64_t kMostColumns = 4;   // vectors
+constexpr int64_t kSetPeriod = 4096;  // bytes after which an address meets the same set of the first-level cache
+
+size_t vector_axis(const Problem& p) { return p.micro.vector_axis.value_or(p.stage.extents.size()); }
+
+bool reused(const Problem& p, size_t a) {
+    // Some operand of the body that the vectors run along does not move with a: its vectors serve every row.
+    const size_t va = vector_axis(p);
+    if (va >= p.stage.extents.size()) return false;
+    for (const OperandModel& o : p.stage.operands)
+        if (o.in_body && o.depends[va] && !o.depends[a]) return true;
+    return false;
+}
+
+/// Vector registers a tile takes: its results, the vectors along the lanes, one broadcast.
+double registers_taken(const Problem& p, const std::vector<int64_t>& tile) {
+    const size_t va = vector_axis(p);
+    double results = 1, vectors = 0;
+    for (size_t a = 0; a < p.stage.spatial; ++a)
+        results *= std::ceil(static_cast<double>(tile[a]) / static_cast<double>(p.units[a]));
+    for (const OperandModel& o : p.stage.operands) {
+        if (!o.in_body || va >= p.stage.extents.size() || !o.depends[va]) continue;
+        double n = 1;
+        for (size_t a = 0; a < p.stage.spatial; ++a)
+            if (o.depends[a] && a == va) n *= static_cast<double>(tile[a]) / static_cast<double>(p.units[a]);
+        vectors = std::max(vectors, n);
+    }
+    if (va >= p.stage.spatial && va < p.stage.extents.size())
+        results *= static_cast<double>(tile[va]) / static_cast<double>(p.units[va]);
+    return results + vectors + 1;
+}
+
+int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/// Cycles that all tasks' copies take: every element is loaded, checked and stored.
+double copy_cycles(const Problem& p, const std::vector<int64_t>& task, const Machine& machine) {
+    double tasks = 1, elements = 0;
+    for (size_t a = 0; a < p.stage.spatial; ++a)
+        tasks *= std::ceil(static_cast<double>(p.stage.extents[a]) / static_cast<double>(task[a]));
+    for (const size_t i : p.loads) elements += p.stage.operands[i].elements(task);
+    return tasks * elements / machine.lanes * 4 / machine.loads_a_cycle;
+}
+
+/// Bytes of the copies that a task makes.
+double copied_bytes(const Problem& p, const std::vector<int64_t>& task) {
+    double n = 0;
+    for (const size_t i : p.loads)
+        n += p.stage.operands[i].elements(task) * static_cast<double>(p.stage.operands[i].element_bytes);
+    return n;
+}
+
+class Cpu : public Hardware {
+  public:
+    explicit Cpu(const Machine& machine) : machine_(machine) {}
+
+    double footprint(const Problem& p, const Etir& e, size_t level) const override {
+        if (level == 0) return registers_taken(p, e.tiles[0]) * 4 * static_cast<double>(machine_.lanes);
+        double n = 0;
+        for (const OperandModel& o : p.stage.operands) n += o.bytes(e.tiles[level]);
+        return n;
+    }
+    double capacity(const Problem&, size_t level) const override {
+        if (level == 0) return machine_.vector_registers * 4.0 * machine_.lanes;
+        return machine_.caches[std::min(level, machine_.caches.size()) - 1].bytes;
+    }
+    double transfer(size_t level, double bytes) const override {
+        const Machine::Level& from = level <= machine_.caches.size() ? machine_.caches[level - 1] : machine_.memory;
+        return from.latency + bytes / from.bytes_a_cycle;
+    }
+    double interleaving(const Problem& p, const Etir& before, const Etir& after, size_t axis) const override {
+        double most = 1;
+        for (const OperandModel& o : p.stage.operands) {
+            const int64_t stride = std::abs(o.strides[axis]) * o.element_bytes;
+            if (!o.in_body || stride == 0) continue;
+            const auto period = static_cast<double>(kSetPeriod / std::gcd(stride, kSetPeriod));
+            const double w = std::max(1.0, period);
+            const auto x = static_cast<double>(before.tiles[0][axis]);
+            const auto v = static_cast<double>(after.virtual_threads[axis]);
+            most = std::max(most, std::ceil(x / w) / std::ceil(x / (v * w)));
+        }
+        return most;
+    }
+    Realised realise(const Problem& p, const Etir& e) const override;
+    std::vector<Stmt> copies(const Program& stages, const Problem& p, const Realised& r) const override {
+        return make_loads(stages, PrimitiveId(0), p.loads, r.micro);
+    }
+
+  private:
+    Machine machine_;
+};
+
+Realised Cpu::realise(const Problem& p, const Etir& e) const {
+    Realised out;
+    out.state = e;
+    const size_t n = p.stage.extents.size();
+    std::vector<std::vector<int64_t>>& tiles = out.state.tiles;
+    for (size_t a = 0; a < n; ++a)
+        for (size_t l = 1; l < kLevels; ++l) {
+            const int64_t inner = l == 1 ? (a < p.stage.spatial || a == vector_axis(p) ? tiles[0][a] : 1) : tiles[1][a];
+            tiles[l][a] = std::max(tiles[l][a], inner);
+            tiles[l][a] = round_up(tiles[l][a], inner);
+            if (tiles[l][a] >= p.stage.extents[a] && !p.open[a]) tiles[l][a] = p.stage.extents[a];
+        }
+    for (size_t a = 0; a < n; ++a)
+        if (out.state.virtual_threads[a] > 1 && tiles[1][a] % tiles[0][a] != 0) out.state.virtual_threads[a] = 1;
+    out.micro = p.micro;
+    out.micro.registers = tiles[0];
+    out.micro.virtual_threads = out.state.virtual_threads;
+
+    // Copies must fit beside what they serve; where they do not, tasks shrink along the rows.
+    if (!p.loads.empty() && machine_.caches.size() > 1)
+        for (size_t a = 0; a < p.stage.spatial && copied_bytes(p, tiles[2]) > machine_.caches[1].bytes / 2; ++a)
+            while (a != vector_axis(p) && tiles[2][a] > tiles[0][a] &&
+                   copied_bytes(p, tiles[2]) > machine_.caches[1].bytes / 2) {
+                tiles[2][a] = std::max(tiles[0][a], round_up(tiles[2][a] / 2, tiles[0][a]));
+                tiles[1][a] = std::min(tiles[1][a], tiles[2][a]);
+            }
+
+    const size_t va = vector_axis(p);
+    const auto loops_in = [&](bool vectors_first) {
+        std::vector<size_t> axes;
+        for (size_t a = 0; a < p.stage.spatial; ++a)
+            if (a != va) axes.push_back(a);
+        if (va < p.stage.spatial) axes.insert(vectors_first ? axes.begin() : axes.end(), va);
+        return axes;
+    };
+    const double copying = p.loads.empty() ? 0 : copy_cycles(p, tiles[2], machine_);
+    out.seconds = 1e300;
+    std::optional<double> compute;
+    std::vector<std::vector<size_t>> orders;  // those that were looked at: with few loops most are the same
+    for (const bool task_first : {true, false})
+        for (const bool tile_first : {true, false})
+            for (const bool micro_first : {true, false}) {
+                Realised r;
+                r.micro = out.micro;
+                std::vector<size_t> order = loops_in(micro_first);
+                for (const size_t a : p.micro.order)
+                    if (a >= p.stage.spatial) order.push_back(a);
+                for (size_t a = p.stage.spatial; a < n; ++a)
+                    if (std::find(order.begin(), order.end(), a) == order.end()) order.push_back(a);
+                r.micro.order = order;
+                std::vector<int64_t> range = p.stage.extents;
+                const auto cut = [&](size_t a, int64_t to) {
+                    if (to >= range[a]) return;
+                    r.loops.push_back({a, to});
+                    range[a] = to;
+                };
+                for (const size_t a : loops_in(task_first)) cut(a, tiles[2][a]);
+                r.copies_at = r.parallel = r.loops.size();
+                for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[2][a]);
+                for (const size_t a : loops_in(tile_first)) cut(a, tiles[1][a]);
+                for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[1][a]);
+                Nest nest;
+                nest.loops = r.loops;
+                nest.parallel = r.parallel;
+                nest.micro = &r.micro;
+                std::vector<size_t> axes{r.parallel};
+                for (const Nest::Loop& l : r.loops) axes.push_back(l.axis);
+                axes.insert(axes.end(), order.begin(), order.end());
+                if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
+                orders.push_back(std::move(axes));
+                NestCost cost = nest_cost(p.stage, nest, machine_, compute);
+                compute = cost.compute_cycles;
+                cost.cycles += copying;
+                cost.compute_cycles += copying;
+                r.seconds = cost.seconds(machine_);
+                if (r.seconds >= out.seconds * (1 - 1e-9)) continue;
+                r.state = out.state;
+                out = std::move(r);
+            }
+    return out;
+}
+
+}  // namespace
+
+Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
+                     const Bindings& bindings) {
+    const PrimitiveId id(0);
+    const TensorExpr& e = *stages.primitives[id].expr();
+    const DType out = stages.values[stages.primitives[id].outputs[0]].dtype;
+    const StageChoice choice = choose_micro(stages, e, out, rule);
+    Problem p;
+    p.stage = stage_model(stages, id, bindings);
+    p.micro = choice.micro;
+    p.loads = choice.loads;
+    p.contraction = p.virtual_threads = choice.contraction;
+    p.hardware = std::make_shared<const Cpu>(machine);
+    const size_t n = e.extents.size();
+    for (const Expr& x : e.extents) p.open.push_back(!x.is_constant());
+    p.units.assign(n, 1);
+    if (vector_axis(p) < n) p.units[vector_axis(p)] = std::max<int64_t>(1, p.micro.lanes);
+    // Reductions may be cut where the result is kept in the type of the sum.
+    const bool partial_sums =
+        e.reducer != Reducer::None && compute_type(out) == out && out == e.body.dtype() && choice.loads.empty();
+    const size_t va = vector_axis(p);
+    // Weights packed in panels of so many columns are read a panel at a time: half of one, or parts of two, are two
+    // streams where one was.
+    const bool panels = va < n && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) {
+                            return !axis_strides(stages, e, a.value, a.index)[va];
+                        });
+    p.ladders.resize(kLevels);
+    for (size_t l = 0; l < kLevels; ++l)
+        for (size_t a = 0; a < n; ++a) {
+            const int64_t extent = p.stage.extents[a];
+            const int64_t given = a < choice.micro.registers.size() ? choice.micro.registers[a] : 1;
+            std::vector<int64_t> sizes;
+            if (l == 0) {
+                if ((!p.contraction && given >= p.units[a]) || (panels && a == va)) {
+                    // Where nothing is reused across rows, register tile is what the operands' layout asks for (blocks
+                    // that are turned around, windows that share loads, vectors that hide a sum's latency).
+                    sizes = {given};
+                } else if (a == va) {
+                    const int64_t lanes = p.units[a];
+                    const int64_t most = a < e.spatial ? kMostColumns : 4;
+                    for (int64_t c = 1; c <= most && (c == 1 || (c - 1) * lanes < extent); ++c)
+                        if (a < e.spatial || (c & (c - 1)) == 0) sizes.push_back(c * lanes);
+                } else if (a < e.spatial && (p.contraction ? reused(p, a) : given > 1)) {
+                    for (int64_t r = 1; r <= std::min(kMostRows, extent); ++r) sizes.push_back(r);
+                } else {
+                    sizes = {std::max<int64_t>(1, given)};
+                }
+            } else if (a < e.spatial) {
+                sizes = ladder(extent, p.units[a]);
+            } else if (partial_sums && !p.open[a] && a != va && p.contraction && extent >= 64) {
+                sizes = ladder(extent, 16);
+            } else if (partial_sums && choice.summed_rows == a) {
+                sizes = {kSummedRows, extent};
+            } else {
+                sizes = {extent};
+            }
+            p.ladders[l].push_back(std::move(sizes));
+        }
+    measure_smallest(p);
+    return p;
+}
+
+}  // namespace tilewright::construct

@@ -1,0 +1,12 @@
+#pragma once
+// Trees of chains, which are searched for as on a CPU, for a GPU.
+
+#include "schedule/gpu/gpu_schedule.h"
+
+namespace tilewright {
+
+/// The tree with a GPU's micro-kernels and copies: products on warps side by side along the rows, each with all columns
+/// of the block; operands in shared memory, copied where nothing more cuts them, a step ahead of the loop.
+TileProgram for_gpu(TileProgram tree, const GpuScheduling& how);
+
+}  // namespace tilewright
