@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cost/target.h"
 #include "model/executor.h"
+#include "tune/operands.h"
 #include "tune/tuner.h"
 
 namespace tilewright {
@@ -77,33 +78,65 @@ const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->k
 
 namespace {
 
-/// Who schedules kernels, and what they may ask.
-Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& rule,
-                         const cpu::CodegenOptions& codegen) {
-    Scheduling s;
+/// How kernels are run on this machine to be measured, and what is remembered of it.
+struct Measuring {
+    std::shared_ptr<TuningDatabase> database;
+    Target host;
+    TuneSettings settings;
+
+    Measuring(const CompileOptions& options, const Target& target, const ScheduleTarget& rule,
+              const cpu::CodegenOptions& codegen)
+        : database(std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path()
+                                                                             : options.database)),
+          host(target) {
+        settings.threads = rule.threads;
+        settings.codegen = codegen;
+        settings.measure.seconds = 0.02;
+        settings.check_work = 1 << 21;  // a candidate a tenth of a second
+    }
+
+    /// Seconds, negative for what cannot be run. Sizes that only the run knows are taken for what the model assumes.
+    std::vector<TunedKernel> operator()(const std::vector<TileProgram>& candidates,
+                                        const std::vector<bool>& weights) const {
+        TuneSettings how = settings;
+        how.weights = weights;
+        how.sizes = assumed_sizes(candidates[0].stages);
+        return tune_schedules(candidates, host, how, database.get());
+    }
+
+    static double seconds(const TunedKernel& k) {
+        return k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1;
+    }
+};
+
+/// Who decides, and what they may ask.
+void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::CodegenOptions& codegen,
+           int64_t weight_bytes) {
+    Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
-    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return s;
+    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
     const Target host = current_target();
     Target machine = host;
     machine.vector_bits = codegen.isa.vector_bits;
-    machine.vector_registers = rule.vector_registers;
-    s.machine.emplace(machine, rule.threads);
-    if (!options.measure && s.kind != SchedulerKind::Search) return s;
-    const auto database =
-        std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path() : options.database);
-    TuneSettings settings;
-    settings.threads = rule.threads;
-    settings.codegen = codegen;
-    settings.measure.seconds = 0.02;
-    settings.check_work = 1 << 21;  // a candidate a tenth of a second
-    s.measure = [=](const std::vector<TileProgram>& candidates) {
-        std::vector<double> seconds;
-        for (const TunedKernel& k : tune_schedules(candidates, host, settings, database.get()))
-            seconds.push_back(k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1);
-        return seconds;
+    machine.vector_registers = o.target.vector_registers;
+    s.machine.emplace(machine, o.target.threads);
+    const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
+    const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    if (!for_schedules && !for_kernels) return;
+    Measuring measuring(options, host, o.target, codegen);
+    if (for_schedules)
+        s.measure = [=](const std::vector<TileProgram>& candidates) {
+            std::vector<double> seconds;
+            for (const TunedKernel& k : measuring(candidates, {})) seconds.push_back(Measuring::seconds(k));
+            return seconds;
+        };
+    if (!for_kernels) return;
+    measuring.settings.warmth = warmth_in_model(host, weight_bytes);
+    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) {
+        const TunedKernel tuned = measuring({kernel}, weights)[0];
+        return MeasuredKernel{Measuring::seconds(tuned), tuned.remembered};
     };
-    return s;
 }
 
 }  // namespace
@@ -144,7 +177,11 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     static const Target host = host_target();
     for (const CacheLevel& level : host.caches)
         if (level.level == 2) o.target.l2_bytes = level.bytes;
-    o.scheduling = scheduling_of(options, o.target, impl->codegen);
+    o.optimal = options.optimal;
+    o.watch = options.watch;
+    int64_t weights = 0;
+    for (const auto& [v, t] : program.constants) weights += static_cast<int64_t>(t.bytes());
+    allow(o, options, impl->codegen, weights);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan.program);

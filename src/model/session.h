@@ -24,9 +24,12 @@ struct CompileOptions {
     bool layouts = true;                  ///< false: everything row-major
     SchedulerKind scheduler = SchedulerKind::Mcfuser;
     Orchestrator orchestrator = Orchestrator::Greedy;
-    bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
-    std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
-    int trials = 1000;     ///< of scheduler search, for each kernel
+    bool measure =
+        false;  ///< schedulers compare candidates on this machine where they have several; search always does
+    OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
+    WatchOrchestration watch;  ///< likewise; called while kernels are measured
+    std::string database;      ///< where measurements are kept; empty: TuningDatabase::default_path()
+    int trials = 1000;         ///< of scheduler search, for each kernel
 };
 
 struct ModelIo {

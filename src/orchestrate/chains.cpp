@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
-/// Of it a chain must save this share by the model alone, whose error is of that size; measured times need no margin.
-constexpr double kConvincing = 0.03;
 
 class Chains {
   public:

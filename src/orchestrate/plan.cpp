@@ -157,7 +157,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
     Scheduling how = options.scheduling;
     how.rule = options.target;
-    Schedules schedules(std::move(how));
+    Schedules schedules(std::move(how), options.measure);
     OrchestrationReport report;
     Plan plan = orchestrate(program, kernels, options, schedules, report);
     plan.schedule_ms = schedules.spent_ms();

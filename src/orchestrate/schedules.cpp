@@ -66,16 +66,15 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
 
 double Schedules::seconds_of(const Scheduled& s) {
     if (!how_.measure) return s.seconds;
-    const double measured = measure(s.program);
+    const Stopwatch watch(spent_ms_);
+    const double measured = how_.measure({s.program})[0];
     return measured >= 0 ? measured : s.seconds;
 }
 
-double Schedules::measure(const TileProgram& program) {
-    std::string key = text_of(program);
-    const auto it = measured_.find(key);
-    if (it != measured_.end()) return it->second;
-    const Stopwatch watch(spent_ms_);
-    return measured_.emplace(std::move(key), how_.measure({program})[0]).first->second;
+MeasuredKernel Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
+    const MeasuredKernel measured = ask_(program, weights);
+    measured_[text_of(program)] = measured.seconds;
+    return measured;
 }
 
 std::optional<double> Schedules::measured(const Scheduled& s) const {

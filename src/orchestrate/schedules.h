@@ -11,10 +11,14 @@ namespace tilewright {
 
 /// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
 constexpr double kKernelSeconds = 1e-6;
+/// Of what its kernels take apart a chain must save this share by the model alone, whose error is of that size;
+/// measured times need no margin.
+constexpr double kConvincing = 0.03;
 
 class Schedules {
   public:
-    explicit Schedules(Scheduling how) : how_(std::move(how)) {}
+    /// `measure`: what measure() asks; may be empty.
+    explicit Schedules(Scheduling how, MeasureKernel measure = {}) : how_(std::move(how)), ask_(std::move(measure)) {}
 
     struct Scheduled {
         TileProgram program;
@@ -27,9 +31,10 @@ class Schedules {
 
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
-    /// Runs it, which must be allowed: once, however often it is asked for. Negative for what cannot be run.
-    double measure(const TileProgram& program);
-    /// What measure() found, where somebody asked for that and it runs.
+    bool measures() const { return ask_ != nullptr; }
+    /// Runs it, or remembers. `weights`: per input of the stages, whether it is a constant of the model.
+    MeasuredKernel measure(const TileProgram& program, const std::vector<bool>& weights);
+    /// What measure() found of this kernel, where somebody asked for that and it runs.
     std::optional<double> measured(const Scheduled& s) const;
     /// What no schedule of the kernel undercuts; 0 without a machine.
     double at_least(const KernelBody& body) const;
@@ -39,6 +44,7 @@ class Schedules {
 
   private:
     Scheduling how_;
+    MeasureKernel ask_;
     std::unordered_map<std::string, Scheduled> kernels_;
     std::unordered_map<std::string, std::optional<Scheduled>> chains_;
     std::unordered_map<std::string, double> measured_;  ///< by the text without the kernel's name

@@ -52,16 +52,27 @@ std::optional<int64_t> largest_index(const Program& stages) {
     return most;
 }
 
-}  // namespace
-
-Program with_sizes(const Program& stages, const Bindings& bindings) {
+/// Symbols and scalars.
+std::set<Var> names_in(const Program& stages) {
     std::set<Var> names;
     for (const Value& v : stages.values)
         for (const Expr d : v.shape) add_names(d, names);
     for (const Primitive& p : stages.primitives)
         for (const Var v : names_used(p)) names.insert(v);
+    return names;
+}
+
+}  // namespace
+
+Bindings assumed_sizes(const Program& stages, int64_t each) {
+    Bindings sizes;
+    for (const Var v : names_in(stages)) sizes.emplace(v, each);
+    return sizes;
+}
+
+Program with_sizes(const Program& stages, const Bindings& bindings) {
     std::map<Var, Expr> by;
-    for (const Var v : names) {
+    for (const Var v : names_in(stages)) {
         const auto it = bindings.find(v);
         TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), stages.name);
         by.emplace(v, Expr(it->second));

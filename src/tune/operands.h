@@ -15,6 +15,9 @@ namespace tilewright {
 /// The stages with their symbols and scalars replaced by numbers. InternalError naming one that `bindings` lacks.
 Program with_sizes(const Program& stages, const Bindings& bindings);
 
+/// Every symbol and scalar of the stages as so many: what the cost model assumes of those that only the run knows.
+Bindings assumed_sizes(const Program& stages, int64_t each = 128);
+
 /// Inputs for stages without symbols, decided by `seed`. Floats have full mantissas, most in [-1, 1], some zeros, some
 /// up to 30. Integers are indices where a stage uses them so, then inside every dimension that they index; else -100
 /// (0) to 100.

@@ -26,6 +26,7 @@ struct Choice {
     /// Nodes that every plan has to execute: those that a needed tensor depends on. May be empty: only the bound on the
     /// cost is weaker for it.
     std::vector<NodeId> unavoidable;
+    bool once = false;  ///< no node may be in two kernels
     std::vector<Candidate> candidates;
 
     double cost(const std::vector<size_t>& chosen) const;
