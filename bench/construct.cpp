@@ -1,217 +1,259 @@
-// How good constructed schedules are. For the kernels of a model (one stage each): the default rule, construction along
-// a tree, Gensor without and with virtual threads, and the best of many measured states of the same space.
+// How good constructed schedules are: Gensor's Table VI, and the distance to what a long search finds.
 //
-//     bench_construct model.onnx --trials 1000
+//     bench_construct --ops bench/ops/gensor_scaled.txt --trials 1000
+//     bench_construct model.onnx --most 5 --trials 200
 //
-// One thread. Candidates are measured in turn, round by round; every one is checked against the default rule's result.
+// Of each operator the kernel of one stage with the largest estimate (of a model, several). Its schedule by the default
+// rule, by construction along a tree, by Gensor without and with virtual threads, each as the cost model ranks it, then
+// Gensor's best eight measured, and the best of --trials measured states of the same space. Every candidate is checked
+// against exact arithmetic before it is measured; what is found is remembered in the tuning database. In the end all
+// of them are timed once more, in turns. One thread.
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <random>
-#include <set>
+#include <map>
 
-#include "backend/cpu/kernel.h"
+#include "driver/files.h"
+#include "driver/opspec/op_model.h"
 #include "driver/pipeline.h"
 #include "graph/import.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
+#include "tune/canonical.h"
+#include "tune/operands.h"
+#include "tune/tuner.h"
 
 namespace tilewright {
 namespace {
 
-using construct::Etir;
-using construct::Problem;
-using construct::Realised;
-
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// Operands of a kernel, and what runs it.
-class Bench {
+struct Settings {
+    int trials = 0;
+    double seconds = 0.3;
+    bool verbose = false;
+    std::string database;
+};
+
+constexpr const char* kColumns[] = {"rule", "tree", "gensor-v", "gensor", "measured 8", "search"};
+constexpr size_t kRule = 0, kTree = 1, kPlain = 2, kGensor = 3, kEight = 4, kSearch = 5, kAll = 6;
+
+struct Row {
+    std::string name;
+    std::vector<double> seconds;  ///< per column
+    double construct_ms = 0;      ///< Gensor's
+    double correlation = 0;       ///< of model and measurement, logarithms, over all states measured; 0: too few
+    size_t states = 0, rank = 0;  ///< the measured best's place in the model's order, from 1
+};
+
+double geometric_mean(const std::vector<Row>& rows, size_t of, size_t over) {
+    double sum = 0;
+    for (const Row& r : rows) sum += std::log(r.seconds[over] / r.seconds[of]);
+    return std::exp(sum / static_cast<double>(rows.size()));
+}
+
+class Quality {
   public:
-    Bench(const Program& stages, const Bindings& bindings) : stages_(stages), bindings_(bindings) {
-        std::mt19937 rng(7);
-        for (const ValueId v : stages.inputs) {
-            Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
-            if (t.dtype() == DType::F32)
-                for (float& x : t.as_mutable<float>()) x = std::uniform_real_distribution<float>(-1, 1)(rng);
-            inputs_.push_back(std::move(t));
+    explicit Quality(Settings settings)
+        : settings_(std::move(settings)),
+          target_(current_target()),
+          database_(settings_.database.empty() ? TuningDatabase::default_path() : settings_.database) {
+        how_.rule.lanes = target_.lanes(DType::F32);
+        how_.rule.vector_registers = target_.vector_registers;
+        how_.rule.l2_bytes = target_.caches.size() > 1 ? target_.caches[1].bytes : 1 << 20;
+        how_.rule.threads = 1;
+        how_.machine.emplace(target_, 1);
+        codegen_.cache_bytes = last_cache_bytes(target_);  // code as models get it
+        how_.trials = settings_.trials;
+    }
+
+    /// The kernels of one stage and known extents, most time first; not more than `most`. With `only_main`, none where
+    /// the one that takes most is another.
+    std::vector<TileProgram> kernels_of(const Program& program, size_t most, bool fuse, bool only_main) const {
+        KernelSet set;
+        OrchestrateOptions options;
+        options.target = how_.rule;
+        options.fuse = fuse;
+        orchestrate(program, set, options);
+        std::vector<std::pair<double, const TileProgram*>> order;
+        for (const TileProgram& k : set.kernels()) order.emplace_back(-estimate(k, *how_.machine).seconds, &k);
+        std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::vector<TileProgram> out;
+        for (const auto& [seconds, k] : order) {
+            if (out.size() == most) break;
+            const bool fixed =
+                std::all_of(k->axes.begin(), k->axes.end(), [](const TileAxis& a) { return a.extent.is_constant(); });
+            if (k->stages.primitives.size() == 1 && fixed)
+                out.push_back(*k);
+            else if (only_main)
+                break;
         }
-        for (const ValueId v : stages.outputs)
-            outputs_.emplace_back(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
+        return out;
     }
 
-    void run(const cpu::CompiledKernel& k) {
-        std::vector<void*> tensors;
-        for (const Tensor& t : inputs_) tensors.push_back(const_cast<void*>(t.data()));
-        for (Tensor& t : outputs_) tensors.push_back(t.mutable_data());
-        std::vector<int64_t> names;
-        for (const Var v : k.names) names.push_back(bindings_.at(v));
-        int64_t tasks = 1;
-        for (const Expr& g : k.grid) tasks *= evaluate(g, bindings_);
-        if (scratch_.size() < static_cast<size_t>(k.scratch_bytes) + 64)
-            scratch_.resize(static_cast<size_t>(k.scratch_bytes) + 64);
-        auto p = reinterpret_cast<uintptr_t>(scratch_.data());
-        p = (p + 63) / 64 * 64;
-        k.run(tensors.data(), names.data(), 0, tasks, reinterpret_cast<void*>(p));
+    void add(const std::string& name, const TileProgram& kernel) {
+        Row row;
+        row.name = name;
+        const Program& stages = kernel.stages;
+        std::vector<TileProgram> schedules;
+        for (const SchedulerKind kind :
+             {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::GensorPlain, SchedulerKind::Gensor}) {
+            Scheduling how = how_;
+            how.kind = kind;
+            const double start = now();
+            schedules.push_back(make_schedule(stages, rows_of(stages), how));
+            row.construct_ms = (now() - start) * 1e3;
+        }
+        std::vector<std::pair<double, double>> seen;  // estimate, measured
+        {
+            Scheduling how = how_;
+            TuneSettings tune;
+            tune.measure.seconds = 0.02;
+            tune.measure.give_up = 1.2;
+            tune.check_work = 1 << 21;
+            tune.codegen = codegen_;
+            Tuner tuner(target_, tune, &database_);
+            how.measure = [&](const std::vector<TileProgram>& candidates) {
+                std::vector<double> seconds;
+                for (const TunedKernel& k : tuner.tune(candidates)) {
+                    const bool good = k.measurement.verdict == Verdict::measured;
+                    if (k.measurement.verdict == Verdict::wrong)
+                        fmt::print(stderr, "WRONG: {}: {}\n", name, k.measurement.reason);
+                    seconds.push_back(good ? k.measurement.seconds.value : -1);
+                    if (good)
+                        seen.emplace_back(estimate(candidates[seconds.size() - 1], *how_.machine).seconds,
+                                          seconds.back());
+                }
+                return seconds;
+            };
+            how.kind = SchedulerKind::Gensor;
+            schedules.push_back(make_schedule(stages, rows_of(stages), how));
+            how.kind = SchedulerKind::Search;
+            if (settings_.trials > 0)
+                schedules.push_back(make_schedule(stages, rows_of(stages), how));
+            else
+                schedules.push_back(schedules[kEight]);
+        }
+        judge_model(seen, row);
+        row.seconds = time(schedules);
+        print(row);
+        if (settings_.verbose) explain(schedules, row);
+        rows_.push_back(std::move(row));
     }
 
-    const std::vector<Tensor>& outputs() const { return outputs_; }
+    static void head() {
+        fmt::print("milliseconds of the default rule's kernel; then the speed of others relative to it\n");
+        fmt::print("{:<48} {:>8}", "kernel", "rule ms");
+        for (size_t c = kTree; c < kAll; ++c) fmt::print(" {:>10}", kColumns[c]);
+        fmt::print(" {:>9} {:>9} {:>11} {:>12}\n", "of best", "ms", "correlation", "best is no.");
+    }
+
+    void foot() const {
+        if (rows_.empty()) return;
+        const auto mean = [&](size_t of, size_t over) { return geometric_mean(rows_, of, over); };
+        fmt::print("geometric means over {} kernels, rule = 1:", rows_.size());
+        for (size_t c = kTree; c < kAll; ++c) fmt::print("  {} {:.3f}", kColumns[c], mean(c, kRule));
+        fmt::print("\nTable VI, steps: tree to graph {:.3f}, virtual threads {:.3f}\n", mean(kPlain, kTree),
+                   mean(kGensor, kPlain));
+        for (const size_t c : {kRule, kGensor, kEight}) {
+            double least = 1e300;
+            for (const Row& r : rows_) least = std::min(least, best_of(r) / r.seconds[c]);
+            double sum = 0;
+            for (const Row& r : rows_) sum += std::log(best_of(r) / r.seconds[c]);
+            fmt::print("share of the best of all: {} {:.3f}, least {:.3f}\n", kColumns[c],
+                       std::exp(sum / static_cast<double>(rows_.size())), least);
+        }
+    }
 
   private:
-    const Program& stages_;
-    const Bindings& bindings_;
-    std::vector<Tensor> inputs_, outputs_;
-    std::vector<char> scratch_;
+    static double best_of(const Row& r) { return *std::min_element(r.seconds.begin(), r.seconds.end()); }
+
+    static IndexVector<PrimitiveId, std::vector<size_t>> rows_of(const Program& stages) {
+        return IndexVector<PrimitiveId, std::vector<size_t>>(stages.primitives.size());
+    }
+
+    /// All in turns. Equal ones share a figure.
+    std::vector<double> time(const std::vector<TileProgram>& schedules) const {
+        std::vector<const TileProgram*> different;
+        std::vector<size_t> at;
+        for (const TileProgram& s : schedules) {
+            const auto same = std::find_if(different.begin(), different.end(), [&](const TileProgram* d) {
+                return schedule_text(*d) == schedule_text(s) && canonical_text(d->stages) == canonical_text(s.stages);
+            });
+            at.push_back(static_cast<size_t>(same - different.begin()));
+            if (same == different.end()) different.push_back(&s);
+        }
+        const std::vector<cpu::CompiledKernel> code = cpu::compile(different, codegen_);
+        ThreadPool pool(1, Pinning::on);
+        std::map<std::string, Operands> operands;  // merged axes are other stages of the same memory
+        std::vector<Runnable> runnables;
+        for (size_t i = 0; i < different.size(); ++i) {
+            const Program& stages = different[i]->stages;
+            Operands& of_stages =
+                operands.try_emplace(canonical_text(stages), stages, kernel_inputs(stages, 1)).first->second;
+            runnables.push_back({different[i]->name, KernelRun(code[i], {}, of_stages, pool)});
+        }
+        MeasureOptions options;
+        options.seconds = settings_.seconds;
+        options.enough = 1000;
+        options.give_up = 0;
+        std::vector<double> seconds;
+        const std::vector<Timing> timings = measure(runnables, options);
+        for (const size_t i : at) seconds.push_back(timings[i].seconds.value);
+        return seconds;
+    }
+
+    static void judge_model(std::vector<std::pair<double, double>> seen, Row& row) {
+        row.states = seen.size();
+        if (seen.size() < 3) return;
+        const auto best = std::min_element(seen.begin(), seen.end(),
+                                           [](const auto& a, const auto& b) { return a.second < b.second; });
+        row.rank = 1 + static_cast<size_t>(std::count_if(seen.begin(), seen.end(),
+                                                         [&](const auto& s) { return s.first < best->first; }));
+        const double n = static_cast<double>(seen.size());
+        double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
+        for (const auto& [estimate, measured] : seen) {
+            mx += std::log(estimate) / n;
+            my += std::log(measured) / n;
+        }
+        for (const auto& [estimate, measured] : seen) {
+            const double x = std::log(estimate) - mx, y = std::log(measured) - my;
+            xx += x * x;
+            yy += y * y;
+            xy += x * y;
+        }
+        row.correlation = xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+    }
+
+    static void print(const Row& r) {
+        fmt::print("{:<48} {:>8.3f}", r.name.substr(0, 48), r.seconds[kRule] * 1e3);
+        for (size_t c = kTree; c < kAll; ++c) fmt::print(" {:>10.2f}", r.seconds[kRule] / r.seconds[c]);
+        fmt::print(" {:>8.0f}% {:>9.1f} {:>11.2f} {:>5} / {:<4}\n", 100 * best_of(r) / r.seconds[kGensor],
+                   r.construct_ms, r.correlation, r.rank, r.states);
+        std::fflush(stdout);
+    }
+
+    void explain(const std::vector<TileProgram>& schedules, const Row& row) const {
+        for (const size_t c : {kRule, kGensor, kEight, kSearch}) {
+            const Estimate e = estimate(schedules[c], *how_.machine);
+            fmt::print("  {}: measured {:.4f} ms, model {:.4f} (compute {:.4f}, memory {:.4f})\n{}\n", kColumns[c],
+                       row.seconds[c] * 1e3, e.seconds * 1e3, e.compute_seconds * 1e3, e.memory_seconds * 1e3,
+                       schedule_text(schedules[c]));
+        }
+    }
+
+    Settings settings_;
+    Target target_;
+    TuningDatabase database_;
+    Scheduling how_;
+    cpu::CodegenOptions codegen_;
+    std::vector<Row> rows_;
 };
-
-double median(std::vector<double> v) {
-    std::sort(v.begin(), v.end());
-    return v.empty() ? 0 : v[v.size() / 2];
-}
-
-/// Median seconds of each, measured in turn.
-std::vector<double> measure(Bench& bench, const std::vector<const cpu::CompiledKernel*>& kernels, double budget) {
-    std::vector<std::vector<double>> times(kernels.size());
-    for (const auto* k : kernels) bench.run(*k);
-    const double start = now();
-    double one = now();
-    bench.run(*kernels[0]);
-    one = now() - one;
-    const int inner = std::max(1, static_cast<int>(2e-4 / std::max(one, 1e-9)));
-    do {
-        for (size_t i = 0; i < kernels.size(); ++i) {
-            bench.run(*kernels[i]);
-            const double t = now();
-            for (int k = 0; k < inner; ++k) bench.run(*kernels[i]);
-            times[i].push_back((now() - t) / inner);
-        }
-    } while (now() - start < budget || times[0].size() < 3);
-    std::vector<double> out;
-    for (auto& t : times) out.push_back(median(std::move(t)));
-    return out;
-}
-
-std::string text_of(const Realised& r) {
-    std::string s;
-    for (size_t l = construct::kLevels; l-- > 0;)
-        s += fmt::format("{}[{}]", l == 2 ? "" : " ", fmt::join(r.state.tiles[l], " "));
-    return s;
-}
-
-struct Totals {
-    std::vector<double> log_ratio = std::vector<double>(5, 0);
-    int kernels = 0;
-};
-
-void compare(const TileProgram& kernel, const ScheduleTarget& rule, const Machine& machine, const Bindings& bindings,
-             int trials, double budget, bool verbose, Totals& totals) {
-    Program stages = kernel.stages;
-    const double t0 = now();
-    const Problem p = construct::make_problem(stages, rule, machine, bindings);
-    const auto tree = construct::construct_tree(p);
-    const double t1 = now();
-    construct::WalkOptions no_threads;
-    no_threads.virtual_threads = false;
-    const auto plain = construct::construct(p, no_threads);
-    const double t2 = now();
-    const auto full = construct::construct(p);
-    const double t3 = now();
-
-    std::vector<TileProgram> programs{kernel, construct::to_tile_program(stages, p, tree.top[0]),
-                                      construct::to_tile_program(stages, p, plain.top[0]),
-                                      construct::to_tile_program(stages, p, full.top[0])};
-    std::vector<Realised> states{{}, tree.top[0], plain.top[0], full.top[0]};
-    std::mt19937_64 rng(11);
-    std::set<std::vector<std::vector<int64_t>>> seen;
-    for (int k = 0; k < trials; ++k) {
-        Realised r = construct::realise(p, construct::random_state(p, rng));
-        if (!seen.insert(r.state.tiles).second) continue;
-        programs.push_back(construct::to_tile_program(stages, p, r));
-        states.push_back(std::move(r));
-    }
-    Bench bench(stages, bindings);
-    // In batches: each against the default rule's kernel, which all batches share.
-    std::vector<double> ratio(programs.size(), 0);
-    double base_seconds = 0;
-    const cpu::CompiledKernel base = cpu::compile(programs[0]);
-    bench.run(base);
-    std::vector<Tensor> want;
-    for (const Tensor& t : bench.outputs()) {
-        want.emplace_back(t.dtype(), t.shape());
-        std::memcpy(want.back().mutable_data(), t.data(), t.bytes());
-    }
-    for (size_t from = 1; from < programs.size();) {
-        const size_t to = std::min(programs.size(), from == 1 ? size_t{4} : from + 16);
-        std::vector<const TileProgram*> batch;
-        for (size_t i = from; i < to; ++i) batch.push_back(&programs[i]);
-        const auto compiled = cpu::compile(batch);
-        std::vector<const cpu::CompiledKernel*> kernels{&base};
-        for (const auto& k : compiled) {
-            kernels.push_back(&k);
-            bench.run(k);
-            for (size_t o = 0; o < want.size(); ++o) {
-                if (want[o].dtype() != DType::F32) continue;
-                double worst = 0;
-                for (int64_t i = 0; i < want[o].count(); ++i)
-                    worst = std::max(
-                        worst, static_cast<double>(std::abs(want[o].as<float>()[static_cast<size_t>(i)] -
-                                                            bench.outputs()[o].as<float>()[static_cast<size_t>(i)])));
-                if (!(worst < 1e-2)) fmt::print("WRONG by {}: {}\n", worst, text_of(states[from + kernels.size() - 2]));
-            }
-        }
-        const auto times = measure(bench, kernels, budget);
-        if (from == 1) base_seconds = times[0];
-        for (size_t i = from; i < to; ++i) ratio[i] = times[0] / times[i - from + 1];
-        from = to;
-    }
-    ratio[0] = 1;
-    size_t best = 0;
-    for (size_t i = 1; i < ratio.size(); ++i)
-        if (ratio[i] > ratio[best]) best = i;
-    const double flops = p.stage.flops();
-    fmt::print(
-        "{:7.3f} ms {:6.1f} GFLOP/s  tree {:5.2f} ({:.1f} ms)  gensor-v {:5.2f} ({:.1f} ms)  gensor {:5.2f} ({:.1f} "
-        "ms, {} states)  best {:5.2f}  {}\n",
-        base_seconds * 1e3, flops / base_seconds * 1e-9, ratio[1], (t1 - t0) * 1e3, ratio[2], (t2 - t1) * 1e3, ratio[3],
-        (t3 - t2) * 1e3, full.states, ratio[best], kernel.name.substr(0, 50));
-    if (verbose) {
-        const Estimate e = estimate(kernel, machine, bindings);
-        fmt::print("    extents {}; default: measured {:.3f} ms, model {:.3f} (compute {:.3f}, memory {:.3f})\n",
-                   fmt::join(p.stage.extents, " "), base_seconds * 1e3, e.seconds * 1e3, e.compute_seconds * 1e3,
-                   e.memory_seconds * 1e3);
-        for (const size_t i : {size_t{1}, size_t{3}, best})
-            if (i > 0)
-                fmt::print("    {:28} measured {:.3f} ms, model {:.3f} (compute {:.3f}, memory {:.3f}) order {}\n",
-                           text_of(states[i]), base_seconds / ratio[i] * 1e3, states[i].seconds * 1e3,
-                           states[i].cost.compute_cycles / machine.ghz * 1e-6,
-                           states[i].cost.memory_cycles / machine.ghz * 1e-6, fmt::join(states[i].micro.order, ""));
-        double mx = 0, my = 0, n = 0, xx = 0, yy = 0, xy = 0;
-        for (size_t i = 4; i < ratio.size(); ++i) {
-            mx += std::log(states[i].seconds);
-            my += std::log(1 / ratio[i]);
-            ++n;
-        }
-        if (n > 2) {
-            mx /= n;
-            my /= n;
-            for (size_t i = 4; i < ratio.size(); ++i) {
-                const double x = std::log(states[i].seconds) - mx, y = std::log(1 / ratio[i]) - my;
-                xx += x * x;
-                yy += y * y;
-                xy += x * y;
-            }
-            fmt::print("    correlation of model and measurement over {} states: {:.3f}\n", n, xy / std::sqrt(xx * yy));
-        }
-    }
-    std::fflush(stdout);
-    for (size_t i = 0; i < 4; ++i) totals.log_ratio[i] += std::log(ratio[i]);
-    totals.log_ratio[4] += std::log(ratio[best]);
-    ++totals.kernels;
-}
 
 }  // namespace
 }  // namespace tilewright
@@ -219,60 +261,39 @@ void compare(const TileProgram& kernel, const ScheduleTarget& rule, const Machin
 int main(int argc, char** argv) {
     using namespace tilewright;
     CLI::App app{
-        "Constructed schedules of a model's kernels against the default rule and against measured search\n"
+        "Constructed schedules against the default rule and against a long measured search\n"
+        "  bench_construct --ops bench/ops/gensor_scaled.txt --trials 1000\n"
         "  bench_construct model.onnx --trials 200 --most 10"};
-    std::vector<std::string> models;
-    std::vector<std::string> dims;
-    int trials = 0, most = 10;
-    double budget = 0.1;
-    bool verbose = false;
-    app.add_option("models", models, "ONNX models")->required();
-    app.add_option("--dim", dims, "name=size for open dimensions");
-    app.add_option("--trials", trials, "measured random states for each kernel");
-    app.add_option("--most", most, "kernels of a model, those with most operations");
-    app.add_option("--seconds", budget, "for each batch of candidates");
-    app.add_flag("-v,--verbose", verbose, "tiles and the model's view of them");
+    std::vector<std::string> models, batches, lines;
+    Settings settings;
+    size_t most = 10;
+    app.add_option("models", models, "ONNX models of fixed shapes");
+    app.add_option("--ops", batches, "files of operators, one a line");
+    app.add_option("--op", lines, "operators");
+    app.add_option("--trials", settings.trials, "states that the search measures; 0: no search");
+    app.add_option("--most", most, "kernels of a model, those that take most");
+    app.add_option("--seconds", settings.seconds, "for each of a kernel's schedules in the end");
+    app.add_option("--database", settings.database, "where measurements are kept");
+    app.add_flag("-v,--verbose", settings.verbose, "schedules and the model's view of them");
     CLI11_PARSE(app, argc, argv);
     try {
-        const Target target = current_target();
-        const Machine machine(target, 1);
-        ScheduleTarget rule;
-        rule.lanes = machine.lanes;
-        rule.vector_registers = target.vector_registers;
-        rule.l2_bytes = target.caches.size() > 1 ? target.caches[1].bytes : 1 << 20;
-        Totals totals;
-        for (const std::string& path : models) {
-            PipelineOptions options;
-            for (const std::string& d : dims) {
-                const size_t eq = d.find('=');
-                options.compile.dims[d.substr(0, eq)] = std::stoll(d.substr(eq + 1));
-            }
-            const Program program = make_program(load_model(path), options);
-            KernelSet set;
-            OrchestrateOptions how;
-            how.target = rule;
-            orchestrate(program, set, how);
-            std::vector<std::pair<double, const TileProgram*>> kernels;
-            for (const TileProgram& k : set.kernels()) {
-                if (k.stages.primitives.size() != 1) continue;
-                bool open = false;
-                for (const TileAxis& a : k.axes) open = open || !a.extent.is_constant();
-                if (open) continue;
-                kernels.emplace_back(-stage_model(k.stages, PrimitiveId(0)).flops(), &k);
-            }
-            std::stable_sort(kernels.begin(), kernels.end(),
-                             [](const auto& a, const auto& b) { return a.first < b.first; });
-            fmt::print("{}\n", path);
-            for (size_t i = 0; i < kernels.size() && i < static_cast<size_t>(most); ++i)
-                compare(*kernels[i].second, rule, machine, {}, trials, budget, verbose, totals);
+        Quality quality(settings);
+        Quality::head();
+        std::vector<OpSpec> ops;
+        for (const std::string& path : batches)
+            for (const BatchLine& line : parse_batch(read_file(path), path)) ops.push_back(line.op);
+        for (const std::string& line : lines) ops.push_back(parse_op(line));
+        for (const OpSpec& op : ops) {
+            const ZooModel model = build_op(op);
+            const Program program = make_program(load_model_from_bytes(model.bytes.data(), model.bytes.size()), {});
+            std::vector<TileProgram> kernels = quality.kernels_of(program, 1, true, true);
+            if (kernels.empty()) kernels = quality.kernels_of(program, 1, false, false);
+            for (const TileProgram& k : kernels) quality.add(op.print(), k);
         }
-        if (totals.kernels > 0) {
-            fmt::print("geometric means over {} kernels, default = 1:", totals.kernels);
-            const char* names[] = {"default", "tree", "gensor without virtual threads", "gensor", "best measured"};
-            for (size_t i = 1; i < 5; ++i)
-                fmt::print("  {} {:.3f}", names[i], std::exp(totals.log_ratio[i] / totals.kernels));
-            fmt::print("\n");
-        }
+        for (const std::string& path : models)
+            for (const TileProgram& k : quality.kernels_of(make_program(load_model(path), {}), most, true, false))
+                quality.add(k.name, k);
+        quality.foot();
     } catch (const std::exception& e) {
         fmt::print(stderr, "bench_construct: {}\n", e.what());
         return 1;

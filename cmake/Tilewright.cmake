@@ -87,7 +87,7 @@ endfunction()
 
 # tw_embed(FOLDER TEMPLATE NAME=FILE...)
 #
-# Adds TEMPLATE, with @TW_DEVICE_NAME@ replaced by the contents of FILE, to FOLDER's library. Paths are relative to FOLDER.
+# Adds TEMPLATE, with @TW_TEXT_NAME@ replaced by the contents of FILE, to FOLDER's library. Paths are relative to FOLDER.
 function(tw_embed folder template)
   string(REPLACE "/" "_" name ${folder})
   foreach(pair IN LISTS ARGN)
@@ -96,7 +96,7 @@ function(tw_embed folder template)
     list(GET pair 1 file)
     set(path ${CMAKE_SOURCE_DIR}/src/${folder}/${file})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
-    file(READ ${path} TW_DEVICE_${variable})
+    file(READ ${path} TW_TEXT_${variable})
   endforeach()
   set(generated ${CMAKE_BINARY_DIR}/generated/${name}_text.cpp)
   configure_file(${CMAKE_SOURCE_DIR}/src/${folder}/${template} ${generated} @ONLY)

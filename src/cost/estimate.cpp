@@ -13,8 +13,16 @@ namespace tilewright {
 namespace {
 
 constexpr double kFmaLatency = 4;
+constexpr double kWindow = 300;       // instructions that are under way at a time
 constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over a loop
-constexpr double kTileOverhead = 12;  // cycles around one register tile: addresses, the last sums' latency
+constexpr double kTileOverhead = 20;  // cycles around one register tile: addresses, the last sums' latency
+constexpr double kNextStage = 8;      // cycles until a micro-kernel has begun, behind another stage's in one task
+constexpr double kJump = 12;          // cycles that show where a stream from memory goes on in another page
+constexpr double kNearJump = 4;       // the same where it comes from a cache
+constexpr int64_t kPage = 4096;       // bytes; also the distance at which lines fall into one set
+constexpr int64_t kWays = 8;          // of the first-level cache
+constexpr double kClash = 8;          // cycles of a store to a set that is overfull
+constexpr double kSegment = 8;        // cycles to find out that a piece between two cuts is empty
 constexpr double kAgain = 2;       // loads' worth of a sum that is taken up again: nothing can begin before it is there
 constexpr double kOccupied = 0.8;  // of a cache: the rest is other data's
 constexpr double kSerial = 0.1;    // of what is not the bottleneck, how much shows all the same
@@ -47,7 +55,7 @@ Machine::Machine(const Target& target, int n) : threads(std::max(1, n)) {
 }
 
 double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int64_t> tile, double steps,
-                   const Machine& m) {
+                   const Machine& m, bool clamped) {
     const size_t va = micro.vector_axis.value_or(s.extents.size());
     double vectors = 1;  // results, in vectors
     for (size_t a = 0; a < s.spatial; ++a) vectors *= static_cast<double>(tile[a]);
@@ -66,11 +74,27 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
                     return 1 + std::log2(static_cast<double>(micro.lanes));
         return static_cast<double>(micro.lanes) * (o.result ? 1.5 : 1.0);
     };
+    // Windows that are written out whole share what they load: 4 pixels of 3 points are 6 loads, not 12.
+    double unrolled = 1;
+    std::vector<int64_t> block(tile.begin(), tile.end());
+    block.resize(s.extents.size(), 1);
+    if (!clamped)
+        for (size_t a = s.spatial; a < s.extents.size() && a < micro.registers.size(); ++a)
+            if (a != va && micro.registers[a] > 1 && micro.registers[a] == s.extents[a]) {
+                block[a] = micro.registers[a];
+                unrolled *= static_cast<double>(block[a]);
+            }
+    if (va < s.extents.size() && unrolled > 1) block[va] *= micro.lanes;
+    const auto reads_of = [&](const OperandModel& o) {
+        if (unrolled == 1) return reads(o) * cost_of(o);
+        const double elements = o.elements(block);
+        return std::min(reads(o) * unrolled, o.depends[va] ? elements / micro.lanes : elements) / unrolled * cost_of(o);
+    };
     double loads = 0, instructions = 2;
     for (const OperandModel& o : s.operands) {
         if (o.result) continue;
-        const double n = reads(o) * cost_of(o);
         if (!o.in_body) continue;
+        const double n = reads_of(o);
         loads += n;
         // Broadcasts are memory operands of the multiply-add, where one tile row needs each once.
         if (!(s.product && va < s.extents.size() && !o.depends[va])) instructions += n;
@@ -84,10 +108,17 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
         double chains = 1;
         if (vector_reduces && va < micro.registers.size())
             chains = std::max<double>(1, static_cast<double>(micro.registers[va] / std::max<int64_t>(1, micro.lanes)));
-        step = std::max(step, kFmaLatency / chains);
+        // Short sums of several tiles are under way together.
+        const double together = std::max(1.0, kWindow / std::max(1.0, instructions * steps));
+        step = std::max(step, kFmaLatency / chains / together);
     }
     const double stores = vectors * cost_of(s.result()) * 2 / m.loads_a_cycle;
     double ends = stores;
+    // Rows that all fall into one set of the first-level cache push each other out before their lines are whole.
+    for (size_t a = 0; a < s.spatial; ++a)
+        if (a != va && tile[a] > kWays && s.result().strides[a] != 0 &&
+            s.result().strides[a] * s.result().element_bytes % kPage == 0)
+            ends += vectors * kClash;
     if (vector_reduces) ends += vectors * 10;
     return step * steps + ends + (s.reduces ? kTileOverhead : 1);
 }
@@ -123,23 +154,83 @@ Expanded expand(const StageModel& s, const Nest& nest) {
     return x;
 }
 
+/// The ranges that an axis is computed in, with how often each occurs: what the loops around the micro-kernel leave of
+/// it, cut once more where conditions change. [0, 14) in steps of 8, padded by one at either side:
+///     [0, 1) [1, 8) [8, 13) [13, 14)  ->  1 twice, 7, 5
+std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_t a) {
+    struct Piece {
+        int64_t from, length;
+    };
+    constexpr size_t kMostPieces = 1 << 12;  // more are many alike: cuts do not show
+    std::vector<Piece> pieces{{0, s.extents[a]}};
+    std::map<int64_t, double> lengths{{s.extents[a], 1.0}};
+    for (const Nest::Loop& l : nest.loops) {
+        if (l.axis != a) continue;
+        std::map<int64_t, double> next;
+        for (const auto& [length, count] : lengths) {
+            if (length >= l.step) next[l.step] += count * static_cast<double>(length / l.step);
+            if (length % l.step > 0) next[length % l.step] += count;
+        }
+        lengths = std::move(next);
+        std::vector<Piece> smaller;
+        for (const Piece& p : pieces)
+            for (int64_t at = 0; at < p.length && smaller.size() <= kMostPieces; at += l.step)
+                smaller.push_back({p.from + at, std::min(l.step, p.length - at)});
+        pieces = std::move(smaller);
+    }
+    if (s.cuts.empty() || s.cuts[a].empty() || pieces.size() > kMostPieces) return lengths;
+    lengths.clear();
+    for (const Piece& p : pieces) {
+        int64_t from = p.from;
+        for (const int64_t cut : s.cuts[a])
+            if (cut > from && cut < p.from + p.length) {
+                lengths[cut - from] += 1;
+                from = cut;
+            }
+        lengths[p.from + p.length - from] += 1;
+    }
+    return lengths;
+}
+
+/// Rows that the code computes of a rest that only the run knows (backend/cpu: the whole tile, two thirds, one third of
+/// it, or one).
+int64_t rung_of(int64_t rest, int64_t tile) {
+    if (tile < 4) return tile;
+    if (rest == 1) return 1;
+    for (const int64_t rung : {ceil_of(tile, 3), ceil_of(2 * tile, 3)})
+        if (rest <= rung) return rung;
+    return tile;
+}
+
 /// Cycles of all register tiles, whole ones and rests.
 double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     const Micro& micro = *nest.micro;
     const size_t n = s.extents.size();
     const size_t va = micro.vector_axis.value_or(n);
-    // The ranges that the loops leave of each axis, whole ones and the last: (length, how many).
     std::vector<std::map<int64_t, double>> ranges;
-    for (const int64_t e : s.extents) ranges.push_back({{e, 1.0}});
-    const auto cut = [](std::map<int64_t, double>& lengths, int64_t step, int64_t unit) {
+    std::vector<bool> looped(n, false), unknown(n, false);
+    double entries = 1, segments = 1;  // how often the micro-kernel begins, and pieces of code it goes through then
+    for (size_t a = 0; a < n; ++a) ranges.push_back(ranges_of(s, nest, a));
+    for (const Nest::Loop& l : nest.loops) looped[l.axis] = true;
+    for (size_t a = 0; a < s.spatial; ++a)
+        if (looped[a] && !s.cuts.empty()) segments *= static_cast<double>(s.cuts[a].size() + 1);
+    for (size_t a = 0; a < n; ++a) {
+        double passes = 0;
+        for (const auto& [length, count] : ranges[a]) passes += count;
+        if (looped[a]) entries *= passes;
+    }
+    /// Tiles of a range that the run finds in a piece: the rest of them by the ladder (backend/cpu).
+    const auto tiles = [&](std::map<int64_t, double>& lengths, int64_t step, int64_t unit, bool known) {
         std::map<int64_t, double> next;
         for (const auto& [length, count] : lengths) {
             if (length >= step) next[step / unit] += count * static_cast<double>(length / step);
-            if (length % step > 0) next[ceil_of(length % step, unit)] += count;
+            int64_t rest = ceil_of(length % step, unit);
+            if (rest == 0) continue;
+            if (!known && unit == 1) rest = rung_of(rest, step);
+            next[rest] += count;
         }
         lengths = std::move(next);
     };
-    for (const Nest::Loop& l : nest.loops) cut(ranges[l.axis], l.step, 1);
     double steps = 1, invocations = 1;
     for (size_t a = s.spatial; a < n; ++a) {
         double passes = 0, points = 0;
@@ -152,21 +243,26 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     }
     for (size_t a = 0; a < s.spatial; ++a) {
         const int64_t unit = a == va ? micro.lanes : 1;
-        cut(ranges[a], std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, unit), unit);
+        const bool known = !looped[a] || s.cuts.empty() || s.cuts[a].empty();
+        unknown[a] = !known && a != va;
+        tiles(ranges[a], std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, unit), unit, known);
     }
     double total = 0;
     std::vector<int64_t> tile(n, 1);
-    const auto each = [&](const auto& self, size_t a, double count) -> void {
+    const auto each = [&](const auto& self, size_t a, double count, bool clamped) -> void {
         if (a == s.spatial) {
-            total += count * tile_cycles(s, micro, tile, steps, m);
+            total += count * tile_cycles(s, micro, tile, steps, m, clamped);
             return;
         }
+        const int64_t whole = a < micro.registers.size() ? micro.registers[a] : 1;
         for (const auto& [points, times] : ranges[a]) {
             tile[a] = points;
-            self(self, a + 1, count * times);
+            self(self, a + 1, count * times, clamped || (unknown[a] && points > 1 && points < whole));
         }
     };
-    each(each, 0, invocations);
+    each(each, 0, invocations, false);
+    if (segments > 1) total += entries * segments * kSegment;
+    total += entries * nest.entry_cycles;
     // A sum that is taken up again is read before; the epilogue comes once.
     const double result_vectors = s.results() / static_cast<double>(va < s.spatial ? micro.lanes : 1);
     total += (invocations - 1) * result_vectors * kAgain / m.loads_a_cycle;
@@ -177,14 +273,24 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
 
 }  // namespace
 
-NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
+NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std::optional<double> compute) {
     NestCost out;
-    out.compute_cycles = compute_cycles(s, nest, m);
+    out.compute_cycles = compute ? *compute : compute_cycles(s, nest, m);
     const Expanded x = expand(s, nest);
     const size_t depths = x.ranges.size();
     const auto touched = [&](size_t k, size_t d) {
         const size_t home = k < nest.home.size() ? nest.home[k] : 0;
         return s.operands[k].bytes(x.ranges[std::max(d, home)]);
+    };
+    // How often an operand's stream goes on in another page, for each byte: counted over what the innermost loop that
+    // moves it sweeps over. Rows of 1024 floats written in tiles of 14 x 32: every 128 bytes where the next tile is
+    // below, once a row where it is to the right.
+    const auto jumps_a_byte = [&](size_t k) {
+        const OperandModel& o = s.operands[k];
+        size_t d = depths - 1;
+        while (d > 0 && (!o.depends[x.loops[d - 1].axis] || x.trips[d - 1] <= 1)) --d;
+        const std::vector<int64_t>& sweep = x.ranges[d > 0 ? d - 1 : 0];
+        return o.pages(sweep, kPage) / o.bytes(sweep);
     };
     std::vector<double> footprint(depths, 0);
     for (size_t d = 0; d < depths; ++d)
@@ -193,7 +299,7 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
     for (size_t level = 0; level < m.caches.size(); ++level) {
         size_t fits = 0;
         while (fits + 1 < depths && footprint[fits] > m.caches[level].bytes) ++fits;
-        double bytes = 0;
+        double bytes = 0, jumps = 0;
         if (fits > 0)
             for (size_t k = 0; k < s.operands.size(); ++k) {
                 const OperandModel& o = s.operands[k];
@@ -216,10 +322,13 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m) {
                     moved *= again || level + 1 == m.caches.size() ? 2 : 1;
                 }
                 bytes += moved;
+                jumps += moved * jumps_a_byte(k);
             }
         const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
         out.bytes.push_back(bytes);
-        const double cycles = bytes / from.bytes_a_cycle;
+        out.jumps.push_back(jumps);
+        const double cycles =
+            bytes / from.bytes_a_cycle + (level == 0 ? 0 : jumps * (level + 1 < m.caches.size() ? kNearJump : kJump));
         slowest = std::max(slowest, cycles);
         sum += cycles;
     }
@@ -335,7 +444,9 @@ class TreeEstimate {
         for (const auto& [at, load] : tree_.loads)
             if (load->stage == compute.stage && !load->layout.is_identity() && compute.micro.vector_axis)
                 model.operands[load->access].strides[*compute.micro.vector_axis] = 1;
-        NestCost c = nest_cost(model, nest_of(path, compute.stage, compute.micro), m_);
+        Nest nest = nest_of(path, compute.stage, compute.micro);
+        if (p_.stages.primitives.size() > 1) nest.entry_cycles = kNextStage;
+        NestCost c = nest_cost(model, nest, m_);
         // An online maximum's factor, and what it multiplies.
         const StageModel& s = models_[compute.stage];
         const double steps = reduction_trips(path, compute.stage);

@@ -47,22 +47,27 @@ struct Nest {
     size_t parallel = 0;      ///< how many of them are the grid
     const Micro* micro = nullptr;
     std::vector<size_t> home;  ///< per operand: inside how many of the loops its buffer lives; empty: memory
+    double entry_cycles = 40;  ///< until the micro-kernel has begun, and to come back from it
 };
 
 struct NestCost {
     double compute_cycles = 0;  ///< of one thread doing everything
     std::vector<double> bytes;  ///< moved into each cache level
+    std::vector<double> jumps;  ///< of the streams of those bytes to another page
     double memory_cycles = 0;   ///< the slowest level's
     double cycles = 0;          ///< of one thread doing everything, what overlaps overlapping
     double tasks = 1;
     double seconds(const Machine& machine) const;  ///< with all threads
 };
-NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine);
+/// `compute`: its compute_cycles, where they are known: they do not depend on the loops' order.
+NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine,
+                   std::optional<double> compute = {});
 
 /// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
-/// axis, spatial ones; `steps` reduction steps. Without the epilogue. Exposed for tests.
+/// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a rest that only the run knows, whose
+/// rows share no loads. Exposed for tests.
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
-                   const Machine& machine);
+                   const Machine& machine, bool clamped = false);
 
 /// What cannot be undercut: operations at the peak rate, or inputs and outputs once through memory, of a kernel whose
 /// operands are not in a cache; with `warm`, only what exceeds the largest cache counts. Seconds.

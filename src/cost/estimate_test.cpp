@@ -98,6 +98,87 @@ TEST(NestCost, a_buffer_that_stays_in_the_cache_is_not_moved) {
     EXPECT_EQ(nest_cost(x.stage, x.nest, machine_with(20000)).bytes[0], all - 16384);
 }
 
+TEST(NestCost, a_stream_jumps_where_the_next_tile_is_not_beside_the_last) {
+    // Rows of 4 KiB, written in tiles of 4 x 16 floats: 64 bytes in each of 4 pages.
+    const StageModel stage = stage_model(product(64, 1024, 4), PrimitiveId(0));
+    Example x;
+    const auto jumps = [&](std::vector<size_t> order) {
+        x.micro.order = std::move(order);
+        return nest_cost(stage, x.nest, machine_with(3000)).jumps[0];
+    };
+    const double below = jumps({1, 0, 2}), beside = jumps({0, 1, 2});
+    // Tiles below one another: C, moved twice, is met in another page every 64 bytes. Beside: once a page.
+    EXPECT_GE(below, 2 * 64 * 4096 / 64);
+    EXPECT_LT(beside, below / 2);  // what is left are B's rows
+}
+
+/// 14 x 14 pixels of 64 channels side by side, 3 x 3 windows padded by one.
+const std::string kDepthwise = R"(program depthwise {
+  input x: f32[14, 14, 64]
+  input w: f32[3, 3, 64]
+  y: f32[14, 14, 64] = [14, 14, 64] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = x[i0 + i3 - 1, i1 + i4 - 1, i2] when i0 + i3 - 1 >= 0 and -i0 - i3 + 14 >= 0 and i1 + i4 - 1 >= 0 and -i1 - i4 + 14 >= 0 else 0, @1 = w[i3, i4, i2]
+  output y
+})";
+
+struct Windows {
+    StageModel stage = stage_model(parse_program(kDepthwise), PrimitiveId(0));
+    Micro micro;
+    Windows() {
+        micro.vector_axis = 2;
+        micro.lanes = 8;
+        micro.registers = {1, 4, 8, 3, 3};
+        micro.order = {0, 2, 1, 3, 4};
+    }
+    double compute(std::vector<Nest::Loop> loops) const {
+        Nest nest;
+        nest.loops = std::move(loops);
+        nest.micro = &micro;
+        return nest_cost(stage, nest, machine_with(1e6)).compute_cycles;
+    }
+};
+
+TEST(NestCost, knows_where_conditions_cut_loops) {
+    const Windows w;
+    ASSERT_EQ(w.stage.cuts.size(), 5u);
+    EXPECT_THAT(w.stage.cuts[0], ElementsAre(1, 13));
+    EXPECT_THAT(w.stage.cuts[1], ElementsAre(1, 13));
+    EXPECT_THAT(w.stage.cuts[2], ElementsAre());
+    // Whole rows are 1, 12 and 1 pixels: three tiles of four and two single ones. In steps of four they are 1 + 3, 4,
+    // 4, 1 + 1, none of which the code knows beforehand.
+    EXPECT_GT(w.compute({{1, 4}}), 1.1 * w.compute({}));
+    EXPECT_LT(w.compute({{2, 8}}), 1.1 * w.compute({}));  // channels are not cut
+}
+
+TEST(TileCycles, windows_written_out_share_their_loads_unless_only_the_run_knows_the_rest) {
+    const Windows w;
+    Machine m = machine_with(1e6);
+    m.loads_a_cycle = 1;  // so that loads are what counts
+    Micro apart = w.micro;
+    apart.registers = {1, 4, 8, 1, 1};
+    const std::vector<int64_t> tile = {1, 4, 1, 1, 1};
+    const double together = tile_cycles(w.stage, w.micro, tile, 9, m);
+    // 3 x 6 pixels and 9 weights, against 4 + 1 loads for each of nine steps.
+    EXPECT_LT(together, 0.8 * tile_cycles(w.stage, apart, tile, 9, m));
+    EXPECT_GT(tile_cycles(w.stage, w.micro, tile, 9, m, true), together);
+}
+
+TEST(TileCycles, rows_of_results_that_share_a_set_push_each_other_out) {
+    Example x;
+    const Machine m = machine_with(1e6);
+    const StageModel aligned = stage_model(product(64, 1024, 4), PrimitiveId(0));
+    const StageModel shifted = stage_model(product(64, 1040, 4), PrimitiveId(0));
+    const std::vector<int64_t> eight = {8, 2, 1}, twelve = {12, 2, 1};
+    EXPECT_EQ(tile_cycles(aligned, x.micro, eight, 4, m), tile_cycles(shifted, x.micro, eight, 4, m));
+    EXPECT_GT(tile_cycles(aligned, x.micro, twelve, 4, m), tile_cycles(shifted, x.micro, twelve, 4, m));
+}
+
+TEST(TileCycles, short_sums_are_under_way_together) {
+    Example x;
+    const Machine m = machine_with(1e6);
+    const std::vector<int64_t> tile = {1, 1, 1};
+    EXPECT_LT(tile_cycles(x.stage, x.micro, tile, 9, m), 9 * 4 + 20);
+}
+
 TEST(NestCost, tasks_are_shared_out_in_rounds) {
     Example x;
     x.nest.loops = {{0, 16}};

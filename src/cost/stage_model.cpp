@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "tile/cuts.h"
 
 namespace tilewright {
 
@@ -123,6 +124,11 @@ double OperandModel::bytes(std::span<const int64_t> tile) const {
     return r.number * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
 }
 
+double OperandModel::pages(std::span<const int64_t> tile, int64_t page_bytes) const {
+    const Runs r = runs_of(*this, tile, std::max<int64_t>(1, page_bytes / element_bytes));
+    return r.number * std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
+}
+
 double StageModel::points() const {
     double n = 1;
     for (const int64_t e : extents) n *= static_cast<double>(e);
@@ -184,6 +190,8 @@ double body_operations(const ScalarBody& body) {
 
 namespace {
 
+constexpr size_t kTilePoints = 8;  // of a register tile, when asking where code is cut: tiles are not known yet
+
 class Builder {
   public:
     Builder(const Program& stages, const Bindings& bindings, int64_t assumed)
@@ -209,10 +217,29 @@ class Builder {
         m.operands.push_back(operand(stage.outputs[0], result_index(e), m.extents));
         m.operands.back().result = true;
         m.operands.back().in_body = false;
+        find_cuts(e, m);
         return m;
     }
 
   private:
+    void find_cuts(const TensorExpr& e, StageModel& m) const {
+        const Ranges ranges = e.ranges();
+        CutQuestion q;
+        q.expr = &e;
+        q.ranges = &ranges;
+        q.may_cut.assign(e.spatial, true);
+        q.checked.assign(e.accesses.size(), false);
+        q.tile_points = kTilePoints;
+        const auto cuts = choose_cuts(q);
+        if (std::all_of(cuts.begin(), cuts.end(), [](const auto& c) { return c.empty(); })) return;
+        for (const std::vector<Expr>& of_axis : cuts) {
+            std::vector<int64_t> numbers;
+            for (const Expr& c : of_axis) numbers.push_back(number(c));
+            std::sort(numbers.begin(), numbers.end());
+            m.cuts.push_back(std::move(numbers));
+        }
+    }
+
     int64_t number(Expr e) const {
         if (e.is_constant()) return std::max<int64_t>(1, e.constant());
         Bindings all = bindings_;

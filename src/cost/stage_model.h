@@ -58,11 +58,15 @@ struct OperandModel {
     double elements(std::span<const int64_t> tile) const;
     /// Bytes of the cache lines of those, 64 bytes each.
     double bytes(std::span<const int64_t> tile) const;
+    /// Pages of so many bytes that hold those.
+    double pages(std::span<const int64_t> tile, int64_t page_bytes) const;
 };
 
 struct StageModel {
     std::vector<int64_t> extents;  ///< per axis; what only the run knows is assumed
     size_t spatial = 0;
+    /// Per axis, ascending: where conditions change, so that the code is cut there (tile/cuts.h). Empty: nowhere.
+    std::vector<std::vector<int64_t>> cuts;
     std::vector<OperandModel> operands;  ///< one per access, then the result
     bool product = false;                ///< a sum of products: one multiply-add a point
     double body_operations = 1;          ///< vector instructions of the body at a point (loads apart)

@@ -144,6 +144,20 @@ TEST(OperandModel, bytes_are_whole_cache_lines) {
     EXPECT_EQ(bytes(100, 100), 40000);
 }
 
+TEST(OperandModel, pages_are_those_that_runs_lie_in) {
+    const StageModel m = stage_model(parse_program(R"(program t {
+  input a: f32[64, 1024]
+  b: f32[64, 1024] = [64, 1024] neg(@0) where @0 = a[i0, i1]
+  output b
+})"),
+                                     PrimitiveId(0));
+    const OperandModel& a = m.operands[0];
+    EXPECT_EQ(a.pages(std::vector<int64_t>{1, 16}, 4096), 1);
+    EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 4096), 7 + 16 / 1024.0);    // from the first element to the last
+    EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 8192), 3.5 + 16 / 2048.0);  // two rows a page
+    EXPECT_EQ(a.pages(std::vector<int64_t>{2, 1024}, 4096), 2);                // one run of two pages
+}
+
 TEST(OperandModel, bytes_are_the_lines_that_counting_finds) {
     std::mt19937_64 rng(3);
     for (int k = 0; k < 200; ++k) {

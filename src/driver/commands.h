@@ -16,6 +16,7 @@ void add_check_command(CLI::App& app, int& status);
 void add_conformance_command(CLI::App& app, int& status);
 void add_zoo_command(CLI::App& app, int& status);
 void add_info_command(CLI::App& app, int& status);
+void add_explain_command(CLI::App& app, int& status);
 void add_db_command(CLI::App& app, int& status);
 
 /// Exit status: 0, 1 (it failed: one `error:` line, then `hint:` lines), 2 (the command line was wrong).

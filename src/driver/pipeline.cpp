@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "driver/limits.h"
 #include "graph/import.h"
+#include "orchestrate/planned_cost.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
@@ -45,16 +46,24 @@ class Passes {
 
 }  // namespace
 
+RewriteSearch default_rewrites() {
+    RewriteSearch search;
+    search.rules.winograd = true;
+    search.rules.folding.work = int64_t{1} << 29;
+    search.rules.folding.total_work = int64_t{1} << 33;
+    return search;
+}
+
 Program lower_model(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
     Passes pass(options, times);
     LowerOptions lowering;
     lowering.dims = options.compile.dims;
     Program program = pass("fission", Program(), [&](Program) { return lower(model, lowering); });
-    program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(p); });
+    program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(std::move(p)); });
     program = pass("fold_constants", std::move(program), [](Program p) { return fold_constants(p); });
-    program =
-        pass("common_subexpressions", std::move(program), [](Program p) { return merge_common_subexpressions(p); });
-    program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(p); });
+    program = pass("common_subexpressions", std::move(program),
+                   [](Program p) { return merge_common_subexpressions(std::move(p)); });
+    program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(std::move(p)); });
     return program;
 }
 
@@ -62,12 +71,18 @@ Program rewrite_program(Program program, const PipelineOptions& options, std::ve
                         RewriteReport* report) {
     if (!options.rewrite) return program;
     Passes pass(options, times);
-    const RewriteSearch& search = *options.rewrite;
+    RewriteSearch search = *options.rewrite;
+    if (!search.judge) {
+        OrchestrateOptions planning = orchestrate_options(options.compile);
+        if (!planning.scheduling.machine)
+            planning.scheduling.machine.emplace(current_target(), planning.target.threads);
+        search.judge = planned_cost(std::move(planning));
+    }
     program = pass("rewrite", std::move(program), [&](const Program& p) { return rewrite(p, search, report); });
     program = pass("fold_rewritten", std::move(program),
                    [&](const Program& p) { return fold_constants(p, search.rules.folding); });
     program = pass("common_subexpressions", std::move(program),
-                   [](const Program& p) { return merge_common_subexpressions(p); });
+                   [](Program p) { return merge_common_subexpressions(std::move(p)); });
     return program;
 }
 

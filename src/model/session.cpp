@@ -66,6 +66,7 @@ struct CompiledModel::Impl {
     KernelSet kernels;
     std::vector<cpu::CompiledKernel> code;
     cpu::CodegenOptions codegen;
+    std::vector<cuda::KernelText> gpu_kernels;
 };
 
 CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -75,46 +76,35 @@ const std::vector<ModelIo>& CompiledModel::outputs() const { return impl_->outpu
 const CompileStats& CompiledModel::stats() const { return impl_->stats; }
 const Plan& CompiledModel::plan() const { return impl_->plan; }
 const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->kernels.kernels(); }
+const std::vector<cuda::KernelText>& CompiledModel::gpu_kernels() const { return impl_->gpu_kernels; }
 
 namespace {
 
-/// How kernels are run on this machine to be measured, and what is remembered of it.
-struct Measuring {
-    std::shared_ptr<TuningDatabase> database;
-    Target host;
+/// How kernels are run on this machine to be measured.
+TuneSettings tune_settings(const ScheduleTarget& rule, const cpu::CodegenOptions& codegen) {
     TuneSettings settings;
+    settings.threads = rule.threads;
+    settings.codegen = codegen;
+    settings.measure.seconds = 0.02;
+    settings.check_work = 1 << 21;  // a candidate a tenth of a second
+    return settings;
+}
 
-    Measuring(const CompileOptions& options, const Target& target, const ScheduleTarget& rule,
-              const cpu::CodegenOptions& codegen)
-        : database(std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path()
-                                                                             : options.database)),
-          host(target) {
-        settings.threads = rule.threads;
-        settings.codegen = codegen;
-        settings.measure.seconds = 0.02;
-        settings.check_work = 1 << 21;  // a candidate a tenth of a second
-    }
+/// Negative for what cannot be run.
+double seconds_of(const TunedKernel& k) {
+    return k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1;
+}
 
-    /// Seconds, negative for what cannot be run. Sizes that only the run knows are taken for what the model assumes.
-    std::vector<TunedKernel> operator()(const std::vector<TileProgram>& candidates,
-                                        const std::vector<bool>& weights) const {
-        TuneSettings how = settings;
-        how.weights = weights;
-        how.sizes = assumed_sizes(candidates[0].stages);
-        return tune_schedules(candidates, host, how, database.get());
-    }
-
-    static double seconds(const TunedKernel& k) {
-        return k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1;
-    }
-};
-
-/// Who decides, and what they may ask.
+/// Who decides, and what they may ask of this machine.
 void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::CodegenOptions& codegen,
            int64_t weight_bytes) {
     Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
+    s.gpu = options.gpu;
+    if (s.gpu && options.orchestrator == Orchestrator::Optimal)
+        throw RuntimeError("optimal orchestration knows costs of this CPU's kernels alone: compile greedily for a GPU");
+    if (s.gpu) return;
     if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
     const Target host = current_target();
     Target machine = host;
@@ -124,18 +114,32 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
     const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
     const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     if (!for_schedules && !for_kernels) return;
-    Measuring measuring(options, host, o.target, codegen);
-    if (for_schedules)
-        s.measure = [=](const std::vector<TileProgram>& candidates) {
+    const auto database =
+        std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path() : options.database);
+    TuneSettings settings = tune_settings(o.target, codegen);
+    if (for_schedules) {
+        // Of a search's many candidates most are far from the best: they are worth few readings.
+        if (s.kind == SchedulerKind::Search) settings.measure.give_up = 1.2;
+        const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
+        s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
+            const auto sizes = assumed_sizes(candidates.at(0).stages);
+            if (!sizes) return std::vector<double>(candidates.size(), -1);
             std::vector<double> seconds;
-            for (const TunedKernel& k : measuring(candidates, {})) seconds.push_back(Measuring::seconds(k));
+            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k));
             return seconds;
         };
+    }
     if (!for_kernels) return;
-    measuring.settings.warmth = warmth_in_model(host, weight_bytes);
-    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) {
-        const TunedKernel tuned = measuring({kernel}, weights)[0];
-        return MeasuredKernel{Measuring::seconds(tuned), tuned.remembered};
+    settings = tune_settings(o.target, codegen);
+    settings.warmth = warmth_in_model(host, weight_bytes);
+    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+        const auto sizes = assumed_sizes(kernel.stages);
+        if (!sizes) return std::nullopt;
+        TuneSettings how = settings;
+        how.weights = weights;
+        how.sizes = *sizes;
+        const TunedKernel tuned = tune_schedules({kernel}, host, how, database.get())[0];
+        return MeasuredKernel{seconds_of(tuned), tuned.remembered};
     };
 }
 
@@ -146,18 +150,58 @@ std::string CompiledModel::dump(const std::string& stage) const {
     std::string s;
     for (size_t i = 0; i < impl_->kernels.kernels().size(); ++i) {
         const TileProgram& k = impl_->kernels.kernels()[i];
-        s += fmt::format("# kernel {}\n", i);
-        if (stage == "tiles")
+        const bool for_gpu = !impl_->gpu_kernels.empty();
+        if (for_gpu ? stage == "llvm" || stage == "asm" : stage == "cuda")
+            model_error("stage '{}' is there of models for a {}: give --target {}", stage, for_gpu ? "CPU" : "GPU",
+                        for_gpu ? "cpu" : "cuda");
+        s += fmt::format("{} kernel {}\n", stage == "cuda" ? "//" : "#", i);
+        if (stage == "cuda")
+            s += impl_->gpu_kernels[i].text;
+        else if (stage == "tiles")
             s += print(k);
         else if (stage == "llvm")
             s += cpu::print_llvm(k, impl_->codegen);
         else if (stage == "asm")
             s += cpu::print_assembly(k, impl_->codegen);
         else
-            model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm or asm", stage);
+            model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm, asm or cuda", stage);
         s += "\n";
     }
     return s;
+}
+
+namespace {
+
+const Target& host() {
+    static const Target host = host_target();
+    return host;
+}
+
+cpu::CodegenOptions codegen_options(const CompileOptions& options) {
+    cpu::CodegenOptions codegen;
+    codegen.isa = cpu::Isa::named(options.isa);
+    codegen.cache_bytes = last_cache_bytes(host());
+    return codegen;
+}
+
+}  // namespace
+
+OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
+    const cpu::CodegenOptions codegen = codegen_options(options);
+    OrchestrateOptions o;
+    o.fuse = options.fuse;
+    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
+    o.orchestrator = options.orchestrator;
+    o.optimal = options.optimal;
+    o.watch = options.watch;
+    o.without = options.without;
+    o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
+    o.target.lanes = codegen.isa.lanes_f32();
+    o.target.vector_registers = codegen.isa.vector_bits == 512 ? 32 : 16;
+    for (const CacheLevel& level : host().caches)
+        if (level.level == 2) o.target.l2_bytes = level.bytes;
+    allow(o, options, codegen, weight_bytes);
+    return o;
 }
 
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options) {
@@ -166,29 +210,23 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
         impl->inputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
     for (const ValueId v : program.outputs)
         impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
-    impl->codegen.isa = cpu::Isa::named(options.isa);
-    OrchestrateOptions o;
-    o.fuse = options.fuse;
-    o.layouts = options.layouts;
-    o.orchestrator = options.orchestrator;
-    o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
-    o.target.lanes = impl->codegen.isa.lanes_f32();
-    o.target.vector_registers = impl->codegen.isa.vector_bits == 512 ? 32 : 16;
-    static const Target host = host_target();
-    for (const CacheLevel& level : host.caches)
-        if (level.level == 2) o.target.l2_bytes = level.bytes;
-    o.optimal = options.optimal;
-    o.watch = options.watch;
+    impl->codegen = codegen_options(options);
     int64_t weights = 0;
     for (const auto& [v, t] : program.constants) weights += static_cast<int64_t>(t.bytes());
-    allow(o, options, impl->codegen, weights);
+    const OrchestrateOptions o = orchestrate_options(options, weights);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan.program);
     const double planned = now_ms();
     std::vector<const TileProgram*> programs;
-    for (const TileProgram& t : impl->kernels.kernels()) programs.push_back(&t);
-    impl->code = cpu::compile(programs, impl->codegen);
+    for (const TileProgram& t : impl->kernels.kernels()) {
+        programs.push_back(&t);
+        if (!options.gpu) continue;
+        cuda::CodegenOptions codegen;
+        codegen.target = options.gpu->target;
+        impl->gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", programs.size() - 1)));
+    }
+    if (!options.gpu) impl->code = cpu::compile(programs, impl->codegen);
     const double done = now_ms();
     impl->stats.plan_ms = planned - start;
     impl->stats.schedule_ms = impl->plan.schedule_ms;
@@ -217,6 +255,8 @@ struct Session::Impl {
           names(variables_of(model->impl().plan, model->impl().code)),
           memory(most_memory > 0 ? most_memory : usable_memory()) {
         const CompiledModel::Impl& impl = model->impl();
+        if (!impl.gpu_kernels.empty())
+            throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
         for (const cpu::CompiledKernel& k : impl.code)
             context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
         memory.resize(0, static_cast<uint64_t>(impl.stats.weight_bytes), false, "the model's weights");

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/cuda/kernel.h"
 #include "base/tensor.h"
+#include "orchestrate/ablations.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
 #include "schedule/scheduler.h"
@@ -15,6 +18,7 @@
 namespace tilewright {
 
 struct Plan;
+struct OrchestrateOptions;
 
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
@@ -22,14 +26,15 @@ struct CompileOptions {
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     bool fuse = true;                     ///< false: one kernel a primitive
     bool layouts = true;                  ///< false: everything row-major
-    SchedulerKind scheduler = SchedulerKind::Mcfuser;
+    SchedulerKind scheduler = SchedulerKind::Auto;
     Orchestrator orchestrator = Orchestrator::Greedy;
-    bool measure =
-        false;  ///< schedulers compare candidates on this machine where they have several; search always does
     OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
     WatchOrchestration watch;  ///< likewise; called while kernels are measured
-    std::string database;      ///< where measurements are kept; empty: TuningDatabase::default_path()
-    int trials = 1000;         ///< of scheduler search, for each kernel
+    Ablations without;
+    bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
+    std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
+    int trials = 1000;     ///< of scheduler search, for each kernel
+    std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
 };
 
 struct ModelIo {
@@ -67,7 +72,9 @@ class CompiledModel {
     const Plan& plan() const;
     /// The different kernels, by KernelCall::kernel.
     const std::vector<TileProgram>& kernels() const;
-    /// stage: "plan", "tiles", "llvm", "asm".
+    /// For a GPU: the text of each of them; else empty.
+    const std::vector<cuda::KernelText>& gpu_kernels() const;
+    /// stage: "plan", "tiles"; "llvm", "asm" of a model for a CPU; "cuda" of one for a GPU.
     std::string dump(const std::string& stage) const;
     const Impl& impl() const { return *impl_; }
 
@@ -75,6 +82,9 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
+/// How compile_program plans. `weight_bytes`: of the constants, which says how warm they are where kernels are
+/// measured.
+OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);
 /// Compiles an optimised program (src/driver/pipeline.h does everything before). Throws ModelError, RuntimeError.
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options);
 
@@ -83,6 +93,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
 class Session {
   public:
     /// threads: 0: default_thread_count(). Sessions with equal thread counts share one pool.
+    /// Throws RuntimeError for a model whose kernels are for a GPU (driver/gpu_run.h runs those).
     /// memory: bytes that the model's weights and this session's buffers may take together; 0: usable_memory().
     explicit Session(std::shared_ptr<const CompiledModel> model, int threads = 0, uint64_t memory = 0);
     ~Session();

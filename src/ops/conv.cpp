@@ -5,6 +5,7 @@
 //                                                                @1 = w[i1, c, kh, kw]
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "ops/conv.h"
@@ -226,6 +227,94 @@ ValueId weave(NodeContext& c, ValueId phases, Expr outs, const std::vector<Trans
     return c.b.view(phases, std::move(shape), std::move(index), "weave");
 }
 
+/// The same without residues that the padding cuts off, where every axis has as many outputs of one residue as of
+/// another: out[j * stride + p] = sum of x[j + (p + before) / stride - t] * w[...] over t, a convolution for each p.
+/// The quotient must be affine in p: of stride 2, or of a padding that is a multiple of the stride. Nothing where it is
+/// not.
+///     4 x 4 taps, stride 2, padded by 1, 4 x 4 to 8 x 8: four times 4 x 4 results of 2 x 2 taps each, not 5 x 5
+std::optional<ValueId> whole_phases(NodeContext& c, const std::vector<TransposedAxis>& axes) {
+    const Dims x = c.shape(0), w = c.shape(1);
+    const size_t n = axes.size();
+    struct Phase {
+        int64_t quotient = 0, step = 0;  ///< (p + before) / stride = quotient + step * p
+    };
+    std::vector<Phase> phases;
+    bool several = false;
+    for (const TransposedAxis& a : axes) {
+        if (!a.before.is_constant() || a.before.constant() < 0 || !mod(a.out, a.stride).is_constant(0))
+            return std::nullopt;
+        const int64_t before = a.before.constant(), odd = before % a.stride;
+        if (odd != 0 && a.stride != 2) return std::nullopt;
+        phases.push_back({before / a.stride, odd});
+        several = several || a.stride > 1;
+    }
+    // With few channels the residues are what vectors are filled with.
+    constexpr int64_t kFewChannels = 16;
+    if (!several || (w[1].is_constant() && w[1].constant() < kFewChannels)) return std::nullopt;
+
+    // Weights [p..., o, ci, taps...], taps in reverse.
+    Dims shape;
+    std::vector<Expr> index = {axis(n + 1), axis(n)}, valid;
+    for (const TransposedAxis& a : axes) shape.emplace_back(a.stride);
+    shape.push_back(w[1]);
+    shape.push_back(w[0]);
+    std::vector<int64_t> taps;
+    for (size_t k = 0; k < n; ++k) {
+        const TransposedAxis& a = axes[k];
+        taps.push_back((a.reach() + a.stride - 1) / a.stride);
+        shape.emplace_back(taps[k]);
+        const Expr residue = axis(k) + a.before - (phases[k].quotient + phases[k].step * axis(k)) * a.stride;
+        const Expr at = residue + (taps[k] - 1 - axis(n + 2 + k)) * a.stride;  // in the kernel, dilation included
+        index.push_back(floor_div(at, a.dilation));
+        valid.push_back(Expr(a.reach() - 1) - at);
+        if (a.dilation > 1) valid.push_back(-mod(at, a.dilation));
+    }
+    const ValueId weights = c.b.view(c.in(1), shape, std::move(index), "phases", std::move(valid));
+
+    // [n, p..., o, j...]
+    const DType storage = c.dtype(0), t = compute_type(storage);
+    TensorExpr e;
+    e.extents = {x[0]};
+    for (const TransposedAxis& a : axes) e.extents.emplace_back(a.stride);
+    e.extents.push_back(w[1]);
+    for (const TransposedAxis& a : axes) e.extents.push_back(floor_div(a.out, a.stride));
+    e.spatial = e.extents.size();
+    const Expr channel = axis(e.extents.size());
+    e.extents.push_back(x[1]);
+    Access image{c.in(0), {axis(0), channel}, {}, 0};
+    Access window{weights, {}, {}, 0};
+    for (size_t k = 0; k < n; ++k) window.index.push_back(axis(1 + k));
+    window.index.push_back(axis(1 + n));
+    window.index.push_back(channel);
+    for (size_t k = 0; k < n; ++k) {
+        Expr tap = 0;
+        if (taps[k] > 1) {
+            tap = axis(e.extents.size());
+            e.extents.emplace_back(taps[k]);
+        }
+        const Expr at = axis(2 + n + k) + phases[k].step * axis(1 + k) + phases[k].quotient - (taps[k] - 1) + tap;
+        image.index.push_back(at);
+        image.valid.push_back(at);
+        image.valid.push_back(axes[k].in - 1 - at);
+        window.index.push_back(tap);
+    }
+    e.reducer = Reducer::Sum;
+    e.accesses = {std::move(image), std::move(window)};
+    e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.cast(t, e.body.access(0, storage)),
+                                  e.body.cast(t, e.body.access(1, c.dtype(1)))));
+    const ValueId y = c.b.emit(std::move(e), storage, "products");
+
+    Dims out = {x[0], w[1]};
+    std::vector<Expr> from = {axis(0)};
+    for (size_t k = 0; k < n; ++k) from.push_back(mod(axis(2 + k), axes[k].stride));
+    from.push_back(axis(1));
+    for (size_t k = 0; k < n; ++k) {
+        from.push_back(floor_div(axis(2 + k), axes[k].stride));
+        out.push_back(axes[k].out);
+    }
+    return c.b.view(y, std::move(out), std::move(from), "weave");
+}
+
 void conv_transpose(NodeContext& c) {
     const Dims x = c.shape(0), w = c.shape(1);
     require_images(c, x, w);
@@ -234,6 +323,8 @@ void conv_transpose(NodeContext& c) {
               fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
                           to_string(w)));
     const auto axes = transposed_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w));
+    if (groups == 1)
+        if (const auto y = whole_phases(c, axes)) return c.out(0, add_bias(c, *y, 2));
     std::vector<WindowAxis> windows;
     for (const TransposedAxis& a : axes) windows.push_back(a.window);
     const ValueId phases = convolve(c, c.in(0), phase_weights(c, groups, axes), groups, windows);

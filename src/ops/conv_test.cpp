@@ -75,7 +75,7 @@ RC_GTEST_PROP(Conv, is_the_sum_over_channels_and_window, ()) {
 RC_GTEST_PROP(ConvTranspose, spreads_every_input_over_its_window, ()) {
     Axis h = random_axis(), w = random_axis();
     const int64_t groups = *rc::gen::inRange<int64_t>(1, 4), ci = *rc::gen::inRange<int64_t>(1, 3);
-    const int64_t oi = *rc::gen::inRange<int64_t>(1, 3);
+    const auto oi = *rc::gen::element<int64_t>(1, 2, 16);  // residues are channels, or convolutions apart
     const int64_t eh = *rc::gen::inRange<int64_t>(0, h.stride), ew = *rc::gen::inRange<int64_t>(0, w.stride);
     const int64_t oh = (h.in - 1) * h.stride + eh + (h.kernel - 1) * h.dilation + 1 - h.before - h.after;
     const int64_t ow = (w.in - 1) * w.stride + ew + (w.kernel - 1) * w.dilation + 1 - w.before - w.after;
@@ -134,6 +134,15 @@ TEST(ConvTranspose, with_constant_weights_is_a_convolution_and_one_move_of_eleme
         written("ConvTranspose", {4, 3, 4, 4}, {{"strides", ints({2, 2})}, {"pads", ints({1, 1, 1, 1})}});
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
     EXPECT_THAT(text, HasSubstr("mul(@0, @1)"));
+}
+
+TEST(ConvTranspose, of_many_channels_computes_nothing_that_its_padding_cuts_off) {
+    const std::map<std::string, Attribute> half = {{"strides", ints({2, 2})}, {"pads", ints({1, 1, 1, 1})}};
+    // 8 x 8 to 16 x 16: for each residue 8 x 8 results of 2 x 2 taps.
+    EXPECT_THAT(written("ConvTranspose", {4, 16, 4, 4}, half),
+                HasSubstr("[2, 2, 2, 16, 8, 8] sum(i6 < 4, i7 < 2, i8 < 2)"));
+    // Few channels are computed with their residues side by side, for 9 x 9 places.
+    EXPECT_THAT(written("ConvTranspose", {4, 3, 4, 4}, half), HasSubstr("[2, 12, 9, 9]"));
 }
 
 TEST(Conv, keeps_free_dimensions_free) {

@@ -12,11 +12,14 @@ namespace {
 
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
+/// kChainGain where the model had to assume what extents are.
+constexpr double kChainGainOpen = 0.1;
 
 class Chains {
   public:
-    Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules)
+    Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules, const FusionLimits& limits)
         : p_(program),
+          limits_(limits),
           groups_(std::move(groups)),
           schedules_(schedules),
           producers_(program.producers()),
@@ -39,7 +42,7 @@ class Chains {
   private:
     size_t products(size_t g) const {
         size_t n = 0;
-        for (const PrimitiveId id : groups_[g].primitives) n += chain::is_product(*p_.primitives[id].expr()) ? 1 : 0;
+        for (const PrimitiveId id : groups_[g].primitives) n += chain::is_link(*p_.primitives[id].expr()) ? 1 : 0;
         return n;
     }
 
@@ -56,35 +59,49 @@ class Chains {
         return true;
     }
 
-    /// Groups that feed `last` and nobody else, back to products, those included.
-    std::set<size_t> behind(size_t last) const {
-        std::set<size_t> inside{last};
-        for (bool more = true; more;) {
-            more = false;
-            for (const size_t g : std::set<size_t>(inside)) {
-                if (g != last && products(g) > 0) continue;  // what feeds the first products stays outside
-                for (const PrimitiveId id : groups_[g].primitives)
-                    for (const ValueId v : p_.primitives[id].inputs()) {
-                        const PrimitiveId from = producers_[v];
-                        if (!from) continue;
-                        const auto it = group_of_.find(from);
-                        if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
-                        if (!feeds_only(it->second, inside)) continue;
-                        inside.insert(it->second);
-                        more = true;
-                    }
+    /// Groups that feed `last` and nobody else, back to products, those included; behind them on to the next products,
+    /// `levels` times.
+    std::set<size_t> behind(size_t last, int levels = 1) const {
+        std::set<size_t> inside{last}, through{last};
+        for (int level = 0; level < levels; ++level) {
+            for (bool more = true; more;) {
+                more = false;
+                for (const size_t g : std::set<size_t>(inside)) {
+                    if (products(g) > 0 && through.count(g) == 0) continue;  // what feeds these stays outside
+                    for (const PrimitiveId id : groups_[g].primitives)
+                        for (const ValueId v : p_.primitives[id].inputs()) {
+                            const PrimitiveId from = producers_[v];
+                            if (!from) continue;
+                            const auto it = group_of_.find(from);
+                            if (it == group_of_.end() || inside.count(it->second) != 0 || gone_[it->second]) continue;
+                            if (!feeds_only(it->second, inside)) continue;
+                            inside.insert(it->second);
+                            more = true;
+                        }
+                }
             }
+            through = inside;
         }
         return inside;
     }
 
-    /// Of a group as it stands, which may be a shorter chain.
+    /// Of a group as it stands, which may be a shorter chain; in parts, where it would be taken so (split_sums).
     double seconds_of(const KernelGroup& group) {
         const KernelBody body = extract(p_, group);
-        if (!group.chain) return schedules_.seconds_of(schedules_.kernel(body));
+        if (!group.chain) return seconds_of(body, schedules_.kernel(body));
         const auto& chain = schedules_.chain(body);
         TW_CHECK(chain, "a chain without a schedule");
-        return schedules_.seconds_of(*chain);
+        return seconds_of(body, *chain);
+    }
+    double seconds_of(const KernelBody& body, const Schedules::Scheduled& whole) {
+        const auto parts = in_parts(body, whole, schedules_);
+        return parts ? parts->seconds : schedules_.seconds_of(whole);
+    }
+
+    static bool is_open(const Program& stages) {
+        return std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
+            return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
+        });
     }
 
     struct Merged {
@@ -93,11 +110,19 @@ class Chains {
         double gain = 0;
     };
 
+    bool may_share(const std::set<PrimitiveId>& members) const {
+        if (!limits_.may_share) return true;
+        return std::all_of(members.begin(), members.end(), [&](PrimitiveId a) {
+            return std::all_of(members.begin(), members.end(),
+                               [&](PrimitiveId b) { return limits_.may_share(p_.primitives[a], p_.primitives[b]); });
+        });
+    }
+
     Merged merge(std::set<size_t> inside) {
         Merged m;
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
-        if (members.size() > kMostStages) return m;
+        if (members.size() > kMostStages || !may_share(members)) return m;
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
@@ -105,26 +130,49 @@ class Chains {
         double apart = 0;
         for (const size_t g : inside) apart += seconds_of(groups_[g]) + kKernelSeconds;
         // Together they still compute what they compute: where that is nearly all, searching is in vain.
-        if (lower_bound(body.stages, *schedules_.how().machine, {}, true) > kHopeless * apart) return m;
+        if (schedules_.how().bound_of(body.stages) > kHopeless * apart) return m;
         const auto& fused = schedules_.chain(body);
         if (!fused) return m;
-        m.gain = apart - schedules_.seconds_of(*fused) - kKernelSeconds;
-        if (!schedules_.how().measure) m.gain -= kConvincing * apart;
+        m.gain = apart - seconds_of(body, *fused) - kKernelSeconds;
+        if (!schedules_.how().measure) m.gain -= (is_open(body.stages) ? kChainGainOpen : kChainGain) * apart;
         m.inside = std::move(inside);
         return m;
     }
 
-    /// The product of group `last` with one of those that feed it, or with all: whichever gains most.
-    void grow(size_t last) {
+    bool reduces(size_t g) const {
+        return std::any_of(groups_[g].primitives.begin(), groups_[g].primitives.end(),
+                           [&](PrimitiveId id) { return p_.primitives[id].expr()->reducer != Reducer::None; });
+    }
+
+    /// What might become one kernel with `last`: what feeds it as far back as the next products, of those one, all or
+    /// none (a normalisation in front of it); and where products feed one of them that came along (two in front of a
+    /// gate), those as well.
+    std::vector<std::set<size_t>> candidates(size_t last) const {
         const std::set<size_t> all = behind(last);
         std::vector<size_t> first;
         for (const size_t g : all)
             if (g != last && products(g) > 0) first.push_back(g);
-        Merged best;
-        for (size_t k = 0; k < first.size() + (first.size() > 1 ? 1 : 0); ++k) {
+        std::vector<std::set<size_t>> out;
+        for (const size_t k : first) {
             std::set<size_t> inside = all;
-            for (size_t j = 0; j < first.size(); ++j)
-                if (k < first.size() && j != k) inside.erase(first[j]);
+            for (const size_t other : first)
+                if (other != k) inside.erase(other);
+            out.push_back(std::move(inside));
+        }
+        if (first.size() > 1) out.push_back(all);
+        std::set<size_t> none = all;
+        for (const size_t k : first) none.erase(k);
+        if (std::any_of(none.begin(), none.end(), [&](size_t g) { return g != last && reduces(g); }))
+            out.push_back(std::move(none));
+        if (!first.empty())
+            if (std::set<size_t> deeper = behind(last, 2); deeper != all) out.push_back(std::move(deeper));
+        return out;
+    }
+
+    /// The product of group `last` with what gains most.
+    void grow(size_t last) {
+        Merged best;
+        for (std::set<size_t>& inside : candidates(last)) {
             // One that stays may have fed one that left: then neither kernel could run before the other.
             //     a -> b -> last, a -> last: {a, last} without b
             if (!std::all_of(inside.begin(), inside.end(),
@@ -140,6 +188,7 @@ class Chains {
     }
 
     const Program& p_;
+    const FusionLimits& limits_;
     std::vector<KernelGroup> groups_;
     Schedules& schedules_;
     IndexVector<ValueId, PrimitiveId> producers_;
@@ -151,8 +200,9 @@ class Chains {
 
 }  // namespace
 
-std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules) {
-    return Chains(program, std::move(groups), schedules).run();
+std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
+                                      const FusionLimits& limits) {
+    return Chains(program, std::move(groups), schedules, limits).run();
 }
 
 }  // namespace tilewright

@@ -118,7 +118,65 @@ TEST(GroupChains, a_value_in_between_that_is_an_output_keeps_kernels_apart) {
 
 TEST(GroupChains, a_value_in_between_that_somebody_else_reads_keeps_kernels_apart) {
     const Program p = with(attention(), "z: f32[8, 128, 128] = [8, 128, 128] neg(@0) where @0 = c[i0, i1, i2]", "z");
-    for (const std::string& g : groups(p)) EXPECT_EQ(g.find("chain:"), std::string::npos) << g;
+    const std::vector<std::string> all = groups(p);
+    EXPECT_NE(std::find(all.begin(), all.end(), "c"), all.end()) << testing::PrintToString(all);
+}
+
+TEST(GroupChains, a_softmax_joins_the_product_behind_it_where_the_scores_cannot) {
+    const Program p = with(attention(), "z: f32[8, 128, 128] = [8, 128, 128] neg(@0) where @0 = c[i0, i1, i2]", "z");
+    const std::vector<std::string> all = groups(p);
+    EXPECT_NE(std::find(all.begin(), all.end(), "chain: r p s w e"), all.end()) << testing::PrintToString(all);
+}
+
+/// A machine on which kernels of so many stages are fast, of one as they are, and all others slow.
+Scheduling where_only_stages(size_t fast) {
+    Scheduling how = scheduling();
+    how.measure = [fast](const std::vector<TileProgram>& all) {
+        std::vector<double> seconds;
+        for (const TileProgram& t : all) {
+            const size_t n = t.stages.primitives.size();
+            seconds.push_back(n == fast ? 1 : n == 1 ? 100 : 1000);
+        }
+        return seconds;
+    };
+    return how;
+}
+
+TEST(GroupChains, two_products_their_gate_and_a_third_are_one_kernel) {
+    // silu(x Wg) * (x Wu), times Wd: the first two feed each other, not the third, so that no pair alone is a chain's
+    // end.
+    const Program p = parse_program(R"(program gated {
+  input x: f32[2048, 16]
+  input wg: f32[16, 64]
+  input wu: f32[16, 64]
+  input wd: f32[64, 16]
+  g: f32[2048, 64] = [2048, 64] sum(i2 < 16) mul(@0, @1) then div(acc, add(exp(neg(acc)), 1.0)) where @0 = x[i0, i2], @1 = wg[i2, i1]
+  u: f32[2048, 64] = [2048, 64] sum(i2 < 16) mul(@0, @1) then mul(acc, @2) where @0 = x[i0, i2], @1 = wu[i2, i1], @2 = g[i0, i1]
+  y: f32[2048, 16] = [2048, 16] sum(i2 < 64) mul(@0, @1) where @0 = u[i0, i2], @1 = wd[i2, i1]
+  output y
+})");
+    // Of two products each pair is slower than two kernels, all three are faster than three.
+    Schedules schedules(where_only_stages(3));
+    EXPECT_THAT(names(p, group_chains(p, group_rows(p, true), schedules)), ElementsAre("chain: g u y"));
+}
+
+TEST(GroupChains, a_normalisation_joins_its_product_where_that_gains) {
+    const Program p = chain::norm_product("layer", "64", 16, 16);
+    Schedules gains(where_only_stages(4)), loses(where_only_stages(3));
+    EXPECT_THAT(names(p, group_chains(p, group_rows(p, true), gains)), ElementsAre("chain: m v n y"));
+    EXPECT_THAT(names(p, group_chains(p, group_rows(p, true), loses)), ElementsAre("m v n", "y"));
+}
+
+TEST(GroupChains, rows_that_only_the_run_counts_are_chained) {
+    const Program p = parse_program(R"(program t {
+  input x: f32[$rows, 16]
+  input b: f32[16, 64]
+  input d: f32[64, 16]
+  c: f32[$rows, 64] = [$rows, 64] sum(i2 < 16) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i2], @1 = b[i2, i1]
+  e: f32[$rows, 16] = [$rows, 16] sum(i2 < 64) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  output e
+})");
+    EXPECT_THAT(groups(p), ElementsAre("chain: c e"));
 }
 
 /// What the model says that the groups take together, each handed to the pool for a microsecond.
@@ -168,7 +226,9 @@ TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_sh
 
 TEST(GroupChains, plans_with_chains_compute_their_programs) {
     int chains = 0;
-    for (const Program& p : chain::small_chains())
+    std::vector<Program> programs = chain::small_chains();
+    for (const Program& p : chain::open_chains()) programs.push_back(p);
+    for (const Program& p : programs)
         for (const SchedulerKind kind : {SchedulerKind::Mcfuser, SchedulerKind::Auto})
             for (const int threads : {1, 4}) {
                 OrchestrateOptions options;

@@ -62,13 +62,14 @@ bool good_product(const TensorExpr& e) {
 
 struct Fuser {
     Program p;
+    const FusionLimits& limits;
     std::vector<bool> gone;
     IndexVector<ValueId, PrimitiveId> producer;
     std::map<ValueId, std::set<PrimitiveId>> readers;
     std::set<ValueId> results;
 
-    explicit Fuser(const Program& program)
-        : p(program), gone(program.primitives.size(), false), producer(program.producers()) {
+    Fuser(const Program& program, const FusionLimits& l)
+        : p(program), limits(l), gone(program.primitives.size(), false), producer(program.producers()) {
         results.insert(p.outputs.begin(), p.outputs.end());
         for (const PrimitiveId id : p.primitives.ids())
             for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
@@ -87,6 +88,10 @@ struct Fuser {
         for (const ValueId v : p.primitives[id].inputs()) readers[v].erase(id);
     }
 
+    bool may_share(PrimitiveId a, PrimitiveId b) const {
+        return !limits.may_share || limits.may_share(p.primitives[a], p.primitives[b]);
+    }
+
     static TensorExpr clean(TensorExpr e) { return normalize_axes(tidy(e)); }
 
     /// Elementwise consumers of a reduction become its epilogue, again and again.
@@ -97,7 +102,7 @@ struct Fuser {
         if (results.count(made) != 0 || readers[made].size() != 1) return false;
         const PrimitiveId reader = *readers[made].begin();
         TensorExpr* c = live(reader);
-        if (c == nullptr || c->reducer != Reducer::None) return false;
+        if (c == nullptr || c->reducer != Reducer::None || !may_share(id, reader)) return false;
         std::optional<size_t> access;
         for (size_t i = 0; i < c->accesses.size(); ++i)
             if (c->accesses[i].value == made) {
@@ -119,6 +124,7 @@ struct Fuser {
             return false;
         p.primitives[reader].name = p.primitives[id].name + " + " + p.primitives[reader].name;
         p.primitives[reader].source = p.primitives[id].source;
+        p.primitives[reader].origin.add(p.primitives[id].origin);
         drop(id);
         replace(reader, std::move(better));
         return true;
@@ -153,6 +159,7 @@ struct Fuser {
                 const PrimitiveId from = producer[v];
                 const TensorExpr* q = live(from);
                 if (q == nullptr || q->reducer != Reducer::None || results.count(v) != 0) continue;
+                if (!may_share(from, id) || (!limits.recompute && readers[v].size() > 1)) continue;
                 if (!worth(id, *e, i, from, *q)) continue;
                 const auto fused = inline_producer(*e, i, *q, p.values[v]);
                 if (!fused) continue;
@@ -160,6 +167,7 @@ struct Fuser {
                 if (good_product(*e) && !good_product(better)) continue;
                 if (better.accesses.size() > 24 || better.body.nodes().size() > 200) continue;
                 replace(id, std::move(better));
+                p.primitives[id].origin.add(p.primitives[from].origin);
                 if (readers[v].empty()) drop(from);
                 changed = again = true;
                 break;
@@ -201,14 +209,14 @@ struct Fuser {
         out.primitives = {};
         for (const PrimitiveId id : p.primitives.ids())
             if (!gone[id.index()]) out.primitives.push_back(p.primitives[id]);
-        return eliminate_dead_code(out);
+        return eliminate_dead_code(std::move(out));
     }
 };
 
 }  // namespace
 
-Program fuse_greedily(const Program& program) {
-    Fuser f(program);
+Program fuse_greedily(const Program& program, const FusionLimits& limits) {
+    Fuser f(program, limits);
     for (const PrimitiveId id : f.p.primitives.ids())
         if (TensorExpr* e = f.live(id)) f.replace(id, Fuser::clean(*e));
     // Epilogues first: they are where most elementwise work of a model belongs. A fused product may take the next

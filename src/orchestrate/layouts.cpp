@@ -431,12 +431,12 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target) {
+ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
     ChosenLayouts chosen;
-    chosen.program = free_ends(given, target.lanes);
+    chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
     const Program& program = chosen.program;
     PropagateOptions propagation;
-    propagation.fixed = row_major_values(program);
+    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(program);
     for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
     propagation.complex = [](const Program& p, const Primitive& q) {
         return q.expr() != nullptr && weighted_product(p, *q.expr()).has_value();

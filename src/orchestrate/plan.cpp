@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/operators.h"
 #include "orchestrate/optimal/orchestrate.h"
 
 namespace tilewright {
@@ -56,6 +57,7 @@ KernelBody extract(const Program& program, const KernelGroup& group) {
         Primitive copy = original;
         copy.name = fmt::format("stage{}", p.primitives.size());
         copy.source.clear();
+        copy.origin = {};
         copy.outputs = {mine};
         for (Access& a : copy.expr()->accesses) a.value = local.at(a.value);
         p.primitives.push_back(std::move(copy));
@@ -81,23 +83,79 @@ std::string name_of(const Program& program, const KernelGroup& group) {
 
 namespace {
 
-Grouped group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules) {
-    Grouped out;
-    out.program = options.fuse ? fuse_greedily(program) : program;
-    if (options.layouts) out.program = assign_layouts(out.program, options.target);
-    out.groups = group_rows(out.program, options.fuse);
-    if (options.fuse && schedules.how().chains())
-        out.groups = group_chains(out.program, std::move(out.groups), schedules);
+/// Each kernel that gives several values as one kernel for each of its stages.
+std::vector<KernelGroup> with_single_outputs(const Program& program, const std::vector<KernelGroup>& groups) {
+    std::vector<KernelGroup> out;
+    for (const KernelGroup& g : groups) {
+        if (extract(program, g).stages.outputs.size() == 1)
+            out.push_back(g);
+        else
+            for (const PrimitiveId id : g.primitives) out.push_back({{id}, {{}}, false});
+    }
     return out;
+}
+
+}  // namespace
+
+GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                            const FusionLimits& limits) {
+    GreedyGroups out;
+    ChosenLayouts& chosen = out.chosen;
+    chosen.program = options.fuse ? fuse_greedily(program, limits) : program;
+    if (options.layouts) chosen = choose_layouts(chosen.program, options.target);
+    Program& laid = out.grouped.program;
+    laid = options.layouts ? lay_out(chosen.program, chosen.values, options.target) : chosen.program;
+    std::vector<KernelGroup>& groups = out.grouped.groups;
+    groups = group_rows(laid, options.fuse, limits);
+    if (options.fuse && schedules.how().chains()) groups = group_chains(laid, std::move(groups), schedules, limits);
+    if (options.without.single_output) groups = with_single_outputs(laid, groups);
+    return out;
+}
+
+namespace {
+
+/// Each primitive with itself as what it was made of.
+Program numbered(const Program& program) {
+    Program out = program;
+    for (const PrimitiveId id : out.primitives.ids()) out.primitives[id].origin.parts = {id.value};
+    return out;
+}
+
+Program without_contents(Program program) {
+    for (auto& [v, tensor] : program.constants) tensor = Tensor();
+    return program;
+}
+
+Grouped group(Program program, OrchestrateOptions options, Schedules& schedules, OrchestrationReport& report) {
+    const Ablations& without = options.without;
+    FusionLimits limits;
+    limits.recompute = !without.no_redundancy;
+    std::optional<OperatorUnits> units;
+    if (without.no_fission && options.fuse) {
+        program = fuse_within_operators(program);
+        units.emplace(program);
+        limits.may_share = [&](const Primitive& a, const Primitive& b) { return units->may_share(a, b); };
+    }
+    if (without.no_operator_fusion)
+        limits.may_share = [](const Primitive& a, const Primitive& b) { return a.origin.nodes == b.origin.nodes; };
+    if (without.layouts_first && options.layouts) {
+        program = assign_layouts(program, options.target);
+        options.layouts = false;
+    }
+    if (options.fuse && options.orchestrator == Orchestrator::Optimal)
+        return optimal::group_optimally(program, options, schedules, limits, report);
+    return group_greedily(program, options, schedules, limits).grouped;
 }
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OrchestrationReport& report) {
-    const bool optimally = options.fuse && options.orchestrator == Orchestrator::Optimal;
-    auto [grouped, groups] = optimally ? optimal::group_optimally(program, options, schedules, report)
-                                       : group_greedily(program, options, schedules);
+    Program unfused = numbered(program);
+    Grouped parts = group(unfused, options, schedules, report);
+    if (options.fuse) split_sums(parts, schedules);
+    auto [grouped, groups] = std::move(parts);
     Plan plan;
     plan.program = std::move(grouped);
+    plan.unfused = without_contents(std::move(unfused));
     // Position of every primitive's step: a group runs where its last primitive stands.
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : groups) ends[g.primitives.back()] = &g;

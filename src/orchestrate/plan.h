@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "layout/layout.h"
+#include "orchestrate/ablations.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
 #include "schedule/scheduler.h"
@@ -53,6 +54,8 @@ struct Step {
 /// Values have their physical shapes; the program's inputs and outputs are row-major as the model declares them.
 struct Plan {
     Program program;
+    /// What it was made of: Origin::parts of the program's primitives refer to this one's. Its constants are empty.
+    Program unfused;
     std::vector<Step> steps;
     double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
     /// Where it was optimal orchestration that grouped, bodies included.
@@ -65,8 +68,10 @@ struct MeasuredKernel {
     double seconds = -1;      ///< negative: it cannot be run
     bool remembered = false;  ///< it was known, and nothing was run
 };
-/// `weights`: per input of its stages, whether it is a constant of the model.
-using MeasureKernel = std::function<MeasuredKernel(const TileProgram&, const std::vector<bool>& weights)>;
+/// Nothing where it cannot be known, as sizes are the data's. `weights`: per input of its stages, whether it is a
+/// constant of the model.
+using MeasureKernel =
+    std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
 
 struct OrchestrateOptions {
     Orchestrator orchestrator = Orchestrator::Greedy;
@@ -78,6 +83,7 @@ struct OrchestrateOptions {
     WatchOrchestration watch;  ///< called before each kernel that is measured for that
     bool fuse = true;          ///< false: one kernel a primitive
     bool layouts = true;       ///< false: everything row-major
+    Ablations without;
 };
 
 /// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
@@ -86,17 +92,29 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 
 // --- its passes, each Program -> Program
 
+/// What may be fused.
+struct FusionLimits {
+    bool recompute = true;  ///< what several read may be computed in each of them
+    /// Whether two primitives may be parts of one kernel; empty: any may.
+    std::function<bool(const Primitive&, const Primitive&)> may_share = {};
+};
+
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
 /// primitives into their readers (src/program/transform/inline.h).
-Program fuse_greedily(const Program& program);
+Program fuse_greedily(const Program& program, const FusionLimits& limits = {});
 /// A program, and the layouts of those values that are not to be row-major. It may differ from the one given: where
 /// inputs and outputs are row-major, those that somebody would read or write far better otherwise have a copy.
 struct ChosenLayouts {
     Program program;
     std::map<ValueId, Layout> values;
 };
+enum class Boundary : uint8_t {
+    RowMajor,  ///< inputs and outputs are as the program declares them
+    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for
+};
 /// Which values lie how, by the default rule.
-ChosenLayouts choose_layouts(const Program& program, const ScheduleTarget& target);
+ChosenLayouts choose_layouts(const Program& program, const ScheduleTarget& target,
+                             Boundary boundary = Boundary::RowMajor);
 enum class Contents : uint8_t {
     Moved,    ///< those of packed constants are moved to where they belong
     Anything  ///< they are not looked at, as where costs are asked for
@@ -105,7 +123,7 @@ enum class Contents : uint8_t {
 /// are packed as the kernel of each will read them. Layouts must not expand. Numbers of values stay as they are.
 Program lay_out(const Program& program, const std::map<ValueId, Layout>& layouts, const ScheduleTarget& target,
                 Contents contents = Contents::Moved);
-/// Both.
+/// Both, for a program that is to run.
 Program assign_layouts(const Program& program, const ScheduleTarget& target);
 /// A primitive that copies a value to another one of its shape, which may lie differently.
 Primitive layout_copy(const Program& program, ValueId from, ValueId to);
@@ -118,7 +136,7 @@ struct KernelGroup {
     std::optional<size_t> chosen = std::nullopt;  ///< KernelCall::chosen
 };
 /// Every expression primitive in exactly one group, groups in an order that can run.
-std::vector<KernelGroup> group_rows(const Program& program, bool fuse);
+std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const FusionLimits& limits = {});
 
 /// A program, fused and laid out, and its kernels.
 struct Grouped {

@@ -81,7 +81,7 @@ struct Open {
 
 }  // namespace
 
-std::vector<KernelGroup> group_rows(const Program& program, bool fuse) {
+std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const FusionLimits& limits) {
     std::vector<KernelGroup> groups;
     IndexVector<ValueId, PrimitiveId> producers = program.producers();
     const auto consumers = program.consumers();
@@ -146,6 +146,10 @@ std::vector<KernelGroup> group_rows(const Program& program, bool fuse) {
             while (candidate && !joined) {
                 Open g = open[*candidate];
                 if (is_product(*program.primitives[g.members[0]].expr())) break;
+                if (limits.may_share && !std::all_of(g.members.begin(), g.members.end(), [&](PrimitiveId m) {
+                        return limits.may_share(program.primitives[m], primitive);
+                    }))
+                    break;
                 // Whatever else it reads must exist before the group runs: groups run where their last member stands,
                 // so a value from a later group is fine only if that group ends before; refuse anything made after the
                 // group began by another group.

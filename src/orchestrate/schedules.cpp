@@ -46,7 +46,7 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     if (it != kernels_.end()) return it->second;
     Scheduled s;
     s.program = make_schedule(body.stages, body.row_axes, how_);
-    if (how_.machine) s.seconds = estimate(s.program, *how_.machine).seconds;
+    s.seconds = how_.estimate_of(s.program);
     return kernels_.emplace(std::move(key), std::move(s)).first->second;
 }
 
@@ -58,7 +58,7 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
     std::optional<Scheduled> s;
     if (auto program = make_chain_schedule(body.stages, how_)) {
         s.emplace();
-        s->seconds = estimate(*program, *how_.machine).seconds;
+        s->seconds = how_.estimate_of(*program);
         s->program = std::move(*program);
     }
     return chains_.emplace(std::move(key), std::move(s)).first->second;
@@ -71,9 +71,9 @@ double Schedules::seconds_of(const Scheduled& s) {
     return measured >= 0 ? measured : s.seconds;
 }
 
-MeasuredKernel Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
-    const MeasuredKernel measured = ask_(program, weights);
-    measured_[text_of(program)] = measured.seconds;
+std::optional<MeasuredKernel> Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
+    const std::optional<MeasuredKernel> measured = ask_(program, weights);
+    if (measured) measured_[text_of(program)] = measured->seconds;
     return measured;
 }
 
@@ -83,8 +83,6 @@ std::optional<double> Schedules::measured(const Scheduled& s) const {
     return it != measured_.end() && it->second >= 0 ? std::optional(it->second) : std::nullopt;
 }
 
-double Schedules::at_least(const KernelBody& body) const {
-    return how_.machine ? lower_bound(body.stages, *how_.machine, {}, true) : 0;
-}
+double Schedules::at_least(const KernelBody& body) const { return how_.bound_of(body.stages); }
 
 }  // namespace tilewright

@@ -13,7 +13,7 @@ namespace tilewright {
 constexpr double kKernelSeconds = 1e-6;
 /// Of what its kernels take apart a chain must save this share by the model alone, whose error is of that size;
 /// measured times need no margin.
-constexpr double kConvincing = 0.03;
+constexpr double kChainGain = 0.03;
 
 class Schedules {
   public:
@@ -32,8 +32,8 @@ class Schedules {
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
     bool measures() const { return ask_ != nullptr; }
-    /// Runs it, or remembers. `weights`: per input of the stages, whether it is a constant of the model.
-    MeasuredKernel measure(const TileProgram& program, const std::vector<bool>& weights);
+    /// Runs it, or remembers (MeasureKernel).
+    std::optional<MeasuredKernel> measure(const TileProgram& program, const std::vector<bool>& weights);
     /// What measure() found of this kernel, where somebody asked for that and it runs.
     std::optional<double> measured(const Scheduled& s) const;
     /// What no schedule of the kernel undercuts; 0 without a machine.
@@ -54,7 +54,33 @@ class Schedules {
 /// Groups that are one kernel as a chain of products, where the model says that this costs less than they do.
 ///
 /// Greedy: products in order; to the group of each come those that feed it and nobody else, back to the next products,
-/// of which one or all come along.
-std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules);
+/// of which one, all or none come along, or those that feed them too.
+std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
+                                      const FusionLimits& limits = {});
+
+/// What the greedy rule makes of a program.
+struct GreedyGroups {
+    ChosenLayouts chosen;  ///< fused, and what lies how
+    Grouped grouped;       ///< laid out, and its kernels
+};
+/// Does without what OrchestrateOptions::without says of layouts' place and outputs; `limits` has the rest.
+GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                            const FusionLimits& limits);
+
+/// A kernel as several: parts of its sums as tasks, then what adds them up (schedule/chain/split.h).
+struct InParts {
+    struct Part {
+        Program stages;  ///< values are connected by their names, with those of the kernel's body too
+        std::vector<KernelGroup> groups;
+    };
+    std::vector<Part> parts;
+    double seconds = 0;  ///< of all of them
+};
+/// Nothing where all threads have a task as it is, nothing can be cut, or it does not gain.
+std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules);
+
+/// Kernels that would leave threads without a task, few results of long sums each, become two where that is estimated
+/// (or measured) to gain. Nothing with one thread.
+void split_sums(Grouped& grouped, Schedules& schedules);
 
 }  // namespace tilewright

@@ -51,6 +51,7 @@ std::vector<bool> needed_accesses(const TensorExpr& e) {
 }  // namespace
 
 void Builder::set_source(std::string node, std::string op, std::string described) {
+    source_.reset();
     node_ = std::move(node);
     op_ = std::move(op);
     described_ = described.empty() && !node_.empty() ? fmt::format("node '{}' ({})", node_, op_) : std::move(described);
@@ -66,6 +67,16 @@ void Builder::fail(const std::string& message) const {
 }
 
 // --- names
+
+Origin Builder::origin() {
+    if (op_.empty()) return {};
+    if (!source_) {
+        const auto [it, fresh] = sources_.try_emplace({node_, op_}, static_cast<uint32_t>(program_.nodes.size()));
+        if (fresh) program_.nodes.push_back({node_, op_});
+        source_ = it->second;
+    }
+    return {{*source_}, {}};
+}
 
 std::string Builder::unique_name(std::string_view role) {
     const std::string base = node_.empty() ? std::string(role) : node_ + "/" + std::string(role);
@@ -148,7 +159,7 @@ void Builder::materialize(ValueId v) {
         chain = e.body.select(here, e.body.index(elements[i]), chain);
     }
     e.body.set_root(e.body.cast(compute_type(value.dtype), chain));
-    program_.primitives.push_back({value.name, op_, {v}, std::move(e)});
+    program_.primitives.push_back({value.name, op_, {v}, std::move(e), origin()});
 }
 
 const Tensor* Builder::contents(ValueId v) const {
@@ -298,6 +309,7 @@ std::vector<ValueId> Builder::append(decltype(Primitive::kind) kind, std::vector
     Primitive p;
     p.name = unique_name(role);
     p.source = op_;
+    p.origin = origin();
     p.kind = std::move(kind);
     for (const ValueId v : p.inputs()) materialize(v);
     for (size_t k = 0; k < outputs.size(); ++k) {

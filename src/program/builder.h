@@ -160,6 +160,7 @@ class Builder {
 
   private:
     std::string unique_name(std::string_view role);
+    Origin origin();
     std::string unique_symbol(std::string_view hint);
     ValueId new_value(std::string name, DType dtype, Dims shape);
     ValueId append(TensorExpr expr, DType dtype, std::string_view role);
@@ -174,6 +175,8 @@ class Builder {
 
     Program& program_;
     std::string node_, op_, described_;
+    std::optional<uint32_t> source_;  ///< node_ and op_ in program_.nodes, once something came of them
+    std::map<std::pair<std::string, std::string>, uint32_t> sources_;
     std::unordered_map<ValueId, std::vector<Expr>> int_values_;
     std::unordered_set<ValueId> pending_;  ///< known contents that no primitive computes yet
     std::unordered_map<std::string, int> used_names_;

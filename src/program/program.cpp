@@ -50,6 +50,17 @@ std::string_view to_string(Category c) {
     return "elementwise";
 }
 
+void Origin::add(const Origin& other) {
+    const auto merge = [](std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+        if (from.empty()) return;
+        std::vector<uint32_t> both;
+        std::set_union(to.begin(), to.end(), from.begin(), from.end(), std::back_inserter(both));
+        to = std::move(both);
+    };
+    merge(nodes, other.nodes);
+    merge(parts, other.parts);
+}
+
 std::vector<ValueId> Primitive::inputs() const {
     std::vector<ValueId> out;
     const auto add = [&](ValueId v) {

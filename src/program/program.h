@@ -121,11 +121,24 @@ struct Loop {
     std::shared_ptr<const Program> body;
 };
 
+/// A node of the model.
+struct SourceNode {
+    std::string name, op;
+};
+
+/// What a primitive was made of. A pass that puts primitives in the place of others gives them what those had.
+struct Origin {
+    std::vector<uint32_t> nodes;  ///< of the model: positions in Program::nodes, ascending
+    std::vector<uint32_t> parts;  ///< of a plan's stage: the primitives, before fusion, that it computes, ascending
+    void add(const Origin& other);
+};
+
 struct Primitive {
     std::string name;              ///< "conv1/products": source node and role
     std::string source;            ///< source operator type ("Conv"), for explanations
     std::vector<ValueId> outputs;  ///< exactly one for a TensorExpr, none for ReadScalar
     std::variant<TensorExpr, Opaque, ReadScalar, If, Loop> kind;
+    Origin origin = {};  ///< no part of the text, nor of what the primitive means
 
     const TensorExpr* expr() const { return std::get_if<TensorExpr>(&kind); }
     TensorExpr* expr() { return std::get_if<TensorExpr>(&kind); }
@@ -142,6 +155,7 @@ struct Program {
     /// Constants that were read from a text without their contents: zeros in `constants`, here the hash of what they
     /// were, which they print as.
     std::map<ValueId, uint64_t> unread;
+    std::vector<SourceNode> nodes;  ///< of the model, those that became primitives; what origins refer to
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
     /// Per value: the primitive that makes it (none for inputs and constants), and those that read it.

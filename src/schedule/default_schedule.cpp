@@ -132,6 +132,8 @@ double tile_cycles(int64_t rows, int64_t columns, double vector_bytes, double by
 // What a panel of vectors streams at: from the second level, and from behind it. Of the first level it may take half.
 constexpr double kNearBytes = 16 * 1024, kSecondBytesACycle = 14, kFarBytesACycle = 8;
 
+constexpr int64_t kPage = 4096;  // bytes
+
 /// Every row of a tile walks through memory on its own. Rows whose distance is a multiple of 4 KiB (the size of a way
 /// in all first-level caches of x86) fight for one set: how many do, where most do.
 int64_t lines_in_one_set(int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride) {
@@ -214,7 +216,6 @@ bool clashes(const TensorExpr& e, const Walk& w, size_t vector) {
 }
 
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
-    (void)out_type;
     StageChoice choice;
     const size_t n = e.extents.size();
     Micro& micro = choice.micro;
@@ -338,6 +339,11 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         std::optional<size_t> turned;
         for (const Walk& w : walks)
             if (const auto u = turning_axis(e, w, *vector, lanes)) turned = u;
+        // Blocks that are turned around write a line in each of as many rows. Rows pages apart go on where they
+        // stopped where two blocks' rows are written to the end before the next's.
+        if (turned && walks.back().strides[*turned] && walks.back().strides[*turned]->is_constant() &&
+            std::abs(walks.back().strides[*turned]->constant()) * static_cast<int64_t>(byte_size(out_type)) >= kPage)
+            choice.strips = turned;
         const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
         const bool light = e.accesses.size() <= 3 && e.body.nodes().size() <= 12 && !turned;
         micro.registers[*vector] = std::min<int64_t>(wide, light ? 2 : 1) * lanes;
@@ -361,8 +367,11 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     // Order: vector panels outside rows, so that a panel of the right operand serves every row; reductions innermost,
     // the one along which the broadcast operand is contiguous last.
     if (choice.contraction) micro.order.push_back(*vector);
+    const auto last = [&](size_t a) { return choice.strips && (a == *choice.strips || a == *vector); };
     for (size_t a = 0; a < e.spatial; ++a)
-        if (std::find(micro.order.begin(), micro.order.end(), a) == micro.order.end()) micro.order.push_back(a);
+        if (!last(a) && std::find(micro.order.begin(), micro.order.end(), a) == micro.order.end())
+            micro.order.push_back(a);
+    if (choice.strips) micro.order.insert(micro.order.end(), {*vector, *choice.strips});
     std::vector<size_t> reductions;
     for (size_t a = e.spatial; a < n; ++a) reductions.push_back(a);
     const auto reach = [&](size_t a) {
@@ -604,19 +613,27 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), expr.extents[a]});
     std::vector<Stmt> body = make_loads(t.stages, id, choice.loads, micro);
     body.push_back(Stmt{Compute{id, micro}});
+    const auto wrap = [&](size_t axis, int64_t step, bool parallel) {
+        TileLoop loop;
+        loop.axis = axis;
+        loop.step = step;
+        loop.parallel = parallel;
+        loop.body = std::move(body);
+        body.clear();
+        body.push_back(Stmt{std::move(loop)});
+    };
+    if (choice.strips && inside[*choice.strips] > 2 * unit(*choice.strips)) {
+        constexpr int64_t kRows = 1024;  // pages of the operand that the next strip finds again
+        wrap(*choice.strips, 2 * unit(*choice.strips), false);
+        if (inside[*micro.vector_axis] > kRows) wrap(*micro.vector_axis, kRows, false);
+        for (size_t a = expr.spatial; a-- > 0;)
+            if (a != *choice.strips && a != micro.vector_axis && inside[a] > unit(a)) wrap(a, unit(a), false);
+    }
     // Panels (vector axis) outermost in the grid, then the other axes in order.
     std::vector<size_t> grid;
     for (size_t a = 0; a < expr.spatial; ++a)
         if (split[a]) grid.push_back(a);
-    for (size_t k = grid.size(); k-- > 0;) {
-        TileLoop loop;
-        loop.axis = grid[k];
-        loop.step = inside[grid[k]];
-        loop.parallel = true;
-        loop.body = std::move(body);
-        body.clear();
-        body.push_back(Stmt{std::move(loop)});
-    }
+    for (size_t k = grid.size(); k-- > 0;) wrap(grid[k], inside[grid[k]], true);
     t.body = std::move(body);
     return t;
 }

@@ -22,8 +22,9 @@ TileProgram default_schedule(Program stages, const ScheduleTarget& target);
 /// How the default rule would run one expression's innermost level.
 struct StageChoice {
     Micro micro;
-    bool contraction = false;   ///< some operand is reused along a register axis
-    std::vector<size_t> loads;  ///< accesses to be copied (padding decided, or lanes made contiguous) before use
+    bool contraction = false;      ///< some operand is reused along a register axis
+    std::vector<size_t> loads;     ///< accesses to be copied (padding decided, or lanes made contiguous) before use
+    std::optional<size_t> strips;  ///< axis to be walked two register tiles at a time, outside the vectors
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
 

@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "cost/gpu_estimate.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
 
@@ -12,48 +13,82 @@ namespace tilewright {
 namespace {
 
 constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
-    {SchedulerKind::Default, "default"}, {SchedulerKind::Tree, "tree"},     {SchedulerKind::Gensor, "gensor"},
-    {SchedulerKind::Mcfuser, "mcfuser"}, {SchedulerKind::Search, "search"}, {SchedulerKind::Auto, "auto"},
+    {SchedulerKind::Default, "default"}, {SchedulerKind::Tree, "tree"},
+    {SchedulerKind::Gensor, "gensor"},   {SchedulerKind::GensorPlain, "gensor-plain"},
+    {SchedulerKind::Mcfuser, "mcfuser"}, {SchedulerKind::Search, "search"},
+    {SchedulerKind::Auto, "auto"},
 };
 
 /// Axes of a chain: with more (chains of convolutions) there are more orders of loops than a search should look at.
 constexpr size_t kMostTiled = 6;
 
 /// By how much the model must prefer a constructed schedule over the rule's: its own error.
-constexpr double kConvinced = 0.93;
+constexpr double kConvinced = 0.88;
 
 bool constructible(const Program& stages) {
     if (stages.primitives.size() != 1) return false;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     for (const Expr& x : e.extents)
         if (!x.is_constant() || x.constant() < 1) return false;
-    return !e.extents.empty();
+    // Copies and elementwise stages use everything once: there is nothing for tiles to keep.
+    return !e.extents.empty() && e.reducer != Reducer::None;
 }
 
-/// Many random states of the space, measured sixteen at a time.
-TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram best, const Scheduling& how) {
+/// The first of those that are fastest; of those that cannot run, the first.
+TileProgram fastest(std::vector<TileProgram> candidates, const Scheduling& how) {
+    const std::vector<double> seconds = how.measure(candidates);
+    size_t best = 0;
+    for (size_t i = 1; i < candidates.size(); ++i)
+        if (seconds[i] >= 0 && (seconds[best] < 0 || seconds[i] < seconds[best])) best = i;
+    return std::move(candidates[best]);
+}
+
+/// Many states, measured sixteen at a time: what the walk would give, then random ones and, as often, neighbours of the
+/// best few that were measured.
+TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram rule, const Scheduling& how) {
+    struct Tried {
+        double seconds = 0;
+        construct::Etir state;
+        TileProgram program;
+    };
+    constexpr size_t kParents = 8, kBatch = 16;
     std::mt19937_64 rng(how.seed);
-    std::set<std::vector<std::vector<int64_t>>> seen;
-    double seconds = how.measure({best})[0];
-    std::vector<TileProgram> batch;
+    std::set<construct::Realised::Key> seen;
+    std::vector<Tried> best, batch;  // best: ascending
+    const double rule_seconds = how.measure({rule})[0];
     const auto flush = [&] {
-        if (batch.empty()) return;
-        const std::vector<double> times = how.measure(batch);
-        for (size_t i = 0; i < batch.size(); ++i)
-            if (times[i] >= 0 && times[i] < seconds) {
-                seconds = times[i];
-                best = std::move(batch[i]);
-            }
+        std::vector<TileProgram> programs;
+        for (const Tried& t : batch) programs.push_back(t.program);
+        if (programs.empty()) return;
+        const std::vector<double> times = how.measure(programs);
+        for (size_t i = 0; i < batch.size(); ++i) {
+            batch[i].seconds = times[i];
+            if (times[i] >= 0) best.push_back(std::move(batch[i]));
+        }
+        std::stable_sort(best.begin(), best.end(),
+                         [](const Tried& a, const Tried& b) { return a.seconds < b.seconds; });
+        if (best.size() > kParents) best.resize(kParents);
         batch.clear();
     };
-    for (int k = 0; k < how.trials; ++k) {
-        const auto r = construct::realise(p, construct::random_state(p, rng));
-        if (!seen.insert(r.state.tiles).second) continue;
-        batch.push_back(construct::to_tile_program(stages, p, r));
-        if (batch.size() == 16) flush();
+    int trials = 0;
+    const auto try_state = [&](const construct::Realised& r) {
+        if (!seen.insert(r.key()).second) return;
+        batch.push_back({0, r.state, construct::to_tile_program(stages, p, r)});
+        ++trials;
+        if (batch.size() == kBatch) flush();
+    };
+    construct::WalkOptions options;
+    options.seed = how.seed;
+    for (const construct::Realised& r : construct::construct(p, options).top) try_state(r);
+    // A space smaller than the number of trials is soon known by heart: then only few tries are new.
+    for (int tries = 0; tries < 10 * how.trials && trials < how.trials; ++tries) {
+        const bool random = best.empty() || rng() % 2 == 0;
+        try_state(construct::realise(
+            p, random ? construct::random_state(p, rng) : construct::mutated(p, best[rng() % best.size()].state, rng)));
     }
     flush();
-    return best;
+    return best.empty() || (rule_seconds >= 0 && rule_seconds <= best[0].seconds) ? std::move(rule)
+                                                                                  : std::move(best[0].program);
 }
 
 }  // namespace
@@ -70,29 +105,59 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name) {
     return std::nullopt;
 }
 
+double Scheduling::estimate_of(const TileProgram& program) const {
+    if (gpu) return gpu_estimate(program, gpu->target).seconds;
+    return machine ? estimate(program, *machine).seconds : 0;
+}
+
+double Scheduling::bound_of(const Program& stages) const {
+    if (gpu) return gpu_lower_bound(stages, gpu->target);
+    return machine ? lower_bound(stages, *machine, {}, true) : 0;
+}
+
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
+    if (how.gpu) return gpu_schedule(std::move(stages), row_axes, *how.gpu);
     TileProgram rule = default_schedule(stages, row_axes, how.rule);
-    if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(stages)) return rule;
+    if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
+    // Where even the bound is not so much below the rule's schedule, no state can be.
+    const double enough = kConvinced * estimate(rule, *how.machine).seconds;
+    if (how.kind == SchedulerKind::Auto && lower_bound(rule.stages, *how.machine, {}, true) >= enough) return rule;
+    stages = rule.stages;  // axes that memory walks as one are one there
     const construct::Problem p = construct::make_problem(stages, how.rule, *how.machine);
     if (!p.micro.vector_axis) return rule;
     if (how.kind == SchedulerKind::Search && how.measure) return searched(stages, p, std::move(rule), how);
     construct::WalkOptions options;
     options.seed = how.seed;
+    options.virtual_threads = how.kind != SchedulerKind::GensorPlain;
+    options.also.push_back(construct::state_of(p, rule));
     const construct::Constructed found =
         how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
-    if (how.kind == SchedulerKind::Auto && found.top[0].seconds > kConvinced * estimate(rule, *how.machine).seconds)
-        return rule;
+    if (how.measure) {
+        std::vector<TileProgram> candidates;
+        if (how.kind == SchedulerKind::Auto) candidates.push_back(std::move(rule));
+        for (const construct::Realised& r : found.top) candidates.push_back(construct::to_tile_program(stages, p, r));
+        return fastest(std::move(candidates), how);
+    }
+    if (how.kind == SchedulerKind::Auto && found.top[0].seconds > enough) return rule;
     return construct::to_tile_program(std::move(stages), p, found.top[0]);
 }
 
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
-    if (!how.machine) return std::nullopt;
+    if (!how.machine && !how.gpu) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
+    if (how.kind == SchedulerKind::Search && how.measure && how.machine) {
+        std::vector<TileProgram> all;
+        for (chain::Found& f : chain::sample(*c, *how.machine, how.rule, static_cast<size_t>(how.trials), how.seed))
+            all.push_back(std::move(f.program));
+        if (all.empty()) return std::nullopt;
+        return fastest(std::move(all), how);
+    }
     chain::SearchOptions options;
     options.seed = how.seed;
     options.measure = how.measure;
+    if (how.gpu) return gpu_chain_schedule(*c, *how.gpu, options);
     chain::SearchResult found = chain::search(*c, *how.machine, how.rule, options);
     if (found.top.empty()) return std::nullopt;
     return std::move(found.top[0].program);

@@ -8,16 +8,18 @@
 
 #include "cost/estimate.h"
 #include "schedule/default_schedule.h"
+#include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
 
 enum class SchedulerKind : uint8_t {
-    Default,  ///< tiles by a rule from the shapes alone
-    Tree,     ///< construction along a tree, in Roller's manner (schedule/construct)
-    Gensor,   ///< Gensor's walk (schedule/construct)
-    Mcfuser,  ///< chains as one kernel (schedule/chain), everything else by the rule
-    Search,   ///< many measured states of Gensor's space
-    Auto,     ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
+    Default,      ///< tiles by a rule from the shapes alone
+    Tree,         ///< construction along a tree, in Roller's manner (schedule/construct)
+    Gensor,       ///< Gensor's walk (schedule/construct)
+    GensorPlain,  ///< the same without virtual threads
+    Mcfuser,      ///< chains as one kernel (schedule/chain), everything else by the rule
+    Search,       ///< many measured states of Gensor's space, and of MCFuser's for chains
+    Auto,         ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
 };
 std::string_view to_string(SchedulerKind kind);
 std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
@@ -31,11 +33,19 @@ struct Scheduling {
     /// it for their best eight where it is there.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
     int trials = 1000;  ///< of Search
+    /// Kernels are for this GPU: its rule (schedule/gpu) makes them, whatever `kind` says of CPUs; chains where it is
+    /// Mcfuser or Auto.
+    std::optional<GpuScheduling> gpu;
 
     bool constructs() const { return kind != SchedulerKind::Default && machine.has_value(); }
     bool chains() const {
-        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Auto) && machine.has_value();
+        return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
+               (machine.has_value() || gpu.has_value());
     }
+    /// By the model of the machine; 0 where none is known.
+    double estimate_of(const TileProgram& program) const;
+    /// What no kernel of these stages, whose operands are warm, can undercut.
+    double bound_of(const Program& stages) const;
 };
 
 /// A schedule for a kernel of one stage, or of several that share rows (see default_schedule).

@@ -126,6 +126,7 @@ class Packing {
     /// step may need what this one left.
     std::pair<int, int> life_of(const Buffer& b) const {
         std::vector<TreePath> statements;
+        if (b.copies > 1) return span_of_scope(b.scope);  // the next steps' are being filled
         if (b.access) {
             for (const auto& [path, load] : tree_.loads)
                 if (load->stage == b.access->first && load->access == b.access->second) statements.push_back(path);
@@ -160,8 +161,9 @@ class Packing {
             const std::vector<Expr> written = result_index(e);
             for (size_t j = 0; j < plan_.buffers.size(); ++j) {
                 const Buffer& in = plan_.buffers[j];
-                if (i == j || in.access || in.correction || in.elsewhere || in.scope != out.scope || in.dtype != out.dtype ||
-                    in.box != out.box || !(in.base == out.base) || print(in.layout) != print(out.layout))
+                if (i == j || in.access || in.correction || in.elsewhere || in.scope != out.scope ||
+                    in.dtype != out.dtype || in.box != out.box || !(in.base == out.base) ||
+                    print(in.layout) != print(out.layout))
                     continue;
                 size_t reads = 0, same = 0;
                 for (const Access& a : e.accesses)
@@ -208,7 +210,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         for (const int64_t d : b.physical)
             if (__builtin_mul_overflow(bytes, d, &bytes))
                 internal_error(__FILE__, __LINE__, "a buffer fits in memory", program.name);
-        b.bytes = (bytes + 63) / 64 * 64 + 64;  // a whole vector may be read at the end
+        b.bytes = ((bytes + 63) / 64 * 64 + 64) * b.copies;  // a whole vector may be read at the end
         plan.buffers.push_back(std::move(b));
     };
     // Copies made by Loads.
@@ -234,6 +236,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
             b.box.push_back(size);
         }
         b.layout = load->layout;
+        if (const auto loop = tree.loops.find(b.scope); loop != tree.loops.end()) b.copies = loop->second->stages;
         finish(std::move(b));
     }
     const std::set<ValueId> online = online_maxima(program);
@@ -246,10 +249,10 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         if (statements_of(program, tree, v).empty()) continue;
         Buffer b;
         b.value = v;
-        b.dtype = program.stages.values[v].dtype;
         b.scope = home_of(program, tree, v);
         const std::vector<Expr>& extents = tree.extents.at(b.scope);
         const TensorExpr& e = *program.stages.primitives[s].expr();
+        b.dtype = tree.sums_in_parts(program, s) ? e.body.dtype() : program.stages.values[v].dtype;
         for (const Expr index : result_index(e)) {
             Expr base;
             int64_t size = 1;

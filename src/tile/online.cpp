@@ -164,6 +164,14 @@ IndexVector<PrimitiveId, std::optional<OnlineScale>> online_scales(const Program
     return Analysis(stages, maxima).run();
 }
 
+TensorExpr with_factor(TensorExpr sum, const OnlineScale& scale) {
+    Access factor;
+    factor.value = scale.maximum;
+    factor.index = scale.index;
+    sum.accesses.push_back(std::move(factor));
+    return sum;
+}
+
 std::set<ValueId> online_maxima(const TileProgram& program) {
     std::set<ValueId> out;
     for (const auto& [path, compute] : walk(program).computes)

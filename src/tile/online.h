@@ -26,6 +26,9 @@ struct OnlineScale {
 IndexVector<PrimitiveId, std::optional<OnlineScale>> online_scales(const Program& stages,
                                                                    const std::set<ValueId>& maxima);
 
+/// The expression of a scaled sum with one more access, the last: to the factor for what was summed up before.
+TensorExpr with_factor(TensorExpr sum, const OnlineScale& scale);
+
 /// The results of Computes that are marked online.
 std::set<ValueId> online_maxima(const TileProgram& program);
 

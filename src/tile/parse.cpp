@@ -16,7 +16,8 @@
 //     }
 //     }
 //
-// An online maximum is "compute 0 online ...". Lines that begin with '#' are comments.
+// An online maximum is "compute 0 online ...", a product on matrix instructions "compute 0 matrix f16 [m n k] ..."
+// (behind the vector), a pipelined loop "for k by 32 stages 3 {". Lines that begin with '#' are comments.
 
 #include <algorithm>
 
@@ -186,6 +187,8 @@ class Parser {
                 loop.axis = axis_number();
                 text_.expect_word("by");
                 loop.step = text_.integer();
+                if (text_.eat_word("stages"))
+                    loop.stages = static_cast<int>(std::clamp<int64_t>(text_.integer(), 0, 1000));
                 text_.expect("{");
                 loop.body = statements(depth + 1);
                 s.kind = std::move(loop);
@@ -227,6 +230,7 @@ class Parser {
             text_.expect_word("lanes");
             m.lanes = text_.integer();
         }
+        if (text_.eat_word("matrix")) m.matrix = matrix(c.stage);
         if (text_.eat_word("registers")) numbers(c.stage, m.registers);
         if (text_.eat_word("order")) {
             text_.expect("[");
@@ -235,6 +239,24 @@ class Parser {
         if (text_.eat_word("vthreads")) numbers(c.stage, m.virtual_threads);
         m.padding = padding();
         return c;
+    }
+
+    /// "f16 [m n k]"
+    MatrixUnit matrix(PrimitiveId s) {
+        MatrixUnit unit;
+        bool known = false;
+        for (const MatrixType t : {MatrixType::TF32, MatrixType::F16, MatrixType::BF16})
+            if (!known && text_.eat_word(to_string(t))) {
+                unit.type = t;
+                known = true;
+            }
+        if (!known) text_.fail_expected("tf32, f16 or bf16");
+        text_.expect("[");
+        unit.rows = axis_of(s);
+        unit.columns = axis_of(s);
+        unit.sum = axis_of(s);
+        text_.expect("]");
+        return unit;
     }
 
     /// "[m=12 n=32]"

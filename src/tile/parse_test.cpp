@@ -30,6 +30,16 @@ TEST(TileText, reads_back_what_it_prints) {
     EXPECT_EQ(std::get<TileLoop>(gemm.body[0].kind).step, 4);
 }
 
+TEST(TileText, matrix_units_and_stages) {
+    const std::string text = changed(changed(kGemm, "vector n lanes 2 registers [m=2 n=2] order [n m k] vthreads [m=2]",
+                                             "matrix bf16 [m n k] registers [m=32 n=8 k=16] order [n m k]"),
+                                     "for k by 2 {", "for k by 2 stages 3 {");
+    const TileProgram gemm = parse_tile_program(text);
+    EXPECT_EQ(print(gemm), text);
+    EXPECT_NE(text, kGemm);
+    EXPECT_THROW(parse_tile_program(changed(text, "matrix bf16", "matrix f64")), ModelError);
+}
+
 TEST(TileText, names_of_any_spelling) {
     TileProgram t = parse_tile_program(kGemm);
     t.name = "conv1 + \"relu\" {";

@@ -47,8 +47,8 @@ class Printer {
         for (const Stmt& s : body) {
             out_ += std::string(static_cast<size_t>(depth) * 2, ' ');
             if (const auto* loop = std::get_if<TileLoop>(&s.kind)) {
-                out_ += fmt::format("{} {} by {} {{\n", loop->parallel ? "parallel" : "for", axis_name(loop->axis),
-                                    loop->step);
+                out_ += fmt::format("{} {} by {}{} {{\n", loop->parallel ? "parallel" : "for", axis_name(loop->axis),
+                                    loop->step, loop->stages == 1 ? "" : fmt::format(" stages {}", loop->stages));
                 statements(loop->body, depth + 1);
                 out_ += std::string(static_cast<size_t>(depth) * 2, ' ') + "}\n";
             } else if (const auto* load = std::get_if<Load>(&s.kind)) {
@@ -67,6 +67,9 @@ class Printer {
         const Micro& m = c.micro;
         std::string s = std::to_string(c.stage.value) + (c.online ? " online" : "");
         if (m.vector_axis) s += fmt::format(" vector {} lanes {}", axis_name(c.stage, *m.vector_axis), m.lanes);
+        if (m.matrix)
+            s += fmt::format(" matrix {} [{} {} {}]", to_string(m.matrix->type), axis_name(c.stage, m.matrix->rows),
+                             axis_name(c.stage, m.matrix->columns), axis_name(c.stage, m.matrix->sum));
         std::vector<std::string> registers, order, threads;
         for (size_t a = 0; a < m.registers.size(); ++a)
             if (m.registers[a] != 1) registers.push_back(fmt::format("{}={}", axis_name(c.stage, a), m.registers[a]));

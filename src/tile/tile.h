@@ -19,10 +19,11 @@
 // each of their points is one task.
 //
 // Where values live. Kernel inputs and outputs are in memory; any other value of `stages` lives in a buffer of the task
-// (scratch), as does a copy made by Load. A buffer covers the box that is touched under the innermost loop around all
-// its statements; its index is the value's index minus the box's lower corner. A kernel output that has a Store is
-// computed into a buffer and written by the Store; without one, Compute writes memory directly (then partial reductions
-// are kept in the output itself, which must have the accumulation type).
+// (scratch), as does a copy made by Load. The buffer of a sum that is made in parts has the type of the sum: its
+// numbers are rounded to the value's own type where they leave it. A buffer covers the box that is touched under the
+// innermost loop around all its statements; its index is the value's index minus the box's lower corner. A kernel
+// output that has a Store is computed into a buffer and written by the Store; without one, Compute writes memory
+// directly (then partial reductions are kept in the output itself, which must have the accumulation type).
 
 #include <cstdint>
 #include <optional>
@@ -50,6 +51,24 @@ enum class Padding : uint8_t {
 };
 std::string_view to_string(Padding p);
 
+/// What the operands of a matrix instruction are rounded to; it adds up in f32.
+enum class MatrixType : uint8_t {
+    TF32,  ///< 10 bits of mantissa, the exponents of f32
+    F16,
+    BF16
+};
+std::string_view to_string(MatrixType t);
+
+/// A product on the matrix instructions of a GPU: which axes of the stage are an instruction's rows, columns and sum
+/// (16 x 8, by 8 for tf32 and 16 for the others; tile/matrix.h). Micro::registers is then the tile of a warp. It says
+/// where multiplications run and what they are rounded to, not what is computed: the interpreter and machines without
+/// such instructions ignore it.
+struct MatrixUnit {
+    MatrixType type = MatrixType::F16;
+    size_t rows = 0, columns = 0, sum = 0;
+    friend bool operator==(const MatrixUnit&, const MatrixUnit&) = default;
+};
+
 /// The innermost level: how Compute's box is run in registers. Axes by their position in the stage's expression.
 struct Micro {
     std::optional<size_t> vector_axis;  ///< lanes; its register tile is a multiple of `lanes`
@@ -60,6 +79,7 @@ struct Micro {
     Padding padding = Padding::Partition;  ///< of register tiles
     /// Virtual threads (Gensor §IV) per axis: that many interleaved sub-tiles inside the register tile; 1: none.
     std::vector<int64_t> virtual_threads;
+    std::optional<MatrixUnit> matrix;
 };
 
 struct Stmt;
@@ -68,6 +88,10 @@ struct TileLoop {
     size_t axis = 0;
     int64_t step = 1;
     bool parallel = false;
+    /// Steps that are under way at a time: the Loads in front of the body run stages - 1 steps ahead of the rest of it,
+    /// each into a buffer of its own, so that a copy takes as long as it likes while earlier steps compute. It stands
+    /// at the loop and not at its Loads because they wait and go on together. 1: nothing runs ahead.
+    int stages = 1;
     std::vector<Stmt> body;
 };
 
@@ -124,7 +148,8 @@ struct Buffer {
     std::vector<int64_t> box;   ///< largest extent per dimension
     Layout layout;
     std::vector<int64_t> physical;  ///< extents in memory
-    int64_t bytes = 0;              ///< rounded to 64
+    int copies = 1;                 ///< so many of it, one behind the other: TileLoop::stages
+    int64_t bytes = 0;              ///< of all copies, each rounded to 64
     int64_t offset = 0;             ///< in the task's scratch; what is never needed together may share memory
     bool elsewhere = false;         ///< takes none of the scratch
 };
@@ -132,8 +157,8 @@ struct BufferPlan {
     std::vector<Buffer> buffers;
     int64_t scratch_bytes = 0;  ///< of one task
 };
-/// Throws InternalError when a box has no constant bound. The buffers of the values `elsewhere` take no scratch: somebody
-/// keeps them in registers.
+/// Throws InternalError when a box has no constant bound. The buffers of the values `elsewhere` take no scratch:
+/// somebody keeps them in registers.
 BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& elsewhere = {});
 
 /// Empty when the program computes its stages, else one sentence per fault. The stages themselves (verify(Program)) and
@@ -145,7 +170,9 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
 ///  - an online maximum is read, in the steps of its own loops, only by what it scales: sums along the same loops, one
 ///    for one with its steps, or terms that are used up in the same step
 ///  - Loads copy inputs, in a scope that encloses the reading Compute, before it; Stores write outputs, once
-///  - partial reductions are kept in their own type; micro-kernels fit their stage; buffers have constant bounds
+///  - partial reductions in memory are kept in their own type; micro-kernels fit their stage, matrix units a product;
+///    buffers have constant bounds
+///  - a loop of several stages has Loads, in front of everything else in its body
 std::vector<std::string> verify(const TileProgram& program);
 /// One line of the tree in the manner of MCFuser's tiling expression (§III-A): "mh(n(k(Lq,Lk,C0),Lv,C4),Se)"; loops by
 /// the names of their axes, outermost first, L and S with the value that is copied, C with the number of the stage.

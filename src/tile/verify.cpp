@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "tile/matrix.h"
 #include "tile/online.h"
 #include "tile/verify_tree.h"
 #include "tile/walk.h"
@@ -121,7 +122,18 @@ class Verifier {
             if (!grid_axes_.insert(loop.axis).second) fault("the grid has the axis {} twice", a);
         }
         if (loop.body.empty()) fault("the loop over {} is empty", a);
+        if (loop.stages != 1) stage_rules(loop);
         statements_exist(loop.body, grid && loop.parallel);
+    }
+
+    void stage_rules(const TileLoop& loop) {
+        const auto is_load = [](const Stmt& s) { return std::holds_alternative<Load>(s.kind); };
+        const auto behind = std::find_if_not(loop.body.begin(), loop.body.end(), is_load);
+        if (loop.stages < 1 || loop.stages > 16 || loop.parallel || behind == loop.body.begin() ||
+            std::any_of(behind, loop.body.end(), is_load))
+            fault(
+                "the loop over {} has {} stages: 1 to 16, of a loop that is not parallel and begins with all its loads",
+                axis_name(loop.axis), loop.stages);
     }
 
     // --- statements
@@ -222,6 +234,7 @@ class Verifier {
                 fault("{}: {} virtual threads do not divide the register tile {} along {}", what, threads, tile,
                       stage_axis(compute.stage, a));
         }
+        if (m.matrix) matrix_rules(compute, what);
         if (m.order.empty()) return;
         std::vector<size_t> sorted = m.order, all(n);
         std::sort(sorted.begin(), sorted.end());
@@ -230,6 +243,25 @@ class Verifier {
         for (size_t k = 0; k < n; ++k)
             if ((m.order[k] < e.spatial) != (k < e.spatial))
                 return fault("{}: in the loop order a reduction stands outside a spatial axis", what);
+    }
+
+    void matrix_rules(const Compute& compute, const std::string& what) {
+        const TensorExpr& e = expr(compute.stage);
+        const Micro& m = compute.micro;
+        const MatrixUnit& u = *m.matrix;
+        if (u.rows >= e.spatial || u.columns >= e.spatial || u.rows == u.columns || u.sum < e.spatial ||
+            u.sum >= e.extents.size() || !matrix_factors(e, u))
+            return fault(
+                "{}: a matrix unit takes a sum of products of floats, one factor along its rows, one along its "
+                "columns, both along its sum",
+                what);
+        for (const auto& [axis, unit] : {std::pair(u.rows, kMatrixRows), std::pair(u.columns, kMatrixColumns),
+                                         std::pair(u.sum, matrix_sum(u.type))})
+            if (axis >= m.registers.size() || m.registers[axis] % unit != 0)
+                fault("{}: the tile along {} is no multiple of the matrix unit's {}", what,
+                      stage_axis(compute.stage, axis), unit);
+        if (std::any_of(m.virtual_threads.begin(), m.virtual_threads.end(), [](int64_t n) { return n != 1; }))
+            fault("{}: a matrix unit has no virtual threads", what);
     }
 
     const std::string& stage_axis(PrimitiveId s, size_t a) const { return axis_name(p_.stage_axes[s][a]); }
@@ -285,7 +317,7 @@ class Verifier {
                 fault("compute {}: the loop over {} computes '{}' again", s.value, axis_name(loop->axis), name(v));
         const std::set<size_t> cut = tree_.narrowed(scope_of(at));
         for (size_t k = e.spatial; k < axes.size(); ++k)
-            if (cut.count(axes[k]) != 0 && p_.stages.values[v].dtype != e.body.dtype())
+            if (memory && cut.count(axes[k]) != 0 && p_.stages.values[v].dtype != e.body.dtype())
                 fault("compute {}: partial sums along {} are kept as {}, but are {}", s.value, axis_name(axes[k]),
                       to_string(p_.stages.values[v].dtype), to_string(e.body.dtype()));
         for (const Reader& r : all) {

@@ -231,9 +231,37 @@ TEST(VerifyTiles, what_is_computed_is_wanted) {
 }
 
 TEST(VerifyTiles, partial_sums_are_kept_in_their_own_type) {
+    // In memory; a buffer has their type.
     const std::string half = changed(kGemm, "c: f32[10, 8]", "c: f16[10, 8]");
-    EXPECT_THAT(faults(half), ElementsAre("compute 0: partial sums along k are kept as f16, but are f32"));
-    EXPECT_EQ(faults(changed(half, "for k by 2", "for k by 7")), Faults());
+    EXPECT_EQ(faults(half), Faults());
+    const std::string memory =
+        changed(changed(half, "    store c padding local\n", ""), "buffer c layout \"reorder(1, 0)\"\n", "");
+    EXPECT_THAT(faults(memory), ElementsAre("compute 0: partial sums along k are kept as f16, but are f32"));
+    EXPECT_EQ(faults(changed(memory, "for k by 2", "for k by 7")), Faults());
+}
+
+TEST(VerifyTiles, matrix_units_take_products_in_whole_tiles) {
+    const std::string micro = "vector n lanes 2 registers [m=2 n=2] order [n m k] vthreads [m=2]";
+    const auto with = [&](const std::string& text) { return faults(changed(kGemm, micro, text)); };
+    EXPECT_EQ(with("matrix f16 [m n k] registers [m=16 n=8 k=16] order [n m k]"), Faults());
+    EXPECT_EQ(with("matrix tf32 [n m k] registers [m=8 n=16 k=8]"), Faults());  // bias and rows may change places
+    EXPECT_THAT(with("matrix bf16 [m n k] registers [m=16 n=8 k=8]"),
+                ElementsAre("compute 0: the tile along k is no multiple of the matrix unit's 16"));
+    EXPECT_THAT(with("matrix f16 [m k n] registers [m=16 n=16 k=16]"),
+                ElementsAre(HasSubstr("a matrix unit takes a sum of products of floats")));
+    EXPECT_THAT(with("matrix f16 [m n k] registers [m=32 n=8 k=16] vthreads [m=2]"),
+                ElementsAre("compute 0: a matrix unit has no virtual threads"));
+    EXPECT_THAT(faults(changed(changed(kGemm, micro, "matrix f16 [m n k] registers [m=16 n=8 k=16]"),
+                               "sum(i2 < 7) mul(@0, @1)", "sum(i2 < 7) add(@0, @1)")),
+                ElementsAre(HasSubstr("a matrix unit takes a sum of products of floats")));
+}
+
+TEST(VerifyTiles, pipelined_loops_begin_with_their_loads) {
+    EXPECT_EQ(faults(changed(kGemm, "for k by 2", "for k by 2 stages 3")), Faults());
+    const std::string fault = "stages: 1 to 16, of a loop that is not parallel and begins with all its loads";
+    EXPECT_THAT(faults(changed(kGemm, "for k by 2", "for k by 2 stages 0")), ElementsAre(HasSubstr(fault)));
+    EXPECT_THAT(faults(changed(kGemm, "parallel n by 3", "parallel n by 3 stages 2")), ElementsAre(HasSubstr(fault)));
+    EXPECT_THAT(faults(changed(kChain, "for n by 3", "for n by 3 stages 2")), ElementsAre(HasSubstr(fault)));
 }
 
 TEST(VerifyTiles, buffers_have_constant_bounds) {

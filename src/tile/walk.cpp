@@ -54,6 +54,23 @@ std::vector<const TileLoop*> Walk::loops_below(const TreePath& scope, const Tree
     return out;
 }
 
+bool Walk::runs_once(const TreePath& loop) const {
+    const TileLoop& l = *loops.at(loop);
+    const Expr extent = extents.at(scope_of(loop))[l.axis];
+    return extent.is_constant() && extent.constant() <= l.step;
+}
+
+bool Walk::sums_in_parts(const TileProgram& program, PrimitiveId stage) const {
+    const std::vector<size_t>& axes = program.stage_axes[stage];
+    for (const auto& [path, compute] : computes) {
+        if (compute->stage != stage) continue;
+        const std::set<size_t> cut = narrowed(scope_of(path));
+        for (size_t k = program.stages.primitives[stage].expr()->spatial; k < axes.size(); ++k)
+            if (cut.count(axes[k]) != 0) return true;
+    }
+    return false;
+}
+
 TreePath common_scope(const std::vector<TreePath>& statements) {
     TreePath scope = scope_of(statements.at(0));
     for (const TreePath& s : statements) {

@@ -24,6 +24,10 @@ struct Walk {
     std::set<size_t> narrowed(const TreePath& scope) const;
     /// The loops on the way to a statement that are deeper than `scope`, outermost first.
     std::vector<const TileLoop*> loops_below(const TreePath& scope, const TreePath& statement) const;
+    /// Whether the loop at that path has one step at most, as far as its extents say.
+    bool runs_once(const TreePath& loop) const;
+    /// Whether loops cut what the stage reduces.
+    bool sums_in_parts(const TileProgram& program, PrimitiveId stage) const;
 };
 
 /// The axes that loops name must exist.

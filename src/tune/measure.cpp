@@ -64,7 +64,7 @@ class Measuring {
     }
 
     void warm_up() {
-        double fastest = std::numeric_limits<double>::infinity();
+        double fastest = options_.known_best;
         for (Candidate& c : candidates_) {
             const Reading first = read(c);
             if (options_.give_up > 0 && first.seconds > 4 * options_.give_up * std::max(fastest, options_.shortest)) {
@@ -95,7 +95,7 @@ class Measuring {
 
     void give_up_the_slow() {
         if (options_.give_up <= 0) return;
-        double best = std::numeric_limits<double>::infinity();
+        double best = options_.known_best;
         for (const Candidate& c : candidates_)
             if (!c.given_up && c.clean.size() >= kToJudge) best = std::min(best, summarize(c.clean).value);
         for (Candidate& c : candidates_)

@@ -2,6 +2,7 @@
 // Measuring: candidates against each other, one round after another, until the medians stand.
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct MeasureOptions {
     int few = 5;           ///< up to so many are waited for beyond the budget, until twice the budget is spent
     /// A candidate whose fastest reading of at least 3 is so many times the best median is given up. 0: never.
     double give_up = 2;
+    /// Seconds of the best candidate there is elsewhere: who is slower than give_up times that is given up as well.
+    double known_best = std::numeric_limits<double>::infinity();
     /// Seconds that one reading should take at least: shorter work is repeated within a reading, so that the clock and
     /// a cold start of the thread do not count.
     double shortest = 50e-6;

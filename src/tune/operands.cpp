@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "program/transform/substitute.h"
+#include "program/transform/tidy.h"
 #include "runtime/memory_limit.h"
 
 namespace tilewright {
@@ -64,12 +65,6 @@ std::set<Var> names_in(const Program& stages) {
 
 }  // namespace
 
-Bindings assumed_sizes(const Program& stages, int64_t each) {
-    Bindings sizes;
-    for (const Var v : names_in(stages)) sizes.emplace(v, each);
-    return sizes;
-}
-
 Program with_sizes(const Program& stages, const Bindings& bindings) {
     std::map<Var, Expr> by;
     for (const Var v : names_in(stages)) {
@@ -78,6 +73,15 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
         by.emplace(v, Expr(it->second));
     }
     return substitute_names(stages, by);
+}
+
+std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
+    Bindings sizes;
+    for (const Var v : names_in(stages)) {
+        if (v.kind == VarKind::Scalar) return std::nullopt;
+        sizes.emplace(v, size);
+    }
+    return sizes;
 }
 
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {

@@ -2,6 +2,7 @@
 // The operands of a kernel that is run by itself, to be timed or checked.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,9 @@ namespace tilewright {
 
 /// The stages with their symbols and scalars replaced by numbers. InternalError naming one that `bindings` lacks.
 Program with_sizes(const Program& stages, const Bindings& bindings);
-
-/// Every symbol and scalar of the stages as so many: what the cost model assumes of those that only the run knows.
-Bindings assumed_sizes(const Program& stages, int64_t each = 128);
+/// Every symbol of the stages at `size`, to measure a kernel whose sizes only the run knows as the cost model estimates
+/// it. Nothing where scalars take part: what the data decides cannot be assumed.
+std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = 128);
 
 /// Inputs for stages without symbols, decided by `seed`. Floats have full mantissas, most in [-1, 1], some zeros, some
 /// up to 30. Integers are indices where a stage uses them so, then inside every dimension that they index; else -100

@@ -102,5 +102,18 @@ TEST_F(RunsGemm, and_sees_what_is_written_where_it_should_not_be) {
     EXPECT_EQ(wrong(3, 0), "");
 }
 
+TEST(AssumedSizes, GiveEverySymbolANumberAndScalarsNone) {
+    const auto stages = [](const std::string& extent) {
+        return parse_program("program t {\n  input x: f32[$n, " + extent + "]\n  y: f32[$n, " + extent + "] = [$n, " +
+                             extent + "] neg(@0) where @0 = x[i0, i1]\n  output y\n}");
+    };
+    const auto sizes = assumed_sizes(stages("$m"), 96);
+    ASSERT_TRUE(sizes);
+    EXPECT_EQ(sizes->size(), 2u);
+    for (const auto& [v, size] : *sizes) EXPECT_EQ(size, 96);
+    EXPECT_EQ(with_sizes(stages("$m"), *sizes).values[ValueId(0)].shape[1], Expr(96));
+    EXPECT_FALSE(assumed_sizes(stages("?k")));
+}
+
 }  // namespace
 }  // namespace tilewright

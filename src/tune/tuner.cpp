@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
@@ -21,60 +23,82 @@ std::string isa_text(const cpu::Isa& isa) {
     return fmt::format(" isa={}{}/{}", isa.cpu, isa.features, isa.vector_bits);
 }
 
-class Tuner {
+/// Compiles, checks and measures schedules of one kernel.
+class Bench {
   public:
-    Tuner(const Program& stages, const Target& target, const TuneSettings& settings)
+    Bench(const Program& stages, const Target& target, const TuneSettings& settings)
         : settings_(settings),
           stages_(with_sizes(stages, settings.sizes)),
-          pool_(settings.threads, Pinning::on),
           operands_(stages_, kernel_inputs(stages_, 1),
                     {.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)}),
           checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
     /// Gives each measurement, whose keys are set, its verdict.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
+        const auto kernels = compile_all(group, results);
+        ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would be pinned with us
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
         for (size_t i = 0; i < group.size(); ++i) {
-            const auto kernel = prepared(*group[i], *results[i]);
-            if (!kernel) continue;
-            runnables.push_back({group[i]->name, KernelRun(*kernel, settings_.sizes, operands_, pool_)});
+            if (!kernels[i]) continue;
+            const CheckResult check = checker_.check(*kernels[i], pool);
+            if (!check.ok) {
+                refuse(*results[i], Verdict::wrong, check.reason);
+                continue;
+            }
+            runnables.push_back({group[i]->name, KernelRun(*kernels[i], settings_.sizes, operands_, pool)});
             passed.push_back(results[i]);
         }
-        const std::vector<Timing> timings = measure(runnables, settings_.measure);
+        MeasureOptions options = settings_.measure;
+        options.known_best = best_;
+        const std::vector<Timing> timings = measure(runnables, options);
         for (size_t i = 0; i < timings.size(); ++i) {
             passed[i]->verdict = Verdict::measured;
             passed[i]->seconds = timings[i].seconds;
+            if (!timings[i].given_up) best_ = std::min(best_, timings[i].seconds.value);
         }
     }
 
   private:
-    std::optional<cpu::CompiledKernel> prepared(const TileProgram& candidate, Measurement& result) {
-        const auto refuse = [&](Verdict verdict, std::string reason) {
-            result.verdict = verdict;
-            result.reason = std::move(reason);
-            return std::nullopt;
-        };
-        const std::vector<std::string> faults = verify(candidate);
-        if (!faults.empty()) return refuse(Verdict::failed, "not legal: " + faults.front());
-        std::optional<cpu::CompiledKernel> kernel;
-        try {
-            kernel = settings_.compile ? settings_.compile(candidate, settings_.codegen)
-                                       : cpu::compile(candidate, settings_.codegen);
-        } catch (const InternalError& e) {  // a schedule that the generator has no code for; others may do
-            return refuse(Verdict::failed, fmt::format("no code: {}", e.what()));
-        }
-        const CheckResult check =
-            check_kernel(*kernel, candidate.stages, pool_, {.bindings = settings_.sizes, .work = settings_.check_work});
-        if (!check.ok) return refuse(Verdict::wrong, check.reason);
-        return kernel;
+    static void refuse(Measurement& result, Verdict verdict, std::string reason) {
+        result.verdict = verdict;
+        result.reason = std::move(reason);
     }
 
-    const TuneSettings& settings_;
+    std::vector<std::optional<cpu::CompiledKernel>> compile_all(const std::vector<const TileProgram*>& group,
+                                                                const std::vector<Measurement*>& results) const {
+        std::vector<std::optional<cpu::CompiledKernel>> kernels(group.size());
+        std::vector<const TileProgram*> legal;
+        std::vector<size_t> at;
+        for (size_t i = 0; i < group.size(); ++i) {
+            const std::vector<std::string> faults = verify(*group[i]);
+            if (!faults.empty()) {
+                refuse(*results[i], Verdict::failed, "not legal: " + faults.front());
+                continue;
+            }
+            legal.push_back(group[i]);
+            at.push_back(i);
+        }
+        if (!settings_.compile) try {
+                std::vector<cpu::CompiledKernel> all = cpu::compile(legal, settings_.codegen);
+                for (size_t k = 0; k < at.size(); ++k) kernels[at[k]] = std::move(all[k]);
+                return kernels;
+            } catch (const InternalError&) {  // one of them: they are compiled alone to see which
+            }
+        for (size_t k = 0; k < at.size(); ++k) try {
+                kernels[at[k]] = settings_.compile ? settings_.compile(*legal[k], settings_.codegen)
+                                                   : cpu::compile(*legal[k], settings_.codegen);
+            } catch (const InternalError& e) {  // a schedule that the generator has no code for; others may do
+                refuse(*results[at[k]], Verdict::failed, fmt::format("no code: {}", e.what()));
+            }
+        return kernels;
+    }
+
+    const TuneSettings settings_;
     Program stages_;
-    ThreadPool pool_;
     Operands operands_;
     KernelChecker checker_;
+    double best_ = std::numeric_limits<double>::infinity();  ///< seconds, of all groups
 };
 
 }  // namespace
@@ -93,40 +117,78 @@ MeasurementKey measurement_key(const TileProgram& candidate, const Target& targe
     return key;
 }
 
+class Tuner::Impl {
+  public:
+    Impl(Target target, TuneSettings settings, TuningDatabase* db)
+        : target_(std::move(target)), settings_(std::move(settings)), db_(db) {}
+
+    std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {
+        TuneSettings settings = settings_;
+        settings.sizes = sizes;
+        std::vector<TunedKernel> tuned(candidates.size());
+        std::vector<size_t> unknown;
+        std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates the second, and the first
+        for (size_t i = 0; i < candidates.size(); ++i) {
+            Measurement& m = tuned[i].measurement;
+            m.key = measurement_key(candidates[i], target_, settings);
+            TW_CHECK(m.key.stages == tuned[0].measurement.key.stages, "candidates of different stages");
+            const auto equal = std::find_if(unknown.begin(), unknown.end(),
+                                            [&](size_t k) { return tuned[k].measurement.key == m.key; });
+            if (equal != unknown.end()) {
+                same.emplace_back(i, *equal);
+            } else if (auto known = db_ != nullptr ? db_->find(m.key) : std::nullopt) {
+                tuned[i] = {std::move(*known), true};
+            } else {
+                unknown.push_back(i);
+            }
+        }
+        for (size_t begin = 0; begin < unknown.size(); begin += kGroup) {
+            std::vector<const TileProgram*> group;
+            std::vector<Measurement*> results;
+            for (size_t k = begin; k < std::min(begin + kGroup, unknown.size()); ++k) {
+                group.push_back(&candidates[unknown[k]]);
+                results.push_back(&tuned[unknown[k]].measurement);
+            }
+            // Its operands may be large: made where something is to be measured, kept while it is the same kernel.
+            const MeasurementKey& key = tuned[0].measurement.key;
+            if (std::string what = key.stages + key.settings; !bench_ || what != bench_of_) {
+                bench_.reset();
+                bench_ = std::make_unique<Bench>(candidates[0].stages, target_, settings);
+                bench_of_ = std::move(what);
+            }
+            bench_->measure_group(group, results);
+            if (db_ != nullptr)
+                for (const Measurement* m : results) db_->insert(*m);
+        }
+        for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
+        return tuned;
+    }
+
+    const TuneSettings& settings() const { return settings_; }
+
+  private:
+    const Target target_;
+    const TuneSettings settings_;
+    TuningDatabase* db_;
+    std::unique_ptr<Bench> bench_;
+    std::string bench_of_;  ///< its kernel and sizes
+};
+
+Tuner::Tuner(Target target, TuneSettings settings, TuningDatabase* db)
+    : impl_(std::make_unique<Impl>(std::move(target), std::move(settings), db)) {}
+Tuner::~Tuner() = default;
+
+std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates) {
+    return impl_->tune(candidates, impl_->settings().sizes);
+}
+
+std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {
+    return impl_->tune(candidates, sizes);
+}
+
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,
                                         const TuneSettings& settings, TuningDatabase* db) {
-    std::vector<TunedKernel> tuned(candidates.size());
-    std::vector<size_t> unknown;
-    std::vector<std::pair<size_t, size_t>> same;  // of two equal candidates the second, and the first
-    for (size_t i = 0; i < candidates.size(); ++i) {
-        Measurement& m = tuned[i].measurement;
-        m.key = measurement_key(candidates[i], target, settings);
-        TW_CHECK(m.key.stages == tuned[0].measurement.key.stages, "candidates of different stages");
-        const auto equal =
-            std::find_if(unknown.begin(), unknown.end(), [&](size_t k) { return tuned[k].measurement.key == m.key; });
-        if (equal != unknown.end()) {
-            same.emplace_back(i, *equal);
-        } else if (auto known = db != nullptr ? db->find(m.key) : std::nullopt) {
-            tuned[i] = {std::move(*known), true};
-        } else {
-            unknown.push_back(i);
-        }
-    }
-    std::optional<Tuner> tuner;  // its operands may be large: only where something is to be measured
-    for (size_t begin = 0; begin < unknown.size(); begin += kGroup) {
-        std::vector<const TileProgram*> group;
-        std::vector<Measurement*> results;
-        for (size_t k = begin; k < std::min(begin + kGroup, unknown.size()); ++k) {
-            group.push_back(&candidates[unknown[k]]);
-            results.push_back(&tuned[unknown[k]].measurement);
-        }
-        if (!tuner) tuner.emplace(candidates[0].stages, target, settings);
-        tuner->measure_group(group, results);
-        if (db != nullptr)
-            for (const Measurement* m : results) db->insert(*m);
-    }
-    for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
-    return tuned;
+    return Tuner(target, settings, db).tune(candidates);
 }
 
 }  // namespace tilewright

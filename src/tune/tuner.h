@@ -2,6 +2,7 @@
 // What would this kernel take, scheduled like this? Compiled, checked, measured; asked once, remembered for ever.
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "backend/cpu/kernel.h"
@@ -33,12 +34,29 @@ struct TunedKernel {
 /// The database's key of a schedule on `target`.
 MeasurementKey measurement_key(const TileProgram& candidate, const Target& target, const TuneSettings& settings);
 
-/// What each candidate takes: other schedules of the same stages, in their order. What the database (null: none) knows
-/// is taken from there. Of the rest each is verified, compiled and checked against its stages; those that pass are
-/// measured against each other, up to 8 at a time, and every result is in the database before the next group begins,
-/// illegal, failing and wrong candidates with the reason.
-///
-/// `target` is this machine. Kernels run on the calling thread and threads made for it.
+/// Answers what schedules take. Keeps the operands and the reference of the kernel it was last asked about.
+class Tuner {
+  public:
+    /// `target` is this machine. `db` (null: none) must outlive the tuner.
+    Tuner(Target target, TuneSettings settings, TuningDatabase* db);
+    ~Tuner();
+
+    /// What each candidate takes: other schedules of the same stages, in their order. What the database knows is taken
+    /// from there. Of the rest each is verified, compiled and checked against its stages; those that pass are measured
+    /// against each other, up to 8 at a time, and every result is in the database before the next group begins,
+    /// illegal, failing and wrong candidates with the reason. Those clearly slower than the best that was measured for
+    /// the same stages, by this call or the ones just before, are given up after a few readings. Kernels run on the
+    /// calling thread and threads made for it.
+    std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates);
+    /// The same with other numbers for the kernel's symbols than the settings'.
+    std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates, const Bindings& sizes);
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// Once.
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,
                                         const TuneSettings& settings, TuningDatabase* db);
 

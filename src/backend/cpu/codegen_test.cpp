@@ -1,5 +1,6 @@
 // Whatever the tiles, machine code gives what the tile interpreter gives, and what the stages give.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -88,6 +89,66 @@ void agree(uint64_t from, uint64_t to, const Family& family) {
             ADD_FAILURE() << "seed " << begin + i << ": " << wrong;
         }
     }
+}
+
+TEST(Codegen, writes_outputs_larger_than_the_caches_past_them) {
+    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    const TileProgram t = parse_tile_program(R"(tile relu {
+stages {
+program relu {
+  input x: f32[300, 64]
+  y: f32[300, 64] = [300, 64] max(@0, 0.0) where @0 = x[i0, i1]  ; y ""
+  output y
+}
+}
+axes s0="300" s1="64"
+stage 0 over [s0 s1]
+compute 0 vector s1 lanes 8 registers [s1=16] order [s0 s1] padding partition
+}
+)");
+    CodegenOptions near, far;
+    near.isa = far.isa = Isa::avx2();
+    far.cache_bytes = 300 * 64 * 4 - 1;
+    near.cache_bytes = 300 * 64 * 4;
+    EXPECT_NE(print_assembly(t, far).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_assembly(t, far).find("sfence"), std::string::npos);
+    EXPECT_EQ(print_assembly(t, near).find("vmovntps"), std::string::npos);
+    Tensor x(DType::F32, {300, 64}), y(DType::F32, {300, 64});
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>(i % 7 - 3));
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(y.data()) % 64, 0u);
+    const CompiledKernel k = compile(t, far);
+    void* tensors[] = {x.mutable_data(), y.mutable_data()};
+    int64_t tasks = 1;
+    for (const Expr& g : k.grid) tasks *= g.constant();
+    k.run(tensors, nullptr, 0, tasks, nullptr);
+    for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), std::max(0.0, x.get(i))) << i;
+}
+
+TEST(Codegen, fetches_the_next_row_while_it_computes_one) {
+    const auto fetches = [&](int rows) {
+        const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile stages {{
+stages {{
+program stages {{
+  input x: f32[{0}, 1024]
+  m: f32[{0}] = [{0}] max(i1 < 1024) @0 where @0 = x[i0, i1]  ; m ""
+  y: f32[{0}, 1024] = [{0}, 1024] exp(sub(@0, @1)) where @0 = x[i0, i1], @1 = m[i0]  ; y ""
+  output y
+}}
+}}
+axes s0="{0}" r0="1024" s1="1024"
+stage 0 over [s0 r0]
+stage 1 over [s0 s1]
+parallel s0 by 1 {{
+  compute 0 vector r0 lanes 8 registers [r0=32] order [s0 r0] padding partition
+  compute 1 vector s1 lanes 8 registers [s1=16] order [s0 s1] padding partition
+}}
+}}
+)",
+                                                                           rows)));
+        return code.find("i64 4096") != std::string::npos && code.find("llvm.prefetch") != std::string::npos;
+    };
+    EXPECT_TRUE(fetches(4096));
+    EXPECT_FALSE(fetches(16));  // all of it waits in the second level
 }
 
 TEST(Codegen, of_random_schedules_computes_what_they_say_on_avx2) {

@@ -102,7 +102,7 @@ Emitted emit_optimized(const TileProgram& program, const std::string& symbol, co
     out.module = std::make_unique<llvm::Module>(symbol, *out.context);
     out.module->setDataLayout(machine.createDataLayout());
     out.module->setTargetTriple(options.isa.triple);
-    out.kernel = emit_kernel(*out.module, symbol, program, options.isa);
+    out.kernel = emit_kernel(*out.module, symbol, program, options);
     if (options.verify_module) {
         std::string problems;
         llvm::raw_string_ostream stream(problems);

@@ -42,6 +42,9 @@ struct CompiledKernel {
 struct CodegenOptions {
     Isa isa = Isa::host();
     bool verify_module = false;  ///< run LLVM's verifier (tests)
+    /// Outputs of more bytes than this are written past the caches: nobody would find them there, and what they would
+    /// push out stays. They must be 64-byte aligned. 0: none is.
+    int64_t cache_bytes = 0;
 };
 
 /// Compiles the kernels of one model together. Thread-safe: independent calls may run at the same time.

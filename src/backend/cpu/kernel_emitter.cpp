@@ -1,7 +1,9 @@
 #include "backend/cpu/kernel_emitter.h"
 
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
+#include <llvm/TargetParser/Triple.h>
 
 #include <algorithm>
 #include <numeric>
@@ -60,14 +62,23 @@ std::vector<Var> names_of(const TileProgram& p) {
 
 class KernelEmitter {
   public:
-    KernelEmitter(llvm::Module& module, const std::string& symbol, const TileProgram& program, const Isa& isa)
-        : m_(module), c_(module.getContext()), b_(c_), p_(program), isa_(isa), symbol_(symbol), exprs_(b_) {}
+    KernelEmitter(llvm::Module& module, const std::string& symbol, const TileProgram& program,
+                  const CodegenOptions& options)
+        : m_(module),
+          c_(module.getContext()),
+          b_(c_),
+          p_(program),
+          isa_(options.isa),
+          cache_bytes_(options.cache_bytes),
+          symbol_(symbol),
+          exprs_(b_) {}
 
     EmittedKernel run() {
         result_.names = names_of(p_);
         plan_ = plan_buffers(p_);
         result_.scratch_bytes = plan_.scratch_bytes;
         find_online();
+        find_readers();
         make_function();
         load_arguments();
         const std::vector<Stmt>* body = grid_loops();
@@ -82,6 +93,9 @@ class KernelEmitter {
                 statements(*body, grid_path_);
             },
             "task");
+        // Others look at the outputs as soon as the pool says that all tasks are done.
+        if (written_past_caches_ && llvm::Triple(m_.getTargetTriple()).isX86())
+            b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
         b_.CreateRetVoid();
         return std::move(result_);
     }
@@ -130,6 +144,8 @@ class KernelEmitter {
             place.storage = p_.stages.values[values[i]].dtype;
             place.strides = row_major_strides(p_.stages.values[values[i]].shape);
             place.streams = bytes_of(p_.stages.values[values[i]]) >= kStreams;
+            place.passes = i >= p_.stages.inputs.size() && cache_bytes_ > 0 &&
+                           bytes_of(p_.stages.values[values[i]]) > cache_bytes_;
             place.scope = llvm::MDNode::get(c_, {scopes[i]});
             place.others = others(i);
             memory_[values[i]] = place;
@@ -355,9 +371,9 @@ class KernelEmitter {
         internal_error(__FILE__, __LINE__, "an online maximum has a correction", p_.name);
     }
 
-    /// What the stage has to do with maxima that are still being found. `with_factor` becomes its expression where it
+    /// What the stage has to do with maxima that are still being found. `expr` becomes its expression where it
     /// reads the factor for what it summed up before.
-    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& with_factor) {
+    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
         const ValueId result = p_.stages.primitives[compute.stage].outputs[0];
         if (compute.online) job.correction = correction_of(result);
         for (size_t i = 0; i < job.expr->accesses.size(); ++i)
@@ -367,14 +383,10 @@ class KernelEmitter {
         if (!scale || job.expr->reducer == Reducer::None) return;
         const OnlineMaximum& maximum = online_.at(scale->maximum);
         if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
-        with_factor = *job.expr;
-        job.rescale = with_factor.accesses.size();
-        Access factor;
-        factor.value = scale->maximum;
-        factor.index = scale->index;
-        with_factor.accesses.push_back(factor);
+        job.rescale = job.expr->accesses.size();
+        expr = with_factor(*job.expr, *scale);
         job.accesses.push_back(correction_of(scale->maximum));
-        job.expr = &with_factor;
+        job.expr = &expr;
     }
 
     void emit_compute(const Compute& compute, const TreePath& path) {
@@ -393,10 +405,48 @@ class KernelEmitter {
             }
         }
         job.out = place_of(stage.outputs[0]);
+        // What the kernel itself comes back to, to add to it or to read it, stays in the caches; so do lines of several
+        // rows that are written in turns (measured: a transposition took half as long again past the caches).
+        for (size_t a = 0; a < job.expr->spatial; ++a)
+            job.out.passes = job.out.passes && (a == compute.micro.vector_axis || a >= compute.micro.registers.size() ||
+                                                compute.micro.registers[a] == 1);
+        for (size_t k = job.expr->spatial; k < job.ranges.size(); ++k)
+            job.out.passes = job.out.passes && job.ranges[k].full;
+        job.out.passes = job.out.passes && last_reader_.count(stage.outputs[0]) == 0;
+        written_past_caches_ = written_past_caches_ || job.out.passes;
+        look_ahead(compute.stage, job);
         job.out_dtype = p_.stages.values[stage.outputs[0]].dtype;
-        TensorExpr with_factor;
-        online_jobs(compute, path, job, with_factor);
+        TensorExpr expr;
+        online_jobs(compute, path, job, expr);
         emit_stage(b_, exprs_, job);
+    }
+
+    void find_readers() {
+        for (const auto& [path, compute] : tree_.computes)
+            for (const Access& a : p_.stages.primitives[compute->stage].expr()->accesses)
+                last_reader_[a.value] = compute->stage;
+    }
+
+    /// Of several stages that go through the same rows, the last to read an input has the next task's row fetched:
+    /// while the stages compute, nothing else would ask memory for anything.
+    void look_ahead(PrimitiveId stage, StageJob& job) {
+        constexpr int64_t kFarthest = 128 * 1024;  // a row that waits in the second-level cache beside this one
+        if (p_.stages.primitives.size() < 2 || grid_.empty()) return;
+        const std::vector<size_t>& axes = p_.stage_axes[stage];
+        const auto row = static_cast<size_t>(std::find(axes.begin(), axes.end(), grid_.back()->axis) - axes.begin());
+        if (row == axes.size()) return;
+        for (size_t i = 0; i < job.expr->accesses.size() && i < job.accesses.size(); ++i) {
+            const Access& a = job.expr->accesses[i];
+            Place& place = job.accesses[i];
+            if (!place.streams || place.layout || last_reader_.at(a.value) != stage) continue;
+            Expr offset = 0;
+            for (size_t d = 0; d < a.index.size(); ++d) offset += a.index[d] * place.strides[d];
+            const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(row)});
+            if (!linear || !linear->coefficient.is_constant()) continue;
+            const int64_t bytes =
+                linear->coefficient.constant() * grid_.back()->step * static_cast<int64_t>(byte_size(place.storage));
+            if (bytes > 0 && bytes <= kFarthest) place.ahead = bytes;
+        }
     }
 
     /// How far the copy's operand moves in memory for a step along `axis_number`, where that is a constant.
@@ -529,6 +579,9 @@ class KernelEmitter {
     llvm::IRBuilder<> b_;
     const TileProgram& p_;
     const Isa& isa_;
+    const int64_t cache_bytes_;
+    bool written_past_caches_ = false;
+    std::map<ValueId, PrimitiveId> last_reader_;
     std::string symbol_;
     ExprEmitter exprs_;
     EmittedKernel result_;
@@ -548,8 +601,9 @@ class KernelEmitter {
 
 }  // namespace
 
-EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program, const Isa& isa) {
-    return KernelEmitter(module, symbol, program, isa).run();
+EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program,
+                          const CodegenOptions& options) {
+    return KernelEmitter(module, symbol, program, options).run();
 }
 
 }  // namespace tilewright::cpu

@@ -16,6 +16,7 @@ struct EmittedKernel {
 };
 
 /// Adds `symbol` with the signature of KernelFn to the module.
-EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program, const Isa& isa);
+EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program,
+                          const CodegenOptions& options);
 
 }  // namespace tilewright::cpu

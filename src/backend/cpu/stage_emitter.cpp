@@ -6,10 +6,10 @@
 #include <map>
 #include <set>
 
-#include "backend/cpu/cuts.h"
 #include "backend/cpu/scalar_emitter.h"
 #include "backend/cpu/stage_values.h"
 #include "base/error.h"
+#include "tile/cuts.h"
 
 namespace tilewright::cpu {
 
@@ -81,7 +81,7 @@ class StageEmitter : public StageValues {
         for (const Place& place : job_.accesses) q.checked.push_back(place.checked);
         for (size_t a = 0; a < n_axes_; ++a)
             if (m_.registers.size() > a && a != va_) q.tile_points *= static_cast<size_t>(m_.registers[a]);
-        cuts_ = cpu::choose_cuts(q);
+        cuts_ = tilewright::choose_cuts(q);
     }
 
     /// Runs the loops once for each box that the cuts make.

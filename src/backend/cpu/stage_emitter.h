@@ -30,6 +30,8 @@ struct Place {
     std::vector<Expr> box;
     bool checked = false;            ///< a Load has decided the access's conditions
     bool streams = false;            ///< too large to wait in a near cache for its next use
+    bool passes = false;             ///< too large for any cache, and 64-byte aligned: written past them
+    int64_t ahead = 0;               ///< bytes from what is read to what the next task will read; 0: not known
     llvm::Value* final = nullptr;    ///< (i1) of an online maximum: until it is true, -infinity reads as 0
     llvm::MDNode* scope = nullptr;   ///< alias scope of this memory
     llvm::MDNode* others = nullptr;  ///< scopes it does not alias

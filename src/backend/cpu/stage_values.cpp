@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cpu/cuts.h"
 #include "backend/cpu/scalar_emitter.h"
 #include "base/error.h"
+#include "tile/cuts.h"
 
 namespace tilewright::cpu {
 
@@ -331,12 +331,10 @@ Val StageValues::access(size_t slot, const Coords& p) {
     return x;
 }
 
-void StageValues::prefetch(llvm::Value* pointer) {
-    // The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next.
-    constexpr uint64_t kAhead = 8192;
-    llvm::Value* ahead = b_.CreateGEP(b_.getInt8Ty(), pointer, b_.getInt64(kAhead));
-    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
-                       {ahead, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+void StageValues::prefetch(llvm::Value* pointer, int64_t ahead) {
+    llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), pointer, b_.getInt64(static_cast<uint64_t>(ahead)));
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {there->getType()},
+                       {there, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
 }
 
 Val StageValues::read(size_t slot, const Coords& p) {
@@ -390,8 +388,12 @@ Val StageValues::read(size_t slot, const Coords& p) {
     Address where = address(place, offset);
     llvm::Value* v = nullptr;
     if (where.per_lane == nullptr && where.lane_stride == 1) {
-        if (place.streams && e_.reducer != Reducer::None && (access_mask_[slot] >> e_.spatial) != 0)
-            prefetch(where.pointer);
+        // The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next.
+        constexpr int64_t kPanels = 8192;
+        if (place.ahead > 0)
+            prefetch(where.pointer, place.ahead);
+        else if (place.streams && e_.reducer != Reducer::None && (access_mask_[slot] >> e_.spatial) != 0)
+            prefetch(where.pointer, kPanels);
         if (mask == nullptr) {
             v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
         } else {
@@ -547,8 +549,22 @@ void StageValues::store(const Coords& p, const Val& value) {
     store_inside(p, value, job_.out);
 }
 
+bool StageValues::whole_vector(Expr offset, const Place& place) const {
+    if (static_cast<size_t>(lanes_) * byte_size(place.storage) > 64) return false;
+    const Var lane{VarKind::Axis, static_cast<uint32_t>(lane_axis_)};
+    for (const Term& t : offset.terms()) {
+        const bool of_lane = std::any_of(t.atoms.begin(), t.atoms.end(), [&](const Atom* a) {
+            return a->kind != Atom::Kind::Var ? uses(a->a, lane) || uses(a->b, lane) : a->var == lane;
+        });
+        const bool is_lane = of_lane && t.atoms.size() == 1 && t.atoms[0]->kind == Atom::Kind::Var;
+        if (!is_lane && (of_lane || t.coefficient % lanes_ != 0)) return false;
+    }
+    return true;
+}
+
 void StageValues::store_inside(const Coords& p, const Val& value, const Place& place) {
-    Address where = address(place, out_offset(p, place));
+    const Expr offset = out_offset(p, place);
+    Address where = address(place, offset);
     const auto align = llvm::Align(byte_size(place.storage));
     if (!has_vector_ || vector_reduces_) {
         TW_CHECK(!value.is_vector, "a scalar result is a vector");
@@ -558,7 +574,13 @@ void StageValues::store_inside(const Coords& p, const Val& value, const Place& p
     llvm::Value* v = to_storage(b_, place.storage, widen(value));
     llvm::Value* mask = lane_mask(p);
     if (where.per_lane == nullptr && where.lane_stride == 1) {
-        if (mask == nullptr)
+        if (mask == nullptr && place.passes && whole_vector(offset, place)) {
+            const auto bytes = static_cast<uint64_t>(lanes_) * byte_size(place.storage);
+            llvm::StoreInst* past = b_.CreateAlignedStore(v, where.pointer, llvm::Align(bytes));
+            past->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                              llvm::MDNode::get(c_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+            annotate(past, place);
+        } else if (mask == nullptr)
             annotate(b_.CreateAlignedStore(v, where.pointer, align), place);
         else
             masked_store(place, where.pointer, mask, v);

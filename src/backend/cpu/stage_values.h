@@ -74,7 +74,9 @@ class StageValues {
     llvm::Value* lane_mask(const Coords& p) const;
     Val access(size_t slot, const Coords& p);
     Val read(size_t slot, const Coords& p);
-    void prefetch(llvm::Value* pointer);
+    void prefetch(llvm::Value* pointer, int64_t ahead);
+    /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
+    bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
     /// are a constant stride apart: then `lanes` contiguous loads and a transposition in registers replace as many
     /// gathers. Conditions may depend on the lane, not on that axis.

@@ -23,8 +23,13 @@ using Pending = std::set<Touched>;
 
 class Analysis {
   public:
-    Analysis(const TileProgram& p, const BufferPlan& plan)
-        : p_(p), plan_(plan), tree_(walk(p)), online_(online_maxima(p)), scales_(online_scales(p.stages, online_)) {}
+    Analysis(const TileProgram& p, const BufferPlan& plan, const std::set<ValueId>& in_memory)
+        : p_(p),
+          plan_(plan),
+          in_memory_(in_memory),
+          tree_(walk(p)),
+          online_(online_maxima(p)),
+          scales_(online_scales(p.stages, online_)) {}
 
     std::set<TreePath> run() {
         flow(p_.body, {}, {});
@@ -32,14 +37,18 @@ class Analysis {
     }
 
   private:
-    /// What may be pending behind the statements, given what may be in front.
-    Pending flow(const std::vector<Stmt>& body, const TreePath& path, Pending pending) {
-        for (size_t i = 0; i < body.size(); ++i) {
+    /// What may be pending behind the statements from number `from` on, given what may be in front.
+    Pending flow(const std::vector<Stmt>& body, const TreePath& path, Pending pending, size_t from = 0) {
+        for (size_t i = from; i < body.size(); ++i) {
             TreePath here = path;
             here.push_back(i);
             if (const auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
                 if (loop->parallel) {  // one step a block
                     pending = flow(loop->body, here, std::move(pending));
+                    continue;
+                }
+                if (loop->stages > 1 && !tree_.runs_once(here)) {
+                    pending = pipelined(*loop, here, std::move(pending));
                     continue;
                 }
                 for (size_t before = pending.size() + 1; before != pending.size();) {
@@ -49,20 +58,41 @@ class Analysis {
                 }
                 continue;
             }
-            const std::vector<Touched> touched = touched_by(body[i], here);
-            const bool meets = std::any_of(touched.begin(), touched.end(), [&](const Touched& t) {
-                return std::any_of(pending.begin(), pending.end(), [&](const Touched& x) { return t.conflicts(x); });
-            });
-            if (meets) {
-                out_.insert(here);
-                pending.clear();
-            }
-            pending.insert(touched.begin(), touched.end());
+            touch(touched_by(body[i]), here, pending);
         }
         return pending;
     }
 
-    static Touched scratch(const Buffer& b, bool write) {
+    void touch(const std::vector<Touched>& touched, const TreePath& here, Pending& pending) {
+        const bool meets = std::any_of(touched.begin(), touched.end(), [&](const Touched& t) {
+            return std::any_of(pending.begin(), pending.end(), [&](const Touched& x) { return t.conflicts(x); });
+        });
+        if (meets) {
+            out_.insert(here);
+            pending.clear();
+        }
+        pending.insert(touched.begin(), touched.end());
+    }
+
+    /// The first copies are begun in front of the loop. Each step begins with a barrier of its own, behind which it
+    /// writes to other copies of its buffers than it reads.
+    Pending pipelined(const TileLoop& loop, const TreePath& path, Pending pending) {
+        std::vector<Touched> ahead;
+        size_t loads = 0;
+        for (const Stmt& s : loop.body) {
+            if (!std::holds_alternative<Load>(s.kind)) continue;
+            for (const Touched& t : touched_by(s)) ahead.push_back(t);
+            ++loads;
+        }
+        touch(ahead, path, pending);
+        for (const Touched& t : ahead) pending.erase(t);
+        const Pending behind = flow(loop.body, path, {}, loads);
+        pending.insert(behind.begin(), behind.end());
+        return pending;
+    }
+
+    Touched scratch(const Buffer& b, bool write) const {
+        if (in_memory_.count(b.value) != 0) return {b.value, 0, 1, write};
         return {ValueId(), b.offset, b.elsewhere ? b.offset : b.offset + b.bytes, write};
     }
 
@@ -81,7 +111,7 @@ class Analysis {
             if (b.correction && b.value == v) out.push_back(scratch(b, write));
     }
 
-    std::vector<Touched> touched_by(const Stmt& s, const TreePath&) const {
+    std::vector<Touched> touched_by(const Stmt& s) const {
         std::vector<Touched> out;
         if (const auto* load = std::get_if<Load>(&s.kind)) {
             const Access& a = p_.stages.primitives[load->stage].expr()->accesses[load->access];
@@ -108,6 +138,7 @@ class Analysis {
 
     const TileProgram& p_;
     const BufferPlan& plan_;
+    const std::set<ValueId>& in_memory_;
     const Walk tree_;
     const std::set<ValueId> online_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
@@ -116,8 +147,8 @@ class Analysis {
 
 }  // namespace
 
-std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan) {
-    return Analysis(program, plan).run();
+std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan, const std::set<ValueId>& in_memory) {
+    return Analysis(program, plan, in_memory).run();
 }
 
 }  // namespace tilewright::cuda

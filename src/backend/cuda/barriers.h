@@ -8,8 +8,9 @@
 
 namespace tilewright::cuda {
 
-/// Paths of the statements (no loops) that need a barrier in front. A loop's step follows the one before it. Buffers
-/// that lie elsewhere are every thread's own.
-std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan);
+/// Paths of the statements (and pipelined loops) that need a barrier in front. A loop's step follows the one before it.
+/// Buffers that lie elsewhere are every thread's own, but for those `in_memory`, which the block shares as well.
+std::set<TreePath> barriers(const TileProgram& program, const BufferPlan& plan,
+                            const std::set<ValueId>& in_memory = {});
 
 }  // namespace tilewright::cuda

@@ -264,26 +264,45 @@ TEST(CudaScalars, StorageIsWhatTheHostHas) {
 
 // --- matrix instructions
 
-/// c = a b with one instruction of a warp: a is 16 x k, b k x 8, fragments filled by the layout functions.
+/// Which element of a matrix is element i of a thread's part of it, as the PTX manual has it ("Matrix fragments for
+/// mma.m16n8k8" with .tf32, "for mma.m16n8k16"); group: lane / 4, member: lane % 4.
+struct Fragments {
+    std::string a_row, a_column, b_row, b_column;
+};
+const Fragments kTf32 = {"group + i % 2 * 8", "member + i / 2 * 4", "member + i * 4", "group"};
+const Fragments kHalf = {"group + i / 2 % 2 * 8", "member * 2 + i % 2 + i / 4 * 8", "member * 2 + i % 2 + i / 2 * 8",
+                         "group"};
+
+/// c = a b with one instruction of a warp: a is 16 x k, b k x 8.
 KernelText multiplication(const std::string& name, DType type, int64_t k) {
     KernelText text;
-    text.name = name;
+    text.name = "kernel_of_" + name;
     text.tensors = {{"a", type, false}, {"b", type, false}, {"c", DType::F32, true}};
-    const std::string element = storage_type(type), layout = type == DType::F32 ? "tw::Tf32" : "tw::Half";
-    text.text = fmt::format(R"TW(TW_KERNEL({0}, 32)(tw::In<{1}> a, tw::In<{1}> b, tw::Out<float> c) {{
-    {1} x[{3}], y[{4}];
+    const bool half = type != DType::F32;
+    const Fragments& f = half ? kHalf : kTf32;
+    const auto words = [&](const std::string& from, int count) {
+        std::string s;
+        for (int w = 0; w < count; ++w)
+            s += half ? fmt::format(", tw::pair({0}[{1}], {0}[{2}])", from, 2 * w, 2 * w + 1)
+                      : fmt::format(", tw::tf32({}[{}])", from, w);
+        return s;
+    };
+    text.text = fmt::format(R"TW(TW_KERNEL(kernel_of_{0}, 32)(tw::In<{1}> a, tw::In<{1}> b, tw::Out<float> c) {{
+    const int group = tw::thread() / 4, member = tw::thread() % 4;
+    {1} x[{2}], y[{3}];
     float z[4] = {{0, 0, 0, 0}};
-    TW_UNROLL for (int i = 0; i < {3}; ++i) x[i] = a[{2}::a_row(i) * {5} + {2}::a_column(i)];
-    TW_UNROLL for (int i = 0; i < {4}; ++i) y[i] = b[{2}::b_row(i) * 8 + {2}::b_column(i)];
-    tw::{0}(z, x, y);
-    TW_UNROLL for (int i = 0; i < 4; ++i) tw::put(c, tw::c_row(i) * 8 + tw::c_column(i), z[i]);
+    for (int i = 0; i < {2}; ++i) x[i] = a[({4}) * {8} + {5}];
+    for (int i = 0; i < {3}; ++i) y[i] = b[({6}) * 8 + {7}];
+    tw::{0}(z[0], z[1], z[2], z[3]{9}{10});
+    for (int i = 0; i < 4; ++i) tw::put(c, (group + i / 2 * 8) * 8 + member * 2 + i % 2, z[i]);
 }}
 )TW",
-                            name, element, layout, k / 2, k / 4, k);
+                            name, storage_type(type), k / 2, k / 4, f.a_row, f.a_column, f.b_row, f.b_column, k,
+                            words("x", 4), words("y", 2));
     return text;
 }
 
-TEST(CudaMatrices, InstructionsMultiplyWhatTheirLayoutsSay) {
+TEST(CudaMatrices, InstructionsMultiplyWhatTheManualSays) {
     struct MatrixCase {
         std::string name;
         DType type;
@@ -294,12 +313,7 @@ TEST(CudaMatrices, InstructionsMultiplyWhatTheirLayoutsSay) {
                                            {"multiply_f16", DType::F16, 16, 0},
                                            {"multiply_bf16", DType::BF16, 16, 0}};
     std::vector<KernelText> kernels;
-    for (const MatrixCase& c : cases) {
-        kernels.push_back(multiplication(c.name, c.type, c.k));
-        // The kernel is called as the instruction that it calls.
-        kernels.back().text.replace(kernels.back().text.find(c.name), c.name.size(), "kernel_of_" + c.name);
-        kernels.back().name = "kernel_of_" + c.name;
-    }
+    for (const MatrixCase& c : cases) kernels.push_back(multiplication(c.name, c.type, c.k));
     const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
     for (size_t n = 0; n < cases.size(); ++n) {
         const MatrixCase& c = cases[n];
@@ -327,39 +341,65 @@ TEST(CudaMatrices, InstructionsMultiplyWhatTheirLayoutsSay) {
     }
 }
 
-TEST(CudaMatrices, LayoutsAreThoseOfThePtxManual) {
-    // Thread 13 of a warp: group 3, thread 1 in it. Element i of its part, as the manual's figures have it.
+TEST(CudaMatrices, NumbersArePackedAsTheyAreStored) {
+    // y[i]: the word of x[2 i] and x[2 i + 1], as two numbers.
     std::vector<KernelText> kernels;
-    const auto list = [&](const std::string& name, const std::string& rows, const std::string& columns) {
+    for (const auto& [name, type] : {std::pair("f16", "f16"), std::pair("bf16", "bf16")}) {
         KernelText k;
-        k.name = name;
-        k.tensors = {{"y", DType::I32, true}};
+        k.name = fmt::format("pack_{}", name);
+        k.tensors = {{"x", DType::F32, false}, {"y", type == std::string("f16") ? DType::F16 : DType::BF16, true}};
         k.text = fmt::format(
-            "TW_KERNEL({}, 32)(tw::Out<int> y) {{ if (tw::thread() == 13) for (int i = 0; i < 8; ++i) {{ tw::put(y, 2 "
-            "* i, "
-            "{}); tw::put(y, 2 * i + 1, {}); }} }}\n",
-            name, rows, columns);
+            "TW_KERNEL(pack_{0}, 32)(tw::In<float> x, tw::Out<u16> y) {{ const int t = 2 * tw::thread(); "
+            "const u32 word = tw::{0}_pair(x[t], x[t + 1]); tw::put(y, t, u16(word & 0xffffu)); tw::put(y, t + 1, "
+            "u16(word >> 16)); }}\n",
+            name);
         kernels.push_back(k);
-    };
-    list("tf32_a", "tw::Tf32::a_row(i % 4)", "tw::Tf32::a_column(i % 4)");
-    list("tf32_b", "tw::Tf32::b_row(i % 2)", "tw::Tf32::b_column(i % 2)");
-    list("half_a", "tw::Half::a_row(i)", "tw::Half::a_column(i)");
-    list("half_b", "tw::Half::b_row(i % 4)", "tw::Half::b_column(i % 4)");
-    list("c", "tw::c_row(i % 4)", "tw::c_column(i % 4)");
+    }
     const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
-    const std::vector<std::vector<int64_t>> expected = {
-        {3, 1, 11, 1, 3, 5, 11, 5},
-        {1, 3, 5, 3},
-        {3, 2, 3, 3, 11, 2, 11, 3, 3, 10, 3, 11, 11, 10, 11, 11},
-        {2, 3, 3, 3, 10, 3, 11, 3},
-        {3, 2, 3, 3, 11, 2, 11, 3},
-    };
-    for (size_t k = 0; k < kernels.size(); ++k) {
-        std::vector<Tensor> tensors = {Tensor(DType::I32, {16})};
+    for (size_t k = 0; k < 2; ++k) {
+        std::vector<Tensor> tensors = {Tensor(DType::F32, {64}), Tensor(kernels[k].tensors[1].dtype, {64})};
+        Tensor expected = tensors[1];
+        for (int64_t i = 0; i < 64; ++i) {
+            tensors[0].set(i, std::ldexp(1 + static_cast<double>(i) / 64 + 1e-3, static_cast<int>(i % 30) - 14));
+            expected.set(i, tensors[0].get(i));
+        }
         lockstep.run(k, tensors, {}, 1);
-        std::vector<int64_t> got = tensors[0].to_ints();
-        got.resize(expected[k].size());
-        EXPECT_EQ(got, expected[k]) << kernels[k].name;
+        EXPECT_EQ(largest_difference({expected}, {tensors[1]}), 0);
+    }
+}
+
+TEST(CudaMatrices, RowsOfHalvesAreLoadedAsFragments) {
+    // x: 32 x 8 numbers in shared memory, four matrices of 8 x 8. y[thread][i]: the two halves of word i.
+    std::vector<KernelText> kernels;
+    for (const char* turned : {"", "_turned"}) {
+        KernelText k;
+        k.name = fmt::format("load{}", turned);
+        k.shared_bytes = 512;
+        k.tensors = {{"x", DType::F16, false}, {"y", DType::F16, true}};
+        k.text = fmt::format(R"TW(TW_KERNEL({0}, 32)(tw::In<u16> x, tw::Out<u16> y) {{
+    const tw::Shared<u16> s = tw::shared<u16>(0, 256, "s");
+    const int t = tw::thread();
+    for (int i = 0; i < 8; ++i) tw::put(s, 8 * t + i, x[8 * t + i]);
+    tw::barrier();
+    u32 w[4];
+    tw::load_matrices{1}(w[0], w[1], w[2], w[3], s + 8 * t);
+    for (int i = 0; i < 4; ++i) {{ tw::put(y, 8 * t + 2 * i, u16(w[i] & 0xffffu)); tw::put(y, 8 * t + 2 * i + 1, u16(w[i] >> 16)); }}
+}}
+)TW",
+                             k.name, turned);
+        kernels.push_back(k);
+    }
+    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    for (size_t k = 0; k < 2; ++k) {
+        std::vector<Tensor> tensors = {Tensor(DType::F16, {32, 8}), Tensor(DType::F16, {32, 8})};
+        for (int64_t i = 0; i < 256; ++i) tensors[0].set(i, i);
+        lockstep.run(k, tensors, {}, 1);
+        for (int64_t t = 0; t < 32; ++t)
+            for (int64_t i = 0; i < 8; ++i) {
+                const int64_t matrix = i / 2, a = t / 4, b = t % 4 * 2 + i % 2;
+                const int64_t row = k == 0 ? a : b, column = k == 0 ? b : a;
+                EXPECT_EQ(tensors[1].get(8 * t + i), static_cast<double>((8 * matrix + row) * 8 + column));
+            }
     }
 }
 

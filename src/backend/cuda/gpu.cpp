@@ -245,6 +245,9 @@ std::vector<Tensor> Gpu::run(const Kernel& kernel, const KernelText& text, const
         outputs.emplace_back(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
         memory.push_back(allocate(outputs.back().bytes()));
     }
+    int64_t blocks = 1;
+    for (const Expr& g : text.grid) blocks *= evaluate(g, bindings);
+    if (text.scratch_bytes > 0) memory.push_back(allocate(static_cast<size_t>(text.scratch_bytes * blocks)));
     std::vector<void*> pointers;
     for (const auto& m : memory) pointers.push_back(m.get());
     std::vector<long long> names;
@@ -252,8 +255,6 @@ std::vector<Tensor> Gpu::run(const Kernel& kernel, const KernelText& text, const
     std::vector<void*> arguments;
     for (void*& p : pointers) arguments.push_back(&p);
     for (long long& n : names) arguments.push_back(&n);
-    int64_t blocks = 1;
-    for (const Expr& g : text.grid) blocks *= evaluate(g, bindings);
     kernel.launch(blocks, arguments);
     synchronize();
     for (size_t i = 0; i < outputs.size(); ++i)

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "backend/cuda/lockstep_cases_test.h"
+#include "backend/cuda/matrix_cases_test.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 #include "tile/schedule_cases_test.h"
@@ -140,11 +141,12 @@ TW_KERNEL(instructions, 32)(tw::In<float> x, tw::Out<float> y) {
     tw::commit_async();
     tw::wait_async<0>();
     tw::barrier();
-    float c[4] = {0, 0, 0, 0}, a[4] = {s[0], s[1], s[2], s[3]}, b[2] = {s[4], s[5]};
-    tw::multiply_tf32(c, a, b);
-    const u16 h[8] = {1, 2, 3, 4, 5, 6, 7, 8}, g[4] = {1, 2, 3, 4};
-    tw::multiply_f16(c, h, g);
-    tw::multiply_bf16(c, h, g);
+    tw::copy_async_if<2>(s + 192 + 2 * (tw::thread() % 16), x + 2 * tw::thread(), tw::thread() < 16);
+    float c[4] = {0, 0, 0, 0};
+    const u32 a = tw::tf32(s[0]), b = tw::f16_pair(s[1], s[2]), d = tw::bf16_pair(s[3], s[4]);
+    tw::multiply_tf32(c[0], c[1], c[2], c[3], a, a, a, a, a, a);
+    tw::multiply_f16(c[0], c[1], c[2], c[3], b, b, b, b, b, b);
+    tw::multiply_bf16(c[0], c[1], c[2], c[3], d, d, d, d, d, d);
     tw::put(y, tw::thread(), c[0] + c[1] + c[2] + c[3]);
 }
 )TW";
@@ -160,10 +162,14 @@ TEST(Nvrtc, AcceptsTheTextsForEveryArchitecture) {
     size_t k = 0;
     for (auto& [c, text] : texts())
         if (k++ % 4 == 0) all.push_back(std::move(text));  // a fifth of a second each
+    for (const TileProgram& p :
+         {test::matrix_product({"128", "128", "96"}), test::matrix_product({"33", "65", "9", "f32", "tf32"}),
+          test::matrix_attention("bf16", "bf16", 1, 64, 96, 32, 64, 32, 32, 2)})
+        all.push_back(generate(p, {}, fmt::format("matrix_{}", all.size())));
     all.push_back({});
     all.back().text = kInstructions;
     EXPECT_EQ(nvrtc->compile(all, 90).substr(1, 3), "ELF");
-    EXPECT_EQ(nvrtc->compile(std::vector<KernelText>(all.end() - 4, all.end()), 80).substr(1, 3), "ELF");
+    EXPECT_EQ(nvrtc->compile(std::vector<KernelText>(all.end() - 5, all.end()), 80).substr(1, 3), "ELF");
     EXPECT_THAT(error_of([&] { nvrtc->compile("nonsense;", 80); }), HasSubstr("NVRTC refuses the text"));
 }
 

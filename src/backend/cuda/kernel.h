@@ -34,10 +34,13 @@ struct KernelText {
     std::vector<Expr> grid;         ///< trip counts of the parallel loops; their product is the number of blocks
     int threads = 32;               ///< of a block, whole warps
     int64_t shared_bytes = 0;       ///< dynamic shared memory of a block
+    int64_t scratch_bytes = 0;  ///< of memory a block needs besides, for buffers that do not fit; if any, a pointer to
+                                ///< that of all blocks stands behind the tensors
 };
 
-/// `function`: its name; empty: the program's, as an identifier. Throws RuntimeError where a block's buffers do not fit
-/// the shared memory, InternalError where a buffer has no constant bound.
+/// `function`: its name; empty: the program's, as an identifier. Values that do not fit the shared memory are kept in
+/// memory; throws RuntimeError where the copies that Loads make do not fit either, InternalError where a buffer has no
+/// constant bound.
 KernelText generate(const TileProgram& program, const CodegenOptions& options = {}, const std::string& function = "");
 
 /// What stands in front of kernels that NVRTC compiles.

@@ -65,8 +65,9 @@ class KernelGenerator {
           tree_(walk(program)),
           threads_(choose_threads()),
           registers_(register_values(program, threads_)),
-          plan_(plan_buffers(program, values_of(registers_))),
-          barriers_(barriers(program, plan_)),
+          in_memory_(too_large()),
+          plan_(plan_buffers(program, elsewhere(in_memory_))),
+          barriers_(barriers(program, plan_, in_memory_)),
           scales_(online_scales(program.stages, online_maxima(program))) {}
 
     KernelText run(const std::string& function) {
@@ -113,6 +114,12 @@ class KernelGenerator {
         };
         for (const ValueId v : p_.stages.inputs) declare(v, false);
         for (const ValueId v : p_.stages.outputs) declare(v, true);
+        for (const Buffer& b : plan_.buffers)
+            if (b.elsewhere && !in_registers(b)) out_.scratch_bytes += (b.bytes + 255) / 256 * 256;
+        if (out_.scratch_bytes > 0) {
+            scratch_ = v_.fresh("g_scratch");
+            s += fmt::format("{}tw::Out<u8> {}", s.empty() ? "" : ", ", scratch_);
+        }
         out_.names = names_of(p_);
         for (const Var v : out_.names) {
             const std::string name = v_.fresh("n_" + identifier(var_name(v)));
@@ -125,9 +132,13 @@ class KernelGenerator {
     // --- threads
 
     /// As many as the statement with most work has, in whole warps; where only the run knows, as many as there may be.
+    /// Where there are matrix instructions their tiles decide: what lies between two products goes along with them.
     int choose_threads() const {
         int64_t wanted = 1;
+        const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
+                                        [](const auto& c) { return c.second->micro.matrix.has_value(); });
         for (const auto& [path, compute] : tree_.computes) {
+            if (matrix && !compute->micro.matrix) continue;
             const auto here = wanted_threads(*p_.stages.primitives[compute->stage].expr(), compute->micro,
                                              share_of(p_, tree_, path, compute->stage));
             wanted = std::max<int64_t>(wanted, here.value_or(options_.most_threads));
@@ -136,28 +147,57 @@ class KernelGenerator {
         return static_cast<int>((wanted + 31) / 32 * 32);
     }
 
-    static std::set<ValueId> values_of(const RegisterValues& registers) {
-        std::set<ValueId> out;
-        for (const auto& [v, share] : registers) out.insert(v);
-        return out;
-    }
-
     // --- shared memory and registers
 
+    std::set<ValueId> elsewhere(const std::set<ValueId>& more) const {
+        std::set<ValueId> out = registers_.all();
+        out.insert(more.begin(), more.end());
+        return out;
+    }
+    /// Values, the largest first, without whose buffers the others fit.
+    std::set<ValueId> too_large() const {
+        std::set<ValueId> out;
+        while (true) {
+            const BufferPlan plan = plan_buffers(p_, elsewhere(out));
+            if (plan.scratch_bytes + kRoom <= options_.target.block_shared_bytes) return out;
+            const Buffer* largest = nullptr;
+            for (const Buffer& b : plan.buffers)
+                if (!b.elsewhere && !b.access && (largest == nullptr || b.bytes > largest->bytes)) largest = &b;
+            if (largest == nullptr) return out;
+            out.insert(largest->value);
+        }
+    }
+    bool in_registers(const Buffer& b) const { return b.elsewhere && in_memory_.count(b.value) == 0; }
+    static constexpr int64_t kRoom = 32 * 8 + 16;  ///< of the exchange between warps, at most
+
     void declare_buffers() {
+        int64_t in_memory_offset = 0;
         for (const Buffer& b : plan_.buffers) {
             const std::string& value = p_.stages.values[b.value].name;
-            const std::string name = v_.fresh((b.elsewhere    ? "r_"
-                                               : b.correction ? "correction_"
-                                                              : "s_") +
-                                              identifier(value));
+            const std::string name = v_.fresh((in_registers(b) ? "r_"
+                                               : b.elsewhere   ? "m_"
+                                                               : "s_") +
+                                              std::string(b.correction ? "correction_" : "") + identifier(value));
             objects_.push_back(name);
-            if (b.elsewhere) continue;
+            if (in_registers(b)) continue;
+            if (b.elsewhere) {
+                w_.line("const tw::Out<{0}> {1} = tw::scratch<{0}>({2}, i64(tw::block()) * {3} + {4}, {5}, \"{1}\");",
+                        storage_type(b.dtype), name, scratch_, out_.scratch_bytes, in_memory_offset,
+                        element_count(b.physical));
+                in_memory_offset += (b.bytes + 255) / 256 * 256;
+                continue;
+            }
             const std::string type = storage_type(b.dtype);
-            const int64_t count = element_count(b.physical);
-            w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}", type, name, b.offset,
-                    count, name, to_string(std::span<const int64_t>(b.physical)));
+            const int64_t count = b.copies == 1 ? element_count(b.physical) : b.copies * elements_of_copy(b);
+            w_.line("const tw::Shared<{0}> {1} = tw::shared<{0}>({2}, {3}, \"{4}\");  // {5}{6}", type, name, b.offset,
+                    count, name, b.copies == 1 ? "" : fmt::format("{} x ", b.copies),
+                    to_string(std::span<const int64_t>(b.physical)));
         }
+    }
+
+    /// From one copy of a buffer to the next.
+    static int64_t elements_of_copy(const Buffer& b) {
+        return b.bytes / b.copies / static_cast<int64_t>(byte_size(b.dtype));
     }
 
     /// Where groups of several warps exchange sums: behind the buffers.
@@ -169,7 +209,8 @@ class KernelGenerator {
         Place place;
         place.object = objects_[buffer];
         place.storage = b.dtype;
-        place.in_registers = b.elsewhere;
+        place.in_registers = in_registers(b);
+        place.shared = !b.elsewhere;
         std::vector<Expr> starts;
         starts.reserve(p_.axes.size());
         for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(starts_.at({b.scope, a}));
@@ -195,16 +236,31 @@ class KernelGenerator {
     std::optional<size_t> buffer_of(ValueId v) const {
         return buffer_where([&](const Buffer& b) { return !b.access && !b.correction && b.value == v; });
     }
+    /// The same for a statement of stage `reader`: in registers it is indexed by that one's coordinates.
+    Place place_of(ValueId v, PrimitiveId reader) {
+        Place place = place_of(v);
+        index_registers(place, v, p_.stage_axes[reader]);
+        return place;
+    }
+    void index_registers(Place& place, ValueId v, const std::vector<size_t>& axes) const {
+        if (!place.in_registers) return;
+        const PrimitiveId from = p_.stages.producers()[v];
+        for (size_t j = 0; j < p_.stages.primitives[from].expr()->spatial; ++j)
+            if (const auto it = std::find(axes.begin(), axes.end(), p_.stage_axes[from][j]); it != axes.end())
+                place.register_axes.push_back(static_cast<size_t>(it - axes.begin()));
+    }
     Place place_of(ValueId v) {
         if (const auto b = buffer_of(v)) return place_of(*b);
         const auto it = memory_.find(v);
         TW_CHECK(it != memory_.end(), "value '{}' of kernel '{}' lives nowhere", p_.stages.values[v].name, p_.name);
         return it->second;
     }
-    Place correction_of(ValueId maximum) {
+    Place correction_of(ValueId maximum, PrimitiveId reader) {
         const auto b = buffer_where([&](const Buffer& x) { return x.correction && x.value == maximum; });
         TW_CHECK(b.has_value(), "an online maximum of kernel '{}' has no correction", p_.name);
-        return place_of(*b);
+        Place place = place_of(*b);
+        index_registers(place, maximum, p_.stage_axes[reader]);
+        return place;
     }
 
     // --- ranges and loops
@@ -262,9 +318,9 @@ class KernelGenerator {
             if (barriers_.count(here) != 0) w_.add("tw::barrier();");
             if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
                 tile_loop(*loop, here);
-            else if (const auto* load = std::get_if<Load>(&body[i].kind))
-                emit_load(*load);
-            else if (const auto* compute = std::get_if<Compute>(&body[i].kind))
+            else if (const auto* load = std::get_if<Load>(&body[i].kind)) {
+                if (!runs_ahead(path)) emit_load(*load, false);
+            } else if (const auto* compute = std::get_if<Compute>(&body[i].kind))
                 emit_compute(*compute, here);
             else
                 emit_store(std::get<Store>(body[i].kind), path);
@@ -278,13 +334,18 @@ class KernelGenerator {
             const Expr length = v_.simplified(outer.hi - outer.lo);
             const Expr counter =
                 v_.add("step_" + p_.axes[loop.axis].name, {Expr(0), ceil_div(outer.most, loop.step) - 1});
+            if (loop.stages > 1) run_ahead(loop, path, outer, length);
             w_.open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(counter), v_.name(counter),
                                 v_.text(counter * loop.step), v_.text(length)));
+            if (loop.stages > 1) counters_[path] = counter;
             ranges_[loop.axis] = narrowed(outer, counter, loop.step);
             v_.call(ranges_[loop.axis].hi, "end_" + p_.axes[loop.axis].name, w_);
         }
         enter_scope(path);
-        statements(loop.body, path);
+        if (!once && loop.stages > 1)
+            pipelined_body(loop, path, outer);
+        else
+            statements(loop.body, path);
         if (!once) {
             v_.forget(ranges_[loop.axis].hi);
             w_.close();
@@ -292,14 +353,90 @@ class KernelGenerator {
         ranges_[loop.axis] = outer;
     }
 
+    // --- pipelined loops: step i waits for its copies, begins those of step i + stages - 1, and computes
+    //
+    //     for (ahead = 0; ahead < 2; ++ahead) { if (it exists) { copy to buffer ahead } commit }
+    //     for (step ...) { wait_async<1>; barrier; { if (step + 2 exists) { copy to buffer (step + 2) % 3 } commit }
+    //     ... }
+    //
+    // One barrier a step does for both: what this step reads has arrived for every thread, and what is written over has
+    // been read by every thread, in the step before.
+
+    /// The Loads of the step that `ahead` counts, into the buffers `copy` behind the first.
+    void copies_of_step(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr ahead,
+                        const std::string& copy) {
+        const AxisRange current = ranges_[loop.axis];
+        const auto starts = starts_;
+        ranges_[loop.axis] = narrowed(outer, ahead, loop.step);
+        v_.call(ranges_[loop.axis].hi, "end_" + p_.axes[loop.axis].name, w_);
+        for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = ranges_[a].lo;
+        for (const Stmt& s : loop.body)
+            if (const auto* load = std::get_if<Load>(&s.kind)) {
+                const size_t buffer = existing(copy_of(load->stage, load->access));
+                const std::string whole = objects_[buffer];
+                objects_[buffer] = copy_name(buffer, copy);
+                emit_load(*load, true);
+                objects_[buffer] = whole;
+            }
+        v_.forget(ranges_[loop.axis].hi);
+        ranges_[loop.axis] = current;
+        starts_ = starts;
+    }
+    /// Declares a name for one copy of a buffer.
+    std::string copy_name(size_t buffer, const std::string& copy) {
+        const Buffer& b = plan_.buffers[buffer];
+        const std::string name = v_.fresh(objects_[buffer] + "_at");
+        w_.line("const tw::Shared<{}> {} = {} + {} * {};", storage_type(b.dtype), name, objects_[buffer], copy,
+                elements_of_copy(b));
+        return name;
+    }
+
+    void run_ahead(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr length) {
+        const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
+        const std::string name = v_.name(ahead);
+        w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", name, loop.stages - 1));
+        w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
+        copies_of_step(loop, path, outer, ahead, name);
+        w_.close();
+        w_.add("tw::commit_async();");
+        w_.close();
+    }
+
+    void pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
+        const Expr counter = counters_.at(path), length = v_.simplified(outer.hi - outer.lo);
+        w_.line("tw::wait_async<{}>();", loop.stages - 2);
+        w_.add("tw::barrier();");
+        w_.open("");
+        const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
+        w_.line("const {} {} = {} + {};", v_.type(ahead), v_.name(ahead), v_.name(counter), loop.stages - 1);
+        w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
+        copies_of_step(loop, path, outer, ahead, fmt::format("({} % {})", v_.name(ahead), loop.stages));
+        w_.close();
+        w_.add("tw::commit_async();");
+        w_.close();
+        std::map<size_t, std::string> whole;
+        for (size_t i = 0; i < plan_.buffers.size(); ++i)
+            if (plan_.buffers[i].access && plan_.buffers[i].scope == path) {
+                whole[i] = objects_[i];
+                objects_[i] = copy_name(i, fmt::format("({} % {})", v_.name(counter), loop.stages));
+            }
+        statements(loop.body, path);
+        for (const auto& [i, name] : whole) objects_[i] = name;
+    }
+
     /// Buffers that live under this loop are addressed relative to where the ranges start here.
     void enter_scope(const TreePath& path) {
         for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = ranges_[a].lo;
         for (size_t i = 0; i < plan_.buffers.size(); ++i)
-            if (plan_.buffers[i].elsewhere && plan_.buffers[i].scope == path)
+            if (in_registers(plan_.buffers[i]) && plan_.buffers[i].scope == path)
                 w_.add(array_declaration(storage_type(plan_.buffers[i].dtype), objects_[i],
-                                         registers_.at(plan_.buffers[i].value).registers) +
+                                         registers_of(plan_.buffers[i].value)) +
                        ";");
+    }
+    std::vector<int64_t> registers_of(ValueId v) const {
+        std::vector<int64_t> out = registers_.values.at(v).registers;
+        out.resize(p_.stages.primitives[p_.stages.producers()[v]].expr()->spatial);
+        return out;
     }
 
     // --- statements
@@ -320,10 +457,11 @@ class KernelGenerator {
         return s;
     }
 
-    /// What the stage has to do with maxima that are still being found. `with_factor` becomes its expression where it
+    /// What the stage has to do with maxima that are still being found. `expr` becomes its expression where it
     /// reads the factor for what it summed up before.
-    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& with_factor) {
-        if (compute.online) job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0]);
+    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
+        if (compute.online)
+            job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0], compute.stage);
         for (size_t i = 0; i < job.expr->accesses.size(); ++i)
             if (const auto it = online_.find(job.expr->accesses[i].value); it != online_.end())
                 job.accesses[i].final = is_final(it->second.stage);
@@ -331,15 +469,11 @@ class KernelGenerator {
         if (!scale || job.expr->reducer == Reducer::None) return;
         const OnlineMaximum& maximum = online_.at(scale->maximum);
         if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
-        with_factor = *job.expr;
-        job.rescale = with_factor.accesses.size();
-        Access factor;
-        factor.value = scale->maximum;
-        factor.index = scale->index;
-        with_factor.accesses.push_back(factor);
-        job.accesses.push_back(correction_of(scale->maximum));
+        job.rescale = job.expr->accesses.size();
+        expr = with_factor(*job.expr, *scale);
+        job.accesses.push_back(correction_of(scale->maximum, compute.stage));
         job.names.push_back("factor");
-        job.expr = &with_factor;
+        job.expr = &expr;
     }
 
     void emit_compute(const Compute& compute, const TreePath& path) {
@@ -358,25 +492,41 @@ class KernelGenerator {
                 job.accesses.push_back(place_of(*copy));
                 job.accesses.back().checked = true;
                 job.accesses.back().filled = true;
+                job.accesses.back().zero_behind = zero_behind(compute.stage, i);
             } else {
-                job.accesses.push_back(place_of(v));
+                job.accesses.push_back(place_of(v, compute.stage));
             }
         }
-        job.out = place_of(stage.outputs[0]);
-        TensorExpr with_factor;
-        online_jobs(compute, path, job, with_factor);
+        job.out = place_of(stage.outputs[0], compute.stage);
+        TensorExpr expr;
+        online_jobs(compute, path, job, expr);
         w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
                 print(p_.stages, *stage.expr()));
-        const Partition* share = adopted(stage.outputs[0]);
-        for (const Access& a : stage.expr()->accesses)
-            if (share == nullptr && stage.expr()->reducer == Reducer::None) share = adopted(a.value);
-        emit(job, share);
+        const auto adopted = registers_.stages.find(compute.stage);
+        emit(job, adopted == registers_.stages.end() ? nullptr : &adopted->second);
     }
 
-    /// What the value's Compute, Store and readers adopt, if it is in registers.
-    const Partition* adopted(ValueId v) const {
-        const auto it = registers_.find(v);
-        return it == registers_.end() ? nullptr : &it->second;
+    /// Along which axes of the stage the copy that a Load makes for it ends in zeros: there the index leaves the
+    /// tensor, and what lies outside of it is 0.
+    std::vector<bool> zero_behind(PrimitiveId stage, size_t access) const {
+        const TensorExpr& e = *p_.stages.primitives[stage].expr();
+        const Access& a = e.accesses[access];
+        std::vector<bool> out(e.extents.size(), false);
+        const bool local = std::any_of(tree_.loads.begin(), tree_.loads.end(), [&](const auto& load) {
+            return load.second->stage == stage && load.second->access == access &&
+                   load.second->padding == Padding::Local;
+        });
+        if (!local || a.fill != 0) return out;
+        for (size_t k = 0; k < e.extents.size(); ++k)
+            for (size_t d = 0; d < a.index.size(); ++d) {
+                const auto linear = linear_in(a.index[d], {VarKind::Axis, static_cast<uint32_t>(k)});
+                if (!linear || !linear->coefficient.is_constant() || linear->coefficient.constant() < 1) continue;
+                const Expr behind =
+                    linear->coefficient * e.extents[k] + linear->rest;  // the first point behind the end
+                if (prove_nonnegative(simplify(behind - p_.stages.values[a.value].shape[d], e.ranges()), e.ranges()))
+                    out[k] = true;
+            }
+        return out;
     }
 
     bool emit(StageJob& job, const Partition* share) {
@@ -388,7 +538,6 @@ class KernelGenerator {
             own.cut = own.cut || (k >= job.expr->spatial && !job.ranges[k].whole);
         }
         job.share = share != nullptr ? *share : make_partition(*job.expr, *job.micro, own, threads_);
-        if (share != nullptr && job.expr->reducer == Reducer::None) job.share.registers.resize(job.expr->spatial);
         uses_room_ = uses_room_ || job.share.group > 32;
         return emit_stage(w_, v_, job);
     }
@@ -396,7 +545,7 @@ class KernelGenerator {
     static AxisRange range_of(int64_t extent) { return {0, extent, extent, extent, true}; }
 
     /// Element j of the buffer's memory is element origin + logical(j) of the tensor.
-    void emit_load(const Load& load) {
+    void emit_load(const Load& load, bool async) {
         const size_t buffer = existing(copy_of(load.stage, load.access));
         const Buffer& b = plan_.buffers[buffer];
         const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
@@ -405,15 +554,18 @@ class KernelGenerator {
         TensorExpr copy;
         StageJob job;
         std::vector<Expr> j;
-        for (size_t d = 0; d < b.physical.size(); ++d) {
-            copy.extents.emplace_back(b.physical[d]);
-            job.ranges.push_back(range_of(b.physical[d]));
-            job.axes.push_back(fmt::format("d{}", d));
-            j.push_back(axis(d));
+        // Room that is left between rows, to put them on other banks, stays empty.
+        Layout written = b.layout;
+        while (!written.primitives.empty() && leaves_room(written.primitives.back())) written.primitives.pop_back();
+        for (const Expr& d : physical_shape(written, to.box)) {
+            copy.extents.push_back(d);
+            job.ranges.push_back(range_of(d.constant()));
+            job.axes.push_back(fmt::format("d{}", j.size()));
+            j.push_back(axis(j.size()));
         }
         copy.spatial = copy.extents.size();
         LogicalIndex logical{j, {}};
-        if (to.layout) logical = logical_index(*to.layout, to.box, j);
+        if (!written.is_identity()) logical = logical_index(written, to.box, j);
         Access read;
         read.value = access.value;
         read.fill = access.fill;
@@ -435,6 +587,7 @@ class KernelGenerator {
         job.out = to;
         job.out.origin.clear();
         job.out.layout.reset();
+        job.async = async && access.fill == 0;
         w_.line("// load {}", p_.stages.values[access.value].name);
         emit_copy(copy, job, memory_.at(access.value), p_.stages.values[access.value].name, nullptr);
     }
@@ -458,9 +611,22 @@ class KernelGenerator {
         copy.accesses = {read};
         copy.body.set_root(copy.body.access(0, plan_.buffers[buffer].dtype));
         job.out = memory_.at(store.value);
+        Place from = place_of(buffer);
+        std::optional<Partition> share;
+        if (const auto it = registers_.values.find(store.value); it != registers_.values.end()) {
+            share = it->second;
+            for (size_t k = 0; k < e.spatial; ++k) from.register_axes.push_back(k);
+        }
         w_.line("// store {}", p_.stages.values[store.value].name);
-        emit_copy(copy, job, place_of(buffer), p_.stages.values[store.value].name, adopted(store.value));
+        emit_copy(copy, job, std::move(from), p_.stages.values[store.value].name, share ? &*share : nullptr);
     }
+
+    static bool leaves_room(const layout::Primitive& p) {
+        const auto* pad = std::get_if<layout::Pad>(&p);
+        return pad != nullptr && pad->before == 0;
+    }
+    /// Whether Loads in front of this scope's statements have run ahead.
+    bool runs_ahead(const TreePath& scope) const { return counters_.count(scope) != 0; }
 
     /// Copies element by element; by vectors of 16 bytes where both sides have them.
     void emit_copy(const TensorExpr& copy, StageJob& job, Place from, const std::string& name, const Partition* share) {
@@ -512,6 +678,7 @@ class KernelGenerator {
     const Walk tree_;
     const int threads_;
     const RegisterValues registers_;
+    const std::set<ValueId> in_memory_;  ///< buffers of these are in memory
     const BufferPlan plan_;
     const std::set<TreePath> barriers_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
@@ -522,7 +689,9 @@ class KernelGenerator {
     std::vector<std::string> objects_;  ///< of buffers
     std::vector<AxisRange> ranges_;     ///< current, per kernel axis
     std::map<std::pair<TreePath, size_t>, Expr> starts_;
+    std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::map<ValueId, OnlineMaximum> online_;
+    std::string scratch_;
     bool uses_room_ = false;
 };
 

@@ -154,6 +154,31 @@ TEST(CudaText, RefusesBlocksThatAreTooLarge) {
     }
 }
 
+TEST(CudaText, KeepsInMemoryWhatABlockHasNoRoomFor) {
+    // A row of terms is 240 KB: in the block's part of memory, with the same barriers.
+    const TileProgram p = schedule_cases::kernel(R"TW(program softmax {
+  input x: f32[2, 60000]
+  t: f32[2, 60000] = [2, 60000] mul(@0, 2.0) where @0 = x[i0, i1]
+  s: f32[2] = [2] sum(i1 < 60000) @0 where @0 = t[i0, i1]
+  y: f32[2, 60000] = [2, 60000] sub(@0, @1) where @0 = t[i0, -i1 + 59999], @1 = s[i0]
+  output y
+})TW",
+                                                 R"TW(axes r="2" c="60000" d="60000"
+stage 0 over [r c]
+stage 1 over [r c]
+stage 2 over [r d]
+parallel r by 1 {
+  compute 0 vector c lanes 4 registers [c=4] padding local
+  compute 1 vector c lanes 4 registers [c=4] padding local
+  compute 2 vector d lanes 4 registers [d=4] padding local
+})TW");
+    const KernelText text = generate(p);
+    EXPECT_EQ(text.scratch_bytes, 240128);
+    EXPECT_LT(text.shared_bytes, 1024);
+    EXPECT_THAT(text.text, HasSubstr("m_t = tw::scratch<float>(g_scratch"));
+    expect_right({{"softmax", p, {schedule_cases::whole_numbers(p.stages, {})}, 0}});
+}
+
 std::vector<LockstepCase> random_cases(uint64_t from, uint64_t to, const RandomScheduleOptions& schedule) {
     std::vector<LockstepCase> out;
     for (uint64_t seed = from; seed < to; ++seed) {

@@ -82,6 +82,7 @@ std::string entry_text(const KernelText& kernel, size_t k) {
     for (size_t i = 0; i < kernel.tensors.size(); ++i)
         arguments += fmt::format("{}tw::machine::tensor<{}>(t[{}])", arguments.empty() ? "" : ", ",
                                  storage_type(kernel.tensors[i].dtype), i);
+    if (kernel.scratch_bytes > 0) arguments += fmt::format(", tw::machine::tensor<u8>(t[{}])", kernel.tensors.size());
     for (size_t i = 0; i < kernel.names.size(); ++i)
         arguments += fmt::format("{}static_cast<const i64*>(n)[{}]", arguments.empty() ? "" : ", ", i);
     return fmt::format(
@@ -89,7 +90,8 @@ std::string entry_text(const KernelText& kernel, size_t k) {
         "    return tw::machine::run_kernel(tensors, {}, blocks, {}, {},\n"
         "        [](const tw::machine::Memory* t, void* n) {{ {}({}); }}, const_cast<i64*>(names));\n"
         "}}\n",
-        k, kernel.tensors.size(), kernel.threads, kernel.shared_bytes, kernel.name, arguments);
+        k, kernel.tensors.size() + (kernel.scratch_bytes > 0 ? 1 : 0), kernel.threads, kernel.shared_bytes, kernel.name,
+        arguments);
 }
 
 }  // namespace
@@ -139,6 +141,9 @@ void Lockstep::run(size_t k, std::vector<Tensor>& tensors, const std::vector<int
         arguments.push_back({a.name.c_str(), tensors[i].mutable_data(), static_cast<long long>(tensors[i].bytes()),
                              static_cast<long long>(byte_size(a.dtype)), a.written ? 1 : 0});
     }
+    std::vector<std::byte> scratch(static_cast<size_t>(kernel.scratch_bytes * blocks));
+    if (kernel.scratch_bytes > 0)
+        arguments.push_back({"scratch", scratch.data(), static_cast<long long>(scratch.size()), 1, 2});
     const std::vector<long long> values(names.begin(), names.end());
     const char* wrong = reinterpret_cast<Entry>(entries_[k])(arguments.data(), values.data(), blocks);
     if (wrong != nullptr) throw RuntimeError(fmt::format("kernel '{}', {}", kernel.name, wrong));

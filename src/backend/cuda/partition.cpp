@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "tile/matrix.h"
+
 namespace tilewright::cuda {
 
 namespace {
@@ -33,9 +35,55 @@ int64_t most_in_group(const TensorExpr& e, const Micro& m, const Share& share) {
     return power_of_two_from(std::max<int64_t>(1, length.constant() / 2));
 }
 
-Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
-    Partition p;
+/// Axes of a micro-kernel, slowest first; the vector axis, or a matrix unit's columns, goes last.
+std::vector<size_t> order_of(const TensorExpr& e, const Micro& m) {
+    std::optional<size_t> last = m.vector_axis;
+    if (m.matrix) last = m.matrix->columns;
+    std::vector<size_t> out;
+    for (const size_t a : m.order)
+        if (a < e.spatial && a != last) out.push_back(a);
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (a != last && std::find(out.begin(), out.end(), a) == out.end()) out.push_back(a);
+    if (last && *last < e.spatial) out.push_back(*last);
+    return out;
+}
+
+void count_tiles(Partition& p, const std::vector<Expr>& most, size_t spatial) {
     p.count = 1;
+    for (size_t a = 0; a < spatial; ++a) {
+        p.tiles.push_back(ceil_div(most[a], p.span(a)));
+        if (p.tiles.back().is_constant() && p.count)
+            *p.count *= p.tiles.back().constant();
+        else
+            p.count.reset();
+    }
+}
+
+/// Tiles of warps on matrix instructions; no larger than the ranges ask for.
+Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
+    const MatrixUnit& u = *m.matrix;
+    Partition p;
+    p.warps = true;
+    for (size_t a = 0; a < most.size(); ++a) {
+        const int64_t unit = a == u.rows ? kMatrixRows : a == u.columns ? kMatrixColumns : matrix_sum(u.type);
+        const bool spread = a == u.rows || a == u.columns || a == u.sum;
+        int64_t tile = spread || a < e.spatial ? m.registers[a] : 1;
+        if (most[a].is_constant()) {
+            const int64_t whole = std::max<int64_t>(1, most[a].constant());
+            tile = std::min(tile, spread ? (whole + unit - 1) / unit * unit : whole);
+        }
+        p.spread.push_back(!spread ? Spread::Strip : a == u.rows ? Spread::Rows : Spread::Columns);
+        p.registers.push_back(a == u.rows ? tile / 8 : spread ? tile / 4 : tile);
+        p.strip.push_back(a == u.rows ? 1 : spread ? 2 : tile);
+    }
+    count_tiles(p, most, e.spatial);
+    p.order = order_of(e, m);
+    return p;
+}
+
+Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
+    if (m.matrix) return matrix_tiles(e, m, most);
+    Partition p;
     for (size_t a = 0; a < most.size(); ++a) {
         int64_t tile = 1, threads = 1;
         if (a < e.spatial) {
@@ -45,20 +93,13 @@ Partition tiles_of(const TensorExpr& e, const Micro& m, const std::vector<Expr>&
             if (most[a].is_constant() && tile > most[a].constant()) tile = std::max<int64_t>(1, most[a].constant());
             if (a < m.virtual_threads.size() && m.virtual_threads[a] > 1 && tile % m.virtual_threads[a] == 0)
                 threads = m.virtual_threads[a];
-            p.tiles.push_back(ceil_div(most[a], tile));
-            if (p.tiles.back().is_constant() && p.count)
-                *p.count *= p.tiles.back().constant();
-            else
-                p.count.reset();
         }
         p.registers.push_back(tile);
         p.strip.push_back(tile / threads);
+        p.spread.push_back(Spread::Strip);
     }
-    for (const size_t a : m.order)
-        if (a < e.spatial && a != m.vector_axis) p.order.push_back(a);
-    for (size_t a = 0; a < e.spatial; ++a)
-        if (a != m.vector_axis && std::find(p.order.begin(), p.order.end(), a) == p.order.end()) p.order.push_back(a);
-    if (m.vector_axis && *m.vector_axis < e.spatial) p.order.push_back(*m.vector_axis);
+    count_tiles(p, most, e.spatial);
+    p.order = order_of(e, m);
     return p;
 }
 
@@ -77,7 +118,7 @@ Share share_of(const TileProgram& p, const Walk& tree, const TreePath& statement
 
 Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share, int threads) {
     Partition p = tiles_of(e, m, share.most);
-    if (e.spatial == share.most.size()) return p;
+    if (e.spatial == share.most.size() || p.warps) return p;
     const int64_t useful = most_in_group(e, m, share);
     int64_t group = reduces_vector(e, m) ? std::min(useful, kWarp) : 1;
     if (p.count && *p.count > 0) {
@@ -93,7 +134,7 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
 std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const Share& share) {
     const Partition p = tiles_of(e, m, share.most);
     if (!p.count) return std::nullopt;
-    return *p.count * most_in_group(e, m, share);
+    return *p.count * (p.warps ? p.takes() : most_in_group(e, m, share));
 }
 
 }  // namespace tilewright::cuda

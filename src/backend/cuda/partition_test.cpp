@@ -75,7 +75,7 @@ TEST(Partition, GivesRowsToWarpsWhereTheVectorAxisIsSummedOver) {
 /// Names of the values in registers.
 std::vector<std::string> in_registers(const TileProgram& p, int threads = 256) {
     std::vector<std::string> out;
-    for (const auto& [v, s] : register_values(p, threads)) out.push_back(p.stages.values[v].name);
+    for (const auto& [v, s] : register_values(p, threads).values) out.push_back(p.stages.values[v].name);
     return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tile/matrix.h"
 #include "tile/online.h"
 
 namespace tilewright::cuda {
@@ -13,82 +14,217 @@ constexpr int64_t kMostRegisters = 128;
 
 class Choice {
   public:
-    Choice(const TileProgram& p, int threads) : p_(p), tree_(walk(p)), threads_(threads), online_(online_maxima(p)) {
+    Choice(const TileProgram& p, int threads)
+        : p_(p),
+          tree_(walk(p)),
+          threads_(threads),
+          online_(online_maxima(p)),
+          scales_(online_scales(p.stages, online_)),
+          producers_(p.stages.producers()) {
         for (const auto& [path, compute] : tree_.computes) computes_[compute->stage] = {path, compute};
     }
 
+    /// All that might be, less what does not fit: what a stage adopts depends on what it reads from registers.
     RegisterValues run() {
-        RegisterValues out;
-        for (const PrimitiveId s : p_.stages.primitives.ids()) {
-            const ValueId v = p_.stages.primitives[s].outputs[0];
-            if (auto part = partition_of(s, out); stays(s, v, part, out)) out[v] = std::move(part);
+        for (const PrimitiveId s : p_.stages.primitives.ids())
+            if (may_stay(s)) in_.insert(result(s));
+        while (true) {
+            shares_.clear();
+            for (const PrimitiveId s : p_.stages.primitives.ids()) shares_[s] = share(s);
+            const auto out = std::find_if(in_.begin(), in_.end(), [&](ValueId v) { return !stays(v); });
+            if (out == in_.end()) break;
+            in_.erase(out);
         }
+        RegisterValues out;
+        for (const ValueId v : in_) out.values[v] = shares_.at(producers_[v]);
+        for (const PrimitiveId s : p_.stages.primitives.ids())
+            if (reads_registers(s)) out.stages[s] = shares_.at(s);
         return out;
     }
 
   private:
-    /// What the stage adopts from values that it reads; else its own.
-    Partition partition_of(PrimitiveId s, const RegisterValues& known) const {
-        const TensorExpr& e = *p_.stages.primitives[s].expr();
-        for (const Access& a : e.accesses)
-            if (const auto it = known.find(a.value); it != known.end()) return it->second;
-        const auto& [path, compute] = computes_.at(s);
-        return make_partition(e, compute->micro, share_of(p_, tree_, path, s), threads_);
+    ValueId result(PrimitiveId s) const { return p_.stages.primitives[s].outputs[0]; }
+    const TensorExpr& expr(PrimitiveId s) const { return *p_.stages.primitives[s].expr(); }
+    size_t kernel_axis(PrimitiveId s, size_t k) const { return p_.stage_axes[s][k]; }
+    std::optional<size_t> axis_of(PrimitiveId s, size_t kernel) const {
+        const auto& axes = p_.stage_axes[s];
+        const auto it = std::find(axes.begin(), axes.end(), kernel);
+        if (it == axes.end()) return std::nullopt;
+        return static_cast<size_t>(it - axes.begin());
     }
+    const std::optional<MatrixUnit>& matrix(PrimitiveId s) const { return computes_.at(s).second->micro.matrix; }
 
-    bool stays(PrimitiveId s, ValueId v, const Partition& part, const RegisterValues& known) const {
-        if (part.group != 1 || !part.count || *part.count > threads_ || online_.count(v) != 0) return false;
+    // --- what does not depend on other values
+
+    bool may_stay(PrimitiveId s) const {
+        const ValueId v = result(s);
         if (p_.buffer_layouts.count(v) != 0) return false;  // somebody asked for a buffer
-        int64_t registers = (static_cast<int64_t>(byte_size(p_.stages.values[v].dtype)) + 3) / 4;
-        for (const int64_t r : part.registers) registers *= r;
-        if (registers > kMostRegisters) return false;
         const bool stored = std::any_of(tree_.stores.begin(), tree_.stores.end(),
                                         [&](const auto& store) { return store.second->value == v; });
         if (is_output(p_, v) && !stored) return false;
         const TreePath home = home_of(p_, tree_, v);
-        for (const TreePath& statement : statements_of(p_, tree_, v))
-            if (!goes_through_whole(s, home, statement)) return false;
-        for (const PrimitiveId t : p_.stages.primitives.ids())
-            if (t != s && !reads_alike(s, v, t, part, known)) return false;
-        return true;
+        const std::vector<TreePath> statements = statements_of(p_, tree_, v);
+        return std::all_of(statements.begin(), statements.end(),
+                           [&](const TreePath& at) { return goes_through_whole(s, home, at); });
     }
 
     /// No loop between the buffer's scope and the statement cuts an axis of the value.
     bool goes_through_whole(PrimitiveId s, const TreePath& home, const TreePath& statement) const {
-        const auto spatial = std::span(p_.stage_axes[s]).first(p_.stages.primitives[s].expr()->spatial);
+        const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
         for (const TileLoop* loop : tree_.loops_below(home, statement))
             if (std::find(spatial.begin(), spatial.end(), loop->axis) != spatial.end()) return false;
         return true;
     }
 
-    /// Stage t does not read v, or reads each element where it is at that element itself.
-    bool reads_alike(PrimitiveId s, ValueId v, PrimitiveId t, const Partition& part,
-                     const RegisterValues& known) const {
-        const TensorExpr& reader = *p_.stages.primitives[t].expr();
-        const TensorExpr& writer = *p_.stages.primitives[s].expr();
-        const auto reads = [&](ValueId x) {
-            return std::any_of(reader.accesses.begin(), reader.accesses.end(),
-                               [&](const Access& a) { return a.value == x; });
-        };
-        if (!reads(v)) return true;
-        const size_t n = writer.spatial;
-        if (reader.reducer != Reducer::None || reader.spatial != n ||
-            !std::equal(p_.stage_axes[t].begin(), p_.stage_axes[t].end(), p_.stage_axes[s].begin()))
-            return false;
-        const std::vector<Expr> written = result_index(writer);
-        for (const Access& a : reader.accesses) {
-            if (a.value == v && (!(a.index == written) || !a.valid.empty())) return false;
-            // It can adopt one share only.
-            if (const auto it = known.find(a.value); it != known.end() && !(it->second == part)) return false;
+    // --- shares
+
+    bool reads_registers(PrimitiveId s) const {
+        return std::any_of(expr(s).accesses.begin(), expr(s).accesses.end(),
+                           [&](const Access& a) { return in_.count(a.value) != 0; });
+    }
+
+    /// What the stage adopts from the value of most axes that it reads; else its own.
+    Partition share(PrimitiveId s) const {
+        const auto& [path, compute] = computes_.at(s);
+        const Share work = share_of(p_, tree_, path, s);
+        Partition own = make_partition(expr(s), compute->micro, work, threads_);
+        PrimitiveId lead;
+        for (const Access& a : expr(s).accesses) {
+            if (in_.count(a.value) == 0) continue;
+            const PrimitiveId from = producers_[a.value];
+            if (!lead || expr(from).spatial > expr(lead).spatial) lead = from;
         }
+        if (!lead) return own;
+        if (!matrix(s)) return adopted(s, lead, work).value_or(own);
+        // A left operand in registers: as much of the sum at a time as there is of it.
+        if (const auto k = axis_of(lead, kernel_axis(s, matrix(s)->sum)); k && shares_.at(lead).warps)
+            own.registers[matrix(s)->sum] = shares_.at(lead).registers[*k];
+        return own;
+    }
+
+    /// The share of stage `from`, axis by axis; nothing where `s` has more of them, or sums along what lies across
+    /// several tiles.
+    std::optional<Partition> adopted(PrimitiveId s, PrimitiveId from, const Share& work) const {
+        const Partition& theirs = shares_.at(from);
+        const TensorExpr& e = expr(s);
+        Partition p;
+        p.warps = theirs.warps;
+        p.count = theirs.count;
+        p.group = theirs.group;
+        std::vector<size_t> missing;
+        for (size_t k = 0; k < e.extents.size(); ++k) {
+            const auto j = axis_of(from, kernel_axis(s, k));
+            const bool there = j && *j < expr(from).spatial;
+            if (!there && !work.most[k].is_constant(1)) return std::nullopt;
+            if (k >= e.spatial && there && (!theirs.tiles[*j].is_constant(1) || theirs.spread[*j] != Spread::Columns))
+                return std::nullopt;
+            p.registers.push_back(there ? theirs.registers[*j] : 1);
+            p.strip.push_back(there ? theirs.strip[*j] : 1);
+            p.spread.push_back(there ? theirs.spread[*j] : Spread::Strip);
+            if (k >= e.spatial) continue;
+            p.tiles.push_back(there ? theirs.tiles[*j] : Expr(1));
+            if (!there) missing.push_back(k);
+        }
+        p.order = missing;
+        for (const size_t j : theirs.order)
+            if (const auto k = axis_of(s, kernel_axis(from, j)); k && *k < e.spatial) p.order.push_back(*k);
+        return p;
+    }
+
+    // --- whether a value stays
+
+    bool stays(ValueId v) const {
+        const PrimitiveId s = producers_[v];
+        const Partition& part = shares_.at(s);
+        const int64_t units = part.warps ? threads_ / 32 : threads_;
+        if (part.group != 1 || !part.count || *part.count > units || (online_.count(v) != 0 && !part.warps))
+            return false;
+        int64_t registers = (static_cast<int64_t>(byte_size(p_.stages.values[v].dtype)) + 3) / 4;
+        for (size_t k = 0; k < expr(s).spatial; ++k) registers *= part.registers[k];
+        if (registers > kMostRegisters) return false;
+        for (const PrimitiveId t : p_.stages.primitives.ids())
+            if (t != s && !reads_alike(s, t)) return false;
         return true;
+    }
+
+    /// Stage t does not read the value of s, or reads each element where it is at that element itself.
+    bool reads_alike(PrimitiveId s, PrimitiveId t) const {
+        const ValueId v = result(s);
+        const TensorExpr& reader = expr(t);
+        bool reads = false;
+        for (size_t i = 0; i < reader.accesses.size(); ++i) {
+            const Access& a = reader.accesses[i];
+            if (a.value != v) continue;
+            reads = true;
+            if (!a.valid.empty() || !same_element(s, t, a.index) || in_right_factor(t, i)) return false;
+        }
+        if (const auto& scale = scales_[t]; scale && scale->maximum == v && reader.reducer != Reducer::None) {
+            reads = true;
+            if (!same_element(s, t, scale->index)) return false;
+        }
+        return !reads || same_share(s, t);
+    }
+
+    /// The index that t reads is the one that s wrote, in terms of the kernel's axes; those of one point are 0.
+    bool same_element(PrimitiveId s, PrimitiveId t, const std::vector<Expr>& index) const {
+        const auto in_kernel = [&](PrimitiveId of, Expr e) {
+            std::vector<Expr> axes;
+            for (size_t k = 0; k < p_.stage_axes[of].size(); ++k)
+                axes.push_back(expr(of).extents[k].is_constant(1) ? Expr(0) : axis(kernel_axis(of, k)));
+            return substitute_axes(e, axes);
+        };
+        const std::vector<Expr> written = result_index(expr(s));
+        for (size_t d = 0; d < written.size(); ++d)
+            if (!(in_kernel(s, written[d]) == in_kernel(t, index[d]))) return false;
+        return true;
+    }
+
+    /// Its columns lie in other threads than the result's.
+    bool in_right_factor(PrimitiveId t, size_t slot) const {
+        if (!matrix(t)) return false;
+        const TensorExpr& e = expr(t);
+        ScalarBody right = e.body;
+        right.set_root(matrix_factors(e, *matrix(t))->right);
+        const std::vector<uint32_t> slots = right.slots();
+        return std::find(slots.begin(), slots.end(), slot) != slots.end();
+    }
+
+    /// Along the value's axes the threads of t stand as those of s do.
+    bool same_share(PrimitiveId s, PrimitiveId t) const {
+        const Partition &mine = shares_.at(s), &theirs = shares_.at(t);
+        if (mine.warps != theirs.warps || theirs.group != 1) return false;
+        for (size_t j = 0; j < expr(s).spatial; ++j) {
+            const auto k = axis_of(t, kernel_axis(s, j));
+            if (!k) {
+                if (mine.registers[j] != 1 || !mine.tiles[j].is_constant(1)) return false;
+                continue;
+            }
+            if (mine.registers[j] != theirs.registers[*k] || mine.strip[j] != theirs.strip[*k] ||
+                mine.spread[j] != theirs.spread[*k])
+                return false;
+            const bool summed = *k >= expr(t).spatial;
+            if (summed && (mine.spread[j] != Spread::Columns || !mine.tiles[j].is_constant(1))) return false;
+        }
+        return tiles_by_kernel_axis(s) == tiles_by_kernel_axis(t);
+    }
+
+    std::vector<std::pair<size_t, Expr>> tiles_by_kernel_axis(PrimitiveId s) const {
+        std::vector<std::pair<size_t, Expr>> out;
+        const Partition& p = shares_.at(s);
+        for (const size_t k : p.order)
+            if (!p.tiles[k].is_constant(1)) out.emplace_back(kernel_axis(s, k), p.tiles[k]);
+        return out;
     }
 
     const TileProgram& p_;
     const Walk tree_;
     const int threads_;
     const std::set<ValueId> online_;
+    const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
+    const IndexVector<ValueId, PrimitiveId> producers_;
     std::map<PrimitiveId, std::pair<TreePath, const Compute*>> computes_;
+    std::set<ValueId> in_;
+    std::map<PrimitiveId, Partition> shares_;
 };
 
 }  // namespace

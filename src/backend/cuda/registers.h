@@ -2,22 +2,34 @@
 // Which values a block keeps in the registers of its threads.
 //
 // The sums of a product are added to in every step of the loop over k: in shared memory they would be read and written
-// once a step. Where each element of a value is computed by one thread, and read by nobody but statements that go
-// through the same elements one by one (a Store, an elementwise stage), those adopt the same share of the threads, and
-// the value stays where it was computed:
+// once a step. A value stays where it was computed when whoever reads it goes through its elements as they are shared
+// out: a Store, an elementwise stage, and, of what matrix instructions leave in a warp, the reduction of its rows and
+// the left operand of another such product. These adopt the share of the threads:
 //
 //     for k { load A; load B; compute C }; store C      C: registers, in the tile of C's Compute
 //     for n { ...; compute E online }; compute O = E/s  E: registers; O runs in E's tile
+//     for n { compute C; compute R = max C online; compute P = exp(C - R); compute S = sum P; compute E += P V }
+//         all of them: C's columns are P's, which are the sum of E; R and S have an element for each row in all four
+//         threads that share it
 
 #include <map>
+#include <set>
 
 #include "backend/cuda/partition.h"
 #include "tile/walk.h"
 
 namespace tilewright::cuda {
 
-/// By the value: how its elements are shared out, for its Compute, its Store and the Computes that read it.
-using RegisterValues = std::map<ValueId, Partition>;
+struct RegisterValues {
+    std::map<ValueId, Partition> values;      ///< the share of the stage that computes it
+    std::map<PrimitiveId, Partition> stages;  ///< of the stages that read such values: what they adopt
+
+    std::set<ValueId> all() const {
+        std::set<ValueId> out;
+        for (const auto& [v, share] : values) out.insert(v);
+        return out;
+    }
+};
 
 RegisterValues register_values(const TileProgram& program, int threads);
 

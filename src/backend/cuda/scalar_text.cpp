@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "program/interpret_lanes.h"
@@ -61,7 +63,26 @@ std::string from_storage(DType t, const std::string& stored) {
     return stored;
 }
 
+namespace {
+
+/// x where the text is function(x); the bits of what is only copied stay as they are.
+std::optional<std::string> argument_of(std::string_view function, const std::string& text) {
+    if (text.size() < function.size() + 2 || text.compare(0, function.size(), function) != 0 ||
+        text[function.size()] != '(' || text.back() != ')')
+        return std::nullopt;
+    int depth = 0;
+    for (size_t i = function.size(); i < text.size(); ++i) {
+        depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+        if (depth == 0 && i + 1 != text.size()) return std::nullopt;
+    }
+    return text.substr(function.size() + 1, text.size() - function.size() - 2);
+}
+
+}  // namespace
+
 std::string to_storage(DType t, const std::string& number) {
+    if (t == DType::F16 || t == DType::BF16)
+        if (auto bits = argument_of(t == DType::F16 ? "tw::f16_value" : "tw::bf16_value", number)) return *bits;
     switch (t) {
         case DType::F16:
             return fmt::format("tw::to_f16({})", number);

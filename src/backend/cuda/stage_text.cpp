@@ -56,8 +56,6 @@ class StageText : public StageValues {
 
     // --- tiles and threads
 
-    Expr local_range(size_t a) const { return v_.simplified(job_.ranges[a].hi - job_.ranges[a].lo); }
-
     /// Declares what says which tile this thread works on, opens its scope, and emits the tile.
     void tiles() {
         const Expr count = v_.simplified(part_.tile_count());
@@ -68,7 +66,9 @@ class StageText : public StageValues {
         const std::string mine = group == 1 ? "tw::thread()" : fmt::format("tw::thread() / {}", group);
         int scopes = 0;
         if (count.is_constant(1)) tile_ = 0;
-        if (group == 1) {
+        if (part_.warps) {
+            scopes = warps(tile, count, known);
+        } else if (group == 1) {
             if (known && *part_.count <= threads) {
                 if (*part_.count < threads) {
                     w_->open(fmt::format("if (tw::thread() < {})", *part_.count));
@@ -110,6 +110,29 @@ class StageText : public StageValues {
         while (scopes-- > 0) w_->close();
     }
 
+    /// Tiles of warps; gives the number of scopes that it opens.
+    int warps(const std::string& tile, Expr count, bool known) {
+        lane_ = v_.add("lane", {Expr(0), Expr(31)});
+        lane_row_ = v_.add("lane_row", {Expr(0), Expr(7)});
+        lane_pair_ = v_.add("lane_pair", {Expr(0), Expr(3)});
+        w_->line("const int {0} = tw::thread() % 32, {1} = {0} / 4, {2} = {0} % 4;", v_.name(lane_), v_.name(lane_row_),
+                 v_.name(lane_pair_));
+        // What has no columns is the same in the four threads of a row.
+        bool columns = false;
+        for (size_t a = 0; a < e_.spatial; ++a) columns = columns || part_.spread[a] == Spread::Columns;
+        if (!columns) mine_ = fmt::format("{} == 0", v_.name(lane_pair_));
+        const int64_t at_once = job_.threads / 32;
+        if (known && *part_.count <= at_once) {
+            if (*part_.count > 1) w_->line("const int {} = tw::thread() / 32;", tile);
+            if (*part_.count == at_once) return 0;
+            w_->open(fmt::format("if (tw::thread() < {})", *part_.count * 32));
+        } else {
+            w_->open(fmt::format("for ({0} {1} = tw::thread() / 32; {1} < {2}; {1} += {3})", v_.type(tile_), tile,
+                                 v_.text(count), at_once));
+        }
+        return 1;
+    }
+
     /// The thread's point along every axis: raw, and held inside the range.
     void points() {
         raw_.resize(n_);
@@ -134,58 +157,57 @@ class StageText : public StageValues {
             rest = floor_div(rest, tiles);
         }
         for (size_t a = 0; a < e_.spatial; ++a) {
-            const int64_t n = part_.registers[a], strip = part_.strip[a];
-            Expr local = tile[a] * strip;
-            if (n > 1) {
-                mask_ |= Mask{1} << a;
-                coordinate_[a] = v_.add(fmt::format("r_{}", axis_name(a)), {Expr(0), Expr(n - 1)});
-                if (strip == n)
-                    local += coordinate_[a];
-                else
-                    local += floor_div(coordinate_[a], strip) * (part_.tiles[a] * strip) + mod(coordinate_[a], strip);
-            }
-            const AxisRange& r = job_.ranges[a];
-            raw_[a] = v_.simplified(r.lo + local);
-            const Expr length = local_range(a);
-            if (v_.nonnegative(length - 1 - local)) {
-                clamped_[a] = raw_[a];
-                continue;
-            }
-            overhang_ |= Mask{1} << a;
-            // A name of its own, whose range is known.
-            const Expr held = v_.add(fmt::format("{}_held", axis_name(a)), {Expr(0), length - 1});
-            held_[a] = {held, fmt::format("{} = tw::lesser({}, {});", v_.declaration(held), v_.text(local),
-                                          v_.text(length - 1))};
-            clamped_[a] = v_.simplified(r.lo + held);
-            if (n == 1) w_->add(held_[a].second);
+            tile_begin_.push_back(tile[a] * (part_.spread[a] == Spread::Strip ? part_.strip[a] : part_.span(a)));
+            spread_axis(a, tile_begin_[a], fmt::format("r_{}", axis_name(a)));
         }
+        result_mask_ = mask_;
     }
 
     // --- what becomes of them
 
     void elementwise() {
         choose_vector_out();
+        if (job_.async && !vector_out_ && byte_size(job_.out.storage) == 4 && e_.accesses[0].fill == 0) {
+            group_ = mask_;
+            raw_points_ = true;
+            known_.clear();
+            in_loops(mask_, [&] {
+                const std::string condition = inside_condition();
+                if (!condition.empty()) w_->open("if (" + condition + ")");
+                put_async();
+                if (!condition.empty()) w_->close();
+            });
+            return;
+        }
         evaluate(e_.body, {e_.body.root()}, true,
                  [&](const std::vector<std::string>& value) { put(job_.out, to_storage(job_.out.storage, value[0])); });
     }
 
     void reduction() {
         acc_ = v_.fresh("sum");
+        for (size_t a = e_.spatial; a < n_; ++a)
+            quad_ = quad_ || (part_.spread[a] == Spread::Columns && !job_.micro->matrix);
         const std::string type = register_type(acc_type_);
         w_->add(array_declaration(type, acc_, extents(mask_)) + ";");
         begin_sum();
+        const bool matrix = part_.warps && job_.micro->matrix;
         size_t loops = 0;
         for (const size_t a : reduction_order()) {
+            if (matrix && a == job_.micro->matrix->sum) continue;
             open_reduction(a);
             ++loops;
         }
-        accumulate();
+        if (matrix)
+            multiply(tile_begin_);
+        else
+            accumulate();
+        mask_ = result_mask_;
         while (loops-- > 0) w_->close();
-        if (part_.group > 1) exchange();
+        if (quad_ || part_.group > 1) exchange();
         finish_sum();
     }
 
-    std::string sum_here() const { return acc_ + coordinates(mask_); }
+    std::string sum_here() const { return acc_ + coordinates(result_mask_); }
 
     void begin_sum() {
         group_ = mask_;
@@ -194,7 +216,9 @@ class StageText : public StageValues {
         in_loops(mask_, [&] {
             std::string s = identity_of(e_.reducer, acc_type_);
             if (partial_) {
-                const std::string inside = inside_condition();
+                std::string inside = inside_condition();
+                if (quad_ && job_.out.in_registers && !mine_.empty())  // all four have it, it counts once
+                    inside += (inside.empty() ? "" : " && ") + mine_;
                 s = fmt::format("!{}{} ? {} : {}", first_, inside.empty() ? "" : " && " + inside, before(), s);
             }
             w_->line("{} = {};", sum_here(), s);
@@ -220,6 +244,11 @@ class StageText : public StageValues {
     void open_reduction(size_t a) {
         const Expr length = local_range(a);
         const AxisRange& r = job_.ranges[a];
+        if (part_.spread[a] == Spread::Columns) {  // over registers
+            w_->open("");
+            spread_axis(a, 0, fmt::format("r_{}", axis_name(a)));
+            return;
+        }
         if (length.is_constant(1)) {
             raw_[a] = clamped_[a] = r.lo;
             w_->open("");
@@ -235,6 +264,17 @@ class StageText : public StageValues {
     }
 
     void accumulate() {
+        std::string inside;  // of sums over registers
+        for (size_t a = e_.spatial; a < n_; ++a)
+            if (((overhang_ >> a) & 1) != 0)
+                inside += fmt::format("{}{} < {}", inside.empty() ? "" : " && ", v_.text(raw_[a]),
+                                      v_.text(job_.ranges[a].hi));
+        if (!inside.empty()) {
+            evaluate(e_.body, {e_.body.root()}, false, [&](const std::vector<std::string>& x) {
+                w_->line("if ({}) {} = {};", inside, sum_here(), combined(e_.reducer, acc_type_, sum_here(), x[0]));
+            });
+            return;
+        }
         const ScalarNode& root = e_.body[e_.body.root()];
         if (e_.reducer == Reducer::Sum && root.op == ScalarOp::Mul && is_float(acc_type_)) {
             evaluate(e_.body, {root.a, root.b}, false, [&](const std::vector<std::string>& x) {
@@ -251,7 +291,9 @@ class StageText : public StageValues {
     void exchange() {
         const std::string type = register_type(acc_type_);
         in_loops(mask_, [&] {
-            if (part_.group <= 32)
+            if (quad_)
+                w_->line("{0} = tw::reduce_in_warp<{1}, 4>({0});", sum_here(), reducer_name(e_.reducer));
+            else if (part_.group <= 32)
                 w_->line("{0} = tw::reduce_in_warp<{1}, {2}>({0});", sum_here(), reducer_name(e_.reducer), part_.group);
             else
                 w_->line("{0} = tw::reduce_in_block<{1}, {2}>({0}, tw::shared<{3}>({4}, {5}, \"the sums of warps\"));",
@@ -291,9 +333,10 @@ class StageText : public StageValues {
         w_->close();
     }
 
-    bool partial_ = false;
+    bool partial_ = false, quad_ = false;  ///< sums in parts; sums of the four threads that share a row
+    std::vector<Expr> tile_begin_;         ///< of the thread's or warp's tile, per spatial axis
     std::string first_, last_;
-    Expr tile_, lane_;
+    Expr tile_;
 };
 
 }  // namespace

@@ -8,6 +8,9 @@
 //     for i_n < 4: b[i_n] = s_b[...]
 //     for i_m < 8: for i_n < 4: c[i_m][i_n] = tw::fused(a[i_m], b[i_n], c[i_m][i_n])
 //
+// On matrix instructions (Micro::matrix) the operands' values are rounded and packed into words, two halves each, as
+// the instruction takes them; stage_matrix.cpp.
+//
 // Points of a tile beyond the current range are computed clamped to its last point and not written (DietCode §4.3's
 // local padding: no predicate where a Load has filled the whole tile).
 
@@ -31,8 +34,11 @@ struct Place {
     std::vector<Expr> box;         ///< a buffer's logical shape
     bool checked = false;          ///< a Load has decided the access's conditions
     bool filled = false;           ///< every element of the box may be read
-    bool in_registers = false;     ///< each thread has its own: `object` is indexed by the tile's register coordinates
-    std::string final;             ///< of an online maximum: a condition; until it is true, -infinity reads as 0
+    bool shared = false;           ///< in the block's shared memory
+    bool in_registers = false;     ///< each thread has its own: `object` is indexed by its coordinates along these axes
+    std::vector<size_t> register_axes;
+    std::vector<bool> zero_behind;  ///< per axis of the statement: behind the end of the whole axis lie zeros
+    std::string final;              ///< of an online maximum: a condition; until it is true, -infinity reads as 0
 };
 
 /// The current range of one axis of the stage.
@@ -54,6 +60,7 @@ struct StageJob {
     std::optional<Place> correction;  ///< of an online maximum: takes exp(old - new), indexed as `out`
     std::optional<size_t> rescale;    ///< access of `expr` whose element multiplies what was summed up before
     Partition share;                  ///< of the threads
+    bool async = false;               ///< a copy that may still be under way when the statement is through
     int threads = 32;                 ///< of the block
     int64_t room = 0;                 ///< byte of shared memory from which on groups of several warps exchange sums
 };

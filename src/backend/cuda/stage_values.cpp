@@ -19,6 +19,51 @@ StageValues::StageValues(Writer& writer, Variables& variables, const StageJob& j
     TW_CHECK(n_ <= Variables::kStageAxes, "a stage has {} axes", n_);
 }
 
+void StageValues::place_axis(size_t a, Expr local) {
+    const AxisRange& r = job_.ranges[a];
+    raw_[a] = v_.simplified(r.lo + local);
+    overhang_ &= ~(Mask{1} << a);
+    const Expr length = local_range(a);
+    if (v_.nonnegative(length - 1 - local)) {
+        clamped_[a] = raw_[a];
+        return;
+    }
+    overhang_ |= Mask{1} << a;
+    // A name of its own, whose range is known.
+    const Expr held = v_.add(fmt::format("{}_held", axis_name(a)), {Expr(0), length - 1});
+    held_[a] = {held, fmt::format("{} = tw::lesser({}, {});", v_.declaration(held), v_.text(v_.simplified(local)),
+                                  v_.text(length - 1))};
+    clamped_[a] = v_.simplified(r.lo + held);
+    if (part_.registers[a] == 1) w_->add(held_[a].second);
+}
+
+void StageValues::spread_axis(size_t a, Expr begin, std::string_view coordinate) {
+    const int64_t n = part_.registers[a];
+    mask_ &= ~(Mask{1} << a);
+    Expr r = 0;
+    if (n > 1) {
+        mask_ |= Mask{1} << a;
+        r = coordinate_[a] = v_.add(coordinate, {Expr(0), Expr(n - 1)});
+    }
+    place_axis(a, begin + spread_point(a, r));
+}
+
+Expr StageValues::spread_point(size_t a, Expr r) const {
+    const int64_t strip = part_.strip[a];
+    switch (part_.spread[a]) {
+        case Spread::Rows:
+            return floor_div(r, 2) * 16 + mod(r, 2) * 8 + lane_row_;
+        case Spread::Columns:
+            return floor_div(r, 2) * 8 + mod(r, 2) + lane_pair_ * 2;
+        case Spread::Right:
+            return r * 8 + lane_row_;
+        case Spread::Strip:
+            break;
+    }
+    if (strip == part_.registers[a]) return r;
+    return floor_div(r, strip) * (part_.tiles[a] * strip) + mod(r, strip);
+}
+
 StageValues::Mask StageValues::mask_of(Expr e) {
     Mask m = 0;
     for (const Var v : variables(e)) {
@@ -66,7 +111,8 @@ StageValues::Known& StageValues::known(Item item) {
     if (it != known_.end()) return it->second;
     Known k;
     if (item.access && job_.accesses[item.number].in_registers) {
-        k.mask = mask_;
+        for (const size_t a : job_.accesses[item.number].register_axes) k.mask |= Mask{1} << a;
+        k.mask &= mask_;
     } else if (item.access) {
         k.mask = mask_of(e_.accesses[item.number], job_.accesses[item.number].checked);
     } else {
@@ -110,7 +156,7 @@ DType StageValues::type_of(Item item) const {
 }
 
 void StageValues::open_loops(Mask mask) {
-    for (size_t a = 0; a < e_.spatial; ++a)
+    for (size_t a = 0; a < n_; ++a)
         if (((mask >> a) & 1) != 0) {
             w_->add("TW_UNROLL");
             const std::string i = v_.name(coordinate_[a]);
@@ -119,20 +165,20 @@ void StageValues::open_loops(Mask mask) {
 }
 
 void StageValues::close_loops(Mask mask) {
-    for (size_t a = 0; a < e_.spatial; ++a)
+    for (size_t a = 0; a < n_; ++a)
         if (((mask >> a) & 1) != 0) w_->close();
 }
 
 std::vector<int64_t> StageValues::extents(Mask mask) const {
     std::vector<int64_t> out;
-    for (size_t a = 0; a < e_.spatial; ++a)
+    for (size_t a = 0; a < n_; ++a)
         if (((mask >> a) & 1) != 0) out.push_back(part_.registers[a]);
     return out;
 }
 
 std::string StageValues::coordinates(Mask mask) const {
     std::string s;
-    for (size_t a = 0; a < e_.spatial; ++a)
+    for (size_t a = 0; a < n_; ++a)
         if (((mask >> a) & 1) != 0) s += fmt::format("[{}]", v_.name(coordinate_[a]));
     return s;
 }
@@ -145,7 +191,7 @@ void StageValues::in_loops(Mask mask, const std::function<void()>& inside) {
     used_held_ = 0;
     inside();
     w_ = outer;
-    for (size_t a = 0; a < e_.spatial; ++a)
+    for (size_t a = 0; a < n_; ++a)
         if (((used_held_ >> a) & 1) != 0) w_->add(held_.at(a).second);
     w_->insert(body);
     close_loops(mask);
@@ -217,7 +263,7 @@ void StageValues::evaluate(const ScalarBody& body, const std::vector<ScalarId>& 
 }
 
 std::string StageValues::inside_condition() const {
-    std::string s = mine_;
+    std::string s = job_.out.in_registers ? "" : mine_;
     for (size_t a = 0; a < e_.spatial; ++a)
         if (((overhang_ >> a) & 1) != 0)
             s += fmt::format("{}{} < {}", s.empty() ? "" : " && ", v_.text(raw_[a]), v_.text(job_.ranges[a].hi));
@@ -272,7 +318,7 @@ std::string StageValues::text(Item item) {
         case ScalarOp::Const:
             return literal(n.dtype, n.value, n.int_value);
         case ScalarOp::Acc:
-            return acc_ + coordinates(mask_);
+            return acc_ + coordinates(result_mask_);
         case ScalarOp::Index:
             return v_.wide(v_.simplified(at(n.index)), load_text());
         default:
@@ -295,30 +341,34 @@ Expr StageValues::at(Expr e) {
     return substitute_axes(e, points_here());
 }
 
-std::string StageValues::access_text(uint32_t slot) {
+std::string StageValues::access_element(uint32_t slot) {
     const Access& a = e_.accesses[slot];
     const Place& place = job_.accesses[slot];
-    std::string s;
-    if (place.in_registers) {
-        s = element(place, {});
-    } else if (const auto raw = inside_filled(place, a.index)) {
-        s = element(place, *raw);
-    } else {
-        std::vector<Expr> index;
-        index.reserve(a.index.size());
-        for (const Expr& i : a.index) index.push_back(at(i));
-        s = element(place, index);
-    }
-    s = from_storage(place.storage, s);
+    if (place.in_registers) return element(place, {});
+    if (const auto raw = inside_filled(place, a.index)) return element(place, *raw);
+    std::vector<Expr> index;
+    index.reserve(a.index.size());
+    for (const Expr& i : a.index) index.push_back(at(i));
+    return element(place, index);
+}
+
+std::string StageValues::access_conditions(uint32_t slot) {
     std::vector<std::string> all;
-    if (!place.checked)
-        for (const Expr& c : a.valid) {
+    if (!job_.accesses[slot].checked)
+        for (const Expr& c : e_.accesses[slot].valid) {
             const Expr here = v_.simplified(at(c));
             if (v_.nonnegative(here)) continue;
             const std::string condition = v_.condition(here, load_text());
             if (std::find(all.begin(), all.end(), condition) == all.end()) all.push_back(condition);
         }
-    const std::string conditions = fmt::format("{}", fmt::join(all, " && "));
+    return fmt::format("{}", fmt::join(all, " && "));
+}
+
+std::string StageValues::access_text(uint32_t slot) {
+    const Access& a = e_.accesses[slot];
+    const Place& place = job_.accesses[slot];
+    std::string s = from_storage(place.storage, access_element(slot));
+    const std::string conditions = access_conditions(slot);
     if (!conditions.empty()) s = fmt::format("({} ? {} : {})", conditions, s, fill_literal(place.storage, a.fill));
     if (!place.final.empty()) s = fmt::format("tw::level({}, {})", s, place.final);
     return s;
@@ -345,14 +395,29 @@ Expr StageValues::offset(const Place& place, std::vector<Expr> where) const {
 }
 
 std::string StageValues::element(const Place& place, const std::vector<Expr>& index) {
-    if (place.in_registers) return place.object + coordinates(mask_);
+    if (place.in_registers) {
+        std::string s = place.object;
+        for (const size_t a : place.register_axes)
+            if (part_.registers[a] != 1) s += fmt::format("[{}]", v_.name(coordinate_[a]));
+        return s;
+    }
     return fmt::format("{}[{}]", place.object, v_.text(offset(place, index), load_text()));
 }
 
 void StageValues::put(const Place& place, const std::string& value) {
     if (!into_vector_.empty()) return w_->line("{} = {};", into_vector_, value);
-    if (place.in_registers) return w_->line("{} = {};", place.object + coordinates(mask_), value);
+    if (place.in_registers) return w_->line("{} = {};", element(place, {}), value);
     w_->line("tw::put({}, {}, {});", place.object, v_.text(offset(place, out_index())), value);
+}
+
+void StageValues::put_async() {
+    const Place& from = job_.accesses[0];
+    std::vector<Expr> index;
+    for (const Expr& i : e_.accesses[0].index) index.push_back(at(i));
+    const std::string conditions = access_conditions(0);
+    w_->line("tw::copy_async{}<1>({} + {}, {} + {}{});", conditions.empty() ? "" : "_if", job_.out.object,
+             v_.operand(offset(job_.out, out_index())), from.object, v_.operand(offset(from, index)),
+             conditions.empty() ? "" : ", " + conditions);
 }
 
 std::vector<Expr> StageValues::out_index() const {

@@ -45,6 +45,16 @@ class StageValues {
 
     const std::string& axis_name(size_t a) const { return job_.axes[a]; }
 
+    // --- the thread's tile
+
+    /// The thread's point along an axis is `local` from where the range begins: raw, and held inside the range.
+    void place_axis(size_t a, Expr local);
+    /// The same for the points of its tile, from `begin` on, over a register coordinate if there are several.
+    void spread_axis(size_t a, Expr begin, std::string_view coordinate);
+    /// Where register coordinate r stands in a tile.
+    Expr spread_point(size_t a, Expr r) const;
+    Expr local_range(size_t a) const { return v_.simplified(job_.ranges[a].hi - job_.ranges[a].lo); }
+
     // --- values
 
     static bool is_own_axis(Var v) { return v.kind == VarKind::Axis && v.id < Variables::kStageAxes; }
@@ -84,10 +94,15 @@ class StageValues {
     /// The expression at the thread's point.
     Expr at(Expr e);
     std::string access_text(uint32_t slot);
+    std::string access_element(uint32_t slot);
+    /// C++ for whether the access's conditions hold at the thread's point; empty: they do.
+    std::string access_conditions(uint32_t slot);
     /// The index without clamping, where all that it can reach is there to be read.
     std::optional<std::vector<Expr>> inside_filled(const Place& place, const std::vector<Expr>& index) const;
     Expr offset(const Place& place, std::vector<Expr> where) const;
     std::string element(const Place& place, const std::vector<Expr>& index);
+    /// Begins to copy the operand's element to the result's place.
+    void put_async();
     /// Writes the result's element at the raw point.
     void put(const Place& place, const std::string& value);
     std::vector<Expr> out_index() const;
@@ -118,8 +133,28 @@ class StageValues {
     bool uses_coordinate(uint32_t slot, size_t axis) const;
     /// A vector that is there as a whole or not at all.
     std::optional<Conditional> conditional_vector(uint32_t slot, const Vector& vector);
+    /// The same as copies that run beside the program, where they have 4 bytes at least.
+    bool copies_async(const Vector& vector);
     /// The last group of an elementwise statement, by vectors: operands into arrays, results from one.
     void vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish);
+
+    // --- matrix instructions (stage_matrix.cpp)
+
+    /// Adds to the sums in `acc_` what the current ranges of the sum and of the reductions around it give.
+    /// `tile_begin`: of the warp's tile, per spatial axis.
+    void multiply(const std::vector<Expr>& tile_begin);
+    struct Operand {
+        std::string words;         ///< an array: per axis of `axes` its fragments, then words along the sum
+        std::vector<size_t> axes;  ///< spatial ones that it moves along and that have several points
+    };
+    /// Evaluates one factor and packs it. `across`: the unit's rows or columns.
+    Operand operand(ScalarId factor, size_t across, bool is_left, Expr across_begin, Expr sum_begin);
+    bool load_matrices(uint32_t slot, size_t across, bool is_left, Expr across_begin, Expr sum_begin,
+                       const Operand& to);
+    void instructions(const Operand& left, const Operand& right);
+    int64_t words() const;
+    bool takes_stored(DType storage) const;
+    bool zero_behind_sum(ScalarId factor) const;
 
     Writer* w_;
     Variables& v_;
@@ -132,10 +167,14 @@ class StageValues {
     std::string acc_;   ///< what Acc stands for
     std::vector<Expr> raw_, clamped_, coordinate_;
     std::map<size_t, std::pair<Expr, std::string>> held_;  ///< clamped coordinates, and their declarations
-    Mask mask_ = 0;                                        ///< axes with register coordinates
+    Mask mask_ = 0;                                        ///< axes with register coordinates in what is being written
+    Mask result_mask_ = 0;                                 ///< those of the result
     Mask overhang_ = 0;                                    ///< axes along which a tile may reach beyond the range
     Mask used_held_ = 0;                                   ///< in the loops being written
     bool wrote_vectors_ = false;
+
+    Expr lane_;                  ///< of the thread in its warp, or in its group
+    Expr lane_row_, lane_pair_;  ///< of a warp: lane / 4, lane % 4
 
     size_t split_axis_ = 0;  ///< the register axis whose coordinate is split_width_ * part + lane
     int64_t split_width_ = 0;

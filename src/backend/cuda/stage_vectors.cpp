@@ -10,7 +10,7 @@
 namespace tilewright::cuda {
 
 std::optional<size_t> StageValues::innermost(Mask mask) const {
-    for (size_t a = e_.spatial; a-- > 0;)
+    for (size_t a = n_; a-- > 0;)
         if (((mask >> a) & 1) != 0) return a;
     return std::nullopt;
 }
@@ -169,6 +169,19 @@ std::optional<StageValues::Conditional> StageValues::conditional_vector(uint32_t
     return out;
 }
 
+bool StageValues::copies_async(const Vector& vector) {
+    const auto load = conditional_vector(0, vector);
+    const Place& from = job_.accesses[0];
+    if (!load || vector.width * static_cast<int64_t>(byte_size(from.storage)) < 4) return false;
+    std::string conditions;
+    for (const Expr& c : load->conditions) conditions += (conditions.empty() ? "" : " && ") + v_.condition(c);
+    w_->line("tw::copy_async{}<{}>({} + {}, {} + {}{});", conditions.empty() ? "" : "_if", vector.width,
+             job_.out.object, v_.operand(vector.offset), from.object, v_.operand(load->offset),
+             conditions.empty() ? "" : ", " + conditions);
+    wrote_vectors_ = true;
+    return true;
+}
+
 void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>& roots, const Finish& finish) {
     const Mask others = mask_ & ~(Mask{1} << vector.axis);
     split_coordinate(vector.axis, vector.width);
@@ -187,6 +200,12 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
             inside += fmt::format("{}{} < {}", inside.empty() ? "" : " && ", v_.text(at), v_.text(job_.ranges[a].hi));
         }
     if (!inside.empty()) w_->open("if (" + inside + ")");
+    if (job_.async && copies_async(vector)) {
+        if (!inside.empty()) w_->close();
+        close_parts(vector);
+        close_loops(others);
+        return;
+    }
     const std::string lane = v_.name(lane_of_);
     for (const Item i : needed_) {
         if (!i.access || known(i).mask != mask_ || job_.accesses[i.number].in_registers) continue;

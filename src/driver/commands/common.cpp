@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "driver/files.h"
+#include "driver/gpu_run.h"
 #include "driver/limits.h"
 #include "runtime/thread_count.h"
 #include "tune/database.h"
@@ -36,8 +37,9 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Default, "tiles by a rule from the shapes alone"},
     {SchedulerKind::Tree, "construction along a tree: one objective, no way back"},
     {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
+    {SchedulerKind::GensorPlain, "the same without virtual threads"},
     {SchedulerKind::Mcfuser, "chains of products as one kernel, everything else by the rule"},
-    {SchedulerKind::Search, "the best of --trials measured states of gensor's space"},
+    {SchedulerKind::Search, "the best of --trials measured states of gensor's space, of mcfuser's for chains"},
     {SchedulerKind::Auto, "of all these what the cost model prefers, kernel by kernel"},
 };
 
@@ -87,19 +89,30 @@ std::string scheduler_help() {
     return out;
 }
 
+constexpr const char* kWithout = "Without (to see what a part is worth)";
+
+void add_ablation_options(CLI::App& command, Ablations& o) {
+    const auto flag = [&](const char* name, bool& to, const char* help) {
+        command.add_flag(name, to, help)->group(kWithout);
+    };
+    flag("--no-fission", o.no_fission, "operators as units: no kernel has parts of one and something else");
+    flag("--no-operator-fusion", o.no_operator_fusion, "nothing of two operators shares a kernel");
+    flag("--no-redundancy", o.no_redundancy, "no primitive in two kernels");
+    flag("--single-output", o.single_output, "one result a kernel");
+    flag("--layouts-first", o.layouts_first, "layouts for the primitives first, kernels after");
+}
+
 void RewriteFlags::apply(PipelineOptions& o) const {
-    if (!rewrite && !winograd) return;
-    o.rewrite = RewriteSearch();
-    o.rewrite->rules.winograd = winograd;
-    if (winograd) {  // transformed weights are many, and their work is worth it
-        o.rewrite->rules.folding.work = int64_t{1} << 29;
-        o.rewrite->rules.folding.total_work = int64_t{1} << 33;
-    }
+    if (!rewrite) return;
+    o.rewrite = default_rewrites();
+    if (no_winograd) o.rewrite->rules.winograd = false;
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first");
-    command.add_flag("--winograd", o.winograd, "the same, with 3x3 convolutions by Winograd's algorithm as well");
+    CLI::Option* rewrite =
+        command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first, Winograd's included");
+    command.add_flag("--no-winograd", o.no_winograd, "with 3x3 convolutions by their definition, which rounds less")
+        ->needs(rewrite);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
@@ -112,7 +125,20 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
     command.add_flag("--progress", o.progress, "say what is being done, also where standard error is no terminal");
     add_rewrite_options(command, o.rewrite);
+    add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
+}
+
+void add_target_options(CLI::App& command, ModelOptions& o) {
+    command
+        .add_option("--target", o.target,
+                    "cpu (default); cuda:sm_80 (A100), cuda:sm_90a (H200) or cuda (the latter): kernels for a GPU")
+        ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
+    command
+        .add_option("--precision", o.precision,
+                    "what a GPU may round f32 operands of products to, on matrix instructions: f32 (nothing; default), "
+                    "tf32, f16, bf16")
+        ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
 }
 
 PipelineOptions pipeline_options(const ModelOptions& o) {
@@ -121,6 +147,11 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
+    if (const auto gpu = gpu_of(o.target))
+        p.compile.gpu = GpuScheduling{*gpu, *precision_from_string(o.precision)};
+    else if (o.precision != "f32")
+        throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
+    p.compile.without = o.without;
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     return p;

@@ -31,9 +31,11 @@ void add_orchestrate_option(CLI::App& command, std::string& orchestrate);
 /// One line for each scheduler, for footers.
 std::string scheduler_help();
 
+void add_ablation_options(CLI::App& command, Ablations& o);
+
 /// Whether programs are rewritten.
 struct RewriteFlags {
-    bool rewrite = false, winograd = false;
+    bool rewrite = false, no_winograd = false;
     void apply(PipelineOptions& o) const;
 };
 void add_rewrite_options(CLI::App& command, RewriteFlags& o);
@@ -44,9 +46,13 @@ struct ModelOptions {
     int threads = 0;
     std::string isa;
     bool no_fuse = false, no_layouts = false, progress = false;
+    std::string target = "cpu", precision = "f32";
+    Ablations without;
     RewriteFlags rewrite;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
+/// --target and --precision, of commands that take models for GPUs.
+void add_target_options(CLI::App& command, ModelOptions& o);
 PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; what takes longer than a second shows a line on a terminal. While kernels are measured, an
 /// interrupt ends in RuntimeError, which says what is kept.

@@ -20,7 +20,11 @@ int command_dump(const ModelOptions& o, const std::string& stage) {
         std::fputs(load_model(o.model).graph.print().c_str(), stdout);
     else if (stage == "program")
         std::fputs(print(make_program(load_model(o.model), pipeline_options(o))).c_str(), stdout);
-    else
+    else if (stage == "cuda" && o.target == "cpu") {
+        ModelOptions for_gpu = o;
+        for_gpu.target = "cuda";
+        std::fputs(compile(for_gpu).model->dump(stage).c_str(), stdout);
+    } else
         std::fputs(compile(o).model->dump(stage).c_str(), stdout);
     return 0;
 }
@@ -66,12 +70,14 @@ void add_dump_command(CLI::App& app, int& status) {
     auto stage = std::make_shared<std::string>("program");
     CLI::App* c = app.add_subcommand("dump", "print what the compiler made of a model");
     add_model_options(*c, *o);
-    c->add_option("--stage", *stage, "graph, program (default), plan, tiles, llvm or asm")
-        ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm"}));
+    add_target_options(*c, *o);
+    c->add_option("--stage", *stage, "graph, program (default), plan, tiles, llvm, asm or cuda")
+        ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm", "cuda"}));
     c->footer(
         "Examples:\n"
         "  tilewright dump model.onnx --stage plan\n"
-        "  tilewright dump model.onnx --stage asm --isa avx2");
+        "  tilewright dump model.onnx --stage asm --isa avx2\n"
+        "  tilewright dump model.onnx --stage cuda --precision f16");
     c->callback([=, &status] { status = command_dump(*o, *stage); });
 }
 

@@ -24,6 +24,7 @@ int run_command(int argc, const char* const* argv) {
     int status = 0;
     add_run_command(app, status);
     add_bench_command(app, status);
+    add_explain_command(app, status);
     add_op_command(app, status);
     add_verify_command(app, status);
     add_check_command(app, status);

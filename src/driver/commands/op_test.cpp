@@ -70,7 +70,7 @@ TEST_F(OpCommand, PrintsALineAndWritesAnObjectForEachOperator) {
     ASSERT_EQ(all.size(), 2u);
     const Json& j = all[0];
     EXPECT_EQ(j["op"], "gemm m=16 n=24 k=32");
-    EXPECT_EQ(j["scheduler"], "mcfuser");
+    EXPECT_EQ(j["scheduler"], "auto");
     EXPECT_EQ(j["ok"], true);
     EXPECT_GT(j["construct_ms"].get<double>(), 0);
     EXPECT_GT(j["estimate_ms"].get<double>(), 0);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "backend/cpu/kernel.h"
@@ -15,6 +16,7 @@
 #include "driver/commands/common.h"
 #include "driver/data.h"
 #include "driver/files.h"
+#include "driver/gpu_run.h"
 #include "driver/npy.h"
 #include "driver/npz.h"
 #include "graph/graph.h"
@@ -93,15 +95,34 @@ struct RunOptions {
     DataOptions data;
     ToleranceOptions tolerance;
     std::string output_dir, output_npz, json;
-    bool kernels = false;
+    bool kernels = false, lockstep = false;
 };
+
+/// Outputs of a model for a GPU. Where there is none the error says what was compiled.
+std::vector<Tensor> run_for_gpu(const RunOptions& o, const Compilation& c, const std::vector<Tensor>& inputs) {
+    if (o.lockstep) {
+        Progress progress("running " + o.model.model + " in lockstep");
+        return run_in_lockstep(*c.model, inputs, [&](const std::string& step) { progress.step(step); });
+    }
+    try {
+        return run_on_gpu(*c.model, inputs);
+    } catch (const RuntimeError& e) {
+        throw RuntimeError(fmt::format("{} was compiled for {} ({} kernels), but cannot run here: {}", o.model.model,
+                                       o.model.target, c.model->gpu_kernels().size(), e.what()));
+    }
+}
+std::vector<Tensor> outputs_of(const RunOptions& o, const Compilation& c, const std::vector<Tensor>& inputs) {
+    if (o.model.target != "cpu") return run_for_gpu(o, c, inputs);
+    return Session(c.model, o.model.threads).run(inputs);
+}
 
 int command_run(const RunOptions& o) {
     const Compilation c = compile(o.model);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
-    Session session(c.model, o.model.threads);
+    std::optional<Session> session;
+    if (o.model.target == "cpu") session.emplace(c.model, o.model.threads);
     const double start = now_ms();
-    const std::vector<Tensor> outputs = session.run(inputs);
+    const std::vector<Tensor> outputs = session ? session->run(inputs) : run_for_gpu(o, c, inputs);
     const double ran = now_ms() - start;
     std::printf("%s: loaded in %.0f ms, compiled in %.0f ms (%d kernels), ran in %.2f ms\n", o.model.model.c_str(),
                 c.load_ms, c.compile_ms, c.model->stats().kernels, ran);
@@ -202,11 +223,15 @@ int verify_kernels(const RunOptions& o) {
 }
 
 int command_verify(const RunOptions& o) {
+    if (o.lockstep && o.model.target == "cpu")
+        throw CLI::ValidationError("--lockstep", "it runs kernels for a GPU: give --target cuda as well");
+    if (o.kernels && o.model.target != "cpu")
+        throw CLI::ValidationError("--kernels",
+                                   "it checks machine code of this CPU; --lockstep checks kernels for a GPU");
     if (o.kernels) return verify_kernels(o);
     const Compilation c = compile(o.model);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
-    Session session(c.model, o.model.threads);
-    const std::vector<Tensor> actual = session.run(inputs);
+    const std::vector<Tensor> actual = outputs_of(o, c, inputs);
     const std::string& folder = o.data.request.folder;
     const std::vector<Tensor> expected = folder.empty() ? interpret(c.program, inputs) : stored_outputs(folder);
     Json comparison = Json::array();
@@ -219,6 +244,7 @@ std::shared_ptr<RunOptions> add_run_options(CLI::App& command) {
     auto o = std::make_shared<RunOptions>();
     o->tolerance.tolerance.max_relative = 1e-4;
     add_model_options(command, o->model);
+    add_target_options(command, o->model);
     add_data_options(command, o->data);
     add_tolerance_options(command, o->tolerance);
     add_json_option(command, o->json);
@@ -248,6 +274,9 @@ void add_verify_command(CLI::App& app, int& status) {
     c->add_flag(
         "--kernels", o->kernels,
         "check every kernel by itself, on random operands: which one is wrong? (dimensions without --dim are 3)");
+    c->add_flag(
+        "--lockstep", o->lockstep,
+        "with --target cuda: run its kernels on this CPU, thread by thread, every access checked; small models");
     c->footer(
         "Without --data, the reference interpreter computes what is expected, in double precision. The default\n"
         "tolerance is --max-relative 1e-4.\n\n"
@@ -255,6 +284,7 @@ void add_verify_command(CLI::App& app, int& status) {
         "Examples:\n"
         "  tilewright verify model.onnx --dim batch=3\n"
         "  tilewright verify model.onnx --kernels\n"
+        "  tilewright verify model.onnx --target cuda:sm_80 --precision tf32 --lockstep --max-relative 1e-2\n"
         "  tilewright verify model.onnx --data test_data_set_0 --rtol 1e-3 --atol 1e-6");
     c->callback([o, &status] { status = command_verify(*o); });
 }

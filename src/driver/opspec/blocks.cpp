@@ -23,12 +23,26 @@ Value causal_mask(GraphBuilder& b, int64_t m, int64_t n) {
     });
 }
 
+/// [..., kv, n, k] -> [..., heads, n, k]: each head of keys or values `heads / kv` times, as exporters write it.
+Value repeat_heads(GraphBuilder& b, const Value& x, int64_t heads, int64_t kv) {
+    if (heads == kv) return x;
+    const int64_t at = x.rank() - 2;
+    Extents wide, flat;
+    for (int64_t d = 0; d < x.rank(); ++d) {
+        wide.push_back(x.size(d));
+        flat.push_back(d + 1 == at ? heads : x.size(d));
+    }
+    wide.insert(wide.begin() + at, heads / kv);
+    return reshape(b, expand(b, unsqueeze(b, x, {at}), wide, x), flat);
+}
+
 void build_attention(GraphBuilder& b, const OpSpec& s) {
-    const int64_t heads = s.number("heads"), batch = s.number("batch");
+    const int64_t heads = s.number("heads"), kv = s.number("kv_heads"), batch = s.number("batch");
+    if (heads % kv != 0) model_error("operator 'attention': heads={} should be a multiple of kv_heads={}", heads, kv);
     const int64_t m = s.number("m"), n = s.number("n"), k = s.number("k"), h = s.number("h");
     Value q = batched_input(b, "q", batch, {heads, m, k});
-    Value keys = batched_input(b, "k", batch, {heads, n, k});
-    const Value v = batched_input(b, "v", batch, {heads, n, h});
+    Value keys = batched_input(b, "k", batch, {kv, n, k});
+    const Value v = repeat_heads(b, batched_input(b, "v", batch, {kv, n, h}), heads, kv);
     if (s.text("norm") == "rms") {
         q = rms_norm(b, "q_norm", q, kEpsilon);
         keys = rms_norm(b, "k_norm", keys, kEpsilon);
@@ -36,6 +50,7 @@ void build_attention(GraphBuilder& b, const OpSpec& s) {
         q = layer_norm(b, "q_norm", q, kEpsilon);
         keys = layer_norm(b, "k_norm", keys, kEpsilon);
     }
+    keys = repeat_heads(b, keys, heads, kv);
     const double scale = s.has("scale") ? s.real("scale") : 1 / std::sqrt(static_cast<double>(k));
     Value scores = mul(b, matmul(b, q, swap_last(b, keys)), b.scalar(static_cast<float>(scale)));
     if (s.flag("bias")) scores = add(b, scores, b.input("bias", DType::F32, {heads, m, n}));
@@ -103,9 +118,10 @@ void add_block_ops(std::vector<OpKind>& kinds) {
                   k = needed("k", "columns of the input");
     kinds.push_back({"attention",
                      "softmax(scale q[m,k] k[n,k]^T + mask + bias) v[n,h], all of them inputs",
-                     {number("heads", 1, "heads"), needed("m", "queries"), as_other("n", "m", "keys"),
-                      needed("k", "width of queries and keys"), as_other("h", "k", "width of values"),
-                      number("batch", 1, "examples"), scale,
+                     {number("heads", 1, "heads"),
+                      as_other("kv_heads", "heads", "heads of keys and values, each for heads / kv_heads of queries"),
+                      needed("m", "queries"), as_other("n", "m", "keys"), needed("k", "width of queries and keys"),
+                      as_other("h", "k", "width of values"), number("batch", 1, "examples"), scale,
                       choice("mask", {"none", "additive", "causal"}, "none, an input [m,n], or a known triangle"),
                       flag("bias", "add an input [heads,m,n] to the scores"),
                       choice("norm", {"none", "rms", "layer"}, "normalise queries and keys")},

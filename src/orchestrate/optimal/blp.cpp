@@ -260,16 +260,6 @@ class Formulation {
     Milp milp_;
 };
 
-bool repeats(const Choice& choice, const std::vector<size_t>& plan) {
-    std::vector<bool> seen(choice.nodes);
-    for (const size_t k : plan)
-        for (const NodeId n : choice.candidates[k].covers) {
-            if (seen[n.index()]) return true;
-            seen[n.index()] = true;
-        }
-    return false;
-}
-
 double processor_seconds() {
     timespec t{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -302,7 +292,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
         const Execution run = execute(choice, plan);
         if (!run.complete) return false;
         std::vector<size_t> order = without_idle(choice, run.order);
-        if (choice.once && repeats(choice, order)) return true;
+        if (!compatible(choice, order)) return true;
         const double cost = choice.cost(order);
         if (cost < best_cost) {
             best = std::move(order);

@@ -60,17 +60,13 @@ ValueLayouts layouts_of(const Program& program, const ChosenLayouts& chosen, con
 
 }  // namespace
 
-GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules) {
+GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                       const FusionLimits& limits) {
+    const auto [chosen, grouped] = group_greedily(program, options, schedules, limits);
+    const auto& [laid, groups] = grouped;
     GreedyPlan plan;
-    ChosenLayouts chosen;
-    chosen.program = fuse_greedily(program);
-    if (options.layouts) chosen = choose_layouts(chosen.program, options.target);
     const std::map<ValueId, ValueId> copies = copies_of(chosen.program, program.values.size());
     plan.layouts = layouts_of(program, chosen, copies);
-    const Program laid =
-        options.layouts ? lay_out(chosen.program, chosen.values, options.target) : std::move(chosen.program);
-    std::vector<KernelGroup> groups = group_rows(laid, true);
-    if (schedules.how().chains()) groups = group_chains(laid, std::move(groups), schedules);
     const auto producers = program.producers();
     for (const KernelGroup& group : groups) {
         const KernelBody body = extract(laid, group);

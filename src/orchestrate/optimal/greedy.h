@@ -37,7 +37,8 @@ struct GreedyPlan {
     ValueLayouts layouts;
 };
 
-/// Fused, laid out and grouped, chains included, exactly as Orchestrator::Greedy does it.
-GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules);
+/// By the rule itself (group_greedily).
+GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                       const FusionLimits& limits);
 
 }  // namespace tilewright::optimal

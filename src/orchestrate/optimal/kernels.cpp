@@ -125,6 +125,17 @@ std::vector<size_t> without_idle(const Choice& choice, const std::vector<size_t>
     return kept;
 }
 
+bool compatible(const Choice& choice, const std::vector<size_t>& chosen) {
+    if (!choice.once) return true;
+    std::vector<bool> executed(choice.nodes, false);
+    for (const size_t k : chosen)
+        for (const NodeId n : choice.candidates[k].covers) {
+            if (executed[n.index()]) return false;
+            executed[n.index()] = true;
+        }
+    return true;
+}
+
 std::vector<size_t> cheap_plan(const Choice& choice) {
     std::vector<double> cost(choice.tensors, kInfinity);
     std::vector<size_t> via(choice.tensors, SIZE_MAX);

@@ -48,6 +48,9 @@ Execution execute(const Choice& choice, const std::vector<size_t>& chosen);
 /// somebody who stays. `order` must be one that runs.
 std::vector<size_t> without_idle(const Choice& choice, const std::vector<size_t>& order);
 
+/// Whether the chosen candidates may stand together: none executes what another does where that is forbidden.
+bool compatible(const Choice& choice, const std::vector<size_t>& chosen);
+
 /// A plan, in order: every tensor by the candidate for which what it reads costs least (Knuth's generalisation of
 /// Dijkstra's algorithm, which counts shared inputs as often as they are read), then without every candidate that the
 /// others can do without, the dearest first. Empty where there is no plan and something is needed.

@@ -35,16 +35,12 @@ struct OptimalOptions {
     /// Of all candidates at most this share is measured lazily, but for the greedy rule's kernels, which always are.
     /// After that the best plan of measured kernels is taken.
     double most_measured = 0.1;
-    bool chains = true;          ///< several products in a kernel, beyond what the greedy rule makes of them
-    bool choose_layouts = true;  ///< false: every tensor lies as the greedy rule would have it
-    // What the paper, or its artefact, does without.
-    bool repeat = true;          ///< a primitive may be in several kernels
-    bool single_output = false;  ///< kernels write one value each
-    size_t piece_nodes = 40;     ///< primitives of a piece of the graph that is solved by itself
-    size_t kernel_nodes = 12;    ///< primitives of a kernel; those that the greedy rule makes may have more
-    size_t most_sets = 1500;     ///< convex sets of a piece; where there are more, the largest are left out
-    size_t most_outputs = 4;     ///< output sets of one convex set
-    double seconds = 20;         ///< of processor time, for each piece's program
+    bool chains = true;        ///< several products in a kernel, beyond what the greedy rule makes of them
+    size_t piece_nodes = 40;   ///< primitives of a piece of the graph that is solved by itself
+    size_t kernel_nodes = 12;  ///< primitives of a kernel; those that the greedy rule makes may have more
+    size_t most_sets = 1500;   ///< convex sets of a piece; where there are more, the largest are left out
+    size_t most_outputs = 4;   ///< output sets of one convex set
+    double seconds = 20;       ///< of processor time, for each piece's program
     /// Also solve the relaxation of the paper's binary program, for the report: PieceReport::published_root.
     bool compare_forms = false;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -26,13 +27,14 @@ PrimitiveId primitive(NodeId n) { return PrimitiveId(n.index()); }
 class Orchestration {
   public:
     Orchestration(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                  OrchestrationReport& report)
+                  const FusionLimits& limits, OrchestrationReport& report)
         : p_(program),
           options_(options),
+          limits_(limits),
           schedules_(schedules),
           report_(report),
           dag_(dag_of(program)),
-          greedy_(greedy_plan(program, options, schedules)),
+          greedy_(greedy_plan(program, options, schedules, limits)),
           maker_(program, greedy_.layouts, options, schedules) {}
 
     Grouped run() {
@@ -83,8 +85,7 @@ class Orchestration {
 
     // --- choosing
 
-    bool layouts() const { return options_.layouts && options_.optimal.choose_layouts; }
-    bool two(ValueId v) const { return layouts() && greedy_.layouts[v].second.has_value(); }
+    bool two(ValueId v) const { return greedy_.layouts[v].second.has_value(); }
 
     static std::vector<PrimitiveId> whole(const Piece& piece, const std::vector<NodeId>& nodes) {
         std::vector<PrimitiveId> out;
@@ -93,16 +94,29 @@ class Orchestration {
         return out;
     }
 
-    /// What a tensor of a piece's choice is. Where layouts are not chosen, it lies as the greedy rule has it.
-    std::vector<PlacedValue> whole(const Piece& piece, const std::vector<TensorId>& tensors) const {
+    /// What tensors of a piece's choice are.
+    static std::vector<PlacedValue> whole(const Piece& piece, const std::vector<TensorId>& tensors) {
         std::vector<PlacedValue> out;
         out.reserve(tensors.size());
         const size_t n = piece.tensors.size();
         for (const TensorId t : tensors) {
             const ValueId v = value(piece.tensors[TensorId(t.index() % n)]);
-            out.push_back({v, layouts() ? t.index() >= n : greedy_.layouts[v].home});
+            out.push_back({v, t.index() >= n});
         }
         return out;
+    }
+
+    bool may_share(const std::vector<PrimitiveId>& members) const {
+        if (!limits_.may_share) return true;
+        return std::all_of(members.begin(), members.end(), [&](PrimitiveId a) {
+            return std::all_of(members.begin(), members.end(),
+                               [&](PrimitiveId b) { return limits_.may_share(p_.primitives[a], p_.primitives[b]); });
+        });
+    }
+
+    static KernelAnswer refusal(std::string reason) {
+        constexpr double kInfinity = std::numeric_limits<double>::infinity();
+        return {kInfinity, kInfinity, std::move(reason)};
     }
 
     void search(const std::vector<NodeId>& members) {
@@ -115,9 +129,12 @@ class Orchestration {
         if (fresh) {
             const AskKernel ask = [&](const NodeSet& set, const std::vector<TensorId>& reads,
                                       const std::vector<TensorId>& writes) {
+                const std::vector<PrimitiveId> covers = whole(piece, set.nodes());
                 const std::vector<PlacedValue> from = whole(piece, reads), to = whole(piece, writes);
-                const size_t number = set.empty() ? maker_.convert(from[0].value, to[0].second)
-                                                  : maker_.make(whole(piece, set.nodes()), from, to);
+                if (!may_share(covers)) return refusal("its primitives are to stay apart");
+                if (options_.without.single_output && writes.size() > 1) return refusal("several outputs");
+                const size_t number =
+                    covers.empty() ? maker_.convert(from[0].value, to[0].second) : maker_.make(covers, from, to);
                 const KernelMaker::Made& made = maker_[number];
                 return KernelAnswer{made.seconds, made.at_least, made.reason, number,
                                     made.kind == KernelMaker::Kind::Chain};
@@ -132,10 +149,13 @@ class Orchestration {
         PieceOptions how;
         how.convex.most_nodes = o.kernel_nodes;
         how.convex.most_sets = o.most_sets;
-        how.convex.hopeless = [&](const NodeSet& set) { return maker_.hopeless(whole(piece, set.nodes())); };
+        how.convex.hopeless = [&](const NodeSet& set) {
+            const std::vector<PrimitiveId> members = whole(piece, set.nodes());
+            return !may_share(members) || maker_.hopeless(members);
+        };
         how.most_output_sets = o.most_outputs;
-        how.single_output = o.single_output;
-        how.repeat = o.repeat;
+        how.single_output = options_.without.single_output;
+        how.once = options_.without.no_redundancy;
         for (const TensorId t : piece.tensors) {
             how.second.push_back(two(value(t)));
             how.home.push_back(greedy_.layouts[value(t)].home);
@@ -146,7 +166,7 @@ class Orchestration {
                 kMostChains);
         how.exact = o.profile == Profile::None;
         // A chain of the greedy rule, which saves that share, still costs no more than its kernels apart.
-        how.chain_margin = how.exact ? 1 / (1 - kConvincing) - 1 : 0;
+        how.chain_margin = how.exact ? 1 / (1 - kChainGain) - 1 : 0;
         how.seconds = o.seconds;
         how.compare_forms = o.compare_forms;
         return how;
@@ -432,6 +452,7 @@ class Orchestration {
 
     const Program& p_;
     const OrchestrateOptions& options_;
+    const FusionLimits& limits_;
     Schedules& schedules_;
     OrchestrationReport& report_;
     Dag dag_;
@@ -452,9 +473,9 @@ class Orchestration {
 }  // namespace
 
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        OrchestrationReport& report) {
+                        const FusionLimits& limits, OrchestrationReport& report) {
     const auto start = std::chrono::steady_clock::now();
-    Grouped out = Orchestration(program, options, schedules, report).run();
+    Grouped out = Orchestration(program, options, schedules, limits, report).run();
     report.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return out;
 }

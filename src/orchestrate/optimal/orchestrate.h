@@ -18,8 +18,8 @@
 
 namespace tilewright::optimal {
 
-/// Adds to `report`.
+/// `limits` hold for kernels as they do for the greedy rule. Adds to `report`.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        OrchestrationReport& report);
+                        const FusionLimits& limits, OrchestrationReport& report);
 
 }  // namespace tilewright::optimal

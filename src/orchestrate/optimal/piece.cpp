@@ -32,7 +32,7 @@ class PieceSearch::Impl {
         choice_.tensors *= 2;
         for (auto* ends : {&choice_.given, &choice_.needed})
             for (TensorId& t : *ends) t = in(t, options_.home[t.index()]);
-        choice_.once = !options_.repeat;
+        choice_.once = options_.once;
         enumerate();
         convert();
         begin(given);
@@ -169,7 +169,7 @@ class PieceSearch::Impl {
             ++plan_.candidates;
             plan_.chains += kernel.answer.chain ? 1 : 0;
             // Estimates bound nothing; and where nodes may not repeat, the smaller kernels may not stand in.
-            if (options_.exact && options_.repeat && kernel.candidate.cost >= otherwise)
+            if (options_.exact && !options_.once && kernel.candidate.cost >= otherwise)
                 ++plan_.dropped;
             else
                 push(std::move(kernel));

@@ -36,7 +36,7 @@ struct PieceOptions {
     ConvexOptions convex;
     size_t most_output_sets = 4;  ///< of one set of nodes
     bool single_output = false;   ///< only sets of nodes that write one tensor
-    bool repeat = true;           ///< a node may be in several kernels
+    bool once = false;            ///< no node is in two kernels
     std::vector<bool> second;     ///< per tensor: it has another layout; empty: none has
     std::vector<bool> home;       ///< likewise: at the piece's ends it is in that one
     size_t most_mixed = 6;

@@ -211,7 +211,7 @@ TEST(PlanPiece, nodes_repeat_unless_they_must_not) {
     };
     PieceOptions options;
     EXPECT_EQ(plan_piece(dag, {}, ask, options).solution.blp.objective, 4);
-    options.repeat = false;
+    options.once = true;
     const PiecePlan plan = plan_piece(dag, {}, ask, options);
     EXPECT_EQ(plan.solution.blp.status, BlpStatus::Optimal);
     EXPECT_EQ(plan.solution.blp.objective, 4) << "{a, b} writes a as well, and c reads it";

@@ -110,16 +110,20 @@ class Profiler {
                     run_seconds_ / static_cast<double>(run_) * static_cast<double>(progress.total - progress.done);
             if (options_.watch) options_.watch(progress);
             const double begin = now();
-            const MeasuredKernel measured = schedules_.measure(made.tiles, made.weights);
-            if (!measured.remembered) {
+            const std::optional<MeasuredKernel> measured = schedules_.measure(made.tiles, made.weights);
+            ++progress.done;
+            if (!measured) {
+                seconds_[k] = made.seconds;  // nothing better will ever be known
+                continue;
+            }
+            if (!measured->remembered) {
                 ++run_;
                 run_seconds_ += now() - begin;
             }
             ++report_.measured;
-            report_.remembered += measured.remembered ? 1 : 0;
+            report_.remembered += measured->remembered ? 1 : 0;
             seconds_[k] =
-                measured.seconds < 0 ? std::numeric_limits<double>::infinity() : measured.seconds + kKernelSeconds;
-            ++progress.done;
+                measured->seconds < 0 ? std::numeric_limits<double>::infinity() : measured->seconds + kKernelSeconds;
         }
     }
 

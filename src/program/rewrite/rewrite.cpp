@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "program/rewrite/rules.h"
@@ -104,55 +105,78 @@ std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& ru
 
 namespace {
 
-/// Primitives in topological order, each as early as its place in `all` allows.
-IndexVector<PrimitiveId, Primitive> sorted(std::vector<Primitive> all) {
-    std::map<ValueId, size_t> makes;
+/// Primitives in topological order, each as early as its place in `all` allows; nothing where some wait for each other.
+std::optional<IndexVector<PrimitiveId, Primitive>> sorted(std::vector<Primitive> all, size_t values) {
+    constexpr size_t kNobody = SIZE_MAX;
+    std::vector<size_t> makes(values, kNobody);
     std::map<Var, size_t> binds;  // scalars alone: symbols are bound by inputs, or by what is read anyway
     for (size_t k = 0; k < all.size(); ++k) {
-        for (const ValueId v : all[k].outputs) makes[v] = k;
+        for (const ValueId v : all[k].outputs) makes[v.index()] = k;
         if (const auto* read = std::get_if<ReadScalar>(&all[k].kind)) binds[*scalar(read->name).as_var()] = k;
     }
     enum class State : uint8_t { Untouched, Begun, Done };
     std::vector<State> state(all.size(), State::Untouched);
     std::vector<size_t> order;
-    const auto visit = [&](const auto& self, size_t k) -> void {
-        if (state[k] == State::Done) return;
-        TW_CHECK(state[k] == State::Untouched, "a rewrite makes '{}' depend on itself", all[k].name);
+    const auto visit = [&](const auto& self, size_t k) -> bool {
+        if (state[k] != State::Untouched) return state[k] == State::Done;
         state[k] = State::Begun;
         for (const ValueId v : all[k].inputs())
-            if (const auto it = makes.find(v); it != makes.end()) self(self, it->second);
+            if (makes[v.index()] != kNobody && !self(self, makes[v.index()])) return false;
         if (!binds.empty())
             for (const Var name : names_used(all[k]))
-                if (const auto it = binds.find(name); it != binds.end()) self(self, it->second);
+                if (const auto it = binds.find(name); it != binds.end() && !self(self, it->second)) return false;
         state[k] = State::Done;
         order.push_back(k);
+        return true;
     };
-    for (size_t k = 0; k < all.size(); ++k) visit(visit, k);
+    for (size_t k = 0; k < all.size(); ++k)
+        if (!visit(visit, k)) return std::nullopt;
     IndexVector<PrimitiveId, Primitive> out;
     for (const size_t k : order) out.push_back(std::move(all[k]));
     return out;
 }
 
-}  // namespace
+/// What a patch computes stands for all that is gone: of the nodes of the model as well. (Patches of whole pieces know
+/// better themselves.)
+void inherit_origins(Program& program, const std::vector<std::pair<ValueId, Origin>>& before) {
+    IndexVector<ValueId, char> kept(program.values.size(), 0);
+    bool any = false;
+    for (const Primitive& p : program.primitives) {
+        any = any || p.origin.nodes.empty();
+        if (!p.origin.nodes.empty())
+            for (const ValueId v : p.outputs) kept[v] = 1;
+    }
+    if (!any) return;
+    Origin gone;
+    for (const auto& [v, origin] : before)
+        if (kept[v] == 0) gone.add(origin);
+    for (Primitive& p : program.primitives)
+        if (p.origin.nodes.empty()) p.origin = gone;
+}
 
-Program apply(const Program& program, const Patch& patch) {
-    Program out = program;
-    std::set<std::string> names;
-    for (const Value& v : out.values) names.insert(v.name);
-    for (Value v : patch.values) {
-        const std::string base = v.name;
-        for (int n = 1; !names.insert(v.name).second; ++n) v.name = fmt::format("{}.{}", base, n);
-        out.values.push_back(std::move(v));
+/// Nothing where it would make a value depend on itself.
+std::optional<Program> with_patch(Program out, const Patch& patch) {
+    if (!patch.values.empty()) {
+        std::unordered_set<std::string> names;
+        for (const Value& v : out.values) names.insert(v.name);
+        for (Value v : patch.values) {
+            const std::string base = v.name;
+            for (int n = 1; !names.insert(v.name).second; ++n) v.name = fmt::format("{}.{}", base, n);
+            out.values.push_back(std::move(v));
+        }
     }
     out.constants.insert(patch.constants.begin(), patch.constants.end());
 
     // What the patch computes stands where the first value that it replaces was computed.
-    std::set<ValueId> replaced;
-    for (const Primitive& p : patch.primitives) replaced.insert(p.outputs.begin(), p.outputs.end());
+    IndexVector<ValueId, char> replaced(out.values.size(), 0);
+    for (const Primitive& p : patch.primitives)
+        for (const ValueId v : p.outputs) replaced[v] = 1;
     std::vector<Primitive> all;
+    std::vector<std::pair<ValueId, Origin>> origins;
     bool placed = false;
     for (Primitive& p : out.primitives) {
-        const bool gone = !p.outputs.empty() && replaced.count(p.outputs[0]) != 0;
+        const bool gone = !p.outputs.empty() && replaced[p.outputs[0]] != 0;
+        if (!p.outputs.empty() && !p.origin.nodes.empty()) origins.emplace_back(p.outputs[0], p.origin);
         if (gone && !placed) {
             all.insert(all.end(), patch.primitives.begin(), patch.primitives.end());
             placed = true;
@@ -160,8 +184,44 @@ Program apply(const Program& program, const Patch& patch) {
         if (!gone) all.push_back(std::move(p));
     }
     TW_CHECK(placed, "a patch that replaces nothing");
-    out.primitives = sorted(std::move(all));
-    return eliminate_dead_code(out);
+    auto primitives = sorted(std::move(all), out.values.size());
+    if (!primitives) return std::nullopt;
+    out.primitives = std::move(*primitives);
+    out = eliminate_dead_code(std::move(out));
+    inherit_origins(out, origins);
+    return out;
+}
+
+}  // namespace
+
+Program apply(Program program, const Patch& patch) {
+    auto out = with_patch(std::move(program), patch);
+    TW_CHECK(out, "a rewrite makes a value depend on itself");
+    return std::move(*out);
+}
+
+std::optional<Program> apply_later(const Program& program, const Patch& patch, size_t known) {
+    IndexVector<ValueId, char> there(program.values.size(), 0), computed(program.values.size(), 0);
+    for (const ValueId v : program.inputs) there[v] = 1;
+    for (const auto& [v, tensor] : program.constants) there[v] = 1;
+    for (const Primitive& p : program.primitives)
+        for (const ValueId v : p.outputs) there[v] = computed[v] = 1;
+    const size_t by = program.values.size() - known;
+    const auto moved = [&](ValueId v) { return v.index() < known ? v : ValueId(v.index() + by); };
+    Patch later;
+    later.values = patch.values;
+    for (const auto& [v, tensor] : patch.constants) later.constants.emplace(moved(v), tensor);
+    for (Primitive p : patch.primitives) {
+        for (const ValueId v : p.inputs())
+            if (v.index() < known && there[v] == 0) return std::nullopt;
+        for (ValueId& v : p.outputs) {
+            if (v.index() < known && computed[v] == 0) return std::nullopt;
+            v = moved(v);
+        }
+        for (Access& a : p.expr()->accesses) a.value = moved(a.value);
+        later.primitives.push_back(std::move(p));
+    }
+    return with_patch(program, later);
 }
 
 }  // namespace tilewright

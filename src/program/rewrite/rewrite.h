@@ -61,6 +61,7 @@ struct RewriteRule {
     std::string_view law;  ///< one line of mathematics
     /// Adds what the rule would make of the primitive `at` (the last one of its pattern), one patch for each way.
     void (*find)(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found);
+    bool inexact = false;  ///< errors grow by more than another order of sums would make them: for clear gains only
 };
 
 struct RewriteOptions {
@@ -80,6 +81,11 @@ std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& ru
 
 /// The program with the patch in place: primitives in topological order (they keep their order where they can), those
 /// that nobody needs any more removed, new values under names of their own. ValueIds keep their meaning.
-Program apply(const Program& program, const Patch& patch);
+Program apply(Program program, const Patch& patch);
+
+/// A patch found in a program of `known` values, in what has become of that program since: values of the patch are
+/// numbered on from the latter. Nothing where it reads or replaces what is gone, or would now depend on itself. (What
+/// is left of a program after a patch still means what it meant, so a patch stays right where it can be put at all.)
+std::optional<Program> apply_later(const Program& program, const Patch& patch, size_t known);
 
 }  // namespace tilewright

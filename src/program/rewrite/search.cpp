@@ -1,13 +1,14 @@
 #include "program/rewrite/search.h"
 
 #include <algorithm>
-#include <bit>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "program/form_hash.h"
 #include "program/rewrite/pieces.h"
 #include "program/transform/common_subexpressions.h"
 
@@ -15,65 +16,12 @@ namespace tilewright {
 
 namespace {
 
-class StructureHash {
-  public:
-    explicit StructureHash(const Program& program) : p_(program), of_(program.values.size(), 0) {}
-
-    uint64_t run() {
-        for (const ValueId v : p_.inputs) of_[v] = hash_combine(1, v.value);
-        for (const auto& [v, tensor] : p_.constants) {
-            const auto unread = p_.unread.find(v);
-            of_[v] =
-                unread != p_.unread.end() ? hash_combine(2, unread->second) : hash_combine(3, contents_hash(tensor));
-        }
-        for (const Primitive& p : p_.primitives) {
-            const TensorExpr* e = p.expr();
-            TW_CHECK(e != nullptr, "'{}' is no tensor expression", p.name);
-            of_[p.outputs[0]] = hash_combine(hash(*e), static_cast<uint64_t>(p_.values[p.outputs[0]].dtype));
-        }
-        uint64_t h = 4;
-        for (const ValueId v : p_.outputs) h = hash_combine(h, of_[v]);
-        return h;
-    }
-
-  private:
-    static uint64_t hash(uint64_t h, const std::vector<Expr>& list) {
-        h = hash_combine(h, list.size());
-        for (const Expr e : list) h = hash_combine(h, hash_text(e.text()));
-        return h;
-    }
-    static uint64_t hash(uint64_t h, const ScalarBody& body) {
-        if (body.empty()) return hash_combine(h, 0);
-        const ScalarBody pruned = body.pruned();
-        for (const ScalarNode& n : pruned.nodes()) {
-            h = hash_combine(h, static_cast<uint64_t>(n.op) << 8 | static_cast<uint64_t>(n.dtype));
-            for (const ScalarId o : {n.a, n.b, n.c}) h = hash_combine(h, o.value);
-            h = hash_combine(h, std::bit_cast<uint64_t>(n.value));
-            h = hash_combine(h, static_cast<uint64_t>(n.int_value));
-            h = hash_combine(h, n.slot);
-            h = hash_combine(h, hash_text(n.index.text()));
-        }
-        return h;
-    }
-    uint64_t hash(const TensorExpr& e) const {
-        uint64_t h = hash(hash_combine(5, e.spatial), e.extents);
-        h = hash_combine(h, static_cast<uint64_t>(e.reducer));
-        for (const Access& a : e.accesses) {
-            h = hash(hash(hash_combine(h, of_[a.value]), a.index), a.valid);
-            if (!a.valid.empty()) h = hash_combine(h, std::bit_cast<uint64_t>(a.fill));
-        }
-        return hash(hash(hash(h, e.body), e.epilogue), e.output_index);
-    }
-
-    const Program& p_;
-    IndexVector<ValueId, uint64_t> of_;
-};
-
 struct State {
     Program program;
     double cost = 0;
     size_t number = 0;  ///< in order of discovery, which decides among equals
     std::vector<std::string_view> way;
+    bool inexact = false;  ///< some rule on the way is
 };
 
 struct Dearer {
@@ -88,29 +36,20 @@ class Search {
         : options_(options), report_(report), rules_(rewrite_rules(options.rules)) {}
 
     State run(const Program& start) {
-        const size_t most = static_cast<size_t>(static_cast<double>(start.primitives.size()) * options_.growth);
-        State best{start, cost(start), 0, {}};
-        std::priority_queue<State, std::vector<State>, Dearer> queue;
-        std::unordered_set<uint64_t> seen = {structure_hash(start)};
-        queue.push(best);
-        for (size_t taken = 0; taken < options_.budget && !queue.empty(); ++taken) {
-            const State state = queue.top();
-            queue.pop();
+        most_ = static_cast<size_t>(static_cast<double>(start.primitives.size()) * options_.growth);
+        exact_ = best_ = {start, cost(start), 0, {}, false};
+        seen_ = {structure_hash(start)};
+        queue_.push(best_);
+        size_t since = 0;
+        for (size_t taken = 0; taken < options_.budget && since < options_.patience && !queue_.empty(); ++taken) {
+            const State state = queue_.top();
+            queue_.pop();
             ++report_.taken;
-            const RewriteContext context(state.program, options_.rules.folding);
-            for (const RewriteRule* rule : rules_)
-                for (const Patch& patch : find_all(context, *rule)) {
-                    Program next = merge_common_subexpressions(apply(state.program, patch));
-                    if (next.primitives.size() > most || !seen.insert(structure_hash(next)).second) continue;
-                    State found{std::move(next), 0, ++number_, state.way};
-                    found.cost = cost(found.program);
-                    if (!(found.cost < options_.alpha * best.cost)) continue;
-                    found.way.push_back(rule->name);
-                    if (found.cost < best.cost) best = found;
-                    queue.push(std::move(found));
-                }
+            const double before = best_.cost;
+            expand(state);
+            since = best_.cost < before ? 0 : since + 1;
         }
-        return best;
+        return judged(start);
     }
 
     double cost(const Program& program) {
@@ -120,15 +59,114 @@ class Search {
     }
 
   private:
+    struct Gain {
+        Patch patch;
+        const RewriteRule* rule;
+        double cost = 0;  ///< of the program with this patch alone
+    };
+
+    void expand(const State& state) {
+        const RewriteContext context(state.program, options_.rules.folding);
+        std::vector<Gain> gains;
+        for (const RewriteRule* rule : rules_)
+            for (Patch& patch : find_all(context, *rule)) {
+                const auto found = consider(apply(state.program, patch), state, *rule);
+                if (found && *found < state.cost) gains.push_back({std::move(patch), rule, *found});
+            }
+        if (gains.size() > 1) together(state, std::move(gains));
+    }
+
+    /// One program with all patches that gain, the best first, as far as each still gains: rewrites of different places
+    /// need not be found again one after the other.
+    void together(const State& state, std::vector<Gain> gains) {
+        std::stable_sort(gains.begin(), gains.end(), [](const Gain& a, const Gain& b) { return a.cost < b.cost; });
+        State all{merge_common_subexpressions(apply(state.program, gains[0].patch)), gains[0].cost, 0, state.way,
+                  state.inexact};
+        go(all, *gains[0].rule);
+        bool more = false;
+        for (size_t k = 1; k < gains.size(); ++k) {
+            auto next = apply_later(all.program, gains[k].patch, state.program.values.size());
+            if (!next) continue;
+            *next = merge_common_subexpressions(std::move(*next));
+            const double with = cost(*next);
+            if (!(with < all.cost) || next->primitives.size() > most_) continue;
+            all.program = std::move(*next);
+            all.cost = with;
+            go(all, *gains[k].rule);
+            more = true;
+        }
+        if (more && seen_.insert(structure_hash(all.program)).second) queue(std::move(all));
+    }
+
+    /// Queues what is new and not too dear. Its cost, if it is new.
+    std::optional<double> consider(Program program, const State& from, const RewriteRule& rule) {
+        program = merge_common_subexpressions(std::move(program));
+        if (program.primitives.size() > most_ || !seen_.insert(structure_hash(program)).second) return std::nullopt;
+        const double its = cost(program);
+        if (!(its < options_.alpha * best_.cost)) return its;
+        State found{std::move(program), its, 0, from.way, from.inexact};
+        go(found, rule);
+        queue(std::move(found));
+        return its;
+    }
+
+    static void go(State& state, const RewriteRule& rule) {
+        state.way.push_back(rule.name);
+        state.inexact = state.inexact || rule.inexact;
+    }
+
+    /// The best that `judge` agrees to.
+    State judged(const Program& start) {
+        if (!options_.judge || best_.way.empty()) return std::move(best_);
+        const auto asked = [&](const Program& p) { return options_.judge(RewriteContext(p, options_.rules.folding)); };
+        const double before = asked(start);
+        const auto accepted = [&](const State& found, double margin) {
+            const double gain = before - asked(found.program);
+            if (gain <= before * margin) return false;
+            report_.gain += gain;
+            return true;
+        };
+        if (accepted(best_, best_.inexact ? options_.inexact_margin : options_.margin)) return std::move(best_);
+        ++report_.judged_away;
+        if (best_.inexact && !exact_.way.empty() && accepted(exact_, options_.margin)) return std::move(exact_);
+        return {start, cost(start), 0, {}, false};
+    }
+
+    void queue(State found) {
+        found.number = ++number_;
+        if (found.cost < best_.cost) best_ = found;
+        if (!found.inexact && found.cost < exact_.cost) exact_ = found;
+        queue_.push(std::move(found));
+    }
+
     const RewriteSearch& options_;
     RewriteReport& report_;
     std::vector<const RewriteRule*> rules_;
-    size_t number_ = 0;
+    State best_, exact_;  ///< of all, and of those without inexact rules
+    std::priority_queue<State, std::vector<State>, Dearer> queue_;
+    std::unordered_set<uint64_t> seen_;
+    size_t most_ = 0, number_ = 0;
 };
 
 }  // namespace
 
-uint64_t structure_hash(const Program& program) { return StructureHash(program).run(); }
+uint64_t structure_hash(const Program& program) {
+    IndexVector<ValueId, uint64_t> of(program.values.size(), 0);
+    for (const ValueId v : program.inputs) of[v] = hash_combine(1, v.value);
+    for (const auto& [v, tensor] : program.constants) {
+        const auto unread = program.unread.find(v);
+        of[v] =
+            unread != program.unread.end() ? hash_combine(2, unread->second) : hash_combine(3, contents_hash(tensor));
+    }
+    for (const Primitive& p : program.primitives) {
+        TW_CHECK(p.expr() != nullptr, "'{}' is no tensor expression", p.name);
+        of[p.outputs[0]] = hash_combine(form_hash(*p.expr(), [&](ValueId v) { return of[v]; }),
+                                        static_cast<uint64_t>(program.values[p.outputs[0]].dtype));
+    }
+    uint64_t h = 4;
+    for (const ValueId v : program.outputs) h = hash_combine(h, of[v]);
+    return h;
+}
 
 Program search(const Program& program, const RewriteSearch& options, RewriteReport* report) {
     RewriteReport unwanted;
@@ -149,7 +187,7 @@ Program rewrite(const Program& program, const RewriteSearch& options, RewriteRep
     RewriteReport unwanted;
     RewriteReport& r = report != nullptr ? *report : unwanted;
     std::unordered_map<std::string, Done> done;
-    std::vector<std::pair<Piece, const Program*>> changed;
+    std::vector<std::pair<Piece, const Done*>> changed;
     for (const auto& run : cut(program, options.piece)) {
         Piece part = piece(program, run);
         const auto [it, fresh] = done.try_emplace(piece_text(part));
@@ -159,16 +197,51 @@ Program rewrite(const Program& program, const RewriteSearch& options, RewriteRep
             ++r.distinct;
             r.taken += d.report.taken;
             r.costed += d.report.costed;
+            r.judged_away += d.report.judged_away;
         }
         ++r.pieces;
         r.before += d.report.before;
-        r.after += d.report.after;
-        for (const auto& [rule, times] : d.report.applied) r.applied[rule] += times;
-        if (!d.report.applied.empty()) changed.emplace_back(std::move(part), &d.program);
+        if (d.report.applied.empty())
+            r.after += d.report.after;
+        else
+            changed.emplace_back(std::move(part), &d);
     }
-    Program out = program;
-    for (const auto& [part, to] : changed) out = apply(out, as_patch(out, part, *to));
-    return out;
+    std::stable_sort(changed.begin(), changed.end(),
+                     [](const auto& a, const auto& b) { return a.second->report.gain > b.second->report.gain; });
+    const auto with = [&](size_t pieces) {
+        Program out = program;
+        for (size_t k = 0; k < pieces; ++k) {
+            const Patch patch = as_patch(out, changed[k].first, changed[k].second->program);
+            out = apply(std::move(out), patch);
+        }
+        return out;
+    };
+    Program best = program;
+    size_t taken = 0;
+    if (options.judge && !changed.empty()) {
+        const auto asked = [&](const Program& p) { return options.judge(RewriteContext(p, options.rules.folding)); };
+        double least = asked(program);
+        for (size_t pieces = changed.size(); pieces > 0; pieces /= 2) {
+            Program some = with(pieces);
+            const double seconds = asked(some);
+            if (!(seconds < least)) continue;
+            least = seconds;
+            best = std::move(some);
+            taken = pieces;
+        }
+        r.judged_away += changed.size() - taken;
+    } else {
+        taken = changed.size();
+        best = with(taken);
+    }
+    for (size_t k = 0; k < changed.size(); ++k) {
+        const RewriteReport& of = changed[k].second->report;
+        r.after += k < taken ? of.after : of.before;
+        r.gain += k < taken ? of.gain : 0;
+        for (const auto& [rule, times] : of.applied)
+            if (k < taken) r.applied[rule] += times;
+    }
+    return best;
 }
 
 }  // namespace tilewright

@@ -271,9 +271,9 @@ void winograd(const RewriteContext& context, PrimitiveId at, int tile, std::vect
 std::span<const RewriteRule> winograd_rewrites() {
     static const std::vector<RewriteRule> rules = {
         {"winograd_2x2", "3x3 convolution = A^T (U V), tiles of 2x2",
-         [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 2, found); }},
+         [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 2, found); }, true},
         {"winograd_4x4", "3x3 convolution = A^T (U V), tiles of 4x4",
-         [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 4, found); }},
+         [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 4, found); }, true},
     };
     return rules;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/hash.h"
+#include "program/form_hash.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/substitute.h"
 
@@ -18,10 +20,10 @@ bool equal(const TensorExpr& a, const TensorExpr& b) {
 
 class Merger {
   public:
-    explicit Merger(const Program& program) : out_(program), representative_(program.values.size()) {
+    explicit Merger(Program program) : out_(std::move(program)), representative_(out_.values.size()) {
         for (const ValueId v : out_.values.ids()) representative_[v] = v;
-        is_output_.resize(program.values.size());
-        for (const ValueId v : program.outputs) is_output_[v] = 1;
+        is_output_.resize(out_.values.size());
+        for (const ValueId v : out_.outputs) is_output_[v] = 1;
     }
 
     Program run() {
@@ -37,7 +39,7 @@ class Merger {
             merge_nested(p);
             if (!merged(p)) out_.primitives.push_back(std::move(p));
         }
-        return eliminate_dead_code(out_);
+        return eliminate_dead_code(std::move(out_));
     }
 
   private:
@@ -115,7 +117,10 @@ class Merger {
         std::vector<PrimitiveId>& like = known_[key(p)];
         const PrimitiveId here(out_.primitives.size());
         for (const PrimitiveId id : like)
-            if (merged_into(p, out_.primitives[id])) return true;
+            if (merged_into(p, out_.primitives[id])) {
+                out_.primitives[id].origin.add(p.origin);
+                return true;
+            }
         like.push_back(here);
         return false;
     }
@@ -130,8 +135,8 @@ class Merger {
         return true;
     }
 
-    std::string key(const Primitive& p) const {
-        if (const TensorExpr* e = p.expr()) return print(out_, *e);
+    static uint64_t key(const Primitive& p) {
+        if (const TensorExpr* e = p.expr()) return form_hash(*e, [](ValueId v) { return uint64_t{v.value}; });
         std::string text;
         if (const auto* opaque = std::get_if<Opaque>(&p.kind)) {
             text = "opaque " + opaque->op->print();
@@ -139,7 +144,7 @@ class Merger {
         } else if (const auto* read = std::get_if<ReadScalar>(&p.kind)) {
             text = "read " + std::to_string(read->value.value) + " " + std::to_string(read->position);
         }
-        return text;
+        return hash_text(text);
     }
 
     bool merged_into(const Primitive& p, const Primitive& earlier) {
@@ -191,11 +196,11 @@ class Merger {
     IndexVector<ValueId, ValueId> representative_;
     IndexVector<ValueId, char> is_output_;
     std::map<Var, Expr> names_;  ///< symbols and scalars that an earlier primitive binds under another name
-    std::unordered_map<std::string, std::vector<PrimitiveId>> known_;
+    std::unordered_map<uint64_t, std::vector<PrimitiveId>> known_;
 };
 
 }  // namespace
 
-Program merge_common_subexpressions(const Program& program) { return Merger(program).run(); }
+Program merge_common_subexpressions(Program program) { return Merger(std::move(program)).run(); }
 
 }  // namespace tilewright

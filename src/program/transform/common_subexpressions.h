@@ -10,6 +10,6 @@ namespace tilewright {
 ///   - constants of equal type, shape and bytes,
 ///   - copies, c[i0] = a[i0], which become a itself.
 /// Program outputs keep their own values. What is not needed any more is removed. Nested programs likewise.
-Program merge_common_subexpressions(const Program& program);
+Program merge_common_subexpressions(Program program);
 
 }  // namespace tilewright

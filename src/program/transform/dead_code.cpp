@@ -27,13 +27,18 @@ bool binds_used_symbol(const Program& program, const Primitive& p, const std::se
 
 }  // namespace
 
-Program eliminate_dead_code(const Program& program) {
+Program eliminate_dead_code(Program program) {
+    // Where everything is an expression, nobody asks for names.
+    const bool plain = std::all_of(program.primitives.begin(), program.primitives.end(),
+                                   [](const Primitive& p) { return p.expr() != nullptr; });
     std::set<Var> names, given;
-    for (const ValueId v : program.inputs)
-        for (const Expr e : program.values[v].shape) add_names(e, given);
+    if (!plain)
+        for (const ValueId v : program.inputs)
+            for (const Expr e : program.values[v].shape) add_names(e, given);
     IndexVector<ValueId, char> needed(program.values.size(), 0);
     const auto need = [&](ValueId v) {
         needed[v] = 1;
+        if (plain) return;
         for (const Expr e : program.values[v].shape) add_names(e, names);
     };
     for (const ValueId v : program.inputs) need(v);
@@ -42,14 +47,14 @@ Program eliminate_dead_code(const Program& program) {
     std::vector<Primitive> kept;  // last first
     const std::vector<PrimitiveId> ids = program.primitives.ids();
     for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-        const Primitive& p = program.primitives[*id];
+        Primitive& p = program.primitives[*id];
         const auto* read = std::get_if<ReadScalar>(&p.kind);
         const bool live = read != nullptr ? names.count(*scalar(read->name).as_var()) != 0
                                           : std::any_of(p.outputs.begin(), p.outputs.end(),
                                                         [&](ValueId v) { return needed[v] != 0; }) ||
                                                 binds_used_symbol(program, p, names, given);
         if (!live) continue;
-        Primitive& copy = kept.emplace_back(p);
+        Primitive& copy = kept.emplace_back(std::move(p));
         if (auto* branch = std::get_if<If>(&copy.kind)) {
             branch->then_branch = cleaned(branch->then_branch);
             branch->else_branch = cleaned(branch->else_branch);
@@ -58,15 +63,14 @@ Program eliminate_dead_code(const Program& program) {
         }
         for (const ValueId v : copy.inputs()) need(v);
         for (const ValueId v : copy.outputs) need(v);
-        names.merge(names_used(copy));
+        if (!plain) names.merge(names_used(copy));
     }
 
-    Program out = program;
-    out.primitives = {};
-    for (auto p = kept.rbegin(); p != kept.rend(); ++p) out.primitives.push_back(std::move(*p));
-    std::erase_if(out.constants, [&](const auto& entry) { return needed[entry.first] == 0; });
-    std::erase_if(out.unread, [&](const auto& entry) { return needed[entry.first] == 0; });
-    return out;
+    program.primitives = {};
+    for (auto p = kept.rbegin(); p != kept.rend(); ++p) program.primitives.push_back(std::move(*p));
+    std::erase_if(program.constants, [&](const auto& entry) { return needed[entry.first] == 0; });
+    std::erase_if(program.unread, [&](const auto& entry) { return needed[entry.first] == 0; });
+    return program;
 }
 
 }  // namespace tilewright

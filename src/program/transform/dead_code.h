@@ -7,6 +7,6 @@ namespace tilewright {
 /// The program without primitives and constants that no output needs. A ReadScalar stays where a remaining primitive,
 /// shape or nested program uses its name. Inputs stay, used or not. Nested programs are cleaned too. ValueIds keep
 /// their meaning; PrimitiveIds do not.
-Program eliminate_dead_code(const Program& program);
+Program eliminate_dead_code(Program program);
 
 }  // namespace tilewright

@@ -32,7 +32,7 @@ class Folder {
         out_.primitives = {};
         for (Primitive& p : primitives)
             if (p.outputs.empty() || !plan_[p.outputs[0]].materialize) out_.primitives.push_back(std::move(p));
-        return eliminate_dead_code(out_);
+        return eliminate_dead_code(std::move(out_));
     }
 
   private:

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "program/transform/inline.h"
+#include "schedule/chain/groups.h"
 
 namespace tilewright::chain {
 
@@ -24,19 +25,52 @@ bool moves(const TensorExpr& e, const Access& a, size_t axis_number) {
 
 }  // namespace
 
-bool is_product(const TensorExpr& e) {
-    if (e.reducer != Reducer::Sum || !is_float(e.body.dtype())) return false;
+namespace {
+
+/// How the factors of a sum of products are used again.
+struct Reuse {
+    bool product = false;            ///< it is such a sum
+    bool again[2] = {false, false};  ///< a spatial axis of more than a point moves the other factor alone
+    bool batch = false;              ///< one moves both
+    bool plain = true;               ///< every index is an axis, or moves with none: no windows
+};
+
+Reuse reuse_of(const TensorExpr& e) {
+    Reuse r;
+    if (e.reducer != Reducer::Sum || !is_float(e.body.dtype())) return r;
     const ScalarNode& root = e.body[e.body.root()];
     if (root.op != ScalarOp::Mul || e.body[root.a].op != ScalarOp::Access || e.body[root.b].op != ScalarOp::Access)
-        return false;
-    // Used again: a spatial axis of more than one point that one factor moves with and the other does not.
-    bool again[2] = {false, false};
+        return r;
+    r.product = true;
+    const Access& left = e.accesses[e.body[root.a].slot];
+    const Access& right = e.accesses[e.body[root.b].slot];
     for (size_t a = 0; a < e.spatial; ++a) {
         if (e.extents[a].is_constant(1)) continue;
-        const bool x = moves(e, e.accesses[e.body[root.a].slot], a), y = moves(e, e.accesses[e.body[root.b].slot], a);
-        if (x != y) again[x ? 1 : 0] = true;
+        const bool x = moves(e, left, a), y = moves(e, right, a);
+        if (x != y) r.again[x ? 1 : 0] = true;
+        r.batch = r.batch || (x && y);
     }
-    return again[0] && again[1];
+    for (const Access* a : {&left, &right}) {
+        r.plain = r.plain && a->valid.empty();
+        for (const Expr& i : a->index) {
+            size_t axes = 0;
+            for (const Var v : variables(i)) axes += v.kind == VarKind::Axis || v.kind == VarKind::Load ? 1 : 0;
+            r.plain = r.plain && axes <= 1;
+        }
+    }
+    return r;
+}
+
+}  // namespace
+
+bool is_product(const TensorExpr& e) {
+    const Reuse r = reuse_of(e);
+    return r.product && r.again[0] && r.again[1];
+}
+
+bool is_link(const TensorExpr& e) {
+    const Reuse r = reuse_of(e);
+    return r.product && ((r.again[0] && r.again[1]) || ((r.again[0] || r.again[1]) && r.batch && r.plain));
 }
 
 namespace {
@@ -193,7 +227,7 @@ bool move_quotients(Program& p) {
         if (root.op != ScalarOp::Div && root.op != ScalarOp::Mul) continue;
         const PrimitiveId reader = consumers[v][0];
         const TensorExpr& e = *p.primitives[reader].expr();
-        if (!is_product(e)) continue;
+        if (!reuse_of(e).product) continue;
         size_t reads = 0, slot = 0;
         for (size_t i = 0; i < e.accesses.size(); ++i)
             if (e.accesses[i].value == v) {
@@ -206,7 +240,7 @@ bool move_quotients(Program& p) {
         Program next = p;
         next.primitives[reader].kind = *merged;
         // Of two factors, or it is no product any more: (d / s) * scale * w is left as it was.
-        if (!take_factors_out(next, reader) || !is_product(*next.primitives[reader].expr())) continue;
+        if (!take_factors_out(next, reader) || !reuse_of(*next.primitives[reader].expr()).product) continue;
         IndexVector<PrimitiveId, Primitive> stages;
         for (const PrimitiveId k : next.primitives.ids())
             if (k != id) stages.push_back(next.primitives[k]);
@@ -229,31 +263,55 @@ class Union {
     std::vector<size_t> parent_;
 };
 
+constexpr int64_t kAssumedExtent = 128;  // of a symbol; as everywhere where costs are estimated
+
+int64_t extent_of(Expr e) {
+    Bindings assumed;
+    for (const Var v : variables(e)) assumed.emplace(v, kAssumedExtent);
+    return std::max<int64_t>(1, evaluate(e, assumed));
+}
+
+/// Whether some other sum, maximum, ... has to be there before the product `s`.
+bool needs_statistics(const Program& p, PrimitiveId s) {
+    const auto producers = p.producers();
+    std::vector<PrimitiveId> todo{s};
+    std::vector<bool> seen(p.primitives.size(), false);
+    while (!todo.empty()) {
+        const PrimitiveId at = todo.back();
+        todo.pop_back();
+        for (const ValueId v : p.primitives[at].inputs()) {
+            const PrimitiveId from = producers[v];
+            if (!from || seen[from.index()]) continue;
+            if (p.primitives[from].expr()->reducer != Reducer::None) return true;
+            seen[from.index()] = true;
+            todo.push_back(from);
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
-std::optional<Chain> make_chain(const Program& original) {
-    Chain c;
-    c.stages = original;
-    for (const Primitive& s : c.stages.primitives)
-        if (s.expr() == nullptr) return std::nullopt;
-    while (move_quotients(c.stages)) {
+Program factored(const Program& stages) {
+    Program out = split_groups(stages);
+    while (move_quotients(out)) {
     }
-    const Program& p = c.stages;
+    return out;
+}
+
+std::optional<KernelAxes> identify_axes(const Program& p) {
     IndexVector<PrimitiveId, size_t> first;
     size_t total = 0;
     for (const Primitive& s : p.primitives) {
         first.push_back(total);
         total += s.expr()->extents.size();
-        for (const Expr& x : s.expr()->extents)
-            if (!x.is_constant()) return std::nullopt;
     }
-    Union axes(total), connected(p.primitives.size());
+    Union same(total);
     const auto producers = p.producers();
     for (const PrimitiveId reader : p.primitives.ids())
         for (const Access& a : p.primitives[reader].expr()->accesses) {
             const PrimitiveId writer = producers[a.value];
             if (!writer) continue;
-            connected.join(writer.index(), reader.index());
             const TensorExpr& w = *p.primitives[writer].expr();
             const std::vector<Expr> written = result_index(w);
             for (size_t d = 0; d < written.size(); ++d) {
@@ -261,26 +319,46 @@ std::optional<Chain> make_chain(const Program& original) {
                 if (!mine || !theirs || mine->kind != VarKind::Axis || theirs->kind != VarKind::Axis) continue;
                 const TensorExpr& r = *p.primitives[reader].expr();
                 if (!(w.extents[mine->id] == r.extents[theirs->id])) continue;
-                axes.join(first[writer] + mine->id, first[reader] + theirs->id);
+                same.join(first[writer] + mine->id, first[reader] + theirs->id);
             }
         }
+    KernelAxes out;
     std::map<size_t, size_t> number;
     for (const PrimitiveId s : p.primitives.ids()) {
         const TensorExpr& e = *p.primitives[s].expr();
         std::vector<size_t> mine;
         for (size_t k = 0; k < e.extents.size(); ++k) {
-            const auto [it, fresh] = number.try_emplace(axes.find(first[s] + k), c.axes.size());
-            if (fresh) {
-                c.axes.push_back({fmt::format("x{}", c.axes.size()), e.extents[k]});
-                c.extents.push_back(e.extents[k].constant());
-            }
+            const auto [it, fresh] = number.try_emplace(same.find(first[s] + k), out.axes.size());
+            if (fresh) out.axes.push_back({fmt::format("x{}", out.axes.size()), e.extents[k]});
             if (std::find(mine.begin(), mine.end(), it->second) != mine.end()) return std::nullopt;
             mine.push_back(it->second);
         }
-        c.stage_axes.push_back(mine);
-        if (is_product(e)) c.products.push_back(s);
+        out.stage_axes.push_back(mine);
     }
-    if (c.products.size() < 2) return std::nullopt;
+    return out;
+}
+
+std::optional<Chain> make_chain(const Program& original) {
+    for (const Primitive& s : original.primitives)
+        if (s.expr() == nullptr) return std::nullopt;
+    Chain c;
+    c.stages = factored(original);
+    const Program& p = c.stages;
+    auto axes = identify_axes(p);
+    if (!axes) return std::nullopt;
+    static_cast<KernelAxes&>(c) = std::move(*axes);
+    for (const TileAxis& a : c.axes) {
+        c.extents.push_back(extent_of(a.extent));
+        c.open.push_back(!a.extent.is_constant());
+    }
+    Union connected(p.primitives.size());
+    const auto producers = p.producers();
+    for (const PrimitiveId s : p.primitives.ids()) {
+        for (const ValueId v : p.primitives[s].inputs())
+            if (const PrimitiveId writer = producers[v]) connected.join(writer.index(), s.index());
+        if (is_link(*p.primitives[s].expr())) c.products.push_back(s);
+    }
+    if (c.products.empty() || (c.products.size() == 1 && !needs_statistics(p, c.products[0]))) return std::nullopt;
     for (const PrimitiveId s : c.products)
         if (connected.find(s.index()) != connected.find(c.products[0].index())) return std::nullopt;
     c.batch.assign(c.axes.size(), true);
@@ -301,13 +379,14 @@ std::optional<Chain> make_chain(const Program& original) {
         const TensorExpr& e = *p.primitives[s].expr();
         const ScalarNode& root = e.body[e.body.root()];
         for (size_t k = 0; k < e.spatial; ++k)
-            if (e.extents[k].constant() > 1 &&
+            if (!e.extents[k].is_constant(1) &&
                 (!moves(e, e.accesses[e.body[root.a].slot], k) || !moves(e, e.accesses[e.body[root.b].slot], k)))
                 c.batch[c.stage_axes[s][k]] = false;
     }
     for (const PrimitiveId s : c.products)
         for (const size_t a : c.stage_axes[s])
-            if (!c.batch[a] && c.extents[a] > 1 && std::find(c.tiled.begin(), c.tiled.end(), a) == c.tiled.end())
+            if (!c.batch[a] && (c.open[a] || c.extents[a] > 1) &&
+                std::find(c.tiled.begin(), c.tiled.end(), a) == c.tiled.end())
                 c.tiled.push_back(a);
     return c;
 }

@@ -131,14 +131,65 @@ TEST(MakeChain, is_nothing_with_fewer_than_two_products) {
 })")));
 }
 
-TEST(MakeChain, is_nothing_where_an_extent_is_open) {
-    EXPECT_FALSE(make_chain(parse_program(R"(program t {
-  input a: f32[$n, 4]
-  input b: f32[4, 8]
-  input d: f32[8, 5]
-  c: f32[$n, 8] = [$n, 8] sum(i2 < 4) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
-  e: f32[$n, 5] = [$n, 5] sum(i2 < 8) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+TEST(IsLink, is_one_of_a_batch_of_products_with_a_vector) {
+    const auto link = [](const std::string& expression) {
+        const Program p =
+            parse_program("program t {\n  input q: f32[4, 6]\n  input k: f32[4, 8, 6]\n  input x: f32[4, 12]\n" +
+                          expression + "\n  output c\n}");
+        return is_link(*p.primitives[PrimitiveId(0)].expr());
+    };
+    EXPECT_TRUE(link("c: f32[4, 8] = [4, 8] sum(i2 < 6) mul(@0, @1) where @0 = q[i0, i2], @1 = k[i0, i1, i2]"));
+    // one vector for all: tasks along the batch would be the only ones
+    EXPECT_FALSE(link("c: f32[8] = [8] sum(i1 < 6) mul(@0, @1) where @0 = q[0, i1], @1 = k[0, i0, i1]"));
+    // windows along each channel are no products with vectors
+    EXPECT_FALSE(link("c: f32[4, 7] = [4, 7] sum(i2 < 6) mul(@0, @1) where @0 = x[i0, i1 + i2], @1 = q[i0, i2]"));
+}
+
+TEST(MakeChain, open_extents_are_always_cut) {
+    for (const Program& p : open_chains()) {
+        const Chain c = given(make_chain(p), print(p));
+        EXPECT_NE(std::count(c.open.begin(), c.open.end(), true), 0);
+        for (size_t a = 0; a < c.axes.size(); ++a) EXPECT_EQ(c.open[a], !c.axes[a].extent.is_constant());
+    }
+}
+
+TEST(MakeChain, heads_that_share_keys_are_rows) {
+    const Program p = grouped_attention(6, 3, 1, 9, 4, 5);
+    const Chain c = given(make_chain(p));
+    ASSERT_EQ(verify(c.stages), std::vector<std::string>()) << print(c.stages);
+    EXPECT_THAT(stages_of(c.stages)[0],
+                HasSubstr("where @0 = q[3*i0 + i1, 0, i4], @1 = k[i0, i3, i4]"));  // [2, 3, 1, 9], sum over 4
+    const std::vector<size_t>& scores = c.stage_axes[c.products[0]];
+    EXPECT_TRUE(c.batch[scores[0]]);
+    EXPECT_FALSE(c.batch[scores[1]]);
+    EXPECT_EQ(c.extents[scores[1]], 3);
+    EXPECT_NE(std::find(c.tiled.begin(), c.tiled.end(), scores[1]), c.tiled.end());
+    EXPECT_TRUE(is_product(*c.stages.primitives[c.products[0]].expr()));
+    EXPECT_TRUE(is_product(*c.stages.primitives[c.products[1]].expr()));
+    const std::vector<Tensor> inputs = random_inputs(p, 1);
+    EXPECT_LE(largest_difference(interpret(p, inputs), interpret(c.stages, inputs)), 1e-6);
+}
+
+TEST(MakeChain, packed_panels_are_no_groups) {
+    const Program p = parse_program(R"(program t {
+  input x: f32[9, 6]
+  input w0: f32[2, 6, 8]
+  input w1: f32[16, 5]
+  c: f32[9, 16] = [9, 16] sum(i2 < 6) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i1 // 8, i2, i1 % 8]
+  e: f32[9, 5] = [9, 5] sum(i2 < 16) mul(@0, @1) where @0 = c[i0, i2], @1 = w1[i2, i1]
   output e
+})");
+    EXPECT_EQ(stages_of(given(make_chain(p)).stages), stages_of(p));
+}
+
+TEST(MakeChain, one_product_is_a_chain_behind_statistics_of_its_rows) {
+    EXPECT_TRUE(make_chain(norm_product("layer", "9", 12, 8)));
+    EXPECT_FALSE(make_chain(parse_program(R"(program t {
+  input x: f32[9, 8]
+  input w: f32[8, 12]
+  n: f32[9, 8] = [9, 8] tanh(@0) where @0 = x[i0, i1]
+  y: f32[9, 12] = [9, 12] sum(i2 < 8) mul(@0, @1) where @0 = n[i0, i2], @1 = w[i2, i1]
+  output y
 })")));
 }
 

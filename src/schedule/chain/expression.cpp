@@ -14,6 +14,7 @@ constexpr double kMostPadding = 0.05;
 constexpr double kMargin = 1.2;     // rule 4: the estimate may be that much over
 constexpr size_t kMostDeep = 5040;  // orders of seven axes; more axes are taken in order of first use behind those
 constexpr double kMostCounted = 2e4;
+constexpr int64_t kMostOpenTile = 256;
 
 /// Positions in `tiled` of the axes of a product.
 std::set<size_t> axes_of(const Chain& c, PrimitiveId product) {
@@ -52,8 +53,12 @@ std::vector<TilingExpression> all_expressions(const Chain& c) {
     std::iota(all.begin(), all.end(), size_t{0});
     permutations(all, kMostDeep, [&](const std::vector<size_t>& order) { out.push_back({order, {}}); });
     // Flat: what one product alone has goes into its group.
+    std::vector<PrimitiveId> links = c.products;
+    if (links.size() == 1)
+        for (const PrimitiveId s : c.stages.primitives.ids())
+            if (s != links[0]) links.push_back(s);
     std::vector<int> products(c.tiled.size(), 0);
-    for (const PrimitiveId p : c.products)
+    for (const PrimitiveId p : links)
         for (const size_t i : axes_of(c, p)) ++products[i];
     std::vector<size_t> shared;
     for (const size_t i : all)
@@ -73,7 +78,7 @@ std::vector<TilingExpression> all_expressions(const Chain& c) {
         });
         groups = std::move(next);
     }
-    if (groups[0].size() > 1)
+    if (groups[0].size() > 1 || (c.products.size() == 1 && !groups[0].empty()))
         permutations(shared, kMostDeep, [&](const std::vector<size_t>& order) {
             for (const auto& g : groups) out.push_back({order, g});
         });
@@ -118,7 +123,13 @@ std::vector<int64_t> tile_sizes(int64_t extent, int64_t unit) {
     return out;
 }
 
-TileBytes::TileBytes(const Chain& c) : extents_(c.extents), batch_(c.batch), tiled_(c.tiled) {
+std::vector<int64_t> open_tile_sizes(int64_t unit) {
+    std::vector<int64_t> out;
+    for (int64_t t = unit; t <= kMostOpenTile; t *= 2) out.push_back(t);
+    return out;
+}
+
+TileBytes::TileBytes(const Chain& c) : extents_(c.extents), open_(c.open), batch_(c.batch), tiled_(c.tiled) {
     std::set<ValueId> counted;
     for (const PrimitiveId s : c.stages.primitives.ids()) {
         const Primitive& stage = c.stages.primitives[s];
@@ -138,7 +149,8 @@ TileBytes::TileBytes(const Chain& c) : extents_(c.extents), batch_(c.batch), til
 double TileBytes::operator()(const std::vector<int64_t>& tiles) const {
     std::vector<int64_t> range(extents_.size());
     for (size_t a = 0; a < range.size(); ++a) range[a] = batch_[a] ? 1 : extents_[a];
-    for (size_t i = 0; i < tiled_.size(); ++i) range[tiled_[i]] = std::min(tiles[i], extents_[tiled_[i]]);
+    for (size_t i = 0; i < tiled_.size(); ++i)
+        range[tiled_[i]] = open_[tiled_[i]] ? tiles[i] : std::min(tiles[i], extents_[tiled_[i]]);
     double bytes = 0;
     std::vector<int64_t> tile;
     for (const Value& v : values_) {
@@ -165,7 +177,7 @@ Space make_space(const Chain& c, double capacity) {
     double tiles = 1, kept = 1;
     for (const size_t a : c.tiled) {
         tiles *= static_cast<double>((c.extents[a] + 15) / 16);
-        space.sizes.push_back(tile_sizes(c.extents[a]));
+        space.sizes.push_back(c.open[a] ? open_tile_sizes() : tile_sizes(c.extents[a]));
         kept *= static_cast<double>(space.sizes.back().size());
     }
     n.all = static_cast<double>(n.expressions) * tiles;

@@ -21,7 +21,8 @@ struct TilingExpression {
 std::string print(const TilingExpression& e, const std::vector<std::string>& names);
 
 /// All deep expressions (every order), then all flat ones (every order of the axes that more than one product has, and
-/// of each product's own). For E = (A B) D over m, n, k, h: 24 and 2.
+/// of each product's own). For E = (A B) D over m, n, k, h: 24 and 2. Of one product behind statistics of its rows,
+/// flat is mk(n): the statistics once for all columns.
 std::vector<TilingExpression> all_expressions(const Chain& chain);
 
 /// What a block of the grid is left with: axes that no stage sums along are bound to the grid where they stand among
@@ -35,6 +36,8 @@ bool keeps_many_tiles(const Chain& chain, const TilingExpression& e);
 /// Rule 3 for one axis: tiles divide an extent that is a power of two, waste less than 5 % of any other. The whole
 /// extent is always a tile. Multiples of `unit`, ascending.
 std::vector<int64_t> tile_sizes(int64_t extent, int64_t unit = 16);
+/// The same where only the run knows the extent: powers of two from `unit` on, and never all of it.
+std::vector<int64_t> open_tile_sizes(int64_t unit = 16);
 
 /// Equation 1: bytes of all tiles, each once. Rule 4 compares it with 1.2 times what a block may have. On a CPU that is
 /// the second-level cache of a core.
@@ -50,7 +53,7 @@ class TileBytes {
         std::vector<size_t> axes;
     };
     std::vector<int64_t> extents_;
-    std::vector<bool> batch_;
+    std::vector<bool> open_, batch_;
     std::vector<size_t> tiled_;
     std::vector<Value> values_;
 };

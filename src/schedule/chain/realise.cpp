@@ -26,6 +26,10 @@ class Tree {
         std::vector<PrimitiveId> all;
         for (const PrimitiveId s : c_.stages.primitives.ids()) all.push_back(s);
         std::vector<Stmt> body = nest(0, all);
+        // An online maximum lives in a buffer: where it is given, it is written when it is final.
+        for (const PrimitiveId s : all)
+            if (const ValueId v = c_.stages.primitives[s].outputs[0]; cut_maximum(s) && is_given(v))
+                body.push_back(Stmt{Store{v, Padding::Local}});
         for (size_t k = grid_.size(); k-- > 0;) {
             TileLoop loop;
             loop.axis = grid_[k].axis;
@@ -49,17 +53,26 @@ class Tree {
         bool parallel;
     };
 
+    bool is_given(ValueId v) const {
+        const auto& outputs = c_.stages.outputs;
+        return std::find(outputs.begin(), outputs.end(), v) != outputs.end();
+    }
     bool on_grid(size_t a) const {
         return std::any_of(grid_.begin(), grid_.end(), [&](const Loop& l) { return l.axis == a; });
     }
-    int64_t tile_of(size_t i) const { return std::min(candidate_.tiles[i], c_.extents[c_.tiled[i]]); }
+    int64_t tile_of(size_t i) const {
+        const size_t a = c_.tiled[i];
+        return c_.open[a] ? candidate_.tiles[i] : std::min(candidate_.tiles[i], c_.extents[a]);
+    }
+    /// Whether there is more than one tile, or may be.
+    bool divided(size_t i) const { return c_.open[c_.tiled[i]] || tile_of(i) < c_.extents[c_.tiled[i]]; }
 
     /// Batches, then the rows that no stage sums along and that stand in no group. Where batches alone keep all threads
     /// busy, the rows are a loop of the task, and copies may stand around it.
     void grid() {
         double tasks = 1;
         for (size_t a = 0; a < c_.axes.size(); ++a)
-            if (c_.batch[a] && c_.extents[a] > 1) {
+            if (c_.batch[a] && (c_.open[a] || c_.extents[a] > 1)) {
                 grid_.push_back({a, 1, true});
                 range_[a] = 1;
                 tasks *= static_cast<double>(c_.extents[a]);
@@ -67,7 +80,7 @@ class Tree {
         const bool enough = tasks >= 2.0 * target_.threads || target_.threads == 1;
         for (size_t i = 0; i < c_.tiled.size(); ++i) {
             const size_t a = c_.tiled[i];
-            if (c_.reduced[a] || tile_of(i) >= c_.extents[a]) continue;
+            if (c_.reduced[a] || !divided(i)) continue;
             bool grouped = false;
             for (const auto& g : candidate_.expression.groups)
                 grouped = grouped || std::find(g.begin(), g.end(), i) != g.end();
@@ -88,7 +101,7 @@ class Tree {
     bool has(PrimitiveId s, size_t a) const {
         return std::find(c_.stage_axes[s].begin(), c_.stage_axes[s].end(), a) != c_.stage_axes[s].end();
     }
-    bool cuts(size_t i) const { return tile_of(i) < c_.extents[c_.tiled[i]] && !on_grid(c_.tiled[i]); }
+    bool cuts(size_t i) const { return divided(i) && !on_grid(c_.tiled[i]); }
 
     /// Statements inside the first `k` nested loops, of these stages.
     std::vector<Stmt> nest(size_t k, const std::vector<PrimitiveId>& stages) {
@@ -150,7 +163,7 @@ class Tree {
         for (size_t k = 0; k < e.extents.size(); ++k) e.extents[k] = range_[c_.stage_axes[s][k]];
         for (const PrimitiveId other : c_.stages.primitives.ids()) {
             const ValueId v = c_.stages.primitives[other].outputs[0];
-            if (std::find(c_.stages.outputs.begin(), c_.stages.outputs.end(), v) != c_.stages.outputs.end()) continue;
+            if (is_given(v)) continue;
             // A buffer: its rows are as long as the tile, and a little longer where that would be a power of two.
             const std::vector<Expr> written = result_index(*c_.stages.primitives[other].expr());
             for (size_t d = 0; d < written.size(); ++d)
@@ -182,7 +195,7 @@ class Tree {
     void pad_buffers() {
         for (const PrimitiveId s : c_.stages.primitives.ids()) {
             const ValueId v = c_.stages.primitives[s].outputs[0];
-            if (std::find(c_.stages.outputs.begin(), c_.stages.outputs.end(), v) != c_.stages.outputs.end()) continue;
+            if (is_given(v)) continue;
             const TensorExpr& e = *c_.stages.primitives[s].expr();
             const std::vector<Expr> written = result_index(e);
             if (written.size() < 2) continue;

@@ -10,24 +10,21 @@ namespace tilewright::chain {
 
 namespace {
 
+constexpr int64_t kFewRows = 16;
+constexpr double kEveryOne = 20;  // a space so many times the sample is looked at in whole
+constexpr size_t kTries = 50;     // of a larger one, draws for each that is wanted
+
 class Search {
   public:
-    Search(const Chain& c, const Machine& machine, const ScheduleTarget& target, const SearchOptions& options)
-        : c_(c),
-          machine_(machine),
-          target_(target),
-          o_(options),
-          rng_(options.seed),
-          capacity_(machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes),
-          space_(make_space(c, capacity_)),
-          bytes_(c) {
-        // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two
-        // vectors a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
-        const int64_t rows = std::max(1, (target.vector_registers - 4) / 2);
-        for (size_t i = 0; i < c.tiled.size(); ++i) {
+    Search(const Chain& c, const Ways& ways, const SearchOptions& options)
+        : c_(c), ways_(ways), o_(options), rng_(options.seed), space_(make_space(c, ways.capacity)), bytes_(c) {
+        for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
+            // A few parts of a sum, or examples that share an operand: each may be a task.
+            if (!c.open[c.tiled[i]] && c.extents[c.tiled[i]] <= kFewRows) space_.sizes[i].push_back(1);
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
-                if (tiles * rows < c.extents[c.tiled[i]]) space_.sizes[i].push_back(tiles * rows);
+                if (c.open[c.tiled[i]] || tiles * ways.row_unit < c.extents[c.tiled[i]])
+                    space_.sizes[i].push_back(tiles * ways.row_unit);
             std::sort(space_.sizes[i].begin(), space_.sizes[i].end());
         }
     }
@@ -53,7 +50,50 @@ class Search {
         return out;
     }
 
+    std::vector<Found> sample(size_t most) {
+        double all = static_cast<double>(space_.expressions.size());
+        for (const auto& sizes : space_.sizes) all *= static_cast<double>(sizes.size());
+        std::vector<const Entry*> found;
+        const auto look = [&](const Candidate& k) {
+            if (!fits(k)) return;
+            const size_t known = by_text_.size();
+            const Entry* e = estimate_of(k);
+            if (e != nullptr && by_text_.size() > known) found.push_back(e);
+        };
+        if (all <= kEveryOne * static_cast<double>(most)) {
+            for (const TilingExpression& e : space_.expressions) each_choice(e, look);
+            std::shuffle(found.begin(), found.end(), rng_);
+        } else {
+            for (size_t tries = 0; found.size() < most && tries < kTries * most; ++tries) look(drawn());
+        }
+        if (found.size() > most) found.resize(most);
+        std::stable_sort(found.begin(), found.end(),
+                         [](const Entry* a, const Entry* b) { return a->found.estimate < b->found.estimate; });
+        std::vector<Found> out;
+        out.reserve(found.size());
+        for (const Entry* e : found) out.push_back(e->found);
+        return out;
+    }
+
   private:
+    void each_choice(const TilingExpression& e, const std::function<void(const Candidate&)>& f) const {
+        std::vector<size_t> at(space_.sizes.size(), 0);
+        for (bool more = true; more;) {
+            Candidate k{e, {}};
+            for (size_t i = 0; i < at.size(); ++i) k.tiles.push_back(space_.sizes[i][at[i]]);
+            f(k);
+            size_t i = 0;
+            while (i < at.size() && ++at[i] == space_.sizes[i].size()) at[i++] = 0;
+            more = i < at.size();
+        }
+    }
+
+    Candidate drawn() {
+        Candidate k{space_.expressions[rng_() % space_.expressions.size()], {}};
+        for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes[rng_() % sizes.size()]);
+        return k;
+    }
+
     struct Entry {
         Found found;
         bool legal = false, measured = false;
@@ -96,14 +136,13 @@ class Search {
             out.push_back(k);
         }
         for (size_t tries = 0; out.size() < o_.population && tries < 50 * o_.population; ++tries) {
-            Candidate k{space_.expressions[rng_() % space_.expressions.size()], {}};
-            for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes[rng_() % sizes.size()]);
+            Candidate k = drawn();
             if (fits(k)) out.push_back(std::move(k));
         }
         return out;
     }
 
-    bool fits(const Candidate& k) const { return bytes_(k.tiles) <= 1.2 * capacity_; }
+    bool fits(const Candidate& k) const { return bytes_(k.tiles) <= 1.2 * ways_.capacity; }
 
     void shrink_to_fit(Candidate& k, size_t i) const {
         while (!fits(k)) {
@@ -118,12 +157,12 @@ class Search {
         const auto [it, fresh] = seen_.try_emplace(k);
         Entry& e = it->second;
         if (fresh)
-            if (auto program = realise(c_, k, target_)) {
+            if (auto program = ways_.realise(k)) {
                 // Loops of one step leave no trace: mn(k,h) with the whole of h is mnhk.
                 e.same = by_text_.try_emplace(print(*program), &e).first->second;
                 if (e.same != &e) return e.same->legal ? e.same : nullptr;
                 e.legal = true;
-                e.found.estimate = estimate(*program, machine_).seconds;
+                e.found.estimate = ways_.estimate(*program);
                 e.found.seconds = e.found.estimate;
                 e.found.program = std::move(*program);
                 e.found.candidate = k;
@@ -177,11 +216,9 @@ class Search {
     }
 
     const Chain& c_;
-    const Machine& machine_;
-    const ScheduleTarget& target_;
+    const Ways& ways_;
     const SearchOptions& o_;
     std::mt19937_64 rng_;
-    double capacity_;
     Space space_;
     TileBytes bytes_;
     std::map<Candidate, Entry> seen_;
@@ -190,9 +227,36 @@ class Search {
 
 }  // namespace
 
+SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& options) {
+    return Search(chain, ways, options).run();
+}
+
+namespace {
+
+Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& target) {
+    Ways ways;
+    ways.capacity = machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes;
+    // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two vectors
+    // a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
+    ways.row_unit = std::max(1, (target.vector_registers - 4) / 2);
+    ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
+    ways.estimate = [&](const TileProgram& t) { return estimate(t, machine).seconds; };
+    return ways;
+}
+
+}  // namespace
+
 SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
                     const SearchOptions& options) {
-    return Search(chain, machine, target, options).run();
+    return search(chain, ways_on(chain, machine, target), options);
+}
+
+std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
+                          uint64_t seed) {
+    SearchOptions options;
+    options.seed = seed;
+    const Ways ways = ways_on(chain, machine, target);
+    return Search(chain, ways, options).sample(most);
 }
 
 }  // namespace tilewright::chain

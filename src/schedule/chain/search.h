@@ -37,8 +37,22 @@ struct SearchResult {
     int generations = 0;  ///< until none gained any more: measured ones, where there are such
 };
 
+/// What the search asks about the machine.
+struct Ways {
+    double capacity = 0;   ///< bytes for the tiles of a block: rule 4 allows 1.2 times that
+    int64_t row_unit = 0;  ///< rows also come in small multiples of it; 0: in what rule 3 leaves alone
+    std::function<std::optional<TileProgram>(const Candidate&)> realise;  ///< nothing: the candidate is not legal
+    std::function<double(const TileProgram&)> estimate;                   ///< seconds
+};
 /// Deterministic in the seed where nothing is measured.
+SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& options = {});
+/// On a CPU.
 SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
                     const SearchOptions& options = {});
+
+/// Programs of the pruned space, each once, in the model's order: all of them where there are at most `most`, else so
+/// many chosen at random (fewer only where most choices are illegal).
+std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
+                          uint64_t seed = 1);
 
 }  // namespace tilewright::chain

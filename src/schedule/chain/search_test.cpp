@@ -26,10 +26,10 @@ struct Setting {
     double capacity() const { return machine.caches[1].bytes; }
 };
 
-std::vector<Candidate> candidates(const SearchResult& r) {
+std::vector<Candidate> candidates(const std::vector<Found>& found) {
     std::vector<Candidate> out;
-    out.reserve(r.top.size());
-    for (const Found& f : r.top) out.push_back(f.candidate);
+    out.reserve(found.size());
+    for (const Found& f : found) out.push_back(f.candidate);
     return out;
 }
 
@@ -38,8 +38,8 @@ TEST(Search, is_decided_by_its_seed_where_nothing_is_measured) {
     SearchOptions one, other;
     one.population = other.population = 8;
     other.seed = 2;
-    EXPECT_EQ(candidates(s.run(one)), candidates(s.run(one)));
-    EXPECT_NE(candidates(s.run(one)), candidates(s.run(other)));
+    EXPECT_EQ(candidates(s.run(one).top), candidates(s.run(one).top));
+    EXPECT_NE(candidates(s.run(one).top), candidates(s.run(other).top));
 }
 
 TEST(Search, gives_the_best_first_by_the_estimate) {
@@ -140,6 +140,31 @@ TEST(Search, drops_what_cannot_be_run) {
     const SearchResult r = s.run(o);
     ASSERT_FALSE(r.top.empty());
     for (const Found& f : r.top) EXPECT_EQ(f.seconds, 1.0);
+}
+
+TEST(Sample, is_of_different_legal_programs_in_the_model_s_order) {
+    const Setting s(attention(8, 256, 256, 64, 64));
+    const std::vector<Found> all = sample(s.chain, s.machine, s.target, 40);
+    ASSERT_EQ(all.size(), 40u);
+    std::set<std::string> texts;
+    for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_TRUE(texts.insert(print(all[i].program)).second);
+        EXPECT_EQ(verify(all[i].program), std::vector<std::string>());
+        EXPECT_GE(all[i].estimate, all[i > 0 ? i - 1 : 0].estimate);
+        EXPECT_LE(TileBytes(s.chain)(all[i].candidate.tiles), 1.2 * s.capacity());
+    }
+    const std::vector<Found> other = sample(s.chain, s.machine, s.target, 40, 2);
+    EXPECT_NE(candidates(all), candidates(other));
+}
+
+TEST(Sample, of_a_small_space_is_all_of_it) {
+    const Setting s(two_products(48, 32, 32, 20));
+    const std::vector<Found> all = sample(s.chain, s.machine, s.target, 10000);
+    const SearchResult searched = s.run();
+    ASSERT_FALSE(all.empty());
+    EXPECT_DOUBLE_EQ(all[0].estimate, searched.top.at(0).estimate);
+    EXPECT_LT(all.size(), 10000u);
+    EXPECT_LE(searched.top.size(), all.size());
 }
 
 }  // namespace

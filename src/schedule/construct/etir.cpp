@@ -193,9 +193,39 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
                 e.tiles[l][a] = sizes[rng() % most];
             }
         e.level = 0;
-        if (fits(p, e, 0) && fits(p, e, 1) && fits(p, e, 2)) return e;
+        if (!fits(p, e, 0) || !fits(p, e, 1) || !fits(p, e, 2)) continue;
+        // Half of the states have virtual threads, along some axes 2 or 4.
+        if (rng() % 2 == 0)
+            for (size_t a = 0; a < p.stage.spatial; ++a)
+                for (auto steps = rng() % 3; steps > 0; --steps)
+                    e = apply(p, e, {Action::Kind::SetVThread, a}).value_or(e);
+        return e;
     }
     return initial(p);
+}
+
+void to_rungs(const Problem& p, Etir& e) {
+    for (size_t l = 0; l < kLevels; ++l)
+        for (size_t a = 0; a < e.tiles[l].size(); ++a) {
+            const auto& sizes = p.ladders[l][a];
+            const auto it = std::lower_bound(sizes.begin(), sizes.end(), e.tiles[l][a]);
+            e.tiles[l][a] = it == sizes.end() ? sizes.back() : *it;
+        }
+}
+
+Etir mutated(const Problem& p, Etir e, std::mt19937_64& rng) {
+    to_rungs(p, e);
+    constexpr Action::Kind kinds[] = {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread};
+    const auto steps = 1 + rng() % 3;
+    for (uint64_t done = 0, tries = 0; done < steps && tries < 100; ++tries) {
+        e.level = rng() % kLevels;
+        const auto next = apply(p, e, {kinds[rng() % 3], rng() % p.stage.extents.size()}, false);
+        if (!next || !fits(p, *next, 0)) continue;
+        e = *next;
+        ++done;
+    }
+    e.level = 0;
+    return e;
 }
 
 double footprint(const Problem& p, const Etir& e, size_t level) {
@@ -333,6 +363,8 @@ Realised realise(const Problem& p, const Etir& e) {
     };
     const double copying = p.loads.empty() ? 0 : copy_cycles(p, tiles[2]);
     out.seconds = 1e300;
+    std::optional<double> compute;
+    std::vector<std::vector<size_t>> orders;  // those that were looked at: with few loops most are the same
     for (const bool task_first : {true, false})
         for (const bool tile_first : {true, false})
             for (const bool micro_first : {true, false}) {
@@ -359,7 +391,13 @@ Realised realise(const Problem& p, const Etir& e) {
                 nest.loops = r.loops;
                 nest.parallel = r.parallel;
                 nest.micro = &r.micro;
-                r.cost = nest_cost(p.stage, nest, p.machine);
+                std::vector<size_t> axes{r.parallel};
+                for (const Nest::Loop& l : r.loops) axes.push_back(l.axis);
+                axes.insert(axes.end(), order.begin(), order.end());
+                if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
+                orders.push_back(std::move(axes));
+                r.cost = nest_cost(p.stage, nest, p.machine, compute);
+                compute = r.cost.compute_cycles;
                 r.cost.cycles += copying;
                 r.cost.compute_cycles += copying;
                 r.seconds = r.cost.seconds(p.machine);
@@ -368,6 +406,34 @@ Realised realise(const Problem& p, const Etir& e) {
                 out = std::move(r);
             }
     return out;
+}
+
+Etir state_of(const Problem& p, const TileProgram& schedule) {
+    Etir e = initial(p);
+    e.level = 0;
+    e.tiles[1] = e.tiles[2] = p.stage.extents;
+    const auto visit = [&](const auto& self, const std::vector<Stmt>& body) -> void {
+        for (const Stmt& statement : body) {
+            if (const auto* loop = std::get_if<TileLoop>(&statement.kind)) {
+                for (const size_t l : {size_t{1}, size_t{2}})
+                    if (l == 1 || loop->parallel) e.tiles[l][loop->axis] = loop->step;
+                self(self, loop->body);
+            } else if (const auto* compute = std::get_if<Compute>(&statement.kind)) {
+                for (size_t a = 0; a < compute->micro.registers.size(); ++a)
+                    e.tiles[0][a] = compute->micro.registers[a];
+            }
+        }
+    };
+    visit(visit, schedule.body);
+    to_rungs(p, e);
+    return e;
+}
+
+Realised::Key Realised::key() const {
+    Key k{state.tiles, state.virtual_threads, {}};
+    for (const Nest::Loop& l : loops) k.order.push_back(l.axis);
+    k.order.insert(k.order.end(), micro.order.begin(), micro.order.end());
+    return k;
 }
 
 TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r) {

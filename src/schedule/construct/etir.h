@@ -80,8 +80,17 @@ struct Weighted {
 };
 std::vector<Weighted> transitions(const Problem& problem, const Etir& e, int step, bool virtual_threads);
 
-/// A state at the last level, chosen at random among those that fit.
+/// Tiles that rounding left between the ladder's rungs, moved up to the next.
+void to_rungs(const Problem& problem, Etir& e);
+
+/// A state at the last level, chosen at random among those that fit; half of them with virtual threads, where there can
+/// be any.
 Etir random_state(const Problem& problem, std::mt19937_64& rng);
+/// One to three random actions away from `e`, at any level; the registers hold it.
+Etir mutated(const Problem& problem, Etir e, std::mt19937_64& rng);
+
+/// The state that a schedule of the kernel is, as far as it is one: tiles moved up to the ladders' rungs.
+Etir state_of(const Problem& problem, const TileProgram& schedule);
 
 /// The state as loops: tiles rounded to whole register tiles, the better of the loop orders.
 struct Realised {
@@ -91,6 +100,15 @@ struct Realised {
     size_t parallel = 0;
     NestCost cost;
     double seconds = 0;
+
+    /// Equal for equal programs.
+    struct Key {
+        std::vector<std::vector<int64_t>> tiles;
+        std::vector<int64_t> virtual_threads;
+        std::vector<size_t> order;
+        friend auto operator<=>(const Key&, const Key&) = default;
+    };
+    Key key() const;
 };
 Realised realise(const Problem& problem, const Etir& e);
 /// The schedule of `stages`, the kernel the problem was made of.

@@ -212,6 +212,20 @@ TEST(RandomState, is_at_the_core_and_fits) {
     }
 }
 
+TEST(RandomState, has_virtual_threads_half_of_the_time_where_tiles_divide) {
+    const Problem p = problem_of(product(96, 128, 64));
+    std::mt19937_64 rng(9);
+    int with = 0, without = 0;
+    for (int k = 0; k < 200; ++k) {
+        const Etir e = random_state(p, rng);
+        const bool any =
+            std::any_of(e.virtual_threads.begin(), e.virtual_threads.end(), [](int64_t v) { return v > 1; });
+        (any ? with : without) += 1;
+    }
+    EXPECT_GT(with, 20);
+    EXPECT_GT(without, 80);
+}
+
 TEST(Realise, makes_of_every_state_a_schedule_that_computes_its_stage) {
     int cut_sums = 0, interleaved = 0, tasks = 0, copies = 0;
     for (const Program& stages : small_kernels()) {

@@ -11,6 +11,9 @@ namespace tilewright::construct {
 
 namespace {
 
+/// What the model must say of another state's time for it to come before one of WalkOptions::also.
+constexpr double kConvinced = 0.98;
+
 /// Ranks states by the model, each once.
 class Ranking {
   public:
@@ -46,13 +49,7 @@ class Ranking {
 /// Along single edges, at any level, to where no edge gains.
 void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtual_threads) {
     Etir at = from.state;
-    // Rounded tiles may lie between the rungs.
-    for (size_t l = 0; l < kLevels; ++l)
-        for (size_t a = 0; a < at.tiles[l].size(); ++a) {
-            const auto& sizes = p.ladders[l][a];
-            auto it = std::lower_bound(sizes.begin(), sizes.end(), at.tiles[l][a]);
-            at.tiles[l][a] = it == sizes.end() ? sizes.back() : *it;
-        }
+    to_rungs(p, at);
     double best = from.seconds;
     for (int round = 0; round < 12; ++round) {
         std::optional<Etir> next;
@@ -108,7 +105,16 @@ Constructed construct(const Problem& p, const WalkOptions& options) {
                     uncut.tiles[l][a] = p.stage.extents[a];
             climb(p, ranking, ranking.add(uncut), options.virtual_threads);
         }
-    return {ranking.best(options.top), ranking.size()};
+    for (const Etir& e : options.also)
+        if (const Realised& r = ranking.add(e); options.climb) climb(p, ranking, r, options.virtual_threads);
+    Constructed out{ranking.best(options.top), ranking.size()};
+    for (const Etir& e : options.also) {
+        const Realised& r = ranking.add(e);
+        if (kConvinced * r.seconds > out.top[0].seconds) continue;
+        std::erase_if(out.top, [&](const Realised& other) { return other.key() == r.key(); });
+        out.top.insert(out.top.begin(), r);
+    }
+    return out;
 }
 
 Constructed construct_tree(const Problem& p) {

@@ -306,26 +306,10 @@ TW_DEVICE u8 narrow_unsigned(u8 x) {
     return static_cast<u8>(x & ((1 << bits) - 1));
 }
 
-// --- fragments of matrix instructions: which element of a matrix is element i of a thread's part of it
-// (PTX ISA, "Matrix fragments for mma.m16n8k8" and "for mma.m16n8k16")
+// --- operands of matrix instructions: words of two halves, or of one tf32
 
-/// c: 16 x 8, four elements a thread, of both instructions.
-TW_DEVICE int c_row(int i) { return thread() % 32 / 4 + i / 2 * 8; }
-TW_DEVICE int c_column(int i) { return thread() % 4 * 2 + i % 2; }
-/// tf32: a is 16 x 8, four elements; b is 8 x 8, two.
-struct Tf32 {
-    static TW_DEVICE int a_row(int i) { return thread() % 32 / 4 + i % 2 * 8; }
-    static TW_DEVICE int a_column(int i) { return thread() % 4 + i / 2 * 4; }
-    static TW_DEVICE int b_row(int i) { return thread() % 4 + i * 4; }
-    static TW_DEVICE int b_column(int) { return thread() % 32 / 4; }
-};
-/// f16 and bf16: a is 16 x 16, eight elements; b is 16 x 8, four.
-struct Half {
-    static TW_DEVICE int a_row(int i) { return thread() % 32 / 4 + i / 2 % 2 * 8; }
-    static TW_DEVICE int a_column(int i) { return thread() % 4 * 2 + i % 2 + i / 4 * 8; }
-    static TW_DEVICE int b_row(int i) { return thread() % 4 * 2 + i % 2 + i / 2 * 8; }
-    static TW_DEVICE int b_column(int) { return thread() % 32 / 4; }
-};
+/// The first in the low half.
+TW_DEVICE u32 pair(u16 first, u16 second) { return static_cast<u32>(first) | static_cast<u32>(second) << 16; }
 
 // --- reductions by several threads
 

@@ -29,6 +29,12 @@ TW_DEVICE T* shared(int offset, int, const char*) {
     return reinterpret_cast<T*>(shared_memory + offset);
 }
 
+/// The same of a block's part of memory, which begins at byte `from`.
+template <class T>
+TW_DEVICE T* scratch(unsigned char* all, long long from, int, const char*) {
+    return reinterpret_cast<T*>(all + from);
+}
+
 /// Every thread of the block arrives; what each has written, all of them see.
 TW_DEVICE void barrier() { __syncthreads(); }
 
@@ -99,6 +105,18 @@ TW_DEVICE void copy_async(T* to, const T* from) {
                      "n"(static_cast<int>(sizeof(T)) * N)
                      : "memory");
 }
+/// The same where the condition holds; elsewhere the N become zeros, and `from` is not looked at.
+template <int N, class T>
+TW_DEVICE void copy_async_if(T* to, const T* from, bool condition) {
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    const int bytes = condition ? static_cast<int>(sizeof(T)) * N : 0;
+    if (sizeof(T) * N == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from),
+                     "n"(static_cast<int>(sizeof(T)) * N), "r"(bytes)
+                     : "memory");
+}
 /// What this thread began since the last call is a group.
 TW_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// All of this thread's groups but the last `open` have arrived. Other threads see them behind the next barrier.
@@ -107,33 +125,56 @@ TW_DEVICE void wait_async() {
     asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
 }
 
-// --- matrix instructions of a warp (sm_80): c += a b, fragments as common.cuh lays them out
+// --- matrix instructions of a warp (sm_80): c += a b, fragments as PTX lays them out
 
 TW_DEVICE unsigned tf32(float x) {
     unsigned bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
     return bits;
 }
-TW_DEVICE void multiply_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(tf32(a[0])), "r"(tf32(a[1])), "r"(tf32(a[2])), "r"(tf32(a[3])), "r"(tf32(b[0])), "r"(tf32(b[1])));
+TW_DEVICE unsigned f16_pair(float first, float second) {
+    unsigned bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
 }
-#define TW_MULTIPLY_16(name, type)                                                                                    \
-    TW_DEVICE void name(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4]) {                  \
-        const auto pair = [](unsigned short lo, unsigned short hi) {                                                  \
-            return static_cast<unsigned>(lo) | static_cast<unsigned>(hi) << 16;                                       \
-        };                                                                                                            \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                          \
-                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                 \
-                     : "r"(pair(a[0], a[1])), "r"(pair(a[2], a[3])), "r"(pair(a[4], a[5])), "r"(pair(a[6], a[7])),    \
-                       "r"(pair(b[0], b[1])), "r"(pair(b[2], b[3])));                                                 \
+TW_DEVICE unsigned bf16_pair(float first, float second) {
+    unsigned bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
+}
+/// Results c0 and c1 lie side by side, c2 and c3 eight rows below. Words a0 and a1 are eight rows apart, a2 and a3 as well
+/// and behind them along the sum; so is b1 behind b0. tf32 sums up 8 products, the others 16.
+#define TW_MULTIPLY(name, instruction)                                                                              \
+    TW_DEVICE void name(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2,          \
+                        unsigned a3, unsigned b0, unsigned b1) {                                                    \
+        asm("mma.sync.aligned." instruction ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+            : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)                                                                \
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                                \
     }
-TW_MULTIPLY_16(multiply_f16, "f16")
-TW_MULTIPLY_16(multiply_bf16, "bf16")
-#undef TW_MULTIPLY_16
+TW_MULTIPLY(multiply_tf32, "m16n8k8.row.col.f32.tf32.tf32")
+TW_MULTIPLY(multiply_f16, "m16n8k16.row.col.f32.f16.f16")
+TW_MULTIPLY(multiply_bf16, "m16n8k16.row.col.f32.bf16.bf16")
+#undef TW_MULTIPLY
+
+/// Matrices of 8 x 8 halves from shared memory. Thread l points at row l % 8, eight halves side by side, of matrix l / 8;
+/// each gets of every matrix the pair 2 (l % 4) of row l / 4, or, turned, that of column l / 4.
+#define TW_LOAD_MATRICES(name, how)                                                                                  \
+    TW_DEVICE void name(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const unsigned short* row) {            \
+        const auto at = static_cast<unsigned>(__cvta_generic_to_shared(row));                                       \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];"                      \
+                     : "=r"(a), "=r"(b), "=r"(c), "=r"(d)                                                           \
+                     : "r"(at)                                                                                      \
+                     : "memory");                                                                                   \
+    }                                                                                                               \
+    TW_DEVICE void name(unsigned& a, unsigned& b, const unsigned short* row) {                                      \
+        const auto at = static_cast<unsigned>(__cvta_generic_to_shared(row));                                       \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2" how ".shared.b16 {%0, %1}, [%2];"                              \
+                     : "=r"(a), "=r"(b)                                                                             \
+                     : "r"(at)                                                                                      \
+                     : "memory");                                                                                   \
+    }
+TW_LOAD_MATRICES(load_matrices, "")
+TW_LOAD_MATRICES(load_matrices_turned, ".trans")
+#undef TW_LOAD_MATRICES
 
 }  // namespace tw

@@ -51,7 +51,7 @@ struct Fiber {
     unsigned long long sent[2] = {0, 0};
     const void* shown = nullptr;  ///< what the warp may look at while it is at a shuffle
     struct AsyncCopy {
-        const Memory *from, *to;
+        const Memory *from, *to;  ///< from: null where zeros are written
         long long from_byte, to_byte, element;
         int size, group;
         const char* what;
@@ -310,6 +310,15 @@ Pointer<T> shared(int offset, int count, const char* what) {
     return {&memory, offset, count, 0, what};
 }
 
+template <class T>
+Pointer<T> scratch(const Pointer<unsigned char>& all, long long from, int count, const char* what) {
+    const long long bytes = static_cast<long long>(count) * static_cast<long long>(sizeof(T));
+    if (from < 0 || from % static_cast<long long>(sizeof(T)) != 0 || from + bytes > all.count)
+        machine::fail("%d elements from byte %lld on lie outside of the %lld bytes of scratch memory", count, from,
+                      all.count);
+    return {all.memory, from, count, 0, what};
+}
+
 inline void barrier(int line = __builtin_LINE()) { machine::wait(machine::State::AtBarrier, line); }
 
 template <class T>
@@ -372,19 +381,25 @@ inline unsigned short to_f16(float value) {
 // --- copies that run beside the program: they write at any time from copy_async to wait_async
 
 template <int N, class T>
-void copy_async(const Pointer<T>& to, const Pointer<T>& from) {
+void copy_async_if(const Pointer<T>& to, const Pointer<T>& from, bool condition) {
     constexpr int size = N * static_cast<int>(sizeof(T));
     static_assert(size == 4 || size == 8 || size == 16, "an asynchronous copy has 4, 8 or 16 bytes");
     machine::Fiber& f = machine::running().fibers[thread()];
-    const long long from_byte = from.byte_of(from.at, "copies"), to_byte = to.byte_of(to.at, "copies to");
-    from.byte_of(from.at + N - 1, "copies");
+    const long long from_byte = condition ? from.byte_of(from.at, "copies") : 0;
+    const long long to_byte = to.byte_of(to.at, "copies to");
+    if (condition) from.byte_of(from.at + N - 1, "copies");
     to.byte_of(to.at + N - 1, "copies to");
     if (from_byte % size != 0 || to_byte % size != 0)
         machine::fail("copies %d elements at once to element %lld of %s, which is not aligned", N, to.at, to.what);
     if (f.copying == 256) machine::fail("has begun 256 asynchronous copies and waits for none");
     machine::note_write(*to.memory, to_byte, to.at, to.what, size);
     for (int i = 0; i < size; ++i) to.memory->known[to_byte + i].in_flight = true;
-    f.copies[f.copying++] = {from.memory, to.memory, from_byte, to_byte, to.at, size, f.groups, to.what};
+    f.copies[f.copying++] = {condition ? from.memory : nullptr, to.memory, from_byte, to_byte, to.at, size, f.groups,
+                             to.what};
+}
+template <int N, class T>
+void copy_async(const Pointer<T>& to, const Pointer<T>& from) {
+    copy_async_if<N>(to, from, true);
 }
 inline void commit_async() { ++machine::running().fibers[thread()].groups; }
 template <int open>
@@ -398,8 +413,12 @@ void wait_async() {
             continue;
         }
         for (int i = 0; i < c.size; ++i) c.to->known[c.to_byte + i].in_flight = false;
-        machine::note_read(*c.from, c.from_byte, c.element, c.what, static_cast<size_t>(c.size));
         machine::note_write(*c.to, c.to_byte, c.element, c.what, static_cast<size_t>(c.size));
+        if (c.from == nullptr) {
+            memset(c.to->bytes + c.to_byte, 0, static_cast<size_t>(c.size));
+            continue;
+        }
+        machine::note_read(*c.from, c.from_byte, c.element, c.what, static_cast<size_t>(c.size));
         memcpy(c.to->bytes + c.to_byte, c.from->bytes + c.from_byte, static_cast<size_t>(c.size));
     }
     f.copying = kept;
@@ -409,13 +428,14 @@ void wait_async() {
 
 namespace machine {
 
-/// c += a b for the warp: 16 x K by K x 8. Each thread shows its fragments to the others.
-template <int K, class T, int A, int B, class Value>
-void multiply(float (&c)[4], const T (&a)[A], const T (&b)[B], Value value, int line) {
+/// c += a b for the warp: 16 x 8 results, each the sum of 8 words' products. Each thread shows its words to the others:
+/// of a those of rows l / 4 and l / 4 + 8, of b of column l / 4; along the sum words l % 4 and l % 4 + 4.
+template <class Product>
+void multiply(float* const (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], Product product, int line) {
     Block& block = running();
     Fiber& mine = block.fibers[block.current];
     struct Shown {
-        const T *a, *b;
+        const unsigned *a, *b;
     } shown = {a, b};
     mine.shown = &shown;
     wait(State::AtShuffle, line);
@@ -423,40 +443,95 @@ void multiply(float (&c)[4], const T (&a)[A], const T (&b)[B], Value value, int 
     const auto of = [&](int lane) { return *static_cast<const Shown*>(block.fibers[warp + lane].shown); };
     float sum[4];
     for (int i = 0; i < 4; ++i) {
-        const int row = me % 32 / 4 + i / 2 * 8, column = me % 4 * 2 + i % 2;
-        double total = c[i];
-        for (int k = 0; k < K; ++k) {
-            // Lanes hold rows of a (columns of b) in groups of four; K / 8 neighbours along k each, in two halves.
-            constexpr int pack = K / 8;
-            const int lane_k = k % (4 * pack) / pack, half = k / (4 * pack), low = k % pack;
-            const int a_at = half * 2 * pack + row / 8 * pack + low, b_at = half * pack + low;
-            total += static_cast<double>(value(of(row % 8 * 4 + lane_k).a[a_at])) *
-                     static_cast<double>(value(of(column * 4 + lane_k).b[b_at]));
-        }
+        const int row = me % 32 / 4, column = me % 4 * 2 + i % 2;
+        double total = *c[i];
+        for (int k = 0; k < 8; ++k)
+            total += product(of(row * 4 + k % 4).a[k / 4 * 2 + i / 2], of(column * 4 + k % 4).b[k / 4]);
         sum[i] = static_cast<float>(total);
     }
     wait(State::AtShuffle, line);  // everybody has looked
-    for (int i = 0; i < 4; ++i) c[i] = sum[i];
+    for (int i = 0; i < 4; ++i) *c[i] = sum[i];
+}
+
+inline double tf32_product(unsigned a, unsigned b) {
+    return static_cast<double>(bitcast<float>(a)) * static_cast<double>(bitcast<float>(b));
+}
+inline double f16_product(unsigned a, unsigned b) {
+    const auto half = [](unsigned word, int k) {
+        return static_cast<double>(f16_value(static_cast<unsigned short>(word >> (16 * k))));
+    };
+    return half(a, 0) * half(b, 0) + half(a, 1) * half(b, 1);
+}
+inline double bf16_product(unsigned a, unsigned b) {
+    return tf32_product(a << 16, b << 16) + tf32_product(a & 0xffff0000u, b & 0xffff0000u);
+}
+
+/// Row `row` and the one behind it of column `column` of the matrix that eight threads from `first` on point at, or,
+/// not turned, columns of that row.
+template <class T>
+unsigned pair_of(int first, bool turned) {
+    const int me = running().current, lane = me % 32;
+    unsigned word = 0;
+    for (int k = 0; k < 2; ++k) {
+        const int row = turned ? lane % 4 * 2 + k : lane / 4, column = turned ? lane / 4 : lane % 4 * 2 + k;
+        const auto& from = *static_cast<const Pointer<T>*>(running().fibers[me / 32 * 32 + first + row].shown);
+        if ((from.begin + from.at * 2) % 16 != 0)
+            fail("reads a row of 8 halves from element %lld of %s, which is not aligned", from.at, from.what);
+        word |= static_cast<unsigned>(from[column]) << (16 * k);
+    }
+    return word;
+}
+template <class T>
+void load_matrices(unsigned* const* words, int count, const Pointer<T>& row, bool turned, int line) {
+    static_assert(sizeof(T) == 2, "matrices of halves");
+    running().fibers[running().current].shown = &row;
+    wait(State::AtShuffle, line);
+    for (int i = 0; i < count; ++i) *words[i] = pair_of<T>(8 * i, turned);
+    wait(State::AtShuffle, line);  // everybody has looked
 }
 
 }  // namespace machine
 
 /// To 10 bits of mantissa, halves away from zero.
-inline float rounded_to_tf32(float x) {
+inline unsigned tf32(float x) {
     const unsigned bits = bitcast<unsigned>(x);
-    return (bits & 0x7f800000u) == 0x7f800000u ? x : bitcast<float>((bits + 0x1000u) & ~0x1fffu);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
-inline void multiply_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2], int line = __builtin_LINE()) {
-    machine::multiply<8>(c, a, b, rounded_to_tf32, line);
+inline unsigned f16_pair(float first, float second) {
+    return to_f16(first) | static_cast<unsigned>(to_f16(second)) << 16;
 }
-inline void multiply_f16(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4],
-                         int line = __builtin_LINE()) {
-    machine::multiply<16>(c, a, b, f16_value, line);
+inline unsigned bf16_pair(float first, float second) {
+    const auto rounded = [](float x) {
+        const unsigned bits = bitcast<unsigned>(x);
+        if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;  // as the device's conversion
+        return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    };
+    return rounded(first) | rounded(second) << 16;
 }
-inline void multiply_bf16(float (&c)[4], const unsigned short (&a)[8], const unsigned short (&b)[4],
-                          int line = __builtin_LINE()) {
-    const auto value = [](unsigned short bits) { return bitcast<float>(static_cast<unsigned>(bits) << 16); };
-    machine::multiply<16>(c, a, b, value, line);
-}
+#define TW_MULTIPLY(name, product)                                                                                  \
+    inline void name(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, \
+                     unsigned b0, unsigned b1, int line = __builtin_LINE()) {                                       \
+        float* const c[4] = {&c0, &c1, &c2, &c3};                                                                   \
+        const unsigned a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};                                                    \
+        machine::multiply(c, a, b, machine::product, line);                                                         \
+    }
+TW_MULTIPLY(multiply_tf32, tf32_product)
+TW_MULTIPLY(multiply_f16, f16_product)
+TW_MULTIPLY(multiply_bf16, bf16_product)
+#undef TW_MULTIPLY
+#define TW_LOAD_MATRICES(name, turned)                                                                            \
+    template <class T>                                                                                            \
+    void name(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const Pointer<T>& row, int line = __builtin_LINE()) { \
+        unsigned* const words[4] = {&a, &b, &c, &d};                                                              \
+        machine::load_matrices(words, 4, row, turned, line);                                                      \
+    }                                                                                                             \
+    template <class T>                                                                                            \
+    void name(unsigned& a, unsigned& b, const Pointer<T>& row, int line = __builtin_LINE()) {                     \
+        unsigned* const words[2] = {&a, &b};                                                                      \
+        machine::load_matrices(words, 2, row, turned, line);                                                      \
+    }
+TW_LOAD_MATRICES(load_matrices, false)
+TW_LOAD_MATRICES(load_matrices_turned, true)
+#undef TW_LOAD_MATRICES
 
 }  // namespace tw

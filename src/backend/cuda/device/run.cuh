@@ -9,7 +9,7 @@ struct Argument {
     void* bytes;
     long long size;
     long long element;  ///< bytes of one
-    long long written;  ///< by the kernel, all of it
+    long long written;  ///< 1: by the kernel, all of it; 2: it is scratch memory
 };
 
 template <class T>
@@ -40,7 +40,7 @@ inline const char* run_kernel(const Argument* arguments, int count, long long bl
     for (int k = 0; k < count; ++k) {
         const Argument& a = arguments[k];
         Block& b = running();
-        for (long long i = 0; i < a.size && a.written != 0 && wrong == nullptr; ++i)
+        for (long long i = 0; i < a.size && a.written == 1 && wrong == nullptr; ++i)
             if (all.tensors[k].known[i].writing_block == 0) {
                 snprintf(b.message, sizeof b.message, "element %lld of %s is never written", i / a.element, a.name);
                 wrong = b.message;

@@ -1,8 +1,8 @@
-#include "backend/cpu/cuts.h"
+#include "tile/cuts.h"
 
 #include <algorithm>
 
-namespace tilewright::cpu {
+namespace tilewright {
 
 namespace {
 
@@ -79,4 +79,4 @@ std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& q) {
     return out;
 }
 
-}  // namespace tilewright::cpu
+}  // namespace tilewright

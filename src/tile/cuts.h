@@ -13,7 +13,7 @@
 
 #include "program/program.h"
 
-namespace tilewright::cpu {
+namespace tilewright {
 
 struct CutQuestion {
     const TensorExpr* expr = nullptr;
@@ -34,4 +34,4 @@ struct IndexCondition {
 };
 std::optional<IndexCondition> index_condition(const ScalarBody& body, ScalarId id);
 
-}  // namespace tilewright::cpu
+}  // namespace tilewright

@@ -1,11 +1,11 @@
 // Loops are cut where conditions change, as long as the code stays small.
 
-#include "backend/cpu/cuts.h"
+#include "tile/cuts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tilewright::cpu {
+namespace tilewright {
 namespace {
 
 using testing::ElementsAre;
@@ -119,4 +119,4 @@ TEST(IndexCondition, is_a_comparison_of_indices_with_indices_or_whole_numbers) {
 }
 
 }  // namespace
-}  // namespace tilewright::cpu
+}  // namespace tilewright

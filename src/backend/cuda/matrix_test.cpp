@@ -1,0 +1,265 @@
+// Products, convolutions, chains and attentions on matrix instructions, with copies that run ahead: the text of each
+// kernel gives what its stages give.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/cuda/lockstep_cases_test.h"
+#include "backend/cuda/matrix_cases_test.h"
+#include "backend/cuda/registers.h"
+#include "tile/examples_test.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using namespace test;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::UnorderedElementsAre;
+
+LockstepCase whole_numbers(const std::string& name, const TileProgram& p) {
+    // Sums of small whole numbers are exact in f32, whatever the instruction rounds its operands to.
+    return {name, p, {schedule_cases::whole_numbers(p.stages, {})}, 0};
+}
+
+TEST(CudaMatrixText, BringsFragmentsOfHalvesByLdmatrixAndCopiesAhead) {
+    const KernelText text = generate(matrix_product({"128", "128", "96"}));
+    EXPECT_EQ(text.threads, 128);
+    EXPECT_THAT(text.text, AllOf(HasSubstr("float r_c[4][8]"), Not(HasSubstr("s_c"))));
+    EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
+    EXPECT_THAT(text.text, HasSubstr("tw::wait_async<1>();\n        tw::barrier();"));
+    EXPECT_THAT(text.text, HasSubstr("tw::load_matrices(left[2 * f + 0][2 * g + 0]"));
+    EXPECT_THAT(text.text, HasSubstr("tw::load_matrices_turned(right[f"));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_f16(sum[2 * i + 0][2 * j + 0]"));
+    EXPECT_THAT(text.text, HasSubstr("tw::store<2>(g_c"));
+    // Whole tiles need no condition.
+    EXPECT_THAT(text.text, Not(HasSubstr("held")));
+    // Three tiles of 64 x (32 + 8) and 32 x (64 + 8) halves.
+    EXPECT_EQ(text.shared_bytes, 3 * ((64 * 40 * 2 + 64) + (32 * 72 * 2 + 64)));
+}
+
+TEST(CudaMatrixText, OfProductsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    const std::vector<std::pair<std::string, std::string>> types = {
+        {"f16", "f16"}, {"bf16", "bf16"}, {"f32", "tf32"}, {"f32", "f16"}};
+    for (const auto& [type, unit] : types)
+        for (const auto& [m, n, k] :
+             std::vector<std::array<int, 3>>{{128, 64, 96}, {40, 72, 24}, {33, 65, 9}, {5, 7, 70}})
+            cases.push_back(
+                whole_numbers(fmt::format("{} on {} {}x{}x{}", type, unit, m, n, k),
+                              matrix_product({std::to_string(m), std::to_string(n), std::to_string(k), type, unit})));
+    expect_right(cases);
+}
+
+TEST(CudaMatrixText, OfOperandsStoredEitherWayComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    for (const bool a : {false, true})
+        for (const bool b : {false, true})
+            for (const char* unit : {"f16", "tf32"}) {
+                MatrixProduct p = {"40", "64", "48", unit == std::string("f16") ? "f16" : "f32", unit};
+                p.a_turned = a;
+                p.b_turned = b;
+                p.stages = a == b ? 2 : 1;
+                p.batch = "2";
+                cases.push_back(whole_numbers(fmt::format("{} a {} b {}", unit, a, b), matrix_product(p)));
+            }
+    MatrixProduct open = {"$m", "$n", "64"};
+    open.stages = 2;
+    LockstepCase symbolic{"any rows and columns", matrix_product(open), {}, 0};
+    for (const auto& [m, n] : std::vector<std::pair<int, int>>{{64, 64}, {1, 70}, {65, 3}})
+        symbolic.inputs.push_back(schedule_cases::whole_numbers(symbolic.program.stages, {{"m", m}, {"n", n}}));
+    cases.push_back(symbolic);
+    // More tiles than warps, of which each takes several; one that is smaller than an instruction.
+    MatrixProduct many = {"64", "64", "32"};
+    many.block = "64";
+    many.warp = "16";
+    cases.push_back(whole_numbers("sixteen tiles for eight warps", matrix_product(many)));
+    expect_right(cases);
+}
+
+TEST(CudaMatrixText, RoundsOperandsAndAddsUpInFloats) {
+    // 1 + 2^-12 is 1 in every type here; 256 of them times one are 256 exactly, then 2^-9 that came from a's rest.
+    const MatrixProduct p = {"16", "16", "256", "f32", "f16"};
+    const TileProgram t = matrix_product(p);
+    Tensor a(DType::F32, {16, 256}), b(DType::F32, {256, 16}), bias(DType::F32, {16});
+    for (int64_t i = 0; i < a.count(); ++i) a.set(i, 1 + std::ldexp(1, -12));
+    for (int64_t i = 0; i < b.count(); ++i) b.set(i, 1.0);
+    for (int64_t i = 0; i < 16; ++i) bias.set(i, std::ldexp(1, -9));
+    const Tensor c = Lockstep({generate(t, {}, "kernel")}, lockstep_options()).run(0, t.stages, {a, b, bias}).at(0);
+    for (int64_t i = 0; i < c.count(); ++i) EXPECT_EQ(c.get(i), 256 + std::ldexp(1, -9));
+}
+
+// --- factors that are more than a tensor, convolutions
+
+TEST(CudaMatrixText, OfPrologueFactorsComputesWhatTheySay) {
+    // relu of the left operand is taken as its fragments are made; 8 * bias behind the end of the sum is no zero.
+    const std::string stages = R"TW(program product {
+  input a: f32[40, 23]
+  input b: f32[23, 24]
+  input shift: f32[23]
+  c: f32[40, 24] = [40, 24] sum(i2 < 23) mul(max(add(@0, @2), 0.0), @1) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = shift[i2]
+  output c
+})TW";
+    std::vector<LockstepCase> cases;
+    for (const char* loads :
+         {"",
+          "      load 0 access 0 layout \"pad(1, 0, 4)\" padding local\n      load 0 access 1 layout "
+          "\"pad(1, 0, 8)\" padding local\n"})
+        cases.push_back(whole_numbers("relu", schedule_cases::kernel(stages, fmt::format(R"TW(axes m="40" n="24" k="23"
+stage 0 over [m n k]
+parallel m by 32 {{
+  for k by 16 {{
+{}    compute 0 matrix tf32 [m n k] registers [m=16 n=24 k=16] padding local
+  }}
+  store c padding local
+}})TW",
+                                                                                         loads))));
+    expect_right(cases);
+}
+
+TEST(CudaMatrixText, OfConvolutionsComputesWhatTheySay) {
+    // Rows: output channels; columns: pixels of a row; the sum: input channels, once for each place of the window.
+    const std::string nchw = R"TW(program convolution {
+  input x: f16[2, 20, 9, 19]
+  input w: f16[24, 20, 3, 3]
+  y: f16[2, 24, 9, 19] = [2, 24, 9, 19] sum(i4 < 20, i5 < 3, i6 < 3) mul(@0, @1) where @0 = x[i0, i4, i2 + i5 - 1, i3 + i6 - 1] when i2 + i5 - 1 >= 0 and -i2 - i5 + 9 >= 0 and i3 + i6 - 1 >= 0 and -i3 - i6 + 19 >= 0 else 0, @1 = w[i1, i4, i5, i6]
+  output y
+})TW";
+    // Rows: pixels, in two rows of the image a warp; columns: output channels, which lie side by side.
+    const std::string nhwc = R"TW(program convolution {
+  input x: f32[1, 11, 18, 12]
+  input w: f32[3, 3, 12, 16]
+  y: f32[1, 5, 8, 16] = [1, 5, 8, 16] sum(i4 < 3, i5 < 3, i6 < 12) mul(@0, @1) where @0 = x[i0, 2 * i1 + i4, 2 * i2 + i5, i6], @1 = w[i4, i5, i6, i3]
+  output y
+})TW";
+    std::vector<LockstepCase> cases;
+    for (const int stages : {1, 2}) {
+        const std::string ahead = stages == 1 ? "" : " stages 2";
+        cases.push_back(whole_numbers(
+            "nchw", schedule_cases::kernel(nchw, fmt::format(R"TW(axes b="2" o="24" h="9" w="19" c="20" p="3" q="3"
+stage 0 over [b o h w c p q]
+parallel b by 1 {{
+  parallel h by 4 {{
+    for c by 16{} {{
+      load 0 access 0 layout "" padding local
+      load 0 access 1 layout "reorder(0, 2, 3, 1) pad(3, 0, 8)" padding local
+      compute 0 matrix f16 [o w c] registers [o=32 h=2 w=24 c=16] padding local
+    }}
+    store y padding local
+  }}
+}})TW",
+                                                             ahead))));
+        cases.push_back(whole_numbers(
+            "nhwc", schedule_cases::kernel(nhwc, fmt::format(R"TW(axes b="1" h="5" w="8" o="16" p="3" q="3" c="12"
+stage 0 over [b h w o p q c]
+parallel h by 3 {{
+  for p by 1{} {{
+    load 0 access 0 layout "pad(3, 0, 4)" padding local
+    load 0 access 1 layout "pad(3, 0, 8)" padding local
+    compute 0 matrix tf32 [w o c] registers [h=2 w=16 o=16 c=8] padding local
+  }}
+  store y padding local
+}})TW",
+                                                             ahead))));
+    }
+    expect_right(cases);
+}
+
+// --- one product's result in another's registers
+
+std::vector<std::string> in_registers(const TileProgram& p, int threads) {
+    std::vector<std::string> out;
+    for (const auto& [v, s] : register_values(p, threads).values) out.push_back(p.stages.values[v].name);
+    return out;
+}
+
+TEST(CudaMatrixText, KeepsAttentionInRegisters) {
+    const TileProgram p = matrix_attention("f16", "f16", 2, 64, 96, 32, 32, 32, 32, 2);
+    EXPECT_THAT(in_registers(p, 64), UnorderedElementsAre("c", "r", "p", "s", "e"));
+    const KernelText text = generate(p);
+    EXPECT_EQ(text.threads, 64);
+    EXPECT_THAT(text.text, HasSubstr("tw::reduce_in_warp<tw::Max, 4>"));
+    EXPECT_THAT(text.text, HasSubstr("float r_correction_r[2]"));
+    for (const char* in_memory : {"s_c", "s_p", "s_r", "s_s", "s_e"}) EXPECT_THAT(text.text, Not(HasSubstr(in_memory)));
+    // With fewer columns a warp than there are, rows cross warps: they are reduced through shared memory.
+    EXPECT_THAT(in_registers(parse_tile_program(changed(print(p), "n=32 k=32]", "n=16 k=32]")), 128),
+                UnorderedElementsAre("e"));
+}
+
+TEST(CudaMatrixText, OfAttentionsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    const auto add = [&](const TileProgram& p, double tolerance) {
+        std::vector<Tensor> inputs = random_inputs(p.stages, cases.size());
+        // Rows of the mask: plain; one -inf in front; only the last tile is not masked; huge range; fully masked.
+        Tensor& mask = inputs[2];
+        const int64_t n = mask.shape()[1];
+        const double inf = std::numeric_limits<double>::infinity();
+        for (int64_t i = 0; i < n; ++i) {
+            if (i == 0) mask.set(1 * n + i, -inf);
+            if (i + 1 < n) mask.set(2 * n + i, -inf);
+            mask.set(3 * n + i, i % 2 == 0 ? 1e4 : -1e4);
+            mask.set(4 * n + i, -inf);
+        }
+        cases.push_back({"attention", p, {inputs}, tolerance});
+    };
+    add(matrix_attention("f16", "f16", 2, 64, 96, 32, 32, 32, 32, 2), 4e-3);
+    add(matrix_attention("bf16", "bf16", 1, 40, 48, 16, 24, 32, 32, 2), 3e-2);
+    add(matrix_attention("tf32", "f32", 1, 21, 37, 20, 12, 16, 16, 1), 4e-3);
+    add(matrix_attention("f16", "f32", 1, 16, 70, 9, 40, 16, 32, 3), 4e-3);
+    // Through shared memory.
+    add(parse_tile_program(
+            changed(print(matrix_attention("f16", "f16", 1, 40, 96, 32, 32, 32, 32, 2)), "n=32 k=32]", "n=16 k=32]")),
+        4e-3);
+    expect_right(cases);
+}
+
+TEST(CudaMatrixText, OfChainsComputesWhatTheySay) {
+    const auto chain = [](const char* type, const char* unit, int m, int n, int k, int h) {
+        return schedule_cases::kernel(
+            fmt::format(R"TW(program chain {{
+  input a: {type}[{m}, {k}]
+  input b: {type}[{k}, {n}]
+  input d: {type}[{n}, {h}]
+  c: {type}[{m}, {n}] = [{m}, {n}] sum(i2 < {k}) mul(@0, @1) then max(acc, 0.0) where @0 = a[i0, i2], @1 = b[i2, i1]
+  e: {type}[{m}, {h}] = [{m}, {h}] sum(i2 < {n}) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  output e
+}})TW",
+                        fmt::arg("type", type), fmt::arg("m", m), fmt::arg("n", n), fmt::arg("k", k), fmt::arg("h", h)),
+            fmt::format(R"TW(axes m="{m}" n="{n}" k="{k}" h="{h}"
+stage 0 over [m n k]
+stage 1 over [m h n]
+parallel m by 32 {{
+  for n by 32 {{
+    for k by 16 stages 2 {{
+      load 0 access 0 layout "pad(1, 0, 8)" padding local
+      load 0 access 1 layout "pad(1, 0, 8)" padding local
+      compute 0 matrix {unit} [m n k] registers [m=16 n=32 k=16] padding local
+    }}
+    load 1 access 1 layout "pad(1, 0, 8)" padding local
+    compute 1 matrix {unit} [m h n] registers [m=16 h=32 n=32] padding local
+  }}
+  store e padding local
+}})TW",
+                        fmt::arg("m", m), fmt::arg("n", n), fmt::arg("k", k), fmt::arg("h", h),
+                        fmt::arg("unit", unit)));
+    };
+    std::vector<LockstepCase> cases;
+    for (const auto& [m, n, k, h] : std::vector<std::array<int, 4>>{{64, 64, 48, 32}, {37, 41, 20, 27}}) {
+        const TileProgram halves = chain("f16", "f16", m, n, k, h), floats = chain("f32", "tf32", m, n, k, h);
+        EXPECT_THAT(in_registers(halves, 64), UnorderedElementsAre("c", "e"));
+        // Sixteenths below a half: c has 11 bits at most, which every type here holds.
+        for (const TileProgram& p : {halves, floats}) {
+            std::vector<Tensor> inputs = schedule_cases::whole_numbers(p.stages, {});
+            for (Tensor& t : inputs)
+                for (int64_t i = 0; i < t.count(); ++i) t.set(i, t.get(i) / 16);
+            cases.push_back({"chain", p, {inputs}, 0});
+        }
+    }
+    expect_right(cases);
+}
+
+}  // namespace
+}  // namespace tilewright::cuda

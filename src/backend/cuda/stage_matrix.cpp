@@ -1,0 +1,248 @@
+// Products on matrix instructions: operands as packed words in the fragments of a warp, and the instructions on them.
+//
+//     u32 a[4][2], b[4][2];                                       // a tile of 32 x 32, 16 of the sum at a time
+//     for f < 2: tw::load_matrices(a[2 f][0], a[2 f + 1][0], a[2 f][1], a[2 f + 1][1], s_a + ...)
+//     for f < 4: tw::load_matrices(b[f][0], b[f][1], s_b + ...)
+//     for i < 2, j < 4: tw::multiply_f16(sum[2 i][2 j], ..., a[2 i][0], ..., b[j][0], b[j][1])
+//
+// A factor is any expression; its values are rounded and packed. Where it is nothing but a tensor of halves in shared
+// memory, rows of eight lie in it, along the sum or across it, and ldmatrix brings whole fragments.
+
+#include <algorithm>
+
+#include "backend/cuda/scalar_text.h"
+#include "backend/cuda/stage_values.h"
+#include "base/error.h"
+#include "tile/matrix.h"
+
+namespace tilewright::cuda {
+
+namespace {
+
+std::string join(const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, ", ")); }
+
+}  // namespace
+
+/// Along the sum, of what is multiplied at a time: a word holds one tf32, or two halves.
+int64_t StageValues::words() const {
+    const MatrixUnit& u = *job_.micro->matrix;
+    return part_.registers[u.sum] / (u.type == MatrixType::TF32 ? 1 : 2);
+}
+
+/// The type as it lies in memory is what the instruction takes.
+bool StageValues::takes_stored(DType storage) const {
+    const MatrixType t = job_.micro->matrix->type;
+    return (storage == DType::F16 && t == MatrixType::F16) || (storage == DType::BF16 && t == MatrixType::BF16);
+}
+
+/// Behind the end of the sum the factor is 0 by itself, in every tile that reaches there, and read as it stands.
+bool StageValues::zero_behind_sum(ScalarId factor) const {
+    const size_t sum = job_.micro->matrix->sum;
+    const ScalarNode& n = e_.body[factor];
+    if (n.op != ScalarOp::Access) return false;
+    const Place& place = job_.accesses[n.slot];
+    const AxisRange& r = job_.ranges[sum];
+    const bool only_last = r.most.is_constant() && r.most.constant() % part_.span(sum) == 0;
+    return only_last && sum < place.zero_behind.size() && place.zero_behind[sum] &&
+           inside_filled(place, e_.accesses[n.slot].index);
+}
+
+void StageValues::multiply(const std::vector<Expr>& tile_begin) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    const auto factors = matrix_factors(e_, u);
+    TW_CHECK(factors.has_value(), "a stage on a matrix unit is no product");
+    const int64_t step = part_.span(u.sum);
+    const Expr length = local_range(u.sum), most = job_.ranges[u.sum].most;
+    Expr begin = 0;
+    if (most.is_constant() && most.constant() <= step) {
+        w_->open("");
+    } else {
+        const Expr k = v_.add(fmt::format("part_{}", axis_name(u.sum)), {Expr(0), ceil_div(most, step) - 1});
+        w_->add("TW_UNROLL_BY(2)");
+        w_->open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(k), v_.name(k), v_.text(k * step),
+                             v_.text(length)));
+        begin = k * step;
+    }
+    const Operand left = operand(factors->left, u.rows, true, tile_begin[u.rows], begin);
+    // Columns of the right operand are dealt out as its instruction wants them.
+    const auto held = held_;
+    const auto result = std::tuple(raw_[u.columns], clamped_[u.columns], coordinate_[u.columns], overhang_,
+                                   part_.registers[u.columns], part_.spread[u.columns]);
+    const Operand right = operand(factors->right, u.columns, false, tile_begin[u.columns], begin);
+    std::tie(raw_[u.columns], clamped_[u.columns], coordinate_[u.columns], overhang_, part_.registers[u.columns],
+             part_.spread[u.columns]) = result;
+    held_ = held;
+    instructions(left, right);
+    mask_ = result_mask_;
+    overhang_ &= ~(Mask{1} << u.sum);
+    w_->close();
+}
+
+StageValues::Operand StageValues::operand(ScalarId factor, size_t across, bool is_left, Expr across_begin,
+                                          Expr sum_begin) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    Mask mask = 0;
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((result_mask_ >> a) & 1) != 0 && moves_along(e_, e_.body, factor, a)) mask |= Mask{1} << a;
+    mask_ = mask;
+    if (!is_left) {
+        part_.registers[across] /= 2;
+        part_.spread[across] = Spread::Right;
+        spread_axis(across, across_begin, fmt::format("r_{}", axis_name(across)));
+    }
+    Operand out;
+    std::vector<int64_t> shape = extents(mask_);
+    for (size_t a = 0; a < e_.spatial; ++a)
+        if (((mask_ >> a) & 1) != 0) out.axes.push_back(a);
+    spread_axis(u.sum, sum_begin, fmt::format("r_{}", axis_name(u.sum)));
+    known_.clear();
+    shape.push_back(words());
+    out.words = v_.fresh(is_left ? "left" : "right");
+    w_->add(array_declaration("u32", out.words, shape) + ";");
+    const bool rest = ((overhang_ >> u.sum) & 1) != 0 && !zero_behind_sum(factor);
+    const ScalarNode& node = e_.body[factor];
+    if (node.op == ScalarOp::Access && !rest && load_matrices(node.slot, across, is_left, across_begin, sum_begin, out))
+        return out;
+
+    // Its numbers, element by element or by vectors.
+    const std::string name = v_.fresh("x");
+    const auto vector = node.op == ScalarOp::Access && !rest ? vector_load(node.slot, mask_) : std::nullopt;
+    DType stored = DType::F32;
+    if (vector) {
+        stored = job_.accesses[node.slot].storage;
+        w_->add(array_declaration(storage_type(stored), name, extents(mask_)) + ";");
+        load_vectors(node.slot, mask_, *vector, name);
+    } else {
+        w_->add(array_declaration("float", name, extents(mask_)) + ";");
+        evaluate(e_.body, {factor}, false, [&](const std::vector<std::string>& x) {
+            const std::string at = name + coordinates(mask_);
+            if (rest)
+                w_->line("{} = {} < {} ? {} : 0.0f;", at, v_.text(raw_[u.sum]), v_.text(job_.ranges[u.sum].hi), x[0]);
+            else
+                w_->line("{} = {};", at, x[0]);
+        });
+    }
+    const Mask others = mask_ & ~(Mask{1} << u.sum);
+    open_loops(others);
+    const std::string word = v_.fresh("word");
+    w_->add("TW_UNROLL");
+    w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", word, words()));
+    const std::string from = name + coordinates(others),
+                      to = fmt::format("{}{}[{}]", out.words, coordinates(others), word);
+    const bool as_stored = vector && takes_stored(stored);
+    const auto number = [&](const std::string& at) { return as_stored ? at : vector ? from_storage(stored, at) : at; };
+    if (u.type == MatrixType::TF32)
+        w_->line("{} = tw::tf32({});", to, number(fmt::format("{}[{}]", from, word)));
+    else
+        w_->line("{} = tw::{}pair({}, {});", to, as_stored ? "" : fmt::format("{}_", to_string(u.type)),
+                 number(fmt::format("{}[2 * {}]", from, word)), number(fmt::format("{}[2 * {} + 1]", from, word)));
+    w_->close();
+    close_loops(others);
+    return out;
+}
+
+/// Fragments by ldmatrix: each thread points at a row of eight halves.
+bool StageValues::load_matrices(uint32_t slot, size_t across, bool is_left, Expr across_begin, Expr sum_begin,
+                                const Operand& to) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    const Place& place = job_.accesses[slot];
+    const Access& a = e_.accesses[slot];
+    if (!place.shared || !takes_stored(place.storage) || !place.final.empty()) return false;
+    if (!a.valid.empty() && !place.checked) return false;
+    // Words along the sum that one instruction brings: two, of both halves of 16 rows; two or four of a column.
+    const int64_t brings = is_left || words() % 4 != 0 ? 2 : 4;
+    const Expr f =
+        v_.add("f", {Expr(0), Expr(is_left ? part_.registers[across] / 2 - 1 : part_.registers[across] - 1)});
+    const Expr g = v_.add("g", {Expr(0), Expr(words() / brings - 1)});
+    const Expr inside = v_.add("inside", {Expr(0), Expr(7)});  // a row of eight
+    const Expr fragment = across_begin + f * (is_left ? 16 : 8), sum = sum_begin + g * (brings * 8);
+    for (const bool turned : {false, true}) {
+        Expr across_at, sum_at;
+        if (is_left) {  // rows 0 to 7, 8 to 15, then those of the second eight of the sum
+            across_at = fragment + (turned ? mod(floor_div(lane_, 8), 2) * 8 + inside : mod(lane_, 16));
+            sum_at = sum + floor_div(lane_, 16) * 8 + (turned ? mod(lane_, 8) : inside);
+        } else {
+            const Expr eights = brings == 4 ? floor_div(lane_, 8) : mod(floor_div(lane_, 8), 2);
+            across_at = fragment + (turned ? inside : mod(lane_, 8));
+            sum_at = sum + eights * 8 + (turned ? mod(lane_, 8) : inside);
+        }
+        std::vector<Expr> point = clamped_;
+        bool all_there = true;
+        for (const auto& [axis, local] : {std::pair(across, across_at), std::pair(u.sum, sum_at)}) {
+            point[axis] = v_.simplified(job_.ranges[axis].lo + local);
+            all_there = all_there && v_.nonnegative(local_range(axis) - 1 - local);
+        }
+        std::vector<Expr> index;
+        bool in_box = place.filled;
+        for (size_t d = 0; d < a.index.size(); ++d) {
+            index.push_back(substitute_axes(a.index[d], point));
+            if (!in_box) continue;
+            const Expr at = v_.simplified(index[d] - place.origin[d]);
+            in_box = v_.nonnegative(at) && v_.nonnegative(place.box[d] - 1 - at);
+        }
+        if (!all_there && !in_box) continue;
+        const auto linear = linear_in(offset(place, index), var_of(inside));
+        if (!linear || !linear->coefficient.is_constant(1) || Variables::multiple(v_.simplified(linear->rest)) % 8 != 0)
+            continue;
+        const Mask others = mask_ & ~(Mask{1} << across) & ~(Mask{1} << u.sum);
+        open_loops(others);
+        for (const Expr& i : {f, g}) {
+            w_->add("TW_UNROLL");
+            w_->open(fmt::format(
+                "for (int {0} = 0; {0} < {1}; ++{0})", v_.name(i),
+                i == f ? (is_left ? part_.registers[across] / 2 : part_.registers[across]) : words() / brings));
+        }
+        std::vector<std::string> targets;
+        for (int64_t k = 0; k < (is_left ? 4 : brings); ++k) {
+            std::string s = to.words;
+            for (const size_t axis : to.axes)
+                s += axis != across ? fmt::format("[{}]", v_.name(coordinate_[axis]))
+                     : is_left      ? fmt::format("[2 * {} + {}]", v_.name(f), k % 2)
+                                    : fmt::format("[{}]", v_.name(f));
+            targets.push_back(s + fmt::format("[{} * {} + {}]", brings, v_.name(g), is_left ? k / 2 : k));
+        }
+        w_->line("tw::load_matrices{}({}, {} + {});", turned ? "_turned" : "", join(targets), place.object,
+                 v_.operand(v_.simplified(linear->rest)));
+        w_->close();
+        w_->close();
+        close_loops(others);
+        return true;
+    }
+    return false;
+}
+
+void StageValues::instructions(const Operand& left, const Operand& right) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    mask_ = result_mask_;
+    const Mask others = result_mask_ & ~(Mask{1} << u.rows) & ~(Mask{1} << u.columns);
+    open_loops(others);
+    const std::string i = v_.fresh("i"), j = v_.fresh("j"), k = v_.fresh("k");
+    for (const auto& [name, count] : {std::pair(i, part_.registers[u.rows] / 2),
+                                      std::pair(j, part_.registers[u.columns] / 2), std::pair(k, words() / 2)}) {
+        w_->add("TW_UNROLL");
+        w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", name, count));
+    }
+    std::vector<std::string> arguments;
+    for (int n = 0; n < 4; ++n) {  // as an instruction's results go: two columns, then eight rows below
+        std::string s = acc_;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (((result_mask_ >> a) & 1) != 0)
+                s += a == u.rows      ? fmt::format("[2 * {} + {}]", i, n / 2)
+                     : a == u.columns ? fmt::format("[2 * {} + {}]", j, n % 2)
+                                      : fmt::format("[{}]", v_.name(coordinate_[a]));
+        arguments.push_back(s);
+    }
+    const auto word = [&](const Operand& o, size_t across, const std::string& fragment, int at) {
+        std::string s = o.words;
+        for (const size_t a : o.axes)
+            s += a == across ? "[" + fragment + "]" : fmt::format("[{}]", v_.name(coordinate_[a]));
+        arguments.push_back(s + fmt::format("[2 * {} + {}]", k, at));
+    };
+    for (int n = 0; n < 4; ++n) word(left, u.rows, fmt::format("2 * {} + {}", i, n % 2), n / 2);
+    for (int n = 0; n < 2; ++n) word(right, u.columns, j, n);
+    w_->line("tw::multiply_{}({});", to_string(u.type), join(arguments));
+    for (int n = 0; n < 3; ++n) w_->close();
+    close_loops(others);
+}
+
+}  // namespace tilewright::cuda

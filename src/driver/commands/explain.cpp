@@ -1,0 +1,98 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "backend/cpu/kernel.h"
+#include "driver/commands.h"
+#include "driver/commands/common.h"
+#include "driver/explain/write.h"
+#include "driver/files.h"
+
+namespace tilewright {
+
+namespace {
+
+struct ExplainCommand {
+    ModelOptions model;
+    DataOptions data;
+    double seconds = 0;
+    size_t kernels = 20;
+    bool no_assembly = false;
+    std::string json, html;
+};
+
+/// The first and last instructions of long code: a page has room for no more.
+std::string shortened(const std::string& assembly) {
+    constexpr size_t kHead = 6000, kTail = 1000;
+    if (assembly.size() <= kHead + kTail) return assembly;
+    const size_t head = assembly.rfind('\n', kHead), tail = assembly.find('\n', assembly.size() - kTail);
+    return fmt::format("{}\n\n... {} bytes ...\n{}", assembly.substr(0, head), tail - head, assembly.substr(tail));
+}
+
+std::vector<explain::CodeText> codes_of(const CompiledModel& model, const std::string& isa, bool assembly) {
+    std::vector<explain::CodeText> out;
+    const cpu::CodegenOptions codegen{cpu::Isa::named(isa)};
+    for (const TileProgram& k : model.kernels())
+        out.push_back({print(k), assembly ? shortened(cpu::print_assembly(k, codegen)) : ""});
+    return out;
+}
+
+int command_explain(const ExplainCommand& o) {
+    explain::Report report;
+    std::vector<explain::CodeText> codes;
+    {
+        Progress progress("explaining " + o.model.model);
+        PipelineOptions pipeline = pipeline_options(o.model);
+        pipeline.progress = [&](const std::string& pass) { progress.step(pass); };
+        Program program;
+        pipeline.dump = [&](const std::string&, const Program& p) { program = p; };
+        const Compilation c = compile_model(o.model.model, pipeline);
+        explain::ExplainOptions how;
+        how.seconds = o.seconds;
+        how.inputs = [&](const Compilation& of) { return inputs_of(of, o.data); };
+        how.progress = pipeline.progress;
+        report = explain::explain(c, program, pipeline, how);
+        report.model = o.model.model;
+        if (!o.html.empty()) {
+            progress.step("printing code");
+            codes = codes_of(*c.model, o.model.isa, !o.no_assembly);
+        }
+    }
+    std::fputs(explain::print(report, o.kernels).c_str(), stdout);
+    if (!o.json.empty()) write_json(o.json, explain::to_json(report));
+    if (!o.html.empty()) {
+        write_file(o.html, {explain::to_page(report, codes)});
+        std::printf("\npage -> %s\n", o.html.c_str());
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, int& status) {
+    auto o = std::make_shared<ExplainCommand>();
+    CLI::App* c = app.add_subcommand("explain", "which primitives went into which kernel, and what that saves");
+    add_model_options(*c, o->model);
+    add_data_options(*c, o->data);
+    c->add_option("--time", o->seconds, "run this plan and the two it is compared with, each so many seconds, in turns")
+        ->check(CLI::Range(0.0, 3600.0));
+    c->add_option("--kernels", o->kernels, "describe the N kernels that take longest (20)")
+        ->check(CLI::Range(0, 100000));
+    add_json_option(*c, o->json);
+    c->add_option("--html", o->html, "write a page that shows the primitives and their kernels, for any browser");
+    c->add_flag("--no-assembly", o->no_assembly, "leave machine code out of the page");
+    c->footer(
+        "A kernel's limit is the longer of: its multiply-adds at the measured peak; its operands and results once, at\n"
+        "the bandwidth of the first cache that holds them. Times are estimates of the cost model unless --time or\n"
+        "--measure says otherwise. \"(again)\" marks primitives that another kernel computes too.\n\n"
+        "JSON: execution_states, candidates, measured, blp_columns, blp_rows, blp_status, blp_gap, compile_ms, "
+        "plan_ms,\n"
+        "greedy_ms, operators_ms (one kernel an operator), plans, refused, pieces, rewrites, kernels, primitives.\n\n"
+        "Examples:\n"
+        "  tilewright explain model.onnx\n"
+        "  tilewright explain model.onnx --orchestrate optimal --time 1 --json plan.json\n"
+        "  tilewright explain model.onnx --orchestrate optimal --html plan.html\n"
+        "  tilewright explain model.onnx --no-fission    (what operators as units would give)");
+    c->callback([o, &status] { status = command_explain(*o); });
+}
+
+}  // namespace tilewright

@@ -1,0 +1,119 @@
+#include <nlohmann/json.hpp>
+
+#include "driver/explain/write.h"
+
+namespace tilewright::explain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json optional(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
+
+Json tensors(const std::vector<TensorNote>& notes) {
+    Json out = Json::array();
+    for (const TensorNote& t : notes) {
+        Json j = {{"name", t.name}, {"type", t.type}};
+        if (!t.layout.empty()) j["layout"] = t.layout;
+        if (t.constant) j["constant"] = true;
+        out.push_back(std::move(j));
+    }
+    return out;
+}
+
+Json kernels(const Report& r) {
+    Json out = Json::array();
+    for (const KernelNote& k : r.kernels)
+        out.push_back({{"name", k.name},
+                       {"code", k.code},
+                       {"primitives", k.primitives},
+                       {"operators", k.nodes},
+                       {"reads", tensors(k.reads)},
+                       {"writes", tensors(k.writes)},
+                       {"tiling", k.tiling},
+                       {"estimate_us", k.estimate_us},
+                       {"measured_us", optional(k.in_model_us ? k.in_model_us : k.alone_us)},
+                       {"measured_alone_us", optional(k.alone_us)},
+                       {"limit_us", k.limit.ms * 1e3},
+                       {"limit", k.limit.compute ? "multiply-adds" : k.limit.level},
+                       {"repeated", k.repeated}});
+    return out;
+}
+
+Json primitives(const Report& r) {
+    Json out = Json::array();
+    for (const PrimitiveNote& p : r.primitives)
+        out.push_back({{"name", p.name},
+                       {"category", p.category},
+                       {"operators", p.nodes},
+                       {"type", p.type},
+                       {"text", p.text},
+                       {"reads", p.reads},
+                       {"kernels", p.kernels}});
+    return out;
+}
+
+Json pieces(const OrchestrationReport& o) {
+    Json out = Json::array();
+    for (const PieceReport& p : o.pieces)
+        out.push_back({{"primitives", p.primitives},
+                       {"execution_states", p.states},
+                       {"more_states", p.more_states},
+                       {"sets", p.sets},
+                       {"capped", p.capped},
+                       {"candidates", p.candidates},
+                       {"dropped", p.dropped},
+                       {"measured", p.measured},
+                       {"blp_columns", p.columns},
+                       {"blp_rows", p.rows},
+                       {"optimal", p.optimal},
+                       {"ms", p.seconds * 1e3},
+                       {"bound_ms", p.bound * 1e3},
+                       {"greedy_ms", p.greedy_seconds * 1e3},
+                       {"solve_ms", p.solve_ms}});
+    return out;
+}
+
+}  // namespace
+
+std::string to_json(const Report& r) {
+    const auto ms = [](const PlanNote& p) { return p.measured_ms.value_or(p.estimate_ms); };
+    const OrchestrationReport none, &o = r.optimal ? *r.optimal : none;
+    Json j;
+    j["model"] = r.model;
+    j["threads"] = r.threads;
+    j["orchestrator"] = to_string(r.orchestrator);
+    j["rates_calibrated"] = r.calibrated;
+    j["execution_states"] = o.states();
+    j["candidates"] = o.candidates();
+    j["measured"] = o.measured;
+    j["blp_columns"] = o.columns();
+    j["blp_rows"] = o.rows();
+    j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";
+    j["blp_gap"] = o.gap();
+    j["compile_ms"] = r.compile_ms;
+    j["plan_ms"] = ms(r.plan());
+    j["greedy_ms"] = ms(r.greedy());
+    j["operators_ms"] = ms(r.operators());
+    j["repeated"] = r.repeated();
+    j["steps"] = r.steps.size();
+    Json plans = Json::array();
+    for (const PlanNote& p : r.plans)
+        plans.push_back({{"name", p.name},
+                         {"kernels", p.kernels},
+                         {"estimate_ms", p.estimate_ms},
+                         {"measured_ms", optional(p.measured_ms)}});
+    j["plans"] = std::move(plans);
+    j["refused"] = o.refused;
+    j["pieces"] = pieces(o);
+    if (r.rewrites)
+        j["rewrites"] = {{"pieces", r.rewrites->pieces},        {"distinct", r.rewrites->distinct},
+                         {"costed", r.rewrites->costed},        {"before_ms", r.rewrites->before * 1e3},
+                         {"after_ms", r.rewrites->after * 1e3}, {"judged_away", r.rewrites->judged_away},
+                         {"applied", r.rewrites->applied}};
+    j["kernels"] = kernels(r);
+    j["primitives"] = primitives(r);
+    return j.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tilewright::explain

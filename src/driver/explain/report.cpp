@@ -1,0 +1,247 @@
+#include "driver/explain/report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+
+#include "cost/estimate.h"
+#include "graph/graph.h"
+#include "orchestrate/schedules.h"
+#include "runtime/thread_count.h"
+
+namespace tilewright::explain {
+
+namespace {
+
+/// A name from the file, fit to be printed, without quotes.
+std::string readable(const std::string& name) {
+    const std::string quoted = quoted_name(name);
+    return quoted.size() >= 2 && quoted.ends_with('\'') ? quoted.substr(1, quoted.size() - 2) : quoted;
+}
+
+std::string type_of(const Value& v) {
+    return fmt::format("{}{}", to_string(v.dtype), to_string(std::span<const Expr>(v.shape)));
+}
+
+/// What the limit counts: multiply-adds of products, and what must be read and written once.
+Work work_of(const TileProgram& kernel) {
+    const Program& p = kernel.stages;
+    Work work;
+    std::map<ValueId, double> bytes;
+    for (const PrimitiveId s : p.primitives.ids()) {
+        const StageModel model = stage_model(p, s);
+        if (model.product) work.flops += model.flops();
+        const std::vector<Access>& accesses = p.primitives[s].expr()->accesses;
+        const auto read = [&](ValueId v, const OperandModel& o) {
+            double whole = static_cast<double>(o.element_bytes), part = o.elements(model.extents);
+            for (const int64_t d : o.extents) whole *= static_cast<double>(d);
+            part *= static_cast<double>(o.element_bytes);
+            bytes[v] = std::min(whole, bytes[v] + part);
+        };
+        for (size_t k = 0; k < accesses.size(); ++k) read(accesses[k].value, model.operands[k]);
+        read(p.primitives[s].outputs[0], model.result());
+    }
+    for (const ValueId v : p.inputs) work.bytes += bytes[v];
+    for (const ValueId v : p.outputs) work.bytes += bytes[v];
+    return work;
+}
+
+/// Kernels one after the other, with their launches, bodies of control flow once. What is no kernel counts nothing.
+void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Machine& machine, PlanNote& note) {
+    for (const Step& step : plan.steps) {
+        if (const auto* call = std::get_if<KernelCall>(&step.what)) {
+            ++note.kernels;
+            note.estimate_ms += (estimate(kernels[call->kernel], machine).seconds + kKernelSeconds) * 1e3;
+        }
+        for (const auto& body : step.bodies) add_cost(*body, kernels, machine, note);
+    }
+}
+
+class Explanation {
+  public:
+    Explanation(const CompiledModel& model, const Target& target, int threads, Report& report)
+        : kernels_(model.kernels()), target_(target), threads_(threads), machine_(target, threads), r_(report) {}
+
+    void add(const Plan& plan) {
+        const size_t first = r_.primitives.size();
+        add_primitives(plan.unfused);
+        std::map<ValueId, BoxId> makers;
+        for (const Step& step : plan.steps) {
+            if (const auto* call = std::get_if<KernelCall>(&step.what)) {
+                add_kernel(plan, *call, first, makers);
+            } else {
+                const Primitive& p = plan.program.primitives[std::get<PrimitiveId>(step.what)];
+                StepNote note{first + p.origin.parts.at(0), makers_of(p.inputs(), makers)};
+                for (const ValueId v : p.outputs) makers[v] = {r_.steps.size(), true};
+                r_.steps.push_back(std::move(note));
+            }
+            for (const auto& body : step.bodies) add(*body);
+        }
+    }
+
+  private:
+    static std::string node_name(const Program& p, uint32_t node) {
+        const SourceNode& n = p.nodes.at(node);
+        return n.name.empty() ? n.op : fmt::format("{} ({})", readable(n.name), readable(n.op));
+    }
+
+    void add_primitives(const Program& p) {
+        const size_t first = r_.primitives.size();
+        const IndexVector<ValueId, PrimitiveId> producers = p.producers();
+        for (const Primitive& q : p.primitives) {
+            PrimitiveNote note;
+            note.name = readable(q.name);
+            note.category = to_string(category(p, q));
+            if (const TensorExpr* e = q.expr()) note.text = print(p, *e);
+            if (!q.outputs.empty()) note.type = type_of(p.values[q.outputs[0]]);
+            for (const uint32_t n : q.origin.nodes) note.nodes.push_back(node_name(p, n));
+            for (const ValueId v : q.inputs())
+                if (producers[v]) note.reads.push_back(first + producers[v].index());
+            std::sort(note.reads.begin(), note.reads.end());
+            note.reads.erase(std::unique(note.reads.begin(), note.reads.end()), note.reads.end());
+            r_.primitives.push_back(std::move(note));
+        }
+    }
+
+    TensorNote tensor(const Plan& plan, ValueId v) const {
+        const Value& physical = plan.program.values[v];
+        const bool known = v.index() < plan.unfused.values.size();
+        const Value& logical = known ? plan.unfused.values[v] : physical;
+        TensorNote note{readable(logical.name), type_of(logical), {}, plan.program.is_constant(v)};
+        if (physical.shape != logical.shape) note.layout = to_string(std::span<const Expr>(physical.shape));
+        return note;
+    }
+
+    static std::vector<BoxId> makers_of(std::span<const ValueId> values, const std::map<ValueId, BoxId>& makers) {
+        std::set<BoxId> out;
+        for (const ValueId v : values)
+            if (const auto it = makers.find(v); it != makers.end()) out.insert(it->second);
+        return {out.begin(), out.end()};
+    }
+
+    void add_kernel(const Plan& plan, const KernelCall& call, size_t first, std::map<ValueId, BoxId>& makers) {
+        const TileProgram& tiles = kernels_[call.kernel];
+        KernelNote k;
+        k.name = readable(call.name);
+        k.code = call.kernel;
+        Origin origin;
+        for (const PrimitiveId id : call.primitives) origin.add(plan.program.primitives[id].origin);
+        for (const uint32_t part : origin.parts) {
+            PrimitiveNote& p = r_.primitives[first + part];
+            k.repeated += p.kernels.empty() ? 0 : 1;
+            p.kernels.push_back(r_.kernels.size());
+            k.primitives.push_back(first + part);
+        }
+        for (const uint32_t n : origin.nodes) k.nodes.push_back(node_name(plan.program, n));
+        const size_t inputs = tiles.stages.inputs.size();
+        for (size_t i = 0; i < call.tensors.size(); ++i)
+            (i < inputs ? k.reads : k.writes).push_back(tensor(plan, call.tensors[i]));
+        k.from = makers_of(std::span(call.tensors).first(inputs), makers);
+        for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
+        k.tiling = tiling_expression(tiles);
+        k.estimate_us = estimate(tiles, machine_).seconds * 1e6;
+        k.limit = limit_of(work_of(tiles), target_, threads_);
+        if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
+        r_.kernels.push_back(std::move(k));
+    }
+
+    const std::vector<TileProgram>& kernels_;
+    const Target& target_;
+    int threads_;
+    Machine machine_;
+    Report& r_;
+};
+
+double median(std::vector<double> x) {
+    const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+    std::nth_element(x.begin(), middle, x.end());
+    return *middle;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// Runs the models in turns, and the first one's kernels step by step.
+void measure(const std::vector<std::shared_ptr<const CompiledModel>>& models, const std::vector<Tensor>& inputs,
+             int threads, double seconds, Report& report) {
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<std::vector<double>> ms(models.size());
+    for (const auto& m : models) {
+        sessions.push_back(std::make_unique<Session>(m, threads));
+        sessions.back()->run_in_place(inputs);
+    }
+    std::map<std::string, std::vector<double>> by_name;  // microseconds of a run
+    const double end = now() + seconds * static_cast<double>(models.size());
+    constexpr size_t kFewest = 3;
+    while (ms[0].size() < kFewest || now() < end) {
+        for (size_t i = 0; i < models.size(); ++i) {
+            const double start = now();
+            sessions[i]->run_in_place(inputs);
+            ms[i].push_back((now() - start) * 1e3);
+        }
+        std::vector<StepTime> steps;
+        sessions[0]->set_profile(&steps);
+        sessions[0]->run_in_place(inputs);
+        sessions[0]->set_profile(nullptr);
+        std::map<std::string, double> us;
+        for (const StepTime& s : steps)
+            if (s.kernel >= 0) us[readable(s.name)] += s.duration_us;
+        for (const auto& [name, t] : us) by_name[name].push_back(t);
+    }
+    for (size_t i = 0; i < models.size(); ++i) report.plans[i].measured_ms = median(ms[i]);
+    std::map<std::string, size_t> namesakes;
+    for (const KernelNote& k : report.kernels) ++namesakes[k.name];
+    for (KernelNote& k : report.kernels)
+        if (const auto it = by_name.find(k.name); it != by_name.end())
+            k.in_model_us = median(it->second) / static_cast<double>(namesakes[k.name]);
+}
+
+}  // namespace
+
+size_t Report::repeated() const {
+    size_t n = 0;
+    for (const KernelNote& k : kernels) n += k.repeated;
+    return n;
+}
+
+Report explain(const Compilation& c, const Program& program, const PipelineOptions& pipeline,
+               const ExplainOptions& options) {
+    const Target target = current_target();
+    Report r;
+    r.threads = default_thread_count(pipeline.compile.threads);
+    r.calibrated = target.calibrated;
+    r.orchestrator = pipeline.compile.orchestrator;
+    r.compile_ms = c.compile_ms;
+    if (pipeline.rewrite) r.rewrites = c.rewrites;
+    r.optimal = c.model->plan().optimal;
+    r.codes = c.model->kernels().size();
+    Explanation(*c.model, target, r.threads, r).add(c.model->plan());
+
+    const Machine machine(target, r.threads);
+    std::vector<std::shared_ptr<const CompiledModel>> models = {c.model};
+    r.plans.push_back({"this plan", 0, 0, {}});
+    add_cost(c.model->plan(), c.model->kernels(), machine, r.plans.back());
+    for (const bool operators : {false, true}) {
+        r.plans.push_back({operators ? "one kernel an operator" : "greedy", 0, 0, {}});
+        if (options.progress) options.progress(r.plans.back().name);
+        CompileOptions other = pipeline.compile;
+        other.orchestrator = Orchestrator::Greedy;
+        other.without = {};
+        other.without.no_operator_fusion = operators;
+        if (options.seconds > 0) {
+            models.push_back(compile_program(program, other));
+            add_cost(models.back()->plan(), models.back()->kernels(), machine, r.plans.back());
+        } else {
+            KernelSet kernels;
+            add_cost(orchestrate(program, kernels, orchestrate_options(other)), kernels.kernels(), machine,
+                     r.plans.back());
+        }
+    }
+    if (options.seconds > 0) {
+        if (options.progress) options.progress("running");
+        measure(models, options.inputs(c), r.threads, options.seconds, r);
+    }
+    return r;
+}
+
+}  // namespace tilewright::explain

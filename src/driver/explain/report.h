@@ -1,0 +1,104 @@
+#pragma once
+// What became of a model: which primitives share a kernel, what each kernel takes beside what it must take, and what
+// the plan saves against simpler ones. A value, from which text, JSON and a page are written.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost/target.h"
+#include "driver/opspec/limit.h"
+#include "driver/pipeline.h"
+#include "orchestrate/plan.h"
+
+namespace tilewright::explain {
+
+/// What a kernel reads or writes.
+struct TensorNote {
+    std::string name;
+    std::string type;    ///< "f32[1, 64, 56, 56]", as the mathematics has it
+    std::string layout;  ///< "[1, 56, 56, 64]": how it lies in memory; empty: row-major
+    bool constant = false;
+};
+
+/// A kernel, or a step that is none.
+struct BoxId {
+    size_t index = 0;
+    bool step = false;
+    friend auto operator<=>(const BoxId&, const BoxId&) = default;
+};
+
+/// A primitive as it was before fusion.
+struct PrimitiveNote {
+    std::string name, category;      ///< "conv1/products", "linear"
+    std::string text;                ///< what it computes
+    std::string type;                ///< of its (first) result
+    std::vector<std::string> nodes;  ///< of the model: "conv1 (Conv)"
+    std::vector<size_t> reads;       ///< primitives whose results it reads
+    std::vector<size_t> kernels;     ///< that compute it; where there are several, each computes it again
+};
+
+/// A primitive that runs by itself: no tensor expression.
+struct StepNote {
+    size_t primitive = 0;
+    std::vector<BoxId> from;  ///< who makes what it reads
+};
+
+struct KernelNote {
+    std::string name;                ///< of its stages
+    size_t code = 0;                 ///< which of the different kernels
+    std::vector<size_t> primitives;  ///< in order
+    std::vector<std::string> nodes;  ///< source operators
+    std::vector<TensorNote> reads, writes;
+    std::vector<BoxId> from;  ///< who makes what it reads
+    std::string tiling;       ///< one line (tile.h, tiling_expression)
+    double estimate_us = 0;   ///< by the cost model, without a launch
+    Limit limit;              ///< what no schedule undercuts; sizes that only the run knows are assumed
+    std::optional<double> alone_us, in_model_us;  ///< measured: by itself (--measure), in runs of the model (--time)
+    size_t repeated = 0;                          ///< primitives that an earlier kernel computes as well
+
+    /// The best that is known: measured in the model, measured alone, estimated.
+    double us() const { return in_model_us.value_or(alone_us.value_or(estimate_us)); }
+};
+
+/// A plan as a whole.
+struct PlanNote {
+    std::string name;
+    size_t kernels = 0;
+    double estimate_ms = 0;             ///< its kernels one after the other, with their launches
+    std::optional<double> measured_ms;  ///< of a run, the median of several
+};
+
+struct Report {
+    std::string model;
+    int threads = 1;
+    bool calibrated = false;  ///< limits and estimates are from measured rates of this machine
+    Orchestrator orchestrator = Orchestrator::Greedy;
+    double compile_ms = 0;
+    std::optional<RewriteReport> rewrites;       ///< where they were asked for
+    std::optional<OrchestrationReport> optimal;  ///< where it was optimal orchestration that grouped
+    std::vector<PrimitiveNote> primitives;       ///< those of control flow's bodies behind the program's own
+    std::vector<KernelNote> kernels;             ///< likewise, in the order in which they run
+    size_t codes = 0;                            ///< different kernels
+    std::vector<StepNote> steps;
+    std::vector<PlanNote> plans;  ///< this one, greedy's, one kernel an operator
+
+    const PlanNote& plan() const { return plans[0]; }
+    const PlanNote& greedy() const { return plans[1]; }
+    const PlanNote& operators() const { return plans[2]; }
+    size_t repeated() const;  ///< primitives that several kernels compute, once for each more
+};
+
+struct ExplainOptions {
+    double seconds = 0;  ///< for how long each of the plans is run, in turns; 0: none is
+    std::function<std::vector<Tensor>(const Compilation&)> inputs;  ///< for that
+    std::function<void(const std::string&)> progress;
+};
+
+/// `program` is what was orchestrated (after rewriting), by `options.compile`.
+Report explain(const Compilation& c, const Program& program, const PipelineOptions& pipeline,
+               const ExplainOptions& options);
+
+}  // namespace tilewright::explain

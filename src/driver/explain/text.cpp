@@ -1,0 +1,180 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "driver/explain/write.h"
+
+namespace tilewright::explain {
+
+namespace {
+
+constexpr size_t kColumns = 118;
+
+std::string plural(size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+/// "label      first, second, third,
+///             fourth", cut off after `lines` lines.
+std::string wrapped(size_t indent, std::string_view label, const std::vector<std::string>& words, size_t lines = 4) {
+    std::string out = fmt::format("{:{}}{:<12}", "", indent, label), line;
+    const size_t width = kColumns - indent - 12;
+    const std::string margin = "\n" + std::string(indent + 12, ' ');
+    size_t written = 0;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const std::string word = words[i] + (i + 1 < words.size() ? "," : "");
+        if (!line.empty() && line.size() + 1 + word.size() > width) {
+            if (++written == lines) return out + fmt::format("... ({} in all)\n", words.size());
+            out += line + margin;
+            line.clear();
+        }
+        line += (line.empty() ? "" : " ") + word;
+    }
+    return out + line + "\n";
+}
+
+std::string bytes_text(double bytes) {
+    if (bytes < 1e4) return fmt::format("{:.0f} bytes", bytes);
+    return bytes < 1e7 ? fmt::format("{:.0f} KB", bytes / 1e3) : fmt::format("{:.0f} MB", bytes / 1e6);
+}
+
+std::string counts(const std::map<std::string, size_t>& of, const char* format) {
+    std::vector<std::pair<size_t, std::string>> sorted;
+    for (const auto& [what, n] : of) sorted.emplace_back(n, what);
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first > b.first : a.second < b.second;
+    });
+    std::vector<std::string> parts;
+    for (const auto& [n, what] : sorted) parts.push_back(fmt::format(fmt::runtime(format), n, what));
+    return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> out;
+    for (size_t from = 0; from <= text.size();) {
+        const size_t comma = std::min(text.find(", ", from), text.size());
+        out.push_back(text.substr(from, comma - from));
+        from = comma + 2;
+    }
+    return out;
+}
+
+std::string search_text(const Report& r) {
+    std::string s;
+    if (r.rewrites) {
+        const RewriteReport& w = *r.rewrites;
+        s += wrapped(
+            0, "rewrites",
+            split(fmt::format("{} ({} different), cost {:.2f} to {:.2f} ms, {} programs looked at{}",
+                              plural(w.pieces, "piece"), w.distinct, w.before * 1e3, w.after * 1e3, w.costed,
+                              w.applied.empty() ? ", nothing gains" : "") +
+                  (w.judged_away > 0 ? fmt::format(", the planner refuses what was found in {}", w.judged_away) : "")));
+        if (!w.applied.empty()) s += wrapped(2, "rules", split(counts(w.applied, "{1} x{0}")), 8);
+    }
+    if (!r.optimal) return s;
+    const OrchestrationReport& o = *r.optimal;
+    s += wrapped(
+        0, "states",
+        split(fmt::format("{}{} in {}, {} with {} across", plural(o.states(), "execution state"),
+                          std::any_of(o.pieces.begin(), o.pieces.end(), [](const auto& p) { return p.more_states; })
+                              ? " or more"
+                              : "",
+                          plural(o.pieces.size(), "piece"), plural(o.cuts, "cut"), bytes_text(o.cut_bytes))));
+    s += wrapped(0, "candidates",
+                 split(fmt::format("{} kernels of {}, {} of them in no optimum, {} measured", o.candidates(),
+                                   plural(o.sets(), "convex set"), o.dropped(), o.measured)));
+    if (!o.refused.empty()) s += wrapped(0, "refused", split(counts(o.refused, "{0} because {1}")), 8);
+    s += wrapped(
+        0, "program",
+        split(fmt::format(
+            "{} columns, {} rows, {}, gap {:.2f} %, bound {:.3f} ms, solved in {:.0f} ms", o.columns(), o.rows(),
+            o.optimal() ? "optimal" : fmt::format("optimal in {} of {} pieces", o.proven_pieces(), o.pieces.size()),
+            100 * o.gap(), o.bound() * 1e3, o.solve_ms())));
+    return s;
+}
+
+std::string plans_text(const Report& r) {
+    const bool measured = r.plan().measured_ms.has_value();
+    std::string s = fmt::format("{:<26}{:>8}{:>14}{}{:>16}\n", "", "kernels", "estimate ms",
+                                measured ? fmt::format("{:>14}", "measured ms") : "", "this plan saves");
+    const auto ms = [&](const PlanNote& p) { return p.measured_ms.value_or(p.estimate_ms); };
+    for (const PlanNote& p : r.plans) {
+        s += fmt::format("{:<26}{:>8}{:>14.3f}{}", p.name, p.kernels, p.estimate_ms,
+                         measured ? fmt::format("{:>14.3f}", *p.measured_ms) : "");
+        if (&p != &r.plans[0]) s += fmt::format("{:>14.1f} %", 100 * (1 - ms(r.plan()) / std::max(1e-12, ms(p))));
+        s += "\n";
+    }
+    return s;
+}
+
+std::string repeated_text(const Report& r) {
+    if (r.repeated() == 0) return "";
+    std::map<std::string, size_t> categories;
+    std::vector<std::string> names;
+    for (const PrimitiveNote& p : r.primitives) {
+        if (p.kernels.size() < 2) continue;
+        ++categories[p.category];
+        names.push_back(fmt::format("{} x{}", p.name, p.kernels.size()));
+    }
+    return fmt::format("\n{} computed by several kernels ({})\n", plural(names.size(), "primitive"),
+                       counts(categories, "{0} {1}")) +
+           wrapped(2, "", names, 3);
+}
+
+std::vector<std::string> texts(const std::vector<TensorNote>& tensors) {
+    std::vector<std::string> out;
+    for (const TensorNote& t : tensors)
+        out.push_back(fmt::format("{}{} {}{}", t.constant ? "constant " : "", t.name, t.type,
+                                  t.layout.empty() ? "" : " as " + t.layout));
+    return out;
+}
+
+std::string kernel_text(const Report& r, const KernelNote& k, size_t position, double all) {
+    std::string s =
+        fmt::format("{:>6} {:>10.1f} {:>5.1f}% {:>6.0f}%  {:<8}", position, k.us(), 100 * k.us() / all,
+                    100 * k.limit.ms * 1e3 / std::max(1e-9, k.us()), k.limit.compute ? "FMA" : k.limit.level);
+    if (k.in_model_us || k.alone_us) s += fmt::format("  estimate {:.1f} us", k.estimate_us);
+    if (k.in_model_us && k.alone_us) s += fmt::format(", alone {:.1f} us", *k.alone_us);
+    s += fmt::format("  code {}\n", k.code);
+    std::vector<std::string> primitives;
+    for (const size_t p : k.primitives) {
+        const PrimitiveNote& note = r.primitives[p];
+        primitives.push_back(note.name + (note.kernels.front() + 1 < position ? " (again)" : ""));
+    }
+    s += wrapped(6, "operators", k.nodes, 3);
+    s += wrapped(6, "primitives", primitives, 3);
+    s += wrapped(6, "reads", texts(k.reads), 3);
+    s += wrapped(6, "writes", texts(k.writes), 3);
+    return s + wrapped(6, "tiles", {k.tiling}, 1);
+}
+
+}  // namespace
+
+std::string print(const Report& r, size_t most) {
+    std::string s = fmt::format("{}, {}, {} orchestration\n", r.model, plural(static_cast<size_t>(r.threads), "thread"),
+                                to_string(r.orchestrator));
+    s += fmt::format("compiled in {:.0f} ms: {} in {} ({} different){}\n", r.compile_ms,
+                     plural(r.primitives.size(), "primitive"), plural(r.kernels.size(), "kernel"), r.codes,
+                     r.steps.empty() ? "" : fmt::format(", {}", plural(r.steps.size(), "other step")));
+    s += fmt::format("limits and estimates are by {}\n\n", r.calibrated
+                                                               ? "this machine's measured rates"
+                                                               : "assumed rates (see `tilewright info --calibrate`)");
+    const std::string search = search_text(r);
+    s += search + (search.empty() ? "" : "\n") + plans_text(r) + repeated_text(r);
+    std::vector<size_t> order(r.kernels.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return r.kernels[a].us() > r.kernels[b].us(); });
+    double all = 1e-9;
+    for (const KernelNote& k : r.kernels) all += k.us();
+    const size_t shown = std::min(most, order.size());
+    if (shown == 0) return s;
+    s += fmt::format("\n{} of {} kernels, {}\n{:>6} {:>10} {:>6} {:>7}  {}\n", shown, order.size(),
+                     shown < order.size() ? "those that take longest" : "the longest first", "kernel", "us", "share",
+                     "limit", "by");
+    for (size_t i = 0; i < shown; ++i) s += kernel_text(r, r.kernels[order[i]], order[i] + 1, all);
+    return s;
+}
+
+}  // namespace tilewright::explain

@@ -1,0 +1,71 @@
+// Whole models for a GPU, their kernels executed on this CPU.
+
+#include "driver/gpu_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "program/random_program.h"
+
+namespace tilewright {
+namespace {
+
+TEST(GpuRun, KnowsItsTargets) {
+    EXPECT_EQ(gpu_of("cuda:sm_80")->capability(), 80);
+    EXPECT_EQ(gpu_of("cuda")->capability(), 90);
+    EXPECT_EQ(gpu_of("cuda:sm_90a")->capability(), 90);
+    EXPECT_FALSE(gpu_of("cpu"));
+    EXPECT_FALSE(gpu_of("cuda:sm_70"));
+}
+
+/// A layer of a transformer: projections, attention, normalisation, two products with a gate between them.
+const char* const kLayer = R"(program layer {
+  input x: f32[20, 32]
+  input wq: f32[32, 32]
+  input wk: f32[32, 32]
+  input wv: f32[32, 32]
+  input w0: f32[32, 48]
+  input w1: f32[48, 32]
+  q: f32[20, 32] = [20, 32] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = wq[i2, i1]
+  k: f32[20, 32] = [20, 32] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = wk[i2, i1]
+  v: f32[20, 32] = [20, 32] sum(i2 < 32) mul(@0, @1) where @0 = x[i0, i2], @1 = wv[i2, i1]
+  c: f32[2, 20, 20] = [2, 20, 20] sum(i3 < 16) mul(@0, @1) then mul(acc, 0.25) where @0 = q[i1, 16 * i0 + i3], @1 = k[i2, 16 * i0 + i3]
+  r: f32[2, 20, 1] = [2, 20, 1] max(i3 < 20) @0 where @0 = c[i0, i1, i3]
+  p: f32[2, 20, 20] = [2, 20, 20] exp(sub(@0, @1)) where @0 = c[i0, i1, i2], @1 = r[i0, i1, 0]
+  s: f32[2, 20, 1] = [2, 20, 1] sum(i3 < 20) @0 where @0 = p[i0, i1, i3]
+  a: f32[2, 20, 20] = [2, 20, 20] div(@0, @1) where @0 = p[i0, i1, i2], @1 = s[i0, i1, 0]
+  o: f32[20, 32] = [20, 32] sum(i2 < 20) mul(@0, @1) then add(acc, @2) where @0 = a[i1 // 16, i0, i2], @1 = v[i2, i1], @2 = x[i0, i1]
+  mean: f32[20, 1] = [20, 1] sum(i2 < 32) @0 then div(acc, 32.0) where @0 = o[i0, i2]
+  d: f32[20, 32] = [20, 32] sub(@0, @1) where @0 = o[i0, i1], @1 = mean[i0, 0]
+  h: f32[20, 48] = [20, 48] sum(i2 < 32) mul(@0, @1) then max(acc, 0.0) where @0 = d[i0, i2], @1 = w0[i2, i1]
+  y: f32[20, 32] = [20, 32] sum(i2 < 48) mul(@0, @1) then add(acc, @2) where @0 = h[i0, i2], @1 = w1[i2, i1], @2 = o[i0, i1]
+  output y
+})";
+
+TEST(GpuRun, RunsALayerInLockstepAtEveryPrecision) {
+    const Program p = parse_program(kLayer);
+    std::vector<Tensor> inputs;
+    for (const ValueId v : p.inputs) {
+        Tensor t(DType::F32, evaluate(p.values[v].shape, {}));
+        for (int64_t i = 0; i < t.count(); ++i)
+            t.set(i, static_cast<double>((i * 7919 + static_cast<int64_t>(inputs.size())) % 41 - 20) / 80);
+        inputs.push_back(t);
+    }
+    const std::vector<Tensor> expected = interpret(p, inputs);
+    for (const auto& [precision, error] :
+         {std::pair(Precision::F32, 1e-5), std::pair(Precision::TF32, 2e-3), std::pair(Precision::BF16, 2e-2)}) {
+        CompileOptions o;
+        o.gpu = GpuScheduling{a100(), precision};
+        const auto model = compile_program(p, o);
+        const double difference = largest_difference(expected, run_in_lockstep(*model, inputs));
+        EXPECT_LT(difference, error) << to_string(precision);
+        if (precision != Precision::F32) {
+            EXPECT_GT(difference, 1e-6) << "nothing was rounded";
+            EXPECT_THAT(model->dump("cuda"), testing::HasSubstr(fmt::format("tw::multiply_{}", to_string(precision))));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace tilewright

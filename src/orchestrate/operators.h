@@ -1,0 +1,25 @@
+#pragma once
+// The model's operators as units of fusion: what a compiler that knows no primitives has to work with.
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "orchestrate/plan.h"
+
+namespace tilewright {
+
+/// Primitives of the same nodes of the model are fused as far as they go.
+Program fuse_within_operators(const Program& program);
+
+/// Which stages of such a program may share a kernel: those of one operator, and operators of one stage each.
+class OperatorUnits {
+  public:
+    explicit OperatorUnits(const Program& fused);
+    bool may_share(const Primitive& a, const Primitive& b) const;
+
+  private:
+    std::set<std::vector<uint32_t>> several_;  ///< operators that are several stages, by their nodes
+};
+
+}  // namespace tilewright

@@ -1,0 +1,157 @@
+// The cases that Korch's paper draws: what shares a kernel in the end, after rewriting, by the optimal choice.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "orchestrate/planned_cost.h"
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+#include "program/transform/fold.h"
+
+namespace tilewright {
+namespace {
+
+using namespace tilewright::test;
+using testing::Contains;
+using testing::IsSupersetOf;
+
+OrchestrateOptions options_of(Orchestrator orchestrator) {
+    OrchestrateOptions o;
+    o.orchestrator = orchestrator;
+    o.target.lanes = 16;
+    o.target.vector_registers = 32;
+    o.target.threads = 1;
+    o.scheduling.machine = Machine(generic_target(VectorIsa::avx512), 1);
+    return o;
+}
+
+struct Case {
+    Program program;                             ///< that was planned
+    std::vector<std::set<std::string>> kernels;  ///< the results of the primitives that each computes
+};
+
+enum class Rewrites : uint8_t { None, Judged, Found };  ///< Found: by the search's own cost alone
+
+/// Rewritten, if asked for, and planned; the outputs are compared.
+Case plan_of(Program p, Rewrites rewrites) {
+    const OrchestrateOptions options = options_of(Orchestrator::Optimal);
+    const Program original = p;
+    if (rewrites != Rewrites::None) {
+        RewriteSearch search;
+        if (rewrites == Rewrites::Judged) search.judge = planned_cost(options);
+        p = fold_constants(rewrite(p, search));
+    }
+    KernelSet set;
+    const Plan plan = orchestrate(p, set, options);
+    const std::vector<Tensor> inputs = random_inputs(original, 2);
+    EXPECT_LE(largest_difference(interpret(original, inputs), run_by_tiles(plan, set, inputs)), 1e-4) << plan.print();
+    Case out{p, {}};
+    for (const Step& step : plan.steps) {
+        out.kernels.emplace_back();
+        for (const PrimitiveId id : std::get<KernelCall>(step.what).primitives)
+            for (const uint32_t part : plan.program.primitives[id].origin.parts)
+                out.kernels.back().insert(p.values[p.primitives[PrimitiveId(part)].outputs[0]].name);
+    }
+    return out;
+}
+
+/// Figure 2 (b): the sum of exponentials becomes a column of the product with v. Found by the search, not by rules put
+/// in a row: it costs less where the exponentials are many and v is narrow.
+TEST(PaperCases, figure_2_is_found) {
+    const Program p = with_weights(R"(program attention {
+  input s: f32[1024, 256]
+  input v: f32[256, 31]
+  e: f32[1024, 256] = [1024, 256] exp(@0) where @0 = s[i0, i1]
+  r: f32[1024, 1] = [1024, 1] sum(i2 < 256) @0 where @0 = e[i0, i2]
+  p: f32[1024, 256] = [1024, 256] div(@0, @1) where @0 = e[i0, i1], @1 = r[i0, 0]
+  o: f32[1024, 31] = [1024, 31] sum(i2 < 256) mul(@0, @1) where @0 = p[i0, i2], @1 = v[i2, i1]
+  output o
+})");
+    RewriteReport report;
+    const Program q = search(p, {}, &report);
+    size_t products = 0, sums = 0;
+    for (const Primitive& primitive : q.primitives) {
+        products += category(q, primitive) == Category::Linear ? 1 : 0;
+        sums += category(q, primitive) == Category::Reduce ? 1 : 0;
+    }
+    EXPECT_EQ(products, 1u) << print(q);
+    EXPECT_EQ(sums, 0u) << print(q);
+    expect_same(p, q);
+}
+
+/// EfficientViT's attention over 256 places, 16 wide: linear, as it is exported, v padded with a column of ones.
+TEST(PaperCases, linear_attention_takes_at_most_seven_kernels) {
+    const Case c = plan_of(with_weights(R"(program linear_attention {
+  input x: f32[4, 48, 256]
+  fq: f32[4, 256, 16] = [4, 256, 16] max(@0, 0.0) where @0 = x[i0, i2, i1]
+  fk: f32[4, 16, 256] = [4, 16, 256] max(@0, 0.0) where @0 = x[i0, i1 + 16, i2]
+  v: f32[4, 256, 16] = [4, 256, 16] @0 where @0 = x[i0, i2 + 32, i1]
+  ones: f32[4, 256, 17] = [4, 256, 17] @0 where @0 = v[i0, i1, i2] when 15 - i2 >= 0 else 1
+  kv: f32[4, 16, 17] = [4, 16, 17] sum(i3 < 256) mul(@0, @1) where @0 = fk[i0, i1, i3], @1 = ones[i0, i3, i2]
+  qkv: f32[4, 256, 17] = [4, 256, 17] sum(i3 < 16) mul(@0, @1) where @0 = fq[i0, i1, i3], @1 = kv[i0, i3, i2]
+  num: f32[4, 256, 16] = [4, 256, 16] @0 where @0 = qkv[i0, i1, i2]
+  den: f32[4, 256, 1] = [4, 256, 1] @0 where @0 = qkv[i0, i1, i2 + 16]
+  eps: f32[4, 256, 1] = [4, 256, 1] add(@0, 1e-15) where @0 = den[i0, i1, i2]
+  quot: f32[4, 256, 16] = [4, 256, 16] div(@0, @1) where @0 = num[i0, i1, i2], @1 = eps[i0, i1, 0]
+  y: f32[4, 16, 256] = [4, 16, 256] @0 where @0 = quot[i0, i2, i1]
+  output y
+})"),
+                           Rewrites::Judged);
+    EXPECT_LE(c.kernels.size(), 7u);
+}
+
+/// InstanceNorm, ReLU and Pad (figure 12): the last part of the normalisation runs with what follows it.
+TEST(PaperCases, the_end_of_an_instance_norm_shares_a_kernel_with_relu_and_pad) {
+    const Case c = plan_of(with_weights(R"(program candy {
+  input x: f32[1, 8, 64, 64]
+  input w: f32[8]
+  input w1: f32[8]
+  total: f32[1, 8, 1, 1] = [1, 8, 1, 1] sum(i4 < 64, i5 < 64) @0 where @0 = x[i0, i1, i4, i5]
+  mean: f32[1, 8, 1, 1] = [1, 8, 1, 1] mul(@0, 0.000244140625) where @0 = total[i0, i1, i2, i3]
+  d: f32[1, 8, 64, 64] = [1, 8, 64, 64] sub(@0, @1) where @0 = x[i0, i1, i2, i3], @1 = mean[i0, i1, 0, 0]
+  sq: f32[1, 8, 64, 64] = [1, 8, 64, 64] mul(@0, @0) where @0 = d[i0, i1, i2, i3]
+  var: f32[1, 8, 1, 1] = [1, 8, 1, 1] sum(i4 < 64, i5 < 64) @0 where @0 = sq[i0, i1, i4, i5]
+  dev: f32[1, 8, 1, 1] = [1, 8, 1, 1] sqrt(add(mul(@0, 0.000244140625), 1e-05)) where @0 = var[i0, i1, i2, i3]
+  norm: f32[1, 8, 64, 64] = [1, 8, 64, 64] div(@0, @1) where @0 = d[i0, i1, i2, i3], @1 = dev[i0, i1, 0, 0]
+  gain: f32[1, 8, 64, 64] = [1, 8, 64, 64] mul(@0, @1) where @0 = norm[i0, i1, i2, i3], @1 = w[i1]
+  bias: f32[1, 8, 64, 64] = [1, 8, 64, 64] add(@0, @1) where @0 = gain[i0, i1, i2, i3], @1 = w1[i1]
+  relu: f32[1, 8, 64, 64] = [1, 8, 64, 64] max(@0, 0.0) where @0 = bias[i0, i1, i2, i3]
+  y: f32[1, 8, 66, 66] = [1, 8, 66, 66] @0 where @0 = relu[i0, i1, max(0, min(63, i2 - 1)), max(0, min(63, i3 - 1))]
+  output y
+})"),
+                           Rewrites::None);
+    EXPECT_THAT(c.kernels, Contains(IsSupersetOf({"norm", "gain", "bias", "relu", "y"})));
+}
+
+/// Softmax before a product (figure 4): its quotient moves behind the product, and shares a kernel with that; its other
+/// parts stay where the scores are. By the search's own cost, which counts the passes over the scores; the planner
+/// knows that rows of a kilobyte are divided in the cache, and leaves the quotient where it was.
+TEST(PaperCases, softmax_ends_in_the_kernel_of_the_product_behind_it) {
+    const Case c = plan_of(with_weights(R"(program softmax {
+  input s: f32[256, 256]
+  input v: f32[256, 32]
+  m: f32[256, 1] = [256, 1] max(i2 < 256) @0 where @0 = s[i0, i2]
+  e: f32[256, 256] = [256, 256] exp(sub(@0, @1)) where @0 = s[i0, i1], @1 = m[i0, 0]
+  r: f32[256, 1] = [256, 1] sum(i2 < 256) @0 where @0 = e[i0, i2]
+  p: f32[256, 256] = [256, 256] div(@0, @1) where @0 = e[i0, i1], @1 = r[i0, 0]
+  o: f32[256, 32] = [256, 32] sum(i2 < 256) mul(@0, @1) where @0 = p[i0, i2], @1 = v[i2, i1]
+  output o
+})"),
+                           Rewrites::Found);
+    // The division is of [256, 32] now, not of [256, 256].
+    size_t long_divisions = 0;
+    for (const Primitive& q : c.program.primitives) {
+        const TensorExpr& e = *q.expr();
+        for (const ScalarNode& n : e.body.nodes())
+            long_divisions += n.op == ScalarOp::Div && product(e.extents).is_constant(256 * 256) ? 1 : 0;
+    }
+    EXPECT_EQ(long_divisions, 0u) << print(c.program);
+    for (const std::set<std::string>& kernel : c.kernels)
+        EXPECT_FALSE(kernel.count("e") != 0 && kernel.count("o") != 0) << "one kernel holds all parts";
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "orchestrate/schedules.h"
+#include "schedule/chain/split.h"
+
+namespace tilewright {
+
+namespace {
+
+/// What two kernels must save by the model's word alone.
+constexpr double kConvincing = 0.1;
+constexpr double kWorthwhile = 4 * kKernelSeconds;  // a kernel that takes less stays one
+
+/// All stages as a chain.
+KernelGroup whole_of(const Program& p) {
+    KernelGroup g;
+    g.primitives = p.primitives.ids();
+    g.row_axes.resize(g.primitives.size());
+    g.chain = true;
+    return g;
+}
+
+const Schedules::Scheduled* scheduled(const KernelBody& body, bool chain, Schedules& schedules) {
+    if (!chain) return &schedules.kernel(body);
+    const auto& s = schedules.chain(body);
+    return s ? &*s : nullptr;
+}
+
+class Splits {
+  public:
+    Splits(Grouped& grouped, Schedules& schedules) : g_(grouped), schedules_(schedules) {}
+
+    void run() {
+        std::map<size_t, Replacement> replacements;
+        for (size_t k = 0; k < g_.groups.size(); ++k)
+            if (auto r = better(g_.groups[k])) replacements.emplace(k, std::move(*r));
+        if (!replacements.empty()) replace(replacements);
+    }
+
+  private:
+    /// What takes the place of a group.
+    struct Replacement {
+        KernelBody body;
+        InParts parts;
+    };
+
+    std::optional<Replacement> better(const KernelGroup& group) {
+        KernelBody body = extract(g_.program, group);
+        const Schedules::Scheduled* whole = scheduled(body, group.chain, schedules_);
+        TW_CHECK(whole != nullptr, "a chain without a schedule");
+        auto parts = in_parts(body, *whole, schedules_);
+        if (!parts) return std::nullopt;
+        return Replacement{std::move(body), std::move(*parts)};
+    }
+
+    /// The program with other primitives in the place of some groups: where the last of each stood.
+    void replace(const std::map<size_t, Replacement>& replacements) {
+        std::map<PrimitiveId, size_t> ends;
+        std::vector<bool> gone(g_.program.primitives.size(), false);
+        for (const auto& [k, r] : replacements) {
+            ends[g_.groups[k].primitives.back()] = k;
+            for (const PrimitiveId id : g_.groups[k].primitives) gone[id.index()] = true;
+        }
+        IndexVector<PrimitiveId, Primitive> old = std::move(g_.program.primitives);
+        g_.program.primitives = {};
+        std::map<PrimitiveId, PrimitiveId> now;
+        std::map<size_t, std::vector<KernelGroup>> fresh;
+        for (const PrimitiveId id : old.ids()) {
+            if (!gone[id.index()]) {
+                now[id] = g_.program.primitives.push_back(old[id]);
+            } else if (const auto end = ends.find(id); end != ends.end()) {
+                fresh[end->second] = insert(replacements.at(end->second), old[id].name);
+            }
+        }
+        std::vector<KernelGroup> groups;
+        for (size_t k = 0; k < g_.groups.size(); ++k) {
+            if (const auto it = fresh.find(k); it != fresh.end()) {
+                groups.insert(groups.end(), it->second.begin(), it->second.end());
+                continue;
+            }
+            for (PrimitiveId& id : g_.groups[k].primitives) id = now.at(id);
+            groups.push_back(std::move(g_.groups[k]));
+        }
+        g_.groups = std::move(groups);
+    }
+
+    /// Appends the primitives of a replacement; its groups.
+    std::vector<KernelGroup> insert(const Replacement& r, const std::string& name) {
+        std::map<std::string, ValueId> known;  // values are connected by their names
+        const Program& body = r.body.stages;
+        for (size_t i = 0; i < body.inputs.size(); ++i) known[body.values[body.inputs[i]].name] = r.body.tensors[i];
+        for (size_t i = 0; i < body.outputs.size(); ++i)
+            known[body.values[body.outputs[i]].name] = r.body.tensors[body.inputs.size() + i];
+        std::vector<KernelGroup> groups;
+        for (const InParts::Part& part : r.parts.parts) {
+            const auto value = [&](ValueId v) {
+                const Value& mine = part.stages.values[v];
+                const auto [it, fresh] = known.try_emplace(mine.name);
+                if (fresh) {
+                    Value copy = mine;
+                    copy.name = unique(name + "/" + mine.name);
+                    it->second = g_.program.values.push_back(std::move(copy));
+                }
+                return it->second;
+            };
+            IndexVector<PrimitiveId, PrimitiveId> placed;
+            for (const Primitive& s : part.stages.primitives) {
+                Primitive copy = s;
+                copy.name = name + "/" + part.stages.values[s.outputs[0]].name;
+                for (Access& a : copy.expr()->accesses) a.value = value(a.value);
+                copy.outputs = {value(s.outputs[0])};
+                placed.push_back(g_.program.primitives.push_back(std::move(copy)));
+            }
+            for (KernelGroup g : part.groups) {
+                for (PrimitiveId& id : g.primitives) id = placed[id];
+                groups.push_back(std::move(g));
+            }
+            // What stays inside one half is another value in the other, whatever its name.
+            for (const PrimitiveId s : part.stages.primitives.ids()) {
+                const ValueId v = part.stages.primitives[s].outputs[0];
+                const auto& outputs = part.stages.outputs;
+                if (std::find(outputs.begin(), outputs.end(), v) == outputs.end())
+                    known.erase(part.stages.values[v].name);
+            }
+        }
+        return groups;
+    }
+
+    std::string unique(const std::string& name) {
+        if (names_.empty())
+            for (const Value& v : g_.program.values) names_.insert(v.name);
+        std::string out = name;
+        for (int n = 1; !names_.insert(out).second; ++n) out = fmt::format("{}.{}", name, n);
+        return out;
+    }
+
+    Grouped& g_;
+    Schedules& schedules_;
+    std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules) {
+    const Scheduling& how = schedules.how();
+    if (!how.machine || how.rule.threads <= 1 || !how.chains() || whole.seconds < kWorthwhile) return std::nullopt;
+    const auto& primitives = body.stages.primitives;
+    if (std::none_of(primitives.begin(), primitives.end(),
+                     [](const Primitive& p) { return p.expr()->reducer != Reducer::None; }))
+        return std::nullopt;
+    const auto threads = static_cast<double>(how.rule.threads);
+    const double tasks = estimate(whole.program, *how.machine).tasks;
+    if (tasks >= threads) return std::nullopt;
+    auto split = chain::split_sum(body.stages, static_cast<int64_t>(std::ceil(threads / tasks)));
+    if (!split) return std::nullopt;
+    InParts out;
+    out.parts.push_back({std::move(split->partial), {}});
+    out.parts.push_back({fuse_greedily(split->merge), {}});
+    for (InParts::Part& part : out.parts) {
+        const bool chain = &part == &out.parts[0] && part.stages.primitives.size() > 1;
+        part.groups = chain ? std::vector<KernelGroup>{whole_of(part.stages)} : group_rows(part.stages, true);
+        for (const KernelGroup& g : part.groups) {
+            const Schedules::Scheduled* s = scheduled(extract(part.stages, g), g.chain, schedules);
+            if (s == nullptr) return std::nullopt;
+            out.seconds += schedules.seconds_of(*s) + kKernelSeconds;
+        }
+    }
+    out.seconds -= kKernelSeconds;  // the one that there is in any case
+    if (out.seconds > (1 - kConvincing) * schedules.seconds_of(whole)) return std::nullopt;
+    return out;
+}
+
+void split_sums(Grouped& grouped, Schedules& schedules) {
+    const Scheduling& how = schedules.how();
+    if (how.machine && how.rule.threads > 1 && how.chains()) Splits(grouped, schedules).run();
+}
+
+}  // namespace tilewright

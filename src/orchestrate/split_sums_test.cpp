@@ -1,0 +1,140 @@
+// Kernels of few results with long sums become two where threads would have nothing to do; plans of them compute their
+// programs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+#include "orchestrate/schedules.h"
+#include "schedule/chain/chains_test.h"
+
+namespace tilewright {
+namespace {
+
+using namespace test;
+
+Scheduling scheduling(int threads) {
+    Scheduling how;
+    how.kind = SchedulerKind::Mcfuser;
+    how.rule.lanes = 8;
+    how.rule.vector_registers = 16;
+    how.rule.threads = threads;
+    how.machine = Machine(generic_target(VectorIsa::avx2), threads);
+    return how;
+}
+
+Grouped split(const Program& p, const Scheduling& how) {
+    Schedules schedules(how);
+    Grouped g;
+    g.program = fuse_greedily(p);
+    g.groups = group_chains(g.program, group_rows(g.program, true), schedules);
+    split_sums(g, schedules);
+    return g;
+}
+
+/// The results of each group's primitives.
+std::vector<std::string> names(const Grouped& g) {
+    std::vector<std::string> out;
+    for (const KernelGroup& group : g.groups) {
+        out.emplace_back(group.chain ? "chain:" : "");
+        for (const PrimitiveId id : group.primitives)
+            out.back() += (out.back().empty() ? "" : " ") + g.program.values[g.program.primitives[id].outputs[0]].name;
+    }
+    return out;
+}
+
+Program product(int64_t m, int64_t n, int64_t k) {
+    return parse_program(fmt::format(R"(program t {{
+  input a: f32[{0}, {2}]
+  input b: f32[{2}, {1}]
+  input bias: f32[{1}]
+  c: f32[{0}, {1}] = [{0}, {1}] sum(i2 < {2}) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = bias[i1]
+  output c
+}})",
+                                     m, n, k));
+}
+
+/// A pool and a machine on which the model's word is taken.
+void computes(const Program& p, const Scheduling& how) {
+    const Grouped g = split(p, how);
+    ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
+    expect_same(p, g.program);
+    OrchestrateOptions options;
+    options.scheduling = how;
+    options.target = how.rule;
+    KernelSet kernels;
+    const Plan plan = orchestrate(p, kernels, options);
+    const std::vector<Tensor> inputs = random_inputs(p, 4);
+    ASSERT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-5) << plan.print();
+}
+
+TEST(SplitSums, a_long_sum_of_few_results_is_two_kernels_where_threads_are_idle) {
+    const Program p = product(4, 16, 65536);
+    EXPECT_EQ(names(split(p, scheduling(1))), std::vector<std::string>{"c"});
+    const Grouped g = split(p, scheduling(4));
+    ASSERT_EQ(g.groups.size(), 2u) << testing::PrintToString(names(g));
+    EXPECT_EQ(names(g)[1], "c");
+    EXPECT_EQ(shape_of(g.program, g.program.values[g.program.primitives[PrimitiveId(0)].outputs[0]].name),
+              "[4, 4, 16]");
+    computes(product(4, 16, 4096), scheduling(4));
+}
+
+TEST(SplitSums, many_results_or_short_sums_stay_one_kernel) {
+    for (const Program& p : {product(512, 512, 512), product(4, 16, 64)})
+        EXPECT_EQ(split(p, scheduling(4)).groups.size(), 1u) << print(p);
+}
+
+/// A machine on which what adds parts up (all it touches is small) takes no time, nor do five stages: an attention but
+/// for its last quotient. All six are faster than several kernels.
+Scheduling where_parts_are_free(int threads) {
+    Scheduling how = scheduling(threads);
+    how.measure = [](const std::vector<TileProgram>& all) {
+        std::vector<double> seconds;
+        for (const TileProgram& t : all) {
+            double elements = 0;
+            for (const Value& v : t.stages.values) {
+                double n = 1;
+                for (const Expr& d : v.shape) n *= static_cast<double>(d.constant());
+                elements += n;
+            }
+            const size_t stages = t.stages.primitives.size();
+            seconds.push_back(elements < 2e4 || stages == 5 ? 1e-9 : stages == 6 ? 1 : 10);
+        }
+        return seconds;
+    };
+    return how;
+}
+
+TEST(SplitSums, plans_compute_their_programs) {
+    for (const Program& p : {product(3, 5, 600), chain::attention(1, 2, 600, 8, 8, "add(mul(acc, 0.5), @2)"),
+                             chain::grouped_attention(4, 4, 1, 300, 4, 8), chain::norm_product("layer", "2", 5, 600)})
+        computes(p, where_parts_are_free(3));
+}
+
+TEST(SplitSums, other_groups_keep_their_places) {
+    const Program p = with_weights(R"(program t {
+  input x: f32[4, 65536]
+  input w: f32[65536, 16]
+  a: f32[4, 65536] = [4, 65536] tanh(@0) where @0 = x[i0, i1]
+  s: f32[4, 1] = [4] -> [i0, 0] sum(i1 < 65536) mul(@0, @0) where @0 = a[i0, i1]
+  c: f32[4, 16] = [4, 16] sum(i2 < 65536) mul(@0, @1) where @0 = a[i0, i2], @1 = w[i2, i1]
+  d: f32[4, 16] = [4, 16] sub(@0, @1) where @0 = c[i0, i1], @1 = s[i0, 0]
+  output d
+  output a
+})");
+    const Grouped g = split(p, scheduling(4));
+    ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
+    EXPECT_GT(g.groups.size(), 2u) << testing::PrintToString(names(g));
+    std::set<ValueId> there(g.program.inputs.begin(), g.program.inputs.end());
+    for (const auto& [v, t] : g.program.constants) there.insert(v);
+    for (const KernelGroup& group : g.groups) {
+        for (const PrimitiveId id : group.primitives) there.insert(g.program.primitives[id].outputs[0]);
+        for (const PrimitiveId id : group.primitives)
+            for (const ValueId v : g.program.primitives[id].inputs())
+                EXPECT_EQ(there.count(v), 1u) << g.program.values[v].name << " is not there yet";
+    }
+}
+
+}  // namespace
+}  // namespace tilewright

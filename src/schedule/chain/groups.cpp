@@ -1,0 +1,201 @@
+#include "schedule/chain/groups.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "program/transform/axes.h"
+
+namespace tilewright::chain {
+
+namespace {
+
+/// Axes of stages and dimensions of values that run along each other.
+class Lines {
+  public:
+    explicit Lines(const Program& p) : p_(p) {
+        for (const PrimitiveId s : p.primitives.ids()) {
+            axes_.push_back(total_);
+            total_ += p.primitives[s].expr()->extents.size();
+        }
+        for (const ValueId v : p.values.ids()) {
+            dimensions_.push_back(total_);
+            total_ += p.values[v].shape.size();
+        }
+        parent_.resize(total_);
+        std::iota(parent_.begin(), parent_.end(), size_t{0});
+        for (const Primitive& q : p.primitives) made_.insert(q.outputs[0]);
+        for (const ValueId v : p.outputs) made_.erase(v);
+        for (const PrimitiveId s : p.primitives.ids())
+            each_index(s, [&](ValueId v, size_t d, Expr index) {
+                const auto x = index.as_var();
+                if (x && x->kind == VarKind::Axis && p.primitives[s].expr()->extents[x->id] == p.values[v].shape[d])
+                    join(axis_of(s, x->id), dimension(v, d));
+            });
+    }
+
+    size_t axis_of(PrimitiveId s, size_t k) { return find(axes_[s] + k); }
+    size_t dimension(ValueId v, size_t d) { return find(dimensions_[v] + d); }
+    bool stays(ValueId v) const { return made_.count(v) != 0; }
+
+    /// Every index into a value that stays in the kernel, reads and results.
+    void each_index(PrimitiveId s, const std::function<void(ValueId, size_t, Expr)>& f) const {
+        const Primitive& q = p_.primitives[s];
+        for (const Access& a : q.expr()->accesses)
+            for (size_t d = 0; stays(a.value) && d < a.index.size(); ++d) f(a.value, d, a.index[d]);
+        const ValueId made = q.outputs[0];
+        const std::vector<Expr> written = result_index(*q.expr());
+        for (size_t d = 0; stays(made) && d < written.size(); ++d) f(made, d, written[d]);
+    }
+
+  private:
+    size_t find(size_t x) { return parent_[x] == x ? x : parent_[x] = find(parent_[x]); }
+    void join(size_t a, size_t b) { parent_[find(a)] = find(b); }
+
+    const Program& p_;
+    size_t total_ = 0;
+    IndexVector<PrimitiveId, size_t> axes_;
+    IndexVector<ValueId, size_t> dimensions_;
+    std::vector<size_t> parent_;
+    std::set<ValueId> made_;
+};
+
+/// How an index uses axis k.
+struct Use {
+    bool bare = false;                   ///< by itself
+    std::set<int64_t> quotients, rests;  ///< i // 4, i % 4
+};
+
+void find_uses(Expr e, size_t k, Use& use) {
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            if (a->kind == Atom::Kind::Var) {
+                use.bare = use.bare || (a->var.kind == VarKind::Axis && a->var.id == k);
+                continue;
+            }
+            const auto v = a->a.as_var();
+            const bool divided = (a->kind == Atom::Kind::FloorDiv || a->kind == Atom::Kind::Mod) && v &&
+                                 v->kind == VarKind::Axis && v->id == k && a->b.is_constant();
+            if (divided) {
+                (a->kind == Atom::Kind::Mod ? use.rests : use.quotients).insert(a->b.constant());
+                continue;
+            }
+            find_uses(a->a, k, use);
+            find_uses(a->b, k, use);
+        }
+}
+
+/// G where an operand is the same for G neighbours along axis k (i // G), or for every G-th of them (i % G), and
+/// nothing else is asked of k. Not packed panels, which use i // 32 and i % 32.
+std::optional<int64_t> shared_by(const Access& access, size_t k) {
+    Use use;
+    for (const Expr& i : access.index) find_uses(i, k, use);
+    if (use.bare || use.quotients.size() + use.rests.size() != 1) return std::nullopt;
+    return use.quotients.empty() ? *use.rests.begin() : *use.quotients.begin();
+}
+
+/// G where an index is G * i + j, with j over G points: the stage has split its axis already.
+struct Split {
+    uint32_t outer, inner;
+    int64_t size;
+};
+std::optional<Split> split_by(const TensorExpr& e, Expr index) {
+    const std::vector<Var> vars = variables(index);
+    if (vars.size() != 2 || vars[0].kind != VarKind::Axis || vars[1].kind != VarKind::Axis) return std::nullopt;
+    for (size_t k = 0; k < 2; ++k) {
+        const Expr inner = e.extents[vars[k].id];
+        if (inner.is_constant() && index == Expr::var(vars[1 - k]) * inner + Expr::var(vars[k]))
+            return Split{vars[1 - k].id, vars[k].id, inner.constant()};
+    }
+    return std::nullopt;
+}
+
+bool moves_with(const Access& access, uint32_t k) {
+    return std::any_of(access.index.begin(), access.index.end(), [&](Expr i) { return uses(i, {VarKind::Axis, k}); });
+}
+
+}  // namespace
+
+Program split_groups(const Program& p) {
+    Lines lines(p);
+    // By what each line is grouped; 0: in several ways.
+    std::map<size_t, int64_t> by;
+    const auto want = [&](size_t line, int64_t g) {
+        const auto [it, fresh] = by.try_emplace(line, g);
+        if (!fresh && it->second != g) it->second = 0;
+    };
+    for (const PrimitiveId s : p.primitives.ids()) {
+        const TensorExpr& e = *p.primitives[s].expr();
+        for (const Access& a : e.accesses) {
+            if (lines.stays(a.value)) continue;
+            for (size_t k = 0; k < e.extents.size(); ++k) {
+                const auto g = shared_by(a, k);
+                const Expr extent = e.extents[k];
+                if (g && *g > 1 && extent.is_constant() && extent.constant() > *g && extent.constant() % *g == 0)
+                    want(lines.axis_of(s, k), *g);
+            }
+        }
+        lines.each_index(s, [&](ValueId v, size_t d, Expr index) {
+            const auto split = split_by(e, index);
+            if (!split || !p.values[v].shape[d].is_constant()) return;
+            for (const Access& a : e.accesses)
+                if (!lines.stays(a.value) && moves_with(a, split->outer) != moves_with(a, split->inner))
+                    return want(lines.dimension(v, d), split->size);
+        });
+    }
+    const auto group = [&](size_t line) {
+        const auto it = by.find(line);
+        return it == by.end() ? 0 : it->second;
+    };
+    // A line is split where some value in the kernel runs along it: an axis of one stage alone says nothing of groups.
+    std::set<size_t> shared;
+    for (const ValueId v : p.values.ids())
+        for (size_t d = 0; lines.stays(v) && d < p.values[v].shape.size(); ++d)
+            if (group(lines.dimension(v, d)) > 1) shared.insert(lines.dimension(v, d));
+    if (shared.empty()) return p;
+
+    Program out = p;
+    for (const ValueId v : p.values.ids()) {
+        if (!lines.stays(v)) continue;
+        std::vector<Expr>& shape = out.values[v].shape;
+        for (size_t d = shape.size(); d-- > 0;)
+            if (const size_t line = lines.dimension(v, d); shared.count(line) != 0) {
+                const int64_t g = group(line);
+                shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d) + 1, g);
+                shape[d] = floor_div(shape[d], g);
+            }
+    }
+    for (const PrimitiveId s : p.primitives.ids()) {
+        TensorExpr e = *p.primitives[s].expr();
+        for (size_t k = e.extents.size(); k-- > 0;)
+            if (const size_t line = lines.axis_of(s, k); shared.count(line) != 0) e = split_axis(e, k, group(line));
+        const Ranges ranges = e.ranges();
+        const auto indices = [&](ValueId v, const std::vector<Expr>& index) {
+            std::vector<Expr> parts;
+            for (size_t d = 0; d < index.size(); ++d) {
+                const size_t line = lines.dimension(v, d);
+                if (shared.count(line) == 0) {
+                    parts.push_back(index[d]);
+                } else {
+                    parts.push_back(simplify(floor_div(index[d], group(line)), ranges));
+                    parts.push_back(simplify(mod(index[d], group(line)), ranges));
+                }
+            }
+            return parts;
+        };
+        for (Access& a : e.accesses)
+            if (lines.stays(a.value)) a.index = indices(a.value, a.index);
+        if (const ValueId made = p.primitives[s].outputs[0]; lines.stays(made)) {
+            e.output_index = indices(made, result_index(e));
+            bool plain = e.output_index.size() == e.spatial;
+            for (size_t d = 0; plain && d < e.spatial; ++d) plain = e.output_index[d] == axis(d);
+            if (plain) e.output_index.clear();
+        }
+        out.primitives[s].kind = std::move(e);
+    }
+    return out;
+}
+
+}  // namespace tilewright::chain

@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "cost/gpu_estimate.h"
+#include "schedule/default_schedule.h"
+#include "schedule/gpu/gpu_schedule.h"
+#include "tile/matrix.h"
+#include "tile/walk.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
+
+int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
+
+/// Of a matrix instruction's 16 x 8 at least half along each axis, and a sum that is worth a step.
+constexpr int64_t kLeastRows = 8, kLeastColumns = 4, kLeastSum = 8;
+
+/// What the operands of both factors are rounded to; nothing: they are not to be.
+std::optional<MatrixType> matrix_type(const Program& stages, const TensorExpr& e, Precision precision) {
+    bool all_f16 = true, all_bf16 = true, narrow = true;
+    for (const uint32_t slot : e.body.slots()) {
+        const DType t = stages.values[e.accesses[slot].value].dtype;
+        all_f16 = all_f16 && t == DType::F16;
+        all_bf16 = all_bf16 && t == DType::BF16;
+        narrow = narrow && (t == DType::F16 || t == DType::BF16 || t == DType::F32);
+    }
+    const ScalarNode& root = e.body[e.body.root()];
+    const bool plain = e.body[root.a].op == ScalarOp::Access && e.body[root.b].op == ScalarOp::Access;
+    if (plain && all_f16) return MatrixType::F16;
+    if (plain && all_bf16) return MatrixType::BF16;
+    if (!narrow) return std::nullopt;
+    switch (precision) {
+        case Precision::TF32:
+            return MatrixType::TF32;
+        case Precision::F16:
+            return MatrixType::F16;
+        case Precision::BF16:
+            return MatrixType::BF16;
+        case Precision::F32:
+            break;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(Precision p) {
+    constexpr std::string_view kNames[] = {"f32", "tf32", "f16", "bf16"};
+    return kNames[static_cast<size_t>(p)];
+}
+
+std::optional<Precision> precision_from_string(std::string_view name) {
+    for (const Precision p : {Precision::F32, Precision::TF32, Precision::F16, Precision::BF16})
+        if (name == to_string(p)) return p;
+    return std::nullopt;
+}
+
+std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision) {
+    const ScalarNode& root = e.body[e.body.root()];
+    if (e.reducer != Reducer::Sum || root.op != ScalarOp::Mul || !is_float(root.dtype)) return std::nullopt;
+    std::vector<size_t> of[2], sums;
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        const bool left = moves_along(e, e.body, root.a, a), right = moves_along(e, e.body, root.b, a);
+        if (a >= e.spatial && left && right) sums.push_back(a);
+        if (a < e.spatial && left != right) of[left ? 0 : 1].push_back(a);
+    }
+    if (of[0].empty() || of[1].empty() || sums.empty()) return std::nullopt;
+    const auto longest = [&](const std::vector<size_t>& axes) {
+        return *std::max_element(axes.begin(), axes.end(),
+                                 [&](size_t a, size_t b) { return guess(e.extents[a]) < guess(e.extents[b]); });
+    };
+    const auto strides = axis_strides(stages, e, out, result_index(e));
+    GpuProduct p;
+    size_t side = guess(e.extents[longest(of[0])]) > guess(e.extents[longest(of[1])]) ? 1 : 0;
+    p.columns = longest(of[side]);
+    for (size_t k = 0; k < 2; ++k)
+        for (const size_t a : of[k])
+            if (strides[a] && strides[a]->is_constant(1) && guess(e.extents[a]) >= kLeastColumns) {
+                side = k;
+                p.columns = a;
+            }
+    p.rows = longest(of[1 - side]);
+    p.sum = longest(sums);
+    const bool worth = guess(e.extents[p.rows]) >= kLeastRows && guess(e.extents[p.columns]) >= kLeastColumns &&
+                       guess(e.extents[p.sum]) >= kLeastSum;
+    if (worth && root.dtype == DType::F32) p.matrix = matrix_type(stages, e, precision);
+    // A row or a column alone is read once: there is nothing to keep.
+    if (!p.matrix && (guess(e.extents[p.rows]) < 4 || guess(e.extents[p.columns]) < 4)) return std::nullopt;
+    return p;
+}
+
+Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& tiles) {
+    Micro m;
+    m.registers.assign(e.extents.size(), 1);
+    m.virtual_threads.assign(e.extents.size(), 1);
+    m.padding = Padding::Local;
+    m.registers[product.rows] = tiles.warp_rows;
+    m.registers[product.columns] = tiles.warp_columns;
+    if (product.matrix) {
+        m.matrix = MatrixUnit{*product.matrix, product.rows, product.columns, product.sum};
+        m.registers[product.sum] = std::min<int64_t>(tiles.sum, 32);
+        return m;
+    }
+    m.vector_axis = product.columns;
+    m.lanes = std::min<int64_t>(4, tiles.warp_columns);
+    m.registers[product.sum] = std::min<int64_t>(tiles.sum, 8);  // unrolled
+    // Neighbouring threads read neighbouring quarters of a row: what is more than four columns lies apart.
+    if (tiles.warp_columns > 4) m.virtual_threads[product.columns] = tiles.warp_columns / 4;
+    return m;
+}
+
+std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product) {
+    const TensorExpr& e = *program.stages.primitives[stage].expr();
+    const Access& a = e.accesses[access];
+    const std::vector<uint32_t> slots = e.body.slots();
+    if (std::find(slots.begin(), slots.end(), access) == slots.end() || !is_input(program, a.value))
+        return std::nullopt;
+    for (const Expr& c : a.valid)
+        if (!condition_on_index(a, c)) return std::nullopt;
+    for (const Expr& i : a.index)
+        for (const Var v : variables(i)) {
+            if (v.kind == VarKind::Load) return std::nullopt;
+            if (v.kind != VarKind::Axis) continue;
+            const auto linear = linear_in(i, v);
+            if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
+        }
+    Load load;
+    load.stage = stage;
+    load.access = access;
+    if (a.index.empty()) return load;
+    const auto dimension_of = [&](size_t axis) -> std::optional<size_t> {
+        for (size_t d = 0; d < a.index.size(); ++d)
+            if (uses(a.index[d], {VarKind::Axis, static_cast<uint32_t>(axis)})) return d;
+        return std::nullopt;
+    };
+    const size_t last = a.index.size() - 1;
+    const auto move_last = [&](size_t d) {
+        layout::Reorder order;
+        for (size_t k = 0; k <= last; ++k)
+            if (k != d) order.permutation.push_back(k);
+        order.permutation.push_back(d);
+        if (d != last) load.layout.primitives.emplace_back(order);
+    };
+    auto across = dimension_of(product.rows);
+    if (!across) across = dimension_of(product.columns);
+    const auto along = dimension_of(product.sum);
+    const bool halves = byte_size(program.stages.values[a.value].dtype) == 2;
+    if (!product.matrix) {
+        if (across) move_last(*across);
+        if (across != last) load.layout.primitives.emplace_back(layout::Pad{last, 0, 4});
+        return load;
+    }
+    // Fragments are read along the sum or across it: whichever lies side by side, else the sum is made to.
+    if (along && along != last && across != last) move_last(*along);
+    load.layout.primitives.emplace_back(layout::Pad{last, 0, halves || along == last ? 8 : 4});
+    return load;
+}
+
+}  // namespace tilewright

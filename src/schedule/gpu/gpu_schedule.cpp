@@ -1,0 +1,375 @@
+#include "schedule/gpu/gpu_schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "cost/gpu_estimate.h"
+#include "schedule/default_schedule.h"
+#include "tile/matrix.h"
+#include "tile/walk.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
+
+int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
+int64_t ceil_of(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+
+/// What the default rule knows of a GPU: vectors of 16 bytes, registers for a tile of a few of them.
+ScheduleTarget rule_of(const GpuTarget& target) {
+    ScheduleTarget rule;
+    rule.lanes = 4;
+    rule.vector_registers = 16;
+    rule.threads = target.multiprocessors;
+    rule.l2_bytes = target.block_shared_bytes;
+    return rule;
+}
+
+/// A tree of one stage: the grid over `inside` points of each spatial axis, outermost first, and `body` in it.
+TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {
+    TileProgram t;
+    t.name = stages.name;
+    t.stages = std::move(stages);
+    const TensorExpr& e = *t.stages.primitives[PrimitiveId(0)].expr();
+    std::vector<size_t> identity(e.extents.size());
+    std::iota(identity.begin(), identity.end(), 0);
+    t.stage_axes.push_back(identity);
+    for (size_t a = 0; a < e.extents.size(); ++a)
+        t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), e.extents[a]});
+    for (size_t a = e.spatial; a-- > 0;) {
+        if (inside[a] == 0 || (e.extents[a].is_constant() && inside[a] >= e.extents[a].constant())) continue;
+        TileLoop loop;
+        loop.axis = a;
+        loop.step = inside[a];
+        loop.parallel = true;
+        loop.body = std::move(body);
+        body.clear();
+        body.push_back(Stmt{std::move(loop)});
+    }
+    t.body = std::move(body);
+    return t;
+}
+
+// --- products
+
+/// The closed form of gpu_estimate for a product alone: what a block moves, multiplies and waits for. Seconds.
+class ProductModel {
+  public:
+    ProductModel(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target)
+        : p_(p),
+          target_(target),
+          rows_(guess(e.extents[p.rows])),
+          columns_(guess(e.extents[p.columns])),
+          sum_(guess(e.extents[p.sum])) {
+        for (size_t a = 0; a < e.extents.size(); ++a) {
+            if (a < e.spatial && a != p.rows && a != p.columns) others_ *= static_cast<double>(guess(e.extents[a]));
+            if (a >= e.spatial && a != p.sum) windows_ *= static_cast<double>(guess(e.extents[a]));
+        }
+        for (const uint32_t slot : e.body.slots())
+            bytes_ =
+                std::max<int64_t>(bytes_, static_cast<int64_t>(byte_size(stages.values[e.accesses[slot].value].dtype)));
+    }
+
+    double seconds(const GpuTiles& t) const {
+        const double blocks = static_cast<double>(ceil_of(rows_, t.rows) * ceil_of(columns_, t.columns)) * others_;
+        const auto steps = static_cast<double>(ceil_of(sum_, t.sum));
+        const double step_points = static_cast<double>(t.rows * t.columns * t.sum) * windows_;
+        std::optional<MatrixUnit> unit;
+        if (p_.matrix) unit = MatrixUnit{*p_.matrix, 0, 0, 0};
+        const double compute = 2 * blocks * steps * step_points / gpu_flops(target_, unit);
+        const double moved =
+            blocks * steps *
+            static_cast<double>((t.rows + t.columns * static_cast<int64_t>(windows_)) * t.sum * bytes_);
+        const double memory = moved / (2.5e9 * target_.memory_gbps);
+        const double word = p_.matrix && *p_.matrix != MatrixType::TF32 ? 2 : 4;
+        const double reuse = 1 / static_cast<double>(t.warp_rows) + 1 / static_cast<double>(t.warp_columns);
+        const double shared =
+            blocks * steps * step_points * reuse * word / (128 * target_.ghz * 1e9 * target_.multiprocessors);
+        // An SM holds a few blocks, and runs what there are in waves.
+        const int64_t room = t.stages * (t.rows + t.columns) * (t.sum + 8) * bytes_;
+        const int threads = warps(t) * 32;
+        const double fit = std::max(1, blocks_of_sm(target_, threads, 128, std::min(room, target_.block_shared_bytes)));
+        const double slots = fit * target_.multiprocessors, waves = std::ceil(blocks / slots);
+        const double most = std::max({compute, memory, shared});
+        const double busy = (most + 0.1 * (compute + memory + shared - most)) * waves * slots / blocks;
+        const double waits = waves * steps * 0.7e-6 / (t.stages * fit);
+        // Few warps of an SM cannot keep its units busy.
+        const double awake = std::min(1.0, fit * warps(t) / 8.0);
+        return std::max(busy / awake, waits) + 0.2 * waits;
+    }
+    int warps(const GpuTiles& t) const {
+        const int64_t tiles = ceil_of(t.rows, t.warp_rows) * ceil_of(t.columns, t.warp_columns);
+        return static_cast<int>(p_.matrix ? tiles : ceil_of(tiles, 32));
+    }
+    std::vector<GpuTiles> candidates() const {
+        std::vector<GpuTiles> out;
+        const int64_t row_unit = p_.matrix ? 16 : 8, column_unit = p_.matrix ? 8 : 4;
+        const auto sizes = [](int64_t extent, int64_t unit) {
+            std::vector<int64_t> s;
+            for (int64_t n = unit; n <= 128; n *= 2) {
+                s.push_back(n);
+                if (n >= extent) break;
+            }
+            return s;
+        };
+        for (const int64_t rows : sizes(rows_, row_unit))
+            for (const int64_t columns : sizes(columns_, column_unit))
+                for (const int64_t sum : p_.matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{8, 16, 32})
+                    for (const int stages : {1, 2, 3, 4})
+                        for (const int64_t warp_rows :
+                             p_.matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{4, 8})
+                            for (const int64_t warp_columns :
+                                 p_.matrix ? std::vector<int64_t>{8, 16, 32, 64} : std::vector<int64_t>{4, 8}) {
+                                GpuTiles t{rows, columns, sum, warp_rows, warp_columns, stages};
+                                if (warp_rows > rows || warp_columns > columns || warps(t) > 8) continue;
+                                if (p_.matrix && warp_rows * warp_columns > 64 * 32) continue;
+                                if (sum > 16 && sum >= 2 * sum_) continue;
+                                if (stages > 1 && sum * (stages - 1) >= sum_) continue;
+                                out.push_back(t);
+                            }
+        return out;
+    }
+
+  private:
+    const GpuProduct& p_;
+    const GpuTarget& target_;
+    int64_t rows_, columns_, sum_, bytes_ = 2;
+    double others_ = 1, windows_ = 1;
+};
+
+TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTiles& tiles) {
+    const PrimitiveId id(0);
+    const TensorExpr& e = *stages.primitives[id].expr();
+    std::vector<int64_t> inside(e.spatial, 1);
+    inside[p.rows] = tiles.rows;
+    inside[p.columns] = tiles.columns;
+    TileLoop steps;
+    steps.axis = p.sum;
+    steps.step = tiles.sum;
+    steps.body.push_back(Stmt{Compute{id, gpu_micro(e, p, tiles)}});
+    Store store;
+    store.value = stages.primitives[id].outputs[0];
+    std::vector<Stmt> body;
+    body.push_back(Stmt{std::move(steps)});
+    body.push_back(Stmt{store});
+    TileProgram t = one_stage(stages, inside, std::move(body));
+    // Copies in front of the Compute, in the innermost body.
+    std::vector<Stmt>* at = &t.body;
+    while (std::get<TileLoop>(at->front().kind).parallel) at = &std::get<TileLoop>(at->front().kind).body;
+    auto& loop = std::get<TileLoop>(at->front().kind);
+    for (size_t i = e.accesses.size(); i-- > 0;)
+        if (const auto load = gpu_load(t, id, i, p)) loop.body.insert(loop.body.begin(), Stmt{*load});
+    if (loop.body.size() > 1) loop.stages = tiles.stages;
+    return t;
+}
+
+/// Of all tiles the best by the model whose buffers fit.
+std::optional<TileProgram> schedule_product(const Program& stages, const GpuScheduling& how) {
+    const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
+    const auto p = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], how.precision);
+    if (!p) return std::nullopt;
+    const ProductModel model(stages, e, *p, how.target);
+    std::vector<std::pair<double, GpuTiles>> ranked;
+    for (const GpuTiles& t : model.candidates()) ranked.emplace_back(model.seconds(t), t);
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [seconds, tiles] : ranked) {
+        TileProgram t = product_tree(stages, *p, tiles);
+        const auto bytes = shared_bytes(t);
+        if (!bytes || *bytes > how.target.block_shared_bytes) continue;
+        if (verify(t).empty()) return t;
+    }
+    return std::nullopt;
+}
+
+// --- everything else
+
+/// A block has a few thousand points, and there are a few blocks for each SM.
+TileProgram schedule_points(Program stages, const GpuScheduling& how) {
+    if (auto merged = merge_axes(stages)) stages = std::move(*merged);
+    const PrimitiveId id(0);
+    const TensorExpr& e = *stages.primitives[id].expr();
+    const Micro micro = choose_micro(stages, e, DType::F32, rule_of(how.target)).micro;
+    std::vector<int64_t> inside(e.spatial);
+    double points = 1, sum = 1;
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        if (a < e.spatial) inside[a] = guess(e.extents[a]);
+        (a < e.spatial ? points : sum) *= static_cast<double>(guess(e.extents[a]));
+    }
+    const double wanted = std::clamp(points * sum / (4.0 * how.target.multiprocessors), 512.0, 8192.0);
+    const auto unit = [&](size_t a) {
+        return std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, micro.vector_axis == a ? 128 : 1);
+    };
+    const auto block = [&] {
+        double n = sum;
+        for (const int64_t i : inside) n *= static_cast<double>(i);
+        return n;
+    };
+    std::vector<size_t> order;
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (micro.vector_axis != a) order.push_back(a);
+    if (micro.vector_axis && *micro.vector_axis < e.spatial) order.push_back(*micro.vector_axis);
+    for (const size_t a : order)
+        while (block() > wanted && inside[a] > unit(a))
+            inside[a] = std::max(unit(a), ceil_of(ceil_of(inside[a], 2), unit(a)) * unit(a));
+    // What only the run knows is cut in any case: there may be much of it.
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (!e.extents[a].is_constant() && inside[a] >= kAssumed) inside[a] = std::max(unit(a), int64_t{256});
+    std::vector<Stmt> body;
+    body.push_back(Stmt{Compute{id, micro}});
+    return one_stage(std::move(stages), inside, std::move(body));
+}
+
+// --- trees that were made for a CPU's caches take a GPU's micro-kernels and copies
+
+class Retarget {
+  public:
+    Retarget(TileProgram t, const GpuScheduling& how) : t_(std::move(t)), how_(how) {}
+
+    TileProgram run() {
+        t_.buffer_layouts.clear();
+        without_loads(t_.body);
+        const Walk tree = walk(t_);
+        for (const auto& [path, compute] : tree.computes) micro(path, *compute);
+        for (const auto& [stage, product] : products_)
+            for (size_t i = 0; i < t_.stages.primitives[stage].expr()->accesses.size(); ++i)
+                if (const auto load = gpu_load(t_, stage, i, product)) place(t_.body, *load);
+        run_ahead(t_.body);
+        return std::move(t_);
+    }
+
+  private:
+    static void without_loads(std::vector<Stmt>& body) {
+        std::erase_if(body, [](const Stmt& s) { return std::holds_alternative<Load>(s.kind); });
+        for (Stmt& s : body)
+            if (auto* loop = std::get_if<TileLoop>(&s.kind)) without_loads(loop->body);
+    }
+
+    Stmt& statement(const TreePath& path) {
+        std::vector<Stmt>* body = &t_.body;
+        for (size_t k = 0; k + 1 < path.size(); ++k) body = &std::get<TileLoop>((*body)[path[k]].kind).body;
+        return (*body)[path.back()];
+    }
+
+    /// Warps side by side along the rows, each with all columns of the block: what lies between two products then stays
+    /// in their registers.
+    void micro(const TreePath& path, const Compute& compute) {
+        const PrimitiveId s = compute.stage;
+        const Walk tree = walk(t_);
+        Program view = t_.stages;
+        TensorExpr& e = *view.primitives[s].expr();
+        for (size_t k = 0; k < e.extents.size(); ++k) {
+            const Expr most = tree.extents.at(scope_of(path))[t_.stage_axes[s][k]];
+            if (most.is_constant()) e.extents[k] = most;
+        }
+        auto& out = std::get<Compute>(statement(path).kind);
+        const auto p = gpu_product(view, e, view.primitives[s].outputs[0], how_.precision);
+        if (!p) {
+            out.micro = choose_micro(view, e, DType::F32, rule_of(how_.target)).micro;
+            return;
+        }
+        GpuTiles tiles;
+        const int64_t rows = guess(e.extents[p->rows]), columns = guess(e.extents[p->columns]);
+        tiles.sum = p->matrix ? ceil_of(guess(e.extents[p->sum]), 16) * 16 : 8;
+        tiles.warp_rows = p->matrix ? (rows > 128 ? 32 : 16) : std::min<int64_t>(8, rows);
+        tiles.warp_columns = p->matrix ? std::min<int64_t>(128, ceil_of(columns, 8) * 8) : 4;
+        out.micro = gpu_micro(e, *p, tiles);
+        products_.emplace_back(s, *p);
+    }
+
+    bool holds(const std::vector<Stmt>& body, PrimitiveId stage) const {
+        return std::any_of(body.begin(), body.end(), [&](const Stmt& s) {
+            if (const auto* loop = std::get_if<TileLoop>(&s.kind)) return holds(loop->body, stage);
+            const auto* compute = std::get_if<Compute>(&s.kind);
+            return compute != nullptr && compute->stage == stage;
+        });
+    }
+    bool moves(const Load& load, size_t axis) const {
+        const TensorExpr& e = *t_.stages.primitives[load.stage].expr();
+        for (size_t k = 0; k < e.extents.size(); ++k)
+            if (t_.stage_axes[load.stage][k] == axis)
+                for (const Expr& i : e.accesses[load.access].index)
+                    if (uses(i, {VarKind::Axis, static_cast<uint32_t>(k)})) return true;
+        return false;
+    }
+    /// In front of everything in the body outside of which nothing more cuts the copy.
+    void place(std::vector<Stmt>& body, const Load& load) {
+        for (Stmt& s : body)
+            if (auto* loop = std::get_if<TileLoop>(&s.kind); loop != nullptr && holds(loop->body, load.stage))
+                if (loop->parallel || cut_below(*loop, load)) return place(loop->body, load);
+        body.insert(body.begin(), Stmt{load});
+    }
+    bool cut_below(const TileLoop& loop, const Load& load) const {
+        if (moves(load, loop.axis)) return true;
+        return std::any_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
+            const auto* inner = std::get_if<TileLoop>(&s.kind);
+            return inner != nullptr && holds(inner->body, load.stage) && cut_below(*inner, load);
+        });
+    }
+    static void run_ahead(std::vector<Stmt>& body) {
+        for (Stmt& s : body)
+            if (auto* loop = std::get_if<TileLoop>(&s.kind)) {
+                run_ahead(loop->body);
+                if (!loop->parallel && !loop->body.empty() && std::holds_alternative<Load>(loop->body[0].kind))
+                    loop->stages = 2;
+            }
+    }
+
+    TileProgram t_;
+    const GpuScheduling& how_;
+    std::vector<std::pair<PrimitiveId, GpuProduct>> products_;
+};
+
+}  // namespace
+
+std::optional<int64_t> shared_bytes(const TileProgram& program) {
+    std::set<ValueId> sums;  // a thread's or warp's registers hold them
+    const Walk tree = walk(program);
+    for (const auto& [path, store] : tree.stores) sums.insert(store->value);
+    try {
+        return plan_buffers(program, sums).scratch_bytes;
+    } catch (const InternalError&) {
+        return std::nullopt;
+    }
+}
+
+TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                         const GpuScheduling& how) {
+    const std::string name = stages.name;
+    TileProgram out;
+    if (stages.primitives.size() > 1) {
+        out = default_schedule(std::move(stages), row_axes, rule_of(how.target));
+    } else if (auto product = schedule_product(stages, how)) {
+        out = std::move(*product);
+    } else {
+        out = schedule_points(std::move(stages), how);
+    }
+    out.name = name;
+    return out;
+}
+
+std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuScheduling& how,
+                                              const chain::SearchOptions& options) {
+    const ScheduleTarget rule = rule_of(how.target);
+    chain::Ways ways;
+    ways.capacity = static_cast<double>(how.target.block_shared_bytes);
+    ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
+        auto tree = chain::realise(c, k, rule);
+        if (!tree) return std::nullopt;
+        TileProgram t = Retarget(std::move(*tree), how).run();
+        const auto bytes = shared_bytes(t);
+        if (!bytes || *bytes > how.target.block_shared_bytes || !verify(t).empty()) return std::nullopt;
+        return t;
+    };
+    ways.estimate = [&](const TileProgram& t) { return gpu_estimate(t, how.target).seconds; };
+    chain::SearchResult found = chain::search(c, ways, options);
+    if (found.top.empty()) return std::nullopt;
+    return std::move(found.top[0].program);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,67 @@
+#pragma once
+// Schedules for a GPU: what a block of the grid does, what lies in its shared memory, what a warp or a thread has in
+// its registers.
+//
+// A product's block has tiles of both operands in shared memory, copied in steps along the sum that run ahead, and the
+// sums in registers; tiles, steps and stages are the best of all whose shared memory fits, by a closed form of the
+// model. Chains of products are searched as on a CPU (schedule/chain; rule 4 with the block's shared memory as
+// capacity), each candidate's tree then taking a GPU's micro-kernels and copies. Everything else gives a block a few
+// thousand points.
+
+#include <optional>
+
+#include "cost/gpu_target.h"
+#include "schedule/chain/search.h"
+#include "tile/tile.h"
+
+namespace tilewright {
+
+/// What multiplications may round f32 operands to, on matrix instructions; F32: nothing, on the ordinary cores.
+/// Operands that are f16 or bf16 in the model are multiplied as such in any case: that is exact.
+enum class Precision : uint8_t { F32, TF32, F16, BF16 };
+std::string_view to_string(Precision p);
+std::optional<Precision> precision_from_string(std::string_view name);
+
+struct GpuScheduling {
+    GpuTarget target = h200();
+    Precision precision = Precision::F32;
+};
+
+/// For a kernel of one stage, or of several that share rows (default_schedule.h). Always succeeds; what does not fit
+/// the block's shared memory is left to the generator, which puts it in memory.
+TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                         const GpuScheduling& how);
+
+/// For a kernel of several products. Nothing where no candidate is legal and fits.
+std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
+                                              const chain::SearchOptions& options);
+
+/// Bytes of shared memory that the tile program's buffers take if none is in registers: what rule 4 estimates.
+std::optional<int64_t> shared_bytes(const TileProgram& program);
+
+// --- products
+
+/// Which axes of a product are what.
+struct GpuProduct {
+    size_t rows = 0, columns = 0, sum = 0;
+    std::optional<MatrixType> matrix;  ///< none: on the ordinary cores
+};
+/// Nothing where no operand is used again along some axis: there is nothing to keep in shared memory. Columns are what
+/// lies side by side in the result; rows the longest axis of the other operand; the sum the longest that both share.
+std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
+
+/// How a block computes its tile of a product.
+struct GpuTiles {
+    int64_t rows = 64, columns = 64, sum = 32;  ///< of a block, a step along the sum
+    int64_t warp_rows = 32, warp_columns = 32;  ///< of a warp; of a thread on the ordinary cores
+    int stages = 1;
+};
+/// The micro-kernel of a product with these tiles.
+Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& tiles);
+
+/// The copy of an operand of a product to shared memory: rows that lie on different banks, and for the ordinary cores
+/// side by side along what a thread reads together. Nothing where it can be no copy: an operand made in the kernel,
+/// conditions that no single index decides, indices from memory, boxes without a constant bound.
+std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product);
+
+}  // namespace tilewright

@@ -1,0 +1,136 @@
+// explain: text, JSON and page of models whose plans are known.
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tool/tool_runner_test.h"
+
+namespace tilewright::tool_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Json = nlohmann::json;
+
+class Explain : public testing::Test {
+  protected:
+    void SetUp() override {
+        // softmax(q k^T / sqrt(k)) v, as exporters write it.
+        write("attention", {"heads=2", "m=48", "n=40", "k=16", "h=16"}, "model.onnx");
+    }
+    void write(const std::string& name, const std::vector<std::string>& settings, const std::string& file) {
+        std::vector<std::string> arguments = {"zoo", name, "-o", file};
+        for (const std::string& s : settings) {
+            arguments.emplace_back("--set");
+            arguments.push_back(s);
+        }
+        const Result r = place.run(arguments);
+        ASSERT_EQ(r.status, 0) << r.err;
+    }
+    Json json(const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"explain", "model.onnx", "--json", "plan.json"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Result r = place.run(arguments);
+        EXPECT_EQ(r.status, 0) << r.err;
+        return Json::parse(place.read("plan.json"));
+    }
+    Workplace place;
+};
+
+TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
+    const Json j = json({});
+    EXPECT_EQ(j["blp_status"], "none");
+    EXPECT_EQ(j["execution_states"], 0);
+    EXPECT_GT(j["compile_ms"], 0);
+    EXPECT_EQ(j["plan_ms"], j["greedy_ms"]);
+    EXPECT_LT(j["plan_ms"], j["operators_ms"]) << "fusing operators saves nothing";
+    // Every primitive is in a kernel that says so, and the other way round.
+    const Json &kernels = j["kernels"], &primitives = j["primitives"];
+    ASSERT_GT(kernels.size(), 0u);
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        EXPECT_GT(kernels[k]["estimate_us"], 0);
+        EXPECT_GT(kernels[k]["limit_us"], 0);
+        EXPECT_FALSE(kernels[k]["operators"].empty()) << kernels[k];
+        for (const size_t p : kernels[k]["primitives"]) {
+            const std::vector<size_t> of = primitives[p]["kernels"];
+            EXPECT_EQ(std::count(of.begin(), of.end(), k), 1);
+        }
+    }
+    for (const Json& p : primitives) EXPECT_FALSE(p["operators"].empty()) << p;
+}
+
+TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
+    const Json j = json({"--orchestrate", "optimal"});
+    EXPECT_EQ(j["blp_status"], "optimal");
+    EXPECT_EQ(j["blp_gap"], 0);
+    EXPECT_GT(j["execution_states"], 0);
+    EXPECT_GT(j["candidates"], j["kernels"].size());
+    EXPECT_GT(j["blp_columns"], 0);
+    EXPECT_GT(j["blp_rows"], 0);
+    EXPECT_EQ(j["measured"], 0);
+    EXPECT_FALSE(j["refused"].empty());
+    size_t states = 0;
+    for (const Json& piece : j["pieces"]) states += piece["execution_states"].get<size_t>();
+    EXPECT_EQ(j["execution_states"], states);
+}
+
+TEST_F(Explain, ReadsWellOnATerminal) {
+    const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "1"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_THAT(r.out, AllOf(HasSubstr("execution states in "), HasSubstr("convex sets"), HasSubstr("gap 0.00 %"),
+                             HasSubstr("this plan"), HasSubstr("one kernel an operator")));
+    size_t from = 0;
+    for (size_t end = 0; (end = r.out.find('\n', from)) != std::string::npos; from = end + 1)
+        EXPECT_LE(end - from, 120u) << r.out.substr(from, end - from);
+}
+
+TEST_F(Explain, MeasuresThePlansItComparesOnRequest) {
+    const Json j = json({"--time", "0.01"});
+    for (const Json& plan : j["plans"]) EXPECT_GT(plan["measured_ms"], 0) << plan;
+    for (const Json& k : j["kernels"]) EXPECT_GT(k["measured_us"], 0) << k;
+}
+
+TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
+    const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--html", "plan.html"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string page = place.read("plan.html");
+    EXPECT_THAT(page, AllOf(HasSubstr("<!doctype html>"), Not(HasSubstr("http://www.w3.org/1999")),
+                            Not(HasSubstr("src=")), Not(HasSubstr("https://")), Not(HasSubstr("/*REPORT*/"))));
+    const size_t begin = page.find("id=\"data\">") + 10, end = page.find("</script>", begin);
+    const Json data = Json::parse(page.substr(begin, end - begin));
+    EXPECT_EQ(data["drawing"]["boxes"].size(), data["kernels"].size() + data["steps"].get<size_t>());
+    // Every primitive of a kernel is drawn in its box, and inside of it.
+    for (size_t k = 0; k < data["kernels"].size(); ++k) {
+        const Json& box = data["drawing"]["boxes"][k];
+        std::set<size_t> drawn;
+        for (const Json& p : box["inside"]) {
+            drawn.insert(p["primitive"].get<size_t>());
+            EXPECT_LE(p["x"].get<double>() + p["width"].get<double>(), box["width"].get<double>());
+            EXPECT_LE(p["y"].get<double>() + p["height"].get<double>(), box["height"].get<double>());
+        }
+        const std::vector<size_t> primitives = data["kernels"][k]["primitives"];
+        EXPECT_EQ(drawn, std::set<size_t>(primitives.begin(), primitives.end()));
+        const Json& code = data["codes"][data["kernels"][k]["code"].get<size_t>()];
+        EXPECT_THAT(code["tiles"].get<std::string>(), HasSubstr("compute"));
+        EXPECT_FALSE(code["assembly"].get<std::string>().empty());
+    }
+}
+
+/// What orchestration does without is an option of every command that compiles.
+TEST_F(Explain, AblationsGiveTheSameOutputs) {
+    write("mlp", {"in=40", "hidden=24", "layers=3", "out=5", "batch=3"}, "mlp.onnx");
+    write("conv2d", {"in=16", "out=24", "size=10"}, "conv.onnx");
+    for (const char* model : {"model.onnx", "mlp.onnx", "conv.onnx"})
+        for (const char* flag : {"--no-fission", "--no-operator-fusion", "--no-redundancy", "--single-output",
+                                 "--layouts-first", "--rewrite"})
+            for (const char* orchestrator : {"greedy", "optimal"}) {
+                const Result r = place.run({"verify", model, flag, "--orchestrate", orchestrator});
+                EXPECT_EQ(r.status, 0) << model << " " << flag << " " << orchestrator << ": " << r.out << r.err;
+            }
+}
+
+}  // namespace
+}  // namespace tilewright::tool_test
