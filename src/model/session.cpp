@@ -118,8 +118,9 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
         std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path() : options.database);
     TuneSettings settings = tune_settings(o.target, codegen);
     if (for_schedules) {
-        // Of a search's many candidates most are far from the best: they are worth few readings.
-        if (s.kind == SchedulerKind::Search) settings.measure.give_up = 1.2;
+        // Of many candidates most are far from the best: they are worth few readings.
+        settings.measure.give_up = 1.2;
+        settings.measure.few = 3;
         const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
         s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
             const auto sizes = assumed_sizes(candidates.at(0).stages);

@@ -51,17 +51,29 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
+    return chain(body, how_, chains_);
+}
+
+const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body) {
+    if (!how_.measure) return chain(body);
+    Scheduling how = how_;
+    how.measure = nullptr;
+    return chain(body, how, estimated_chains_);
+}
+
+const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body, const Scheduling& how,
+                                                            ScheduledChains& known) {
     const Stopwatch watch(spent_ms_);
     std::string key = key_of(body);
-    const auto it = chains_.find(key);
-    if (it != chains_.end()) return it->second;
+    const auto it = known.find(key);
+    if (it != known.end()) return it->second;
     std::optional<Scheduled> s;
-    if (auto program = make_chain_schedule(body.stages, how_)) {
+    if (auto program = make_chain_schedule(body.stages, how)) {
         s.emplace();
         s->seconds = how_.estimate_of(*program);
         s->program = std::move(*program);
     }
-    return chains_.emplace(std::move(key), std::move(s)).first->second;
+    return known.emplace(std::move(key), std::move(s)).first->second;
 }
 
 double Schedules::seconds_of(const Scheduled& s) {

@@ -28,6 +28,8 @@ class Schedules {
     const Scheduled& kernel(const KernelBody& body);
     /// For a kernel of several products; nothing where there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
+    /// The same by the model's word, also where measuring is allowed.
+    const std::optional<Scheduled>& estimated_chain(const KernelBody& body);
 
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
@@ -43,10 +45,13 @@ class Schedules {
     double spent_ms() const { return spent_ms_; }
 
   private:
+    using ScheduledChains = std::unordered_map<std::string, std::optional<Scheduled>>;
+    const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known);
+
     Scheduling how_;
     MeasureKernel ask_;
     std::unordered_map<std::string, Scheduled> kernels_;
-    std::unordered_map<std::string, std::optional<Scheduled>> chains_;
+    ScheduledChains chains_, estimated_chains_;
     std::unordered_map<std::string, double> measured_;  ///< by the text without the kernel's name
     double spent_ms_ = 0;
 };

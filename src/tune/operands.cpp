@@ -84,6 +84,11 @@ std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
     return sizes;
 }
 
+namespace {
+/// Numbers come again after so many: a prime, so that they lie elsewhere in every row.
+constexpr size_t kPeriod = 65521;
+}  // namespace
+
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
     std::mt19937_64 rng(seed * 0x9E3779B97F4A7C15ull + 11);
     const std::optional<int64_t> index = largest_index(stages);
@@ -104,8 +109,10 @@ std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
     for (const ValueId v : stages.inputs) {
         const Value& value = stages.values[v];
         Tensor t(value.dtype, evaluate(value.shape, Bindings{}), false);
-        if (value.dtype == DType::F32) {  // weights may have many millions
-            for (float& x : t.as_mutable<float>()) x = static_cast<float>(real());
+        if (value.dtype == DType::F32) {  // may have many millions
+            const auto all = t.as_mutable<float>();
+            for (size_t i = 0; i < all.size(); ++i)
+                all[i] = i < kPeriod ? static_cast<float>(real()) : all[i - kPeriod];
         } else {
             for (int64_t i = 0; i < t.count(); ++i)
                 is_float(value.dtype) ? t.set(i, real()) : t.set(i, integer(value.dtype));

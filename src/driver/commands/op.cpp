@@ -14,6 +14,7 @@
 #include "driver/commands.h"
 #include "driver/commands/common.h"
 #include "driver/files.h"
+#include "driver/opspec/chain_model.h"
 #include "driver/opspec/check.h"
 #include "driver/opspec/limit.h"
 #include "driver/opspec/op_model.h"
@@ -33,6 +34,7 @@ struct OpOptions {
     SchedulerOptions scheduler;
     std::string isa, json, save;
     int threads = 0, iterations = 0;
+    size_t chain_model = 0;  ///< candidates to measure against the model; 0: none
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
     bool list = false, no_check = false, no_run = false, no_calibrate = false, verbose = false, pruning = false;
@@ -50,6 +52,7 @@ struct OpResult {
     std::optional<OpCheck> check;
     std::vector<ZooInput> inputs;
     std::optional<chain::SpaceCounts> pruning;  ///< of the operator as one chain
+    std::optional<ChainModel> chain_model;
 
     bool measured() const { return runs > 0; }
     double gflops() const { return measured() ? work.flops / median_ms * 1e-6 : 0; }
@@ -90,6 +93,25 @@ std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Targe
     return chain::make_space(*c, machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes).counts;
 }
 
+/// The model against measurement, of the operator as one chain.
+std::optional<ChainModel> chain_model_of(const Program& program, const Target& target, const OpOptions& o) {
+    ScheduleTarget rule;
+    TuneSettings settings;
+    settings.threads = rule.threads = o.threads;
+    settings.codegen.isa = cpu::Isa::named(o.isa);
+    settings.measure.seconds = o.seconds;
+    settings.measure.give_up = 0;  // slow candidates count as well
+    settings.check_work = 1 << 21;
+    rule.lanes = settings.codegen.isa.lanes_f32();
+    rule.vector_registers = settings.codegen.isa.vector_bits == 512 ? 32 : 16;
+    for (const CacheLevel& level : target.caches)
+        if (level.level == 2) rule.l2_bytes = level.bytes;
+    std::optional<TuningDatabase> database;
+    if (!o.scheduler.database.empty()) database.emplace(o.scheduler.database);
+    return measure_chain_model(program, target, rule, o.chain_model, settings, database ? &*database : nullptr,
+                               o.seed + 1);
+}
+
 void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult& r) {
     const ZooModel model = build_op(op, o.seed);
     PipelineOptions options;
@@ -108,6 +130,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     r.limit = limit_of(r.work, target, o.threads);
     r.estimate_ms = estimate_ms(*c.model, target, o.threads);
     if (o.pruning) r.pruning = pruning_of(c.program, target, o.threads);
+    if (o.chain_model > 0) r.chain_model = chain_model_of(c.program, target, o);
     r.ok = true;
     if (o.no_run && o.no_check) return;
     const std::vector<Tensor> inputs = draw_inputs(model.inputs, o.seed);
@@ -135,6 +158,15 @@ Json to_json(const OpResult& r, const OpOptions& o) {
                            {"rule_2", r.pruning->rule_2},
                            {"rule_3", r.pruning->rule_3},
                            {"rule_4", r.pruning->rule_4}};
+    if (r.chain_model) {
+        Json points = Json::array();
+        for (const ChainModelPoint& p : r.chain_model->points) points.push_back({p.estimate * 1e3, p.seconds * 1e3, p.candidate});
+        j["chain_model"] = {{"correlation", r.chain_model->correlation()},
+                            {"rank_of_fastest", r.chain_model->rank_of_fastest()},
+                            {"share_of_first_8", r.chain_model->share_of_first(8)},
+                            {"refused", r.chain_model->refused},
+                            {"points", points}};
+    }
     j["construct_ms"] = number(compiled, r.construct_ms);
     j["estimate_ms"] = number(compiled, r.estimate_ms);
     j["measured_ms"] = number(r.measured(), r.median_ms);
@@ -192,6 +224,14 @@ void print_line(const OpResult& r, size_t width, bool verbose) {
         const chain::SpaceCounts& n = *r.pruning;
         fmt::print("    candidates {:.0f} ({} expressions); after rule 1 {:.0f}, 2 {:.0f}, 3 {:.0f}, 4 {:.0f}\n", n.all,
                    n.expressions, n.rule_1, n.rule_2, n.rule_3, n.rule_4);
+    }
+    if (r.chain_model) {
+        const ChainModel& m = *r.chain_model;
+        fmt::print(
+            "    model against {} candidates: correlation {:.2f}; the fastest is its number {}; of its first 8 "
+            "the best has {:.0f}% of the fastest's speed{}\n",
+            m.points.size(), m.correlation(), m.rank_of_fastest(), 100 * m.share_of_first(8),
+            m.refused > 0 ? fmt::format("; {} refused", m.refused) : "");
     }
     if (verbose) fmt::print("{}\n", r.schedule);
     std::fflush(stdout);
@@ -301,6 +341,10 @@ void add_op_command(CLI::App& app, int& status) {
     c->add_option("--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
     c->add_flag("--pruning", o->pruning,
                 "how many candidates each of MCFuser's rules leaves, of operators that are chains");
+    c->add_option("--chain-model", o->chain_model,
+                  "measure so many candidates of operators that are chains, each for --time, and say how well the "
+                  "cost model knows them; kept where --database says")
+        ->check(CLI::Range(2, 100000));
     c->add_flag("-v,--verbose", o->verbose, "print each plan and its kernels' tile programs");
     c->add_option("--json", o->json, "write the results to this file as well, one JSON object a line");
     c->footer(
@@ -317,6 +361,8 @@ void add_op_command(CLI::App& app, int& status) {
         "  tilewright op \"gemm m=512 n=768 k=3072\" \"softmax m=512 n=512\"\n"
         "  tilewright op \"conv2d c=64 h=56 o=64 kh=3 pad=1 bias=1 act=relu\" -v --json out.jsonl\n"
         "  tilewright op --batch bench/ops/mcfuser_attention.txt --scheduler mcfuser --measure\n"
+        "  tilewright op --batch bench/ops/mcfuser_gemm_chains.txt --no-run --no-check --chain-model 64 --time 0.05\n"
+        "  tilewright op \"attention heads=32 kv_heads=8 m=1 n=4096 k=128\" --threads 2\n"
         "  tilewright op \"attention heads=8 m=512 k=64\" --save attention.onnx");
     c->callback([o, &status] {
         o->threads = default_thread_count(o->threads);

@@ -123,6 +123,20 @@ TEST_F(OpCommand, SaysWhatEachRuleOfPruningLeaves) {
     EXPECT_THAT(r.out, HasSubstr("candidates 109051904 (26 expressions); after rule 1 12582912, 2 8388608, 3 3528"));
 }
 
+TEST_F(OpCommand, HoldsTheModelAgainstMeasuredCandidates) {
+    const Result r = run({"chain m=64 n=64 k=32 h=32", "gemm m=16 n=16 k=16", "--no-run", "--no-check", "--chain-model",
+                          "3", "--time", "0.0001", "--json", file("out.jsonl")});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_THAT(r.out, HasSubstr("model against 3 candidates: correlation "));
+    const std::vector<Json> all = lines("out.jsonl");
+    const Json& m = all.at(0)["chain_model"];
+    EXPECT_EQ(m["points_ms"].size(), 3u);
+    EXPECT_LE(std::abs(m["correlation"].get<double>()), 1);
+    EXPECT_LE(m["rank_of_fastest"].get<int>(), 3);
+    EXPECT_EQ(m["share_of_first_8"], 1);
+    EXPECT_FALSE(all.at(1).contains("chain_model"));
+}
+
 TEST_F(OpCommand, SavesModels) {
     ASSERT_EQ(run({"gemm m=16 n=24 k=32", "--no-run", "--save", file("one.onnx")}).status, 0);
     EXPECT_EQ(load_model(file("one.onnx")).graph.nodes.at(0).op, "MatMul");

@@ -196,7 +196,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
     group.chain = groups.size() > 1;
     const KernelBody body = extract(laid, group);
     if (group.chain) {
-        const auto& scheduled = schedules_.chain(body);
+        const auto& scheduled = schedules_.estimated_chain(body);
         if (!scheduled) {
             result.reason = "no schedule as a chain";
             return result;
