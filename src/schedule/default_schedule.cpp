@@ -215,6 +215,42 @@ bool clashes(const TensorExpr& e, const Walk& w, size_t vector) {
     return false;
 }
 
+/// The operand's strides where a stage only puts runs of memory elsewhere (heads of an attention): in its order the
+/// hardware's streams go on, and lines that are written whole may lie anywhere. 2.5 times as fast as in the order of
+/// the result, measured.
+std::optional<std::vector<int64_t>> rearranged(const TensorExpr& e, const std::vector<Walk>& walks,
+                                               std::optional<size_t> vector) {
+    if (!vector || *vector >= e.spatial || e.reducer != Reducer::None || e.accesses.size() != 1) return std::nullopt;
+    if (!walks[0].unit(*vector) || !walks[1].unit(*vector)) return std::nullopt;
+    std::vector<int64_t> strides;
+    for (const auto& s : walks[0].strides) {
+        if (!s || !s->is_constant()) return std::nullopt;
+        strides.push_back(std::abs(s->constant()));
+    }
+    return strides;
+}
+
+/// A sum down the columns of a matrix that no near cache holds:
+///     for 128 columns, for all rows                       touches a page for every 512 bytes
+///     for 8 rows, for 64 columns at a time, for the 8     reads each page to its end; 2.5 times as fast, measured
+/// The sums so far wait in the result, which must be of their type.
+std::optional<size_t> summed_rows(const Program& stages, const TensorExpr& e, const std::vector<Walk>& walks,
+                                  DType out_type, size_t vector, const ScheduleTarget& target) {
+    if (compute_type(out_type) != out_type || out_type != e.body.dtype()) return std::nullopt;
+    if (guess(e.extents[vector]) < 8 * target.lanes || e.extents.size() != e.spatial + 1) return std::nullopt;
+    const size_t r = e.spatial;
+    if (!e.extents[r].is_constant() || e.extents[r].constant() < 8 * kSummedRows) return std::nullopt;
+    for (size_t i = 0; i < e.accesses.size(); ++i) {
+        const Walk& w = walks[i];
+        const auto bytes = static_cast<int64_t>(byte_size(stages.values[e.accesses[i].value].dtype));
+        if (!w.unit(vector) || !w.strides[r] || !w.strides[r]->is_constant()) continue;
+        const int64_t stride = std::abs(w.strides[r]->constant()) * bytes;
+        if (stride >= kPage / 2 && e.extents[r].constant() * guess(e.extents[vector]) * bytes > target.l2_bytes)
+            return r;
+    }
+    return std::nullopt;
+}
+
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
     StageChoice choice;
     const size_t n = e.extents.size();
@@ -317,7 +353,9 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                 }
             // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
             const int64_t wide = guess(e.extents[*vector]) / lanes;
-            if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, 8);
+            choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
+            const int64_t most = choice.summed_rows ? 4 : 8;
+            if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, most);
         }
     } else if (vector && *vector >= e.spatial) {
         // Independent partial sums hide the latency of the addition.
@@ -371,6 +409,10 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     for (size_t a = 0; a < e.spatial; ++a)
         if (!last(a) && std::find(micro.order.begin(), micro.order.end(), a) == micro.order.end())
             micro.order.push_back(a);
+    if (const auto strides = rearranged(e, walks, vector))
+        std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
+            return a != *vector && (b == *vector || (*strides)[a] > (*strides)[b]);
+        });
     if (choice.strips) micro.order.insert(micro.order.end(), {*vector, *choice.strips});
     std::vector<size_t> reductions;
     for (size_t a = e.spatial; a < n; ++a) reductions.push_back(a);
@@ -603,6 +645,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
             while (task_work() > (choice.contraction ? 64000 : 8000) && halve(a)) continue;
         }
     }
+    if (choice.summed_rows)  // what is summed up so far stays in the second level
+        while (inside[*micro.vector_axis] * 4 > target.l2_bytes / 4 && halve(*micro.vector_axis)) continue;
     TileProgram t;
     t.stages = std::move(stages);
     const TensorExpr& expr = *t.stages.primitives[id].expr();
@@ -628,6 +672,11 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         if (inside[*micro.vector_axis] > kRows) wrap(*micro.vector_axis, kRows, false);
         for (size_t a = expr.spatial; a-- > 0;)
             if (a != *choice.strips && a != micro.vector_axis && inside[a] > unit(a)) wrap(a, unit(a), false);
+    }
+    if (choice.summed_rows) {
+        wrap(*choice.summed_rows, kSummedRows, false);
+        for (size_t a = expr.spatial; a-- > 0;)
+            if (a != micro.vector_axis && inside[a] > unit(a)) wrap(a, unit(a), false);
     }
     // Panels (vector axis) outermost in the grid, then the other axes in order.
     std::vector<size_t> grid;

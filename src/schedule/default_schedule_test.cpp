@@ -2,6 +2,7 @@
 
 #include "schedule/default_schedule.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -100,6 +101,34 @@ TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
         legal(t, stages, "convolution");
     }
     EXPECT_NE(print(default_schedule(stages, ScheduleTarget())).find("load 0 access 0"), std::string::npos);
+}
+
+TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
+    const auto sum = [](int64_t rows, int64_t columns, const char* then) {
+        return parse_program(fmt::format(R"(program sum {{
+  input x: f32[{0}, {1}]
+  s: f32[{1}] = [{1}] sum(i1 < {0}) @0{2} where @0 = x[i1, i0]
+  output s
+}})",
+                                         rows, columns, then));
+    };
+    ScheduleTarget target;
+    target.l2_bytes = 1 << 16;
+    const auto outermost = [&](const Program& p) {
+        const TileProgram t = default_schedule(p, target);
+        const auto* loop = std::get_if<TileLoop>(&t.body.at(0).kind);
+        return loop == nullptr ? std::string("none") : fmt::format("{} by {}", t.axes[loop->axis].name, loop->step);
+    };
+    EXPECT_EQ(outermost(sum(200, 1024, "")), "r1 by 8");
+    EXPECT_EQ(outermost(sum(200, 1000, "")), "r1 by 8");
+    EXPECT_EQ(outermost(sum(8, 1024, "")), "none");  // few rows
+    EXPECT_EQ(outermost(sum(200, 64, "")), "none");  // rows side by side
+    target.l2_bytes = 1 << 20;
+    EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // near enough
+    target.l2_bytes = 1 << 16;
+    for (const int64_t rows : {200, 203})
+        for (const char* then : {"", " then sqrt(div(acc, 200.0))"})
+            legal(default_schedule(sum(rows, 1000, then), target), sum(rows, 1000, then), then);
 }
 
 TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {

@@ -126,6 +126,8 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
                 sizes = ladder(extent, unit_of(p, a));
             } else if (p.partial_sums && !p.open[a] && a != va && p.contraction && extent >= 64) {
                 sizes = ladder(extent, 16);
+            } else if (p.partial_sums && choice.summed_rows == a) {
+                sizes = {kSummedRows, extent};
             } else {
                 sizes = {extent};
             }
