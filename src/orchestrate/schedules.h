@@ -11,9 +11,9 @@ namespace tilewright {
 
 /// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
 constexpr double kKernelSeconds = 1e-6;
-/// Of what its kernels take apart a chain must save this share by the model alone, whose error is of that size;
-/// measured times need no margin.
-constexpr double kChainGain = 0.03;
+/// Of what its kernels take apart a chain must save this share by the model alone, whose error is of that size, more
+/// where the model had to assume extents. Measured times need no margin.
+double chain_gain(const Program& stages);
 
 class Schedules {
   public:

@@ -34,7 +34,16 @@ class ChainSets {
                 both.insert(b.begin(), b.end());
                 if (both.size() == 3) triples.insert(both);
             }
-        for (const auto* groups : {&pairs, &triples})
+        std::set<std::set<NodeId>> normalised;
+        for (const NodeId last : dag_.nodes.ids()) {
+            if (!product(last)) continue;
+            std::set<NodeId> group = reductions_before({last});
+            if (group.empty()) continue;
+            group.merge(reductions_before(group));
+            group.insert(last);
+            normalised.insert(std::move(group));
+        }
+        for (const auto* groups : {&pairs, &triples, &normalised})
             for (const std::set<NodeId>& group : *groups) around(group);
         std::stable_sort(out_.begin(), out_.end(), [](const NodeSet& a, const NodeSet& b) {
             return a.first() != b.first() ? a.first() < b.first() : a.size() < b.size();
@@ -45,6 +54,23 @@ class ChainSets {
 
   private:
     bool product(NodeId n) const { return work_[n] == NodeWork::Product; }
+
+    /// Those that reach one of these through elementwise nodes alone.
+    std::set<NodeId> reductions_before(const std::set<NodeId>& nodes) const {
+        std::set<NodeId> out, seen;
+        std::vector<NodeId> open(nodes.begin(), nodes.end());
+        while (!open.empty()) {
+            const NodeId n = open.back();
+            open.pop_back();
+            for (const TensorId t : dag_.nodes[n].reads) {
+                const NodeId from = dag_.tensors[t].producer;
+                if (!from || !seen.insert(from).second) continue;
+                if (work_[from] == NodeWork::Reduction) out.insert(from);
+                if (work_[from] == NodeWork::Elementwise) open.push_back(from);
+            }
+        }
+        return out;
+    }
 
     void add(const NodeSet& set) {
         if (std::find(out_.begin(), out_.end(), set) == out_.end()) out_.push_back(set);

@@ -13,9 +13,9 @@ namespace tilewright::optimal {
 
 namespace {
 
-size_t products(const Program& p) {
+size_t links(const Program& p) {
     return static_cast<size_t>(std::count_if(p.primitives.begin(), p.primitives.end(),
-                                             [](const Primitive& q) { return chain::is_product(*q.expr()); }));
+                                             [](const Primitive& q) { return chain::is_link(*q.expr()); }));
 }
 
 KernelGroup whole(const Program& p) {
@@ -111,7 +111,7 @@ KernelMaker::KernelMaker(const Program& program, const ValueLayouts& layouts, co
     for (const Primitive& p : program.primitives) {
         const TensorExpr* e = p.expr();
         work_.push_back(e == nullptr || e->reducer == Reducer::None ? NodeWork::Elementwise
-                        : chain::is_product(*e)                     ? NodeWork::Product
+                        : chain::is_link(*e)                        ? NodeWork::Product
                                                                     : NodeWork::Reduction);
     }
 }
@@ -173,11 +173,7 @@ size_t KernelMaker::convert(ValueId value, bool to_second) {
 KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, const std::map<ValueId, Layout>& layouts) {
     Made result;
     Program laid = stages;
-    const bool several = products(laid) > 1;
-    if (several && !schedules_.how().chains()) {
-        result.reason = "several products, and no scheduler for chains";
-        return result;
-    }
+    const size_t products = links(laid);
     if (options_.layouts) {
         // Contents play no part: only shapes do.
         for (const ValueId v : laid.values.ids()) {
@@ -188,37 +184,59 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
         laid = lay_out(laid, layouts, options_.target, Contents::Anything);
     }
     const std::vector<KernelGroup> groups = group_rows(laid, true);
-    if (groups.size() > 1 && !several) {
-        result.reason = "its stages share no rows";
+    if (groups.size() > 1 && (products == 0 || !schedules_.how().chains())) {
+        result.reason = products > 1 ? "several products, and no scheduler for chains" : "its stages share no rows";
         return result;
     }
     KernelGroup group = groups.size() == 1 ? groups[0] : whole(laid);
     group.chain = groups.size() > 1;
     const KernelBody body = extract(laid, group);
+    std::vector<bool> weights;
+    for (size_t i = 0; i < body.stages.inputs.size(); ++i) {
+        const ValueId v = body.tensors[i];
+        weights.push_back(laid.is_constant(v) || (v.index() < part.constant.size() && part.constant[v.index()]));
+    }
     if (group.chain) {
         const auto& scheduled = schedules_.estimated_chain(body);
         if (!scheduled) {
             result.reason = "no schedule as a chain";
             return result;
         }
-        result.tiles = scheduled->program;
-        result.seconds = scheduled->seconds;
+        schedule(body, *scheduled, weights, result);
         result.kind = Kind::Chain;
+        result.margin = 1 / (1 - chain_gain(body.stages)) - 1;
     } else {
-        const Schedules::Scheduled& scheduled = schedules_.kernel(body);
-        result.tiles = scheduled.program;
-        result.seconds = scheduled.seconds;
+        schedule(body, schedules_.kernel(body), weights, result);
         const bool reduces = std::any_of(laid.primitives.begin(), laid.primitives.end(),
                                          [](const Primitive& p) { return p.expr()->reducer != Reducer::None; });
-        result.kind = several || products(laid) > 0 ? Kind::Product : reduces ? Kind::Reduction : Kind::Elementwise;
-    }
-    for (size_t i = 0; i < body.stages.inputs.size(); ++i) {
-        const ValueId v = body.tensors[i];
-        result.weights.push_back(laid.is_constant(v) || (v.index() < part.constant.size() && part.constant[v.index()]));
+        result.kind = products > 0 ? Kind::Product : reduces ? Kind::Reduction : Kind::Elementwise;
     }
     result.seconds += kKernelSeconds;
     result.at_least = kKernelSeconds + schedules_.at_least(body);
     return result;
+}
+
+void KernelMaker::schedule(const KernelBody& body, const Schedules::Scheduled& whole, const std::vector<bool>& weights,
+                           Made& result) {
+    const auto parts = in_parts(body, whole, schedules_);
+    if (!parts) {
+        result.seconds = whole.seconds;
+        result.kernels.push_back({whole.program, weights});
+        return;
+    }
+    result.seconds = parts->seconds;
+    std::set<std::string> constant;  // values are connected by their names
+    for (size_t i = 0; i < weights.size(); ++i)
+        if (weights[i]) constant.insert(body.stages.values[body.stages.inputs[i]].name);
+    for (const InParts::Part& part : parts->parts)
+        for (const KernelGroup& g : part.groups) {
+            const KernelBody one = extract(part.stages, g);
+            ScheduledKernel kernel{g.chain ? schedules_.estimated_chain(one)->program : schedules_.kernel(one).program,
+                                   {}};
+            for (size_t i = 0; i < one.stages.inputs.size(); ++i)
+                kernel.weights.push_back(constant.count(part.stages.values[one.tensors[i]].name) != 0);
+            result.kernels.push_back(std::move(kernel));
+        }
 }
 
 }  // namespace tilewright::optimal

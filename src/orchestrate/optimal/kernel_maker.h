@@ -34,6 +34,12 @@ Program fused(Part& part);
 std::vector<bool> placed(const Part& part, const ValueLayouts& layouts, const std::vector<PlacedValue>& reads,
                          const std::vector<PlacedValue>& writes);
 
+/// A kernel as it would run.
+struct ScheduledKernel {
+    TileProgram tiles;
+    std::vector<bool> weights;  ///< per input of its stages: a constant of the model
+};
+
 class KernelMaker {
   public:
     KernelMaker(const Program& program, const ValueLayouts& layouts, const OrchestrateOptions& options,
@@ -46,13 +52,14 @@ class KernelMaker {
         double seconds = std::numeric_limits<double>::infinity();  ///< with a launch; infinite: no kernel
         double at_least = 0;
         std::string reason;
+        /// What its seconds count more than they say, as a share: what a chain must gain by the model's word alone.
+        double margin = 0;
         Kind kind = Kind::Elementwise;
-        TileProgram tiles;
-        std::vector<bool> weights;  ///< per input of its stages: a constant of the model
+        std::vector<ScheduledKernel> kernels;  ///< one; two where its sums are taken in parts (in_parts)
     };
     /// Made once for all parts of equal text; its number among all that were made. A set is a kernel where
-    /// fuse_greedily makes it stages that, laid out like this, share rows (group_rows), or where a chain of products
-    /// has a schedule.
+    /// fuse_greedily makes it stages that, laid out like this, share rows (group_rows), or where they have a schedule
+    /// as a chain.
     size_t make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
                 const std::vector<PlacedValue>& writes);
     /// A copy of a value that has two layouts in the other one.
@@ -66,6 +73,8 @@ class KernelMaker {
 
   private:
     Made made(const Part& part, const Program& stages, const std::map<ValueId, Layout>& layouts);
+    void schedule(const KernelBody& body, const Schedules::Scheduled& whole, const std::vector<bool>& weights,
+                  Made& result);
 
     const Program& program_;
     const ValueLayouts& layouts_;

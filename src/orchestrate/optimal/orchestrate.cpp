@@ -136,8 +136,12 @@ class Orchestration {
                 const size_t number =
                     covers.empty() ? maker_.convert(from[0].value, to[0].second) : maker_.make(covers, from, to);
                 const KernelMaker::Made& made = maker_[number];
-                return KernelAnswer{made.seconds, made.at_least, made.reason, number,
-                                    made.kind == KernelMaker::Kind::Chain};
+                return KernelAnswer{made.seconds,
+                                    made.at_least,
+                                    made.reason,
+                                    number,
+                                    made.kind == KernelMaker::Kind::Chain,
+                                    options_.optimal.profile == Profile::None ? made.margin : 0};
             };
             searched_.push_back({PieceSearch(piece.dag, start, ask, piece_options(piece)), {}, {}});
         }
@@ -165,8 +169,6 @@ class Orchestration {
                 piece.dag, Paths(piece.dag), [&](NodeId n) { return maker_.work(primitive(piece.nodes[n])); },
                 kMostChains);
         how.exact = o.profile == Profile::None;
-        // A chain of the greedy rule, which saves that share, still costs no more than its kernels apart.
-        how.chain_margin = how.exact ? 1 / (1 - kChainGain) - 1 : 0;
         how.seconds = o.seconds;
         how.compare_forms = o.compare_forms;
         return how;

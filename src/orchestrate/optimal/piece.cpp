@@ -98,7 +98,7 @@ class PieceSearch::Impl {
             ++plan_.refused[answer.reason];
             return std::nullopt;
         }
-        const double seconds = answer.seconds * (answer.chain ? 1 + options_.chain_margin : 1);
+        const double seconds = answer.seconds * (1 + answer.margin);
         return PieceKernel{{std::move(reads), std::move(writes), set.nodes(), seconds}, std::move(answer), true};
     }
 
@@ -120,7 +120,7 @@ class PieceSearch::Impl {
             auto kernel = made(set, reads, in(outputs, variant.writes));
             // What cannot write all of its values is one kernel with fewer of them in rare cases only.
             if (!kernel && first) break;
-            if (first && outputs.size() == dag_.exposed(set).size()) whole = kernel->answer.seconds;
+            if (first && outputs.size() == dag_.exposed(set).size()) whole = kernel->candidate.cost;
             if (kernel) out.push_back(std::move(*kernel));
             first = false;
         }
@@ -213,6 +213,7 @@ class PieceSearch::Impl {
             plan_.chains += kernel->answer.chain ? 1 : 0;
             plan.push_back(push(std::move(*kernel)));
         }
+        for (const size_t k : plan) kernels[k].candidate.cost = kernels[k].answer.seconds;
         if (!execute(choice_, plan).complete) return;
         started_ = true;
         start = std::move(plan);

@@ -26,7 +26,10 @@ struct KernelAnswer {
     double at_least = 0;  ///< no kernel of them takes less
     std::string reason;   ///< why there is none
     size_t kernel = 0;    ///< whatever the caller knows it by
-    bool chain = false;   ///< of several products
+    bool chain = false;   ///< of products
+    /// What its seconds count more than they say, as a share, unless a plan to begin with has it: no plan that is
+    /// chosen then takes more than that one by the model's word.
+    double margin = 0;
 };
 /// `reads` and `writes` name layouts, as in the choice. A set without nodes is a conversion.
 using AskKernel = std::function<KernelAnswer(const NodeSet& nodes, const std::vector<TensorId>& reads,
@@ -43,7 +46,6 @@ struct PieceOptions {
     std::vector<NodeSet> also;  ///< sets of nodes to ask for beside those that are listed, whatever bounds these
     /// False: candidates whose costs are estimates. Then none is left out for what the model says.
     bool exact = true;
-    double chain_margin = 0;     ///< chains count so much more than their answer says, as a share
     double seconds = 20;         ///< of processor time, for the program
     bool compare_forms = false;  ///< PiecePlan::published as well
 };

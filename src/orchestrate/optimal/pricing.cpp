@@ -103,34 +103,47 @@ class Profiler {
         progress.total = seconds_.size() + kernels.size();
         for (const size_t k : kernels) {
             const KernelMaker::Made& made = maker_[k];
-            progress.what = made.tiles.stages.primitives.empty() ? "" : describe(made);
+            progress.what = describe(made);
             progress.measured = report_.measured - report_.remembered;
             if (run_ > 0)
                 progress.seconds_left =
                     run_seconds_ / static_cast<double>(run_) * static_cast<double>(progress.total - progress.done);
             if (options_.watch) options_.watch(progress);
             const double begin = now();
-            const std::optional<MeasuredKernel> measured = schedules_.measure(made.tiles, made.weights);
+            const Measured measured = run(made);
             ++progress.done;
-            if (!measured) {
-                seconds_[k] = made.seconds;  // nothing better will ever be known
-                continue;
-            }
-            if (!measured->remembered) {
+            seconds_[k] = measured.seconds;
+            if (!measured.asked) continue;
+            if (!measured.remembered) {
                 ++run_;
                 run_seconds_ += now() - begin;
             }
             ++report_.measured;
-            report_.remembered += measured->remembered ? 1 : 0;
-            seconds_[k] =
-                measured->seconds < 0 ? std::numeric_limits<double>::infinity() : measured->seconds + kKernelSeconds;
+            report_.remembered += measured.remembered ? 1 : 0;
         }
     }
 
-    /// "a kernel of 3 stages, 1.5 ms by the model"
+    struct Measured {
+        double seconds = 0;  ///< launches included; infinite: it cannot run
+        bool asked = true;   ///< false: nothing better than the estimate will ever be known
+        bool remembered = true;
+    };
+    Measured run(const KernelMaker::Made& made) {
+        Measured all;
+        for (const ScheduledKernel& kernel : made.kernels) {
+            const std::optional<MeasuredKernel> one = schedules_.measure(kernel.tiles, kernel.weights);
+            if (!one) return {made.seconds, false, false};
+            all.seconds += one->seconds < 0 ? std::numeric_limits<double>::infinity() : one->seconds + kKernelSeconds;
+            all.remembered = all.remembered && one->remembered;
+        }
+        return all;
+    }
+
+    /// "a kernel of 3 stages, 1500 us by the model"
     static std::string describe(const KernelMaker::Made& made) {
-        return fmt::format("a kernel of {} stage{}, {:.0f} us by the model", made.tiles.stages.primitives.size(),
-                           made.tiles.stages.primitives.size() == 1 ? "" : "s", 1e6 * made.seconds);
+        const size_t stages = made.kernels[0].tiles.stages.primitives.size();
+        return fmt::format("a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
+                           1e6 * made.seconds);
     }
 
     std::map<Kind, double> low_ratios(const std::set<size_t>& kernels) const {
