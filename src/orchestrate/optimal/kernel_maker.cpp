@@ -61,8 +61,7 @@ Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, cons
     return part;
 }
 
-Program fused(Part& part) {
-    Program p = fuse_greedily(part.program);
+Program with_copies(Part& part, Program p) {
     IndexVector<PrimitiveId, Primitive> stages;
     for (const ValueId from : part.copied) {
         Value copy = p.values[from];
@@ -132,7 +131,8 @@ size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vec
     outputs.reserve(writes.size());
     for (const PlacedValue& v : writes) outputs.push_back(v.value);
     Part part = part_of(program_, members, outputs, false);
-    std::string key = print(part.program);
+    const std::string text = print(part.program);
+    std::string key = text;
     for (const ValueId v : part.copied) key += fmt::format("copy {} ", v.index());
     std::vector<bool> second = placed(part, layouts_, reads, writes);
     for (size_t k = 0; k < part.whole.size(); ++k) {
@@ -141,7 +141,9 @@ size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vec
     }
     const auto it = known_.find(key);
     if (it != known_.end()) return it->second;
-    const Program stages = fused(part);
+    const auto [fused, fresh] = fused_.try_emplace(text);
+    if (fresh) fused->second = fuse_greedily(part.program);
+    const Program stages = with_copies(part, fused->second);
     second = placed(part, layouts_, reads, writes);
     std::map<ValueId, Layout> layouts;
     for (size_t k = 0; k < part.whole.size(); ++k)

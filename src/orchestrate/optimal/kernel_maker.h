@@ -26,8 +26,9 @@ struct Part {
 Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, const std::vector<ValueId>& outputs,
              bool names);
 
-/// The part's stages: fused, and in front of them the copies, which they read. Adds those to the part's values.
-Program fused(Part& part);
+/// The part's stages, which are its program fused (fuse_greedily), and in front of them the copies, which they read.
+/// Adds those to the part's values.
+Program with_copies(Part& part, Program stages);
 
 /// Per value of a part: whether it has its second layout. What is read or written says so for itself; what stays inside
 /// has it where one of those does, or where none of them has two.
@@ -82,6 +83,7 @@ class KernelMaker {
     Schedules& schedules_;
     IndexVector<PrimitiveId, NodeWork> work_;
     std::unordered_map<std::string, size_t> known_;
+    std::unordered_map<std::string, Program> fused_;  ///< by the part's text: layouts play no part in it
     std::vector<Made> made_;
 };
 

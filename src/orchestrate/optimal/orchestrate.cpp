@@ -388,7 +388,7 @@ class Orchestration {
         std::vector<ValueId> outputs;
         for (const PlacedValue& v : writes) outputs.push_back(v.value);
         Part part = part_of(p_, members, outputs, true);
-        const Program stages = fused(part);
+        const Program stages = with_copies(part, fuse_greedily(part.program));
         const std::vector<bool> second = placed(part, greedy_.layouts, reads, writes);
         std::map<ValueId, ValueId> made;
         for (const Primitive& stage : stages.primitives) {
