@@ -29,6 +29,8 @@ struct CompileOptions {
     bool layouts = true;                  ///< false: everything row-major
     SchedulerKind scheduler = SchedulerKind::Auto;
     Orchestrator orchestrator = Orchestrator::Greedy;
+    OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
+    WatchOrchestration watch;  ///< likewise; called while kernels are measured
     Ablations without;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
@@ -82,8 +84,9 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
-/// How compile_program plans.
-OrchestrateOptions orchestrate_options(const CompileOptions& options);
+/// How compile_program plans. `weight_bytes`: of the constants, which says how warm they are where kernels are
+/// measured.
+OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);
 /// Compiles an optimised program (src/driver/pipeline.h does everything before). Throws ModelError, RuntimeError.
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options);
 

@@ -13,10 +13,6 @@ namespace {
 
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
-/// Of it a chain must save this share by the model alone, whose error is of that size; measured times need no margin.
-constexpr double kConvincing = 0.03;
-/// The same where the model had to assume what extents are.
-constexpr double kConvincingOpen = 0.1;
 
 /// Measured are chains whose promise is at least this share of the best one's.
 constexpr double kPromising = 0.8;
@@ -108,12 +104,6 @@ class Chains {
         return parts ? parts->seconds : schedules_.seconds_of(whole);
     }
 
-    static bool is_open(const Program& stages) {
-        return std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
-            return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
-        });
-    }
-
     struct Merged {
         KernelGroup group;
         KernelBody body;
@@ -158,8 +148,7 @@ class Chains {
         const auto& fused = schedules_.chain(m.body);
         if (!fused) return 0;
         const double gain = m.apart - seconds_of(m.body, *fused) - kKernelSeconds;
-        if (schedules_.how().measure) return gain;
-        return gain - (is_open(m.body.stages) ? kConvincingOpen : kConvincing) * m.apart;
+        return schedules_.how().measure ? gain : gain - chain_gain(m.body.stages) * m.apart;
     }
 
     bool reduces(size_t g) const {

@@ -223,7 +223,9 @@ struct Chooser {
     }
 };
 
-Primitive copy_of(const Program& program, ValueId from, ValueId to) {
+}  // namespace
+
+Primitive layout_copy(const Program& program, ValueId from, ValueId to) {
     TensorExpr e;
     e.extents = program.values[from].shape;
     e.spatial = e.extents.size();
@@ -239,6 +241,8 @@ Primitive copy_of(const Program& program, ValueId from, ValueId to) {
     p.kind = std::move(e);
     return p;
 }
+
+namespace {
 
 /// Inputs and outputs are row-major. Those that a convolution or a pool would read or write far better otherwise get a
 /// copy, whose layout is free.
@@ -261,11 +265,11 @@ Program free_ends(Program program, int lanes) {
                 value.name += "/channels";
                 const ValueId fresh = program.values.push_back(std::move(value));
                 if (result) {
-                    after.push_back(copy_of(program, fresh, v));
+                    after.push_back(layout_copy(program, fresh, v));
                     p.outputs[0] = fresh;
                     continue;
                 }
-                all.push_back(copy_of(program, v, fresh));
+                all.push_back(layout_copy(program, v, fresh));
                 copy = copies.emplace(v, fresh).first;
             }
             for (Access& a : p.expr()->accesses)
@@ -427,20 +431,33 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-Program assign_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
-    const Program original = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
+ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
+    ChosenLayouts chosen;
+    chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
+    const Program& program = chosen.program;
     PropagateOptions propagation;
-    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(original);
-    for (const auto& [v, t] : original.constants) propagation.fixed.insert(v);
-    propagation.complex = [](const Program& program, const Primitive& p) {
-        return p.expr() != nullptr && weighted_product(program, *p.expr()).has_value();
+    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(program);
+    for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
+    propagation.complex = [](const Program& p, const Primitive& q) {
+        return q.expr() != nullptr && weighted_product(p, *q.expr()).has_value();
     };
     propagation.kept_dimensions = true;
-    Chooser chooser{original, target.lanes, propagation.fixed, {}};
+    Chooser chooser{program, target.lanes, propagation.fixed, {}};
     chooser.products();
     chooser.windows();
+    chosen.values = propagate_layouts(program, std::move(chooser.layouts), propagation);
+    return chosen;
+}
+
+Program assign_layouts(const Program& program, const ScheduleTarget& target) {
+    const ChosenLayouts chosen = choose_layouts(program, target);
+    return lay_out(chosen.program, chosen.values, target);
+}
+
+Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen, const ScheduleTarget& target,
+                Contents contents) {
     LayoutPlan layouts;
-    layouts.values = propagate_layouts(original, std::move(chooser.layouts), propagation);
+    layouts.values = chosen;
     Program program = apply_layouts(original, layouts);
     TW_CHECK(program.primitives.size() == original.primitives.size());
     std::map<std::pair<ValueId, std::string>, ValueId> packed;
@@ -486,8 +503,7 @@ Program assign_layouts(const Program& given, const ScheduleTarget& target, Bound
             value.name += ".packed" + std::to_string(packed.size());
             value.shape = physical_shape(*layout, original.values[w.value].shape);
             const ValueId v = program.values.push_back(value);
-            // The contents of a part's constants play no part.
-            program.constants.emplace(v, boundary == Boundary::Free
+            program.constants.emplace(v, contents == Contents::Anything
                                              ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
                                              : to_physical(*layout, weights));
             it = packed.emplace(key, v).first;

@@ -34,7 +34,10 @@ RewriteCost planned_cost(OrchestrateOptions options) {
     return [options, schedules = std::make_shared<Schedules>(std::move(how))](const RewriteContext& context) {
         Program p = folded(context);
         if (options.fuse) p = fuse_greedily(p);
-        if (options.layouts) p = assign_layouts(p, options.target, Boundary::Free);
+        if (options.layouts) {
+            const ChosenLayouts chosen = choose_layouts(p, options.target, Boundary::Free);
+            p = lay_out(chosen.program, chosen.values, options.target, Contents::Anything);
+        }
         std::vector<KernelGroup> groups = group_rows(p, options.fuse);
         if (options.fuse && schedules->how().chains()) groups = group_chains(p, std::move(groups), *schedules);
         double seconds = 0;

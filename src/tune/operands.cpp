@@ -53,16 +53,21 @@ std::optional<int64_t> largest_index(const Program& stages) {
     return most;
 }
 
-}  // namespace
-
-Program with_sizes(const Program& stages, const Bindings& bindings) {
+/// Symbols and scalars.
+std::set<Var> names_in(const Program& stages) {
     std::set<Var> names;
     for (const Value& v : stages.values)
         for (const Expr d : v.shape) add_names(d, names);
     for (const Primitive& p : stages.primitives)
         for (const Var v : names_used(p)) names.insert(v);
+    return names;
+}
+
+}  // namespace
+
+Program with_sizes(const Program& stages, const Bindings& bindings) {
     std::map<Var, Expr> by;
-    for (const Var v : names) {
+    for (const Var v : names_in(stages)) {
         const auto it = bindings.find(v);
         TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), stages.name);
         by.emplace(v, Expr(it->second));
@@ -72,21 +77,10 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
 
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
     Bindings sizes;
-    bool scalars = false;
-    const auto look = [&](Expr e) {
-        for (const Var v : variables(e)) {
-            scalars = scalars || v.kind == VarKind::Scalar;
-            if (v.kind == VarKind::Symbol) sizes[v] = size;
-        }
-        return e;
-    };
-    for (const Value& v : stages.values)
-        for (const Expr& d : v.shape) look(d);
-    for (const Primitive& p : stages.primitives) {
-        for (const Expr& x : p.expr()->extents) look(x);
-        map_indices(*p.expr(), look);
+    for (const Var v : names_in(stages)) {
+        if (v.kind == VarKind::Scalar) return std::nullopt;
+        sizes.emplace(v, size);
     }
-    if (scalars) return std::nullopt;
     return sizes;
 }
 
