@@ -167,6 +167,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options) {
     o.fuse = options.fuse;
     o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
     o.orchestrator = options.orchestrator;
+    o.schedules = options.schedules;
     o.without = options.without;
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
     o.target.lanes = codegen.isa.lanes_f32();

@@ -20,6 +20,8 @@ namespace tilewright {
 struct Plan;
 struct OrchestrateOptions;
 
+class Schedules;
+
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
@@ -32,6 +34,8 @@ struct CompileOptions {
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel
+    /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
+    std::shared_ptr<Schedules> schedules;
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
 };
 

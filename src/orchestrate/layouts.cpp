@@ -486,10 +486,9 @@ Program assign_layouts(const Program& given, const ScheduleTarget& target, Bound
             value.name += ".packed" + std::to_string(packed.size());
             value.shape = physical_shape(*layout, original.values[w.value].shape);
             const ValueId v = program.values.push_back(value);
-            // The contents of a part's constants play no part.
-            program.constants.emplace(v, boundary == Boundary::Free
-                                             ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
-                                             : to_physical(*layout, weights));
+            const bool packs = boundary == Boundary::RowMajor && original.unread.count(w.value) == 0;
+            program.constants.emplace(v, !packs ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
+                                                : to_physical(*layout, weights));
             it = packed.emplace(key, v).first;
         }
         const std::vector<Expr> index = physical_index(*layout, original.values[w.value].shape, w.index);

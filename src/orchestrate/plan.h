@@ -61,6 +61,8 @@ struct Plan {
     std::string print() const;
 };
 
+class Schedules;
+
 struct OrchestrateOptions {
     Orchestrator orchestrator = Orchestrator::Greedy;
     OptimalOptions optimal;
@@ -70,7 +72,13 @@ struct OrchestrateOptions {
     bool fuse = true;     ///< false: one kernel a primitive
     bool layouts = true;  ///< false: everything row-major
     Ablations without;
+    /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
+    /// of one plan alone are kept.
+    std::shared_ptr<Schedules> schedules;
 };
+
+/// OrchestrateOptions::scheduling with its rule.
+Scheduling scheduling(const OrchestrateOptions& options);
 
 /// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
 /// activations and products packed weights, schedules every kernel with the default schedule.
@@ -90,10 +98,10 @@ struct FusionLimits {
 Program fuse_greedily(const Program& program, const FusionLimits& limits = {});
 enum class Boundary : uint8_t {
     RowMajor,  ///< inputs and outputs are as the program declares them
-    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for; the contents
-               ///< of packed constants are then anything
+    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for
 };
-/// Chooses layouts and rewrites every index map accordingly.
+/// Chooses layouts and rewrites every index map accordingly. The contents of packed constants are anything where the
+/// boundary is free, or those of the constant are not known (Program::unread).
 Program assign_layouts(const Program& program, const ScheduleTarget& target, Boundary boundary = Boundary::RowMajor);
 
 /// Primitives that become one kernel, in topological order, with the shared outer axes of each (see default_schedule).
@@ -111,6 +119,13 @@ struct Grouped {
     Program program;
     std::vector<KernelGroup> groups;  ///< in an order that can run
 };
+
+/// The program's primitives, each with itself as what it is made of (Origin::parts).
+Program numbered(const Program& program);
+/// The kernels of a program whose primitives are numbered, and in which layouts, as the options have it; long sums in
+/// parts where that gains.
+Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
+                      OrchestrationReport* report = nullptr);
 
 /// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
 struct KernelBody {
