@@ -9,7 +9,7 @@
 #include "orchestrate/plan.h"
 #include "program/random_program.h"
 #include "tune/database.h"
-#include "tune/temporary_folder_test.h"
+#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {

@@ -21,6 +21,8 @@ class GpuModel;
 struct Plan;
 struct OrchestrateOptions;
 
+class Schedules;
+
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
@@ -36,6 +38,8 @@ struct CompileOptions {
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel
     std::string code_folder;  ///< where machine code is kept for the next time (base/code_cache.h); empty: nowhere
+    /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
+    std::shared_ptr<Schedules> schedules;
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
 };
 

@@ -135,10 +135,27 @@ struct Chooser {
     int lanes;
     std::set<ValueId> fixed;  ///< stay row-major
     std::map<ValueId, Layout> layouts;
+    std::map<ValueId, size_t> channels;  ///< the dimension that the layout is for
 
     void wish(ValueId v, size_t dim) {
         if (fixed.count(v) != 0 || layouts.count(v) != 0) return;
-        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) layouts.emplace(v, *layout);
+        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) {
+            layouts.emplace(v, *layout);
+            channels.emplace(v, dim);
+        }
+    }
+
+    /// The result's dimension that walks the data's channels, where the weights know nothing of those (Winograd's last
+    /// product: a few numbers for all channels).
+    std::optional<size_t> shared_channels(const TensorExpr& e, const Access& x, const Access& w) const {
+        const auto in = channels.find(x.value);
+        if (in == channels.end()) return std::nullopt;
+        const auto a = x.index[in->second].as_var();
+        if (!a || a->kind != VarKind::Axis || a->id >= e.spatial || in_index(w.index, a->id)) return std::nullopt;
+        const std::vector<Expr> out = result_index(e);
+        const auto there = std::find(out.begin(), out.end(), axis(a->id));
+        if (there == out.end()) return std::nullopt;
+        return static_cast<size_t>(there - out.begin());
     }
 
     /// The axis of the weights whose neighbours should be neighbours in the result's memory. None where one already is
@@ -175,6 +192,8 @@ struct Chooser {
             if (const auto a = lane_axis(*e, x, w)) {
                 wish(p.outputs[0], *fastest_in(*e, result_index(*e), w, *a));
                 if (const auto d = fastest_in(*e, x.index, w, *a)) wish(x.value, *d);
+            } else if (const auto d = shared_channels(*e, x, w)) {
+                wish(p.outputs[0], *d);
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             for (size_t a = e->spatial; a < e->extents.size(); ++a)
@@ -248,7 +267,7 @@ namespace {
 /// copy, whose layout is free.
 Program free_ends(Program program, int lanes) {
     const std::set<ValueId> fixed = row_major_values(program);
-    const Chooser chooser{program, lanes, {}, {}};
+    const Chooser chooser{program, lanes, {}, {}, {}};
     std::map<ValueId, ValueId> copies;  // of inputs
     IndexVector<PrimitiveId, Primitive> all;
     for (Primitive p : program.primitives) {
@@ -442,7 +461,7 @@ ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target,
         return q.expr() != nullptr && weighted_product(p, *q.expr()).has_value();
     };
     propagation.kept_dimensions = true;
-    Chooser chooser{program, target.lanes, propagation.fixed, {}};
+    Chooser chooser{program, target.lanes, propagation.fixed, {}, {}};
     chooser.products();
     chooser.windows();
     chosen.values = propagate_layouts(program, std::move(chooser.layouts), propagation);
@@ -503,9 +522,9 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
             value.name += ".packed" + std::to_string(packed.size());
             value.shape = physical_shape(*layout, original.values[w.value].shape);
             const ValueId v = program.values.push_back(value);
-            program.constants.emplace(v, contents == Contents::Anything
-                                             ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
-                                             : to_physical(*layout, weights));
+            const bool packs = contents == Contents::Moved && original.unread.count(w.value) == 0;
+            program.constants.emplace(v, !packs ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
+                                                : to_physical(*layout, weights));
             it = packed.emplace(key, v).first;
         }
         const std::vector<Expr> index = physical_index(*layout, original.values[w.value].shape, w.index);

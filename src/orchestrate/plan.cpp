@@ -114,13 +114,6 @@ GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& op
 
 namespace {
 
-/// Each primitive with itself as what it was made of.
-Program numbered(const Program& program) {
-    Program out = program;
-    for (const PrimitiveId id : out.primitives.ids()) out.primitives[id].origin.parts = {id.value};
-    return out;
-}
-
 Program without_contents(Program program) {
     for (auto& [v, tensor] : program.constants) tensor = Tensor();
     return program;
@@ -147,12 +140,28 @@ Grouped group(Program program, OrchestrateOptions options, Schedules& schedules,
     return group_greedily(program, options, schedules, limits).grouped;
 }
 
+}  // namespace
+
+Program numbered(const Program& program) {
+    Program out = program;
+    for (const PrimitiveId id : out.primitives.ids()) out.primitives[id].origin.parts = {id.value};
+    return out;
+}
+
+Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
+                      OrchestrationReport* report) {
+    OrchestrationReport unwanted;
+    Grouped out = group(std::move(program), options, schedules, report != nullptr ? *report : unwanted);
+    if (options.fuse) split_sums(out, schedules);
+    return out;
+}
+
+namespace {
+
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OrchestrationReport& report) {
     Program unfused = numbered(program);
-    Grouped parts = group(unfused, options, schedules, report);
-    if (options.fuse) split_sums(parts, schedules);
-    auto [grouped, groups] = std::move(parts);
+    auto [grouped, groups] = group_kernels(unfused, options, schedules, &report);
     Plan plan;
     plan.program = std::move(grouped);
     plan.unfused = without_contents(std::move(unfused));
@@ -212,13 +221,19 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 
 }  // namespace
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+Scheduling scheduling(const OrchestrateOptions& options) {
     Scheduling how = options.scheduling;
     how.rule = options.target;
-    Schedules schedules(std::move(how), options.measure);
+    return how;
+}
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+    std::shared_ptr<Schedules> schedules = options.schedules;
+    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), options.measure);
     OrchestrationReport report;
-    Plan plan = orchestrate(program, kernels, options, schedules, report);
-    plan.schedule_ms = schedules.spent_ms();
+    const double spent = schedules->spent_ms();
+    Plan plan = orchestrate(program, kernels, options, *schedules, report);
+    plan.schedule_ms = schedules->spent_ms() - spent;
     if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = std::move(report);
     return plan;
 }

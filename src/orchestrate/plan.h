@@ -73,6 +73,8 @@ struct MeasuredKernel {
 using MeasureKernel =
     std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
 
+class Schedules;
+
 struct OrchestrateOptions {
     Orchestrator orchestrator = Orchestrator::Greedy;
     OptimalOptions optimal;
@@ -84,7 +86,13 @@ struct OrchestrateOptions {
     bool fuse = true;          ///< false: one kernel a primitive
     bool layouts = true;       ///< false: everything row-major
     Ablations without;
+    /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
+    /// of one plan alone are kept.
+    std::shared_ptr<Schedules> schedules;
 };
+
+/// OrchestrateOptions::scheduling with its rule.
+Scheduling scheduling(const OrchestrateOptions& options);
 
 /// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
 /// activations and products packed weights, schedules every kernel with the default schedule.
@@ -143,6 +151,13 @@ struct Grouped {
     Program program;
     std::vector<KernelGroup> groups;  ///< in an order that can run
 };
+
+/// The program's primitives, each with itself as what it is made of (Origin::parts).
+Program numbered(const Program& program);
+/// The kernels of a program whose primitives are numbered, and in which layouts, as the options have it; long sums in
+/// parts where that gains.
+Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
+                      OrchestrationReport* report = nullptr);
 
 /// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
 struct KernelBody {

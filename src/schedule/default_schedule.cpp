@@ -92,7 +92,7 @@ bool single_index_condition(const Access& access, Expr condition) {
                        [&](Expr i) { return is_uniform(condition - i) || is_uniform(condition + i); });
 }
 
-bool affine(const TensorExpr& e, const Access& access) {
+bool affine(const Access& access) {
     for (const Expr& i : access.index)
         for (const Var v : variables(i)) {
             if (v.kind == VarKind::Load) return false;
@@ -100,7 +100,6 @@ bool affine(const TensorExpr& e, const Access& access) {
             const auto linear = linear_in(i, v);
             if (!linear || !linear->coefficient.is_constant()) return false;
         }
-    (void)e;
     return true;
 }
 
@@ -215,6 +214,31 @@ bool clashes(const TensorExpr& e, const Walk& w, size_t vector) {
     return false;
 }
 
+/// Bytes of the box an access touches when the axes have these extents.
+int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int64_t>& extents) {
+    int64_t elements = 1;
+    for (const Expr& i : a.index) {
+        int64_t size = 1;
+        for (const Var v : variables(i)) {
+            if (v.kind != VarKind::Axis) continue;
+            const auto linear = linear_in(i, v);  // where it is not, every step is taken for one element
+            const bool known = linear && linear->coefficient.is_constant();
+            size += (known ? std::abs(linear->coefficient.constant()) : 1) * (extents[v.id] - 1);
+        }
+        elements *= size;
+    }
+    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
+}
+
+/// How many elements of its operand an access reads, each once.
+double elements_of(const Program& stages, const TensorExpr& e, const Access& a) {
+    std::vector<int64_t> extents;
+    extents.reserve(e.extents.size());
+    for (const Expr& x : e.extents) extents.push_back(guess(x));
+    return static_cast<double>(box_bytes(stages, a, extents)) /
+           static_cast<double>(byte_size(stages.values[a.value].dtype));
+}
+
 /// The operand's strides where a stage only puts runs of memory elsewhere (heads of an attention): in its order the
 /// hardware's streams go on, and lines that are written whole may lie anywhere. 2.5 times as fast as in the order of
 /// the result, measured.
@@ -289,15 +313,14 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         // packing the pixels anew for every row of windows costs more than that. Nor is an operand packed that nobody
         // reads again: the keys of a single query.
         const auto packable = [&](uint32_t slot) { return stages.is_constant(e.accesses[slot].value); };
-        double sum = 1;
+        double points = 1, sum = 1;
+        for (const Expr& x : e.extents) points *= static_cast<double>(guess(x));
         for (size_t r = e.spatial; r < n; ++r) sum *= static_cast<double>(guess(e.extents[r]));
         if (spatial_vector && sum >= lanes)
             for (const uint32_t slot : e.body.slots()) {
                 const Walk& w = walks[slot];
                 if (packable(slot) || !w.depends(*spatial_vector) || w.unit(*spatial_vector)) continue;
-                double reads = 1;
-                for (size_t a = 0; a < e.spatial; ++a)
-                    reads *= w.depends(a) ? 1 : static_cast<double>(guess(e.extents[a]));
+                const double reads = points / elements_of(stages, e, e.accesses[slot]);
                 if (sum < 64.0 * lanes && reads >= 4) continue;
                 for (size_t r = e.spatial; r < n; ++r) {
                     if (!e.extents[r].is_constant() || e.extents[r].constant() % lanes != 0) continue;
@@ -434,7 +457,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     if (choice.contraction)
         for (size_t i = 0; i < e.accesses.size(); ++i) {
             const Access& a = e.accesses[i];
-            if (!affine(e, a)) continue;
+            if (!affine(a)) continue;
             const bool in_body = [&] {
                 const auto slots = e.body.slots();
                 return std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
@@ -454,23 +477,6 @@ bool uses_axis(const Access& access, size_t a) {
     return std::any_of(access.index.begin(), access.index.end(), [&](Expr x) {
         return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
     });
-}
-
-/// Bytes of the box an access touches when the axes have these extents.
-int64_t box_bytes(const Program& stages, const TensorExpr& e, const Access& a, const std::vector<int64_t>& extents) {
-    (void)e;
-    int64_t elements = 1;
-    for (const Expr& i : a.index) {
-        int64_t size = 1;
-        for (const Var v : variables(i)) {
-            if (v.kind != VarKind::Axis) continue;
-            const auto linear = linear_in(i, v);  // where it is not, every step is taken for one element
-            const bool known = linear && linear->coefficient.is_constant();
-            size += (known ? std::abs(linear->coefficient.constant()) : 1) * (extents[v.id] - 1);
-        }
-        elements *= size;
-    }
-    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
 }
 
 /// Packs a loaded operand so that the lanes lie side by side: the dimension indexed by the vector axis goes last, in
@@ -565,7 +571,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     // what was packed stay together), then rows until it fits.
     const auto load_bytes = [&] {
         int64_t bytes = 0;
-        for (const size_t i : choice.loads) bytes += box_bytes(stages, e, e.accesses[i], inside);
+        for (const size_t i : choice.loads) bytes += box_bytes(stages, e.accesses[i], inside);
         return bytes;
     };
     bool reduction_unknown = false;
@@ -602,7 +608,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const auto row_bytes = [&] {
         int64_t bytes = 0;
         for (const Access& a : e.accesses)
-            if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, e, a, inside);
+            if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, a, inside);
         return bytes;
     };
     const bool several = panels && inside[*micro.vector_axis] > unit(*micro.vector_axis);
