@@ -263,7 +263,20 @@ void concat_of_slices(const RewriteContext& context, PrimitiveId at, std::vector
     found.push_back(patch.take());
 }
 
+/// `length` elements of a value from `begin` on along one dimension.
+ValueId slice(const RewriteContext& context, PatchWriter& patch, ValueId v, size_t along, const Expr& begin,
+              const Expr& length) {
+    std::vector<Expr> extents = context.value(v).shape;
+    extents[along] = length;
+    std::vector<Expr> index = plain_axes(extents.size());
+    index[along] = index[along] + begin;
+    ExprWriter w(extents, extents.size());
+    const DType t = context.value(v).dtype;
+    return patch.make(w.finish(w.read(v, t, index)), t, "slice");
+}
+
 // sum_k [x y]_ik w_kj  =  sum_k x_ik w_kj + sum_k y_ik w_(k+n)j
+// Parts of constant weights are constants of their own, which can be packed.
 void product_of_concat(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();
@@ -281,7 +294,17 @@ void product_of_concat(const RewriteContext& context, PrimitiveId at, std::vecto
         std::vector<ValueId> sums;
         for (const Concat::Part& part : c->parts) {
             TensorExpr one = e;
-            one.extents[v->id] = part.end - part.begin;
+            const Expr length = part.end - part.begin;
+            one.extents[v->id] = length;
+            for (Access& a : one.accesses) {
+                const auto plain = std::find(a.index.begin(), a.index.end(), axis(v->id));
+                if (&a - one.accesses.data() == slot || plain == a.index.end() ||
+                    context.program().constants.count(a.value) == 0)
+                    continue;
+                const auto along = static_cast<size_t>(plain - a.index.begin());
+                a.value = slice(context, patch, a.value, along, part.begin, length);
+                *plain = axis(v->id) - part.begin;  // what is put for the axis below takes it back
+            }
             one = map_indices(one, [&](Expr x) {
                 return substitute(
                     x, [&](Var u) { return u == *v ? std::optional(axis(v->id) + part.begin) : std::nullopt; });
