@@ -139,8 +139,8 @@ bool too_large(const TensorExpr& e) { return e.accesses.size() > kMostAccesses |
 
 std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options) {
     std::vector<const RewriteRule*> out;
-    for (const std::span<const RewriteRule> group :
-         {factor_rewrites(), sum_rewrites(), product_rewrites(), layout_rewrites(), enumerated_rewrites()})
+    for (const std::span<const RewriteRule> group : {factor_rewrites(), sum_rewrites(), product_rewrites(),
+                                                     layout_rewrites(), linear_map_rewrites(), enumerated_rewrites()})
         for (const RewriteRule& r : group) out.push_back(&r);
     if (options.winograd)
         for (const RewriteRule& r : winograd_rewrites()) out.push_back(&r);

@@ -268,6 +268,33 @@ void product_of_concat(W& w) {
     w.outputs = {w.b.matmul(w.b.concat(std::vector<ValueId>{x, y}, -1), w.weights({p.k + more, p.n}))};
 }
 
+/// Rows between rows, as enlarging a picture makes them: c_r x[r // 2] + d_r x[m - 1 - r // 2], or c_r x[r // 2] alone.
+void product_of_linear_map(W& w) {
+    const int64_t m = w.upto(2, 4), k = w.upto(2, 4), rows = 2 * m;
+    const bool last = w.one_in(2);  // what is summed over
+    const ValueId x = w.input(last ? Dims{m, k} : Dims{k, m});
+    const uint32_t along = last ? 1 : 0, row = 1 - along;
+    TensorExpr e;
+    e.extents = last ? std::vector<Expr>{rows, k} : std::vector<Expr>{k, rows};
+    e.spatial = 2;
+    std::vector<Expr> near = {axis(0), axis(1)}, far = near;
+    near[row] = floor_div(axis(row), 2);
+    far[row] = m - 1 - floor_div(axis(row), 2);
+    e.accesses = {{x, near, {}, 0}, {w.weights({rows}), {axis(row)}, {}, 0}};
+    ScalarId sum = e.body.binary(ScalarOp::Mul, e.body.access(0, DType::F32), e.body.access(1, DType::F32));
+    if (w.one_in(2)) {
+        e.accesses.push_back({x, far, {}, 0});
+        e.accesses.push_back({w.weights({rows}), {axis(row)}, {}, 0});
+        const ScalarId other = e.body.binary(ScalarOp::Mul, e.body.access(2, DType::F32), e.body.access(3, DType::F32));
+        sum = e.body.binary(ScalarOp::Add, sum, other);
+    }
+    e.body.set_root(sum);
+    const ValueId y = w.b.emit(std::move(e), DType::F32, "enlarged");
+    const int64_t n = w.upto(2, 4);
+    w.outputs = {last ? w.b.matmul(y, w.weights({k, n}))
+                      : w.b.contract("oc,cp->op", w.weights({n, k}), y, DType::F32, "product")};
+}
+
 void sum_of_products(W& w) {
     const MatMul p(w);
     const Expr more = w.longer();
@@ -312,6 +339,7 @@ const std::vector<RulePattern>& rule_patterns() {
         {"concat_of_maps", concat_of_maps},
         {"concat_of_slices", concat_of_slices},
         {"product_of_concat", product_of_concat},
+        {"product_of_linear_map", product_of_linear_map},
         {"sum_of_products", sum_of_products},
         {"enumerated", enumerated},
         {"winograd_2x2", winograd},

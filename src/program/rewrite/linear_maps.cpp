@@ -1,0 +1,142 @@
+// Products across maps that are linear: a picture is mixed before it is enlarged.
+
+#include <algorithm>
+
+#include "program/rewrite/algebra.h"
+#include "program/rewrite/rules.h"
+
+namespace tilewright {
+
+namespace {
+
+/// What a node is as a function of the elements of one value.
+enum class Form : uint8_t { Without, Linear, Other };
+
+Form form_of(const TensorExpr& e, ScalarId node, ValueId x) {
+    const ScalarNode& n = e.body[node];
+    const auto of = [&](ScalarId operand) { return form_of(e, operand, x); };
+    const auto zero = [&](ScalarId operand) {
+        return e.body[operand].op == ScalarOp::Const && e.body[operand].value == 0;
+    };
+    switch (n.op) {
+        case ScalarOp::Access:
+            return e.accesses[n.slot].value == x ? Form::Linear : Form::Without;
+        case ScalarOp::Const:
+        case ScalarOp::Index:
+            return Form::Without;
+        case ScalarOp::Neg:
+            return of(n.a);
+        case ScalarOp::Add:
+        case ScalarOp::Sub: {
+            const Form a = of(n.a), b = of(n.b);
+            return a == b ? a : Form::Other;
+        }
+        case ScalarOp::Mul: {
+            const Form a = of(n.a), b = of(n.b);
+            if (a == Form::Without) return b;
+            return b == Form::Without ? a : Form::Other;
+        }
+        case ScalarOp::Div:
+            return of(n.b) == Form::Without ? of(n.a) : Form::Other;
+        case ScalarOp::Select: {
+            if (of(n.a) != Form::Without) return Form::Other;
+            const Form b = of(n.b), c = of(n.c);
+            if (b == c) return b;
+            const bool linear = (b == Form::Linear && zero(n.c)) || (c == Form::Linear && zero(n.b));
+            return linear ? Form::Linear : Form::Other;
+        }
+        default: {
+            for (const ScalarId operand : {n.a, n.b, n.c})
+                if (operand && of(operand) != Form::Without) return Form::Other;
+            return Form::Without;
+        }
+    }
+}
+
+/// The value of which `map` is a linear combination, the same for every point of dimension `along`, which is dimension
+/// `along` of the value too:   map(x)_p,k = sum_q c_pq x_q,k
+std::optional<ValueId> linear_along_others(const RewriteContext& context, const TensorExpr& map, DType made,
+                                           size_t along) {
+    if (!is_map(map, made)) return std::nullopt;
+    for (const Access& candidate : map.accesses) {
+        const ValueId x = candidate.value;
+        if (context.value(x).dtype != made || context.value(x).shape.size() != map.spatial) continue;
+        if (!(context.value(x).shape[along] == map.extents[along])) continue;
+        TensorExpr elsewhere = map;
+        bool plain = true;
+        for (Access& a : elsewhere.accesses) {
+            if (a.value != x) continue;
+            plain = plain && a.index[along] == axis(along) && a.fill == 0;
+            a.index[along] = 0;
+        }
+        if (!plain || form_of(map, map.body.root(), x) != Form::Linear) continue;
+        if (axes_below(elsewhere, elsewhere.body.root()).count(static_cast<uint32_t>(along)) == 0) return x;
+    }
+    return std::nullopt;
+}
+
+std::optional<int64_t> points_of(const std::vector<Expr>& shape) {
+    int64_t points = 1;
+    for (const Expr& d : shape) {
+        if (!d.is_constant()) return std::nullopt;
+        points *= d.constant();
+    }
+    return points;
+}
+
+// sum_k f(x)_pk w_kj  =  f(sum_k x_pk w_kj), where f makes more points than there were
+void product_of_linear_map(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
+    const Primitive& p = context.program().primitives[at];
+    const TensorExpr& e = *p.expr();
+    const DType t = context.value(p.outputs[0]).dtype;
+    if (!is_sum(e, t) || e.extents.size() != e.spatial + 1) return;
+    const std::vector<Factor> product = factors(e.body, e.body.root());
+    if (product.size() != 2 || product[0].under || product[1].under) return;
+    for (const size_t k : {0, 1}) {
+        const auto left = bare_slot(e.body, product[k].node), right = bare_slot(e.body, product[1 - k].node);
+        if (!left || !right || *left == *right) return;
+        const Access &read = e.accesses[*left], &weights = e.accesses[*right];
+        const TensorExpr* map = context.producer(read.value);
+        if (map == nullptr || !read.valid.empty() || !weights.valid.empty() || uses_load(weights.index)) continue;
+        const auto summed = static_cast<uint32_t>(e.spatial);
+        const auto dim = bare_dim(context, e, read, summed);
+        if (!dim || map->spatial != e.spatial || !context.read_once(read.value)) continue;
+        const size_t along = *dim;
+        std::vector<Expr> points = plain_axes(e.spatial);
+        points[along] = axis(summed);
+        if (!same_index(e.extents, read.index, points)) continue;
+        const std::set<uint32_t> moves = axes_of(weights.index);
+        if (std::any_of(moves.begin(), moves.end(), [&](uint32_t a) { return a != along && a != summed; })) continue;
+        const auto x = linear_along_others(context, *map, t, along);
+        if (!x) continue;
+        const auto before = points_of(context.value(*x).shape), after = points_of(map->extents);
+        if (!before || !after || *before >= *after) continue;
+
+        PatchWriter patch(context, at);
+        std::vector<Expr> extents = context.value(*x).shape;
+        extents[along] = e.extents[along];
+        extents.push_back(e.extents[summed]);
+        ExprWriter w(extents, e.spatial, Reducer::Sum);
+        const ScalarId element = w.read(*x, t, points);
+        const ScalarId by = w.read(weights.value, context.value(weights.value).dtype, weights.index);
+        const ValueId mixed = patch.make(w.finish(w.body().binary(ScalarOp::Mul, element, by)), t, "mixed");
+        TensorExpr out = *map;
+        out.extents[along] = e.extents[along];
+        for (Access& a : out.accesses)
+            if (a.value == *x) a.value = mixed;
+        patch.define(p.outputs[0], std::move(out));
+        found.push_back(patch.take());
+    }
+}
+
+}  // namespace
+
+std::span<const RewriteRule> linear_map_rewrites() {
+    static const RewriteRule rules[] = {
+        {"product_of_linear_map", "sum_k f(x)_pk w_kj = f(sum_k x_pk w_kj), f linear and the same for every k",
+         product_of_linear_map},
+    };
+    return rules;
+}
+
+}  // namespace tilewright
