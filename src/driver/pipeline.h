@@ -55,7 +55,8 @@ Compilation compile_model(const void* bytes, size_t size, const PipelineOptions&
 Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr);
 /// The first half of them: operators as primitives, what is known folded.
 Program lower_model(const Model& model, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr);
-/// The second half: the program by cheaper ways, where the options ask for it.
+/// The second half: the program in a form that does not depend on spelling, and by cheaper ways where the options ask
+/// for it.
 Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr,
                         RewriteReport* report = nullptr);
 
