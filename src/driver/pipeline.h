@@ -22,9 +22,7 @@ struct PipelineOptions {
     CompileOptions compile;
     std::vector<std::string> skip;  ///< passes to leave out, by name ("fold_constants")
     bool verify = false;            ///< check the program after every pass
-    /// Search for a cheaper equivalent program, judged as it would be planned; none: the program stays as it is. Not
-    /// asked for by default: there are models on which the search takes minutes (a row of additions of a value to
-    /// itself).
+    /// Search for a cheaper equivalent program, judged as it would be planned; none: the program stays as it is.
     std::optional<RewriteSearch> rewrite;
     /// Called with each pass's name and the program after it.
     std::function<void(const std::string&, const Program&)> dump;
