@@ -8,6 +8,7 @@
 #include "graph/import.h"
 #include "orchestrate/planned_cost.h"
 #include "orchestrate/schedules.h"
+#include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
@@ -90,8 +91,10 @@ Program lower_model(const Model& model, const PipelineOptions& options, std::vec
 
 Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* times,
                         RewriteReport* report) {
-    if (!options.rewrite) return program;
     Passes pass(options, times);
+    program = pass("scales_behind_products", std::move(program),
+                   [](const Program& p) { return scales_behind_products(p); });
+    if (!options.rewrite) return program;
     RewriteSearch search = *options.rewrite;
     if (!search.judge) search.judge = planned_cost(judging_options(options.compile), search.rules.folding);
     program = pass("rewrite", std::move(program), [&](const Program& p) { return rewrite(p, search, report); });

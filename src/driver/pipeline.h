@@ -22,9 +22,7 @@ struct PipelineOptions {
     CompileOptions compile;
     std::vector<std::string> skip;  ///< passes to leave out, by name ("fold_constants")
     bool verify = false;            ///< check the program after every pass
-    /// Search for a cheaper equivalent program, judged as it would be planned; none: the program stays as it is. Not
-    /// asked for by default: there are models on which the search takes minutes (a row of additions of a value to
-    /// itself).
+    /// Search for a cheaper equivalent program, judged as it would be planned; none: the program stays as it is.
     std::optional<RewriteSearch> rewrite;
     /// Called with each pass's name and the program after it.
     std::function<void(const std::string&, const Program&)> dump;
@@ -55,7 +53,8 @@ Compilation compile_model(const void* bytes, size_t size, const PipelineOptions&
 Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr);
 /// The first half of them: operators as primitives, what is known folded.
 Program lower_model(const Model& model, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr);
-/// The second half: the program by cheaper ways, where the options ask for it.
+/// The second half: the program in a form that does not depend on spelling, and by cheaper ways where the options ask
+/// for it.
 Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* passes = nullptr,
                         RewriteReport* report = nullptr);
 

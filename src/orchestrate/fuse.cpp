@@ -11,6 +11,7 @@
 #include "orchestrate/plan.h"
 #include "program/rewrite/cost.h"
 #include "program/transform/axes.h"
+#include "program/transform/canonical.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
 #include "program/transform/tidy.h"
@@ -209,7 +210,7 @@ struct Fuser {
         out.primitives = {};
         for (const PrimitiveId id : p.primitives.ids())
             if (!gone[id.index()]) out.primitives.push_back(p.primitives[id]);
-        return eliminate_dead_code(std::move(out));
+        return canonical_bodies(eliminate_dead_code(std::move(out)));
     }
 };
 

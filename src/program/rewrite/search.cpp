@@ -177,12 +177,11 @@ Program search(const Program& program, const RewriteSearch& options, RewriteRepo
 
 namespace {
 
-/// Pieces of one text: what became of them, and what the judge says.
+/// Pieces of one text, and what becomes of them.
 struct Distinct {
     std::vector<size_t> where;  ///< pieces
     std::vector<Rewritten> proposals;
     size_t taken = 0;  ///< which of the proposals; the last is what the pieces are
-    double before = 0, after = 0;
 
     bool changes() const { return taken + 1 < proposals.size(); }
 };
@@ -259,60 +258,70 @@ class Whole {
         return out;
     }
 
-    /// What the whole takes as it is chosen, and each distinct piece of it (the last: what is in no piece).
-    std::pair<double, std::vector<double>> planned(Program& whole) {
-        std::vector<size_t> piece_of;
-        whole = with_taken(&piece_of);
-        ++report_.planned;
-        const PlannedCost cost = options_.judge(whole);
-        std::vector<double> by_piece(distinct_.size() + 1, 0);
-        for (const PrimitiveId id : whole.primitives.ids()) {
-            const std::vector<ValueId>& made = whole.primitives[id].outputs;
-            by_piece[made.empty() ? distinct_.size() : piece_of[made[0].index()]] += cost.of[id];
-        }
-        return {cost.total, by_piece};
-    }
+    /// A whole that was planned.
+    struct Planned {
+        std::vector<size_t> taken;  ///< of each distinct piece
+        Program whole;
+        double total = 0;
+        std::vector<double> of;  ///< by distinct piece, in all its places
+        size_t changes = 0;      ///< pieces that are not what they were
+    };
 
-    std::vector<size_t> taken() const {
-        std::vector<size_t> out;
-        for (const Distinct& d : distinct_) out.push_back(d.taken);
+    /// The whole as it is chosen.
+    Planned planned() {
+        Planned out;
+        for (const Distinct& d : distinct_) {
+            out.taken.push_back(d.taken);
+            out.changes += d.changes() ? d.where.size() : 0;
+        }
+        std::vector<size_t> piece_of;
+        out.whole = with_taken(&piece_of);
+        ++report_.planned;
+        const PlannedCost cost = options_.judge(out.whole);
+        out.total = cost.total;
+        out.of.assign(distinct_.size() + 1, 0);
+        for (const PrimitiveId id : out.whole.primitives.ids()) {
+            const std::vector<ValueId>& made = out.whole.primitives[id].outputs;
+            out.of[made.empty() ? distinct_.size() : piece_of[made[0].index()]] += cost.of[id];
+        }
         return out;
     }
-    void take(const std::vector<size_t>& choice) {
-        for (size_t d = 0; d < distinct_.size(); ++d) distinct_[d].taken = choice[d];
+
+    /// Proposals that do not pay make room for the next ones, and never come back. Whether there were any.
+    bool go_on(const Planned& before, const Planned& now) {
+        bool changed = false;
+        for (size_t d = 0; d < distinct_.size(); ++d) {
+            Distinct& piece = distinct_[d];
+            if (!piece.changes()) continue;
+            const double margin = piece.proposals[piece.taken].inexact ? options_.inexact_margin : options_.margin;
+            if (before.of[d] - now.of[d] > margin * before.of[d]) continue;
+            ++piece.taken;
+            changed = true;
+        }
+        return changed;
     }
 
     Program judged() {
-        const std::vector<size_t> preferred = taken();
         for (Distinct& d : distinct_) d.taken = d.proposals.size() - 1;
-        Program best;
-        auto [least, before] = planned(best);
-        report_.planned_before = report_.planned_after = least;
-        std::vector<size_t> chosen = taken();
-        take(preferred);
-        while (taken() != chosen && std::any_of(distinct_.begin(), distinct_.end(), std::mem_fn(&Distinct::changes))) {
-            Program whole;
-            const auto [total, after] = planned(whole);
-            if (total < least) {
-                least = total;
-                best = std::move(whole);
-                chosen = taken();
-            }
-            // A proposal that does not pay makes room for the next one, and never comes back.
-            bool changed = false;
-            for (size_t d = 0; d < distinct_.size(); ++d) {
-                Distinct& piece = distinct_[d];
-                if (!piece.changes()) continue;
-                const double margin = piece.proposals[piece.taken].inexact ? options_.inexact_margin : options_.margin;
-                if (before[d] - after[d] > margin * before[d]) continue;
-                ++piece.taken;
-                changed = true;
-            }
-            if (!changed) break;
+        std::vector<Planned> all = {planned()};
+        for (Distinct& d : distinct_) d.taken = 0;
+        const auto any = [&] {
+            return std::any_of(distinct_.begin(), distinct_.end(), std::mem_fn(&Distinct::changes));
+        };
+        while (any()) {
+            all.push_back(planned());
+            if (!go_on(all.front(), all.back())) break;
         }
-        take(chosen);
-        report_.planned_after = least;
-        return best;
+        double least = all.front().total;
+        for (const Planned& p : all) least = std::min(least, p.total);
+        const Planned* chosen = nullptr;
+        for (const Planned& p : all)
+            if (p.total <= least * (1 + options_.equal) && (chosen == nullptr || p.changes < chosen->changes))
+                chosen = &p;
+        for (size_t d = 0; d < distinct_.size(); ++d) distinct_[d].taken = chosen->taken[d];
+        report_.planned_before = all.front().total;
+        report_.planned_after = chosen->total;
+        return chosen->whole;
     }
 
     const Program& program_;

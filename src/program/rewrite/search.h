@@ -44,12 +44,14 @@ struct RewriteSearch {
     size_t patience = 6;      ///< of those in a row that lead to nothing better end it
     double growth = 2;        ///< primitives, at most, as a multiple of the piece's
     size_t piece = 32;        ///< primitives of a piece, at most
-    size_t programs = 20000;  /// looked at in all pieces together; pieces whose turn does not come stay as they are
+    size_t programs = 20000;  ///< looked at in all pieces together; pieces whose turn does not come stay as they are
     RewriteCost cost = {};    ///< none: analytic_cost
     /// None: each piece becomes what `cost` prefers. Proposals stay where they save these shares of what their
     /// primitives took.
     RewriteJudge judge = {};
     double margin = 0.02, inexact_margin = 0.1;
+    double equal =
+        0.001;  ///< wholes within this share of the cheapest are as good: the one that changes least is taken
 };
 
 struct RewriteReport {
