@@ -40,16 +40,15 @@ int command_explain(const ExplainCommand& o) {
     explain::Report report;
     std::vector<explain::CodeText> codes;
     {
-        Progress progress("explaining " + o.model.model);
+        Progress progress("explaining " + o.model.model, o.model.progress);
         PipelineOptions pipeline = pipeline_options(o.model);
-        pipeline.progress = [&](const std::string& pass) { progress.step(pass); };
         Program program;
         pipeline.dump = [&](const std::string&, const Program& p) { program = p; };
-        const Compilation c = compile_model(o.model.model, pipeline);
+        const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;
         how.inputs = [&](const Compilation& of) { return inputs_of(of, o.data); };
-        how.progress = pipeline.progress;
+        how.progress = [&](const std::string& step) { progress.step(step); };
         report = explain::explain(c, program, pipeline, how);
         report.model = o.model.model;
         if (!o.html.empty()) {

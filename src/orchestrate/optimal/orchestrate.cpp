@@ -50,11 +50,14 @@ class Orchestration {
         report_.cuts += pieces.cuts;
         report_.cut_bytes += pieces.crossing;
         report_.cut_kernels += pieces.split;
-        for (const std::vector<NodeId>& piece : pieces.pieces)
+        for (size_t k = 0; k < pieces.pieces.size(); ++k) {
+            const std::vector<NodeId>& piece = pieces.pieces[k];
+            if (options_.watch) options_.watch({"listing the kernels of a piece", k, pieces.pieces.size(), 0, 0});
             if (cut.alone(piece[0]))
                 steps_.push_back({primitive(piece[0]), {}, {}});
             else
                 search(piece);
+        }
         choose();
         begin();
         for (const PieceStep& step : steps_) {

@@ -139,10 +139,10 @@ class Profiler {
         return all;
     }
 
-    /// "a kernel of 3 stages, 1500 us by the model"
+    /// "measuring a kernel of 3 stages, 1500 us by the model"
     static std::string describe(const KernelMaker::Made& made) {
         const size_t stages = made.kernels[0].tiles.stages.primitives.size();
-        return fmt::format("a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
+        return fmt::format("measuring a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
                            1e6 * made.seconds);
     }
 
