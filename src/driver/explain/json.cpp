@@ -96,6 +96,9 @@ std::string to_json(const Report& r) {
     j["blp_rows"] = o.rows();
     j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";
     j["blp_gap"] = o.gap();
+    // By what the choice went by: measured where it is, else estimated.
+    j["choice"] = {
+        {"plan_ms", o.seconds() * 1e3}, {"greedy_ms", o.greedy_seconds() * 1e3}, {"bound_ms", o.bound() * 1e3}};
     j["remembered"] = o.remembered;
     j["undercut"] = o.undercut;
     j["measured_enough"] = o.measured_enough;
