@@ -265,7 +265,10 @@ class Orchestration {
         if (options_.optimal.profile != Profile::None) {
             std::vector<PieceSearch*> all;
             for (Searched& s : searched_) all.push_back(&s.search);
-            if (!all.empty()) measure_lazily(all, maker_, schedules_, options_, report_);
+            size_t candidates = 0;
+            for (const PieceStep& step : steps_)
+                if (!step.alone) candidates += searched_[step.search].search.kernels().size();
+            if (!all.empty()) measure_lazily(all, candidates, maker_, schedules_, options_, report_);
         }
         for (Searched& s : searched_) {
             const std::vector<size_t> unknown = s.search.next();
