@@ -32,7 +32,7 @@ struct CompileOptions {
     SchedulerKind scheduler = SchedulerKind::Auto;
     Orchestrator orchestrator = Orchestrator::Greedy;
     OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
-    WatchOrchestration watch;  ///< likewise; called while kernels are measured
+    WatchOrchestration watch;  ///< likewise; called as it goes on
     Ablations without;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()

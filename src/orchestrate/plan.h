@@ -82,7 +82,7 @@ struct OrchestrateOptions {
     /// Who schedules kernels; its `rule` is `target`.
     Scheduling scheduling;
     MeasureKernel measure;     ///< needed where OptimalOptions::profile is not None
-    WatchOrchestration watch;  ///< called before each kernel that is measured for that
+    WatchOrchestration watch;  ///< called before each piece, and before each kernel that is measured
     bool fuse = true;          ///< false: one kernel a primitive
     bool layouts = true;       ///< false: everything row-major
     Ablations without;

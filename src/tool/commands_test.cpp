@@ -217,6 +217,34 @@ TEST_F(Tool, MeasuresTheKernelsOfOptimalPlansOnce) {
     EXPECT_THAT(greedy.err, HasSubstr("--orchestrate optimal"));
 }
 
+/// Stopped by Ctrl-C or killed outright: what was measured is not measured again.
+TEST_F(Tool, GoesOnWithMeasurementsWhereItWasStopped) {
+    ASSERT_EQ(place.run({"zoo", "attention", "-o", "attention.onnx"}).status, 0);
+    const std::vector<std::string> command = {"dump",       "attention.onnx", "--stage", "plan",      "--orchestrate",
+                                              "optimal",    "--profile",      "full",    "--threads", "1",
+                                              "--progress", "--database"};
+    for (const int signal : {SIGINT, SIGKILL}) {
+        std::vector<std::string> mine = command;
+        mine.push_back(signal == SIGINT ? "stopped.db" : "killed.db");
+        Limits limits;
+        limits.seconds = 300;
+        limits.signal_at = " s left";  // one was measured at least
+        limits.signal = signal;
+        const Result stopped = place.run(mine, limits);
+        if (signal == SIGINT) {
+            EXPECT_EQ(stopped.status, 1) << stopped.err;
+            EXPECT_THAT(stopped.err, AllOf(HasSubstr("error: interrupted; the "), HasSubstr("stopped.db")));
+        } else {
+            EXPECT_EQ(stopped.status, 128 + SIGKILL);
+        }
+        limits.signal_at.clear();
+        const Result rest = place.run(mine, limits);
+        EXPECT_EQ(rest.status, 0) << rest.err;
+        EXPECT_THAT(rest.out, HasSubstr("kernels measured ("));
+        EXPECT_THAT(rest.out, testing::Not(HasSubstr("(0 remembered)")));
+    }
+}
+
 TEST_F(Tool, DumpsEveryStage) {
     for (const auto& [stage, word] :
          {std::pair("graph", "Relu"), std::pair("program", "max"), std::pair("plan", "Relu"),

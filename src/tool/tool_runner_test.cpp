@@ -74,10 +74,15 @@ Result Workplace::run(const std::vector<std::string>& arguments, const Limits& l
     }
     Result r;
     int status = 0;
+    bool sent = limits.signal_at.empty();
     while (waitpid(child, &status, WNOHANG) == 0) {
         if (now() - start > limits.seconds * kSlower && !r.timed_out) {
             r.timed_out = true;
             kill(child, SIGKILL);
+        }
+        if (!sent && text_of(captured / "err").find(limits.signal_at) != std::string::npos) {
+            sent = true;
+            kill(child, limits.signal);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }

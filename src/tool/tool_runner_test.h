@@ -21,6 +21,9 @@ struct Limits {
     double seconds = 60;  ///< some times more under sanitizers
     /// Of address space; not in force under sanitizers, which need terabytes of it.
     uint64_t bytes = uint64_t{4} << 30;
+    /// Once this stands on standard error, `signal` is sent. Empty: never.
+    std::string signal_at = {};
+    int signal = 0;
 };
 
 /// A temporary folder, and the tool started inside it.

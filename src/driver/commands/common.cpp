@@ -185,7 +185,7 @@ class Interrupts {
 
 /// "measuring a kernel of 2 stages, 31 us by the model (12 of 40), 4 s left"
 std::string text_of(const OrchestrationProgress& p) {
-    std::string text = fmt::format("measuring {} ({} of {})", p.what, p.done + 1, p.total);
+    std::string text = fmt::format("{} ({} of {})", p.what, p.done + 1, p.total);
     if (p.seconds_left > 0) text += fmt::format(", {:.0f} s left", std::ceil(p.seconds_left));
     return text;
 }
@@ -194,16 +194,22 @@ std::string text_of(const OrchestrationProgress& p) {
 
 Compilation compile(const ModelOptions& o) {
     Progress progress("compiling " + o.model, o.progress);
-    PipelineOptions p = pipeline_options(o);
+    return compile(o, pipeline_options(o), progress);
+}
+
+Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress) {
     p.progress = [&](const std::string& pass) { progress.step(pass); };
+    p.compile.watch = [&](const OrchestrationProgress& at) { progress.step(text_of(at)); };
     if (p.compile.optimal.profile == Profile::None) return compile_model(o.model, p);
     const Interrupts interrupts;
-    p.compile.watch = [&](const OrchestrationProgress& at) {
-        progress.step(text_of(at));
+    size_t measured = 0;
+    p.compile.watch = [&, show = p.compile.watch](const OrchestrationProgress& at) {
+        show(at);
+        measured = std::max(measured, at.measured);
         if (Interrupts::seen())
             throw RuntimeError(fmt::format(
                 "interrupted; the {} kernels measured so far are in '{}', and the same command goes on from there",
-                at.measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
+                measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
     };
     return compile_model(o.model, p);
 }

@@ -54,9 +54,12 @@ void add_model_options(CLI::App& command, ModelOptions& o);
 /// --target and --precision, of commands that take models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
 PipelineOptions pipeline_options(const ModelOptions& o);
-/// Loads and compiles; what takes longer than a second shows a line on a terminal. While kernels are measured, an
+/// Loads and compiles; what takes longer than a second shows a line on a terminal. Where kernels are measured, an
 /// interrupt ends in RuntimeError, which says what is kept.
 Compilation compile(const ModelOptions& o);
+class Progress;
+/// The same with pipeline options of the command's own, of which `progress` and `watch` are set, and its own line.
+Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress);
 /// Where --target says: on this CPU, or on this machine's GPU. Throws RuntimeError that says what was compiled where
 /// there is none.
 Session session_of(const ModelOptions& o, const Compilation& c);

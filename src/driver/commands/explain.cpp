@@ -40,16 +40,15 @@ int command_explain(const ExplainCommand& o) {
     explain::Report report;
     std::vector<explain::CodeText> codes;
     {
-        Progress progress("explaining " + o.model.model);
+        Progress progress("explaining " + o.model.model, o.model.progress);
         PipelineOptions pipeline = pipeline_options(o.model);
-        pipeline.progress = [&](const std::string& pass) { progress.step(pass); };
         Program program;
         pipeline.dump = [&](const std::string&, const Program& p) { program = p; };
-        const Compilation c = compile_model(o.model.model, pipeline);
+        const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;
         how.inputs = [&](const Compilation& of) { return inputs_of(of, o.data); };
-        how.progress = pipeline.progress;
+        how.progress = [&](const std::string& step) { progress.step(step); };
         report = explain::explain(c, program, pipeline, how);
         report.model = o.model.model;
         if (!o.html.empty()) {
@@ -86,7 +85,8 @@ void add_explain_command(CLI::App& app, int& status) {
         "--measure says otherwise. \"(again)\" marks primitives that another kernel computes too.\n\n"
         "JSON: execution_states, candidates, measured, blp_columns, blp_rows, blp_status, blp_gap, compile_ms, "
         "plan_ms,\n"
-        "greedy_ms, operators_ms (one kernel an operator), plans, refused, pieces, rewrites, kernels, primitives.\n\n"
+        "greedy_ms, operators_ms (one kernel an operator), plans, refused, pieces, rewrites, kernels, primitives; and\n"
+        "choice: plan_ms, greedy_ms, bound_ms by the costs that optimal orchestration went by (--profile).\n\n"
         "Examples:\n"
         "  tilewright explain model.onnx\n"
         "  tilewright explain model.onnx --orchestrate optimal --time 1 --json plan.json\n"

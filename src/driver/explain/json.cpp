@@ -61,7 +61,10 @@ Json pieces(const OrchestrationReport& o) {
                        {"more_states", p.more_states},
                        {"sets", p.sets},
                        {"capped", p.capped},
+                       {"like", p.like ? Json(*p.like) : Json(nullptr)},
                        {"candidates", p.candidates},
+                       {"chains", p.chains},
+                       {"conversions", p.conversions},
                        {"dropped", p.dropped},
                        {"measured", p.measured},
                        {"blp_columns", p.columns},
@@ -69,6 +72,8 @@ Json pieces(const OrchestrationReport& o) {
                        {"optimal", p.optimal},
                        {"ms", p.seconds * 1e3},
                        {"bound_ms", p.bound * 1e3},
+                       {"root_ms", p.root * 1e3},
+                       {"programs", p.rounds},
                        {"greedy_ms", p.greedy_seconds * 1e3},
                        {"solve_ms", p.solve_ms}});
     return out;
@@ -91,6 +96,15 @@ std::string to_json(const Report& r) {
     j["blp_rows"] = o.rows();
     j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";
     j["blp_gap"] = o.gap();
+    // By what the choice went by: measured where it is, else estimated.
+    j["choice"] = {
+        {"plan_ms", o.seconds() * 1e3}, {"greedy_ms", o.greedy_seconds() * 1e3}, {"bound_ms", o.bound() * 1e3}};
+    j["remembered"] = o.remembered;
+    j["undercut"] = o.undercut;
+    j["measured_enough"] = o.measured_enough;
+    j["orchestrate_ms"] = o.ms;
+    j["measure_ms"] = o.measure_ms;
+    j["solve_ms"] = o.solve_ms();
     j["compile_ms"] = r.compile_ms;
     j["plan_ms"] = ms(r.plan());
     j["greedy_ms"] = ms(r.greedy());

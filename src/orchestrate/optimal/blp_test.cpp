@@ -60,6 +60,25 @@ TEST(Blp, agrees_with_trying_everything_on_graphs) {
     EXPECT_LE(strong, optimum * (1 + 1e-9));
 }
 
+TEST(Blp, agrees_with_trying_everything_where_no_node_may_repeat) {
+    size_t dearer = 0;
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+        const Dag dag = test::random_dag(seed, 2 + seed % 7, seed % 3 == 0 ? 0.3 : 0);
+        Choice choice = test::random_choice(dag, seed, SIZE_MAX, 1 + seed % 4);
+        const double free = solve(choice).objective;
+        choice.once = true;
+        for (const BlpForm form : kForms) {
+            BlpOptions options;
+            options.form = form;
+            const BlpResult result = solve(choice, options);
+            expect_optimal(choice, result, fmt::format("seed {}, form {}", seed, static_cast<int>(form)));
+            EXPECT_TRUE(compatible(choice, result.chosen));
+            dearer += result.objective > free * (1 + 1e-6) ? 1 : 0;
+        }
+    }
+    EXPECT_GT(dearer, 10u);
+}
+
 TEST(Blp, agrees_with_trying_everything_where_kernels_wait_for_each_other) {
     size_t loop_rows = 0;
     for (uint64_t seed = 0; seed < 400; ++seed) {

@@ -13,8 +13,9 @@
 
 namespace tilewright::optimal::test {
 
-/// Uniform-cost search over the sets of tensors that are there: infinity where what is needed cannot be made. Knows
-/// nothing of programs, bounds or domination, and no loop can mislead it.
+/// Uniform-cost search over the sets of tensors that are there, and where nodes may not repeat of nodes executed:
+/// infinity where what is needed cannot be made. Knows nothing of programs, bounds or domination, and no loop can
+/// mislead it.
 inline double cheapest(const Choice& choice) {
     const auto bits = [](const std::vector<TensorId>& tensors) {
         uint64_t out = 0;
@@ -22,19 +23,27 @@ inline double cheapest(const Choice& choice) {
         return out;
     };
     const uint64_t needed = bits(choice.needed);
-    std::map<uint64_t, double> best{{bits(choice.given), 0}};
-    using Entry = std::pair<double, uint64_t>;
+    using State = std::pair<uint64_t, uint64_t>;  // tensors, nodes
+    const State begin{bits(choice.given), 0};
+    std::map<State, double> best{{begin, 0}};
+    using Entry = std::pair<double, State>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-    queue.emplace(0, bits(choice.given));
+    queue.emplace(0, begin);
     while (!queue.empty()) {
-        const auto [cost, there] = queue.top();
+        const auto [cost, state] = queue.top();
         queue.pop();
-        if (cost > best.at(there)) continue;
+        if (cost > best.at(state)) continue;
+        const auto [there, executed] = state;
         if ((needed & ~there) == 0) return cost;
         for (const Candidate& c : choice.candidates) {
             const uint64_t reads = bits(c.inputs), makes = bits(c.outputs);
             if ((reads & ~there) != 0 || (makes & ~there) == 0) continue;
-            const auto [it, fresh] = best.try_emplace(there | makes, std::numeric_limits<double>::infinity());
+            uint64_t covers = 0;
+            if (choice.once)
+                for (const NodeId n : c.covers) covers |= uint64_t{1} << n.index();
+            if ((covers & executed) != 0) continue;
+            const auto [it, fresh] =
+                best.try_emplace(State(there | makes, executed | covers), std::numeric_limits<double>::infinity());
             if (cost + c.cost >= it->second) continue;
             it->second = cost + c.cost;
             queue.emplace(it->second, it->first);

@@ -47,8 +47,8 @@ struct OptimalOptions {
 
 /// What is being done, for whoever waits.
 struct OrchestrationProgress {
-    std::string what;            ///< "measuring p3 + p4"
-    size_t done = 0, total = 0;  ///< kernels measured, and known to be measured yet (more may come)
+    std::string what;            ///< "measuring a kernel of 2 stages, 31 us by the model"
+    size_t done = 0, total = 0;  ///< pieces; or kernels measured, and known to be measured yet (more may come)
     double seconds_left = 0;     ///< for those; 0: unknown
     size_t measured = 0;         ///< kernels that were run, and not found in the database
 };

@@ -50,11 +50,14 @@ class Orchestration {
         report_.cuts += pieces.cuts;
         report_.cut_bytes += pieces.crossing;
         report_.cut_kernels += pieces.split;
-        for (const std::vector<NodeId>& piece : pieces.pieces)
+        for (size_t k = 0; k < pieces.pieces.size(); ++k) {
+            const std::vector<NodeId>& piece = pieces.pieces[k];
+            if (options_.watch) options_.watch({"listing the kernels of a piece", k, pieces.pieces.size(), 0, 0});
             if (cut.alone(piece[0]))
                 steps_.push_back({primitive(piece[0]), {}, {}});
             else
                 search(piece);
+        }
         choose();
         begin();
         for (const PieceStep& step : steps_) {
@@ -262,7 +265,10 @@ class Orchestration {
         if (options_.optimal.profile != Profile::None) {
             std::vector<PieceSearch*> all;
             for (Searched& s : searched_) all.push_back(&s.search);
-            if (!all.empty()) measure_lazily(all, maker_, schedules_, options_, report_);
+            size_t candidates = 0;
+            for (const PieceStep& step : steps_)
+                if (!step.alone) candidates += searched_[step.search].search.kernels().size();
+            if (!all.empty()) measure_lazily(all, candidates, maker_, schedules_, options_, report_);
         }
         for (Searched& s : searched_) {
             const std::vector<size_t> unknown = s.search.next();

@@ -22,14 +22,12 @@ class Profiler {
              const OrchestrateOptions& options, OrchestrationReport& report)
         : searches_(std::move(searches)), maker_(maker), schedules_(schedules), options_(options), report_(report) {}
 
-    void run() {
+    void run(size_t candidates) {
         TW_CHECK(schedules_.measures(), "kernels are to be measured, and nobody says how");
         const double begin = now();
         const bool everything = options_.optimal.profile == Profile::Full;
-        size_t candidates = 0;
         std::set<size_t> first, all;
         for (const PieceSearch* s : searches_) {
-            candidates += s->kernels().size();
             for (const PieceKernel& k : s->kernels()) all.insert(k.answer.kernel);
             for (const size_t k : s->start()) first.insert(s->kernels()[k].answer.kernel);
         }
@@ -139,10 +137,10 @@ class Profiler {
         return all;
     }
 
-    /// "a kernel of 3 stages, 1500 us by the model"
+    /// "measuring a kernel of 3 stages, 1500 us by the model"
     static std::string describe(const KernelMaker::Made& made) {
         const size_t stages = made.kernels[0].tiles.stages.primitives.size();
-        return fmt::format("a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
+        return fmt::format("measuring a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
                            1e6 * made.seconds);
     }
 
@@ -179,9 +177,9 @@ class Profiler {
 
 }  // namespace
 
-void measure_lazily(std::vector<PieceSearch*> searches, const KernelMaker& maker, Schedules& schedules,
-                    const OrchestrateOptions& options, OrchestrationReport& report) {
-    Profiler(std::move(searches), maker, schedules, options, report).run();
+void measure_lazily(std::vector<PieceSearch*> searches, size_t candidates, const KernelMaker& maker,
+                    Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report) {
+    Profiler(std::move(searches), maker, schedules, options, report).run(candidates);
 }
 
 }  // namespace tilewright::optimal

@@ -18,9 +18,10 @@ namespace tilewright::optimal {
 /// those that do.
 ///
 /// Then every search solves and says what it wants to know; all that is measured, once for equal kernels of all
-/// pieces; and again, until none wants anything or OptimalOptions::most_measured of all candidates are. What is
-/// asked depends on what was measured alone: on a full database everything is asked again, and nothing run.
-void measure_lazily(std::vector<PieceSearch*> searches, const KernelMaker& maker, Schedules& schedules,
-                    const OrchestrateOptions& options, OrchestrationReport& report);
+/// pieces; and again, until none wants anything or OptimalOptions::most_measured of `candidates` are: those of all
+/// pieces, however many of these a search stands for. What is asked depends on what was measured alone: on a full
+/// database everything is asked again, and nothing run.
+void measure_lazily(std::vector<PieceSearch*> searches, size_t candidates, const KernelMaker& maker,
+                    Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report);
 
 }  // namespace tilewright::optimal

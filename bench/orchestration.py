@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""What the optimal choice of kernels takes and gives, model by model, as a Markdown table.
+
+  python3 bench/orchestration.py build/bin/tilewright MODELS [--only NAME...] [--profile none|lazy|full]
+
+MODELS is a folder of .onnx files; of the twelve models below those that it holds are compiled. Columns: execution
+states; candidate kernels; different kernels measured, and those as a share of the candidates; columns and rows of the
+binary programs, and the gap that is left; seconds of the whole compilation, and of those for choosing and for
+measuring; the plan's and the greedy rule's milliseconds, and their ratio: by the costs that the choice went by,
+estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs. --database names the tuning
+database: what an empty one takes, and what a full one takes, are two runs of this program.
+"""
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MODELS = ["candy", "efficientvit_b1_512", "efficientvit_b1", "yolox_nano", "yolov4", "segformer_b0", "bert_base",
+          "vit_b_16", "swin_t", "resnet50", "mobilenet_v2", "densenet121"]
+HEADER = ["model", "states", "candidates", "measured", "columns x rows", "gap", "compile s", "choosing s",
+          "measuring s", "plan ms", "greedy ms", "ratio"]
+
+
+def explain(tool, model, arguments, more):
+    """The tool's report of a model; nothing where it failed, which is printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        command = [tool, "explain", str(model), "--orchestrate", "optimal", "--profile", arguments.profile,
+                   "--threads", str(arguments.threads), "--json", str(path), *more]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            print(f"{model.name}: {done.stderr.strip()}", file=sys.stderr)
+            return None
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def row(name, report, costs):
+    measured = str(report["measured"])
+    if report["measured"]:
+        measured += f" ({100 * report['measured'] / report['candidates']:.1f} %)"
+    return [name, report["execution_states"], report["candidates"], measured,
+            f"{report['blp_columns']} x {report['blp_rows']}", f"{100 * report['blp_gap']:.2g} %",
+            f"{report['compile_ms'] / 1e3:.1f}", f"{(report['orchestrate_ms'] - report['measure_ms']) / 1e3:.1f}",
+            f"{report['measure_ms'] / 1e3:.1f}", *(f"{x:.3f}" for x in costs), f"{costs[1] / costs[0]:.3f}"]
+
+
+def costs_of(report, timed):
+    """Milliseconds of the plan, and of the greedy rule's."""
+    chosen = report if timed else report["choice"]
+    return [chosen["plan_ms"], chosen["greedy_ms"]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tool")
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--only", nargs="+", default=MODELS, help="names of models, also others than the twelve")
+    parser.add_argument("--profile", choices=["none", "lazy", "full"], default="none")
+    parser.add_argument("--database", help="tuning database of --profile lazy and full")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--time", type=float, help="run both plans for so many seconds each")
+    parser.add_argument("--dim", nargs="+", default=[], metavar="NAME=SIZE", help="of the inputs that --time runs on")
+    arguments = parser.parse_args()
+    more = [f"--dim={d}" for d in arguments.dim]
+    if arguments.database:
+        more += ["--database", arguments.database]
+    if arguments.time:
+        more += ["--time", str(arguments.time)]
+    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
+    ratios = []
+    failed = False
+    for name in arguments.only:
+        model = arguments.models / f"{name}.onnx"
+        if not model.exists():
+            print(f"{model}: not there", file=sys.stderr)
+            continue
+        report = explain(arguments.tool, model, arguments, more)
+        failed = failed or report is None
+        if report is None:
+            continue
+        costs = costs_of(report, arguments.time)
+        print("| " + " | ".join(str(x) for x in row(name, report, costs)) + " |", flush=True)
+        ratios.append(costs[1] / costs[0])
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(f"\nGreedy over plan, geometric mean of {len(ratios)}: {mean:.3f}, least {min(ratios):.3f}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
