@@ -47,11 +47,12 @@ class GpuStates : public Hardware {
         return level < kLevels ? gpu_shared_seconds(target_, bytes) : gpu_memory_seconds(target_, bytes);
     }
     double interleaving(const Problem& p, const Etir& before, const Etir& after, size_t axis) const override {
-        const std::vector<double> without = nest_.bank_conflicts(micro_of(p, before), before.tiles[1]);
-        const std::vector<double> with = nest_.bank_conflicts(micro_of(p, after), after.tiles[1]);
+        const Micro without = micro_of(p, before), with = micro_of(p, after);
         double most = 0;
-        for (size_t i = 0; i < with.size(); ++i)
-            if (with[i] > 0 && p.stage.operands[i].depends[axis]) most = std::max(most, without[i] / with[i]);
+        for (const GpuCopy& c : nest_.copies())
+            if (p.stage.operands[c.access()].depends[axis])
+                most = std::max(
+                    most, c.conflicts(p.stage, without, before.tiles[1]) / c.conflicts(p.stage, with, after.tiles[1]));
         return most > 0 ? most : 1;
     }
 
