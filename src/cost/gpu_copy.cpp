@@ -37,6 +37,7 @@ GpuCopy::GpuCopy(const Program& stages, const Load& load) : access_(load.access)
         const auto* pad = std::get_if<layout::Pad>(&primitive);
         if (const auto* turned = std::get_if<layout::Reorder>(&primitive); turned != nullptr && room_ == 0) {
             std::vector<size_t> order;
+            order.reserve(order_.size());
             for (const size_t d : turned->permutation) order.push_back(order_[d]);
             order_ = std::move(order);
         } else if (pad != nullptr && pad->dim + 1 == order_.size() && pad->before == 0) {
@@ -54,6 +55,7 @@ int64_t GpuCopy::bytes(std::span<const int64_t> tile) const {
             n *= reaches_[order_[d]].over(tile) + 1 + (d + 1 == order_.size() ? room_ : 0);
     } else {
         std::vector<Expr> box;
+        box.reserve(reaches_.size());
         for (const IndexReach& r : reaches_) box.emplace_back(r.over(tile) + 1);
         for (const Expr& d : physical_shape(layout_, box)) n *= d.constant();
     }

@@ -125,7 +125,7 @@ class GpuStates : public Hardware {
         return (tiles[1][a] + tiles[0][a] - 1) / tiles[0][a];
     }
     int64_t threads(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) const {
-        int64_t n = product_->matrix ? target_.warp : 1;
+        int64_t n = product_ && product_->matrix ? target_.warp : 1;
         for (size_t a = 0; a < p.stage.spatial; ++a) n *= count(tiles, a);
         return n;
     }
@@ -144,9 +144,10 @@ class GpuStates : public Hardware {
         set(p, tiles, a, (units + 1) / 2 * unit);
         return true;
     }
+    /// Of the loop over the sum.
     int64_t steps(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) const {
-        const size_t a = product_->sum;
-        return (p.stage.extents[a] + tiles[1][a] - 1) / tiles[1][a];
+        if (!product_) return 1;
+        return (p.stage.extents[product_->sum] + tiles[1][product_->sum] - 1) / tiles[1][product_->sum];
     }
 
     TensorExpr expr_;
