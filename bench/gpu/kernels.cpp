@@ -81,12 +81,12 @@ Task parse_task(const std::string& text, const std::string& type) {
     return t;
 }
 
-TileProgram schedule(const Task& t, const GpuScheduling& how) {
-    if (!t.chain)
-        return gpu_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), how);
+TileProgram schedule(const Task& t, SchedulerKind kind, const GpuScheduling& how) {
     Scheduling s;
-    s.kind = SchedulerKind::Mcfuser;
+    s.kind = t.chain ? SchedulerKind::Mcfuser : kind;
     s.gpu = how;
+    if (!t.chain)
+        return make_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), s);
     auto found = make_chain_schedule(t.stages, s);
     if (!found) throw RuntimeError(fmt::format("{}: no schedule fits one kernel", t.name));
     return std::move(*found);
@@ -120,8 +120,8 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
     return launches(n) / n;
 }
 
-void run(const std::vector<std::string>& tasks, const std::string& type, Precision precision, bool compile_only,
-         double budget) {
+void run(const std::vector<std::string>& tasks, const std::string& type, SchedulerKind kind, Precision precision,
+         bool compile_only, double budget) {
     constexpr double kChecked = 4e8;  // operations that are interpreted
     const cuda::Nvrtc nvrtc;
     std::optional<cuda::Gpu> gpu;
@@ -140,7 +140,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Precisi
     fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us", "difference");
     for (const std::string& text : tasks) {
         const Task t = parse_task(text, type);
-        const TileProgram program = schedule(t, how);
+        const TileProgram program = schedule(t, kind, how);
         const cuda::KernelText kernel = cuda::generate(program, {how.target, 256}, "kernel");
         const std::string code = nvrtc.compile(std::vector<cuda::KernelText>{kernel}, how.target.capability());
         const double estimate = gpu_estimate(program, how.target).seconds;
@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
     using namespace tilewright;
     CLI::App app("kernels on a GPU");
     std::vector<std::string> tasks;
-    std::string type = "f16", precision = "f32";
+    std::string type = "f16", precision = "f32", scheduler = "auto";
     bool compile_only = false;
     double budget = 0.1;
     app.add_option("tasks", tasks, "gemm:MxNxK, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")->required();
@@ -175,11 +175,13 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"f16", "bf16", "f32"}));
     app.add_option("--precision", precision, "of products of f32: f32, tf32, f16 or bf16")
         ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
+    app.add_option("--scheduler", scheduler, "of products: default (the rule), tree, gensor or auto")
+        ->check(CLI::IsMember({"default", "tree", "gensor", "auto"}));
     app.add_option("--seconds", budget, "a kernel is measured so long (0.1)");
     app.add_flag("--compile-only", compile_only, "needs no GPU");
     CLI11_PARSE(app, argc, argv);
     try {
-        run(tasks, type, *precision_from_string(precision), compile_only, budget);
+        run(tasks, type, *scheduler_from_string(scheduler), *precision_from_string(precision), compile_only, budget);
     } catch (const std::exception& e) {
         fmt::print(stderr, "error: {}\n", e.what());
         return 1;

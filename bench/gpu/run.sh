@@ -42,6 +42,8 @@ attentions="attention:8x512x512x64x64 attention:12x512x512x64x64 attention:16x51
 for type in f16 bf16; do
     echo "== $type: ours, then torch's"
     build/bin/bench_gpu $gemms $chains $attentions --type $type
+    echo "-- products as the rule and as Gensor's walk has them"
+    for scheduler in default gensor; do build/bin/bench_gpu $gemms --type $type --scheduler $scheduler; done
     python3 bench/gpu/torch_peers.py $gemms $chains $attentions --type $type || echo "(no torch to compare with)"
 done
 echo "== tf32"

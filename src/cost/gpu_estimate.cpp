@@ -122,7 +122,10 @@ class Model {
     void add_compute(GpuWork& out, const StageModel& model, const Compute& compute, const std::vector<int64_t>& tile,
                      double trips) const {
         const int threads = out.threads;
-        tilewright::add_compute(out, model, compute.micro, tile, trips, target_);
+        std::vector<GpuCopy> copies;
+        for (const auto& [path, load] : tree_.loads)
+            if (load->stage == compute.stage) copies.emplace_back(p_.stages, *load);
+        tilewright::add_compute(out, model, compute.micro, tile, trips, copies, target_);
         // Where there are matrix instructions their tiles decide how many threads there are.
         const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
                                         [](const auto& c) { return c.second->micro.matrix.has_value(); });
@@ -198,7 +201,9 @@ GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
 }
 
 void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::vector<int64_t> tile, double trips,
-                 const GpuTarget& target) {
+                 std::span<const GpuCopy> copies, const GpuTarget& target) {
+    std::vector<double> conflicts(stage.operands.size(), 1);
+    for (const GpuCopy& c : copies) conflicts[c.access()] = c.conflicts(stage, m, tile);
     double tiles = 1;
     for (size_t a = 0; a < tile.size(); ++a) {
         const int64_t own = register_tile(m, a);
@@ -207,27 +212,29 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
         const bool rounds = a < stage.spatial || (m.matrix && a == m.matrix->sum);
         if (stage.product && rounds) tile[a] = (tile[a] + unit - 1) / unit * unit;
     }
-    const double points = product_of(tile, tile.size()) * trips;
+    double points = product_of(tile, tile.size()) * trips;
     double threads = tiles * (m.matrix ? 32 : 1);
+    // Threads share the sum of a tile where there are more of them than tiles.
+    if (!stage.product && stage.reduces) threads *= std::max(1.0, points / trips / product_of(tile, stage.spatial) / 2);
+    const double whole = std::ceil(threads / target.warp) * target.warp;
+    points *= whole / threads;
     if (stage.product) {
         work.compute_seconds += 2 * points / gpu_flops(target, m.matrix);
         double words = 0;  // of operands that a multiply-add reads: each serves all it does not move along
-        for (const OperandModel& o : stage.operands) {
+        for (size_t i = 0; i < stage.operands.size(); ++i) {
+            const OperandModel& o = stage.operands[i];
             if (!o.in_body || o.result) continue;
             double served = 1;
             for (size_t a = 0; a < stage.spatial; ++a)
                 if (!o.depends[a]) served *= static_cast<double>(register_tile(m, a));
-            words += 1 / served;
+            words += conflicts[i] / served;
         }
         work.shared_bytes += points * words * word_of(m);
     } else {
         work.compute_seconds +=
             (stage.body_operations + stage.epilogue_operations) * points / (target.f32_gflops * 0.5e9);
-        // Threads share the sum of a tile where there are more of them than tiles.
-        if (stage.reduces) threads *= std::max(1.0, points / trips / product_of(tile, stage.spatial) / 2);
     }
-    const double most = std::min<double>(kGpuBlockThreads, std::ceil(threads / target.warp) * target.warp);
-    work.threads = std::max(work.threads, static_cast<int>(most));
+    work.threads = std::max(work.threads, static_cast<int>(std::min<double>(kGpuBlockThreads, whole)));
     const GpuRegisters r = gpu_registers(stage, m);
     work.registers = std::max(work.registers, kGpuOtherRegisters + r.results + r.operands);
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "cost/gpu_copy.h"
 #include "cost/gpu_target.h"
 #include "cost/stage_model.h"
 #include "tile/tile.h"
@@ -43,9 +44,10 @@ struct GpuWork {
 GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);
 
 /// A Compute with a tile (points per axis) at a time, `trips` times in all: adds its arithmetic, what its register
-/// tiles read from shared memory, and the threads and registers it wants. What operands take from memory is not in it.
+/// tiles read from shared memory, and the threads and registers it wants. Threads that a warp has no tiles for cost
+/// what others do. What operands take from memory is not in it. `copies`: of its operands.
 void add_compute(GpuWork& work, const StageModel& stage, const Micro& micro, std::vector<int64_t> tile, double trips,
-                 const GpuTarget& target);
+                 std::span<const GpuCopy> copies, const GpuTarget& target);
 /// Of that, the registers of a thread for its results, and for the operands of one step.
 struct GpuRegisters {
     double results = 1, operands = 0;

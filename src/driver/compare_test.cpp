@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <limits>
 
 namespace tilewright {
@@ -58,6 +60,7 @@ TEST(Compare, SaysWhereAndHowMuch) {
     EXPECT_EQ(c.reason, "output 'y': element [1, 0] is 3, expected 4 (2 of 4 elements differ)");
     EXPECT_EQ(c.max_difference, 1);
     EXPECT_EQ(c.max_magnitude, 4);
+    EXPECT_EQ(c.rms_difference, std::sqrt(0.5));  // two of four are one off
     EXPECT_EQ(compare(a, floats({1, 2, 4, 4}), {}, "y").reason, "y: has shape [2, 2], expected [4]");
     EXPECT_EQ(compare(a, Tensor(DType::F64, {2, 2}), {}, "y").reason, "y: has type f32, expected f64");
 }

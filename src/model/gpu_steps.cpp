@@ -151,6 +151,7 @@ class KernelRun : public OpaqueOp {
             for (const ValueId v : calls_[c]->tensors) touch(v, static_cast<int64_t>(c));
         for (const ValueId v : outputs_) touch(v, last);
         std::vector<BufferLife> buffers;
+        buffers.reserve(lives.size() + calls_.size());
         for (const auto& [v, life] : lives) buffers.push_back(life);
         for (size_t c = 0; c < calls_.size(); ++c) {
             const cuda::KernelText& text = text_of(*calls_[c]);
@@ -183,7 +184,7 @@ class KernelRun : public OpaqueOp {
                                                       : memory_.device() + p.device.at(v));
             if (text_of(*calls_[c]).scratch_bytes > 0) launch.pointers.push_back(memory_.device() + p.scratch[c]);
             launch.arguments.clear();
-            for (void*& at : launch.pointers) launch.arguments.push_back(&at);
+            for (void*& at : launch.pointers) launch.arguments.push_back(static_cast<void*>(&at));
             for (long long& n : launch.names) launch.arguments.push_back(&n);
         }
         p.graph.reset();

@@ -190,12 +190,14 @@ std::vector<Tensor> Gpu::run(const Kernel& kernel, const KernelText& text, const
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, bindings);
     if (text.scratch_bytes > 0) memory.push_back(allocate(static_cast<size_t>(text.scratch_bytes * blocks)));
-    std::vector<void*> pointers;
+    std::vector<void*> pointers, arguments;
+    pointers.reserve(memory.size());
     for (const auto& m : memory) pointers.push_back(m.get());
     std::vector<long long> names;
+    names.reserve(text.names.size());
     for (const Var v : text.names) names.push_back(bindings.at(v));
-    std::vector<void*> arguments;
-    for (void*& p : pointers) arguments.push_back(&p);
+    arguments.reserve(pointers.size() + names.size());
+    for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
     for (long long& n : names) arguments.push_back(&n);
     kernel.launch(blocks, arguments);
     synchronize();

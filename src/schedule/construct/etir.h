@@ -12,7 +12,7 @@
 // A virtual thread is an interleaved register sub-tile: with V of them along an axis, a register tile's points lie in V
 // groups, each in a V-th of the axis' range, instead of side by side. Formula 3 counts the bank conflicts that this
 // avoids: ceil(x / W) over ceil(x / (V W)) for a tile of x points of which W lie in different banks. On a GPU the banks
-// are the shared memory's, and a warp's addresses are counted one by one (gpu_nest.h): the paper's formula where x is a
+// are the shared memory's, and a warp's addresses are counted one by one (cost/gpu_copy.h): the paper's formula where x is a
 // power of two. On a CPU the bank is a set of the first-level cache: W neighbours along the axis lie in different sets
 // (the distance between them divides 4 KiB that often).
 

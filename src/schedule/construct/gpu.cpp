@@ -47,11 +47,12 @@ class GpuStates : public Hardware {
         return level < kLevels ? gpu_shared_seconds(target_, bytes) : gpu_memory_seconds(target_, bytes);
     }
     double interleaving(const Problem& p, const Etir& before, const Etir& after, size_t axis) const override {
-        const std::vector<double> without = nest_.bank_conflicts(micro_of(p, before), before.tiles[1]);
-        const std::vector<double> with = nest_.bank_conflicts(micro_of(p, after), after.tiles[1]);
+        const Micro without = micro_of(p, before), with = micro_of(p, after);
         double most = 0;
-        for (size_t i = 0; i < with.size(); ++i)
-            if (with[i] > 0 && p.stage.operands[i].depends[axis]) most = std::max(most, without[i] / with[i]);
+        for (const GpuCopy& c : nest_.copies())
+            if (p.stage.operands[c.access()].depends[axis])
+                most = std::max(
+                    most, c.conflicts(p.stage, without, before.tiles[1]) / c.conflicts(p.stage, with, after.tiles[1]));
         return most > 0 ? most : 1;
     }
 
@@ -124,7 +125,7 @@ class GpuStates : public Hardware {
         return (tiles[1][a] + tiles[0][a] - 1) / tiles[0][a];
     }
     int64_t threads(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) const {
-        int64_t n = product_->matrix ? target_.warp : 1;
+        int64_t n = product_ && product_->matrix ? target_.warp : 1;
         for (size_t a = 0; a < p.stage.spatial; ++a) n *= count(tiles, a);
         return n;
     }
@@ -143,9 +144,10 @@ class GpuStates : public Hardware {
         set(p, tiles, a, (units + 1) / 2 * unit);
         return true;
     }
+    /// Of the loop over the sum.
     int64_t steps(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) const {
-        const size_t a = product_->sum;
-        return (p.stage.extents[a] + tiles[1][a] - 1) / tiles[1][a];
+        if (!product_) return 1;
+        return (p.stage.extents[product_->sum] + tiles[1][product_->sum] - 1) / tiles[1][product_->sum];
     }
 
     TensorExpr expr_;

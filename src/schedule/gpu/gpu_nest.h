@@ -25,32 +25,15 @@ class GpuNest {
     /// `ahead`: TileLoop::stages of the loop over the sum.
     GpuWork work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target) const;
 
-    /// Loads from shared memory that a warp needs for one vector of each copied operand (16 bytes, or an element where
-    /// the axis does not lie side by side): 1 where its threads meet different banks. Thread by thread: register tiles
-    /// of `micro` are dealt to threads as the generator does, 32 banks of 4 bytes serve 128 bytes at a time, and
-    /// threads at the same word are served together. By access; 0 for what is not copied. Not of matrix instructions.
-    std::vector<double> bank_conflicts(const Micro& micro, std::span<const int64_t> tile) const;
+    const std::vector<GpuCopy>& copies() const { return copies_; }
 
   private:
-    struct Copied {
-        size_t access = 0;
-        int64_t element_bytes = 4;
-        std::vector<IndexReach> reaches;                 ///< per dimension of the tensor
-        std::vector<std::vector<int64_t>> coefficients;  ///< [dimension][axis] of its index
-        // Its layout, which permutes dimensions and pads the last.
-        std::vector<size_t> order;  ///< the tensor's dimension that is the buffer's
-        int64_t room = 0;           ///< elements behind each row
-
-        int64_t elements(std::span<const int64_t> tile) const;
-        /// Elements of the buffer that a step along each axis moves.
-        std::vector<int64_t> strides(std::span<const int64_t> tile) const;
-    };
     std::vector<int64_t> clipped(std::span<const int64_t> tile) const;
 
     StageModel stage_;
     std::optional<GpuProduct> product_;
     std::vector<Load> loads_;
-    std::vector<Copied> copied_;
+    std::vector<GpuCopy> copies_;  ///< of each of the loads
     double once_bytes_ = 0, result_bytes_ = 0;
 };
 
