@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Holds compiled models against ONNX Runtime, over a folder of well-known architectures and all their shapes.
+"""Holds compiled models against ONNX Runtime and others, over a folder of well-known architectures and all their shapes.
 
   python3 -m venv venv && venv/bin/pip install numpy onnx onnxruntime
-  venv/bin/python bench/suite.py SUITE --models CACHE [--only NAME...] [--time]
+  venv/bin/python bench/suite.py SUITE --models CACHE [--only NAME...] [--time] [--peers onnxruntime openvino torch]
 
 SUITE holds suite.tsv (columns name, skeleton, inputs, dynamic_axes, input_values), the folder skeletons/ and
 fill_weights.py, which writes a skeleton with its weights; CACHE keeps what it wrote.
 
 Each model is compiled once, its open dimensions left open, and then runs every shape that suite.tsv lists for it, and
 further ones where it is dynamic, at each number of threads. A line says how far the outputs lie apart: the largest
-difference as a share of the reference's standard deviation, which a model of any scale can be judged by. --time adds
-both latencies, measured in turns, so that a change of the machine's speed meets both. Exit status 1 if a line fails.
+difference as a share of the reference's standard deviation, which a model of any scale can be judged by. The reference
+is ONNX Runtime. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
+meets all; a peer that does not take a model is left out of its lines. `openvino` needs that package; `torch` needs
+torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the model. Exit status 1 if a
+line fails.
 """
 import argparse
 import csv
@@ -197,12 +200,60 @@ def times(functions, seconds):
     return [statistics.median(t) for t in taken]
 
 
-def reference(path, threads):
+def onnx_runtime(path, threads):
+    """A function from inputs by name to the list of outputs; so are the next."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, inputs)
+
+
+def open_vino(path, threads):
+    import openvino
+    core = openvino.Core()
+    # float32 as everybody else computes here; on some processors bfloat16 is its default.
+    model = core.compile_model(str(path), "CPU", {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
+                                                  "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
+    request = model.create_infer_request()
+
+    def run(inputs):
+        request.infer(inputs, share_inputs=True)
+        return [request.get_output_tensor(k).data for k in range(len(model.outputs))]
+    return run
+
+
+def torch_compiled(path, threads):
+    import onnx
+    import onnx2torch
+    import torch
+    torch.set_num_threads(threads)
+    model = torch.compile(onnx2torch.convert(onnx.load(str(path))).eval())
+    names = [i.name for i in onnx.load(str(path), load_external_data=False).graph.input]
+
+    def run(inputs):
+        with torch.inference_mode():
+            out = model(*[torch.from_numpy(inputs[name]) for name in names if name in inputs])
+        return [t.numpy() for t in (out if isinstance(out, (tuple, list)) else [out])]
+    return run
+
+
+PEERS = {"onnxruntime": ("ONNX Runtime", onnx_runtime), "openvino": ("OpenVINO", open_vino),
+         "torch": ("torch.compile", torch_compiled)}
+
+
+def timed_peers(path, threads, inputs, options):
+    """{name: function without arguments} of the peers that take the model."""
+    out = {}
+    for name in options.peers:
+        try:
+            run = PEERS[name][1](path, threads)
+            run(inputs)
+            out[name] = lambda run=run: run(inputs)
+        except Exception as e:  # whatever a peer throws, it is the peer's
+            print(f"{path.stem:20} {PEERS[name][0]} does not run it: {str(e).strip().splitlines()[:1]}", flush=True)
+    return out
 
 
 def model_file(suite, cache, skeleton):
@@ -217,21 +268,21 @@ def model_file(suite, cache, skeleton):
 
 
 def run_model(library, path, rows, options):
-    """Prints a line per shape and number of threads; gives (failures, ratios of the latencies)."""
+    """Prints a line per shape and number of threads; gives (failures, {(peer, threads): ratios of the latencies})."""
     tolerance = TOLERANCES.get(path.stem, TOLERANCE)
-    failures, ratios = 0, []
+    failures, ratios = 0, {}
     start = time.perf_counter()
     try:
         model = CompiledModel(library, path)
     except RuntimeError as e:
         print(f"{path.stem:20} FAIL  not compiled: {e}", flush=True)
-        return 1, []
+        return 1, {}
     compiled = time.perf_counter() - start
-    references = {n: reference(path, n) for n in (options.threads if options.time else options.threads[:1])}
+    reference = onnx_runtime(path, options.threads[0])
     sessions = {n: Session(model, n) for n in options.threads}
     for text, sizes, declared in shapes_of(rows):
         inputs = make_inputs(declared, sizes, options.seed)
-        want = references[options.threads[0]].run(None, inputs)
+        want = reference(inputs)
         for threads in options.threads:
             line = f"{path.stem:20} {text:16} {threads} thread{'s' if threads > 1 else ' '}"
             try:
@@ -245,14 +296,14 @@ def run_model(library, path, rows, options):
                 continue
             good = error <= tolerance
             failures += not good
-            line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}"
+            line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}  compiled in {compiled:4.1f} s"
             if options.time and good:
-                ours, theirs = times([lambda: session.run(tensors),
-                                      lambda: references[threads].run(None, inputs)], options.seconds)
-                ratios.append(theirs / ours)
-                line += f"  {ours * 1e3:9.3f} ms  ONNX Runtime {theirs * 1e3:9.3f} ms  ratio {theirs / ours:.2f}"
-            elif not options.time:
-                line += f"  (compiled in {compiled:.1f} s)"
+                peers = timed_peers(path, threads, inputs, options)
+                ours, *theirs = times([lambda: session.run(tensors), *peers.values()], options.seconds)
+                line += f"  {ours * 1e3:9.3f} ms"
+                for name, seconds in zip(peers, theirs):
+                    ratios.setdefault((name, threads), []).append(seconds / ours)
+                    line += f"  {PEERS[name][0]} {seconds * 1e3:9.3f} ms, ratio {seconds / ours:.2f}"
             print(line, flush=True)
     for session in sessions.values():
         session.close()
@@ -269,6 +320,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--time", action="store_true", help="measure latencies too")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=["onnxruntime"], help="whom to time beside us")
     parser.add_argument("--seconds", type=float, default=2, help="at least, for each latency")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -285,18 +337,19 @@ def main():
         if name not in names:
             parser.error(f"suite.tsv has no model '{name}'")
 
-    failures, ratios = 0, []
+    failures, ratios = 0, {}
     for skeleton, rows in models.items():
         if options.only and Path(skeleton).stem not in options.only:
             continue
         failed, measured = run_model(library, model_file(options.suite, options.models, skeleton), rows, options)
         failures += failed
-        ratios += measured
-    last = f"{failures} failed"
-    if ratios:
-        mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
-        last += f"; geometric mean of {len(ratios)} ratios (ONNX Runtime's time / ours): {mean:.3f}"
-    print(last)
+        for key, some in measured.items():
+            ratios.setdefault(key, []).extend(some)
+    print(f"{failures} failed")
+    for (name, threads), some in sorted(ratios.items()):
+        mean = math.exp(statistics.fmean(math.log(r) for r in some))
+        print(f"{PEERS[name][0]}'s time / ours, {threads} thread{'s' if threads > 1 else ''}: geometric mean of "
+              f"{len(some)}: {mean:.3f}, least {min(some):.2f}")
     return 1 if failures else 0
 
 

@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "backend/cuda/code_cache.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/lockstep.h"
+#include "backend/cuda/machine_code.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 #include "model/plan_program.h"
@@ -43,15 +43,14 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
     std::string folder;
     try {
         const std::filesystem::path file = database.empty() ? TuningDatabase::default_path() : database;
-        folder = (file.parent_path() / "cubins").string();
+        folder = (file.parent_path() / "code").string();
     } catch (const RuntimeError&) {
         folder = "";  // there is no place for it: it is compiled each time
     }
-    return std::make_shared<const GpuModel>(
-        model, gpu,
-        cuda::machine_code(
-            model->gpu_kernels(), gpu.target().capability(), cuda::CodeCache(folder), [] { return cuda::Nvrtc(); },
-            threads, progress));
+    return std::make_shared<const GpuModel>(model, gpu,
+                                            cuda::machine_code(
+                                                model->gpu_kernels(), gpu.target().capability(), CodeCache(folder),
+                                                [] { return cuda::Nvrtc(); }, threads, progress));
 }
 
 }  // namespace tilewright

@@ -7,6 +7,7 @@
 #include "driver/limits.h"
 #include "graph/import.h"
 #include "orchestrate/planned_cost.h"
+#include "orchestrate/schedules.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
@@ -46,6 +47,26 @@ class Passes {
 
 }  // namespace
 
+namespace {
+
+/// How kernels are scheduled while rewrites are judged: as in the plan, but that nothing is measured, and everything
+/// estimated.
+OrchestrateOptions judging_options(CompileOptions options) {
+    if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
+    options.measure = false;
+    OrchestrateOptions o = orchestrate_options(options);
+    if (!o.scheduling.machine) o.scheduling.machine.emplace(current_target(), o.target.threads);
+    return o;
+}
+
+/// Whether kernels that are scheduled for judging are those of the plan.
+bool judged_as_planned(const CompileOptions& options) {
+    return !options.measure && options.scheduler != SchedulerKind::Search &&
+           orchestrate_options(options).scheduling.machine.has_value();
+}
+
+}  // namespace
+
 RewriteSearch default_rewrites() {
     RewriteSearch search;
     search.rules.winograd = true;
@@ -72,12 +93,7 @@ Program rewrite_program(Program program, const PipelineOptions& options, std::ve
     if (!options.rewrite) return program;
     Passes pass(options, times);
     RewriteSearch search = *options.rewrite;
-    if (!search.judge) {
-        OrchestrateOptions planning = orchestrate_options(options.compile);
-        if (!planning.scheduling.machine)
-            planning.scheduling.machine.emplace(current_target(), planning.target.threads);
-        search.judge = planned_cost(std::move(planning));
-    }
+    if (!search.judge) search.judge = planned_cost(judging_options(options.compile), search.rules.folding);
     program = pass("rewrite", std::move(program), [&](const Program& p) { return rewrite(p, search, report); });
     program = pass("fold_rewritten", std::move(program),
                    [&](const Program& p) { return fold_constants(p, search.rules.folding); });
@@ -90,8 +106,11 @@ Program make_program(const Model& model, const PipelineOptions& options, std::ve
     return rewrite_program(lower_model(model, options, times), options, times);
 }
 
-Compilation compile_model(const Model& model, const PipelineOptions& options) {
+Compilation compile_model(const Model& model, const PipelineOptions& given) {
     const double start = now_ms();
+    PipelineOptions options = given;
+    if (options.rewrite && judged_as_planned(options.compile))
+        options.compile.schedules = std::make_shared<Schedules>(scheduling(judging_options(options.compile)));
     Compilation c;
     c.program = lower_model(model, options, &c.passes);
     check_limits(c.program);

@@ -1,6 +1,8 @@
 #include "index/facts.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "index/expr_parts.h"
 
@@ -10,7 +12,7 @@ namespace {
 
 class Prover {
   public:
-    Prover(const Ranges& ranges, std::span<const Expr> facts) : ranges_(ranges), facts_(facts) {}
+    Prover(const Ranges& ranges, std::vector<Expr> facts) : ranges_(ranges), facts_(std::move(facts)) {}
 
     bool prove(Expr e, int facts_left, int openings_left) {
         if (--budget_ < 0) return false;
@@ -75,14 +77,37 @@ class Prover {
     }
 
     const Ranges& ranges_;
-    std::span<const Expr> facts_;
+    std::vector<Expr> facts_;
     int budget_ = 200;  // proofs tried: the search stays cheap however many facts there are
 };
+
+/// The facts that share a variable with e, or with another such fact: no other can play a part in a proof.
+std::vector<Expr> facts_about(Expr e, std::span<const Expr> facts) {
+    std::vector<Var> about = variables(e);
+    std::vector<char> taken(facts.size(), 0);
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t k = 0; k < facts.size(); ++k) {
+            if (taken[k] != 0) continue;
+            const std::vector<Var> of = variables(facts[k]);
+            if (std::none_of(of.begin(), of.end(),
+                             [&](Var v) { return std::find(about.begin(), about.end(), v) != about.end(); }))
+                continue;
+            about.insert(about.end(), of.begin(), of.end());
+            taken[k] = 1;
+            more = true;
+        }
+    }
+    std::vector<Expr> out;
+    for (size_t k = 0; k < facts.size(); ++k)
+        if (taken[k] != 0) out.push_back(facts[k]);
+    return out;
+}
 
 }  // namespace
 
 bool prove_nonnegative(Expr e, const Ranges& ranges, std::span<const Expr> facts) {
-    return Prover(ranges, facts).prove(e, 3, 3);
+    return Prover(ranges, facts_about(e, facts)).prove(e, 3, 3);
 }
 
 }  // namespace tilewright

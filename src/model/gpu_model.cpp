@@ -1,6 +1,6 @@
 #include "model/gpu_model.h"
 
-#include "backend/cuda/code_cache.h"
+#include "backend/cuda/machine_code.h"
 #include "base/error.h"
 
 namespace tilewright {

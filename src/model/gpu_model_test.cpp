@@ -9,7 +9,7 @@
 #include <atomic>
 #include <thread>
 
-#include "backend/cuda/code_cache.h"
+#include "backend/cuda/machine_code.h"
 #include "backend/cuda/pretended_test.h"
 #include "base/error.h"
 #include "program/builder.h"
@@ -43,7 +43,7 @@ class Machine {
     std::shared_ptr<const GpuModel> load() {
         const cuda::Gpu gpu(0, gpu_.driver());
         return std::make_shared<const GpuModel>(compiled_, gpu,
-                                                cuda::machine_code(compiled_->gpu_kernels(), 80, cuda::CodeCache(""),
+                                                cuda::machine_code(compiled_->gpu_kernels(), 80, CodeCache(""),
                                                                    [&] { return cuda::Nvrtc(gpu_.compiler()); }));
     }
     const CompiledModel& compiled() const { return *compiled_; }

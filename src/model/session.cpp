@@ -81,42 +81,69 @@ const std::vector<cuda::KernelText>& CompiledModel::gpu_kernels() const { return
 
 namespace {
 
-/// Who schedules kernels, and what they may ask.
-Scheduling scheduling_of(const CompileOptions& options, const ScheduleTarget& rule,
-                         const cpu::CodegenOptions& codegen) {
-    Scheduling s;
+/// How kernels are run on this machine to be measured.
+TuneSettings tune_settings(const ScheduleTarget& rule, const cpu::CodegenOptions& codegen) {
+    TuneSettings settings;
+    settings.threads = rule.threads;
+    settings.codegen = codegen;
+    settings.codegen.known = nullptr;  // most candidates are never seen again
+    settings.measure.seconds = 0.02;
+    settings.check_work = 1 << 21;  // a candidate a tenth of a second
+    return settings;
+}
+
+/// Negative for what cannot be run.
+double seconds_of(const TunedKernel& k) {
+    return k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1;
+}
+
+/// Who decides, and what they may ask of this machine.
+void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::CodegenOptions& codegen,
+           int64_t weight_bytes) {
+    Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
     s.gpu = options.gpu;
     if (s.gpu && options.orchestrator == Orchestrator::Optimal)
         throw RuntimeError("optimal orchestration knows costs of this CPU's kernels alone: compile greedily for a GPU");
-    if (s.gpu) return s;
-    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return s;
+    if (s.gpu) return;
+    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
     const Target host = current_target();
     Target machine = host;
     machine.vector_bits = codegen.isa.vector_bits;
-    machine.vector_registers = rule.vector_registers;
-    s.machine.emplace(machine, rule.threads);
-    if (!options.measure && s.kind != SchedulerKind::Search) return s;
+    machine.vector_registers = o.target.vector_registers;
+    s.machine.emplace(machine, o.target.threads);
+    const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
+    const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    if (!for_schedules && !for_kernels) return;
     const auto database =
         std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path() : options.database);
-    TuneSettings settings;
-    settings.threads = rule.threads;
-    settings.codegen = codegen;
-    settings.measure.seconds = 0.02;
-    settings.check_work = 1 << 21;  // a candidate a tenth of a second
-    // Of a search's many candidates most are far from the best: they are worth few readings.
-    if (s.kind == SchedulerKind::Search) settings.measure.give_up = 1.2;
-    const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
-    s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
-        std::vector<double> seconds;
-        const auto sizes = assumed_sizes(candidates.at(0).stages);
-        if (!sizes) return std::vector<double>(candidates.size(), -1);
-        for (const TunedKernel& k : tuner->tune(candidates, *sizes))
-            seconds.push_back(k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1);
-        return seconds;
+    TuneSettings settings = tune_settings(o.target, codegen);
+    if (for_schedules) {
+        // Of many candidates most are far from the best: they are worth few readings.
+        settings.measure.give_up = 1.2;
+        settings.measure.few = 3;
+        const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
+        s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
+            const auto sizes = assumed_sizes(candidates.at(0).stages);
+            if (!sizes) return std::vector<double>(candidates.size(), -1);
+            std::vector<double> seconds;
+            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k));
+            return seconds;
+        };
+    }
+    if (!for_kernels) return;
+    settings = tune_settings(o.target, codegen);
+    settings.warmth = warmth_in_model(host, weight_bytes);
+    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+        const auto sizes = assumed_sizes(kernel.stages);
+        if (!sizes) return std::nullopt;
+        TuneSettings how = settings;
+        how.weights = weights;
+        how.sizes = *sizes;
+        const TunedKernel tuned = tune_schedules({kernel}, host, how, database.get())[0];
+        return MeasuredKernel{seconds_of(tuned), tuned.remembered};
     };
-    return s;
 }
 
 }  // namespace
@@ -157,24 +184,28 @@ cpu::CodegenOptions codegen_options(const CompileOptions& options) {
     cpu::CodegenOptions codegen;
     codegen.isa = cpu::Isa::named(options.isa);
     codegen.cache_bytes = last_cache_bytes(host());
+    if (!options.code_folder.empty()) codegen.known = std::make_shared<CodeCache>(options.code_folder);
     return codegen;
 }
 
 }  // namespace
 
-OrchestrateOptions orchestrate_options(const CompileOptions& options) {
+OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     const cpu::CodegenOptions codegen = codegen_options(options);
     OrchestrateOptions o;
     o.fuse = options.fuse;
     o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
     o.orchestrator = options.orchestrator;
+    o.optimal = options.optimal;
+    o.watch = options.watch;
+    o.schedules = options.schedules;
     o.without = options.without;
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
     o.target.lanes = codegen.isa.lanes_f32();
     o.target.vector_registers = codegen.isa.vector_bits == 512 ? 32 : 16;
     for (const CacheLevel& level : host().caches)
         if (level.level == 2) o.target.l2_bytes = level.bytes;
-    o.scheduling = scheduling_of(options, o.target, codegen);
+    allow(o, options, codegen, weight_bytes);
     return o;
 }
 
@@ -185,7 +216,9 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     for (const ValueId v : program.outputs)
         impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
     impl->codegen = codegen_options(options);
-    const OrchestrateOptions o = orchestrate_options(options);
+    int64_t weights = 0;
+    for (const auto& [v, t] : program.constants) weights += static_cast<int64_t>(t.bytes());
+    const OrchestrateOptions o = orchestrate_options(options, weights);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan.program);

@@ -21,6 +21,8 @@ class GpuModel;
 struct Plan;
 struct OrchestrateOptions;
 
+class Schedules;
+
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
@@ -29,10 +31,15 @@ struct CompileOptions {
     bool layouts = true;                  ///< false: everything row-major
     SchedulerKind scheduler = SchedulerKind::Auto;
     Orchestrator orchestrator = Orchestrator::Greedy;
+    OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
+    WatchOrchestration watch;  ///< likewise; called while kernels are measured
     Ablations without;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
     std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;     ///< of scheduler search, for each kernel
+    std::string code_folder;  ///< where machine code is kept for the next time (base/code_cache.h); empty: nowhere
+    /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
+    std::shared_ptr<Schedules> schedules;
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
 };
 
@@ -81,8 +88,9 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
-/// How compile_program plans.
-OrchestrateOptions orchestrate_options(const CompileOptions& options);
+/// How compile_program plans. `weight_bytes`: of the constants, which says how warm they are where kernels are
+/// measured.
+OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);
 /// Compiles an optimised program (src/driver/pipeline.h does everything before). Throws ModelError, RuntimeError.
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -12,10 +13,9 @@ namespace {
 
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
-/// Of it a chain must save this share by the model alone, whose error is of that size; measured times need no margin.
-constexpr double kConvincing = 0.03;
-/// The same where the model had to assume what extents are.
-constexpr double kConvincingOpen = 0.1;
+
+/// Measured are chains whose promise is at least this share of the best one's.
+constexpr double kPromising = 0.8;
 
 class Chains {
   public:
@@ -95,21 +95,21 @@ class Chains {
         TW_CHECK(chain, "a chain without a schedule");
         return seconds_of(body, *chain);
     }
+    double estimate_of(const KernelGroup& group) {
+        const KernelBody body = extract(p_, group);
+        return group.chain ? schedules_.estimated_chain(body)->seconds : schedules_.kernel(body).seconds;
+    }
     double seconds_of(const KernelBody& body, const Schedules::Scheduled& whole) {
         const auto parts = in_parts(body, whole, schedules_);
         return parts ? parts->seconds : schedules_.seconds_of(whole);
     }
 
-    static bool is_open(const Program& stages) {
-        return std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
-            return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
-        });
-    }
-
     struct Merged {
         KernelGroup group;
+        KernelBody body;
         std::set<size_t> inside;
-        double gain = 0;
+        double apart = 0;    ///< seconds of the groups, as they are known
+        double promise = 0;  ///< seconds that it saves, by the model
     };
 
     bool may_share(const std::set<PrimitiveId>& members) const {
@@ -120,25 +120,35 @@ class Chains {
         });
     }
 
-    Merged merge(std::set<size_t> inside) {
+    /// The groups as one chain; nothing where that cannot be or would save nothing even at its bound.
+    std::optional<Merged> merge(std::set<size_t> inside) {
         Merged m;
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
-        if (members.size() > kMostStages || !may_share(members)) return m;
+        if (members.size() > kMostStages || !may_share(members)) return std::nullopt;
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
-        const KernelBody body = extract(p_, m.group);
-        double apart = 0;
-        for (const size_t g : inside) apart += seconds_of(groups_[g]) + kKernelSeconds;
+        m.body = extract(p_, m.group);
+        for (const size_t g : inside) {
+            m.apart += seconds_of(groups_[g]) + kKernelSeconds;
+            m.promise += estimate_of(groups_[g]) + kKernelSeconds;
+        }
         // Together they still compute what they compute: where that is nearly all, searching is in vain.
-        if (schedules_.how().bound_of(body.stages) > kHopeless * apart) return m;
-        const auto& fused = schedules_.chain(body);
-        if (!fused) return m;
-        m.gain = apart - seconds_of(body, *fused) - kKernelSeconds;
-        if (!schedules_.how().measure) m.gain -= (is_open(body.stages) ? kConvincingOpen : kConvincing) * apart;
+        if (schedules_.how().bound_of(m.body.stages) > kHopeless * m.apart) return std::nullopt;
+        const auto& fused = schedules_.estimated_chain(m.body);
+        if (!fused) return std::nullopt;
+        m.promise -= fused->seconds + kKernelSeconds;
         m.inside = std::move(inside);
         return m;
+    }
+
+    /// Seconds that it saves; without measurements only what convinces.
+    double gain_of(const Merged& m) {
+        const auto& fused = schedules_.chain(m.body);
+        if (!fused) return 0;
+        const double gain = m.apart - seconds_of(m.body, *fused) - kKernelSeconds;
+        return schedules_.how().measure ? gain : gain - chain_gain(m.body.stages) * m.apart;
     }
 
     bool reduces(size_t g) const {
@@ -173,19 +183,30 @@ class Chains {
 
     /// The product of group `last` with what gains most.
     void grow(size_t last) {
-        Merged best;
+        std::vector<Merged> all;
         for (std::set<size_t>& inside : candidates(last)) {
             // One that stays may have fed one that left: then neither kernel could run before the other.
             //     a -> b -> last, a -> last: {a, last} without b
             if (!std::all_of(inside.begin(), inside.end(),
                              [&](size_t g) { return g == last || feeds_only(g, inside); }))
                 continue;
-            Merged m = merge(std::move(inside));
-            if (m.gain > best.gain) best = std::move(m);
+            if (auto m = merge(std::move(inside))) all.push_back(std::move(*m));
         }
-        if (best.gain <= 0) return;
-        for (const size_t g : best.inside) gone_[g] = g != last;
-        groups_[last] = std::move(best.group);
+        // Measuring takes seconds: of what the model puts far behind, it would only say so again.
+        std::stable_sort(all.begin(), all.end(),
+                         [](const Merged& a, const Merged& b) { return a.promise > b.promise; });
+        Merged* best = nullptr;
+        double most = 0;
+        for (Merged& m : all) {
+            if (schedules_.how().measure && m.promise < kPromising * all[0].promise && &m != &all[0]) break;
+            if (const double gain = gain_of(m); gain > most) {
+                most = gain;
+                best = &m;
+            }
+        }
+        if (best == nullptr) return;
+        for (const size_t g : best->inside) gone_[g] = g != last;
+        groups_[last] = std::move(best->group);
         for (const PrimitiveId id : groups_[last].primitives) group_of_[id] = last;
     }
 

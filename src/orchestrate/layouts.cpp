@@ -135,10 +135,27 @@ struct Chooser {
     int lanes;
     std::set<ValueId> fixed;  ///< stay row-major
     std::map<ValueId, Layout> layouts;
+    std::map<ValueId, size_t> channels;  ///< the dimension that the layout is for
 
     void wish(ValueId v, size_t dim) {
         if (fixed.count(v) != 0 || layouts.count(v) != 0) return;
-        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) layouts.emplace(v, *layout);
+        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) {
+            layouts.emplace(v, *layout);
+            channels.emplace(v, dim);
+        }
+    }
+
+    /// The result's dimension that walks the data's channels, where the weights know nothing of those (Winograd's last
+    /// product: a few numbers for all channels).
+    std::optional<size_t> shared_channels(const TensorExpr& e, const Access& x, const Access& w) const {
+        const auto in = channels.find(x.value);
+        if (in == channels.end()) return std::nullopt;
+        const auto a = x.index[in->second].as_var();
+        if (!a || a->kind != VarKind::Axis || a->id >= e.spatial || in_index(w.index, a->id)) return std::nullopt;
+        const std::vector<Expr> out = result_index(e);
+        const auto there = std::find(out.begin(), out.end(), axis(a->id));
+        if (there == out.end()) return std::nullopt;
+        return static_cast<size_t>(there - out.begin());
     }
 
     /// The axis of the weights whose neighbours should be neighbours in the result's memory. None where one already is
@@ -175,6 +192,8 @@ struct Chooser {
             if (const auto a = lane_axis(*e, x, w)) {
                 wish(p.outputs[0], *fastest_in(*e, result_index(*e), w, *a));
                 if (const auto d = fastest_in(*e, x.index, w, *a)) wish(x.value, *d);
+            } else if (const auto d = shared_channels(*e, x, w)) {
+                wish(p.outputs[0], *d);
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             for (size_t a = e->spatial; a < e->extents.size(); ++a)
@@ -223,7 +242,9 @@ struct Chooser {
     }
 };
 
-Primitive copy_of(const Program& program, ValueId from, ValueId to) {
+}  // namespace
+
+Primitive layout_copy(const Program& program, ValueId from, ValueId to) {
     TensorExpr e;
     e.extents = program.values[from].shape;
     e.spatial = e.extents.size();
@@ -240,11 +261,13 @@ Primitive copy_of(const Program& program, ValueId from, ValueId to) {
     return p;
 }
 
+namespace {
+
 /// Inputs and outputs are row-major. Those that a convolution or a pool would read or write far better otherwise get a
 /// copy, whose layout is free.
 Program free_ends(Program program, int lanes) {
     const std::set<ValueId> fixed = row_major_values(program);
-    const Chooser chooser{program, lanes, {}, {}};
+    const Chooser chooser{program, lanes, {}, {}, {}};
     std::map<ValueId, ValueId> copies;  // of inputs
     IndexVector<PrimitiveId, Primitive> all;
     for (Primitive p : program.primitives) {
@@ -261,11 +284,11 @@ Program free_ends(Program program, int lanes) {
                 value.name += "/channels";
                 const ValueId fresh = program.values.push_back(std::move(value));
                 if (result) {
-                    after.push_back(copy_of(program, fresh, v));
+                    after.push_back(layout_copy(program, fresh, v));
                     p.outputs[0] = fresh;
                     continue;
                 }
-                all.push_back(copy_of(program, v, fresh));
+                all.push_back(layout_copy(program, v, fresh));
                 copy = copies.emplace(v, fresh).first;
             }
             for (Access& a : p.expr()->accesses)
@@ -427,20 +450,33 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-Program assign_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
-    const Program original = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
+ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
+    ChosenLayouts chosen;
+    chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
+    const Program& program = chosen.program;
     PropagateOptions propagation;
-    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(original);
-    for (const auto& [v, t] : original.constants) propagation.fixed.insert(v);
-    propagation.complex = [](const Program& program, const Primitive& p) {
-        return p.expr() != nullptr && weighted_product(program, *p.expr()).has_value();
+    if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(program);
+    for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
+    propagation.complex = [](const Program& p, const Primitive& q) {
+        return q.expr() != nullptr && weighted_product(p, *q.expr()).has_value();
     };
     propagation.kept_dimensions = true;
-    Chooser chooser{original, target.lanes, propagation.fixed, {}};
+    Chooser chooser{program, target.lanes, propagation.fixed, {}, {}};
     chooser.products();
     chooser.windows();
+    chosen.values = propagate_layouts(program, std::move(chooser.layouts), propagation);
+    return chosen;
+}
+
+Program assign_layouts(const Program& program, const ScheduleTarget& target) {
+    const ChosenLayouts chosen = choose_layouts(program, target);
+    return lay_out(chosen.program, chosen.values, target);
+}
+
+Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen, const ScheduleTarget& target,
+                Contents contents) {
     LayoutPlan layouts;
-    layouts.values = propagate_layouts(original, std::move(chooser.layouts), propagation);
+    layouts.values = chosen;
     Program program = apply_layouts(original, layouts);
     TW_CHECK(program.primitives.size() == original.primitives.size());
     std::map<std::pair<ValueId, std::string>, ValueId> packed;
@@ -486,10 +522,9 @@ Program assign_layouts(const Program& given, const ScheduleTarget& target, Bound
             value.name += ".packed" + std::to_string(packed.size());
             value.shape = physical_shape(*layout, original.values[w.value].shape);
             const ValueId v = program.values.push_back(value);
-            // The contents of a part's constants play no part.
-            program.constants.emplace(v, boundary == Boundary::Free
-                                             ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
-                                             : to_physical(*layout, weights));
+            const bool packs = contents == Contents::Moved && original.unread.count(w.value) == 0;
+            program.constants.emplace(v, !packs ? Tensor(weights.dtype(), evaluate(value.shape, Bindings()), false)
+                                                : to_physical(*layout, weights));
             it = packed.emplace(key, v).first;
         }
         const std::vector<Expr> index = physical_index(*layout, original.values[w.value].shape, w.index);

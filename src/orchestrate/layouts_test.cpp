@@ -48,6 +48,24 @@ TEST(AssignLayouts, of_many_channels_are_blocks_of_512) {
     EXPECT_EQ(shape_of(assign_layouts(convolutions(512), avx2()), "c"), "[2, 6, 6, 512]");
 }
 
+/// Winograd's last product: a few numbers, the same for all channels. Two of them are concatenated, as in DenseNet,
+/// where nobody else asks for channels.
+TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_them) {
+    const Program before = with_weights(R"(program winograd {
+  input x: f32[16, 8, 3, 3]
+  input w0: f32[24, 8]
+  input w1: f32[2, 2, 16]
+  m: f32[16, 24, 3, 3] = [16, 24, 3, 3] sum(i4 < 8) mul(@0, @1) where @0 = x[i0, i4, i2, i3], @1 = w0[i1, i4]
+  y: f32[1, 24, 6, 6] = [1, 24, 6, 6] sum(i4 < 16) mul(@0, @1) where @0 = w1[i2 % 2, i3 % 2, i4], @1 = m[i4, i1, i2 // 2, i3 // 2]
+  z: f32[1, 48, 6, 6] = [1, 48, 6, 6] select(lt(index(i1 - 24), 0), @0, @1) where @0 = y[i0, i1, i2, i3] when -i1 + 23 >= 0 else 0, @1 = y[i0, i1 - 24, i2, i3] when i1 - 24 >= 0 else 0
+  output z
+})");
+    const Program after = assign_layouts(before, avx2());
+    EXPECT_EQ(shape_of(after, "m"), "[16, 3, 3, 24]");
+    EXPECT_EQ(shape_of(after, "y"), "[1, 6, 6, 24]");
+    expect_same(before, after);
+}
+
 /// A 3 x 3 window over 24 channels of 20 x 20 pixels that is all of a model.
 Program one_window(const std::string& expression, int stride) {
     const int out = (20 - 3) / stride + 1;

@@ -95,32 +95,31 @@ std::vector<KernelGroup> with_single_outputs(const Program& program, const std::
     return out;
 }
 
-Grouped group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                       const FusionLimits& limits) {
-    const bool layouts_first = options.without.layouts_first;
-    Grouped out;
-    out.program = options.fuse ? fuse_greedily(program, limits) : program;
-    if (options.layouts && !layouts_first) out.program = assign_layouts(out.program, options.target);
-    out.groups = group_rows(out.program, options.fuse, limits);
-    if (options.fuse && schedules.how().chains())
-        out.groups = group_chains(out.program, std::move(out.groups), schedules, limits);
-    if (options.without.single_output) out.groups = with_single_outputs(out.program, out.groups);
+}  // namespace
+
+GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                            const FusionLimits& limits) {
+    GreedyGroups out;
+    ChosenLayouts& chosen = out.chosen;
+    chosen.program = options.fuse ? fuse_greedily(program, limits) : program;
+    if (options.layouts) chosen = choose_layouts(chosen.program, options.target);
+    Program& laid = out.grouped.program;
+    laid = options.layouts ? lay_out(chosen.program, chosen.values, options.target) : chosen.program;
+    std::vector<KernelGroup>& groups = out.grouped.groups;
+    groups = group_rows(laid, options.fuse, limits);
+    if (options.fuse && schedules.how().chains()) groups = group_chains(laid, std::move(groups), schedules, limits);
+    if (options.without.single_output) groups = with_single_outputs(laid, groups);
     return out;
 }
 
-/// Each primitive with itself as what it was made of.
-Program numbered(const Program& program) {
-    Program out = program;
-    for (const PrimitiveId id : out.primitives.ids()) out.primitives[id].origin.parts = {id.value};
-    return out;
-}
+namespace {
 
 Program without_contents(Program program) {
     for (auto& [v, tensor] : program.constants) tensor = Tensor();
     return program;
 }
 
-Grouped group(Program program, const OrchestrateOptions& options, Schedules& schedules, OrchestrationReport& report) {
+Grouped group(Program program, OrchestrateOptions options, Schedules& schedules, OrchestrationReport& report) {
     const Ablations& without = options.without;
     FusionLimits limits;
     limits.recompute = !without.no_redundancy;
@@ -132,18 +131,37 @@ Grouped group(Program program, const OrchestrateOptions& options, Schedules& sch
     }
     if (without.no_operator_fusion)
         limits.may_share = [](const Primitive& a, const Primitive& b) { return a.origin.nodes == b.origin.nodes; };
-    if (without.layouts_first && options.layouts) program = assign_layouts(program, options.target);
+    if (without.layouts_first && options.layouts) {
+        program = assign_layouts(program, options.target);
+        options.layouts = false;
+    }
     if (options.fuse && options.orchestrator == Orchestrator::Optimal)
         return optimal::group_optimally(program, options, schedules, limits, report);
-    return group_greedily(program, options, schedules, limits);
+    return group_greedily(program, options, schedules, limits).grouped;
 }
+
+}  // namespace
+
+Program numbered(const Program& program) {
+    Program out = program;
+    for (const PrimitiveId id : out.primitives.ids()) out.primitives[id].origin.parts = {id.value};
+    return out;
+}
+
+Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
+                      OrchestrationReport* report) {
+    OrchestrationReport unwanted;
+    Grouped out = group(std::move(program), options, schedules, report != nullptr ? *report : unwanted);
+    if (options.fuse) split_sums(out, schedules);
+    return out;
+}
+
+namespace {
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OrchestrationReport& report) {
     Program unfused = numbered(program);
-    Grouped parts = group(unfused, options, schedules, report);
-    if (options.fuse) split_sums(parts, schedules);
-    auto [grouped, groups] = std::move(parts);
+    auto [grouped, groups] = group_kernels(unfused, options, schedules, &report);
     Plan plan;
     plan.program = std::move(grouped);
     plan.unfused = without_contents(std::move(unfused));
@@ -203,13 +221,19 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 
 }  // namespace
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+Scheduling scheduling(const OrchestrateOptions& options) {
     Scheduling how = options.scheduling;
     how.rule = options.target;
-    Schedules schedules(std::move(how));
+    return how;
+}
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+    std::shared_ptr<Schedules> schedules = options.schedules;
+    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), options.measure);
     OrchestrationReport report;
-    Plan plan = orchestrate(program, kernels, options, schedules, report);
-    plan.schedule_ms = schedules.spent_ms();
+    const double spent = schedules->spent_ms();
+    Plan plan = orchestrate(program, kernels, options, *schedules, report);
+    plan.schedule_ms = schedules->spent_ms() - spent;
     if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = std::move(report);
     return plan;
 }

@@ -2,6 +2,7 @@
 // Plan: which kernels run, in which order, on which tensors.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "layout/layout.h"
 #include "orchestrate/ablations.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
@@ -61,16 +63,36 @@ struct Plan {
     std::string print() const;
 };
 
+/// What a kernel takes on this machine.
+struct MeasuredKernel {
+    double seconds = -1;      ///< negative: it cannot be run
+    bool remembered = false;  ///< it was known, and nothing was run
+};
+/// Nothing where it cannot be known, as sizes are the data's. `weights`: per input of its stages, whether it is a
+/// constant of the model.
+using MeasureKernel =
+    std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
+
+class Schedules;
+
 struct OrchestrateOptions {
     Orchestrator orchestrator = Orchestrator::Greedy;
     OptimalOptions optimal;
     ScheduleTarget target;
     /// Who schedules kernels; its `rule` is `target`.
     Scheduling scheduling;
-    bool fuse = true;     ///< false: one kernel a primitive
-    bool layouts = true;  ///< false: everything row-major
+    MeasureKernel measure;     ///< needed where OptimalOptions::profile is not None
+    WatchOrchestration watch;  ///< called before each kernel that is measured for that
+    bool fuse = true;          ///< false: one kernel a primitive
+    bool layouts = true;       ///< false: everything row-major
     Ablations without;
+    /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
+    /// of one plan alone are kept.
+    std::shared_ptr<Schedules> schedules;
 };
+
+/// OrchestrateOptions::scheduling with its rule.
+Scheduling scheduling(const OrchestrateOptions& options);
 
 /// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
 /// activations and products packed weights, schedules every kernel with the default schedule.
@@ -88,13 +110,31 @@ struct FusionLimits {
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
 /// primitives into their readers (src/program/transform/inline.h).
 Program fuse_greedily(const Program& program, const FusionLimits& limits = {});
+/// A program, and the layouts of those values that are not to be row-major. It may differ from the one given: where
+/// inputs and outputs are row-major, those that somebody would read or write far better otherwise have a copy.
+struct ChosenLayouts {
+    Program program;
+    std::map<ValueId, Layout> values;
+};
 enum class Boundary : uint8_t {
     RowMajor,  ///< inputs and outputs are as the program declares them
-    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for; the contents
-               ///< of packed constants are then anything
+    Free       ///< they may lie as suits the program, as those of a part of one whose costs are asked for
 };
-/// Chooses layouts and rewrites every index map accordingly.
-Program assign_layouts(const Program& program, const ScheduleTarget& target, Boundary boundary = Boundary::RowMajor);
+/// Which values lie how, by the default rule.
+ChosenLayouts choose_layouts(const Program& program, const ScheduleTarget& target,
+                             Boundary boundary = Boundary::RowMajor);
+enum class Contents : uint8_t {
+    Moved,    ///< those of packed constants are moved to where they belong
+    Anything  ///< they are not looked at, as where costs are asked for
+};
+/// The program with its values in these layouts: every index map is rewritten accordingly, and the weights of products
+/// are packed as the kernel of each will read them. Layouts must not expand. Numbers of values stay as they are.
+Program lay_out(const Program& program, const std::map<ValueId, Layout>& layouts, const ScheduleTarget& target,
+                Contents contents = Contents::Moved);
+/// Both, for a program that is to run.
+Program assign_layouts(const Program& program, const ScheduleTarget& target);
+/// A primitive that copies a value to another one of its shape, which may lie differently.
+Primitive layout_copy(const Program& program, ValueId from, ValueId to);
 
 /// Primitives that become one kernel, in topological order, with the shared outer axes of each (see default_schedule).
 struct KernelGroup {
@@ -111,6 +151,13 @@ struct Grouped {
     Program program;
     std::vector<KernelGroup> groups;  ///< in an order that can run
 };
+
+/// The program's primitives, each with itself as what it is made of (Origin::parts).
+Program numbered(const Program& program);
+/// The kernels of a program whose primitives are numbered, and in which layouts, as the options have it; long sums in
+/// parts where that gains.
+Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
+                      OrchestrationReport* report = nullptr);
 
 /// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
 struct KernelBody {

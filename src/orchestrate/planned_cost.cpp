@@ -1,48 +1,46 @@
 #include "orchestrate/planned_cost.h"
 
-#include <algorithm>
-
 #include "base/error.h"
-#include "program/transform/dead_code.h"
 
 namespace tilewright {
 
 namespace {
 
-/// The program with what folds as constants, whose contents are anything.
-Program folded(const RewriteContext& context) {
-    Program p = context.program();
-    IndexVector<PrimitiveId, Primitive> kept;
-    for (Primitive& q : p.primitives) {
-        const ValueId v = q.outputs.empty() ? ValueId() : q.outputs[0];
-        if (q.expr() != nullptr && context.foldable(v) && !context.is_output(v))
-            p.constants.emplace(v, Tensor(p.values[v].dtype, evaluate(p.values[v].shape, Bindings()), false));
-        else
-            kept.push_back(std::move(q));
-    }
-    p.primitives = std::move(kept);
-    return eliminate_dead_code(std::move(p));
+/// Folded, with nothing known of the contents of constants: their forms decide plans.
+Program prepared(const Program& program, FoldOptions folding) {
+    folding.contents = false;
+    Program out = fold_constants(numbered(program), folding);
+    for (const auto& [v, tensor] : out.constants) out.unread.emplace(v, v.value);
+    return out;
 }
 
 }  // namespace
 
-RewriteCost planned_cost(OrchestrateOptions options) {
-    TW_CHECK(options.scheduling.machine, "estimates need a machine");
-    Scheduling how = options.scheduling;
-    how.rule = options.target;
-    how.measure = nullptr;
-    return [options, schedules = std::make_shared<Schedules>(std::move(how))](const RewriteContext& context) {
-        Program p = folded(context);
-        if (options.fuse) p = fuse_greedily(p);
-        if (options.layouts) p = assign_layouts(p, options.target, Boundary::Free);
-        std::vector<KernelGroup> groups = group_rows(p, options.fuse);
-        if (options.fuse && schedules->how().chains()) groups = group_chains(p, std::move(groups), *schedules);
-        double seconds = 0;
-        for (const KernelGroup& g : groups) {  // what is no expression costs the same in all
-            const KernelBody body = extract(p, g);
-            seconds += (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds) + kKernelSeconds;
+RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
+    options.orchestrator = Orchestrator::Greedy;
+    std::shared_ptr<Schedules> schedules = options.schedules;
+    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options));
+    TW_CHECK(schedules->how().machine, "estimates need a machine");
+    TW_CHECK(!schedules->how().measure, "judges do not measure");
+    return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
+        // Conversions at the program's ends are made of nothing: they are in the total alone.
+        const auto [planned, groups] = group_kernels(prepared(program, folding), options, *schedules);
+        PlannedCost cost;
+        cost.of.resize(program.primitives.size());
+        for (const KernelGroup& g : groups) {
+            const KernelBody body = extract(planned, g);
+            const double its =
+                kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);
+            cost.total += its;
+            Origin made_of;
+            for (const PrimitiveId id : g.primitives) made_of.add(planned.primitives[id].origin);
+            std::vector<double> work;
+            double all = 0;
+            for (const uint32_t part : made_of.parts)
+                all += work.emplace_back(rough_operations(*program.primitives[PrimitiveId(part)].expr()));
+            for (size_t k = 0; k < work.size(); ++k) cost.of[PrimitiveId(made_of.parts[k])] += its * work[k] / all;
         }
-        return seconds;
+        return cost;
     };
 }
 

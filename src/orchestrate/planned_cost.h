@@ -5,12 +5,17 @@
 
 #include "orchestrate/schedules.h"
 #include "program/rewrite/search.h"
+#include "program/transform/fold.h"
 
 namespace tilewright {
 
-/// Seconds of the greedy rule's kernels, by the cost model: fused, laid out, scheduled, with their launches. What folds
-/// costs nothing; layouts at the program's ends are free, as those of a part of a model; what is no tensor expression,
-/// and the bodies of control flow, count nothing. Kernels are scheduled once, however many programs have them.
-RewriteCost planned_cost(OrchestrateOptions options);
+/// Seconds of each primitive of a program: of the greedy rule's kernels (fused, laid out, scheduled, launched) its
+/// share, in proportion to the operations it asks for. What `folding` will compute beforehand costs nothing; what is no
+/// tensor expression, and the bodies of control flow, count nothing. All of them together are what the cost model says
+/// of the plan that `orchestrate` makes of the folded program.
+///
+/// Kernels are scheduled once, however many programs have them; OrchestrateOptions::schedules shares them with whoever
+/// plans the program that is chosen in the end. Scheduling must know a machine, and measure nothing.
+RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding = {});
 
 }  // namespace tilewright

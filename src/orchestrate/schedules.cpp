@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace tilewright {
@@ -39,6 +40,13 @@ class Stopwatch {
 
 }  // namespace
 
+double chain_gain(const Program& stages) {
+    const bool open = std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
+        return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
+    });
+    return open ? 0.1 : 0.03;
+}
+
 const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     const Stopwatch watch(spent_ms_);
     std::string key = key_of(body);
@@ -51,31 +59,42 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
+    return chain(body, how_, chains_);
+}
+
+const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body) {
+    if (!how_.measure) return chain(body);
+    Scheduling how = how_;
+    how.measure = nullptr;
+    return chain(body, how, estimated_chains_);
+}
+
+const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body, const Scheduling& how,
+                                                            ScheduledChains& known) {
     const Stopwatch watch(spent_ms_);
     std::string key = key_of(body);
-    const auto it = chains_.find(key);
-    if (it != chains_.end()) return it->second;
+    const auto it = known.find(key);
+    if (it != known.end()) return it->second;
     std::optional<Scheduled> s;
-    if (auto program = make_chain_schedule(body.stages, how_)) {
+    if (auto program = make_chain_schedule(body.stages, how)) {
         s.emplace();
         s->seconds = how_.estimate_of(*program);
         s->program = std::move(*program);
     }
-    return chains_.emplace(std::move(key), std::move(s)).first->second;
+    return known.emplace(std::move(key), std::move(s)).first->second;
 }
 
 double Schedules::seconds_of(const Scheduled& s) {
     if (!how_.measure) return s.seconds;
-    const double measured = measure(s.program);
+    const Stopwatch watch(spent_ms_);
+    const double measured = how_.measure({s.program})[0];
     return measured >= 0 ? measured : s.seconds;
 }
 
-double Schedules::measure(const TileProgram& program) {
-    std::string key = text_of(program);
-    const auto it = measured_.find(key);
-    if (it != measured_.end()) return it->second;
-    const Stopwatch watch(spent_ms_);
-    return measured_.emplace(std::move(key), how_.measure({program})[0]).first->second;
+std::optional<MeasuredKernel> Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
+    const std::optional<MeasuredKernel> measured = ask_(program, weights);
+    if (measured) measured_[text_of(program)] = measured->seconds;
+    return measured;
 }
 
 std::optional<double> Schedules::measured(const Scheduled& s) const {
@@ -84,8 +103,6 @@ std::optional<double> Schedules::measured(const Scheduled& s) const {
     return it != measured_.end() && it->second >= 0 ? std::optional(it->second) : std::nullopt;
 }
 
-double Schedules::at_least(const KernelBody& body) const {
-    return how_.bound_of(body.stages);
-}
+double Schedules::at_least(const KernelBody& body) const { return how_.bound_of(body.stages); }
 
 }  // namespace tilewright

@@ -11,10 +11,14 @@ namespace tilewright {
 
 /// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
 constexpr double kKernelSeconds = 1e-6;
+/// Of what its kernels take apart a chain must save this share by the model alone, whose error is of that size, more
+/// where the model had to assume extents. Measured times need no margin.
+double chain_gain(const Program& stages);
 
 class Schedules {
   public:
-    explicit Schedules(Scheduling how) : how_(std::move(how)) {}
+    /// `measure`: what measure() asks; may be empty.
+    explicit Schedules(Scheduling how, MeasureKernel measure = {}) : how_(std::move(how)), ask_(std::move(measure)) {}
 
     struct Scheduled {
         TileProgram program;
@@ -24,12 +28,15 @@ class Schedules {
     const Scheduled& kernel(const KernelBody& body);
     /// For a kernel of several products; nothing where there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
+    /// The same by the model's word, also where measuring is allowed.
+    const std::optional<Scheduled>& estimated_chain(const KernelBody& body);
 
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
-    /// Runs it, which must be allowed: once, however often it is asked for. Negative for what cannot be run.
-    double measure(const TileProgram& program);
-    /// What measure() found, where somebody asked for that and it runs.
+    bool measures() const { return ask_ != nullptr; }
+    /// Runs it, or remembers (MeasureKernel).
+    std::optional<MeasuredKernel> measure(const TileProgram& program, const std::vector<bool>& weights);
+    /// What measure() found of this kernel, where somebody asked for that and it runs.
     std::optional<double> measured(const Scheduled& s) const;
     /// What no schedule of the kernel undercuts; 0 without a machine.
     double at_least(const KernelBody& body) const;
@@ -38,9 +45,13 @@ class Schedules {
     double spent_ms() const { return spent_ms_; }
 
   private:
+    using ScheduledChains = std::unordered_map<std::string, std::optional<Scheduled>>;
+    const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known);
+
     Scheduling how_;
+    MeasureKernel ask_;
     std::unordered_map<std::string, Scheduled> kernels_;
-    std::unordered_map<std::string, std::optional<Scheduled>> chains_;
+    ScheduledChains chains_, estimated_chains_;
     std::unordered_map<std::string, double> measured_;  ///< by the text without the kernel's name
     double spent_ms_ = 0;
 };
@@ -51,6 +62,15 @@ class Schedules {
 /// of which one, all or none come along, or those that feed them too.
 std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
                                       const FusionLimits& limits = {});
+
+/// What the greedy rule makes of a program.
+struct GreedyGroups {
+    ChosenLayouts chosen;  ///< fused, and what lies how
+    Grouped grouped;       ///< laid out, and its kernels
+};
+/// Does without what OrchestrateOptions::without says of layouts' place and outputs; `limits` has the rest.
+GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                            const FusionLimits& limits);
 
 /// A kernel as several: parts of its sums as tasks, then what adds them up (schedule/chain/split.h).
 struct InParts {

@@ -74,7 +74,8 @@ class Splits {
             if (!gone[id.index()]) {
                 now[id] = g_.program.primitives.push_back(old[id]);
             } else if (const auto end = ends.find(id); end != ends.end()) {
-                fresh[end->second] = insert(replacements.at(end->second), old[id].name);
+                fresh[end->second] = insert(replacements.at(end->second), old[id].name, g_.groups[end->second].chosen,
+                                            origin_of(g_.groups[end->second], old));
             }
         }
         std::vector<KernelGroup> groups;
@@ -89,8 +90,15 @@ class Splits {
         g_.groups = std::move(groups);
     }
 
-    /// Appends the primitives of a replacement; its groups.
-    std::vector<KernelGroup> insert(const Replacement& r, const std::string& name) {
+    static Origin origin_of(const KernelGroup& group, const IndexVector<PrimitiveId, Primitive>& primitives) {
+        Origin origin;
+        for (const PrimitiveId id : group.primitives) origin.add(primitives[id].origin);
+        return origin;
+    }
+
+    /// Appends the primitives of a replacement; its groups. The first stands for what the whole was made of.
+    std::vector<KernelGroup> insert(const Replacement& r, const std::string& name, std::optional<size_t> chosen,
+                                    const Origin& origin) {
         std::map<std::string, ValueId> known;  // values are connected by their names
         const Program& body = r.body.stages;
         for (size_t i = 0; i < body.inputs.size(); ++i) known[body.values[body.inputs[i]].name] = r.body.tensors[i];
@@ -112,12 +120,14 @@ class Splits {
             for (const Primitive& s : part.stages.primitives) {
                 Primitive copy = s;
                 copy.name = name + "/" + part.stages.values[s.outputs[0]].name;
+                if (groups.empty()) copy.origin = origin;
                 for (Access& a : copy.expr()->accesses) a.value = value(a.value);
                 copy.outputs = {value(s.outputs[0])};
                 placed.push_back(g_.program.primitives.push_back(std::move(copy)));
             }
             for (KernelGroup g : part.groups) {
                 for (PrimitiveId& id : g.primitives) id = placed[id];
+                g.chosen = chosen;
                 groups.push_back(std::move(g));
             }
             // What stays inside one half is another value in the other, whatever its name.

@@ -92,7 +92,7 @@ bool single_index_condition(const Access& access, Expr condition) {
                        [&](Expr i) { return is_uniform(condition - i) || is_uniform(condition + i); });
 }
 
-bool affine(const TensorExpr& e, const Access& access) {
+bool affine(const Access& access) {
     for (const Expr& i : access.index)
         for (const Var v : variables(i)) {
             if (v.kind == VarKind::Load) return false;
@@ -100,7 +100,6 @@ bool affine(const TensorExpr& e, const Access& access) {
             const auto linear = linear_in(i, v);
             if (!linear || !linear->coefficient.is_constant()) return false;
         }
-    (void)e;
     return true;
 }
 
@@ -215,6 +214,67 @@ bool clashes(const TensorExpr& e, const Walk& w, size_t vector) {
     return false;
 }
 
+/// Bytes of the box an access touches when the axes have these extents.
+int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int64_t>& extents) {
+    int64_t elements = 1;
+    for (const Expr& i : a.index) {
+        int64_t size = 1;
+        for (const Var v : variables(i)) {
+            if (v.kind != VarKind::Axis) continue;
+            const auto linear = linear_in(i, v);  // where it is not, every step is taken for one element
+            const bool known = linear && linear->coefficient.is_constant();
+            size += (known ? std::abs(linear->coefficient.constant()) : 1) * (extents[v.id] - 1);
+        }
+        elements *= size;
+    }
+    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
+}
+
+/// How many elements of its operand an access reads, each once.
+double elements_of(const Program& stages, const TensorExpr& e, const Access& a) {
+    std::vector<int64_t> extents;
+    extents.reserve(e.extents.size());
+    for (const Expr& x : e.extents) extents.push_back(guess(x));
+    return static_cast<double>(box_bytes(stages, a, extents)) /
+           static_cast<double>(byte_size(stages.values[a.value].dtype));
+}
+
+/// The operand's strides where a stage only puts runs of memory elsewhere (heads of an attention): in its order the
+/// hardware's streams go on, and lines that are written whole may lie anywhere. 2.5 times as fast as in the order of
+/// the result, measured.
+std::optional<std::vector<int64_t>> rearranged(const TensorExpr& e, const std::vector<Walk>& walks,
+                                               std::optional<size_t> vector) {
+    if (!vector || *vector >= e.spatial || e.reducer != Reducer::None || e.accesses.size() != 1) return std::nullopt;
+    if (!walks[0].unit(*vector) || !walks[1].unit(*vector)) return std::nullopt;
+    std::vector<int64_t> strides;
+    for (const auto& s : walks[0].strides) {
+        if (!s || !s->is_constant()) return std::nullopt;
+        strides.push_back(std::abs(s->constant()));
+    }
+    return strides;
+}
+
+/// A sum down the columns of a matrix that no near cache holds:
+///     for 128 columns, for all rows                       touches a page for every 512 bytes
+///     for 8 rows, for 64 columns at a time, for the 8     reads each page to its end; 2.5 times as fast, measured
+/// The sums so far wait in the result, which must be of their type.
+std::optional<size_t> summed_rows(const Program& stages, const TensorExpr& e, const std::vector<Walk>& walks,
+                                  DType out_type, size_t vector, const ScheduleTarget& target) {
+    if (compute_type(out_type) != out_type || out_type != e.body.dtype()) return std::nullopt;
+    if (guess(e.extents[vector]) < 8 * target.lanes || e.extents.size() != e.spatial + 1) return std::nullopt;
+    const size_t r = e.spatial;
+    if (!e.extents[r].is_constant() || e.extents[r].constant() < 8 * kSummedRows) return std::nullopt;
+    for (size_t i = 0; i < e.accesses.size(); ++i) {
+        const Walk& w = walks[i];
+        const auto bytes = static_cast<int64_t>(byte_size(stages.values[e.accesses[i].value].dtype));
+        if (!w.unit(vector) || !w.strides[r] || !w.strides[r]->is_constant()) continue;
+        const int64_t stride = std::abs(w.strides[r]->constant()) * bytes;
+        if (stride >= kPage / 2 && e.extents[r].constant() * guess(e.extents[vector]) * bytes > target.l2_bytes)
+            return r;
+    }
+    return std::nullopt;
+}
+
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
     StageChoice choice;
     const size_t n = e.extents.size();
@@ -250,14 +310,18 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         if (spatial_vector) vector = spatial_vector;
         // A long sum whose computed operand runs along it rather than along the result: whole vectors of products are
         // added, and their lanes once at the end. Three output planes from 32 channels side by side, 9 x 9 window:
-        // packing the pixels anew for every row of windows costs more than that.
+        // packing the pixels anew for every row of windows costs more than that. Nor is an operand packed that nobody
+        // reads again: the keys of a single query.
         const auto packable = [&](uint32_t slot) { return stages.is_constant(e.accesses[slot].value); };
-        double sum = 1;
+        double points = 1, sum = 1;
+        for (const Expr& x : e.extents) points *= static_cast<double>(guess(x));
         for (size_t r = e.spatial; r < n; ++r) sum *= static_cast<double>(guess(e.extents[r]));
-        if (spatial_vector && sum >= 64.0 * lanes)
+        if (spatial_vector && sum >= lanes)
             for (const uint32_t slot : e.body.slots()) {
                 const Walk& w = walks[slot];
                 if (packable(slot) || !w.depends(*spatial_vector) || w.unit(*spatial_vector)) continue;
+                const double reads = points / elements_of(stages, e, e.accesses[slot]);
+                if (sum < 64.0 * lanes && reads >= 4) continue;
                 for (size_t r = e.spatial; r < n; ++r) {
                     if (!e.extents[r].is_constant() || e.extents[r].constant() % lanes != 0) continue;
                     const auto slots = e.body.slots();
@@ -317,7 +381,9 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                 }
             // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
             const int64_t wide = guess(e.extents[*vector]) / lanes;
-            if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, 8);
+            choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
+            const int64_t most = choice.summed_rows ? 4 : 8;
+            if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, most);
         }
     } else if (vector && *vector >= e.spatial) {
         // Independent partial sums hide the latency of the addition.
@@ -371,6 +437,10 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     for (size_t a = 0; a < e.spatial; ++a)
         if (!last(a) && std::find(micro.order.begin(), micro.order.end(), a) == micro.order.end())
             micro.order.push_back(a);
+    if (const auto strides = rearranged(e, walks, vector))
+        std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
+            return a != *vector && (b == *vector || (*strides)[a] > (*strides)[b]);
+        });
     if (choice.strips) micro.order.insert(micro.order.end(), {*vector, *choice.strips});
     std::vector<size_t> reductions;
     for (size_t a = e.spatial; a < n; ++a) reductions.push_back(a);
@@ -387,7 +457,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     if (choice.contraction)
         for (size_t i = 0; i < e.accesses.size(); ++i) {
             const Access& a = e.accesses[i];
-            if (!affine(e, a)) continue;
+            if (!affine(a)) continue;
             const bool in_body = [&] {
                 const auto slots = e.body.slots();
                 return std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
@@ -407,23 +477,6 @@ bool uses_axis(const Access& access, size_t a) {
     return std::any_of(access.index.begin(), access.index.end(), [&](Expr x) {
         return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
     });
-}
-
-/// Bytes of the box an access touches when the axes have these extents.
-int64_t box_bytes(const Program& stages, const TensorExpr& e, const Access& a, const std::vector<int64_t>& extents) {
-    (void)e;
-    int64_t elements = 1;
-    for (const Expr& i : a.index) {
-        int64_t size = 1;
-        for (const Var v : variables(i)) {
-            if (v.kind != VarKind::Axis) continue;
-            const auto linear = linear_in(i, v);  // where it is not, every step is taken for one element
-            const bool known = linear && linear->coefficient.is_constant();
-            size += (known ? std::abs(linear->coefficient.constant()) : 1) * (extents[v.id] - 1);
-        }
-        elements *= size;
-    }
-    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
 }
 
 /// Packs a loaded operand so that the lanes lie side by side: the dimension indexed by the vector axis goes last, in
@@ -518,7 +571,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     // what was packed stay together), then rows until it fits.
     const auto load_bytes = [&] {
         int64_t bytes = 0;
-        for (const size_t i : choice.loads) bytes += box_bytes(stages, e, e.accesses[i], inside);
+        for (const size_t i : choice.loads) bytes += box_bytes(stages, e.accesses[i], inside);
         return bytes;
     };
     bool reduction_unknown = false;
@@ -555,7 +608,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const auto row_bytes = [&] {
         int64_t bytes = 0;
         for (const Access& a : e.accesses)
-            if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, e, a, inside);
+            if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, a, inside);
         return bytes;
     };
     const bool several = panels && inside[*micro.vector_axis] > unit(*micro.vector_axis);
@@ -603,6 +656,8 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
             while (task_work() > (choice.contraction ? 64000 : 8000) && halve(a)) continue;
         }
     }
+    if (choice.summed_rows)  // what is summed up so far stays in the second level
+        while (inside[*micro.vector_axis] * 4 > target.l2_bytes / 4 && halve(*micro.vector_axis)) continue;
     TileProgram t;
     t.stages = std::move(stages);
     const TensorExpr& expr = *t.stages.primitives[id].expr();
@@ -628,6 +683,11 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         if (inside[*micro.vector_axis] > kRows) wrap(*micro.vector_axis, kRows, false);
         for (size_t a = expr.spatial; a-- > 0;)
             if (a != *choice.strips && a != micro.vector_axis && inside[a] > unit(a)) wrap(a, unit(a), false);
+    }
+    if (choice.summed_rows) {
+        wrap(*choice.summed_rows, kSummedRows, false);
+        for (size_t a = expr.spatial; a-- > 0;)
+            if (a != micro.vector_axis && inside[a] > unit(a)) wrap(a, unit(a), false);
     }
     // Panels (vector axis) outermost in the grid, then the other axes in order.
     std::vector<size_t> grid;

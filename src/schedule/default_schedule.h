@@ -20,11 +20,16 @@ TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std:
 TileProgram default_schedule(Program stages, const ScheduleTarget& target);
 
 /// How the default rule would run one expression's innermost level.
+inline constexpr int64_t kSummedRows = 8;
+
 struct StageChoice {
     Micro micro;
     bool contraction = false;      ///< some operand is reused along a register axis
     std::vector<size_t> loads;     ///< accesses to be copied (padding decided, or lanes made contiguous) before use
     std::optional<size_t> strips;  ///< axis to be walked two register tiles at a time, outside the vectors
+    /// Summed axis whose points lie far apart: walked kSummedRows at a time, outside the vectors, so that memory is
+    /// read row by row.
+    std::optional<size_t> summed_rows;
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
 

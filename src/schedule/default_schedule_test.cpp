@@ -2,6 +2,7 @@
 
 #include "schedule/default_schedule.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -100,6 +101,52 @@ TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
         legal(t, stages, "convolution");
     }
     EXPECT_NE(print(default_schedule(stages, ScheduleTarget())).find("load 0 access 0"), std::string::npos);
+}
+
+TEST(DefaultSchedule, packs_no_operand_that_nobody_reads_again) {
+    // Scores of `queries` a head: their keys lie along the sum.
+    const auto vectors_along_the_sum = [](int64_t queries) {
+        const Program p = parse_program(fmt::format(R"(program scores {{
+  input q: f32[12, {0}, 64]
+  input k: f32[12, 128, 64]
+  s: f32[12, {0}, 128] = [12, {0}, 128] sum(i3 < 64) mul(@0, @1) where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+  output s
+}})",
+                                                    queries));
+        legal(default_schedule(p, ScheduleTarget()), p, "scores");
+        const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
+        return choose_micro(p, e, DType::F32, ScheduleTarget()).micro.vector_axis == e.spatial;
+    };
+    EXPECT_TRUE(vectors_along_the_sum(1));
+    EXPECT_FALSE(vectors_along_the_sum(32));
+}
+
+TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
+    const auto sum = [](int64_t rows, int64_t columns, const char* then) {
+        return parse_program(fmt::format(R"(program sum {{
+  input x: f32[{0}, {1}]
+  s: f32[{1}] = [{1}] sum(i1 < {0}) @0{2} where @0 = x[i1, i0]
+  output s
+}})",
+                                         rows, columns, then));
+    };
+    ScheduleTarget target;
+    target.l2_bytes = 1 << 16;
+    const auto outermost = [&](const Program& p) {
+        const TileProgram t = default_schedule(p, target);
+        const auto* loop = std::get_if<TileLoop>(&t.body.at(0).kind);
+        return loop == nullptr ? std::string("none") : fmt::format("{} by {}", t.axes[loop->axis].name, loop->step);
+    };
+    EXPECT_EQ(outermost(sum(200, 1024, "")), "r1 by 8");
+    EXPECT_EQ(outermost(sum(200, 1000, "")), "r1 by 8");
+    EXPECT_EQ(outermost(sum(8, 1024, "")), "none");  // few rows
+    EXPECT_EQ(outermost(sum(200, 64, "")), "none");  // rows side by side
+    target.l2_bytes = 1 << 20;
+    EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // near enough
+    target.l2_bytes = 1 << 16;
+    for (const int64_t rows : {200, 203})
+        for (const char* then : {"", " then sqrt(div(acc, 200.0))"})
+            legal(default_schedule(sum(rows, 1000, then), target), sum(rows, 1000, then), then);
 }
 
 TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {

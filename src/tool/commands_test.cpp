@@ -167,7 +167,8 @@ TEST_F(Tool, ComparesWithATestDataSet) {
 TEST_F(Tool, VerifiesAgainstTheInterpreter) {
     const Result r = place.run({"verify", "model.onnx", "--dim", "batch=5"});
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_THAT(r.out, AllOf(StartsWith("output 'y' agrees"), EndsWith("verified\n")));
+    EXPECT_THAT(r.out, AllOf(StartsWith("output 'y' agrees"),
+                             HasSubstr("\nverified\nerror against float64, products in f32: largest ")));
     fs::create_directories(place / "empty");
     save_tensor_pb(place / "empty/input_0.pb", {"x", kX});
     const Result kernels = place.run({"verify", "model.onnx", "--kernels", "--dim", "batch=5"});
@@ -184,7 +185,7 @@ TEST_F(Tool, VerifiesAgainstTheInterpreter) {
 
 TEST_F(Tool, BenchReportsItsFigures) {
     const Result r = place.run({"bench", "model.onnx", "--iterations", "7", "--warmup", "1", "--threads", "1", "--json",
-                                "bench.json", "--profile", "trace.json"});
+                                "bench.json", "--trace", "trace.json"});
     ASSERT_EQ(r.status, 0) << r.err;
     const Json j = json("bench.json");
     for (const char* key : {"compile_ms", "load_ms", "first_run_ms", "gflops", "peak_share", "peak_rss_mb"})
@@ -201,6 +202,19 @@ TEST_F(Tool, BenchReportsItsFigures) {
     const Json trace = json("trace.json");
     ASSERT_FALSE(trace["traceEvents"].empty());
     EXPECT_EQ(trace["traceEvents"][0]["ph"], "X");
+}
+
+TEST_F(Tool, MeasuresTheKernelsOfOptimalPlansOnce) {
+    const std::vector<std::string> command = {"dump",       "model.onnx", "--stage",  "plan",      "--orchestrate",
+                                              "optimal",    "--profile",  "lazy",     "--threads", "1",
+                                              "--progress", "--database", "tuning.db"};
+    const Result first = place.run(command), second = place.run(command);
+    ASSERT_EQ(first.status, 0) << first.err;
+    EXPECT_THAT(first.out, HasSubstr("kernels measured (0 remembered)"));
+    EXPECT_THAT(second.out, testing::Not(HasSubstr("(0 remembered)")));
+    const Result greedy = place.run({"dump", "model.onnx", "--profile", "lazy"});
+    EXPECT_EQ(greedy.status, 2);
+    EXPECT_THAT(greedy.err, HasSubstr("--orchestrate optimal"));
 }
 
 TEST_F(Tool, DumpsEveryStage) {

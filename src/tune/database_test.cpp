@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "tune/temporary_folder_test.h"
+#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/hash.h"
 #include "tune/canonical.h"
 #include "tune/database.h"
-#include "tune/temporary_folder_test.h"
+#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {

@@ -53,16 +53,21 @@ std::optional<int64_t> largest_index(const Program& stages) {
     return most;
 }
 
-}  // namespace
-
-Program with_sizes(const Program& stages, const Bindings& bindings) {
+/// Symbols and scalars.
+std::set<Var> names_in(const Program& stages) {
     std::set<Var> names;
     for (const Value& v : stages.values)
         for (const Expr d : v.shape) add_names(d, names);
     for (const Primitive& p : stages.primitives)
         for (const Var v : names_used(p)) names.insert(v);
+    return names;
+}
+
+}  // namespace
+
+Program with_sizes(const Program& stages, const Bindings& bindings) {
     std::map<Var, Expr> by;
-    for (const Var v : names) {
+    for (const Var v : names_in(stages)) {
         const auto it = bindings.find(v);
         TW_CHECK(it != bindings.end(), "no number for '{}' of kernel '{}'", var_name(v), stages.name);
         by.emplace(v, Expr(it->second));
@@ -72,23 +77,17 @@ Program with_sizes(const Program& stages, const Bindings& bindings) {
 
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
     Bindings sizes;
-    bool scalars = false;
-    const auto look = [&](Expr e) {
-        for (const Var v : variables(e)) {
-            scalars = scalars || v.kind == VarKind::Scalar;
-            if (v.kind == VarKind::Symbol) sizes[v] = size;
-        }
-        return e;
-    };
-    for (const Value& v : stages.values)
-        for (const Expr& d : v.shape) look(d);
-    for (const Primitive& p : stages.primitives) {
-        for (const Expr& x : p.expr()->extents) look(x);
-        map_indices(*p.expr(), look);
+    for (const Var v : names_in(stages)) {
+        if (v.kind == VarKind::Scalar) return std::nullopt;
+        sizes.emplace(v, size);
     }
-    if (scalars) return std::nullopt;
     return sizes;
 }
+
+namespace {
+/// Numbers come again after so many: a prime, so that they lie elsewhere in every row.
+constexpr size_t kPeriod = 65521;
+}  // namespace
 
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
     std::mt19937_64 rng(seed * 0x9E3779B97F4A7C15ull + 11);
@@ -110,8 +109,10 @@ std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
     for (const ValueId v : stages.inputs) {
         const Value& value = stages.values[v];
         Tensor t(value.dtype, evaluate(value.shape, Bindings{}), false);
-        if (value.dtype == DType::F32) {  // weights may have many millions
-            for (float& x : t.as_mutable<float>()) x = static_cast<float>(real());
+        if (value.dtype == DType::F32) {  // may have many millions
+            const auto all = t.as_mutable<float>();
+            for (size_t i = 0; i < all.size(); ++i)
+                all[i] = i < kPeriod ? static_cast<float>(real()) : all[i - kPeriod];
         } else {
             for (int64_t i = 0; i < t.count(); ++i)
                 is_float(value.dtype) ? t.set(i, real()) : t.set(i, integer(value.dtype));

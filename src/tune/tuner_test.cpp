@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "tile/examples_test.h"
-#include "tune/temporary_folder_test.h"
+#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {

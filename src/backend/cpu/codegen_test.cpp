@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/cpu/run_kernel_test.h"
+#include "base/temporary_folder_test.h"
 #include "tile/random_case_test.h"
 
 namespace tilewright::cpu {
@@ -149,6 +150,51 @@ parallel s0 by 1 {{
     };
     EXPECT_TRUE(fetches(4096));
     EXPECT_FALSE(fetches(16));  // all of it waits in the second level
+}
+
+TEST(Codegen, that_was_kept_is_the_same_code) {
+    const TemporaryFolder folder;
+    CodegenOptions options;
+    options.known = std::make_shared<CodeCache>(folder.path());
+    const auto scaled = [](const char* factor) {
+        return parse_tile_program(fmt::format(R"(tile stages {{
+stages {{
+program stages {{
+  input x: f32[40]
+  y: f32[40] = [40] mul(@0, {}) where @0 = x[i0]  ; y ""
+  output y
+}}
+}}
+axes s0="40"
+stage 0 over [s0]
+parallel s0 by 16 {{
+  compute 0 vector s0 lanes 8 registers [s0=16] order [s0] padding partition
+}}
+}}
+)",
+                                              factor));
+    };
+    const TileProgram twice = scaled("2.0"), thrice = scaled("3.0");
+    std::vector<Tensor> x{Tensor(DType::F32, {40})};
+    for (int64_t i = 0; i < 40; ++i) x[0].set(i, static_cast<double>(i));
+    // The second time both are there, in the other order and under other numbers.
+    for (const auto& order : {std::vector{&twice, &thrice}, std::vector{&thrice, &twice}}) {
+        const std::vector<CompiledKernel> code = compile(order, options);
+        EXPECT_EQ(folder.files().size(), 2u);
+        for (size_t k = 0; k < 2; ++k) {
+            const Tensor y = run_kernel(code[k], *order[k], x).at(0);
+            for (int64_t i = 0; i < 40; ++i) ASSERT_EQ(y.get(i), static_cast<double>(i) * (order[k] == &twice ? 2 : 3));
+        }
+    }
+    // Other code: for another machine, of another kernel.
+    options.isa = Isa::avx2();
+    compile(twice, options);
+    EXPECT_EQ(folder.files().size(), 3u);
+    compile(scaled("4.0"), options);
+    EXPECT_EQ(folder.files().size(), 4u);
+    // What is no code any more is made again.
+    for (const auto& file : folder.files()) std::ofstream(file) << "nothing";
+    EXPECT_EQ(run_kernel(compile(twice, options), twice, x).at(0).get(39), 78);
 }
 
 TEST(Codegen, of_random_schedules_computes_what_they_say_on_avx2) {

@@ -1,10 +1,13 @@
 #include <llvm/Analysis/CGSCCPassManager.h>
 #include <llvm/Analysis/LoopAnalysisManager.h>
+#include <llvm/Bitcode/BitcodeWriter.h>
+#include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/SHA256.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
@@ -47,8 +50,11 @@ std::string message(llvm::Error e) {
 template <class T>
 T unwrap(llvm::Expected<T> e) {
     if (!e) throw RuntimeError("LLVM: " + message(e.takeError()));
-    return std::move(*e);
+    return static_cast<T&&>(*e);
 }
+
+/// Raised with every change of target_machine or optimize: code that was kept is from before.
+constexpr int kPasses = 1;
 
 std::unique_ptr<llvm::TargetMachine> target_machine(const Isa& isa) {
     initialize_llvm();
@@ -95,22 +101,34 @@ struct Emitted {
     EmittedKernel kernel;
 };
 
-Emitted emit_optimized(const TileProgram& program, const std::string& symbol, const CodegenOptions& options,
-                       llvm::TargetMachine& machine) {
+constexpr const char* kSymbol = "kernel";
+
+Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::TargetMachine& machine) {
     Emitted out;
     out.context = std::make_unique<llvm::LLVMContext>();
-    out.module = std::make_unique<llvm::Module>(symbol, *out.context);
+    out.module = std::make_unique<llvm::Module>(kSymbol, *out.context);
     out.module->setDataLayout(machine.createDataLayout());
     out.module->setTargetTriple(options.isa.triple);
-    out.kernel = emit_kernel(*out.module, symbol, program, options);
+    out.kernel = emit_kernel(*out.module, kSymbol, program, options);
     if (options.verify_module) {
         std::string problems;
         llvm::raw_string_ostream stream(problems);
         if (llvm::verifyModule(*out.module, &stream))
             internal_error(__FILE__, __LINE__, "generated LLVM IR is valid", program.name + ": " + problems);
     }
-    optimize(*out.module, machine);
     return out;
+}
+
+/// What decides on the machine code: the code before it is optimised, and what makes machine code of it.
+std::string made_of(const llvm::Module& module, const Isa& isa) {
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream stream(bytes);
+    llvm::WriteBitcodeToFile(module, stream);
+    const auto digest = llvm::SHA256::hash({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    std::string text =
+        fmt::format("LLVM " LLVM_VERSION_STRING " passes {} {} {} {}\n", kPasses, isa.triple, isa.cpu, isa.features);
+    for (const uint8_t byte : digest) text += fmt::format("{:02x}", byte);
+    return text;
 }
 
 llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
@@ -121,6 +139,17 @@ llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& ma
         throw RuntimeError("LLVM cannot write this kind of file");
     passes.run(module);
     return bytes;
+}
+
+llvm::SmallVector<char, 0> object_of(llvm::Module& module, const CodegenOptions& options,
+                                     llvm::TargetMachine& machine) {
+    const std::string key = options.known ? made_of(module, options.isa) : std::string();
+    if (options.known)
+        if (const auto code = options.known->find(key)) return {code->begin(), code->end()};
+    optimize(module, machine);
+    llvm::SmallVector<char, 0> object = to_file(module, machine, llvm::CodeGenFileType::ObjectFile);
+    if (options.known) options.known->keep(key, {object.data(), object.size()});
+    return object;
 }
 
 }  // namespace
@@ -179,9 +208,8 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
         try {
             const std::unique_ptr<llvm::TargetMachine> machine = target_machine(options.isa);
             for (size_t i = next++; i < programs.size(); i = next++) {
-                const std::string symbol = fmt::format("kernel_{}", i);
-                Emitted e = emit_optimized(*programs[i], symbol, options, *machine);
-                objects[i] = to_file(*e.module, *machine, llvm::CodeGenFileType::ObjectFile);
+                Emitted e = emit(*programs[i], options, *machine);
+                objects[i] = object_of(*e.module, options, *machine);
                 out[i].name = programs[i]->name;
                 out[i].names = e.kernel.names;
                 out[i].grid = e.kernel.grid;
@@ -206,11 +234,13 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
     auto generator =
         unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
     jit->getMainJITDylib().addGenerator(std::move(generator));
-    for (auto& object : objects)
-        if (auto error = jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), false)))
+    for (size_t i = 0; i < programs.size(); ++i) {  // each has the same name in a library of its own
+        llvm::orc::JITDylib& library = unwrap(jit->createJITDylib(fmt::format("kernel_{}", i)));
+        library.addToLinkOrder(jit->getMainJITDylib());
+        auto object = std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(objects[i]), false);
+        if (auto error = jit->addObjectFile(library, std::move(object)))
             throw RuntimeError("LLVM: " + message(std::move(error)));
-    for (size_t i = 0; i < programs.size(); ++i) {
-        out[i].run = unwrap(jit->lookup(fmt::format("kernel_{}", i))).toPtr<KernelFn>();
+        out[i].run = unwrap(jit->lookup(library, kSymbol)).toPtr<KernelFn>();
         out[i].code = jit;
     }
     return out;
@@ -222,7 +252,8 @@ CompiledKernel compile(const TileProgram& program, const CodegenOptions& options
 
 std::string print_llvm(const TileProgram& program, const CodegenOptions& options) {
     const auto machine = target_machine(options.isa);
-    const Emitted e = emit_optimized(program, "kernel", options, *machine);
+    const Emitted e = emit(program, options, *machine);
+    optimize(*e.module, *machine);
     std::string s;
     llvm::raw_string_ostream stream(s);
     e.module->print(stream, nullptr);
@@ -231,7 +262,8 @@ std::string print_llvm(const TileProgram& program, const CodegenOptions& options
 
 std::string print_assembly(const TileProgram& program, const CodegenOptions& options) {
     const auto machine = target_machine(options.isa);
-    const Emitted e = emit_optimized(program, "kernel", options, *machine);
+    const Emitted e = emit(program, options, *machine);
+    optimize(*e.module, *machine);
     const auto bytes = to_file(*e.module, *machine, llvm::CodeGenFileType::AssemblyFile);
     return std::string(bytes.begin(), bytes.end());
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/code_cache.h"
 #include "tile/tile.h"
 
 namespace tilewright::cpu {
@@ -45,6 +46,7 @@ struct CodegenOptions {
     /// Outputs of more bytes than this are written past the caches: nobody would find them there, and what they would
     /// push out stays. They must be 64-byte aligned. 0: none is.
     int64_t cache_bytes = 0;
+    std::shared_ptr<const CodeCache> known = nullptr;  ///< machine code made before, and where it is kept; null: none
 };
 
 /// Compiles the kernels of one model together. Thread-safe: independent calls may run at the same time.

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "backend/cpu/scalar_emitter.h"
+#include "backend/cpu/vector_math.h"
 #include "base/error.h"
 #include "tile/cuts.h"
 
@@ -184,6 +185,10 @@ Val StageValues::evaluate(const ScalarBody& body, const std::vector<Mask>& masks
                 if (!k) break;
                 args.push_back(evaluate(body, masks, k, p, acc));
                 any_vector = any_vector || args.back().is_vector;
+            }
+            if (n.op == ScalarOp::Div && n.dtype == DType::F32 && args[0].is_vector && !args[1].is_vector) {
+                result = {emit_div_by_one(b_, args[0].v, args[1].v), true};
+                break;
             }
             std::array<llvm::Value*, 3> v{};
             for (size_t i = 0; i < args.size(); ++i) v[i] = any_vector ? widen(args[i]) : args[i].v;

@@ -280,6 +280,20 @@ llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y
     return emit_extremum(b, llvm::CmpInst::FCMP_OLT, llvm::Intrinsic::minimum, x, y);
 }
 
+namespace {
+/// Markstein: x / c, with r = 1 / c rounded to nearest, is the nearest float after one correction of x r.
+llvm::Value* quotient(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* c, llvm::Value* r) {
+    const auto fma = [&](llvm::Value* a, llvm::Value* m, llvm::Value* s) {
+        return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, m, s});
+    };
+    llvm::Value* q = b.CreateFMul(x, r);
+    llvm::Value* corrected = fma(fma(q, b.CreateFNeg(c), x), r, q);
+    // An infinity less itself is NaN, and a zero keeps its sign.
+    llvm::Value* plain = b.CreateFCmpUEQ(corrected, llvm::ConstantFP::get(x->getType(), 0));
+    return b.CreateSelect(plain, q, corrected);
+}
+}  // namespace
+
 llvm::Value* emit_div(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
     const Strict strict(b);
     const auto divisor = constant_of(y);
@@ -288,17 +302,23 @@ llvm::Value* emit_div(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
     const float r = 1 / c;
     if (!std::isnormal(c) || !std::isnormal(r)) return b.CreateFDiv(x, y);
     const auto splat = [&](float f) { return llvm::ConstantFP::get(x->getType(), f); };
-    llvm::Value* q = b.CreateFMul(x, splat(r));
-    if (int exponent = 0; std::abs(std::frexp(c, &exponent)) == 0.5F) return q;
-    // Markstein: with 1 / c rounded to nearest, one correction makes the quotient the nearest float.
-    const auto fma = [&](llvm::Value* a, llvm::Value* m, llvm::Value* s) {
-        return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, m, s});
-    };
-    llvm::Value* rest = fma(q, splat(-c), x);
-    llvm::Value* corrected = fma(rest, splat(r), q);
-    // An infinity less itself is NaN, and a zero keeps its sign.
-    llvm::Value* plain = b.CreateFCmpUEQ(corrected, splat(0));
-    return b.CreateSelect(plain, q, corrected);
+    if (int exponent = 0; std::abs(std::frexp(c, &exponent)) == 0.5F) return b.CreateFMul(x, splat(r));
+    return quotient(b, x, splat(c), splat(r));
+}
+
+llvm::Value* emit_div_by_one(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
+    const Strict strict(b);
+    const auto* vector = llvm::cast<llvm::FixedVectorType>(x->getType());
+    const auto splat = [&](llvm::Value* v) { return b.CreateVectorSplat(vector->getNumElements(), v); };
+    if (constant_of(y) || !y->getType()->isFloatTy()) return emit_div(b, x, splat(y));
+    const auto number = [&](float f) { return llvm::ConstantFP::get(b.getFloatTy(), f); };
+    // Both are scaled where 1 / y would not be a normal float. What that makes of x is what x / y would have been: too
+    // large, or too small.
+    llvm::Value* size = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, y);
+    llvm::Value* scale = b.CreateSelect(b.CreateFCmpOGT(size, number(0x1p100F)), number(0x1p-100F), number(1));
+    scale = b.CreateSelect(b.CreateFCmpOLT(size, number(0x1p-100F)), number(0x1p100F), scale);
+    llvm::Value* c = b.CreateFMul(y, scale);
+    return quotient(b, b.CreateFMul(x, splat(scale)), splat(c), splat(b.CreateFDiv(number(1), c)));
 }
 
 llvm::Value* emit_f16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x) {

@@ -62,6 +62,8 @@ llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y
 /// x / y. By a constant float without a division, which takes ten times as long as this: exact to the last place, where
 /// the result is not smaller than 2^-100 (there within one place of a subnormal's).
 llvm::Value* emit_div(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
+/// The same of a vector of floats by one float for all lanes: one division where that float changes.
+llvm::Value* emit_div_by_one(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y);
 
 /// Half precision. The operand of the first is `half` or its bits as i16; the second returns `half`, rounded to nearest
 /// even, overflow to infinity.

@@ -341,6 +341,37 @@ TEST(Division, ByAConstantIsTheNearestFloat) {
             [&](float x, float) { return static_cast<double>(x / c); });
 }
 
+/// Divisors of all sizes, one for each chunk of dividends.
+float divisor_of_chunk(size_t number) {
+    return number % 16 == 0 ? 3 * chunk_of_arguments(number % 1024)[number % 3]
+                            : chunk_of_arguments(number * 7 % 1024)[5];
+}
+
+TEST(Division, ByOneNumberIsTheNearestFloat) {
+    const Kernel kernel{[](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
+        return emit_div_by_one(b, x, b.CreateExtractElement(y, uint64_t{0}));
+    }};
+    const auto arguments = [](size_t number, std::vector<float>& x, std::vector<float>& y) {
+        // Every divisor meets dividends of 16 sizes.
+        for (size_t part = 0; part < 16; ++part) {
+            const std::vector<float> some = chunk_of_arguments((number + 67 * part) % kChunks);
+            std::copy_n(some.begin() + static_cast<std::ptrdiff_t>(part * kChunk / 16), kChunk / 16,
+                        x.begin() + static_cast<std::ptrdiff_t>(part * kChunk / 16));
+        }
+        std::fill(y.begin(), y.end(), divisor_of_chunk(number));
+    };
+    expect_within(1, kernel, "division", kChunks, arguments,
+                  [](float x, float y) { return static_cast<double>(x / y); });
+    expect_within(
+        0, kernel, "division", kChunks,
+        [&](size_t number, std::vector<float>& x, std::vector<float>& y) {
+            arguments(number, x, y);
+            for (size_t i = 0; i < kChunk; ++i)
+                if (std::abs(x[i] / y[i]) < 0x1p-100F || std::abs(x[i]) < 0x1p-100F) x[i] = 0;
+        },
+        [](float x, float y) { return static_cast<double>(x / y); });
+}
+
 TEST(Division, ByAConstantOfTinyNumbersStaysWithinOnePlace) {
     expect_within(
         1, Kernel{[](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value*) {

@@ -5,17 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "backend/cuda/code_cache.h"
 #include "backend/cuda/lockstep_cases_test.h"
+#include "backend/cuda/machine_code.h"
 #include "backend/cuda/matrix_cases_test.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pretended_test.h"
 #include "base/error.h"
+#include "base/temporary_folder_test.h"
 #include "tile/schedule_cases_test.h"
 
 namespace tilewright::cuda {
@@ -23,7 +19,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-namespace fs = std::filesystem;
 
 template <class F>
 std::string error_of(const F& f) {
@@ -168,22 +163,6 @@ TEST(Stream, SaysThatAKernelFailed) {
                 HasSubstr("the CUDA driver cannot finish what was launched: an illegal memory access"));
 }
 
-/// A folder that goes with it.
-struct Folder {
-    std::string path;
-    Folder() {
-        path = (fs::temp_directory_path() / "tilewright-code-XXXXXX").string();
-        if (mkdtemp(path.data()) == nullptr) throw RuntimeError("no temporary folder");
-    }
-    ~Folder() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    std::vector<fs::path> files() const { return {fs::directory_iterator(path), fs::directory_iterator()}; }
-};
-
 KernelText named(const std::string& name, const std::string& body) {
     KernelText k;
     k.name = name;
@@ -191,10 +170,10 @@ KernelText named(const std::string& name, const std::string& body) {
     return k;
 }
 
-TEST(CodeCache, KnowsKernelsByTheirTextAlone) {
+TEST(MachineCode, KnowsKernelsByTheirTextAlone) {
     test::PretendedGpu machine;
-    const Folder folder;
-    const CodeCache cache(folder.path + "/code");
+    const TemporaryFolder folder;
+    const CodeCache cache(folder / "code");
     int asked = 0;
     const auto compiler = [&] { return ++asked, Nvrtc(machine.compiler()); };
     const std::vector<KernelText> first = {named("kernel_0", "x;"), named("kernel_1", "y;")};
@@ -211,47 +190,6 @@ TEST(CodeCache, KnowsKernelsByTheirTextAlone) {
     EXPECT_EQ(asked, before);
     machine_code(first, 90, cache, compiler);
     EXPECT_EQ(machine.compilations, 5);
-}
-
-TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
-    const Folder folder;
-    const CodeCache cache(folder.path);
-    const std::string code("co\0de", 5);
-    cache.keep("a text", code);
-    EXPECT_EQ(cache.find("a text"), code);
-    EXPECT_EQ(cache.find("another"), std::nullopt);
-    ASSERT_EQ(folder.files().size(), 1u);
-    const fs::path file = folder.files()[0];
-    std::ostringstream whole;
-    whole << std::ifstream(file, std::ios::binary).rdbuf();
-    for (size_t at = 0; at < whole.str().size(); at += 3) {
-        std::string changed = whole.str();
-        changed[at] ^= 1;
-        std::ofstream(file, std::ios::binary) << changed;
-        EXPECT_EQ(cache.find("a text"), std::nullopt) << at;
-        std::ofstream(file, std::ios::binary) << whole.str().substr(0, at);
-        EXPECT_EQ(cache.find("a text"), std::nullopt) << at;
-    }
-    // Where nothing can be written nothing is kept.
-    const CodeCache nowhere("/proc/no/such/folder");
-    nowhere.keep("a text", code);
-    EXPECT_EQ(nowhere.find("a text"), std::nullopt);
-}
-
-TEST(CodeCache, ForgetsWhatWasAskedForLongestAgo) {
-    const Folder folder;
-    const CodeCache cache(folder.path, 5000);
-    const std::string code(1000, 'c');
-    for (const char* text : {"a", "b", "c", "d"}) {
-        cache.keep(text, code);
-        const auto file = folder.files();
-        for (const fs::path& f : file) fs::last_write_time(f, fs::last_write_time(f) - std::chrono::seconds(10));
-    }
-    EXPECT_EQ(cache.find("a"), code);  // asked for just now
-    cache.keep("e", code);
-    EXPECT_EQ(cache.find("a"), code);
-    EXPECT_EQ(cache.find("b"), std::nullopt);
-    EXPECT_EQ(cache.find("e"), code);
 }
 
 /// Schedules for every rest, and their texts.

@@ -26,7 +26,7 @@ struct BenchOptions {
     ModelOptions model;
     DataOptions data;
     int iterations = 100, warmup = 3;
-    std::string profile, json;
+    std::string trace, json;
     int kernels = 0;
 };
 
@@ -69,7 +69,7 @@ std::vector<StepTime> profiled_run(Session& session, const std::vector<Tensor>& 
 }
 
 /// As a Chrome trace.
-void write_profile(const std::vector<StepTime>& steps, const std::string& path) {
+void write_trace(const std::vector<StepTime>& steps, const std::string& path) {
     Json events = Json::array();
     for (const StepTime& s : steps)
         events.push_back(
@@ -226,7 +226,7 @@ int command_bench(const BenchOptions& o) {
     std::printf("%.1f GFLOP/s, %.0f %% of the %s peak (%.0f GFLOP/s); peak memory %.0f MB\n", gflops, 100 * share,
                 peak.of.c_str(), peak.gflops, peak_rss);
     print_kernels(shares, static_cast<size_t>(o.kernels));
-    if (!o.profile.empty()) write_profile(profiled_run(session, inputs), o.profile);
+    if (!o.trace.empty()) write_trace(profiled_run(session, inputs), o.trace);
     return 0;
 }
 
@@ -241,7 +241,7 @@ void add_bench_command(CLI::App& app, int& status) {
     add_json_option(*c, o->json);
     c->add_option("--iterations", o->iterations, "timed runs (100)")->check(CLI::Range(1, 1000000));
     c->add_option("--warmup", o->warmup, "runs before that (3)")->check(CLI::Range(0, 1000000));
-    c->add_option("--profile", o->profile, "write the steps of one run as a Chrome trace");
+    c->add_option("--trace", o->trace, "write the steps of one run as a Chrome trace");
     c->add_option("--kernels", o->kernels, "say which kernels took how long, and how far from their limit: the first N")
         ->check(CLI::Range(0, 100000));
     c->footer(
@@ -252,7 +252,7 @@ void add_bench_command(CLI::App& app, int& status) {
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
         "  tilewright bench model.onnx --kernels 20    (where the time goes)\n"
         "  tilewright bench model.onnx --target cuda --precision tf32\n"
-        "  tilewright bench model.onnx --dim batch=8 --profile trace.json    (open it in Perfetto)");
+        "  tilewright bench model.onnx --dim batch=8 --trace trace.json    (open it in Perfetto)");
     c->callback([o, &status] { status = command_bench(*o); });
 }
 

@@ -5,16 +5,20 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
+#include "cost/target.h"
 #include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "driver/limits.h"
 #include "runtime/thread_count.h"
+#include "tune/database.h"
 
 namespace tilewright {
 
@@ -46,6 +50,10 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.scheduler = *scheduler_from_string(scheduler);
     o.orchestrator = *orchestrator_from_string(orchestrate);
     o.measure = measure;
+    if (!profile.empty() && o.orchestrator != Orchestrator::Optimal)
+        throw CLI::ValidationError("--profile", "says what optimal orchestration measures: give --orchestrate optimal");
+    const Profile wanted = measure ? Profile::Lazy : Profile::None;
+    o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
     o.database = database;
     o.trials = trials;
 }
@@ -63,9 +71,14 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     command.add_option("--scheduler", o.scheduler, "how kernels are scheduled (" + o.scheduler + ")")
         ->check(CLI::IsMember(names));
     add_orchestrate_option(command, o.orchestrate);
-    command.add_flag(
-        "--measure", o.measure,
-        "run the best candidates of chains, and the kernels of optimal plans, on this machine; remembered for ever");
+    command
+        .add_option("--profile", o.profile,
+                    "which kernels optimal orchestration measures: none, lazy (those that decide), full (lazy with "
+                    "--measure, else none)")
+        ->check(CLI::IsMember({"none", "lazy", "full"}));
+    command.add_flag("--measure", o.measure,
+                     "run the best candidates of chains, and with --orchestrate optimal the kernels that decide, on "
+                     "this machine; remembered for ever");
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));
@@ -111,6 +124,9 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"avx2", "avx512"}));
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
+    command.add_flag("--no-code-cache", o.no_code_cache,
+                     "neither use nor keep machine code of kernels compiled before (folder code in the cache folder)");
+    command.add_flag("--progress", o.progress, "say what is being done, also where standard error is no terminal");
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
@@ -139,15 +155,56 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     else if (o.precision != "f32")
         throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
     p.compile.without = o.without;
+    if (const auto folder = cache_folder(); folder && !o.no_code_cache) p.compile.code_folder = *folder + "/code";
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     return p;
 }
 
+namespace {
+
+/// While it is there, the first interrupt is noted, and the second one ends the process.
+class Interrupts {
+  public:
+    Interrupts() {
+        seen_ = 0;
+        struct sigaction note {};
+        note.sa_handler = [](int) { seen_ = 1; };
+        note.sa_flags = static_cast<int>(SA_RESETHAND);
+        ::sigaction(SIGINT, &note, &before_);
+    }
+    ~Interrupts() { ::sigaction(SIGINT, &before_, nullptr); }
+    Interrupts(const Interrupts&) = delete;
+    Interrupts& operator=(const Interrupts&) = delete;
+    static bool seen() { return seen_ != 0; }
+
+  private:
+    static inline volatile std::sig_atomic_t seen_ = 0;
+    struct sigaction before_ {};
+};
+
+/// "measuring a kernel of 2 stages, 31 us by the model (12 of 40), 4 s left"
+std::string text_of(const OrchestrationProgress& p) {
+    std::string text = fmt::format("measuring {} ({} of {})", p.what, p.done + 1, p.total);
+    if (p.seconds_left > 0) text += fmt::format(", {:.0f} s left", std::ceil(p.seconds_left));
+    return text;
+}
+
+}  // namespace
+
 Compilation compile(const ModelOptions& o) {
-    Progress progress("compiling " + o.model);
+    Progress progress("compiling " + o.model, o.progress);
     PipelineOptions p = pipeline_options(o);
     p.progress = [&](const std::string& pass) { progress.step(pass); };
+    if (p.compile.optimal.profile == Profile::None) return compile_model(o.model, p);
+    const Interrupts interrupts;
+    p.compile.watch = [&](const OrchestrationProgress& at) {
+        progress.step(text_of(at));
+        if (Interrupts::seen())
+            throw RuntimeError(fmt::format(
+                "interrupted; the {} kernels measured so far are in '{}', and the same command goes on from there",
+                at.measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
+    };
     return compile_model(o.model, p);
 }
 
@@ -234,14 +291,21 @@ struct Progress::Impl {
     std::string what, step;
     std::mutex mutex;
     std::condition_variable woken;
-    bool done = false, shown = false;
+    bool done = false, shown = false, terminal = true;
     std::thread thread;
 
     void show() {
         using std::chrono::milliseconds;
         const double start = now_ms();
         std::unique_lock lock(mutex);
-        for (int wait = 1000; !woken.wait_for(lock, milliseconds(wait), [&] { return done; }); wait = 200) {
+        std::string before;
+        for (int wait = 1000; !woken.wait_for(lock, milliseconds(wait), [&] { return done; });
+             wait = terminal ? 200 : 1000) {
+            if (!terminal) {
+                if (step != before) std::fprintf(stderr, "%s: %s\n", what.c_str(), step.c_str());
+                before = step;
+                continue;
+            }
             std::fprintf(stderr, "\r\033[K%s: %s, %.0f s", what.c_str(), step.c_str(), (now_ms() - start) / 1e3);
             shown = true;
         }
@@ -249,9 +313,11 @@ struct Progress::Impl {
     }
 };
 
-Progress::Progress(std::string what) {
-    if (::isatty(STDERR_FILENO) == 0) return;
+Progress::Progress(std::string what, bool always) {
+    const bool terminal = ::isatty(STDERR_FILENO) != 0;
+    if (!terminal && !always) return;
     impl_ = std::make_unique<Impl>();
+    impl_->terminal = terminal;
     impl_->what = std::move(what);
     impl_->thread = std::thread([this] { impl_->show(); });
 }

@@ -19,9 +19,11 @@ namespace tilewright {
 
 /// Who schedules kernels.
 struct SchedulerOptions {
-    std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", database;
+    std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
+                database;
     bool measure = false;
     int trials = 1000;
+    /// Throws CLI::ValidationError where --profile is given and nothing can be measured for it.
     void apply(CompileOptions& o) const;
 };
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o);
@@ -43,7 +45,7 @@ struct ModelOptions {
     SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
-    bool no_fuse = false, no_layouts = false;
+    bool no_fuse = false, no_layouts = false, no_code_cache = false, progress = false;
     std::string target = "cpu", precision = "f32";
     Ablations without;
     RewriteFlags rewrite;
@@ -52,7 +54,8 @@ void add_model_options(CLI::App& command, ModelOptions& o);
 /// --target and --precision, of commands that take models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
 PipelineOptions pipeline_options(const ModelOptions& o);
-/// Loads and compiles; what takes longer than a second shows a line on a terminal.
+/// Loads and compiles; what takes longer than a second shows a line on a terminal. While kernels are measured, an
+/// interrupt ends in RuntimeError, which says what is kept.
 Compilation compile(const ModelOptions& o);
 /// Where --target says: on this CPU, or on this machine's GPU. Throws RuntimeError that says what was compiled where
 /// there is none.
@@ -88,10 +91,11 @@ void write_json(const std::string& path, const std::string& text);
 std::pair<std::string, int64_t> parse_setting(const std::string& option, const std::string& text);
 
 /// A line on standard error about work that takes longer than a second; nothing unless that is a terminal. Gone when
-/// the object is.
+/// the object is. Where it is wanted `always`, what is no terminal gets a line of its own for each change, at most one
+/// a second.
 class Progress {
   public:
-    explicit Progress(std::string what);
+    explicit Progress(std::string what, bool always = false);
     ~Progress();
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;

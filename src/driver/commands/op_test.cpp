@@ -130,7 +130,7 @@ TEST_F(OpCommand, HoldsTheModelAgainstMeasuredCandidates) {
     EXPECT_THAT(r.out, HasSubstr("model against 3 candidates: correlation "));
     const std::vector<Json> all = lines("out.jsonl");
     const Json& m = all.at(0)["chain_model"];
-    EXPECT_EQ(m["points_ms"].size(), 3u);
+    EXPECT_EQ(m["points"].size(), 3u);
     EXPECT_LE(std::abs(m["correlation"].get<double>()), 1);
     EXPECT_LE(m["rank_of_fastest"].get<int>(), 3);
     EXPECT_EQ(m["share_of_first_8"], 1);

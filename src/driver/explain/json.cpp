@@ -86,7 +86,7 @@ std::string to_json(const Report& r) {
     j["rates_calibrated"] = r.calibrated;
     j["execution_states"] = o.states();
     j["candidates"] = o.candidates();
-    j["measured"] = o.measured();
+    j["measured"] = o.measured;
     j["blp_columns"] = o.columns();
     j["blp_rows"] = o.rows();
     j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";

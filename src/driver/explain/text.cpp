@@ -83,7 +83,7 @@ std::string search_text(const Report& r) {
                           plural(o.pieces.size(), "piece"), plural(o.cuts, "cut"), bytes_text(o.cut_bytes))));
     s += wrapped(0, "candidates",
                  split(fmt::format("{} kernels of {}, {} of them in no optimum, {} measured", o.candidates(),
-                                   plural(o.sets(), "convex set"), o.dropped(), o.measured())));
+                                   plural(o.sets(), "convex set"), o.dropped(), o.measured)));
     if (!o.refused.empty()) s += wrapped(0, "refused", split(counts(o.refused, "{0} because {1}")), 8);
     s += wrapped(
         0, "program",

@@ -1,5 +1,7 @@
 #include "driver/opspec/chain_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +9,19 @@
 #include "schedule/chain/search.h"
 
 namespace tilewright {
+namespace {
+
+std::string text_of(const chain::Chain& c, const chain::Candidate& candidate) {
+    std::vector<std::string> names;
+    std::string tiles;
+    for (size_t k = 0; k < c.tiled.size(); ++k) {
+        names.push_back(c.axes[c.tiled[k]].name);
+        tiles += fmt::format(" {}={}", names.back(), candidate.tiles[k]);
+    }
+    return chain::print(candidate.expression, names) + tiles;
+}
+
+}  // namespace
 
 double ChainModel::correlation() const {
     const auto n = static_cast<double>(points.size());
@@ -56,10 +71,11 @@ std::optional<ChainModel> measure_chain_model(const Program& program, const Targ
     programs.reserve(found.size());
     for (const chain::Found& f : found) programs.push_back(f.program);
     ChainModel out;
-    const std::vector<TunedKernel> tuned = tune_schedules(programs, target, settings, database);
+    const std::vector<TunedKernel> tuned = Tuner(target, settings, database).tune(programs);
     for (size_t k = 0; k < tuned.size(); ++k)
         if (tuned[k].measurement.verdict == Verdict::measured)
-            out.points.push_back({found[k].estimate, tuned[k].measurement.seconds.value});
+            out.points.push_back(
+                {found[k].estimate, tuned[k].measurement.seconds.value, text_of(*c, found[k].candidate)});
         else
             ++out.refused;
     return out;

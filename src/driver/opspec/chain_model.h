@@ -15,6 +15,7 @@ namespace tilewright {
 
 struct ChainModelPoint {
     double estimate = 0, seconds = 0;
+    std::string candidate;  ///< tiling expression and tiles, axes named by their place: "0(2,1) 0=64 1=512 2=16"
 };
 
 struct ChainModel {

@@ -71,7 +71,7 @@ class Formulation {
     Formulation(const Choice& choice, const BlpOptions& options)
         : choice_(choice), strong_(options.form == BlpForm::Strong) {
         const size_t n = choice.candidates.size();
-        if (options.reduce && !choice.once) {  // who stands for another may execute more
+        if (options.reduce && !choice.once) {  // who dominates may cover more
             instead_ = dominating(choice);
         } else {
             instead_.assign(n, SIZE_MAX);
@@ -95,6 +95,7 @@ class Formulation {
     void build(double scale) {
         for (size_t i = 0; i < kept_.size(); ++i) milp_.columns.push_back({candidate(i).cost * scale, 0, true});
         strong_ ? strong() : published();
+        if (choice_.once) once();
     }
 
     /// The solution that a plan is, with what dominates its candidates in their place.
@@ -169,6 +170,23 @@ class Formulation {
         return w_[i] + static_cast<size_t>(std::find(outputs.begin(), outputs.end(), t) - outputs.begin());
     }
 
+    /// Candidates that cover each node.
+    std::vector<std::vector<size_t>> covering() const {
+        std::vector<std::vector<size_t>> out(choice_.nodes);
+        for (size_t i = 0; i < kept_.size(); ++i)
+            for (const NodeId n : candidate(i).covers) out[n.index()].push_back(i);
+        return out;
+    }
+
+    void once() {
+        for (const std::vector<size_t>& by : covering()) {
+            if (by.size() < 2) continue;
+            Milp::Row row{{}, -kInfinity, 1};
+            for (const size_t i : by) row.terms.emplace_back(i, 1);
+            milp_.rows.push_back(std::move(row));
+        }
+    }
+
     void published() {
         for (const TensorId t : choice_.needed) {
             if (given_[t.index()]) continue;
@@ -184,25 +202,6 @@ class Formulation {
                 row.terms.emplace_back(j, -1);
                 milp_.rows.push_back(std::move(row));
             }
-        cover(0);
-    }
-
-    /// Every unavoidable node at least so often, and any at most once where that is asked for.
-    void cover(double least) {
-        std::vector<std::vector<size_t>> covering(choice_.nodes);
-        for (size_t i = 0; i < kept_.size(); ++i)
-            for (const NodeId n : candidate(i).covers) covering[n.index()].push_back(i);
-        std::vector<bool> unavoidable(choice_.nodes, false);
-        for (const NodeId n : choice_.unavoidable) unavoidable[n.index()] = true;
-        const double most = choice_.once ? 1 : kInfinity;
-        std::set<std::vector<size_t>> known;
-        for (size_t n = 0; n < choice_.nodes; ++n) {
-            const double lower = unavoidable[n] ? least : 0;
-            if ((lower == 0 && !choice_.once) || covering[n].empty() || !known.insert(covering[n]).second) continue;
-            Milp::Row row{{}, lower, most};
-            for (const size_t i : covering[n]) row.terms.emplace_back(i, 1);
-            milp_.rows.push_back(std::move(row));
-        }
     }
 
     void strong() {
@@ -241,7 +240,14 @@ class Formulation {
                 milp_.rows.push_back(std::move(row));
             }
         }
-        cover(1);
+        const std::vector<std::vector<size_t>> covers = covering();
+        std::set<std::vector<size_t>> known;
+        for (const NodeId n : choice_.unavoidable) {
+            if (!known.insert(covers[n.index()]).second) continue;
+            Milp::Row row{{}, 1, kInfinity};
+            for (const size_t i : covers[n.index()]) row.terms.emplace_back(i, 1);
+            milp_.rows.push_back(std::move(row));
+        }
     }
 
     const Choice& choice_;
@@ -284,8 +290,9 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     double best_cost = kInfinity;
     const auto offer = [&](const std::vector<size_t>& plan) {
         const Execution run = execute(choice, plan);
-        if (!run.complete || !compatible(choice, plan)) return false;
+        if (!run.complete) return false;
         std::vector<size_t> order = without_idle(choice, run.order);
+        if (!compatible(choice, order)) return true;
         const double cost = choice.cost(order);
         if (cost < best_cost) {
             best = std::move(order);
@@ -302,9 +309,10 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
         result.seconds = spent();
         return result;
     }
-    TW_CHECK(offer(choice.once ? node_by_node(choice) : cheap_plan(choice)), "the cheap plan does not run");
+    TW_CHECK(offer(cheap_plan(choice)), "the cheap plan does not run");
 
-    const double start_cost = best_cost;
+    // Without a plan that may be begun with (nodes may not repeat) any that runs gives the costs' magnitude.
+    const double start_cost = best_cost < kInfinity ? best_cost : choice.cost(cheap_plan(choice));
     const double scale = start_cost > 0 ? kScaled / start_cost : 1;
     Formulation program(choice, options);
     program.build(scale);
@@ -313,7 +321,9 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     while (result.status == BlpStatus::Feasible) {
         const double left = options.seconds - spent();
         if (result.rounds > 0 && left <= 0) break;
-        const MilpResult found = solve(program.milp(), program.values_of(best), left);
+        const std::vector<double> begin_with = best_cost < kInfinity ? program.values_of(best) : std::vector<double>();
+        const MilpResult found = solve(program.milp(), begin_with, left);
+        if (found.infeasible && choice.once) break;
         TW_CHECK(!found.infeasible, "a choice with a plan of cost {} has no solution", start_cost);
         if (result.rounds++ == 0) result.root = found.root / scale;
         result.bound = std::max(result.bound, found.bound / scale);
@@ -331,6 +341,11 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     }
     result.rows = program.milp().rows.size();
     result.columns = program.milp().columns.size();
+    if (best_cost == kInfinity) {
+        result.status = BlpStatus::Infeasible;
+        result.seconds = spent();
+        return result;
+    }
     result.chosen = best;
     result.objective = best_cost;
     result.bound = result.status == BlpStatus::Optimal ? result.objective : std::min(result.bound, result.objective);

@@ -23,9 +23,7 @@
 // to y_t.) One row for all makers of t that read s, in place of one each, is right because one of them at most provides
 // t. The cover rows follow: a needed tensor's maker covers its node, and whoever covers a node covers or reads what
 // that reads. They cut off fractional solutions in which halves of two kernels share a node's work. Redundant execution
-// is allowed: nothing bounds how many kernels cover a node.
-//
-// Where no node may be executed twice (Choice::once), the sum over a node's candidates is at most 1.
+// is allowed: nothing bounds how many kernels cover a node, unless Choice::once asks for a row that does.
 //
 // Both allow kernels with several outputs that wait for each other: of a1 -> a2, b1 -> b2, the kernels {a1, b2} and
 // {b1, a2}. Rows against that are added when a solution needs them. Let L be a set of tensors, each of which the chosen
@@ -51,7 +49,7 @@ struct BlpOptions {
     BlpForm form = BlpForm::Strong;
     double seconds = 60;        ///< of processor time, for all rounds together
     std::vector<size_t> start;  ///< a plan to begin with; must run. The better of it and cheap_plan's is taken
-    bool reduce = true;         ///< leave dominated candidates out
+    bool reduce = true;         ///< leave dominated candidates out; never where nodes may not repeat
 };
 
 enum class BlpStatus : uint8_t {

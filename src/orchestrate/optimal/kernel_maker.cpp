@@ -13,9 +13,9 @@ namespace tilewright::optimal {
 
 namespace {
 
-size_t products(const Program& p) {
+size_t links(const Program& p) {
     return static_cast<size_t>(std::count_if(p.primitives.begin(), p.primitives.end(),
-                                             [](const Primitive& q) { return chain::is_product(*q.expr()); }));
+                                             [](const Primitive& q) { return chain::is_link(*q.expr()); }));
 }
 
 KernelGroup whole(const Program& p) {
@@ -40,6 +40,7 @@ Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, cons
         if (!names) copy.name = fmt::format("v{}", p.values.size());
         part.whole.push_back(v);
         part.constant.push_back(whole.is_constant(v));
+        part.copy.push_back(false);
         return local[v] = p.values.push_back(std::move(copy));
     };
     std::set<ValueId> made;
@@ -56,16 +57,61 @@ Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, cons
         }
         p.primitives.push_back(std::move(copy));
     }
-    for (const ValueId v : outputs) p.outputs.push_back(local.at(v));
+    for (const ValueId v : outputs) (made.count(v) != 0 ? p.outputs : part.copied).push_back(local.at(v));
     return part;
 }
 
-KernelMaker::KernelMaker(const Program& program, const OrchestrateOptions& options, Schedules& schedules)
-    : program_(program), options_(options), schedules_(schedules) {
+Program with_copies(Part& part, Program p) {
+    IndexVector<PrimitiveId, Primitive> stages;
+    for (const ValueId from : part.copied) {
+        Value copy = p.values[from];
+        copy.name += "/copy";
+        const ValueId to = p.values.push_back(std::move(copy));
+        for (Primitive& q : p.primitives)
+            for (Access& a : q.expr()->accesses)
+                if (a.value == from) a.value = to;
+        stages.push_back(layout_copy(p, from, to));
+        p.outputs.push_back(to);
+        part.whole.push_back(part.whole[from.index()]);
+        part.constant.push_back(false);
+        part.copy.push_back(true);
+    }
+    for (Primitive& q : p.primitives) stages.push_back(std::move(q));
+    p.primitives = std::move(stages);
+    return p;
+}
+
+std::vector<bool> placed(const Part& part, const ValueLayouts& layouts, const std::vector<PlacedValue>& reads,
+                         const std::vector<PlacedValue>& writes) {
+    std::map<ValueId, bool> from, to;
+    bool some = false, any = false;
+    for (const auto* list : {&reads, &writes})
+        for (const PlacedValue& v : *list) {
+            (list == &reads ? from : to)[v.value] = v.second;
+            some = some || layouts[v.value].second.has_value();
+            any = any || (v.second && layouts[v.value].second.has_value());
+        }
+    std::vector<bool> out;
+    for (size_t k = 0; k < part.whole.size(); ++k) {
+        const ValueId v = part.whole[k];
+        const auto read = from.find(v), written = to.find(v);
+        bool second = any || !some;
+        if (written != to.end()) second = written->second;
+        if (read != from.end() && !part.copy[k]) second = read->second;
+        out.push_back(layouts[v].second.has_value() && !part.constant[k] && second);
+    }
+    return out;
+}
+
+KernelMaker::KernelMaker(const Program& program, const ValueLayouts& layouts, const OrchestrateOptions& options,
+                         Schedules& schedules)
+    : program_(program), layouts_(layouts), options_(options), schedules_(schedules) {
     TW_CHECK(schedules.how().machine, "costs of kernels need a machine");
     for (const Primitive& p : program.primitives) {
         const TensorExpr* e = p.expr();
-        reduces_.push_back(e == nullptr || e->reducer == Reducer::None ? 0 : chain::is_product(*e) ? 2 : 1);
+        work_.push_back(e == nullptr || e->reducer == Reducer::None ? NodeWork::Elementwise
+                        : chain::is_link(*e)                        ? NodeWork::Product
+                                                                    : NodeWork::Reduction);
     }
 }
 
@@ -73,65 +119,126 @@ bool KernelMaker::hopeless(const std::vector<PrimitiveId>& members) const {
     size_t reductions = 0;
     bool product = false;
     for (const PrimitiveId id : members) {
-        reductions += reduces_[id] > 0 ? 1 : 0;
-        product = product || reduces_[id] == 2;
+        reductions += work_[id] != NodeWork::Elementwise ? 1 : 0;
+        product = product || work_[id] == NodeWork::Product;
     }
     return product && reductions > 1;
 }
 
-const KernelMaker::Made& KernelMaker::make(const std::vector<PrimitiveId>& members,
-                                           const std::vector<ValueId>& outputs) {
+size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
+                         const std::vector<PlacedValue>& writes) {
+    std::vector<ValueId> outputs;
+    outputs.reserve(writes.size());
+    for (const PlacedValue& v : writes) outputs.push_back(v.value);
     Part part = part_of(program_, members, outputs, false);
-    std::string key = print(part.program);
-    for (const bool constant : part.constant) key += constant ? 'c' : 'v';
+    const std::string text = print(part.program);
+    std::string key = text;
+    for (const ValueId v : part.copied) key += fmt::format("copy {} ", v.index());
+    std::vector<bool> second = placed(part, layouts_, reads, writes);
+    for (size_t k = 0; k < part.whole.size(); ++k) {
+        key += part.constant[k] ? 'c' : 'v';
+        if (second[k]) key += layouts_[part.whole[k]].text;
+    }
     const auto it = known_.find(key);
     if (it != known_.end()) return it->second;
-    return known_.emplace(std::move(key), made(std::move(part))).first->second;
+    const auto [fused, fresh] = fused_.try_emplace(text);
+    if (fresh) fused->second = fuse_greedily(part.program);
+    const Program stages = with_copies(part, fused->second);
+    second = placed(part, layouts_, reads, writes);
+    std::map<ValueId, Layout> layouts;
+    for (size_t k = 0; k < part.whole.size(); ++k)
+        if (second[k]) layouts.emplace(ValueId(k), *layouts_[part.whole[k]].second);
+    made_.push_back(made(part, stages, layouts));
+    return known_.emplace(std::move(key), made_.size() - 1).first->second;
 }
 
-KernelMaker::Made KernelMaker::made(Part part) {
+size_t KernelMaker::convert(ValueId value, bool to_second) {
+    Part part;
+    part.program.name = "part";
+    const ValueId from = part.program.values.push_back(program_.values[value]);
+    const ValueId to = part.program.values.push_back(program_.values[value]);
+    part.program.values[from].name = "v0";
+    part.program.values[to].name = "v1";
+    part.program.inputs = {from};
+    part.program.outputs = {to};
+    part.program.primitives.push_back(layout_copy(part.program, from, to));
+    part.program.primitives[PrimitiveId(0)].source.clear();
+    part.whole = {value, value};
+    part.constant = part.copy = {false, false};
+    const std::string key = print(part.program) + (to_second ? " to " : " from ") + layouts_[value].text;
+    const auto it = known_.find(key);
+    if (it != known_.end()) return it->second;
+    made_.push_back(made(part, part.program, {{to_second ? to : from, *layouts_[value].second}}));
+    return known_.emplace(key, made_.size() - 1).first->second;
+}
+
+KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, const std::map<ValueId, Layout>& layouts) {
     Made result;
-    const Program fused = fuse_greedily(part.program);
-    std::vector<KernelGroup> groups = group_rows(fused, true);
-    const bool chain = groups.size() > 1 && schedules_.how().chains() && products(fused) > 1;
-    if (groups.size() > 1 && !chain) {
-        result.reason = "its stages share no rows";
-        return result;
-    }
-    Program laid = fused;
-    if (options_.layouts && !options_.without.layouts_first) {
+    Program laid = stages;
+    const size_t products = links(laid);
+    if (options_.layouts) {
         // Contents play no part: only shapes do.
-        for (const ValueId v : fused.values.ids()) {
+        for (const ValueId v : laid.values.ids()) {
             if (!part.constant[v.index()]) continue;
             laid.constants.emplace(v, Tensor(laid.values[v].dtype, evaluate(laid.values[v].shape, Bindings()), false));
             laid.inputs.erase(std::remove(laid.inputs.begin(), laid.inputs.end(), v), laid.inputs.end());
         }
-        laid = assign_layouts(laid, options_.target, Boundary::Free);
+        laid = lay_out(laid, layouts, options_.target, Contents::Anything);
     }
-    KernelBody body;
-    if (chain) {
-        KernelGroup group = whole(laid);
-        group.chain = true;
-        body = extract(laid, group);
-        const auto& scheduled = schedules_.chain(body);
+    const std::vector<KernelGroup> groups = group_rows(laid, true);
+    if (groups.size() > 1 && (products == 0 || !schedules_.how().chains())) {
+        result.reason = products > 1 ? "several products, and no scheduler for chains" : "its stages share no rows";
+        return result;
+    }
+    KernelGroup group = groups.size() == 1 ? groups[0] : whole(laid);
+    group.chain = groups.size() > 1;
+    const KernelBody body = extract(laid, group);
+    std::vector<bool> weights;
+    for (size_t i = 0; i < body.stages.inputs.size(); ++i) {
+        const ValueId v = body.tensors[i];
+        weights.push_back(laid.is_constant(v) || (v.index() < part.constant.size() && part.constant[v.index()]));
+    }
+    if (group.chain) {
+        const auto& scheduled = schedules_.estimated_chain(body);
         if (!scheduled) {
             result.reason = "no schedule as a chain";
             return result;
         }
-        result.tiles = scheduled->program;
-        result.seconds = scheduled->seconds;
+        schedule(body, *scheduled, weights, result);
+        result.kind = Kind::Chain;
+        result.margin = 1 / (1 - chain_gain(body.stages)) - 1;
     } else {
-        // Where the layouts stand in the way of sharing rows, they would not in the whole program either: as it was.
-        std::vector<KernelGroup> after = group_rows(laid, true);
-        body = after.size() == 1 ? extract(laid, after[0]) : extract(fused, groups[0]);
-        const Schedules::Scheduled& scheduled = schedules_.kernel(body);
-        result.tiles = scheduled.program;
-        result.seconds = scheduled.seconds;
+        schedule(body, schedules_.kernel(body), weights, result);
+        const bool reduces = std::any_of(laid.primitives.begin(), laid.primitives.end(),
+                                         [](const Primitive& p) { return p.expr()->reducer != Reducer::None; });
+        result.kind = products > 0 ? Kind::Product : reduces ? Kind::Reduction : Kind::Elementwise;
     }
     result.seconds += kKernelSeconds;
-    result.at_least = kKernelSeconds;
-    result.at_least += schedules_.at_least(body);
+    result.at_least = kKernelSeconds + schedules_.at_least(body);
     return result;
+}
+
+void KernelMaker::schedule(const KernelBody& body, const Schedules::Scheduled& whole, const std::vector<bool>& weights,
+                           Made& result) {
+    const auto parts = in_parts(body, whole, schedules_);
+    if (!parts) {
+        result.seconds = whole.seconds;
+        result.kernels.push_back({whole.program, weights});
+        return;
+    }
+    result.seconds = parts->seconds;
+    std::set<std::string> constant;  // values are connected by their names
+    for (size_t i = 0; i < weights.size(); ++i)
+        if (weights[i]) constant.insert(body.stages.values[body.stages.inputs[i]].name);
+    for (const InParts::Part& part : parts->parts)
+        for (const KernelGroup& g : part.groups) {
+            const KernelBody one = extract(part.stages, g);
+            ScheduledKernel kernel{g.chain ? schedules_.estimated_chain(one)->program : schedules_.kernel(one).program,
+                                   {}};
+            for (size_t i = 0; i < one.stages.inputs.size(); ++i)
+                kernel.weights.push_back(constant.count(part.stages.values[one.tensors[i]].name) != 0);
+            result.kernels.push_back(std::move(kernel));
+        }
 }
 
 }  // namespace tilewright::optimal

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <queue>
 
 #include "base/error.h"
@@ -135,22 +134,6 @@ bool compatible(const Choice& choice, const std::vector<size_t>& chosen) {
             executed[n.index()] = true;
         }
     return true;
-}
-
-std::vector<size_t> node_by_node(const Choice& choice) {
-    std::map<NodeId, size_t> best;
-    for (size_t k = 0; k < choice.candidates.size(); ++k) {
-        const Candidate& c = choice.candidates[k];
-        if (c.covers.size() != 1 || std::isinf(c.cost)) continue;
-        const auto [it, fresh] = best.try_emplace(c.covers[0], k);
-        const Candidate& known = choice.candidates[it->second];
-        if (!fresh && std::pair(known.outputs.size(), -known.cost) < std::pair(c.outputs.size(), -c.cost))
-            it->second = k;
-    }
-    std::vector<size_t> all;
-    for (const auto& [node, k] : best) all.push_back(k);
-    const Execution run = execute(choice, all);
-    return run.complete ? without_idle(choice, run.order) : std::vector<size_t>();
 }
 
 std::vector<size_t> cheap_plan(const Choice& choice) {

@@ -26,7 +26,7 @@ struct Choice {
     /// Nodes that every plan has to execute: those that a needed tensor depends on. May be empty: only the bound on the
     /// cost is weaker for it.
     std::vector<NodeId> unavoidable;
-    bool once = false;  ///< no node may be executed twice
+    bool once = false;  ///< no node may be in two kernels
     std::vector<Candidate> candidates;
 
     double cost(const std::vector<size_t>& chosen) const;
@@ -50,10 +50,6 @@ std::vector<size_t> without_idle(const Choice& choice, const std::vector<size_t>
 
 /// Whether the chosen candidates may stand together: none executes what another does where that is forbidden.
 bool compatible(const Choice& choice, const std::vector<size_t>& chosen);
-
-/// The cheapest candidate of each node that executes nothing else, in order, without idle ones; empty where they make
-/// too little. Compatible, whatever else is.
-std::vector<size_t> node_by_node(const Choice& choice);
 
 /// A plan, in order: every tensor by the candidate for which what it reads costs least (Knuth's generalisation of
 /// Dijkstra's algorithm, which counts shared inputs as often as they are read), then without every candidate that the

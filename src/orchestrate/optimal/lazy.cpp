@@ -2,78 +2,99 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
 namespace tilewright::optimal {
 
-std::string_view to_string(Profile p) {
-    switch (p) {
-        case Profile::None:
-            return "none";
-        case Profile::Lazy:
-            return "lazy";
-        case Profile::Full:
-            return "full";
+LazySearch::LazySearch(Choice choice, std::vector<bool> known, BlpOptions options)
+    : said_(std::move(choice)), now_(said_), known_(std::move(known)), options_(std::move(options)) {
+    TW_CHECK(known_.size() == said_.candidates.size());
+}
+
+void LazySearch::solve_now() {
+    BlpOptions round = options_;
+    // A start whose kernels turned out not to run is none.
+    if (std::any_of(round.start.begin(), round.start.end(),
+                    [&](size_t k) { return std::isinf(now_.candidates[k].cost); }))
+        round.start.clear();
+    round.seconds = std::max(0.0, options_.seconds - spent_);
+    BlpResult blp = solve(now_, round);
+    // The relaxation to report is the first program's; what solving took is what it took altogether.
+    if (result_.solutions > 0) blp.root = result_.blp.root;
+    spent_ += blp.seconds;
+    rounds_ += blp.rounds;
+    loop_rows_ += blp.loop_rows;
+    blp.seconds = spent_;
+    blp.rounds = rounds_;
+    blp.loop_rows = loop_rows_;
+    result_.blp = std::move(blp);
+    ++result_.solutions;
+}
+
+std::vector<size_t> LazySearch::next() {
+    if (done_) return {};
+    if (!asked_.empty()) {
+        // What was asked for is known now. As cheap as any plan can be?
+        asked_.clear();
+        const double truly = now_.cost(result_.blp.chosen);
+        if (truly <= result_.blp.bound && result_.undercut == undercut_before_) {
+            result_.blp.objective = truly;
+            done_ = true;
+            return {};
+        }
+        if (!std::isinf(truly)) options_.start = result_.blp.chosen;
     }
-    return "";
+    solve_now();
+    for (const size_t k : result_.blp.chosen)
+        if (!known_[k]) asked_.push_back(k);
+    std::sort(asked_.begin(), asked_.end());
+    undercut_before_ = result_.undercut;
+    done_ = asked_.empty();
+    return asked_;
+}
+
+void LazySearch::tell(const std::vector<size_t>& which, const std::vector<double>& costs) {
+    TW_CHECK(costs.size() == which.size(), "{} costs of {} candidates", costs.size(), which.size());
+    for (size_t i = 0; i < which.size(); ++i) {
+        const size_t k = which[i];
+        TW_CHECK(costs[i] >= 0, "candidate {} is measured at {}", k, costs[i]);
+        result_.undercut += costs[i] < said_.candidates[k].cost ? 1 : 0;
+        now_.candidates[k].cost = costs[i];
+        known_[k] = true;
+    }
+    result_.measured += which.size();
+}
+
+void LazySearch::stop() {
+    if (done_) return;
+    const double bound = result_.blp.bound;
+    const Choice all = now_;
+    for (size_t k = 0; k < known_.size(); ++k)
+        if (!known_[k]) now_.candidates[k].cost = std::numeric_limits<double>::infinity();
+    solve_now();
+    if (result_.blp.status == BlpStatus::Infeasible) {
+        now_ = all;
+        solve_now();
+    }
+    result_.blp.bound = std::min(bound, result_.blp.objective);
+    if (result_.blp.bound < result_.blp.objective) result_.blp.status = BlpStatus::Feasible;
+    done_ = true;
 }
 
 LazyResult solve_lazily(const Choice& choice, Profile profile, const MeasureCandidates& measure,
                         const BlpOptions& options) {
-    LazyResult result;
-    Choice now = choice;  // with what is measured in place of what was said
-    std::vector<bool> known(choice.candidates.size(), profile == Profile::None);
-    const auto ask = [&](const std::vector<size_t>& which) {
-        const std::vector<double> costs = measure(which);
-        TW_CHECK(costs.size() == which.size(), "{} costs of {} candidates", costs.size(), which.size());
-        for (size_t i = 0; i < which.size(); ++i) {
-            TW_CHECK(costs[i] >= 0, "candidate {} is measured at {}", which[i], costs[i]);
-            result.undercut += costs[i] < choice.candidates[which[i]].cost ? 1 : 0;
-            now.candidates[which[i]].cost = costs[i];
-            known[which[i]] = true;
-        }
-        result.measured += which.size();
-    };
+    LazySearch search(choice, std::vector<bool>(choice.candidates.size(), profile == Profile::None), options);
     if (profile == Profile::Full) {
         std::vector<size_t> all;
         for (size_t k = 0; k < choice.candidates.size(); ++k)
             if (!std::isinf(choice.candidates[k].cost)) all.push_back(k);
-        ask(all);
+        search.tell(all, measure(all));
     }
-    BlpOptions round = options;
-    double spent = 0;
-    size_t rounds = 0, loop_rows = 0;
-    for (;;) {
-        // A start whose kernels turned out not to run is none.
-        if (std::any_of(round.start.begin(), round.start.end(),
-                        [&](size_t k) { return std::isinf(now.candidates[k].cost); }))
-            round.start.clear();
-        round.seconds = std::max(0.0, options.seconds - spent);
-        result.blp = solve(now, round);
-        ++result.solutions;
-        spent += result.blp.seconds;
-        rounds += result.blp.rounds;
-        loop_rows += result.blp.loop_rows;
-        std::vector<size_t> unknown;
-        for (const size_t k : result.blp.chosen)
-            if (!known[k]) unknown.push_back(k);
-        if (unknown.empty()) break;
-        std::sort(unknown.begin(), unknown.end());
-        const double bound = result.blp.bound;
-        const size_t undercut = result.undercut;
-        ask(unknown);
-        const double truly = now.cost(result.blp.chosen);
-        if (truly <= bound && result.undercut == undercut) {
-            result.blp.objective = truly;
-            break;
-        }
-        round.start = result.blp.chosen;
-    }
-    result.blp.seconds = spent;
-    result.blp.rounds = rounds;
-    result.blp.loop_rows = loop_rows;
-    return result;
+    for (std::vector<size_t> which = search.next(); !which.empty(); which = search.next())
+        search.tell(which, measure(which));
+    return search.result();
 }
 
 }  // namespace tilewright::optimal

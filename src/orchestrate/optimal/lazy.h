@@ -3,22 +3,12 @@
 // solve again. (Korch measures every candidate first, which takes 2.8 to 12.2 hours a model.)
 
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include "orchestrate/optimal/blp.h"
+#include "orchestrate/optimal/options.h"
 
 namespace tilewright::optimal {
-
-enum class Profile : uint8_t {
-    None,  ///< nothing is measured: the costs given are what counts
-    Lazy,  ///< the kernels of each solution, until some plan is known to be the best
-    Full   ///< every candidate, then one solution
-};
-std::string_view to_string(Profile p);
-
-/// Costs of these candidates, one each: at least 0, infinity for what turns out not to run.
-using MeasureCandidates = std::function<std::vector<double>(const std::vector<size_t>&)>;
 
 struct LazyResult {
     BlpResult blp;         ///< `chosen`, `objective`, `bound`, `status` and what all solutions took together
@@ -28,7 +18,11 @@ struct LazyResult {
     size_t undercut = 0;
 };
 
-/// Ends when a plan all of whose kernels are measured costs no more than the last program's bound.
+/// One choice, asking for costs as it goes.
+///
+///     for (auto which = search.next(); !which.empty(); which = search.next()) search.tell(which, costs of these);
+///
+/// Ends when a plan all of whose kernels are known costs no more than the last program's bound.
 ///
 /// If no candidate costs less than `choice` says, this is the optimum of measuring everything: every program's costs
 /// are at most the true ones, so its optimum, and its bound, are at most the true cost of any plan; the plan found
@@ -41,6 +35,38 @@ struct LazyResult {
 ///
 /// A solution that runs out of time counts with what it found; the status is then Feasible, and the bound what the
 /// programs proved.
+class LazySearch {
+  public:
+    /// `known`: candidates whose cost is the true one already; the others' may be too low.
+    LazySearch(Choice choice, std::vector<bool> known, BlpOptions options);
+
+    /// Candidates whose true costs decide; none: the plan stands.
+    std::vector<size_t> next();
+    /// Costs of these candidates, one each: at least 0, infinity for what turns out not to run.
+    void tell(const std::vector<size_t>& which, const std::vector<double>& costs);
+    /// Nothing more will be told: the plan is the best of known candidates alone, no better proven than before; where
+    /// those make none, the best by what was said.
+    void stop();
+
+    const LazyResult& result() const { return result_; }
+
+  private:
+    void solve_now();
+
+    Choice said_, now_;  ///< `now_`: with what is known in place of what was said
+    std::vector<bool> known_;
+    BlpOptions options_;
+    LazyResult result_;
+    std::vector<size_t> asked_;  ///< by the last next(), not told yet
+    size_t undercut_before_ = 0;
+    bool done_ = false;
+    double spent_ = 0;
+    size_t rounds_ = 0, loop_rows_ = 0;
+};
+
+using MeasureCandidates = std::function<std::vector<double>(const std::vector<size_t>&)>;
+
+/// All of it in one call.
 LazyResult solve_lazily(const Choice& choice, Profile profile, const MeasureCandidates& measure,
                         const BlpOptions& options = {});
 

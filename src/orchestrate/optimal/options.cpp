@@ -15,6 +15,24 @@ std::optional<Orchestrator> orchestrator_from_string(std::string_view name) {
     return std::nullopt;
 }
 
+std::string_view to_string(Profile p) {
+    switch (p) {
+        case Profile::None:
+            return "none";
+        case Profile::Lazy:
+            return "lazy";
+        case Profile::Full:
+            return "full";
+    }
+    return "";
+}
+
+std::optional<Profile> profile_from_string(std::string_view name) {
+    for (const Profile p : {Profile::None, Profile::Lazy, Profile::Full})
+        if (to_string(p) == name) return p;
+    return std::nullopt;
+}
+
 namespace {
 
 template <class T>
@@ -29,7 +47,6 @@ size_t OrchestrationReport::states() const { return sum(pieces, &PieceReport::st
 size_t OrchestrationReport::sets() const { return sum(pieces, &PieceReport::sets); }
 size_t OrchestrationReport::candidates() const { return sum(pieces, &PieceReport::candidates); }
 size_t OrchestrationReport::dropped() const { return sum(pieces, &PieceReport::dropped); }
-size_t OrchestrationReport::measured() const { return sum(pieces, &PieceReport::measured); }
 size_t OrchestrationReport::columns() const { return sum(pieces, &PieceReport::columns); }
 size_t OrchestrationReport::rows() const { return sum(pieces, &PieceReport::rows); }
 double OrchestrationReport::seconds() const { return sum(pieces, &PieceReport::seconds); }
@@ -56,7 +73,7 @@ std::string OrchestrationReport::print() const {
         "candidates of which {} dropped",
         primitives, pieces.size(), cuts, cut_bytes, cut_kernels, sets(),
         capped > 0 ? fmt::format(" (too many in {} pieces)", capped) : "", candidates(), dropped());
-    if (measured() > 0) s += fmt::format(", {} measured", measured());
+    if (measured > 0) s += fmt::format(", {} kernels measured ({} remembered)", measured, remembered);
     for (const auto& [reason, n] : refused) s += fmt::format(", {} refused: {}", n, reason);
     s += fmt::format("; {} columns, {} rows, {} pieces optimal of {}, gap {:.2g} %", columns(), rows(), proven_pieces(),
                      pieces.size(), 100 * gap());

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,7 +21,21 @@ enum class Orchestrator : uint8_t {
 std::string_view to_string(Orchestrator o);
 std::optional<Orchestrator> orchestrator_from_string(std::string_view name);
 
+/// What candidates' costs are (lazy.h).
+enum class Profile : uint8_t {
+    None,  ///< the model's; nothing is measured
+    Lazy,  ///< measured where it matters: the kernels of each solution, until some plan is known to be the best
+    Full   ///< every candidate's is measured, then there is one solution
+};
+std::string_view to_string(Profile p);
+std::optional<Profile> profile_from_string(std::string_view name);
+
 struct OptimalOptions {
+    Profile profile = Profile::None;
+    /// Of all candidates at most this share is measured lazily, but for the greedy rule's kernels, which always are.
+    /// After that the best plan of measured kernels is taken.
+    double most_measured = 0.1;
+    bool chains = true;        ///< several products in a kernel, beyond what the greedy rule makes of them
     size_t piece_nodes = 40;   ///< primitives of a piece of the graph that is solved by itself
     size_t kernel_nodes = 12;  ///< primitives of a kernel; those that the greedy rule makes may have more
     size_t most_sets = 1500;   ///< convex sets of a piece; where there are more, the largest are left out
@@ -30,21 +45,37 @@ struct OptimalOptions {
     bool compare_forms = false;
 };
 
+/// What is being done, for whoever waits.
+struct OrchestrationProgress {
+    std::string what;            ///< "measuring p3 + p4"
+    size_t done = 0, total = 0;  ///< kernels measured, and known to be measured yet (more may come)
+    double seconds_left = 0;     ///< for those; 0: unknown
+    size_t measured = 0;         ///< kernels that were run, and not found in the database
+};
+/// May throw, which ends the compilation; what was measured is in the database then.
+using WatchOrchestration = std::function<void(const OrchestrationProgress&)>;
+
 /// A piece of the graph, solved by itself (of the program, or of a body of its control flow).
 struct PieceReport {
     size_t primitives = 0;
+    /// An earlier piece that differs in weights and names alone: it was solved, and its plan is this one's.
+    std::optional<size_t> like;
     /// Execution states (Definition 2), and whether there are more than that, which are not counted.
     size_t states = 0;
     bool more_states = false;
     size_t sets = 0;  ///< convex ones listed
     bool capped = false;
-    size_t candidates = 0;  ///< that can be made, each set once for every choice of its outputs
-    size_t dropped = 0;     ///< of those: no optimal plan needs them
-    size_t measured = 0;
-    size_t columns = 0, rows = 0;          ///< of its binary program, the last one where rows were added
-    size_t rounds = 0;                     ///< programs solved, those of lazy profiling and of lazy rows together
-    bool optimal = false;                  ///< proven; false: time was up, and the plan is the best that was found
-    double seconds = 0;                    ///< of its plan: measured where it is, else by the model
+    size_t candidates = 0;         ///< that can be made, each set once for every choice of its outputs and layouts
+    size_t conversions = 0;        ///< kernels that copy a tensor into another layout, apart from those
+    size_t chains = 0;             ///< of the candidates: of several products
+    size_t dropped = 0;            ///< of those: no optimal plan needs them
+    size_t measured = 0;           ///< of those, and of conversions
+    size_t columns = 0, rows = 0;  ///< of its binary program, the last one where rows were added
+    size_t rounds = 0;             ///< programs solved, those of lazy profiling and of lazy rows together
+    bool optimal = false;          ///< proven; false: time was up, and the plan is the best that was found
+    /// Of its plan: measured where it is, else by the model, and then chains that the greedy rule does not have with
+    /// the margin that they must gain by.
+    double seconds = 0;
     double bound = 0;                      ///< no plan of these candidates takes less
     double root = 0;                       ///< of the first program's linear relaxation
     std::optional<double> published_root;  ///< of the paper's form; where OptimalOptions::compare_forms
@@ -53,14 +84,14 @@ struct PieceReport {
     double published_ms = 0;               ///< of the paper's relaxation
 };
 
-/// A kernel as it was chosen. The layouts may take it apart afterwards: KernelCall::chosen says what became of it.
+/// A kernel as it was chosen. KernelCall::chosen says which calls it became: one, unless it was taken apart.
 struct KernelReport {
     struct Primitive {
         std::string name, source;  ///< of the program that was orchestrated, which nobody has fused yet
         bool again = false;        ///< an earlier kernel computes it too
     };
-    std::vector<Primitive> primitives;       ///< in order
-    std::vector<std::string> reads, writes;  ///< values
+    std::vector<Primitive> primitives;       ///< in order; none: it copies a value into another layout
+    std::vector<std::string> reads, writes;  ///< values, "x" or "x (split 0 16, reorder 0 2 1)" where not row-major
     size_t piece = 0;
     double estimate = 0;             ///< seconds by the model, a launch included
     double at_least = 0;             ///< no schedule takes less: the machine's limit, and a launch
@@ -77,15 +108,19 @@ struct OrchestrationReport {
     double cut_bytes = 0;                   ///< of the values that cross cuts
     std::map<std::string, size_t> refused;  ///< why a set is no kernel, and how many were not
     size_t repeated = 0;                    ///< primitives that several kernels compute, once for each more
-    size_t relaid = 0;                      ///< kernels that the layouts chosen afterwards took apart
-    double ms = 0;                          ///< that all this took
+    size_t taken_apart = 0;                 ///< kernels that were not one in the whole program
+    size_t measured = 0;                    ///< different kernels whose time was asked for, conversions included
+    size_t remembered = 0;                  ///< of those: the database knew
+    size_t undercut = 0;                    ///< of those: took less than what was thought the least
+    bool measured_enough = true;            ///< false: OptimalOptions::most_measured ended it
+    double measure_ms = 0;
+    double ms = 0;  ///< that all this took
 
     // Sums over the pieces.
     size_t states() const;
     size_t sets() const;
     size_t candidates() const;
     size_t dropped() const;
-    size_t measured() const;
     size_t columns() const;
     size_t rows() const;
     size_t proven_pieces() const;

@@ -9,56 +9,20 @@
 #include <set>
 
 #include "base/error.h"
-#include "orchestrate/optimal/kernel_maker.h"
+#include "orchestrate/optimal/chain_sets.h"
 #include "orchestrate/optimal/partition.h"
-#include "orchestrate/optimal/piece.h"
+#include "orchestrate/optimal/pricing.h"
 #include "program/transform/dead_code.h"
 
-namespace tilewright {
-
-namespace optimal {
+namespace tilewright::optimal {
 
 namespace {
 
 constexpr size_t kMostStates = 10'000;  // counted of a piece: a wide one has more than there are atoms
+constexpr size_t kMostChains = 48;      // sets of several products that are tried in a piece
 
 ValueId value(TensorId t) { return ValueId(t.index()); }
 PrimitiveId primitive(NodeId n) { return PrimitiveId(n.index()); }
-
-/// A kernel of the whole program: primitives in order, and what it writes.
-struct Kernel {
-    std::vector<PrimitiveId> members;
-    std::vector<ValueId> outputs;
-};
-
-/// The greedy rule's kernels as sets of the unfused program's primitives.
-std::vector<Kernel> greedy_kernels(const Program& program, Schedules& schedules, const FusionLimits& limits) {
-    const Program fused = fuse_greedily(program, limits);
-    std::vector<KernelGroup> groups = group_rows(fused, true, limits);
-    if (schedules.how().chains()) groups = group_chains(fused, std::move(groups), schedules, limits);
-    const auto producers = program.producers();
-    std::vector<Kernel> out;
-    for (const KernelGroup& group : groups) {
-        const KernelBody body = extract(fused, group);
-        const size_t inputs = body.stages.inputs.size();
-        const std::set<ValueId> reads(body.tensors.begin(), body.tensors.begin() + static_cast<std::ptrdiff_t>(inputs));
-        Kernel kernel;
-        kernel.outputs.assign(body.tensors.begin() + static_cast<std::ptrdiff_t>(inputs), body.tensors.end());
-        // Everything between what it reads and what it writes.
-        std::set<PrimitiveId> members;
-        std::vector<ValueId> open = kernel.outputs;
-        while (!open.empty()) {
-            const PrimitiveId from = producers[open.back()];
-            open.pop_back();
-            if (!from || !members.insert(from).second) continue;
-            for (const ValueId v : program.primitives[from].inputs())
-                if (reads.count(v) == 0) open.push_back(v);
-        }
-        kernel.members.assign(members.begin(), members.end());
-        out.push_back(std::move(kernel));
-    }
-    return out;
-}
 
 class Orchestration {
   public:
@@ -70,14 +34,14 @@ class Orchestration {
           schedules_(schedules),
           report_(report),
           dag_(dag_of(program)),
-          maker_(program, options, schedules) {}
+          greedy_(greedy_plan(program, options, schedules, limits)),
+          maker_(program, greedy_.layouts, options, schedules) {}
 
     Grouped run() {
-        greedy_ = greedy_kernels(p_, schedules_, limits_);
         PartitionOptions cut;
         cut.most_nodes = options_.optimal.piece_nodes;
         cut.alone = [&](NodeId n) { return p_.primitives[primitive(n)].expr() == nullptr; };
-        for (const Kernel& k : greedy_) {
+        for (const GreedyKernel& k : greedy_.kernels) {
             cut.together.emplace_back();
             for (const PrimitiveId id : k.members) cut.together.back().emplace_back(id.index());
         }
@@ -86,68 +50,60 @@ class Orchestration {
         report_.cuts += pieces.cuts;
         report_.cut_bytes += pieces.crossing;
         report_.cut_kernels += pieces.split;
-        begin();
-        for (const std::vector<NodeId>& piece : pieces.pieces) {
+        for (const std::vector<NodeId>& piece : pieces.pieces)
             if (cut.alone(piece[0]))
-                result_.primitives.push_back(p_.primitives[primitive(piece[0])]);
+                steps_.push_back({primitive(piece[0]), {}, {}});
             else
-                solve(piece);
+                search(piece);
+        choose();
+        begin();
+        for (const PieceStep& step : steps_) {
+            if (step.alone) {
+                result_.primitives.push_back(p_.primitives[step.alone]);
+                continue;
+            }
+            Searched& searched = searched_[step.search];
+            report(searched, step);
+            for (const PieceKernel& k : searched.plan.kernels) emit(k, step.piece);
         }
         return finish();
     }
 
   private:
+    /// A piece; or a primitive that is no tensor expression.
+    struct PieceStep {
+        PrimitiveId alone;
+        Piece piece;
+        size_t search = 0;
+    };
+    /// Pieces that differ in names and weights alone are one.
+    struct Searched {
+        PieceSearch search;
+        PiecePlan plan;
+        std::optional<size_t> report;  ///< of the first such piece
+    };
+
     // --- choosing
 
-    void solve(const std::vector<NodeId>& members) {
-        const Piece piece = piece_of(dag_, members);
-        const auto whole = [&](const std::vector<NodeId>& nodes) {
-            std::vector<PrimitiveId> out;
-            out.reserve(nodes.size());
-            for (const NodeId n : nodes) out.push_back(primitive(piece.nodes[n]));
-            return out;
-        };
-        const auto values = [&](const std::vector<TensorId>& tensors) {
-            std::vector<ValueId> out;
-            out.reserve(tensors.size());
-            for (const TensorId t : tensors) out.push_back(value(piece.tensors[t]));
-            return out;
-        };
-        const AskKernel ask = [&](const NodeSet& set, const std::vector<TensorId>& outputs) {
-            const KernelMaker::Made& made = maker_.make(whole(set.nodes()), values(outputs));
-            return KernelAnswer{made.seconds, made.at_least, made.reason};
-        };
-        PieceOptions how;
-        how.convex.most_nodes = options_.optimal.kernel_nodes;
-        how.convex.most_sets = options_.optimal.most_sets;
-        how.convex.hopeless = [&](const NodeSet& set) {
-            const std::vector<PrimitiveId> ids = whole(set.nodes());
-            return !may_share(ids) || maker_.hopeless(ids);
-        };
-        how.most_output_sets = options_.optimal.most_outputs;
-        how.once = options_.without.no_redundancy;
-        how.single_output = options_.without.single_output;
-        how.seconds = options_.optimal.seconds;
-        how.compare_forms = options_.optimal.compare_forms;
-        if (schedules_.how().measure) {
-            how.profile = Profile::Lazy;
-            how.measure = [&](const std::vector<Candidate>& candidates) {
-                std::vector<double> out;
-                out.reserve(candidates.size());
-                for (const Candidate& c : candidates) {
-                    const double seconds = schedules_.measure(maker_.make(whole(c.covers), values(c.outputs)).tiles);
-                    out.push_back(seconds < 0 ? std::numeric_limits<double>::infinity() : seconds + kKernelSeconds);
-                }
-                return out;
-            };
+    bool two(ValueId v) const { return greedy_.layouts[v].second.has_value(); }
+
+    static std::vector<PrimitiveId> whole(const Piece& piece, const std::vector<NodeId>& nodes) {
+        std::vector<PrimitiveId> out;
+        out.reserve(nodes.size());
+        for (const NodeId n : nodes) out.push_back(primitive(piece.nodes[n]));
+        return out;
+    }
+
+    /// What tensors of a piece's choice are.
+    static std::vector<PlacedValue> whole(const Piece& piece, const std::vector<TensorId>& tensors) {
+        std::vector<PlacedValue> out;
+        out.reserve(tensors.size());
+        const size_t n = piece.tensors.size();
+        for (const TensorId t : tensors) {
+            const ValueId v = value(piece.tensors[TensorId(t.index() % n)]);
+            out.push_back({v, t.index() >= n});
         }
-        const PiecePlan plan = plan_piece(piece.dag, start_of(piece), ask, how);
-        report(plan, piece.dag);
-        for (const PlannedKernel& k : plan.kernels) {
-            const std::vector<PrimitiveId> covers = whole(k.candidate.covers);
-            report(k, covers, values(k.candidate.inputs), values(k.candidate.outputs));
-            emit(covers, values(k.candidate.outputs));
-        }
+        return out;
     }
 
     bool may_share(const std::vector<PrimitiveId>& members) const {
@@ -158,79 +114,225 @@ class Orchestration {
         });
     }
 
+    static KernelAnswer refusal(std::string reason) {
+        constexpr double kInfinity = std::numeric_limits<double>::infinity();
+        return {kInfinity, kInfinity, std::move(reason)};
+    }
+
+    void search(const std::vector<NodeId>& members) {
+        PieceStep step;
+        step.piece = piece_of(dag_, members);
+        const Piece& piece = step.piece;
+        const std::vector<Candidate> start = start_of(piece);
+        const auto [it, fresh] = searches_.try_emplace(key_of(piece, start), searched_.size());
+        step.search = it->second;
+        if (fresh) {
+            const AskKernel ask = [&](const NodeSet& set, const std::vector<TensorId>& reads,
+                                      const std::vector<TensorId>& writes) {
+                const std::vector<PrimitiveId> covers = whole(piece, set.nodes());
+                const std::vector<PlacedValue> from = whole(piece, reads), to = whole(piece, writes);
+                if (!may_share(covers)) return refusal("its primitives are to stay apart");
+                if (options_.without.single_output && writes.size() > 1) return refusal("several outputs");
+                const size_t number =
+                    covers.empty() ? maker_.convert(from[0].value, to[0].second) : maker_.make(covers, from, to);
+                const KernelMaker::Made& made = maker_[number];
+                return KernelAnswer{made.seconds,
+                                    made.at_least,
+                                    made.reason,
+                                    number,
+                                    made.kind == KernelMaker::Kind::Chain,
+                                    options_.optimal.profile == Profile::None ? made.margin : 0};
+            };
+            searched_.push_back({PieceSearch(piece.dag, start, ask, piece_options(piece)), {}, {}});
+        }
+        steps_.push_back(std::move(step));
+    }
+
+    PieceOptions piece_options(const Piece& piece) const {
+        const OptimalOptions& o = options_.optimal;
+        PieceOptions how;
+        how.convex.most_nodes = o.kernel_nodes;
+        how.convex.most_sets = o.most_sets;
+        how.convex.hopeless = [&](const NodeSet& set) {
+            const std::vector<PrimitiveId> members = whole(piece, set.nodes());
+            return !may_share(members) || maker_.hopeless(members);
+        };
+        how.most_output_sets = o.most_outputs;
+        how.single_output = options_.without.single_output;
+        how.once = options_.without.no_redundancy;
+        for (const TensorId t : piece.tensors) {
+            how.second.push_back(two(value(t)));
+            how.home.push_back(greedy_.layouts[value(t)].home);
+        }
+        if (o.chains && schedules_.how().chains())
+            how.also = chain_sets(
+                piece.dag, Paths(piece.dag), [&](NodeId n) { return maker_.work(primitive(piece.nodes[n])); },
+                kMostChains);
+        how.exact = o.profile == Profile::None;
+        how.seconds = o.seconds;
+        how.compare_forms = o.compare_forms;
+        return how;
+    }
+
     /// The greedy rule's kernels within a piece. Each writes what it does there, and what the piece must give and none
-    /// of them writes (a value that it computes for itself, and a kernel of another piece as well).
+    /// of them writes (a value that it computes for itself, and a kernel of another piece as well). Where one reads
+    /// what lies otherwise, or the piece must give it otherwise, a conversion.
     std::vector<Candidate> start_of(const Piece& piece) const {
+        const Dag& dag = piece.dag;
+        const auto tensor = [&](TensorId t, bool second) {
+            return second && two(value(piece.tensors[t])) ? TensorId(t.index() + dag.tensors.size()) : t;
+        };
+        const auto home = [&](TensorId t) { return greedy_.layouts[value(piece.tensors[t])].home; };
         std::map<PrimitiveId, NodeId> local;
-        std::map<ValueId, TensorId> tensors;
-        for (const NodeId n : piece.dag.nodes.ids()) local[primitive(piece.nodes[n])] = n;
-        for (const TensorId t : piece.dag.tensors.ids()) tensors[value(piece.tensors[t])] = t;
+        for (const NodeId n : dag.nodes.ids()) local[primitive(piece.nodes[n])] = n;
         std::set<ValueId> written;
-        for (const Kernel& k : greedy_) written.insert(k.outputs.begin(), k.outputs.end());
+        for (const GreedyKernel& k : greedy_.kernels)
+            for (const PlacedValue& v : k.writes) written.insert(v.value);
+        const auto placed = [](const std::vector<PlacedValue>& list, ValueId v) {
+            const auto it = std::find_if(list.begin(), list.end(), [&](const PlacedValue& p) { return p.value == v; });
+            return it == list.end() ? std::nullopt : std::optional(it->second);
+        };
         std::vector<Candidate> out;
-        for (const Kernel& k : greedy_) {
-            NodeSet set = piece.dag.none();
+        std::set<TensorId> there, wanted;
+        for (const GreedyKernel& k : greedy_.kernels) {
+            NodeSet set = dag.none();
             for (const PrimitiveId id : k.members)
                 if (const auto it = local.find(id); it != local.end()) set.insert(it->second);
             if (set.empty()) continue;
             Candidate c;
-            c.inputs = piece.dag.inputs(set);
             c.covers = set.nodes();
+            for (const TensorId t : dag.inputs(set))
+                c.inputs.push_back(tensor(t, placed(k.reads, value(piece.tensors[t])).value_or(home(t))));
             for (const NodeId n : c.covers)
-                for (const TensorId t : piece.dag.nodes[n].writes) {
+                for (const TensorId t : dag.nodes[n].writes) {
                     const ValueId v = value(piece.tensors[t]);
-                    const bool mine = std::find(k.outputs.begin(), k.outputs.end(), v) != k.outputs.end();
-                    if (mine || (piece.dag.tensors[t].needed && written.count(v) == 0)) c.outputs.push_back(t);
+                    const std::optional<bool> mine = placed(k.writes, v);
+                    if (mine || (dag.tensors[t].needed && written.count(v) == 0))
+                        c.outputs.push_back(tensor(t, mine.value_or(home(t))));
                 }
-            if (!c.outputs.empty()) out.push_back(std::move(c));
+            // What it reads and copies into the other layout.
+            for (const TensorId t : dag.inputs(set))
+                if (const std::optional<bool> copied = placed(k.writes, value(piece.tensors[t])))
+                    if (const TensorId to = tensor(t, *copied);
+                        std::find(c.inputs.begin(), c.inputs.end(), to) == c.inputs.end())
+                        c.outputs.push_back(to);
+            if (c.outputs.empty()) continue;
+            wanted.insert(c.inputs.begin(), c.inputs.end());
+            there.insert(c.outputs.begin(), c.outputs.end());
+            out.push_back(std::move(c));
+        }
+        for (const TensorId t : dag.tensors.ids()) {
+            if (dag.tensors[t].needed) wanted.insert(tensor(t, home(t)));
+            if (!dag.tensors[t].producer) there.insert(tensor(t, home(t)));
+        }
+        const size_t n = dag.tensors.size();
+        for (const TensorId t : wanted) {
+            const TensorId other(t.index() < n ? t.index() + n : t.index() - n);
+            if (there.count(t) == 0 && there.count(other) != 0) out.push_back({{other}, {t}, {}, 0});
         }
         return out;
     }
 
-    // --- reporting
-
-    void report(const PiecePlan& plan, const Dag& dag) {
-        const BlpResult& blp = plan.solution.blp;
-        PieceReport r;
-        r.primitives = dag.nodes.size();
-        r.states = count_states(dag, kMostStates);
-        r.more_states = r.states == kMostStates;
-        r.sets = plan.sets;
-        r.capped = plan.capped;
-        r.candidates = plan.candidates;
-        r.dropped = plan.dropped;
-        r.measured = plan.solution.measured;
-        r.columns = blp.columns;
-        r.rows = blp.rows;
-        r.rounds = blp.rounds;
-        r.optimal = blp.status == BlpStatus::Optimal;
-        r.seconds = blp.objective;
-        r.bound = blp.bound;
-        r.root = blp.root;
-        r.greedy_seconds = plan.started ? plan.start_seconds : 0;
-        r.solve_ms = 1e3 * blp.seconds;
-        if (plan.published) {
-            r.published_root = plan.published->root;
-            r.published_ms = 1e3 * plan.published->seconds;
+    /// All that the search sees of a piece.
+    std::string key_of(const Piece& piece, const std::vector<Candidate>& start) const {
+        std::vector<NodeId> all;
+        std::vector<ValueId> outputs;
+        for (const NodeId n : piece.dag.nodes.ids()) all.push_back(n);
+        for (const TensorId t : piece.dag.tensors.ids())
+            if (piece.dag.tensors[t].needed) outputs.push_back(value(piece.tensors[t]));
+        const Part part = part_of(p_, whole(piece, all), outputs, false);
+        std::string key = print(part.program);
+        for (size_t k = 0; k < part.whole.size(); ++k) {
+            const ValueId v = part.whole[k];
+            key += part.constant[k] ? 'c' : greedy_.layouts[v].home ? 's' : 'v';
+            if (!part.constant[k]) key += greedy_.layouts[v].text;
         }
-        for (const auto& [reason, n] : plan.refused) report_.refused[reason] += n;
-        report_.pieces.push_back(std::move(r));
+        for (const Candidate& c : start) {
+            for (const NodeId n : c.covers) key += fmt::format(" {}", n.index());
+            for (const auto* list : {&c.inputs, &c.outputs}) {
+                key += " :";
+                for (const TensorId t : *list) key += fmt::format(" {}", t.index());
+            }
+            key += '\n';
+        }
+        return key;
     }
 
-    void report(const PlannedKernel& k, const std::vector<PrimitiveId>& covers, const std::vector<ValueId>& reads,
-                const std::vector<ValueId>& writes) {
+    void choose() {
+        if (options_.optimal.profile != Profile::None) {
+            std::vector<PieceSearch*> all;
+            for (Searched& s : searched_) all.push_back(&s.search);
+            if (!all.empty()) measure_lazily(all, maker_, schedules_, options_, report_);
+        }
+        for (Searched& s : searched_) {
+            const std::vector<size_t> unknown = s.search.next();
+            TW_CHECK(unknown.empty(), "a piece is not solved");
+            s.plan = s.search.plan();
+        }
+    }
+
+    // --- reporting
+
+    void report(Searched& searched, const PieceStep& step) {
+        const PiecePlan& plan = searched.plan;
+        const BlpResult& blp = plan.solution.blp;
+        PieceReport r;
+        if (searched.report) {
+            r = report_.pieces[*searched.report];
+            r.like = searched.report;
+            r.solve_ms = r.published_ms = 0;
+            report_.pieces.push_back(std::move(r));
+        } else {
+            r.primitives = step.piece.dag.nodes.size();
+            r.states = count_states(step.piece.dag, kMostStates);
+            r.more_states = r.states == kMostStates;
+            r.sets = plan.sets;
+            r.capped = plan.capped;
+            r.candidates = plan.candidates;
+            r.conversions = plan.conversions;
+            r.chains = plan.chains;
+            r.dropped = plan.dropped;
+            if (options_.optimal.profile != Profile::None)
+                for (const PieceKernel& k : searched.search.kernels()) r.measured += k.known ? 1 : 0;
+            r.columns = blp.columns;
+            r.rows = blp.rows;
+            r.rounds = blp.rounds;
+            r.optimal = blp.status == BlpStatus::Optimal;
+            r.seconds = blp.objective;
+            r.bound = blp.bound;
+            r.root = blp.root;
+            r.greedy_seconds = plan.started ? plan.start_seconds : 0;
+            r.solve_ms = 1e3 * blp.seconds;
+            if (plan.published) {
+                r.published_root = plan.published->root;
+                r.published_ms = 1e3 * plan.published->seconds;
+            }
+            searched.report = report_.pieces.size();
+            report_.pieces.push_back(std::move(r));
+        }
+        for (const auto& [reason, n] : plan.refused) report_.refused[reason] += n;
+    }
+
+    std::string named(const PlacedValue& v) const {
+        const std::string& name = p_.values[v.value].name;
+        return v.second && greedy_.layouts[v.value].second.has_value() ? name + " " + greedy_.layouts[v.value].text
+                                                                       : name;
+    }
+
+    void report(const PieceKernel& k, const std::vector<PrimitiveId>& covers, const std::vector<PlacedValue>& reads,
+                const std::vector<PlacedValue>& writes) {
         KernelReport r;
         for (const PrimitiveId id : covers) {
             const bool again = !computed_.insert(id).second;
             report_.repeated += again ? 1 : 0;
             r.primitives.push_back({p_.primitives[id].name, p_.primitives[id].source, again});
         }
-        for (const ValueId v : reads) r.reads.push_back(p_.values[v].name);
-        for (const ValueId v : writes) r.writes.push_back(p_.values[v].name);
+        for (const PlacedValue& v : reads) r.reads.push_back(named(v));
+        for (const PlacedValue& v : writes) r.writes.push_back(named(v));
         r.piece = report_.pieces.size() - 1;
-        r.estimate = k.seconds;
-        r.at_least = k.at_least;
-        r.measured = k.measured;
+        r.estimate = k.answer.seconds;
+        r.at_least = k.answer.at_least;
+        if (options_.optimal.profile != Profile::None && k.known) r.measured = k.candidate.cost;
         report_.kernels.push_back(std::move(r));
     }
 
@@ -242,34 +344,66 @@ class Orchestration {
         for (const Value& v : p_.values) names_.insert(v.name);
         written_.assign(p_.values.size(), false);
         kernel_of_.assign(p_.values.size(), SIZE_MAX);
+        for (const ValueId v : p_.values.ids())
+            if (greedy_.layouts[v].home) laid_.emplace(v, *greedy_.layouts[v].second);
     }
 
-    ValueId another(ValueId v) {
+    ValueId another(ValueId v, bool second) {
         Value copy = result_.values[v];
         for (size_t n = 2; !names_.insert(copy.name).second; ++n)
             copy.name = fmt::format("{}.{}", result_.values[v].name, n);
         written_.push_back(false);
         kernel_of_.push_back(SIZE_MAX);
-        return result_.values.push_back(std::move(copy));
+        const ValueId made = result_.values.push_back(std::move(copy));
+        if (second) laid_.emplace(made, *greedy_.layouts[v].second);
+        return made;
+    }
+
+    /// The value in a layout: itself where that is its own, else one of the same name and another number.
+    ValueId in_layout(ValueId v, bool second) {
+        if (!greedy_.layouts[v].second.has_value() || second == greedy_.layouts[v].home) return v;
+        const auto it = other_.find(v);
+        return it != other_.end() ? it->second : other_.emplace(v, another(v, second)).first->second;
+    }
+
+    void wrote(ValueId v) {
+        written_[v.index()] = true;
+        kernel_of_[v.index()] = report_.kernels.size() - 1;
     }
 
     /// Appends the fused stages of a kernel. A value that it keeps to itself, or that another kernel wrote before, gets
     /// a name of its own.
-    void emit(const std::vector<PrimitiveId>& members, const std::vector<ValueId>& outputs) {
-        const Part part = part_of(p_, members, outputs, true);
-        const Program fused = fuse_greedily(part.program);
+    void emit(const PieceKernel& k, const Piece& piece) {
+        const std::vector<PrimitiveId> members = whole(piece, k.candidate.covers);
+        const std::vector<PlacedValue> reads = whole(piece, k.candidate.inputs),
+                                       writes = whole(piece, k.candidate.outputs);
+        report(k, members, reads, writes);
+        if (members.empty()) {
+            const ValueId to = in_layout(writes[0].value, writes[0].second);
+            Primitive copy = layout_copy(result_, in_layout(reads[0].value, reads[0].second), to);
+            result_.primitives.push_back(std::move(copy));
+            wrote(to);
+            return;
+        }
+        std::vector<ValueId> outputs;
+        for (const PlacedValue& v : writes) outputs.push_back(v.value);
+        Part part = part_of(p_, members, outputs, true);
+        const Program stages = with_copies(part, fuse_greedily(part.program));
+        const std::vector<bool> second = placed(part, greedy_.layouts, reads, writes);
         std::map<ValueId, ValueId> made;
-        for (const Primitive& stage : fused.primitives) {
+        for (const Primitive& stage : stages.primitives) {
             Primitive copy = stage;
             for (Access& a : copy.expr()->accesses) {
                 const auto it = made.find(a.value);
-                a.value = it != made.end() ? it->second : part.whole[a.value.index()];
+                a.value =
+                    it != made.end() ? it->second : in_layout(part.whole[a.value.index()], second[a.value.index()]);
             }
             const ValueId local = stage.outputs[0], original = part.whole[local.index()];
-            const bool leaves = std::find(outputs.begin(), outputs.end(), original) != outputs.end();
-            const ValueId mine = leaves && !written_[original.index()] ? original : another(original);
-            written_[mine.index()] = true;
-            kernel_of_[mine.index()] = report_.kernels.size() - 1;
+            ValueId mine;
+            if (std::find(outputs.begin(), outputs.end(), original) != outputs.end())
+                mine = in_layout(original, second[local.index()]);
+            if (!mine || written_[mine.index()]) mine = another(original, second[local.index()]);
+            wrote(mine);
             made[local] = mine;
             copy.outputs = {mine};
             result_.primitives.push_back(std::move(copy));
@@ -279,8 +413,7 @@ class Orchestration {
     Grouped finish() {
         Grouped out;
         out.program = eliminate_dead_code(result_);
-        if (options_.layouts && !options_.without.layouts_first)
-            out.program = assign_layouts(out.program, options_.target);
+        if (options_.layouts) out.program = lay_out(out.program, laid_, options_.target);
         std::vector<KernelGroup> kernels;
         size_t last = SIZE_MAX;
         for (const PrimitiveId id : out.program.primitives.ids()) {
@@ -298,17 +431,12 @@ class Orchestration {
         return out;
     }
 
-    /// With the rows that its stages share now, as a chain, or in the parts that share rows.
+    /// With the rows that its stages share, as a chain, or in the parts that share rows: the whole program's other
+    /// readers may see to it that a value is written which the kernel had for itself.
     void append(Grouped& out, KernelGroup kernel) {
         kernel.row_axes.resize(kernel.primitives.size());
         const KernelBody body = extract(out.program, kernel);
         const std::vector<KernelGroup> groups = group_rows(body.stages, true);
-        const auto add = [&](const KernelGroup& local) {
-            KernelGroup group = local;
-            group.chosen = kernel.chosen;
-            for (PrimitiveId& id : group.primitives) id = kernel.primitives[id.index()];
-            out.groups.push_back(std::move(group));
-        };
         if (groups.size() > 1 && schedules_.how().chains()) {
             kernel.chain = true;
             if (schedules_.chain(extract(out.program, kernel))) {
@@ -316,8 +444,12 @@ class Orchestration {
                 return;
             }
         }
-        report_.relaid += groups.size() > 1 ? 1 : 0;
-        for (const KernelGroup& g : groups) add(g);
+        report_.taken_apart += groups.size() > 1 ? 1 : 0;
+        for (KernelGroup group : groups) {
+            for (PrimitiveId& id : group.primitives) id = kernel.primitives[id.index()];
+            group.chosen = kernel.chosen;
+            out.groups.push_back(std::move(group));
+        }
     }
 
     const Program& p_;
@@ -326,13 +458,18 @@ class Orchestration {
     Schedules& schedules_;
     OrchestrationReport& report_;
     Dag dag_;
+    GreedyPlan greedy_;
     KernelMaker maker_;
-    std::vector<Kernel> greedy_;
-    std::set<PrimitiveId> computed_;  ///< by some kernel
+    std::vector<PieceStep> steps_;
+    std::vector<Searched> searched_;
+    std::map<std::string, size_t> searches_;  ///< by all that a search sees
+    std::set<PrimitiveId> computed_;          ///< by some kernel
     Program result_;
     std::set<std::string> names_;
-    std::vector<bool> written_;      ///< per value of result_
-    std::vector<size_t> kernel_of_;  ///< likewise: which kernel of the report makes it
+    std::map<ValueId, Layout> laid_;    ///< of result_
+    std::map<ValueId, ValueId> other_;  ///< of a value of p_: who stands for it in its other layout
+    std::vector<bool> written_;         ///< per value of result_
+    std::vector<size_t> kernel_of_;     ///< likewise: which kernel of the report makes it
 };
 
 }  // namespace
@@ -345,5 +482,4 @@ Grouped group_optimally(const Program& program, const OrchestrateOptions& option
     return out;
 }
 
-}  // namespace optimal
-}  // namespace tilewright
+}  // namespace tilewright::optimal

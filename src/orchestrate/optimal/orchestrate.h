@@ -1,23 +1,24 @@
 #pragma once
-// Optimal orchestration of a program: which primitives become kernels, with which outputs (Korch §4).
+// Optimal orchestration of a program: which primitives become kernels, with which outputs, in which layouts (Korch §4).
 //
-//     pieces       narrow cuts (partition.h); what is no tensor expression is a kernel of its own and cut at
-//     candidates   connected convex sets and their output sets (states.h, candidates.h), as far as they are one kernel
-//                  by the same fusion as everywhere else (kernel_maker.h), and the greedy rule's kernels
-//     choice       the binary program, begun with the greedy rule's kernels, so that no plan is worse than those by the
-//                  costs that it goes by (blp.h, lazy.h)
-//     layouts      for the fused program as a whole, as after greedy fusion
+//     greedy       the greedy rule's kernels and layouts (greedy.h): a plan to begin with
+//     pieces       narrow cuts (partition.h); what is no tensor expression is a kernel of its own and cut at. Pieces
+//                  that differ in weights and names alone are solved once
+//     candidates   connected convex sets and their output sets (states.h, candidates.h), chains of products
+//                  (chain_sets.h) and the greedy rule's kernels, in layouts (piece.h), as far as each is one kernel by
+//                  the same fusion as everywhere else (kernel_maker.h); conversions between layouts
+//     choice       the binary program (blp.h), with the model's costs or with measured ones (lazy.h)
 //
-// Layouts come after the choice. A kernel's cost is the one with the layouts that it would choose alone; where the
-// whole program's take a kernel apart, its parts are kernels.
+// Every value has its row-major layout and, where the greedy rule gives it another one, that. A value that crosses a
+// cut is there as the greedy rule has it. So the greedy rule's plan is one of those to choose from, but for kernels
+// that a cut goes through, and no plan costs more than it by the costs that the choice goes by.
 
 #include "orchestrate/optimal/options.h"
 #include "orchestrate/schedules.h"
 
 namespace tilewright::optimal {
 
-/// `limits` hold for kernels as they do for the greedy rule. Costs are measured (lazily) where `schedules` may, else
-/// the model's. Adds to `report`.
+/// `limits` hold for kernels as they do for the greedy rule. Adds to `report`.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
                         const FusionLimits& limits, OrchestrationReport& report);
 

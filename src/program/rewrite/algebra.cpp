@@ -1,6 +1,7 @@
 #include "program/rewrite/algebra.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "program/transform/inline.h"
@@ -64,36 +65,50 @@ std::set<uint32_t> axes_of(std::span<const Expr> exprs) {
 
 namespace {
 
-void add_axes(const TensorExpr& e, Expr x, std::set<uint32_t>& axes) {
-    for (const Var v : variables(x)) {
-        if (v.kind == VarKind::Axis) axes.insert(v.id);
-        if (v.kind != VarKind::Load) continue;
-        for (const Expr i : e.accesses.at(v.id).index) add_axes(e, i, axes);
-        for (const Expr c : e.accesses.at(v.id).valid) add_axes(e, c, axes);
+/// Calls f for each node that `node` needs, itself included, once: bodies are graphs, in which trees may be as large as
+/// an exponential of the number of nodes.
+template <class F>
+void each_below(const ScalarBody& body, ScalarId node, F&& f) {
+    std::vector<char> needed(node.index() + 1, 0);
+    needed[node.index()] = 1;
+    for (size_t k = node.index() + 1; k-- > 0;) {  // operands stand before who uses them
+        if (needed[k] == 0) continue;
+        const ScalarNode& n = body[ScalarId(k)];
+        f(n);
+        for (const ScalarId o : {n.a, n.b, n.c})
+            if (o) needed[o.index()] = 1;
     }
 }
 
-void add_axes(const TensorExpr& e, ScalarId node, std::set<uint32_t>& axes) {
-    const ScalarNode& n = e.body[node];
-    if (n.op == ScalarOp::Index) add_axes(e, n.index, axes);
-    if (n.op == ScalarOp::Access) {
-        for (const Expr x : e.accesses.at(n.slot).index) add_axes(e, x, axes);
-        for (const Expr x : e.accesses.at(n.slot).valid) add_axes(e, x, axes);
-    }
-    for (const ScalarId o : {n.a, n.b, n.c})
-        if (o) add_axes(e, o, axes);
-}
+/// Axes that indices and conditions mention, also those of the loads in them.
+class AxesBelow {
+  public:
+    explicit AxesBelow(const TensorExpr& e) : e_(e), seen_(e.accesses.size(), 0) {}
+    std::set<uint32_t> axes;
 
-void add_slots(const ScalarBody& body, ScalarId node, std::set<uint32_t>& slots) {
-    const ScalarNode& n = body[node];
-    if (n.op == ScalarOp::Access) slots.insert(n.slot);
-    for (const ScalarId o : {n.a, n.b, n.c})
-        if (o) add_slots(body, o, slots);
-}
+    void add(Expr x) {
+        for (const Var v : variables(x)) {
+            if (v.kind == VarKind::Axis) axes.insert(v.id);
+            if (v.kind == VarKind::Load) add_access(v.id);
+        }
+    }
+    void add_access(uint32_t slot) {
+        if (std::exchange(seen_.at(slot), 1) != 0) return;
+        for (const Expr x : e_.accesses[slot].index) add(x);
+        for (const Expr x : e_.accesses[slot].valid) add(x);
+    }
+
+  private:
+    const TensorExpr& e_;
+    std::vector<char> seen_;
+};
+
+/// Past this many factors, what is left is one factor: x * x of x * x ... has as many as an exponential of its nodes.
+constexpr size_t kMostFactors = 32;
 
 void add_factors(const ScalarBody& body, ScalarId node, bool under, std::vector<Factor>& out) {
     const ScalarNode& n = body[node];
-    if (n.op == ScalarOp::Mul || n.op == ScalarOp::Div) {
+    if ((n.op == ScalarOp::Mul || n.op == ScalarOp::Div) && out.size() < kMostFactors) {
         add_factors(body, n.a, under, out);
         add_factors(body, n.b, under != (n.op == ScalarOp::Div), out);
     } else if (!(n.op == ScalarOp::Const && n.value == 1)) {
@@ -104,14 +119,19 @@ void add_factors(const ScalarBody& body, ScalarId node, bool under, std::vector<
 }  // namespace
 
 std::set<uint32_t> axes_below(const TensorExpr& e, ScalarId node) {
-    std::set<uint32_t> axes;
-    add_axes(e, node, axes);
-    return axes;
+    AxesBelow below(e);
+    each_below(e.body, node, [&](const ScalarNode& n) {
+        if (n.op == ScalarOp::Index) below.add(n.index);
+        if (n.op == ScalarOp::Access) below.add_access(n.slot);
+    });
+    return std::move(below.axes);
 }
 
 std::set<uint32_t> slots_below(const ScalarBody& body, ScalarId node) {
     std::set<uint32_t> slots;
-    add_slots(body, node, slots);
+    each_below(body, node, [&](const ScalarNode& n) {
+        if (n.op == ScalarOp::Access) slots.insert(n.slot);
+    });
     return slots;
 }
 
@@ -215,13 +235,34 @@ struct Parts {
 
 class AffineFinder {
   public:
-    AffineFinder(const TensorExpr& e, uint32_t slot) : e_(e), slot_(slot) {
+    AffineFinder(const TensorExpr& e, uint32_t slot) {
         out_.set_root(out_.inline_body(e.body, nullptr));
+        for (const ScalarNode& n : out_.nodes()) {
+            const auto reads = [&](ScalarId o) { return o && reads_[o.index()] != 0; };
+            reads_.push_back((n.op == ScalarOp::Access && n.slot == slot) || reads(n.a) || reads(n.b) || reads(n.c));
+        }
+        found_.resize(reads_.size());
     }
 
+    /// Each node's parts are found once, however many nodes use it.
     std::optional<Parts> find(ScalarId id) {
+        if (reads_[id.index()] == 0) return Parts{{}, id};
+        auto& found = found_[id.index()];
+        if (!found) found.emplace(find_new(id));
+        return *found;
+    }
+
+    ScalarBody body(ScalarId root) const {
+        ScalarBody b = out_;
+        b.set_root(root);
+        return b.pruned();
+    }
+    const ScalarBody& nodes() const { return out_; }
+    ScalarId root() const { return out_.root(); }
+
+  private:
+    std::optional<Parts> find_new(ScalarId id) {
         const ScalarNode n = out_[id];
-        if (slots_below(out_, id).count(slot_) == 0) return Parts{{}, id};
         if (n.op == ScalarOp::Access) return Parts{out_.constant(n.dtype, 1), {}};
         if (n.op == ScalarOp::Neg) {
             const auto a = find(n.a);
@@ -244,15 +285,6 @@ class AffineFinder {
         return std::nullopt;
     }
 
-    ScalarBody body(ScalarId root) const {
-        ScalarBody b = out_;
-        b.set_root(root);
-        return b.pruned();
-    }
-    const ScalarBody& nodes() const { return out_; }
-    ScalarId root() const { return out_.root(); }
-
-  private:
     ScalarId negated(ScalarId x) { return x ? out_.unary(ScalarOp::Neg, x) : x; }
     ScalarId combined(ScalarOp op, ScalarId a, ScalarId b) {
         if (!b) return a;
@@ -261,9 +293,9 @@ class AffineFinder {
     }
     ScalarId times(ScalarOp op, ScalarId a, ScalarId by) { return a ? out_.binary(op, a, by) : a; }
 
-    const TensorExpr& e_;
-    uint32_t slot_;
     ScalarBody out_;
+    std::vector<char> reads_;  ///< by node of the expression: whether it depends on the slot
+    std::vector<std::optional<std::optional<Parts>>> found_;
 };
 
 }  // namespace

@@ -59,8 +59,8 @@ TEST(Composition, Korch_figure_2) {
   e: f32[4, 6] = [4, 6] exp(@0) where @0 = s[i0, i1]
   o/unscaled/side_by_side: f32[6, 4] = [6, 4] select(lt(index(i1 - 3), 0), @0, 1.0) where @0 = v[i0, i1] when -i1 + 2 >= 0 else 0
   o/unscaled/merged: f32[4, 4] = [4, 4] sum(i2 < 6) mul(@0, @1) where @0 = e[i0, i2], @1 = o/unscaled/side_by_side[i2, i1]
-  o/unscaled: f32[4, 3] = [4, 3] @0 where @0 = o/unscaled/merged[i0, i1]
   r: f32[4, 1] = [4, 1] @0 where @0 = o/unscaled/merged[i0, 3]
+  o/unscaled: f32[4, 3] = [4, 3] @0 where @0 = o/unscaled/merged[i0, i1]
   o: f32[4, 3] = [4, 3] div(@0, @1) where @0 = o/unscaled[i0, i1], @1 = r[i0, 0]
   output o
 }

@@ -104,8 +104,13 @@ class Kernels {
     std::optional<PrimitiveId> joins(PrimitiveId id) const {
         const Primitive& p = c_.program().primitives[id];
         const TensorExpr* e = p.expr();
-        if (e == nullptr || !c_.read_once(p.outputs[0])) return std::nullopt;
-        const PrimitiveId reader = c_.consumers(p.outputs[0])[0];
+        if (e == nullptr || free_view(id) || !c_.read_once(p.outputs[0])) return std::nullopt;
+        PrimitiveId reader = c_.consumers(p.outputs[0])[0];
+        while (free_view(reader)) {  // who reads a view reads what it views
+            const ValueId view = c_.program().primitives[reader].outputs[0];
+            if (!c_.read_once(view)) return std::nullopt;
+            reader = c_.consumers(view)[0];
+        }
         const TensorExpr* r = c_.program().primitives[reader].expr();
         if (r == nullptr) return std::nullopt;
         if (e->reducer == Reducer::None) return is_product(*r) ? std::nullopt : std::optional(reader);
@@ -135,6 +140,15 @@ class Kernels {
 };
 
 }  // namespace
+
+double rough_operations(const TensorExpr& e, int64_t symbol) {
+    const std::function<std::optional<int64_t>(Var)> names = [&](Var) { return std::optional(symbol); };
+    Env env;
+    env.names = &names;
+    double points = 1;
+    for (const Expr x : e.extents) points *= static_cast<double>(std::max<int64_t>(evaluate(x, env), 1));
+    return points * (1 + operation_count(e.body));
+}
 
 double analytic_cost(const RewriteContext& context, const RoughRates& model) {
     return Kernels(context, model).seconds();

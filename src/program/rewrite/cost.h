@@ -22,4 +22,7 @@ double analytic_cost(const RewriteContext& context, const RoughRates& model = {}
 /// Rough cost of one evaluation of a body, in cheap operations.
 double operation_count(const ScalarBody& body);
 
+/// The same of a whole expression, where moving an element counts as well; dimensions that are not known are `symbol`.
+double rough_operations(const TensorExpr& e, int64_t symbol = RoughRates().symbol);
+
 }  // namespace tilewright

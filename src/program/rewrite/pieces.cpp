@@ -60,19 +60,23 @@ std::vector<std::pair<size_t, size_t>> cut(const Program& program, size_t larges
     return out;
 }
 
-Piece piece(const Program& whole, std::pair<size_t, size_t> run) {
+namespace {
+
+Piece piece(const Program& whole, const IndexVector<ValueId, std::vector<PrimitiveId>>& consumers,
+            const std::set<ValueId>& outputs, std::pair<size_t, size_t> run) {
     Piece out;
     out.program.name = whole.name;
     std::map<ValueId, ValueId> moved;
-    std::set<ValueId> made, read_outside(whole.outputs.begin(), whole.outputs.end());
-    for (size_t k = 0; k < whole.primitives.size(); ++k) {
+    std::set<ValueId> made;
+    for (size_t k = run.first; k < run.second; ++k) {
         const Primitive& p = whole.primitives[PrimitiveId(k)];
-        const bool inside = k >= run.first && k < run.second;
-        if (inside)
-            made.insert(p.outputs.begin(), p.outputs.end());
-        else
-            for (const ValueId v : p.inputs()) read_outside.insert(v);
+        made.insert(p.outputs.begin(), p.outputs.end());
     }
+    const auto read_outside = [&](ValueId v) {
+        return outputs.count(v) != 0 || std::any_of(consumers[v].begin(), consumers[v].end(), [&](PrimitiveId reader) {
+                   return reader.index() < run.first || reader.index() >= run.second;
+               });
+    };
     const auto add = [&](ValueId v) {
         if (!moved.emplace(v, ValueId(out.values.size())).second) return false;
         out.values.push_back(v);
@@ -92,7 +96,7 @@ Piece piece(const Program& whole, std::pair<size_t, size_t> run) {
         Primitive p = whole.primitives[PrimitiveId(k)];
         for (ValueId& v : p.outputs) {
             add(v);
-            if (read_outside.count(v) != 0) out.program.outputs.push_back(moved.at(v));
+            if (read_outside(v)) out.program.outputs.push_back(moved.at(v));
             v = moved.at(v);
         }
         for (Access& a : p.expr()->accesses) a.value = moved.at(a.value);
@@ -106,6 +110,16 @@ Piece piece(const Program& whole, std::pair<size_t, size_t> run) {
     return out;
 }
 
+}  // namespace
+
+std::vector<Piece> pieces(const Program& whole, const std::vector<std::pair<size_t, size_t>>& runs) {
+    const auto consumers = whole.consumers();
+    const std::set<ValueId> outputs(whole.outputs.begin(), whole.outputs.end());
+    std::vector<Piece> out;
+    for (const auto& run : runs) out.push_back(piece(whole, consumers, outputs, run));
+    return out;
+}
+
 std::string piece_text(const Piece& piece) {
     Program p = piece.program;
     p.name = "piece";
@@ -114,21 +128,24 @@ std::string piece_text(const Piece& piece) {
     return print(p);
 }
 
-Patch as_patch(const Program& whole, const Piece& from, const Program& to) {
-    Patch out;
-    const size_t known = from.values.size();
-    const auto moved = [&](ValueId v) {
-        return v.index() < known ? from.values[v.index()] : ValueId(whole.values.size() + v.index() - known);
-    };
-    for (size_t k = known; k < to.values.size(); ++k) out.values.push_back(to.values[ValueId(k)]);
-    for (const auto& [v, tensor] : to.constants)
-        if (v.index() >= known) out.constants.emplace(moved(v), tensor);
-    for (Primitive p : to.primitives) {
-        for (ValueId& v : p.outputs) v = moved(v);
-        for (Access& a : p.expr()->accesses) a.value = moved(a.value);
-        out.primitives.push_back(std::move(p));
+Program put_back(const Program& whole, const std::vector<Replacement>& replacements, std::vector<ValueId>* new_values) {
+    Patch all;
+    for (const auto& [from, to] : replacements) {
+        const size_t known = from->values.size(), first = whole.values.size() + all.values.size();
+        const auto moved = [&](ValueId v) {
+            return v.index() < known ? from->values[v.index()] : ValueId(first + v.index() - known);
+        };
+        if (new_values != nullptr) new_values->emplace_back(first);
+        for (size_t k = known; k < to->values.size(); ++k) all.values.push_back(to->values[ValueId(k)]);
+        for (const auto& [v, tensor] : to->constants)
+            if (v.index() >= known) all.constants.emplace(moved(v), tensor);
+        for (Primitive p : to->primitives) {
+            for (ValueId& v : p.outputs) v = moved(v);
+            for (Access& a : p.expr()->accesses) a.value = moved(a.value);
+            all.primitives.push_back(std::move(p));
+        }
     }
-    return out;
+    return all.primitives.empty() ? whole : apply(whole, all);
 }
 
 }  // namespace tilewright

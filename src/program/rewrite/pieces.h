@@ -19,12 +19,20 @@ struct Piece {
     Program program;              ///< constants without a fill are marked unread: only their form is of interest
     std::vector<ValueId> values;  ///< of the whole, per value of the piece
 };
-Piece piece(const Program& whole, std::pair<size_t, size_t> run);
+/// One for each run.
+std::vector<Piece> pieces(const Program& whole, const std::vector<std::pair<size_t, size_t>>& runs);
 
 /// The piece's text without names: pieces of one text become the same.
 std::string piece_text(const Piece& piece);
 
-/// What the whole becomes when `to` stands for the piece: values of `to` beyond the piece's are new.
-Patch as_patch(const Program& whole, const Piece& from, const Program& to);
+/// A piece, and what shall stand in its place: values beyond the piece's are new.
+struct Replacement {
+    const Piece* from;
+    const Program* to;
+};
+/// What the whole becomes with all of them, of different runs, in place. `new_values[k]` is the first value that
+/// replacement k adds.
+Program put_back(const Program& whole, const std::vector<Replacement>& replacements,
+                 std::vector<ValueId>* new_values = nullptr);
 
 }  // namespace tilewright

@@ -255,7 +255,7 @@ void reassociate(const RewriteContext& context, PrimitiveId at, std::vector<Patc
         const Access& read_inner = outer->operand(slot);
         const PrimitiveId inner_id = context.producer_id(read_inner.value);
         const auto inner = inner_id ? as_product(context, inner_id) : std::nullopt;
-        if (!inner || !context.read_once(read_inner.value) || !read_inner.valid.empty()) continue;
+        if (!inner || !read_inner.valid.empty()) continue;
         if (inner->expr->body.dtype() != t) continue;
         const TensorExpr& f = *inner->expr;
         // All axes: the outer product's, then those that the inner one sums over.

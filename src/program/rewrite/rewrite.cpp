@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "program/form_hash.h"
 #include "program/rewrite/rules.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/substitute.h"
@@ -15,6 +19,24 @@
 namespace tilewright {
 
 namespace {
+
+bool has_name(Expr e) {
+    const std::vector<Var> all = variables(e);
+    return std::any_of(all.begin(), all.end(),
+                       [](Var v) { return v.kind == VarKind::Symbol || v.kind == VarKind::Scalar; });
+}
+
+/// Whether executing the expression needs a symbol or a scalar.
+bool has_names(const TensorExpr& e) {
+    const auto any = [](const std::vector<Expr>& list) { return std::any_of(list.begin(), list.end(), has_name); };
+    const auto in_body = [](const ScalarBody& b) {
+        return std::any_of(b.nodes().begin(), b.nodes().end(),
+                           [](const ScalarNode& n) { return n.op == ScalarOp::Index && has_name(n.index); });
+    };
+    return any(e.extents) || any(e.output_index) || in_body(e.body) || in_body(e.epilogue) ||
+           std::any_of(e.accesses.begin(), e.accesses.end(),
+                       [&](const Access& a) { return any(a.index) || any(a.valid); });
+}
 
 /// Points of the expression times nodes of its body, as fold_constants counts; none where a number is not known.
 std::optional<int64_t> fold_work(const TensorExpr& e) {
@@ -31,28 +53,32 @@ RewriteContext::RewriteContext(const Program& program, const FoldOptions& foldin
       producers_(program.producers()),
       consumers_(program.consumers()),
       is_output_(program.values.size(), 0),
-      foldable_(program.values.size(), 0) {
+      foldable_(program.values.size(), 0),
+      made_(program.values.size()) {
     for (const ValueId v : program.outputs) is_output_[v] = 1;
     for (const auto& [v, tensor] : program.constants) foldable_[v] = 1;
     for (const Primitive& p : program.primitives) {
-        if (p.expr() == nullptr || !names_used(p).empty()) continue;
-        const std::vector<ValueId> inputs = p.inputs();
-        const auto work = fold_work(*p.expr());
-        if (work && *work <= folding.work &&
-            std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) { return foldable_[v] != 0; }))
-            foldable_[p.outputs[0]] = 1;
+        const TensorExpr* e = p.expr();
+        if (e == nullptr || !std::all_of(e->accesses.begin(), e->accesses.end(),
+                                         [&](const Access& a) { return foldable_[a.value] != 0; }))
+            continue;
+        const auto work = fold_work(*e);
+        if (work && *work <= folding.work && !has_names(*e)) foldable_[p.outputs[0]] = 1;
     }
 }
 
 const TensorExpr* RewriteContext::producer(ValueId v) const {
-    const PrimitiveId p = producers_[v];
+    const PrimitiveId p = producers_[noted(v)];
     return p ? program_.primitives[p].expr() : nullptr;
 }
 
 std::optional<double> RewriteContext::fill(ValueId v) const {
+    constexpr int64_t kMost = 65536;
+    noted(v);
     if (const auto it = program_.constants.find(v); it != program_.constants.end()) {
         const Tensor& t = it->second;
-        if (program_.unread.count(v) != 0 || t.count() == 0 || !is_float(t.dtype())) return std::nullopt;
+        if (program_.unread.count(v) != 0 || t.count() == 0 || t.count() > kMost || !is_float(t.dtype()))
+            return std::nullopt;
         for (int64_t i = 1; i < t.count(); ++i)
             if (t.get(i) != t.get(0)) return std::nullopt;
         return t.get(0);
@@ -73,12 +99,43 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
         const PrimitiveId at = stack.back();
         stack.pop_back();
         if (at == earlier) return true;
+        for (const ValueId v : program_.primitives[at].outputs) noted(v);
         if (at < earlier || !seen.insert(at).second) continue;  // primitives stand in topological order
         for (const ValueId v : program_.primitives[at].inputs())
             if (producers_[v]) stack.push_back(producers_[v]);
     }
     return false;
 }
+
+uint64_t RewriteContext::made(ValueId v) const {
+    auto& known = made_[v];
+    if (known) return *known;
+    const Value& value = program_.values[v];
+    uint64_t h = hash_combine(hash_text(value.name), static_cast<uint64_t>(value.dtype));
+    for (const Expr e : value.shape) h = hash_combine(h, e.hash());
+    h = hash_combine(h, static_cast<uint64_t>(is_output_[v]) << 1 | static_cast<uint64_t>(foldable_[v]));
+    if (producers_[v]) {
+        const Primitive& p = program_.primitives[producers_[v]];
+        const TensorExpr* e = p.expr();
+        h = hash_combine(h, e != nullptr ? form_hash(*e, [](ValueId u) { return uint64_t{u.value}; }) : 1);
+    } else if (program_.is_constant(v)) {
+        const auto number = fill(v);
+        h = hash_combine(h, number ? hash_combine(2, std::bit_cast<uint64_t>(*number)) : 3);
+    }
+    known = h;
+    return h;
+}
+
+uint64_t RewriteContext::answer(Asked asked) const {
+    if (!program_.values.contains(asked.value)) return 0;
+    if (!asked.readers) return made(asked.value);
+    uint64_t h = 1;
+    for (const PrimitiveId id : consumers_[asked.value])
+        for (const ValueId v : program_.primitives[id].outputs) h = hash_combine(hash_combine(h, v.value), made(v));
+    return h;
+}
+
+bool too_large(const TensorExpr& e) { return e.accesses.size() > kMostAccesses || e.body.nodes().size() > kMostNodes; }
 
 std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options) {
     std::vector<const RewriteRule*> out;
@@ -98,8 +155,10 @@ const RewriteRule* rewrite_rule(std::string_view name) {
 
 std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& rule) {
     std::vector<Patch> found;
-    for (const PrimitiveId p : context.program().primitives.ids())
-        if (context.program().primitives[p].expr() != nullptr) rule.find(context, p, found);
+    for (const PrimitiveId p : context.program().primitives.ids()) {
+        const TensorExpr* e = context.program().primitives[p].expr();
+        if (e != nullptr && !too_large(*e)) rule.find(context, p, found);
+    }
     return found;
 }
 
@@ -156,34 +215,25 @@ void inherit_origins(Program& program, const std::vector<std::pair<ValueId, Orig
 
 /// Nothing where it would make a value depend on itself.
 std::optional<Program> with_patch(Program out, const Patch& patch) {
-    if (!patch.values.empty()) {
-        std::unordered_set<std::string> names;
-        for (const Value& v : out.values) names.insert(v.name);
-        for (Value v : patch.values) {
-            const std::string base = v.name;
-            for (int n = 1; !names.insert(v.name).second; ++n) v.name = fmt::format("{}.{}", base, n);
-            out.values.push_back(std::move(v));
-        }
-    }
+    // What computes a value anew stands where the value was computed, what is new before who follows it in the patch.
+    std::map<ValueId, std::pair<size_t, size_t>> runs;
+    for (size_t k = 0, begin = 0; k < patch.primitives.size(); ++k)
+        if (const ValueId v = patch.primitives[k].outputs[0]; out.values.contains(v))
+            runs[v] = {std::exchange(begin, k + 1), k + 1};
+    TW_CHECK(!runs.empty(), "a patch that replaces nothing");
+    for (const Value& v : patch.values) out.values.push_back(v);
     out.constants.insert(patch.constants.begin(), patch.constants.end());
-
-    // What the patch computes stands where the first value that it replaces was computed.
-    IndexVector<ValueId, char> replaced(out.values.size(), 0);
-    for (const Primitive& p : patch.primitives)
-        for (const ValueId v : p.outputs) replaced[v] = 1;
     std::vector<Primitive> all;
     std::vector<std::pair<ValueId, Origin>> origins;
-    bool placed = false;
     for (Primitive& p : out.primitives) {
-        const bool gone = !p.outputs.empty() && replaced[p.outputs[0]] != 0;
-        if (!p.outputs.empty() && !p.origin.nodes.empty()) origins.emplace_back(p.outputs[0], p.origin);
-        if (gone && !placed) {
-            all.insert(all.end(), patch.primitives.begin(), patch.primitives.end());
-            placed = true;
-        }
-        if (!gone) all.push_back(std::move(p));
+        const ValueId made = p.outputs.empty() ? ValueId() : p.outputs[0];
+        if (made && !p.origin.nodes.empty()) origins.emplace_back(made, p.origin);
+        const auto run = made ? runs.find(made) : runs.end();
+        if (run == runs.end())
+            all.push_back(std::move(p));
+        else
+            for (size_t k = run->second.first; k < run->second.second; ++k) all.push_back(patch.primitives[k]);
     }
-    TW_CHECK(placed, "a patch that replaces nothing");
     auto primitives = sorted(std::move(all), out.values.size());
     if (!primitives) return std::nullopt;
     out.primitives = std::move(*primitives);
@@ -197,7 +247,17 @@ std::optional<Program> with_patch(Program out, const Patch& patch) {
 Program apply(Program program, const Patch& patch) {
     auto out = with_patch(std::move(program), patch);
     TW_CHECK(out, "a rewrite makes a value depend on itself");
-    return std::move(*out);
+    return with_unique_names(std::move(*out));
+}
+
+Program with_unique_names(Program program) {
+    std::unordered_set<std::string> names;
+    for (Value& v : program.values) {
+        if (names.insert(v.name).second) continue;
+        const std::string base = v.name;
+        for (int n = 1; !names.insert(v.name).second; ++n) v.name = fmt::format("{}.{}", base, n);
+    }
+    return program;
 }
 
 std::optional<Program> apply_later(const Program& program, const Patch& patch, size_t known) {

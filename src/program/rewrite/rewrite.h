@@ -27,33 +27,60 @@ struct Patch {
     std::vector<Primitive> primitives;  ///< operands before their readers
 };
 
+/// What a rule asked about a value: what it is and who computes it, or who reads it.
+struct Asked {
+    ValueId value;
+    bool readers = false;
+    friend auto operator<=>(const Asked&, const Asked&) = default;
+};
+
 /// A program, and what rules ask of it again and again. The program must outlive it.
+///
+/// Rules see values and primitives through it alone, but for the primitive they are called for. So it can note what
+/// they asked, and whoever repeats the questions in another program knows whether they would find the same
+/// (findings.h).
 class RewriteContext {
   public:
     explicit RewriteContext(const Program& program, const FoldOptions& folding = {});
 
     const Program& program() const { return program_; }
-    const Value& value(ValueId v) const { return program_.values[v]; }
+    const Value& value(ValueId v) const { return program_.values[noted(v)]; }
     /// The expression that computes `v`; null for inputs, constants, and what no expression computes.
     const TensorExpr* producer(ValueId v) const;
-    PrimitiveId producer_id(ValueId v) const { return producers_[v]; }
-    const std::vector<PrimitiveId>& consumers(ValueId v) const { return consumers_[v]; }
+    PrimitiveId producer_id(ValueId v) const { return producers_[noted(v)]; }
+    /// In the order of the program.
+    const std::vector<PrimitiveId>& consumers(ValueId v) const { return consumers_[noted(v, true)]; }
     /// Read by one primitive, and no output of the program: computing it otherwise leaves nothing of it behind.
-    bool read_once(ValueId v) const { return consumers_[v].size() == 1 && !is_output_[v]; }
-    bool is_output(ValueId v) const { return is_output_[v]; }
+    bool read_once(ValueId v) const { return consumers(v).size() == 1 && !is_output(v); }
+    bool is_output(ValueId v) const { return is_output_[noted(v)]; }
     /// Depends on constants alone, by work that `folding` allows: it will be a constant, and costs nothing when the
     /// model runs.
-    bool foldable(ValueId v) const { return foldable_[v]; }
-    /// The number that every element of `v` is, where a constant or a fill says so. All that rules know of contents.
+    bool foldable(ValueId v) const { return foldable_[noted(v)]; }
+    /// The number that every element of `v` is, where a constant (of at most 65536 elements: larger ones are not looked
+    /// at) or a fill says so. All that rules know of contents.
     std::optional<double> fill(ValueId v) const;
     /// Whether `later` needs what `earlier` computes, directly or not.
     bool depends(PrimitiveId later, PrimitiveId earlier) const;
 
+    /// From now on questions are added to `asked`; null: no longer.
+    void note(std::vector<Asked>* asked) const { asked_ = asked; }
+    /// A hash of the answer: the expression that computes the value, over ValueIds, with its name, type and shape; or
+    /// those of all that read it, in order. 0 for values that the program does not have.
+    uint64_t answer(Asked asked) const;
+
   private:
+    ValueId noted(ValueId v, bool readers = false) const {
+        if (asked_ != nullptr) asked_->push_back({v, readers});
+        return v;
+    }
+    uint64_t made(ValueId v) const;
+
     const Program& program_;
     IndexVector<ValueId, PrimitiveId> producers_;
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
     IndexVector<ValueId, char> is_output_, foldable_;
+    mutable std::vector<Asked>* asked_ = nullptr;
+    mutable IndexVector<ValueId, std::optional<uint64_t>> made_;  ///< answers that were given
 };
 
 struct RewriteRule {
@@ -76,6 +103,11 @@ std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options = {}
 /// The rule of that name, whatever the options; null if there is none.
 const RewriteRule* rewrite_rule(std::string_view name);
 
+/// Primitives of more accesses, or with a body of more nodes, are left alone: rules take a patch's time for each of
+/// their operands, and patches the square of their sizes.
+constexpr size_t kMostAccesses = 64, kMostNodes = 256;
+bool too_large(const TensorExpr& e);
+
 /// What one rule finds in a whole program, in the order of its primitives.
 std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& rule);
 
@@ -86,6 +118,9 @@ Program apply(Program program, const Patch& patch);
 /// A patch found in a program of `known` values, in what has become of that program since: values of the patch are
 /// numbered on from the latter. Nothing where it reads or replaces what is gone, or would now depend on itself. (What
 /// is left of a program after a patch still means what it meant, so a patch stays right where it can be put at all.)
+/// New values keep the patch's names, which may be taken.
 std::optional<Program> apply_later(const Program& program, const Patch& patch, size_t known);
+/// The program with values that share a name under names of their own, the first as it was.
+Program with_unique_names(Program program);
 
 }  // namespace tilewright

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "program/form_hash.h"
+#include "program/rewrite/findings.h"
 #include "program/rewrite/pieces.h"
 #include "program/transform/common_subexpressions.h"
 
@@ -17,40 +18,56 @@ namespace tilewright {
 namespace {
 
 struct State {
-    Program program;
-    double cost = 0;
+    Rewritten what;
     size_t number = 0;  ///< in order of discovery, which decides among equals
-    std::vector<std::string_view> way;
-    bool inexact = false;  ///< some rule on the way is
 };
 
 struct Dearer {
     bool operator()(const State& a, const State& b) const {
-        return a.cost != b.cost ? a.cost > b.cost : a.number > b.number;
+        return a.what.cost != b.what.cost ? a.what.cost > b.what.cost : a.number > b.number;
     }
 };
 
 class Search {
   public:
     Search(const RewriteSearch& options, RewriteReport& report)
-        : options_(options), report_(report), rules_(rewrite_rules(options.rules)) {}
+        : options_(options), report_(report), findings_(rewrite_rules(options.rules)) {}
 
-    State run(const Program& start) {
+    std::vector<Rewritten> run(const Program& start) {
         most_ = static_cast<size_t>(static_cast<double>(start.primitives.size()) * options_.growth);
-        exact_ = best_ = {start, cost(start), 0, {}, false};
+        const Rewritten first{start, cost(start), {}, false};
+        exact_ = best_ = first;
         seen_ = {structure_hash(start)};
-        queue_.push(best_);
+        queue_.push({first, 0});
         size_t since = 0;
-        for (size_t taken = 0; taken < options_.budget && since < options_.patience && !queue_.empty(); ++taken) {
+        for (size_t taken = 0; taken < options_.budget && since < options_.patience && !spent() && !queue_.empty();
+             ++taken) {
             const State state = queue_.top();
             queue_.pop();
             ++report_.taken;
             const double before = best_.cost;
-            expand(state);
+            expand(state.what);
             since = best_.cost < before ? 0 : since + 1;
         }
-        return judged(start);
+        std::vector<Rewritten> out;
+        for (Rewritten* r : {&best_, &exact_}) {
+            if (r->way.empty() || (r == &exact_ && !best_.inexact)) continue;
+            r->program = with_unique_names(std::move(r->program));
+            out.push_back(std::move(*r));
+        }
+        out.push_back(first);
+        return out;
     }
+
+  private:
+    struct Gain {
+        Patch patch;
+        size_t known;
+        const RewriteRule* rule;
+        double cost;  ///< of the program with this patch alone
+    };
+
+    bool spent() const { return report_.costed >= options_.programs; }
 
     double cost(const Program& program) {
         ++report_.costed;
@@ -58,91 +75,66 @@ class Search {
         return options_.cost ? options_.cost(context) : analytic_cost(context);
     }
 
-  private:
-    struct Gain {
-        Patch patch;
-        const RewriteRule* rule;
-        double cost = 0;  ///< of the program with this patch alone
-    };
-
-    void expand(const State& state) {
-        const RewriteContext context(state.program, options_.rules.folding);
+    void expand(const Rewritten& from) {
         std::vector<Gain> gains;
-        for (const RewriteRule* rule : rules_)
-            for (Patch& patch : find_all(context, *rule)) {
-                const auto found = consider(apply(state.program, patch), state, *rule);
-                if (found && *found < state.cost) gains.push_back({std::move(patch), rule, *found});
-            }
-        if (gains.size() > 1) together(state, std::move(gains));
+        for (const Finding& f : findings_.find(RewriteContext(from.program, options_.rules.folding))) {
+            if (spent()) return;
+            auto program = apply_later(from.program, *f.patch, f.known);
+            if (!program) continue;
+            const auto found = consider(std::move(*program), from, *f.rule);
+            if (found && *found < from.cost) gains.push_back({*f.patch, f.known, f.rule, *found});
+        }
+        if (gains.size() > 1) together(from, std::move(gains));
     }
 
     /// One program with all patches that gain, the best first, as far as each still gains: rewrites of different places
     /// need not be found again one after the other.
-    void together(const State& state, std::vector<Gain> gains) {
+    void together(const Rewritten& from, std::vector<Gain> gains) {
         std::stable_sort(gains.begin(), gains.end(), [](const Gain& a, const Gain& b) { return a.cost < b.cost; });
-        State all{merge_common_subexpressions(apply(state.program, gains[0].patch)), gains[0].cost, 0, state.way,
-                  state.inexact};
-        go(all, *gains[0].rule);
-        bool more = false;
-        for (size_t k = 1; k < gains.size(); ++k) {
-            auto next = apply_later(all.program, gains[k].patch, state.program.values.size());
-            if (!next) continue;
+        Rewritten all = from;
+        size_t made = 0;
+        for (const Gain& gain : gains) {
+            // What the patch adds comes behind all that was added, so that ids of several patches are not mixed up.
+            auto next = apply_later(all.program, gain.patch, gain.known);
+            if (!next || spent()) continue;
             *next = merge_common_subexpressions(std::move(*next));
-            const double with = cost(*next);
+            const double with = made == 0 ? gain.cost : cost(*next);
             if (!(with < all.cost) || next->primitives.size() > most_) continue;
             all.program = std::move(*next);
             all.cost = with;
-            go(all, *gains[k].rule);
-            more = true;
+            go(all, *gain.rule);
+            ++made;
         }
-        if (more && seen_.insert(structure_hash(all.program)).second) queue(std::move(all));
+        if (made > 1 && seen_.insert(structure_hash(all.program)).second) queue(std::move(all));
     }
 
     /// Queues what is new and not too dear. Its cost, if it is new.
-    std::optional<double> consider(Program program, const State& from, const RewriteRule& rule) {
+    std::optional<double> consider(Program program, const Rewritten& from, const RewriteRule& rule) {
         program = merge_common_subexpressions(std::move(program));
         if (program.primitives.size() > most_ || !seen_.insert(structure_hash(program)).second) return std::nullopt;
         const double its = cost(program);
         if (!(its < options_.alpha * best_.cost)) return its;
-        State found{std::move(program), its, 0, from.way, from.inexact};
+        Rewritten found{std::move(program), its, from.way, from.inexact};
         go(found, rule);
         queue(std::move(found));
         return its;
     }
 
-    static void go(State& state, const RewriteRule& rule) {
+    static void go(Rewritten& state, const RewriteRule& rule) {
         state.way.push_back(rule.name);
         state.inexact = state.inexact || rule.inexact;
     }
 
-    /// The best that `judge` agrees to.
-    State judged(const Program& start) {
-        if (!options_.judge || best_.way.empty()) return std::move(best_);
-        const auto asked = [&](const Program& p) { return options_.judge(RewriteContext(p, options_.rules.folding)); };
-        const double before = asked(start);
-        const auto accepted = [&](const State& found, double margin) {
-            const double gain = before - asked(found.program);
-            if (gain <= before * margin) return false;
-            report_.gain += gain;
-            return true;
-        };
-        if (accepted(best_, best_.inexact ? options_.inexact_margin : options_.margin)) return std::move(best_);
-        ++report_.judged_away;
-        if (best_.inexact && !exact_.way.empty() && accepted(exact_, options_.margin)) return std::move(exact_);
-        return {start, cost(start), 0, {}, false};
-    }
-
-    void queue(State found) {
-        found.number = ++number_;
+    void queue(Rewritten found) {
         if (found.cost < best_.cost) best_ = found;
         if (!found.inexact && found.cost < exact_.cost) exact_ = found;
-        queue_.push(std::move(found));
+        queue_.push({std::move(found), ++number_});
     }
 
     const RewriteSearch& options_;
     RewriteReport& report_;
-    std::vector<const RewriteRule*> rules_;
-    State best_, exact_;  ///< of all, and of those without inexact rules
+    Findings findings_;
+    Rewritten best_, exact_;  ///< of all, and of those without inexact rules
     std::priority_queue<State, std::vector<State>, Dearer> queue_;
     std::unordered_set<uint64_t> seen_;
     size_t most_ = 0, number_ = 0;
@@ -168,80 +160,174 @@ uint64_t structure_hash(const Program& program) {
     return h;
 }
 
+std::vector<Rewritten> proposals(const Program& program, const RewriteSearch& options, RewriteReport* report) {
+    RewriteReport unwanted;
+    return Search(options, report != nullptr ? *report : unwanted).run(program);
+}
+
 Program search(const Program& program, const RewriteSearch& options, RewriteReport* report) {
     RewriteReport unwanted;
     RewriteReport& r = report != nullptr ? *report : unwanted;
-    Search search(options, r);
-    State best = search.run(program);
-    r.before += search.cost(program);
-    r.after += best.cost;
-    for (const std::string_view rule : best.way) ++r.applied[std::string(rule)];
-    return std::move(best.program);
+    std::vector<Rewritten> found = proposals(program, options, &r);
+    r.before += found.back().cost;
+    r.after += found.front().cost;
+    for (const std::string_view rule : found.front().way) ++r.applied[std::string(rule)];
+    return std::move(found.front().program);
 }
 
-Program rewrite(const Program& program, const RewriteSearch& options, RewriteReport* report) {
-    struct Done {
-        Program program;
-        RewriteReport report;
-    };
-    RewriteReport unwanted;
-    RewriteReport& r = report != nullptr ? *report : unwanted;
-    std::unordered_map<std::string, Done> done;
-    std::vector<std::pair<Piece, const Done*>> changed;
-    for (const auto& run : cut(program, options.piece)) {
-        Piece part = piece(program, run);
-        const auto [it, fresh] = done.try_emplace(piece_text(part));
-        Done& d = it->second;
-        if (fresh) {
-            d.program = search(part.program, options, &d.report);
-            ++r.distinct;
-            r.taken += d.report.taken;
-            r.costed += d.report.costed;
-            r.judged_away += d.report.judged_away;
-        }
-        ++r.pieces;
-        r.before += d.report.before;
-        if (d.report.applied.empty())
-            r.after += d.report.after;
-        else
-            changed.emplace_back(std::move(part), &d);
+namespace {
+
+/// Pieces of one text: what became of them, and what the judge says.
+struct Distinct {
+    std::vector<size_t> where;  ///< pieces
+    std::vector<Rewritten> proposals;
+    size_t taken = 0;  ///< which of the proposals; the last is what the pieces are
+    double before = 0, after = 0;
+
+    bool changes() const { return taken + 1 < proposals.size(); }
+};
+
+class Whole {
+  public:
+    Whole(const Program& program, const RewriteSearch& options, RewriteReport& report)
+        : program_(program),
+          options_(options),
+          report_(report),
+          runs_(cut(program, options.piece)),
+          pieces_(pieces(program, runs_)) {}
+
+    Program run() {
+        propose();
+        Program best = options_.judge ? judged() : with_taken();
+        for (const Distinct& d : distinct_)
+            for (size_t k = 0; k < d.where.size(); ++k) {
+                report_.before += d.proposals.back().cost;
+                report_.after += d.proposals[d.taken].cost;
+                report_.judged_away += d.taken > 0 ? 1 : 0;
+                for (const std::string_view rule : d.proposals[d.taken].way) ++report_.applied[std::string(rule)];
+            }
+        return best;
     }
-    std::stable_sort(changed.begin(), changed.end(),
-                     [](const auto& a, const auto& b) { return a.second->report.gain > b.second->report.gain; });
-    const auto with = [&](size_t pieces) {
-        Program out = program;
-        for (size_t k = 0; k < pieces; ++k) {
-            const Patch patch = as_patch(out, changed[k].first, changed[k].second->program);
-            out = apply(std::move(out), patch);
+
+  private:
+    void propose() {
+        std::unordered_map<std::string, size_t> known;
+        for (size_t k = 0; k < pieces_.size(); ++k) {
+            const auto [it, fresh] = known.try_emplace(piece_text(pieces_[k]), distinct_.size());
+            if (fresh) distinct_.emplace_back();
+            distinct_[it->second].where.push_back(k);
+        }
+        report_.pieces = pieces_.size();
+        report_.distinct = distinct_.size();
+        std::vector<std::pair<double, size_t>> order;  // the dearest first
+        for (size_t d = 0; d < distinct_.size(); ++d) {
+            const RewriteContext context(pieces_[distinct_[d].where[0]].program, options_.rules.folding);
+            const double one = options_.cost ? options_.cost(context) : analytic_cost(context);
+            order.emplace_back(-one * static_cast<double>(distinct_[d].where.size()), d);
+        }
+        std::sort(order.begin(), order.end());
+        for (const auto& [cost, d] : order) {
+            const Program& piece = pieces_[distinct_[d].where[0]].program;
+            distinct_[d].proposals = proposals(piece, options_, &report_);
+        }
+    }
+
+    /// The whole with the proposals that are taken. `piece_of`: by value of that program, the distinct piece in which
+    /// it is computed, if any.
+    Program with_taken(std::vector<size_t>* piece_of = nullptr) const {
+        std::vector<Replacement> replacements;
+        std::vector<size_t> of;
+        for (size_t d = 0; d < distinct_.size(); ++d)
+            for (const size_t k : distinct_[d].where) {
+                if (!distinct_[d].changes()) continue;
+                replacements.push_back({&pieces_[k], &distinct_[d].proposals[distinct_[d].taken].program});
+                of.push_back(d);
+            }
+        std::vector<ValueId> first;
+        Program out = put_back(program_, replacements, &first);
+        if (piece_of == nullptr) return out;
+        piece_of->assign(out.values.size(), distinct_.size());
+        for (size_t d = 0; d < distinct_.size(); ++d)
+            for (const size_t k : distinct_[d].where)
+                for (size_t p = runs_[k].first; p < runs_[k].second; ++p)
+                    (*piece_of)[program_.primitives[PrimitiveId(p)].outputs[0].index()] = d;
+        for (size_t k = 0; k < first.size(); ++k) {
+            const size_t end = k + 1 < first.size() ? first[k + 1].index() : out.values.size();
+            std::fill(piece_of->begin() + static_cast<std::ptrdiff_t>(first[k].index()),
+                      piece_of->begin() + static_cast<std::ptrdiff_t>(end), of[k]);
         }
         return out;
-    };
-    Program best = program;
-    size_t taken = 0;
-    if (options.judge && !changed.empty()) {
-        const auto asked = [&](const Program& p) { return options.judge(RewriteContext(p, options.rules.folding)); };
-        double least = asked(program);
-        for (size_t pieces = changed.size(); pieces > 0; pieces /= 2) {
-            Program some = with(pieces);
-            const double seconds = asked(some);
-            if (!(seconds < least)) continue;
-            least = seconds;
-            best = std::move(some);
-            taken = pieces;
+    }
+
+    /// What the whole takes as it is chosen, and each distinct piece of it (the last: what is in no piece).
+    std::pair<double, std::vector<double>> planned(Program& whole) {
+        std::vector<size_t> piece_of;
+        whole = with_taken(&piece_of);
+        ++report_.planned;
+        const PlannedCost cost = options_.judge(whole);
+        std::vector<double> by_piece(distinct_.size() + 1, 0);
+        for (const PrimitiveId id : whole.primitives.ids()) {
+            const std::vector<ValueId>& made = whole.primitives[id].outputs;
+            by_piece[made.empty() ? distinct_.size() : piece_of[made[0].index()]] += cost.of[id];
         }
-        r.judged_away += changed.size() - taken;
-    } else {
-        taken = changed.size();
-        best = with(taken);
+        return {cost.total, by_piece};
     }
-    for (size_t k = 0; k < changed.size(); ++k) {
-        const RewriteReport& of = changed[k].second->report;
-        r.after += k < taken ? of.after : of.before;
-        r.gain += k < taken ? of.gain : 0;
-        for (const auto& [rule, times] : of.applied)
-            if (k < taken) r.applied[rule] += times;
+
+    std::vector<size_t> taken() const {
+        std::vector<size_t> out;
+        for (const Distinct& d : distinct_) out.push_back(d.taken);
+        return out;
     }
-    return best;
+    void take(const std::vector<size_t>& choice) {
+        for (size_t d = 0; d < distinct_.size(); ++d) distinct_[d].taken = choice[d];
+    }
+
+    Program judged() {
+        const std::vector<size_t> preferred = taken();
+        for (Distinct& d : distinct_) d.taken = d.proposals.size() - 1;
+        Program best;
+        auto [least, before] = planned(best);
+        report_.planned_before = report_.planned_after = least;
+        std::vector<size_t> chosen = taken();
+        take(preferred);
+        while (taken() != chosen && std::any_of(distinct_.begin(), distinct_.end(), std::mem_fn(&Distinct::changes))) {
+            Program whole;
+            const auto [total, after] = planned(whole);
+            if (total < least) {
+                least = total;
+                best = std::move(whole);
+                chosen = taken();
+            }
+            // A proposal that does not pay makes room for the next one, and never comes back.
+            bool changed = false;
+            for (size_t d = 0; d < distinct_.size(); ++d) {
+                Distinct& piece = distinct_[d];
+                if (!piece.changes()) continue;
+                const double margin = piece.proposals[piece.taken].inexact ? options_.inexact_margin : options_.margin;
+                if (before[d] - after[d] > margin * before[d]) continue;
+                ++piece.taken;
+                changed = true;
+            }
+            if (!changed) break;
+        }
+        take(chosen);
+        report_.planned_after = least;
+        return best;
+    }
+
+    const Program& program_;
+    const RewriteSearch& options_;
+    RewriteReport& report_;
+    std::vector<std::pair<size_t, size_t>> runs_;
+    std::vector<Piece> pieces_;
+    std::vector<Distinct> distinct_;
+};
+
+}  // namespace
+
+Program rewrite(const Program& program, const RewriteSearch& options, RewriteReport* report) {
+    RewriteReport unwanted;
+    return Whole(program, options, report != nullptr ? *report : unwanted).run();
 }
 
 }  // namespace tilewright

@@ -196,11 +196,14 @@ TEST(Pieces, are_cut_where_few_values_are_alive) {
 
 TEST(Pieces, put_back_unchanged_are_the_program) {
     const Program p = layers(3);
-    for (const auto& run : cut(p, 5)) {
-        const Piece part = piece(p, run);
+    const std::vector<Piece> all = pieces(p, cut(p, 5));
+    std::vector<Replacement> unchanged;
+    for (const Piece& part : all) {
         EXPECT_EQ(verify(part.program), std::vector<std::string>());
-        EXPECT_EQ(print(apply(p, as_patch(p, part, part.program))), print(p));
+        unchanged.push_back({&part, &part.program});
+        EXPECT_EQ(print(put_back(p, {unchanged.back()})), print(p));
     }
+    EXPECT_EQ(print(put_back(p, unchanged)), print(p));
 }
 
 TEST(Structure, names_and_order_do_not_matter) {

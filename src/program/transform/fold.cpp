@@ -17,7 +17,7 @@ class Folder {
     Folder(const Program& program, const FoldOptions& options)
         : out_(program), options_(options), budget_(options.total_work), plan_(program.values.size()) {
         for (const auto& [v, tensor] : out_.constants)
-            if (out_.unread.count(v) == 0) {
+            if (out_.unread.count(v) == 0 || !options.contents) {
                 plan_[v].known = true;
                 plan_[v].contents = tensor;
             }
@@ -26,8 +26,13 @@ class Folder {
     Program run() {
         find_foldable();
         choose();
-        for (const ValueId v : out_.values.ids())
-            if (plan_[v].materialize) out_.constants[v] = contents(v);
+        for (const ValueId v : out_.values.ids()) {
+            if (!plan_[v].materialize) continue;
+            const Value& value = out_.values[v];
+            out_.constants[v] =
+                options_.contents ? contents(v) : Tensor(value.dtype, evaluate(value.shape, Bindings()), false);
+            if (!options_.contents) out_.unread.emplace(v, v.value);
+        }
         IndexVector<PrimitiveId, Primitive> primitives = std::move(out_.primitives);
         out_.primitives = {};
         for (Primitive& p : primitives)
@@ -59,6 +64,8 @@ class Folder {
                 if (!product(out_.values[p.outputs[0]].shape).is_constant() || !affordable(*e)) continue;
                 plan_[p.outputs[0]].known = true;
                 plan_[p.outputs[0]].producer = id;
+            } else if (!options_.contents) {
+                continue;
             } else if (const auto* opaque = std::get_if<Opaque>(&p.kind)) {
                 if (opaque->op->deterministic()) execute(p, *opaque);
             } else if (const auto* read = std::get_if<ReadScalar>(&p.kind)) {

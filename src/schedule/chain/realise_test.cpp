@@ -225,6 +225,59 @@ TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
     EXPECT_GT(online, 80);
 }
 
+/// grouped_attention with a mask for each head, whose rows are hard: eight heads of `m` queries, four share keys.
+Program masked_grouped_attention(int64_t m) {
+    std::string text = print(grouped_attention(8, 4, m, 33, 5, 6));
+    const auto put = [&](const std::string& before, const std::string& now) {
+        const size_t at = text.find(before);
+        ASSERT_NE(at, std::string::npos) << before;
+        text.replace(at, before.size(), now);
+    };
+    put("mul(acc, 0.5)", "add(mul(acc, 0.5), @2)");
+    put("@1 = k[i0 // 4, i2, i3]", "@1 = k[i0 // 4, i2, i3], @2 = mask[i0, i2]");
+    put("  c: ", "  input mask: f32[8, 33]\n  c: ");
+    return parse_program(text);
+}
+
+TEST(Realise, gives_on_hard_rows_of_heads_that_share_keys_what_whole_rows_give) {
+    for (const int64_t m : {1, 3})
+        for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf}) {
+            const Program p = masked_grouped_attention(m);
+            const Chain c = given(make_chain(p));
+            const std::vector<TilingExpression> expressions = make_space(c, kUnlimited).expressions;
+            std::vector<Tensor> inputs = random_inputs(p, 5);
+            Tensor& mask = inputs.back();
+            for (int64_t n = 0; n < 33; ++n) {
+                mask.set(n, 3);                                 // all alike before the scores
+                mask.set(33 + n, n % 2 == 0 ? 1e4 : -1e4);      // huge range
+                mask.set(2 * 33 + n, n < 32 ? -kInf : 0);       // nothing but the last
+                mask.set(3 * 33 + n, -kInf);                    // nothing
+                mask.set(4 * 33 + n, n < 16 ? -kInf : 0);       // nothing at first
+                mask.set(5 * 33 + n, n == 20 ? poison : 0);     // in the middle
+                mask.set(6 * 33 + n, n > 0 ? -kInf : -1e4);     // nothing but the first
+                mask.set(7 * 33 + n, n == 0 ? poison : -kInf);  // and that
+            }
+            const Tensor want = interpret(p, inputs).at(0);
+            std::mt19937_64 rng(31);
+            int run = 0, online = 0;
+            for (int k = 0; k < 60; ++k) {
+                const Candidate candidate = random_candidate(c, expressions, rng);
+                const auto t = realise(c, candidate, target(4, 1 + static_cast<int>(rng() % 4)));
+                if (!t) continue;
+                ++run;
+                online += print(*t).find(" online") != std::string::npos ? 1 : 0;
+                const Tensor got = interpret(*t, inputs, {}).at(0);
+                for (int64_t i = 0; i < want.count(); ++i) {
+                    const double w = want.get(i), g = got.get(i);
+                    ASSERT_TRUE((std::isnan(w) && std::isnan(g)) || std::abs(w - g) <= 1e-5)
+                        << text_of(c, candidate) << ": " << g << " for " << w << " at " << i;
+                }
+            }
+            EXPECT_GT(run, 40);
+            EXPECT_GT(online, 10);
+        }
+}
+
 TEST(Realise, gives_on_hard_rows_of_every_candidate_of_the_space_what_whole_rows_give) {
     const Program p = attention(1, 16, 80, 16, 32, "add(mul(acc, 0.5), @2)");
     const Chain c = given(make_chain(p));

@@ -237,6 +237,8 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
                 sizes = ladder(extent, p.units[a]);
             } else if (partial_sums && !p.open[a] && a != va && p.contraction && extent >= 64) {
                 sizes = ladder(extent, 16);
+            } else if (partial_sums && choice.summed_rows == a) {
+                sizes = {kSummedRows, extent};
             } else {
                 sizes = {extent};
             }

@@ -1,4 +1,4 @@
-#include "backend/cuda/code_cache.h"
+#include "base/code_cache.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,18 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <sstream>
-#include <thread>
 
-#include "base/error.h"
 #include "base/hash.h"
 
-namespace tilewright::cuda {
+namespace tilewright {
 
 namespace fs = std::filesystem;
 
@@ -25,6 +21,7 @@ namespace {
 
 // A file: the mark, length of what it was made of, that, the code, a hash of both.
 constexpr std::string_view kMark = "twcode1\n";
+constexpr int kMakeRoom = 16;  // files added between looks at all of them
 
 std::string number_bytes(uint64_t n) {
     std::string out(sizeof n, '\0');
@@ -48,7 +45,7 @@ CodeCache::CodeCache(std::string folder, int64_t most_bytes) : folder_(std::move
 
 std::string CodeCache::path_of(std::string_view made_of) const {
     const uint64_t h = hash_text(made_of);
-    return fmt::format("{}/{:016x}{:016x}.cubin", folder_, h, hash_combine(h, made_of.size()));
+    return fmt::format("{}/{:016x}{:016x}.code", folder_, h, hash_combine(h, made_of.size()));
 }
 
 std::optional<std::string> CodeCache::find(std::string_view made_of) const {
@@ -86,7 +83,7 @@ void CodeCache::keep(std::string_view made_of, std::string_view code) const {
     }
     fs::rename(beside, path, failed);
     if (failed) fs::remove(beside, failed);
-    make_room();
+    if (kept_++ % kMakeRoom == 0) make_room();
 }
 
 void CodeCache::make_room() const {
@@ -105,55 +102,4 @@ void CodeCache::make_room() const {
     }
 }
 
-KernelText alone(const KernelText& kernel) {
-    const std::string head = "TW_KERNEL(" + kernel.name + ",";
-    const size_t at = kernel.text.find(head);
-    TW_CHECK(at != std::string::npos, "the text of '{}' begins with TW_KERNEL", kernel.name);
-    KernelText out = kernel;
-    out.name = "kernel";
-    out.text = "TW_KERNEL(kernel," + kernel.text.substr(at + head.size());
-    return out;
-}
-
-std::vector<std::string> machine_code(const std::vector<KernelText>& kernels, int capability, const CodeCache& cache,
-                                      const std::function<Nvrtc()>& compiler, int threads,
-                                      const std::function<void(const std::string&)>& progress) {
-    std::vector<std::string> code(kernels.size()), made_of(kernels.size());
-    std::vector<size_t> missing;
-    for (size_t k = 0; k < kernels.size(); ++k) {
-        made_of[k] = fmt::format("sm_{}\n{}\n{}", capability, device_header(), alone(kernels[k]).text);
-        if (auto known = cache.find(made_of[k]))
-            code[k] = std::move(*known);
-        else
-            missing.push_back(k);
-    }
-    if (missing.empty()) return code;
-    const Nvrtc nvrtc = compiler();
-    std::atomic<size_t> next{0};
-    std::mutex mutex;
-    std::exception_ptr wrong;
-    const auto work = [&] {
-        for (size_t i = next++; i < missing.size(); i = next++) try {
-                const size_t k = missing[i];
-                if (progress) {
-                    const std::lock_guard lock(mutex);
-                    progress(fmt::format("compiling kernel {} of {}", i + 1, missing.size()));
-                }
-                code[k] = nvrtc.compile(std::vector<KernelText>{alone(kernels[k])}, capability);
-                cache.keep(made_of[k], code[k]);
-            } catch (...) {
-                const std::lock_guard lock(mutex);
-                if (!wrong) wrong = std::current_exception();
-                next = missing.size();
-            }
-    };
-    std::vector<std::thread> others;
-    for (size_t t = 1; t < std::min<size_t>(static_cast<size_t>(std::max(1, threads)), missing.size()); ++t)
-        others.emplace_back(work);
-    work();
-    for (std::thread& t : others) t.join();
-    if (wrong) std::rethrow_exception(wrong);
-    return code;
-}
-
-}  // namespace tilewright::cuda
+}  // namespace tilewright

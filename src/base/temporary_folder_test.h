@@ -8,6 +8,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace tilewright {
 
@@ -15,7 +16,7 @@ namespace tilewright {
 class TemporaryFolder {
   public:
     TemporaryFolder() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "tilewright-tune-XXXXXX").string();
+        std::string pattern = (std::filesystem::temp_directory_path() / "tilewright-test-XXXXXX").string();
         if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
         path_ = pattern;
     }
@@ -26,7 +27,12 @@ class TemporaryFolder {
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
+    const std::string& path() const { return path_; }
     std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+    /// What lies in it, folders inside not looked into.
+    std::vector<std::filesystem::path> files() const {
+        return {std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()};
+    }
 
   private:
     std::string path_;

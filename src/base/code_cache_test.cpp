@@ -1,0 +1,64 @@
+// Kept machine code: found again whole, or not at all.
+
+#include "base/code_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/temporary_folder_test.h"
+
+namespace tilewright {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
+    const TemporaryFolder folder;
+    const CodeCache cache(folder.path());
+    const std::string code("co\0de", 5);
+    cache.keep("a text", code);
+    EXPECT_EQ(cache.find("a text"), code);
+    EXPECT_EQ(cache.find("another"), std::nullopt);
+    ASSERT_EQ(folder.files().size(), 1u);
+    const fs::path file = folder.files()[0];
+    std::ostringstream whole;
+    whole << std::ifstream(file, std::ios::binary).rdbuf();
+    for (size_t at = 0; at < whole.str().size(); at += 3) {
+        std::string changed = whole.str();
+        changed[at] ^= 1;
+        std::ofstream(file, std::ios::binary) << changed;
+        EXPECT_EQ(cache.find("a text"), std::nullopt) << at;
+        std::ofstream(file, std::ios::binary) << whole.str().substr(0, at);
+        EXPECT_EQ(cache.find("a text"), std::nullopt) << at;
+    }
+    // Where nothing can be written nothing is kept.
+    const CodeCache nowhere("/proc/no/such/folder");
+    nowhere.keep("a text", code);
+    EXPECT_EQ(nowhere.find("a text"), std::nullopt);
+}
+
+TEST(CodeCache, ForgetsWhatWasAskedForLongestAgo) {
+    const TemporaryFolder folder;
+    const std::string code(1000, 'c');
+    for (const char* text : {"a", "b", "c", "d"}) {
+        CodeCache(folder.path(), 5000).keep(text, code);
+        for (const fs::path& f : folder.files())
+            fs::last_write_time(f, fs::last_write_time(f) - std::chrono::seconds(10));
+    }
+    const CodeCache cache(folder.path(), 5000);
+    EXPECT_EQ(cache.find("a"), code);  // asked for just now
+    cache.keep("e", code);
+    EXPECT_EQ(cache.find("a"), code);
+    EXPECT_EQ(cache.find("b"), std::nullopt);
+    EXPECT_EQ(cache.find("e"), code);
+    // It looks again after a while.
+    for (int k = 0; k < 40; ++k) cache.keep(std::to_string(k), code);
+    EXPECT_LT(folder.files().size(), 24u);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,44 @@
+#pragma once
+// The greedy rule's plan as the optimal choice sees it: a plan to begin with, no worse than which anything may be.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestrate/schedules.h"
+
+namespace tilewright::optimal {
+
+/// Layouts that a value may have beside the row-major one: that which the greedy rule gives it. Where that fuses the
+/// value away, what spreads to it from those around it; where it copies an input or an output, the copy's.
+struct ValueLayout {
+    std::optional<Layout> second;
+    std::string text;   ///< of it; empty: none
+    bool home = false;  ///< the greedy rule has the value so; false: row-major, as where it copies
+};
+using ValueLayouts = IndexVector<ValueId, ValueLayout>;
+
+/// A value in one of its layouts.
+struct PlacedValue {
+    ValueId value;
+    bool second = false;
+    friend auto operator<=>(const PlacedValue&, const PlacedValue&) = default;
+};
+
+/// Primitives of the unfused program that the greedy rule makes one kernel. Kernels that only copy an input or an
+/// output are not listed.
+struct GreedyKernel {
+    std::vector<PrimitiveId> members;  ///< ascending
+    std::vector<PlacedValue> reads, writes;
+};
+
+struct GreedyPlan {
+    std::vector<GreedyKernel> kernels;
+    ValueLayouts layouts;
+};
+
+/// By the rule itself (group_greedily).
+GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                       const FusionLimits& limits);
+
+}  // namespace tilewright::optimal

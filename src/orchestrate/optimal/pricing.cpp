@@ -1,0 +1,187 @@
+#include "orchestrate/optimal/pricing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+
+namespace tilewright::optimal {
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+using Kind = KernelMaker::Kind;
+
+class Profiler {
+  public:
+    Profiler(std::vector<PieceSearch*> searches, const KernelMaker& maker, Schedules& schedules,
+             const OrchestrateOptions& options, OrchestrationReport& report)
+        : searches_(std::move(searches)), maker_(maker), schedules_(schedules), options_(options), report_(report) {}
+
+    void run() {
+        TW_CHECK(schedules_.measures(), "kernels are to be measured, and nobody says how");
+        const double begin = now();
+        const bool everything = options_.optimal.profile == Profile::Full;
+        size_t candidates = 0;
+        std::set<size_t> first, all;
+        for (const PieceSearch* s : searches_) {
+            candidates += s->kernels().size();
+            for (const PieceKernel& k : s->kernels()) all.insert(k.answer.kernel);
+            for (const size_t k : s->start()) first.insert(s->kernels()[k].answer.kernel);
+        }
+        measure(first);
+        low_ = low_ratios(first);
+        if (everything) {
+            for (const size_t k : first) all.erase(k);
+            measure(all);
+        }
+        for (PieceSearch* s : searches_)
+            s->price([&](const PieceKernel& k) -> PieceSearch::Price {
+                const auto it = seconds_.find(k.answer.kernel);
+                if (it != seconds_.end()) return {it->second, true};
+                return {least(k.answer.kernel), false};
+            });
+        const auto most = static_cast<size_t>(options_.optimal.most_measured * static_cast<double>(candidates));
+        while (round(everything ? SIZE_MAX : most)) {
+        }
+        for (const auto& [k, seconds] : seconds_) report_.undercut += first.count(k) == 0 && seconds < least(k) ? 1 : 0;
+        report_.measure_ms += 1e3 * (now() - begin);
+    }
+
+  private:
+    /// What is said of a kernel that nobody measured.
+    double least(size_t kernel) const {
+        const KernelMaker::Made& made = maker_[kernel];
+        return std::max(made.at_least, low_.at(made.kind) * made.seconds);
+    }
+
+    /// False when nobody wants to know more, or nobody is told more.
+    bool round(size_t most) {
+        std::vector<std::pair<PieceSearch*, std::vector<size_t>>> wanted;
+        std::set<size_t> kernels;
+        for (PieceSearch* s : searches_) {
+            std::vector<size_t> which = s->next();
+            // What other pieces asked for is known already.
+            while (!which.empty() && known(*s, which)) {
+                tell(*s, which);
+                which = s->next();
+            }
+            for (const size_t k : which)
+                if (seconds_.count(s->kernels()[k].answer.kernel) == 0) kernels.insert(s->kernels()[k].answer.kernel);
+            if (!which.empty()) wanted.emplace_back(s, std::move(which));
+        }
+        if (wanted.empty()) return false;
+        if (seconds_.size() + kernels.size() > most) {
+            report_.measured_enough = false;
+            for (PieceSearch* s : searches_) s->stop();
+            return false;
+        }
+        measure(kernels);
+        for (auto& [s, which] : wanted) tell(*s, which);
+        return true;
+    }
+
+    bool known(const PieceSearch& s, const std::vector<size_t>& which) const {
+        return std::all_of(which.begin(), which.end(),
+                           [&](size_t k) { return seconds_.count(s.kernels()[k].answer.kernel) != 0; });
+    }
+
+    void tell(PieceSearch& s, const std::vector<size_t>& which) {
+        std::vector<double> costs;
+        costs.reserve(which.size());
+        for (const size_t k : which) costs.push_back(seconds_.at(s.kernels()[k].answer.kernel));
+        s.tell(which, costs);
+    }
+
+    void measure(const std::set<size_t>& kernels) {
+        OrchestrationProgress progress;
+        progress.done = seconds_.size();
+        progress.total = seconds_.size() + kernels.size();
+        for (const size_t k : kernels) {
+            const KernelMaker::Made& made = maker_[k];
+            progress.what = describe(made);
+            progress.measured = report_.measured - report_.remembered;
+            if (run_ > 0)
+                progress.seconds_left =
+                    run_seconds_ / static_cast<double>(run_) * static_cast<double>(progress.total - progress.done);
+            if (options_.watch) options_.watch(progress);
+            const double begin = now();
+            const Measured measured = run(made);
+            ++progress.done;
+            seconds_[k] = measured.seconds;
+            if (!measured.asked) continue;
+            if (!measured.remembered) {
+                ++run_;
+                run_seconds_ += now() - begin;
+            }
+            ++report_.measured;
+            report_.remembered += measured.remembered ? 1 : 0;
+        }
+    }
+
+    struct Measured {
+        double seconds = 0;  ///< launches included; infinite: it cannot run
+        bool asked = true;   ///< false: nothing better than the estimate will ever be known
+        bool remembered = true;
+    };
+    Measured run(const KernelMaker::Made& made) {
+        Measured all;
+        for (const ScheduledKernel& kernel : made.kernels) {
+            const std::optional<MeasuredKernel> one = schedules_.measure(kernel.tiles, kernel.weights);
+            if (!one) return {made.seconds, false, false};
+            all.seconds += one->seconds < 0 ? std::numeric_limits<double>::infinity() : one->seconds + kKernelSeconds;
+            all.remembered = all.remembered && one->remembered;
+        }
+        return all;
+    }
+
+    /// "a kernel of 3 stages, 1500 us by the model"
+    static std::string describe(const KernelMaker::Made& made) {
+        const size_t stages = made.kernels[0].tiles.stages.primitives.size();
+        return fmt::format("a kernel of {} stage{}, {:.0f} us by the model", stages, stages == 1 ? "" : "s",
+                           1e6 * made.seconds);
+    }
+
+    std::map<Kind, double> low_ratios(const std::set<size_t>& kernels) const {
+        std::map<Kind, std::vector<double>> of;
+        std::vector<double> all;
+        for (const size_t k : kernels) {
+            if (std::isinf(seconds_.at(k))) continue;
+            const double ratio = seconds_.at(k) / maker_[k].seconds;
+            of[maker_[k].kind].push_back(ratio);
+            all.push_back(ratio);
+        }
+        const auto quarter = [](std::vector<double> x) {
+            if (x.empty()) return 1.0;
+            std::sort(x.begin(), x.end());
+            return x[x.size() / 4];
+        };
+        std::map<Kind, double> low;
+        for (const Kind kind : {Kind::Elementwise, Kind::Reduction, Kind::Product, Kind::Chain})
+            low[kind] = quarter(of[kind].empty() ? all : of[kind]);
+        return low;
+    }
+
+    std::vector<PieceSearch*> searches_;
+    const KernelMaker& maker_;
+    Schedules& schedules_;
+    const OrchestrateOptions& options_;
+    OrchestrationReport& report_;
+    std::map<Kind, double> low_;        ///< of measured over estimated seconds
+    std::map<size_t, double> seconds_;  ///< by number of the kernel; a launch included; infinite: it cannot run
+    size_t run_ = 0;
+    double run_seconds_ = 0;
+};
+
+}  // namespace
+
+void measure_lazily(std::vector<PieceSearch*> searches, const KernelMaker& maker, Schedules& schedules,
+                    const OrchestrateOptions& options, OrchestrationReport& report) {
+    Profiler(std::move(searches), maker, schedules, options, report).run();
+}
+
+}  // namespace tilewright::optimal
