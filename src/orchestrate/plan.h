@@ -104,7 +104,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 struct FusionLimits {
     bool recompute = true;  ///< what several read may be computed in each of them
     /// Whether two primitives may be parts of one kernel; empty: any may.
-    std::function<bool(const Primitive&, const Primitive&)> may_share = {};
+    std::function<bool(const Primitive&, const Primitive&)> may_share = {};  // NOLINT: g++ wants it
 };
 
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout

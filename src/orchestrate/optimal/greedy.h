@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "orchestrate/schedules.h"
 
 namespace tilewright::optimal {
@@ -15,6 +16,11 @@ struct ValueLayout {
     std::optional<Layout> second;
     std::string text;   ///< of it; empty: none
     bool home = false;  ///< the greedy rule has the value so; false: row-major, as where it copies
+    /// `second`, which there must be.
+    const Layout& other() const {
+        TW_CHECK(second, "a value has one layout");
+        return *second;
+    }
 };
 using ValueLayouts = IndexVector<ValueId, ValueLayout>;
 

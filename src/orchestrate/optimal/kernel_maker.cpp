@@ -147,7 +147,7 @@ size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vec
     second = placed(part, layouts_, reads, writes);
     std::map<ValueId, Layout> layouts;
     for (size_t k = 0; k < part.whole.size(); ++k)
-        if (second[k]) layouts.emplace(ValueId(k), *layouts_[part.whole[k]].second);
+        if (second[k]) layouts.emplace(ValueId(k), layouts_[part.whole[k]].other());
     made_.push_back(made(part, stages, layouts));
     return known_.emplace(std::move(key), made_.size() - 1).first->second;
 }
@@ -168,7 +168,7 @@ size_t KernelMaker::convert(ValueId value, bool to_second) {
     const std::string key = print(part.program) + (to_second ? " to " : " from ") + layouts_[value].text;
     const auto it = known_.find(key);
     if (it != known_.end()) return it->second;
-    made_.push_back(made(part, part.program, {{to_second ? to : from, *layouts_[value].second}}));
+    made_.push_back(made(part, part.program, {{to_second ? to : from, layouts_[value].other()}}));
     return known_.emplace(key, made_.size() - 1).first->second;
 }
 
@@ -233,8 +233,14 @@ void KernelMaker::schedule(const KernelBody& body, const Schedules::Scheduled& w
     for (const InParts::Part& part : parts->parts)
         for (const KernelGroup& g : part.groups) {
             const KernelBody one = extract(part.stages, g);
-            ScheduledKernel kernel{g.chain ? schedules_.estimated_chain(one)->program : schedules_.kernel(one).program,
-                                   {}};
+            ScheduledKernel kernel;
+            if (g.chain) {
+                const auto& chain = schedules_.estimated_chain(one);
+                TW_CHECK(chain, "a chain without a schedule");
+                kernel.tiles = chain->program;
+            } else {
+                kernel.tiles = schedules_.kernel(one).program;
+            }
             for (size_t i = 0; i < one.stages.inputs.size(); ++i)
                 kernel.weights.push_back(constant.count(part.stages.values[one.tensors[i]].name) != 0);
             result.kernels.push_back(std::move(kernel));

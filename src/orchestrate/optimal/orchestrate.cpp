@@ -264,10 +264,13 @@ class Orchestration {
     void choose() {
         if (options_.optimal.profile != Profile::None) {
             std::vector<PieceSearch*> all;
+            all.reserve(searched_.size());
             for (Searched& s : searched_) all.push_back(&s.search);
-            size_t candidates = 0;
+            size_t candidates = 0;  // conversions apart
             for (const PieceStep& step : steps_)
-                if (!step.alone) candidates += searched_[step.search].search.kernels().size();
+                if (!step.alone)
+                    for (const PieceKernel& k : searched_[step.search].search.kernels())
+                        candidates += k.candidate.covers.empty() ? 0 : 1;
             if (!all.empty()) measure_lazily(all, candidates, maker_, schedules_, options_, report_);
         }
         for (Searched& s : searched_) {
@@ -287,7 +290,7 @@ class Orchestration {
             r = report_.pieces[*searched.report];
             r.like = searched.report;
             r.solve_ms = r.published_ms = 0;
-            report_.pieces.push_back(std::move(r));
+            report_.pieces.push_back(r);
         } else {
             r.primitives = step.piece.dag.nodes.size();
             r.states = count_states(step.piece.dag, kMostStates);
@@ -314,7 +317,7 @@ class Orchestration {
                 r.published_ms = 1e3 * plan.published->seconds;
             }
             searched.report = report_.pieces.size();
-            report_.pieces.push_back(std::move(r));
+            report_.pieces.push_back(r);
         }
         for (const auto& [reason, n] : plan.refused) report_.refused[reason] += n;
     }
@@ -351,7 +354,7 @@ class Orchestration {
         written_.assign(p_.values.size(), false);
         kernel_of_.assign(p_.values.size(), SIZE_MAX);
         for (const ValueId v : p_.values.ids())
-            if (greedy_.layouts[v].home) laid_.emplace(v, *greedy_.layouts[v].second);
+            if (greedy_.layouts[v].home) laid_.emplace(v, greedy_.layouts[v].other());
     }
 
     ValueId another(ValueId v, bool second) {
@@ -361,7 +364,7 @@ class Orchestration {
         written_.push_back(false);
         kernel_of_.push_back(SIZE_MAX);
         const ValueId made = result_.values.push_back(std::move(copy));
-        if (second) laid_.emplace(made, *greedy_.layouts[v].second);
+        if (second) laid_.emplace(made, greedy_.layouts[v].other());
         return made;
     }
 
@@ -392,6 +395,7 @@ class Orchestration {
             return;
         }
         std::vector<ValueId> outputs;
+        outputs.reserve(writes.size());
         for (const PlacedValue& v : writes) outputs.push_back(v.value);
         Part part = part_of(p_, members, outputs, true);
         const Program stages = with_copies(part, fuse_greedily(part.program));
