@@ -92,8 +92,8 @@ Program lower_model(const Model& model, const PipelineOptions& options, std::vec
 Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* times,
                         RewriteReport* report) {
     Passes pass(options, times);
-    program = pass("scales_behind_products", std::move(program),
-                   [](const Program& p) { return scales_behind_products(p); });
+    program =
+        pass("scales_behind_products", std::move(program), [](const Program& p) { return scales_behind_products(p); });
     if (!options.rewrite) return program;
     RewriteSearch search = *options.rewrite;
     if (!search.judge) search.judge = planned_cost(judging_options(options.compile), search.rules.folding);

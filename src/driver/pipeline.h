@@ -23,7 +23,7 @@ struct PipelineOptions {
     std::vector<std::string> skip;  ///< passes to leave out, by name ("fold_constants")
     bool verify = false;            ///< check the program after every pass
     /// Search for a cheaper equivalent program, judged as it would be planned; none: the program stays as it is.
-    std::optional<RewriteSearch> rewrite;
+    std::optional<RewriteSearch> rewrite = default_rewrites();
     /// Called with each pass's name and the program after it.
     std::function<void(const std::string&, const Program&)> dump;
     /// Called with the name of what begins: each pass, then "orchestrate and generate code".

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ModelsRewritten,
                                          Case{"bert_tiny", {{"seq", 32}}}, Case{"candy", {{"size", 64}}},
                                          Case{"efficientvit_b1", {{"size", 64}}}, Case{"dcgan_generator", {}},
                                          Case{"m5", {}}, Case{"lstm_tagger", {}}),
-                         [](const auto& instance) { return std::string(instance.param.model); });
+                         [](const auto& tested) { return std::string(tested.param.model); });
 
 /// 3x3 convolutions between concatenations: in Winograd's form, and all in one layout.
 TEST(RewrittenModels, densenet_gains) {

@@ -125,7 +125,7 @@ TEST_F(Explain, AblationsGiveTheSameOutputs) {
     write("conv2d", {"in=16", "out=24", "size=10"}, "conv.onnx");
     for (const char* model : {"model.onnx", "mlp.onnx", "conv.onnx"})
         for (const char* flag : {"--no-fission", "--no-operator-fusion", "--no-redundancy", "--single-output",
-                                 "--layouts-first", "--rewrite"})
+                                 "--layouts-first", "--no-rewrites"})
             for (const char* orchestrator : {"greedy", "optimal"}) {
                 const Result r = place.run({"verify", model, flag, "--orchestrate", orchestrator});
                 EXPECT_EQ(r.status, 0) << model << " " << flag << " " << orchestrator << ": " << r.out << r.err;

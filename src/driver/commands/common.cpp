@@ -104,16 +104,15 @@ void add_ablation_options(CLI::App& command, Ablations& o) {
 }
 
 void RewriteFlags::apply(PipelineOptions& o) const {
-    if (!rewrite) return;
-    o.rewrite = default_rewrites();
-    if (no_winograd) o.rewrite->rules.winograd = false;
+    if (no_rewrites)
+        o.rewrite.reset();
+    else if (no_winograd)
+        o.rewrite->rules.winograd = false;
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    CLI::Option* rewrite =
-        command.add_flag("--rewrite", o.rewrite, "search for a cheaper equivalent program first, Winograd's included");
-    command.add_flag("--no-winograd", o.no_winograd, "with 3x3 convolutions by their definition, which rounds less")
-        ->needs(rewrite);
+    command.add_flag("--no-winograd", o.no_winograd, "3x3 convolutions by their definition, which rounds less");
+    command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
@@ -158,6 +157,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     if (const auto folder = cache_folder(); folder && !o.no_code_cache) p.compile.code_folder = *folder + "/code";
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
+    if (p.compile.gpu) p.rewrite.reset();  // estimates of a GPU's kernels have not met a GPU yet
     return p;
 }
 

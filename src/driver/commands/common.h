@@ -35,7 +35,7 @@ void add_ablation_options(CLI::App& command, Ablations& o);
 
 /// Whether programs are rewritten.
 struct RewriteFlags {
-    bool rewrite = false, no_winograd = false;
+    bool no_rewrites = false, no_winograd = false;
     void apply(PipelineOptions& o) const;
 };
 void add_rewrite_options(CLI::App& command, RewriteFlags& o);
