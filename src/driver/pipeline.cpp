@@ -62,7 +62,8 @@ OrchestrateOptions judging_options(CompileOptions options) {
 
 /// Whether kernels that are scheduled for judging are those of the plan.
 bool judged_as_planned(const CompileOptions& options) {
-    return !options.measure && options.scheduler != SchedulerKind::Search &&
+    const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    return !options.measure && !profiles && options.scheduler != SchedulerKind::Search &&
            orchestrate_options(options).scheduling.machine.has_value();
 }
 
