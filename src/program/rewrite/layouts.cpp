@@ -41,6 +41,13 @@ void map_into_view(const RewriteContext& context, PrimitiveId at, std::vector<Pa
     found.push_back(patch.take());
 }
 
+bool linear(const std::vector<Expr>& index) {
+    return std::all_of(index.begin(), index.end(), [](Expr i) {
+        const std::vector<Var> all = variables(i);
+        return std::all_of(all.begin(), all.end(), [&](Var v) { return linear_in(i, v).has_value(); });
+    });
+}
+
 // view(sum_k a_ik b_kj)  =  sum_k a_v(i)k b_kv(j); a pad with zeros becomes a condition of every operand
 void sum_into_view(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
@@ -70,6 +77,12 @@ void sum_into_view(const RewriteContext& context, PrimitiveId at, std::vector<Pa
             if ((!a.valid.empty() && a.fill != 0) || !is_real(context.value(a.value).dtype)) return;
     }
     out = map_indices(out, [&](Expr x) { return substitute_axes(x, onto); });
+    // Weights that a point chooses by its remainder (the phases of a transposed convolution) cannot be packed: every
+    // point would gather its own.
+    if (std::any_of(out.accesses.begin(), out.accesses.end(), [&](const Access& a) {
+            return context.program().constants.count(a.value) != 0 && !linear(a.index);
+        }))
+        return;
     for (Access& a : out.accesses) {
         a.valid.insert(a.valid.begin(), read.valid.begin(), read.valid.end());
         if (!read.valid.empty()) a.fill = 0;

@@ -56,6 +56,23 @@ TEST(Rules, each_keeps_what_its_pattern_computes) {
     }
 }
 
+TEST(Rules, leave_the_phases_of_constant_weights_where_they_can_be_packed) {
+    // Every second row has every second column of the product, as a transposed convolution weaves its phases.
+    const auto found = [](bool constant) {
+        PatternWriter w(1);
+        const ValueId x = w.input({6, 5}), weights = constant ? w.weights({5, 8}) : w.input({5, 8});
+        w.outputs = {
+            w.b.view(w.b.matmul(x, weights), {12, 4}, {floor_div(axis(0), 2), 2 * axis(1) + mod(axis(0), 2)}, "weave")};
+        const Program p = w.take();
+        const RewriteContext context(p);
+        std::vector<Patch> patches;
+        for (const PrimitiveId id : p.primitives.ids()) rewrite_rule("sum_into_view")->find(context, id, patches);
+        return patches.size();
+    };
+    EXPECT_EQ(found(true), 0u);
+    EXPECT_EQ(found(false), 1u);
+}
+
 TEST(Rules, each_has_a_pattern_and_a_law) {
     std::set<std::string_view> with_pattern;
     for (const RulePattern& p : rule_patterns()) with_pattern.insert(p.rule);
