@@ -19,9 +19,10 @@ TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std:
                              const ScheduleTarget& target);
 TileProgram default_schedule(Program stages, const ScheduleTarget& target);
 
-/// How the default rule would run one expression's innermost level.
+/// Rows that a sum down the columns of a matrix takes at a time (StageChoice::summed_rows).
 inline constexpr int64_t kSummedRows = 8;
 
+/// How the default rule would run one expression's innermost level.
 struct StageChoice {
     Micro micro;
     bool contraction = false;      ///< some operand is reused along a register axis

@@ -12,45 +12,41 @@ namespace {
 /// What a node is as a function of the elements of one value.
 enum class Form : uint8_t { Without, Linear, Other };
 
-Form form_of(const TensorExpr& e, ScalarId node, ValueId x) {
-    const ScalarNode& n = e.body[node];
-    const auto of = [&](ScalarId operand) { return form_of(e, operand, x); };
+/// Of the body's root. Each node is looked at once: bodies are graphs.
+Form form_of(const TensorExpr& e, ValueId x) {
+    std::vector<Form> forms;
+    forms.reserve(e.body.nodes().size());
+    const auto of = [&](ScalarId operand) { return forms[operand.index()]; };
     const auto zero = [&](ScalarId operand) {
         return e.body[operand].op == ScalarOp::Const && e.body[operand].value == 0;
     };
-    switch (n.op) {
-        case ScalarOp::Access:
-            return e.accesses[n.slot].value == x ? Form::Linear : Form::Without;
-        case ScalarOp::Const:
-        case ScalarOp::Index:
-            return Form::Without;
-        case ScalarOp::Neg:
-            return of(n.a);
-        case ScalarOp::Add:
-        case ScalarOp::Sub: {
-            const Form a = of(n.a), b = of(n.b);
-            return a == b ? a : Form::Other;
+    const auto form = [&](const ScalarNode& n) {
+        switch (n.op) {
+            case ScalarOp::Access:
+                return e.accesses[n.slot].value == x ? Form::Linear : Form::Without;
+            case ScalarOp::Neg:
+                return of(n.a);
+            case ScalarOp::Add:
+            case ScalarOp::Sub:
+                return of(n.a) == of(n.b) ? of(n.a) : Form::Other;
+            case ScalarOp::Mul:
+                if (of(n.a) == Form::Without) return of(n.b);
+                return of(n.b) == Form::Without ? of(n.a) : Form::Other;
+            case ScalarOp::Div:
+                return of(n.b) == Form::Without ? of(n.a) : Form::Other;
+            case ScalarOp::Select:
+                if (of(n.a) != Form::Without) return Form::Other;
+                if (of(n.b) == of(n.c)) return of(n.b);
+                if (of(n.b) == Form::Linear && zero(n.c)) return Form::Linear;
+                return of(n.c) == Form::Linear && zero(n.b) ? Form::Linear : Form::Other;
+            default:
+                for (const ScalarId operand : {n.a, n.b, n.c})
+                    if (operand && of(operand) != Form::Without) return Form::Other;
+                return Form::Without;
         }
-        case ScalarOp::Mul: {
-            const Form a = of(n.a), b = of(n.b);
-            if (a == Form::Without) return b;
-            return b == Form::Without ? a : Form::Other;
-        }
-        case ScalarOp::Div:
-            return of(n.b) == Form::Without ? of(n.a) : Form::Other;
-        case ScalarOp::Select: {
-            if (of(n.a) != Form::Without) return Form::Other;
-            const Form b = of(n.b), c = of(n.c);
-            if (b == c) return b;
-            const bool linear = (b == Form::Linear && zero(n.c)) || (c == Form::Linear && zero(n.b));
-            return linear ? Form::Linear : Form::Other;
-        }
-        default: {
-            for (const ScalarId operand : {n.a, n.b, n.c})
-                if (operand && of(operand) != Form::Without) return Form::Other;
-            return Form::Without;
-        }
-    }
+    };
+    for (const ScalarNode& n : e.body.nodes()) forms.push_back(form(n));
+    return of(e.body.root());
 }
 
 /// The value of which `map` is a linear combination, the same for every point of dimension `along`, which is dimension
@@ -69,19 +65,10 @@ std::optional<ValueId> linear_along_others(const RewriteContext& context, const 
             plain = plain && a.index[along] == axis(along) && a.fill == 0;
             a.index[along] = 0;
         }
-        if (!plain || form_of(map, map.body.root(), x) != Form::Linear) continue;
+        if (!plain || form_of(map, x) != Form::Linear) continue;
         if (axes_below(elsewhere, elsewhere.body.root()).count(static_cast<uint32_t>(along)) == 0) return x;
     }
     return std::nullopt;
-}
-
-std::optional<int64_t> points_of(const std::vector<Expr>& shape) {
-    int64_t points = 1;
-    for (const Expr& d : shape) {
-        if (!d.is_constant()) return std::nullopt;
-        points *= d.constant();
-    }
-    return points;
 }
 
 // sum_k f(x)_pk w_kj  =  f(sum_k x_pk w_kj), where f makes more points than there were
@@ -90,10 +77,10 @@ void product_of_linear_map(const RewriteContext& context, PrimitiveId at, std::v
     const TensorExpr& e = *p.expr();
     const DType t = context.value(p.outputs[0]).dtype;
     if (!is_sum(e, t) || e.extents.size() != e.spatial + 1) return;
-    const std::vector<Factor> product = factors(e.body, e.body.root());
-    if (product.size() != 2 || product[0].under || product[1].under) return;
+    const std::vector<Factor> both = factors(e.body, e.body.root());
+    if (both.size() != 2 || both[0].under || both[1].under) return;
     for (const size_t k : {0, 1}) {
-        const auto left = bare_slot(e.body, product[k].node), right = bare_slot(e.body, product[1 - k].node);
+        const auto left = bare_slot(e.body, both[k].node), right = bare_slot(e.body, both[1 - k].node);
         if (!left || !right || *left == *right) return;
         const Access &read = e.accesses[*left], &weights = e.accesses[*right];
         const TensorExpr* map = context.producer(read.value);
@@ -109,8 +96,8 @@ void product_of_linear_map(const RewriteContext& context, PrimitiveId at, std::v
         if (std::any_of(moves.begin(), moves.end(), [&](uint32_t a) { return a != along && a != summed; })) continue;
         const auto x = linear_along_others(context, *map, t, along);
         if (!x) continue;
-        const auto before = points_of(context.value(*x).shape), after = points_of(map->extents);
-        if (!before || !after || *before >= *after) continue;
+        const Expr before = product(context.value(*x).shape), after = product(map->extents);
+        if (!before.is_constant() || !after.is_constant() || before.constant() >= after.constant()) continue;
 
         PatchWriter patch(context, at);
         std::vector<Expr> extents = context.value(*x).shape;
