@@ -31,9 +31,10 @@ SAME_ADDRESSES := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setar
 build: setup build/build.ninja
 	@cmake --build build -j $(JOBS)
 
-## run: build, then write the zoo's MODEL=resnet18, run it and time it
+## run: build the tool alone, then write the zoo's MODEL=resnet18, run it and time it
 .PHONY: run
-run: build
+run: setup build/build.ninja
+	@cmake --build build -j $(JOBS) --target tilewright
 	@mkdir -p build/run
 	$(TILEWRIGHT) zoo $(MODEL) -o build/run/$(MODEL).onnx
 	$(TILEWRIGHT) run build/run/$(MODEL).onnx --threads $(THREADS) --output-dir build/run/out

@@ -293,6 +293,25 @@ inline void products_of_unknown_extents_run_with_any(Collector& right) {
           summed);
 }
 
+inline void lanes_two_to_five_elements_apart_stay_within_their_tensor(Collector& right) {
+    for (const char* type : {"f32", "i64", "f16"})
+        for (const int stride : {2, 3, 4, 5})
+            for (const int points : {1, 8, 21, 40}) {
+                // The last point reads the tensor's last element: one more would be outside.
+                const std::string stages = fmt::format(R"TW(program windows {{
+  input x: {0}[{3}]
+  y: {0}[{1}] = [{1}] max(i1 < 2) @0 where @0 = x[{2} * i0 + i1]  ; y ""
+  output y
+}})TW",
+                                                       type, points, stride, stride * (points - 1) + 2);
+                for (const int lanes : {8, 16})
+                    right(kernel(stages,
+                                 fmt::format("axes n=\"{}\" k=\"2\"\nstage 0 over [n k]\ncompute 0 vector n lanes {} "
+                                             "registers [n={}] order [n k] padding partition",
+                                             points, lanes, 2 * lanes)));
+            }
+}
+
 inline void few_rows_have_several_sums_each(Collector& right) {
     const std::string compute = "compute 0 vector n lanes 8 registers [m=13 n=16] order [n m k] padding partition";
     for (const char* k : {"31", "32", "259"})
@@ -403,6 +422,8 @@ inline std::vector<Group> all() {
          padded_windows_check_their_first_and_last_places_only},
         {"products_have_odd_rests_on_every_axis", products_have_odd_rests_on_every_axis},
         {"products_of_unknown_extents_run_with_any", products_of_unknown_extents_run_with_any},
+        {"lanes_two_to_five_elements_apart_stay_within_their_tensor",
+         lanes_two_to_five_elements_apart_stay_within_their_tensor},
         {"few_rows_have_several_sums_each", few_rows_have_several_sums_each},
         {"paddings_differ_in_what_they_do_with_rests", paddings_differ_in_what_they_do_with_rests},
         {"partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue",

@@ -414,6 +414,9 @@ Val StageValues::read(size_t slot, const Coords& p) {
         v = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), s);
     } else if (const auto across = transposing_axis(slot, p)) {
         v = transposed(slot, p, *across, mask);
+    } else if (where.per_lane == nullptr && mask == nullptr && where.lane_stride > 1 &&
+               where.lane_stride <= kMostSpread) {
+        v = spread(place, where);
     } else {
         llvm::Value* pointers = where.per_lane;
         if (pointers == nullptr) {
@@ -430,6 +433,26 @@ Val StageValues::read(size_t slot, const Coords& p) {
     if (lanes_ok != nullptr || scalar_ok != nullptr)
         v = b_.CreateSelect(mask, v, constant_of(c_, t, a.fill, fill_int(a.fill), lanes_));
     return {v, true};
+}
+
+llvm::Value* StageValues::spread(const Place& place, const Address& where) {
+    llvm::Type* element_type = storage_type(c_, place.storage, 0);
+    llvm::Type* type = storage_type(c_, place.storage, lanes_);
+    const auto align = llvm::Align(byte_size(place.storage));
+    const int64_t last = where.lane_stride * (lanes_ - 1);
+    llvm::Value* v = llvm::PoisonValue::get(type);
+    for (int64_t k = 0; k < where.lane_stride; ++k) {
+        const int64_t begin = std::min(k * lanes_, last + 1 - lanes_);
+        llvm::Value* pointer = b_.CreateGEP(element_type, where.pointer, b_.getInt64(static_cast<uint64_t>(begin)));
+        llvm::Value* block = annotate(b_.CreateAlignedLoad(type, pointer, align), place);
+        std::vector<int> from;
+        for (int i = 0; i < lanes_; ++i) {
+            const int64_t at = where.lane_stride * i;
+            from.push_back(static_cast<int>(at / lanes_ == k ? lanes_ + at - begin : i));
+        }
+        v = b_.CreateShuffleVector(v, block, from);
+    }
+    return v;
 }
 
 std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p) {

@@ -30,6 +30,8 @@ class StageValues {
   protected:
     using Mask = uint64_t;  ///< which axes a value depends on
     using Coords = std::vector<int64_t>;
+    static constexpr int64_t kMostSpread = 4;
+
     struct Address {
         llvm::Value* pointer = nullptr;   ///< of lane 0 (or of the scalar)
         int64_t lane_stride = 0;          ///< elements between lanes; unused when `lanes` is set
@@ -85,6 +87,10 @@ class StageValues {
     ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the
     ///     lanes
     llvm::Value* transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask);
+    /// Lanes up to kMostSpread elements apart, by contiguous loads that do not leave the space between the first lane
+    /// and the last: a gather takes a cycle or two a lane.
+    ///     4 lanes 2 apart: load [0 .. 3], load [3 .. 6], elements 0 2 of the first and 1 3 of the second
+    llvm::Value* spread(const Place& place, const Address& where);
     static int64_t fill_int(double f);
     llvm::Value* splat_int(int64_t v);
     Expr out_offset(const Coords& p, const Place& place);
