@@ -10,11 +10,10 @@
 
 #include "orchestrate/plan.h"
 #include "program/rewrite/cost.h"
-#include "program/transform/axes.h"
 #include "program/transform/canonical.h"
+#include "program/transform/clean.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/inline.h"
-#include "program/transform/tidy.h"
 
 namespace tilewright {
 
@@ -64,13 +63,14 @@ bool good_product(const TensorExpr& e) {
 struct Fuser {
     Program p;
     const FusionLimits& limits;
+    Cleaner& clean;
     std::vector<bool> gone;
     IndexVector<ValueId, PrimitiveId> producer;
     std::map<ValueId, std::set<PrimitiveId>> readers;
     std::set<ValueId> results;
 
-    Fuser(const Program& program, const FusionLimits& l)
-        : p(program), limits(l), gone(program.primitives.size(), false), producer(program.producers()) {
+    Fuser(const Program& program, const FusionLimits& l, Cleaner& c)
+        : p(program), limits(l), clean(c), gone(program.primitives.size(), false), producer(program.producers()) {
         results.insert(p.outputs.begin(), p.outputs.end());
         for (const PrimitiveId id : p.primitives.ids())
             for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
@@ -92,8 +92,6 @@ struct Fuser {
     bool may_share(PrimitiveId a, PrimitiveId b) const {
         return !limits.may_share || limits.may_share(p.primitives[a], p.primitives[b]);
     }
-
-    static TensorExpr clean(TensorExpr e) { return normalize_axes(tidy(e)); }
 
     /// Elementwise consumers of a reduction become its epilogue, again and again.
     bool epilogue(PrimitiveId id) {
@@ -216,10 +214,11 @@ struct Fuser {
 
 }  // namespace
 
-Program fuse_greedily(const Program& program, const FusionLimits& limits) {
-    Fuser f(program, limits);
+Program fuse_greedily(const Program& program, const FusionLimits& limits, Cleaner* clean) {
+    Cleaner own;
+    Fuser f(program, limits, clean != nullptr ? *clean : own);
     for (const PrimitiveId id : f.p.primitives.ids())
-        if (TensorExpr* e = f.live(id)) f.replace(id, Fuser::clean(*e));
+        if (TensorExpr* e = f.live(id)) f.replace(id, f.clean(*e));
     // Epilogues first: they are where most elementwise work of a model belongs. A fused product may take the next
     // reader.
     bool changed = true;
