@@ -11,9 +11,8 @@
 #include "orchestrate/plan.h"
 #include "program/rewrite/cost.h"
 #include "program/transform/canonical.h"
-#include "program/transform/clean.h"
 #include "program/transform/dead_code.h"
-#include "program/transform/inline.h"
+#include "program/transform/fusions.h"
 
 namespace tilewright {
 
@@ -63,14 +62,14 @@ bool good_product(const TensorExpr& e) {
 struct Fuser {
     Program p;
     const FusionLimits& limits;
-    Cleaner& clean;
+    Fusions& known;
     std::vector<bool> gone;
     IndexVector<ValueId, PrimitiveId> producer;
     std::map<ValueId, std::set<PrimitiveId>> readers;
     std::set<ValueId> results;
 
-    Fuser(const Program& program, const FusionLimits& l, Cleaner& c)
-        : p(program), limits(l), clean(c), gone(program.primitives.size(), false), producer(program.producers()) {
+    Fuser(const Program& program, const FusionLimits& l, Fusions& f)
+        : p(program), limits(l), known(f), gone(program.primitives.size(), false), producer(program.producers()) {
         results.insert(p.outputs.begin(), p.outputs.end());
         for (const PrimitiveId id : p.primitives.ids())
             for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
@@ -111,9 +110,9 @@ struct Fuser {
         if (!access) return false;
         // The epilogue runs where the reduction ends; its other operands must exist by then: the reader's place is
         // later than everything it reads, so the fused primitive takes the reader's place.
-        const auto fused = fuse_epilogue(*e, *c, *access, p.values[made]);
+        auto fused = known.epilogue(*e, *c, *access, p.values[made]);
         if (!fused) return false;
-        TensorExpr better = clean(*fused);
+        TensorExpr& better = *fused;
         const bool product = good_product(*e);
         if (product && !good_product(better)) return false;
         if (product && moves_only(*c) && cuts_rows(made, p.primitives[reader].outputs[0])) return false;
@@ -160,9 +159,9 @@ struct Fuser {
                 if (q == nullptr || q->reducer != Reducer::None || results.count(v) != 0) continue;
                 if (!may_share(from, id) || (!limits.recompute && readers[v].size() > 1)) continue;
                 if (!worth(id, *e, i, from, *q)) continue;
-                const auto fused = inline_producer(*e, i, *q, p.values[v]);
+                auto fused = known.inlined(*e, i, *q, p.values[v]);
                 if (!fused) continue;
-                TensorExpr better = clean(*fused);
+                TensorExpr& better = *fused;
                 if (good_product(*e) && !good_product(better)) continue;
                 if (better.accesses.size() > 24 || better.body.nodes().size() > 200) continue;
                 replace(id, std::move(better));
@@ -214,11 +213,11 @@ struct Fuser {
 
 }  // namespace
 
-Program fuse_greedily(const Program& program, const FusionLimits& limits, Cleaner* clean) {
-    Cleaner own;
-    Fuser f(program, limits, clean != nullptr ? *clean : own);
+Program fuse_greedily(const Program& program, const FusionLimits& limits, Fusions* known) {
+    Fusions own;
+    Fuser f(program, limits, known != nullptr ? *known : own);
     for (const PrimitiveId id : f.p.primitives.ids())
-        if (TensorExpr* e = f.live(id)) f.replace(id, f.clean(*e));
+        if (TensorExpr* e = f.live(id)) f.replace(id, f.known.clean(*e));
     // Epilogues first: they are where most elementwise work of a model belongs. A fused product may take the next
     // reader.
     bool changed = true;

@@ -73,7 +73,7 @@ struct MeasuredKernel {
 using MeasureKernel =
     std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
 
-class Cleaner;
+class Fusions;
 class CodeCache;
 class Schedules;
 
@@ -112,9 +112,9 @@ struct FusionLimits {
 };
 
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
-/// primitives into their readers (src/program/transform/inline.h). `clean` is for who fuses many programs that are made
+/// primitives into their readers (src/program/transform/inline.h). `known` is for who fuses many programs that are made
 /// of the same primitives; null: a new one.
-Program fuse_greedily(const Program& program, const FusionLimits& limits = {}, Cleaner* clean = nullptr);
+Program fuse_greedily(const Program& program, const FusionLimits& limits = {}, Fusions* known = nullptr);
 /// A program, and the layouts of those values that are not to be row-major. It may differ from the one given: where
 /// inputs and outputs are row-major, those that somebody would read or write far better otherwise have a copy.
 struct ChosenLayouts {
