@@ -123,6 +123,7 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
         // Of many candidates most are far from the best: they are worth few readings.
         settings.measure.give_up = 1.2;
         settings.measure.few = 3;
+        settings.measure.seconds = 0.01;
         const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
         s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
             const auto sizes = assumed_sizes(candidates.at(0).stages);
