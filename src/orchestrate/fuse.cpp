@@ -192,7 +192,9 @@ struct Fuser {
         if (single) {
             if (e.reducer != Reducer::None || repeats <= 1.01)
                 return repeats <= 1.01 || cost <= 4 || made * 8 < reads / 64;
-            return cost * repeats <= 4;
+            // A few elements twice (a picture's rim, reflected) cost less than all of them on their way to memory and
+            // back.
+            return cost * repeats <= 4 || cost * (repeats - 1) <= 2;
         }
         (void)access;
         // Several readers: only what is cheaper than reading it back.
