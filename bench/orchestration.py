@@ -8,7 +8,8 @@ states; candidate kernels; different kernels measured, and those as a share of t
 binary programs, and the gap that is left; seconds of the whole compilation, and of those for choosing and for
 measuring; the plan's and the greedy rule's milliseconds, and their ratio: by the costs that the choice went by,
 estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs. --database names the tuning
-database: what an empty one takes, and what a full one takes, are two runs of this program.
+database: what an empty one takes, and what a full one takes, are two runs of this program. --ablations is another
+table: what the plan takes by estimate where a part is left out, over what it takes with all of them.
 """
 import argparse
 import json
@@ -18,18 +19,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-MODELS = ["candy", "efficientvit_b1_512", "efficientvit_b1", "yolox_nano", "yolov4", "segformer_b0", "bert_base",
+MODELS = ["candy", "efficientvit_b1_512", "efficientvit_b1_2048", "yolox_nano", "yolov4", "segformer_b0", "bert_base",
           "vit_b_16", "swin_t", "resnet50", "mobilenet_v2", "densenet121"]
 HEADER = ["model", "states", "candidates", "measured", "columns x rows", "gap", "compile s", "choosing s",
           "measuring s", "plan ms", "greedy ms", "ratio"]
+
+
+ABLATIONS = ["no-fission", "no-operator-fusion", "no-rewrites", "no-redundancy", "single-output", "layouts-first",
+             "orchestrate greedy"]
 
 
 def explain(tool, model, arguments, more):
     """The tool's report of a model; nothing where it failed, which is printed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        command = [tool, "explain", str(model), "--orchestrate", "optimal", "--profile", arguments.profile,
-                   "--threads", str(arguments.threads), "--json", str(path), *more]
+        how = [] if "--orchestrate" in more else ["--orchestrate", "optimal", "--profile", arguments.profile]
+        command = [tool, "explain", str(model), *how, "--threads", str(arguments.threads), "--json", str(path), *more]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             print(f"{model.name}: {done.stderr.strip()}", file=sys.stderr)
@@ -45,6 +50,32 @@ def row(name, report, costs):
             f"{report['blp_columns']} x {report['blp_rows']}", f"{100 * report['blp_gap']:.2g} %",
             f"{report['compile_ms'] / 1e3:.1f}", f"{(report['orchestrate_ms'] - report['measure_ms']) / 1e3:.1f}",
             f"{report['measure_ms'] / 1e3:.1f}", *(f"{x:.3f}" for x in costs), f"{costs[1] / costs[0]:.3f}"]
+
+
+def ablations(arguments, more):
+    """The table of what is lost without each part; false where a model failed."""
+    print("| model | plan ms | " + " | ".join(ABLATIONS) + " |\n" + "|---" * (len(ABLATIONS) + 2) + "|", flush=True)
+    losses = {name: [] for name in ABLATIONS}
+    complete = True
+    for name in arguments.only:
+        model = arguments.models / f"{name}.onnx"
+        if not model.exists():
+            print(f"{model}: not there", file=sys.stderr)
+            continue
+        whole = explain(arguments.tool, model, arguments, more)
+        cells = []
+        for part in ABLATIONS if whole else []:
+            report = explain(arguments.tool, model, arguments, [*more, *f"--{part}".split()])
+            complete = complete and report is not None
+            loss = report["plan_ms"] / whole["plan_ms"] if report else math.nan
+            losses[part].append(loss)
+            cells.append(f"{loss:.3f}")
+        complete = complete and whole is not None
+        if whole:
+            print(f"| {name} | {whole['plan_ms']:.2f} | " + " | ".join(cells) + " |", flush=True)
+    means = [math.exp(sum(map(math.log, x)) / len(x)) if x else math.nan for x in losses.values()]
+    print("| geometric mean | | " + " | ".join(f"{x:.3f}" for x in means) + " |")
+    return complete
 
 
 def costs_of(report, timed):
@@ -63,12 +94,15 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--time", type=float, help="run both plans for so many seconds each")
     parser.add_argument("--dim", nargs="+", default=[], metavar="NAME=SIZE", help="of the inputs that --time runs on")
+    parser.add_argument("--ablations", action="store_true", help="what leaving out each part loses, by estimate")
     arguments = parser.parse_args()
     more = [f"--dim={d}" for d in arguments.dim]
     if arguments.database:
         more += ["--database", arguments.database]
     if arguments.time:
         more += ["--time", str(arguments.time)]
+    if arguments.ablations:
+        return 0 if ablations(arguments, more) else 1
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
     ratios = []
     failed = False

@@ -67,7 +67,7 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
     };
     const auto cost_of = [&](const OperandModel& o) {
         // A vector, a broadcast, a row of a block that is turned around in registers, or one load a lane.
-        if (va == s.extents.size() || !o.depends[va] || (o.strides[va] == 1 && !o.irregular)) return 1.0;
+        if (va == s.extents.size() || !o.depends[va] || (o.strides[va] == 1 && !o.picked_along(va))) return 1.0;
         if (!o.result && !s.reduces && !o.irregular)
             for (size_t u = 0; u < s.spatial; ++u)
                 if (u != va && o.strides[u] == 1 && tile[u] % micro.lanes == 0)

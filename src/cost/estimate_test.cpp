@@ -51,6 +51,29 @@ TEST(NestCost, nothing_moves_where_everything_fits) {
     EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(3 * 16384)).bytes, ElementsAre(0));
 }
 
+TEST(NestCost, vectors_of_what_the_data_picks_are_loads_where_their_lanes_lie_side_by_side) {
+    const auto cycles = [](const char* from) {
+        const Program p =
+            parse_program(fmt::format(R"(program pick {{
+  input at: i64[64]
+  input x: f32[64, 64]
+  y: f32[64, 64] = [64, 64] @1 where @0 = at[{}], @1 = x[{}]
+  output y
+}})",
+                                      from[0] == 'r' ? "i0" : "i1", from[0] == 'r' ? "@0, i1" : "i0, @0"));
+        const StageModel stage = stage_model(p, PrimitiveId(0));
+        Micro micro;
+        micro.vector_axis = 1;
+        micro.lanes = 8;
+        micro.registers = {1, 8};
+        micro.order = {0, 1};
+        Nest nest;
+        nest.micro = &micro;
+        return nest_cost(stage, nest, machine_with(1 << 20)).compute_cycles;
+    };
+    EXPECT_LT(2 * cycles("rows"), cycles("columns"));
+}
+
 TEST(NestCost, rows_pass_once_where_the_right_operand_stays) {
     const Example x;
     // Inside the loop over m: A 4 rows, 1 KiB; B 16 KiB; C 1 KiB: 18 KiB fit. 16 steps bring A and C once, B stays;

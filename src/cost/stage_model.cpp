@@ -86,14 +86,21 @@ struct Runs {
 };
 Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) {
     Runs r;
+    double picks = 1;  // numbers that are read for this tile
+    for (size_t a = 0; a < tile.size(); ++a)
+        if (o.picked_along(a)) picks *= static_cast<double>(tile[a]);
     for (size_t k = 0; k < o.parts.size();) {
         // Equal strides slide along each other: 14 pixels and 3 of a window are 16.
         const auto stride = static_cast<double>(o.parts[k].stride);
         double count = 1;
-        for (; k < o.parts.size() && static_cast<double>(o.parts[k].stride) == stride; ++k)
+        bool picked = false;
+        for (; k < o.parts.size() && static_cast<double>(o.parts[k].stride) == stride; ++k) {
+            picked = picked || o.parts[k].picked;
             count += static_cast<double>(o.parts[k].reach.over(tile));
+        }
+        if (picked) count = std::min(count, picks);
         if (count <= 1) continue;
-        if (r.number == 1 && stride < r.length + static_cast<double>(gap))
+        if (!picked && r.number == 1 && stride < r.length + static_cast<double>(gap))
             r.length += stride * (count - 1);
         else
             r.number *= count;
@@ -211,6 +218,7 @@ class Builder {
         const std::vector<uint32_t> slots = e.body.slots();
         for (size_t i = 0; i < e.accesses.size(); ++i) {
             OperandModel o = operand(e.accesses[i].value, e.accesses[i].index, m.extents);
+            pick(e, e.accesses[i].index, o);
             o.in_body = std::find(slots.begin(), slots.end(), static_cast<uint32_t>(i)) != slots.end();
             m.operands.push_back(std::move(o));
         }
@@ -251,6 +259,27 @@ class Builder {
         return it == bindings_.end() ? assumed_ : it->second;
     }
 
+    /// Which axes say what the loads in an index read.
+    static void pick(const TensorExpr& e, const std::vector<Expr>& index, OperandModel& o) {
+        if (!o.irregular) return;
+        o.picks.resize(e.extents.size(), false);
+        std::vector<Expr> open = index;
+        while (!open.empty()) {  // a load refers to accesses before its own
+            const Expr i = open.back();
+            open.pop_back();
+            for (const Var v : variables(i)) {
+                if (v.kind != VarKind::Load) continue;
+                const std::vector<Expr>& at = e.accesses[v.id].index;
+                for (const Expr x : at)
+                    for (const Var a : variables(x))
+                        if (a.kind == VarKind::Axis) o.picks[a.id] = true;
+                open.insert(open.end(), at.begin(), at.end());
+            }
+        }
+        for (size_t a = 0; a < o.depends.size(); ++a)
+            if (o.picks[a] && !e.extents[a].is_constant(1)) o.depends[a] = true;
+    }
+
     OperandModel operand(ValueId value, const std::vector<Expr>& index, const std::vector<int64_t>& axes) const {
         OperandModel o;
         const Value& v = stages_.values[value];
@@ -259,6 +288,7 @@ class Builder {
         for (const Expr& i : index)
             for (const Var x : variables(i)) o.irregular = o.irregular || x.kind == VarKind::Load;
         std::vector<int64_t> point(axes.size(), 0);
+        const std::vector<int64_t> single(axes.size(), 1);  // what moves here is picked
         const std::vector<int64_t> loads(64, 0);
         const std::function<std::optional<int64_t>(Var)> names = [&](Var x) { return std::optional(name(x)); };
         Env env;
@@ -268,7 +298,7 @@ class Builder {
         int64_t stride = 1;
         for (size_t d = index.size(); d-- > 0; stride *= o.extents[d])
             for (auto& [coefficient, reach] : IndexReach(index[d], o.extents[d] - 1).summands())
-                o.parts.push_back({stride * coefficient, std::move(reach)});
+                o.parts.push_back({stride * coefficient, reach, reach.over(single) > 0});
         std::stable_sort(o.parts.begin(), o.parts.end(),
                          [](const auto& a, const auto& b) { return a.stride < b.stride; });
         const auto offset = [&] {

@@ -44,17 +44,21 @@ struct OperandModel {
     struct Part {
         int64_t stride = 0;
         IndexReach reach;
+        bool picked = false;  ///< by a number that is read
     };
     std::vector<Part> parts;
     std::vector<int64_t> extents;  ///< of the tensor, per dimension
     std::vector<int64_t> strides;  ///< elements moved by one step along each axis
-    std::vector<bool> depends;     ///< on each axis
-    bool in_body = true;           ///< read once a point (else once a result, by the epilogue)
+    std::vector<bool> depends;     ///< on each axis, through numbers that are read as well
+    std::vector<bool> picks;  ///< per axis: it says which number is read, and so where this operand is; may be empty
+    bool in_body = true;      ///< read once a point (else once a result, by the epilogue)
     bool result = false;
     bool irregular = false;  ///< indexed by data
 
+    bool picked_along(size_t axis) const { return axis < picks.size() && picks[axis]; }
+
     /// Elements that a tile with these extents per axis touches: neighbours run together (windows overlap), what lies
-    /// farther apart multiplies.
+    /// farther apart multiplies. What the data picks is another place for each number that is read.
     double elements(std::span<const int64_t> tile) const;
     /// Bytes of the cache lines of those, 64 bytes each.
     double bytes(std::span<const int64_t> tile) const;

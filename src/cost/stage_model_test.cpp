@@ -250,6 +250,24 @@ TEST(StageModel, of_a_gather_reaches_an_element_for_each_point) {
     EXPECT_EQ(s.operands[1].elements(std::vector<int64_t>{5, 16}), 80);
 }
 
+/// Pixels that a table picks, channels side by side: the data says where a run of channels lies, not what is in it.
+TEST(StageModel, of_a_gather_of_pixels_reaches_runs_of_channels) {
+    const StageModel s = model_of(R"(program resize {
+  input from: i64[128]
+  input x: f32[64, 64, 256]
+  y: f32[64, 128, 256] = [64, 128, 256] @1 where @0 = from[i1], @1 = x[i0, @0, i2]
+  output y
+})");
+    const OperandModel& x = s.operands[1];
+    EXPECT_THAT(x.depends, ElementsAre(true, true, true));
+    EXPECT_TRUE(x.picked_along(1));
+    EXPECT_FALSE(x.picked_along(2));
+    EXPECT_EQ(x.bytes(std::vector<int64_t>{1, 1, 16}), 64);
+    EXPECT_EQ(x.bytes(std::vector<int64_t>{1, 4, 16}), 4 * 64);
+    EXPECT_EQ(x.bytes(std::vector<int64_t>{1, 4, 256}), 4 * 1024);
+    EXPECT_EQ(x.elements(std::vector<int64_t>{1, 128, 256}), 64 * 256) << "a row has 64 pixels to pick";
+}
+
 TEST(StageModel, an_axis_of_one_point_moves_nothing) {
     const StageModel s = model_of(R"(program one {
   input a: f32[1, 8]

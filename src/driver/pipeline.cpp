@@ -113,8 +113,10 @@ Program make_program(const Model& model, const PipelineOptions& options, std::ve
 Compilation compile_model(const Model& model, const PipelineOptions& given) {
     const double start = now_ms();
     PipelineOptions options = given;
-    if (options.rewrite && judged_as_planned(options.compile))
-        options.compile.schedules = std::make_shared<Schedules>(scheduling(judging_options(options.compile)));
+    if (options.rewrite && judged_as_planned(options.compile)) {
+        const OrchestrateOptions judging = judging_options(options.compile);
+        options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);
+    }
     Compilation c;
     c.program = lower_model(model, options, &c.passes);
     check_limits(c.program);

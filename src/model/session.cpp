@@ -220,6 +220,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     o.optimal = options.optimal;
     o.watch = options.watch;
     o.schedules = options.schedules;
+    o.kept = codegen.known;
     o.without = options.without;
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
     o.target.lanes = codegen.isa.lanes_f32();

@@ -10,11 +10,9 @@
 
 #include "orchestrate/plan.h"
 #include "program/rewrite/cost.h"
-#include "program/transform/axes.h"
 #include "program/transform/canonical.h"
 #include "program/transform/dead_code.h"
-#include "program/transform/inline.h"
-#include "program/transform/tidy.h"
+#include "program/transform/fusions.h"
 
 namespace tilewright {
 
@@ -64,13 +62,14 @@ bool good_product(const TensorExpr& e) {
 struct Fuser {
     Program p;
     const FusionLimits& limits;
+    Fusions& known;
     std::vector<bool> gone;
     IndexVector<ValueId, PrimitiveId> producer;
     std::map<ValueId, std::set<PrimitiveId>> readers;
     std::set<ValueId> results;
 
-    Fuser(const Program& program, const FusionLimits& l)
-        : p(program), limits(l), gone(program.primitives.size(), false), producer(program.producers()) {
+    Fuser(const Program& program, const FusionLimits& l, Fusions& f)
+        : p(program), limits(l), known(f), gone(program.primitives.size(), false), producer(program.producers()) {
         results.insert(p.outputs.begin(), p.outputs.end());
         for (const PrimitiveId id : p.primitives.ids())
             for (const ValueId v : p.primitives[id].inputs()) readers[v].insert(id);
@@ -93,8 +92,6 @@ struct Fuser {
         return !limits.may_share || limits.may_share(p.primitives[a], p.primitives[b]);
     }
 
-    static TensorExpr clean(TensorExpr e) { return normalize_axes(tidy(e)); }
-
     /// Elementwise consumers of a reduction become its epilogue, again and again.
     bool epilogue(PrimitiveId id) {
         TensorExpr* e = live(id);
@@ -113,9 +110,9 @@ struct Fuser {
         if (!access) return false;
         // The epilogue runs where the reduction ends; its other operands must exist by then: the reader's place is
         // later than everything it reads, so the fused primitive takes the reader's place.
-        const auto fused = fuse_epilogue(*e, *c, *access, p.values[made]);
+        auto fused = known.epilogue(*e, *c, *access, p.values[made]);
         if (!fused) return false;
-        TensorExpr better = clean(*fused);
+        TensorExpr& better = *fused;
         const bool product = good_product(*e);
         if (product && !good_product(better)) return false;
         if (product && moves_only(*c) && cuts_rows(made, p.primitives[reader].outputs[0])) return false;
@@ -162,9 +159,9 @@ struct Fuser {
                 if (q == nullptr || q->reducer != Reducer::None || results.count(v) != 0) continue;
                 if (!may_share(from, id) || (!limits.recompute && readers[v].size() > 1)) continue;
                 if (!worth(id, *e, i, from, *q)) continue;
-                const auto fused = inline_producer(*e, i, *q, p.values[v]);
+                auto fused = known.inlined(*e, i, *q, p.values[v]);
                 if (!fused) continue;
-                TensorExpr better = clean(*fused);
+                TensorExpr& better = *fused;
                 if (good_product(*e) && !good_product(better)) continue;
                 if (better.accesses.size() > 24 || better.body.nodes().size() > 200) continue;
                 replace(id, std::move(better));
@@ -195,7 +192,9 @@ struct Fuser {
         if (single) {
             if (e.reducer != Reducer::None || repeats <= 1.01)
                 return repeats <= 1.01 || cost <= 4 || made * 8 < reads / 64;
-            return cost * repeats <= 4;
+            // A few elements twice (a picture's rim, reflected) cost less than all of them on their way to memory and
+            // back.
+            return cost * repeats <= 4 || cost * (repeats - 1) <= 2;
         }
         (void)access;
         // Several readers: only what is cheaper than reading it back.
@@ -216,10 +215,11 @@ struct Fuser {
 
 }  // namespace
 
-Program fuse_greedily(const Program& program, const FusionLimits& limits) {
-    Fuser f(program, limits);
+Program fuse_greedily(const Program& program, const FusionLimits& limits, Fusions* known) {
+    Fusions own;
+    Fuser f(program, limits, known != nullptr ? *known : own);
     for (const PrimitiveId id : f.p.primitives.ids())
-        if (TensorExpr* e = f.live(id)) f.replace(id, Fuser::clean(*e));
+        if (TensorExpr* e = f.live(id)) f.replace(id, f.known.clean(*e));
     // Epilogues first: they are where most elementwise work of a model belongs. A fused product may take the next
     // reader.
     bool changed = true;

@@ -123,6 +123,21 @@ TEST(FuseGreedily, what_is_broadcast_is_not_computed_again_for_every_copy) {
                 ElementsAre(HasSubstr("e = [32] exp"), HasSubstr("y = [64, 32] mul")));
 }
 
+/// Korch's figure 12: the end of a normalisation goes where the padded picture is written.
+TEST(FuseGreedily, the_rim_of_a_picture_is_computed_again_where_it_is_reflected) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[8, 64]
+  input m: f32[8, 1]
+  input w: f32[8, 1]
+  d: f32[8, 64] = [8, 64] mul(sub(@0, @1), @2) where @0 = x[i0, i1], @1 = m[i0, 0], @2 = w[i0, 0]
+  r: f32[8, 64] = [8, 64] max(add(mul(@0, @0), @0), 0.0) where @0 = d[i0, i1]
+  y: f32[8, 68] = [8, 68] @0 where @0 = r[i0, max(2 - i1, min(i1 - 2, 128 - i1))]
+  output y
+})")
+                    .size(),
+                1u);
+}
+
 TEST(FuseGreedily, chains_and_views_of_elementwise_work_are_one) {
     EXPECT_THAT(fused(R"(program t {
   input x: f32[6, 40]

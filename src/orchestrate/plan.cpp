@@ -229,7 +229,7 @@ Scheduling scheduling(const OrchestrateOptions& options) {
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
     std::shared_ptr<Schedules> schedules = options.schedules;
-    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), options.measure);
+    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), options.measure, options.kept);
     OrchestrationReport report;
     const double spent = schedules->spent_ms();
     Plan plan = orchestrate(program, kernels, options, *schedules, report);

@@ -73,6 +73,8 @@ struct MeasuredKernel {
 using MeasureKernel =
     std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
 
+class Fusions;
+class CodeCache;
 class Schedules;
 
 struct OrchestrateOptions {
@@ -89,6 +91,8 @@ struct OrchestrateOptions {
     /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
     /// of one plan alone are kept.
     std::shared_ptr<Schedules> schedules;
+    /// Where schedules that took long to find are kept for the next time (schedules.h); null: nowhere.
+    std::shared_ptr<const CodeCache> kept;
 };
 
 /// OrchestrateOptions::scheduling with its rule.
@@ -108,8 +112,9 @@ struct FusionLimits {
 };
 
 /// Moves elementwise consumers into the reductions that feed them, and cheap elementwise, broadcast and layout
-/// primitives into their readers (src/program/transform/inline.h).
-Program fuse_greedily(const Program& program, const FusionLimits& limits = {});
+/// primitives into their readers (src/program/transform/inline.h). `known` is for who fuses many programs that are made
+/// of the same primitives; null: a new one.
+Program fuse_greedily(const Program& program, const FusionLimits& limits = {}, Fusions* known = nullptr);
 /// A program, and the layouts of those values that are not to be row-major. It may differ from the one given: where
 /// inputs and outputs are row-major, those that somebody would read or write far better otherwise have a copy.
 struct ChosenLayouts {

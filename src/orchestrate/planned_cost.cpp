@@ -19,7 +19,7 @@ Program prepared(const Program& program, FoldOptions folding) {
 RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
     options.orchestrator = Orchestrator::Greedy;
     std::shared_ptr<Schedules> schedules = options.schedules;
-    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options));
+    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), MeasureKernel(), options.kept);
     TW_CHECK(schedules->how().machine, "estimates need a machine");
     TW_CHECK(!schedules->how().measure, "judges do not measure");
     return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {

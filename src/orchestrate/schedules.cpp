@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+
+#include "base/build_id.h"
+#include "base/error.h"
 
 namespace tilewright {
 
@@ -24,18 +28,60 @@ std::string text_of(TileProgram program) {
     return print(program);
 }
 
+double now_ms() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What was found sooner is not kept: reading it back takes about as long.
+constexpr double kWorthKeepingMs = 0.5;
+
+std::string text_of(const Machine::Level& l) {
+    return fmt::format("{:a}/{:a}/{:a}", l.bytes, l.bytes_a_cycle, l.latency);
+}
+
+/// All that a schedule which the model chooses depends on, but the kernel.
+std::string text_of(const Scheduling& how) {
+    const ScheduleTarget& r = how.rule;
+    const Machine& m = *how.machine;
+    std::string text =
+        fmt::format("schedule by {} of {}, seed {}, rule {} {} {} {}, machine {:a} {} {} {} {:a} {:a} {:a}",
+                    to_string(how.kind), build_id(), how.seed, r.lanes, r.vector_registers, r.threads, r.l2_bytes,
+                    m.ghz, m.threads, m.lanes, m.vector_registers, m.fma_a_cycle, m.loads_a_cycle, m.dispatch_cycles);
+    for (const Machine::Level& l : m.caches) text += ' ' + text_of(l);
+    return text + ' ' + text_of(m.memory) + '\n';
+}
+
+constexpr std::string_view kNone = "none";
+
+std::string text_of(const std::optional<Schedules::Scheduled>& s) {
+    return s ? fmt::format("{:a}\n{}", s->seconds, print(s->program)) : std::string(kNone);
+}
+
+/// The inverse; nothing where the text is another one.
+std::optional<std::optional<Schedules::Scheduled>> scheduled_in(const std::string& text) {
+    if (text == kNone) return std::optional<Schedules::Scheduled>();
+    const size_t line = text.find('\n');
+    if (line == std::string::npos) return std::nullopt;
+    try {
+        Schedules::Scheduled s;
+        s.seconds = std::strtod(text.c_str(), nullptr);
+        s.program = parse_tile_program(std::string_view(text).substr(line + 1));
+        return std::optional(std::move(s));
+    } catch (const ModelError&) {
+        return std::nullopt;
+    }
+}
+
 class Stopwatch {
   public:
-    explicit Stopwatch(double& ms) : ms_(ms) {}
+    explicit Stopwatch(double& ms) : ms_(ms), start_(now_ms()) {}
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
-    ~Stopwatch() {
-        ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
-    }
+    ~Stopwatch() { ms_ += now_ms() - start_; }
 
   private:
     double& ms_;
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    double start_;
 };
 
 }  // namespace
@@ -47,15 +93,38 @@ double chain_gain(const Program& stages) {
     return open ? 0.1 : 0.03;
 }
 
+Schedules::Schedules(Scheduling how, MeasureKernel measure, std::shared_ptr<const CodeCache> kept)
+    : how_(std::move(how)), ask_(std::move(measure)), kept_(std::move(kept)) {
+    // A GPU's choices take no time worth keeping; without the build's number nobody knows whose they were.
+    if (!how_.machine || how_.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
+    if (kept_) who_ = text_of(how_);
+}
+
+std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, const Scheduling& how,
+                                                       const std::function<std::optional<Scheduled>()>& make) const {
+    if (!kept_ || how.measure) return make();
+    const std::string made_of = who_ + what;
+    if (const auto text = kept_->find(made_of))
+        if (auto known = scheduled_in(*text)) return std::move(*known);
+    const double begin = now_ms();
+    std::optional<Scheduled> made = make();
+    if (now_ms() - begin > kWorthKeepingMs) kept_->keep(made_of, text_of(made));
+    return made;
+}
+
 const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     const Stopwatch watch(spent_ms_);
     std::string key = key_of(body);
     const auto it = kernels_.find(key);
     if (it != kernels_.end()) return it->second;
-    Scheduled s;
-    s.program = make_schedule(body.stages, body.row_axes, how_);
-    s.seconds = how_.estimate_of(s.program);
-    return kernels_.emplace(std::move(key), std::move(s)).first->second;
+    std::optional<Scheduled> s = kept_or("kernel\n" + key, how_, [&] {
+        Scheduled made;
+        made.program = make_schedule(body.stages, body.row_axes, how_);
+        made.seconds = how_.estimate_of(made.program);
+        return std::optional(std::move(made));
+    });
+    TW_CHECK(s, "a kernel without a schedule");
+    return kernels_.emplace(std::move(key), std::move(*s)).first->second;
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
@@ -75,12 +144,15 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
     std::string key = key_of(body);
     const auto it = known.find(key);
     if (it != known.end()) return it->second;
-    std::optional<Scheduled> s;
-    if (auto program = make_chain_schedule(body.stages, how)) {
-        s.emplace();
-        s->seconds = how_.estimate_of(*program);
-        s->program = std::move(*program);
-    }
+    std::optional<Scheduled> s = kept_or("chain\n" + key, how, [&] {
+        std::optional<Scheduled> made;
+        if (auto program = make_chain_schedule(body.stages, how)) {
+            made.emplace();
+            made->seconds = how_.estimate_of(*program);
+            made->program = std::move(*program);
+        }
+        return made;
+    });
     return known.emplace(std::move(key), std::move(s)).first->second;
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 // Schedules of a model's kernels, each made once: most kernels of a model occur many times.
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "base/code_cache.h"
 #include "orchestrate/plan.h"
 
 namespace tilewright {
@@ -17,8 +20,9 @@ double chain_gain(const Program& stages);
 
 class Schedules {
   public:
-    /// `measure`: what measure() asks; may be empty.
-    explicit Schedules(Scheduling how, MeasureKernel measure = {}) : how_(std::move(how)), ask_(std::move(measure)) {}
+    /// `measure`: what measure() asks; may be empty. `kept`: where what took long to find by the model's word is looked
+    /// for and kept, for this build of the compiler and this machine alone; may be null.
+    explicit Schedules(Scheduling how, MeasureKernel measure = {}, std::shared_ptr<const CodeCache> kept = nullptr);
 
     struct Scheduled {
         TileProgram program;
@@ -47,9 +51,13 @@ class Schedules {
   private:
     using ScheduledChains = std::unordered_map<std::string, std::optional<Scheduled>>;
     const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known);
+    std::optional<Scheduled> kept_or(const std::string& what, const Scheduling& how,
+                                     const std::function<std::optional<Scheduled>()>& make) const;
 
     Scheduling how_;
     MeasureKernel ask_;
+    std::shared_ptr<const CodeCache> kept_;
+    std::string who_;  ///< schedules what is kept: all that a schedule depends on but the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
     ScheduledChains chains_, estimated_chains_;
     std::unordered_map<std::string, double> measured_;  ///< by the text without the kernel's name

@@ -2,8 +2,13 @@
 
 #include "orchestrate/schedules.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+
+#include "base/build_id.h"
 #include "cost/given_test.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
@@ -43,6 +48,62 @@ TEST(Schedules, kernels_that_differ_in_their_name_alone_are_scheduled_once) {
     second.stages.name = "another";
     EXPECT_EQ(&schedules.kernel(second), &first);
     EXPECT_GT(schedules.spent_ms(), 0);
+}
+
+/// A folder of its own, gone at the end.
+struct Folder {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / fmt::format("tilewright-schedules-{}", ::getpid());
+    Folder() { std::filesystem::remove_all(path); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { std::filesystem::remove_all(path); }
+    size_t files() const {
+        if (!std::filesystem::exists(path)) return 0;
+        return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+    }
+};
+
+/// Two products, which a search of some milliseconds makes a chain of.
+KernelBody chain_body() {
+    const Program p = parse_program(R"(program chain {
+  input a: f32[256, 64]
+  input b: f32[64, 256]
+  input d: f32[256, 64]
+  c: f32[256, 256] = [256, 256] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  e: f32[256, 64] = [256, 64] sum(i2 < 256) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  output e
+})");
+    return extract(p, {{PrimitiveId(0), PrimitiveId(1)}, {{}, {}}});
+}
+
+TEST(Schedules, what_took_long_to_find_is_found_again_by_the_next_compilation) {
+    ASSERT_FALSE(build_id().empty());
+    const Folder folder;
+    const auto kept = std::make_shared<CodeCache>(folder.path.string());
+    Schedules first(scheduling(SchedulerKind::Auto), {}, kept);
+    const auto made = first.chain(chain_body());
+    ASSERT_TRUE(made.has_value());
+    EXPECT_EQ(folder.files(), 1u);
+    Schedules second(scheduling(SchedulerKind::Auto), {}, kept);
+    const auto found = second.chain(chain_body());
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(print(found->program), print(made->program));
+    EXPECT_EQ(found->seconds, made->seconds);
+    EXPECT_LT(second.spent_ms(), first.spent_ms());
+    EXPECT_EQ(folder.files(), 1u) << "it was looked for under another name";
+}
+
+TEST(Schedules, another_machine_s_choices_are_not_found) {
+    const Folder folder;
+    const auto kept = std::make_shared<CodeCache>(folder.path.string());
+    Schedules(scheduling(SchedulerKind::Auto), {}, kept).chain(chain_body());
+    Scheduling faster = scheduling(SchedulerKind::Auto);
+    faster.machine->caches[1].bytes /= 2;
+    Schedules(faster, {}, kept).chain(chain_body());
+    EXPECT_EQ(folder.files(), 2u);
+    Schedules(scheduling(SchedulerKind::Auto, 2), {}, kept).chain(chain_body());
+    EXPECT_EQ(folder.files(), 3u);
 }
 
 TEST(Schedules, seconds_are_the_model_s_where_there_is_one) {

@@ -123,8 +123,10 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"avx2", "avx512"}));
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
-    command.add_flag("--no-code-cache", o.no_code_cache,
-                     "neither use nor keep machine code of kernels compiled before (folder code in the cache folder)");
+    command.add_flag(
+        "--no-code-cache", o.no_code_cache,
+        "neither use nor keep machine code and schedules of kernels compiled before (folder code in the cache "
+        "folder)");
     command.add_flag("--progress", o.progress, "say what is being done, also where standard error is no terminal");
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
@@ -168,7 +170,7 @@ class Interrupts {
   public:
     Interrupts() {
         seen_ = 0;
-        struct sigaction note {};
+        struct sigaction note{};
         note.sa_handler = [](int) { seen_ = 1; };
         note.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(SIGINT, &note, &before_);
@@ -180,7 +182,7 @@ class Interrupts {
 
   private:
     static inline volatile std::sig_atomic_t seen_ = 0;
-    struct sigaction before_ {};
+    struct sigaction before_{};
 };
 
 /// "measuring a kernel of 2 stages, 31 us by the model (12 of 40), 4 s left"

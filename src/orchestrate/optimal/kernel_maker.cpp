@@ -142,7 +142,7 @@ size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vec
     const auto it = known_.find(key);
     if (it != known_.end()) return it->second;
     const auto [fused, fresh] = fused_.try_emplace(text);
-    if (fresh) fused->second = fuse_greedily(part.program);
+    if (fresh) fused->second = fuse_greedily(part.program, {}, &fusions_);
     const Program stages = with_copies(part, fused->second);
     second = placed(part, layouts_, reads, writes);
     std::map<ValueId, Layout> layouts;

@@ -10,6 +10,7 @@
 #include "orchestrate/optimal/chain_sets.h"
 #include "orchestrate/optimal/greedy.h"
 #include "orchestrate/schedules.h"
+#include "program/transform/fusions.h"
 
 namespace tilewright::optimal {
 
@@ -84,6 +85,7 @@ class KernelMaker {
     IndexVector<PrimitiveId, NodeWork> work_;
     std::unordered_map<std::string, size_t> known_;
     std::unordered_map<std::string, Program> fused_;  ///< by the part's text: layouts play no part in it
+    Fusions fusions_;
     std::vector<Made> made_;
 };
 

@@ -73,7 +73,7 @@ struct PieceReport {
     size_t columns = 0, rows = 0;  ///< of its binary program, the last one where rows were added
     size_t rounds = 0;             ///< programs solved, those of lazy profiling and of lazy rows together
     bool optimal = false;          ///< proven; false: time was up, and the plan is the best that was found
-    /// Of its plan: measured where it is, else by the model, and then chains that the greedy rule does not have with
+    /// Of its plan: measured where it is, else by the model, and then kernels that the greedy rule does not have with
     /// the margin that they must gain by.
     double seconds = 0;
     double bound = 0;                      ///< no plan of these candidates takes less
