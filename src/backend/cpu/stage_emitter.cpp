@@ -102,9 +102,8 @@ class StageEmitter : public StageValues {
             const Expr to = last ? e_.extents[a] : cuts_[a][i];
             llvm::Value* end = hi;
             if (!last) {
-                end = exprs_.scalar(to);
-                end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, end, start);
-                end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, end, hi);
+                end = extremum(exprs_.scalar(to), start, true);
+                end = extremum(end, hi, false);
             }
             AxisRange& r = axis_ranges_[a];
             r = whole;
@@ -130,6 +129,13 @@ class StageEmitter : public StageValues {
         ranges_.axes[block_axis_] = known_blocks;
         exprs_.set_ranges(ranges_);
         if (a == va_) aligned_ = whole.lo_multiple % lanes_ == 0;
+    }
+
+    /// The larger or smaller number; known at compile time where both are, which the builder leaves to later.
+    llvm::Value* extremum(llvm::Value* x, llvm::Value* y, bool larger) {
+        const auto *p = llvm::dyn_cast<llvm::ConstantInt>(x), *q = llvm::dyn_cast<llvm::ConstantInt>(y);
+        if (p != nullptr && q != nullptr) return (p->getSExtValue() > q->getSExtValue()) == larger ? x : y;
+        return b_.CreateBinaryIntrinsic(larger ? llvm::Intrinsic::smax : llvm::Intrinsic::smin, x, y);
     }
 
     // --- loops

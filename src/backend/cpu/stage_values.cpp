@@ -384,20 +384,28 @@ Val StageValues::read(size_t slot, const Coords& p) {
         return {v, false};
     }
     llvm::Value* mask = lane_mask(p);
+    Address where = address(place, offset);
+    const bool contiguous = where.per_lane == nullptr && where.lane_stride == 1;
+    const bool all_or_none = scalar_ok != nullptr && lanes_ok == nullptr && mask == nullptr;
+    llvm::Constant* fill = constant_of(c_, t, a.fill, fill_int(a.fill), lanes_);
+    llvm::Type* vector_type = storage_type(c_, place.storage, lanes_);
     if (lanes_ok != nullptr) mask = mask == nullptr ? lanes_ok : b_.CreateAnd(mask, lanes_ok);
+    if (all_or_none && contiguous && fill->getType() == vector_type) {
+        // Masked loads of pages that are not there take hundreds of cycles, also where no lane is wanted.
+        where.pointer = b_.CreateSelect(scalar_ok, where.pointer, in_memory(fill));
+        scalar_ok = nullptr;
+    }
     if (scalar_ok != nullptr) {
         llvm::Value* all = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), scalar_ok);
         mask = mask == nullptr ? all : b_.CreateAnd(mask, all);
     }
-    llvm::Type* vector_type = storage_type(c_, place.storage, lanes_);
-    Address where = address(place, offset);
     llvm::Value* v = nullptr;
-    if (where.per_lane == nullptr && where.lane_stride == 1) {
+    if (contiguous) {
         // The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next.
         constexpr int64_t kPanels = 8192;
         if (place.ahead > 0)
             prefetch(where.pointer, place.ahead);
-        else if (place.streams && e_.reducer != Reducer::None && (access_mask_[slot] >> e_.spatial) != 0)
+        else if (place.streams && is_panel(slot))
             prefetch(where.pointer, kPanels);
         if (mask == nullptr) {
             v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
@@ -430,8 +438,7 @@ Val StageValues::read(size_t slot, const Coords& p) {
                      place);
     }
     v = from_storage(b_, place.storage, v);
-    if (lanes_ok != nullptr || scalar_ok != nullptr)
-        v = b_.CreateSelect(mask, v, constant_of(c_, t, a.fill, fill_int(a.fill), lanes_));
+    if (lanes_ok != nullptr || scalar_ok != nullptr) v = b_.CreateSelect(mask, v, fill);
     return {v, true};
 }
 
@@ -453,6 +460,35 @@ llvm::Value* StageValues::spread(const Place& place, const Address& where) {
         v = b_.CreateShuffleVector(v, block, from);
     }
     return v;
+}
+
+llvm::Value* StageValues::in_memory(llvm::Constant* constant) {
+    llvm::GlobalVariable*& there = constants_[constant];
+    if (there == nullptr) {
+        there = new llvm::GlobalVariable(*b_.GetInsertBlock()->getModule(), constant->getType(), true,
+                                         llvm::GlobalValue::PrivateLinkage, constant, "fill");
+        there->setUnnamedAddr(llvm::GlobalValue::UnnamedAddr::Global);
+    }
+    return there;
+}
+
+bool StageValues::is_panel(size_t slot) const {
+    if (e_.reducer == Reducer::None || (access_mask_[slot] >> e_.spatial) == 0) return false;
+    const auto overlaps = [&](Expr index) {              // 2 * i0 + i3 with i3 < 5; not 64 * i0 + i3 with i3 < 64
+        std::vector<std::pair<int64_t, int64_t>> steps;  // of each axis, and how many points it has
+        for (const Var v : variables(index)) {
+            const auto linear = linear_in(index, v);
+            if (v.kind != VarKind::Axis || !linear || !linear->coefficient.is_constant()) continue;
+            const Expr points = e_.extents[v.id];
+            steps.emplace_back(std::abs(linear->coefficient.constant()), points.is_constant() ? points.constant() : 2);
+        }
+        std::sort(steps.begin(), steps.end());
+        for (size_t k = 0; k + 1 < steps.size(); ++k)
+            if (steps[k + 1].first < steps[k].first * steps[k].second) return true;
+        return false;
+    };
+    const std::vector<Expr>& index = e_.accesses[slot].index;
+    return std::none_of(index.begin(), index.end(), overlaps);
 }
 
 std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p) {

@@ -77,6 +77,11 @@ class StageValues {
     Val access(size_t slot, const Coords& p);
     Val read(size_t slot, const Coords& p);
     void prefetch(llvm::Value* pointer, int64_t ahead);
+    /// Where the constant lies.
+    llvm::Value* in_memory(llvm::Constant* constant);
+    /// Whether a sum reads new elements of this access with every step, and none of them twice in a tile. A window's
+    /// neighbours overlap: what a tile reads of it lies in a near cache already, and asking for it takes longer.
+    bool is_panel(size_t slot) const;
     /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
     bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
@@ -128,6 +133,7 @@ class StageValues {
     llvm::Value* tail_mask_ = nullptr;  ///< of the last vector of the tile
     std::map<std::tuple<const ScalarBody*, uint32_t, Coords>, Val> memo_;
     std::map<size_t, llvm::Value*> load_binding_;
+    std::map<llvm::Constant*, llvm::GlobalVariable*> constants_;
     std::map<std::pair<size_t, Coords>, std::vector<llvm::Value*>> blocks_;  ///< transposed, by access and corner
 };
 
