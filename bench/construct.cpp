@@ -18,6 +18,7 @@
 #include <cmath>
 #include <map>
 
+#include "cost/sampling.h"
 #include "driver/files.h"
 #include "driver/opspec/op_model.h"
 #include "driver/pipeline.h"
@@ -215,19 +216,12 @@ class Quality {
                                            [](const auto& a, const auto& b) { return a.second < b.second; });
         row.rank = 1 + static_cast<size_t>(std::count_if(seen.begin(), seen.end(),
                                                          [&](const auto& s) { return s.first < best->first; }));
-        const double n = static_cast<double>(seen.size());
-        double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
-        for (const auto& [estimate, measured] : seen) {
-            mx += std::log(estimate) / n;
-            my += std::log(measured) / n;
+        std::vector<double> estimates, measured;
+        for (const auto& [estimate, seconds] : seen) {
+            estimates.push_back(std::log(estimate));
+            measured.push_back(std::log(seconds));
         }
-        for (const auto& [estimate, measured] : seen) {
-            const double x = std::log(estimate) - mx, y = std::log(measured) - my;
-            xx += x * x;
-            yy += y * y;
-            xy += x * y;
-        }
-        row.correlation = xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+        row.correlation = correlation(estimates, measured);
     }
 
     static void print(const Row& r) {

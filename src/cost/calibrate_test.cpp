@@ -30,6 +30,15 @@ TEST(Summarize, OneOutlierMovesNothing) {
     EXPECT_EQ(noisy.spread, 0);
 }
 
+TEST(Correlation, OfALineIsOneAndOfAConstantZero) {
+    EXPECT_DOUBLE_EQ(correlation({1, 2, 4}, {10, 20, 40}), 1);
+    EXPECT_DOUBLE_EQ(correlation({1, 2, 4}, {-1, -2, -4}), -1);
+    EXPECT_DOUBLE_EQ(correlation({1, 2, 3}, {1, 3, 2}), 0.5);
+    EXPECT_EQ(correlation({1, 2, 3}, {5, 5, 5}), 0);
+    EXPECT_EQ(correlation({1}, {1}), 0);
+    EXPECT_EQ(correlation({}, {}), 0);
+}
+
 RC_GTEST_PROP(Summarize, LiesBetweenTheSamples, ()) {
     auto samples = *rc::gen::nonEmpty(rc::gen::container<std::vector<double>>(
         rc::gen::map(rc::gen::inRange(1, 1000000), [](int n) { return n / 1000.0; })));

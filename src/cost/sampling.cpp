@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
+
 namespace tilewright {
 namespace {
 
@@ -75,6 +77,22 @@ int64_t rounds_for(double seconds, const std::function<void(int64_t)>& work) {
         if (took < seconds / 4 && rounds < (int64_t{1} << 40)) continue;
         return std::max<int64_t>(1, std::llround(static_cast<double>(rounds) * seconds / took));
     }
+}
+
+double correlation(const std::vector<double>& x, const std::vector<double>& y) {
+    TW_CHECK(x.size() == y.size(), "{} against {}", x.size(), y.size());
+    const auto n = static_cast<double>(x.size());
+    double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+        mx += x[i] / n;
+        my += y[i] / n;
+    }
+    for (size_t i = 0; i < x.size(); ++i) {
+        xx += (x[i] - mx) * (x[i] - mx);
+        yy += (y[i] - my) * (y[i] - my);
+        xy += (x[i] - mx) * (y[i] - my);
+    }
+    return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
 }
 
 std::vector<int64_t> measured_capacities(const std::vector<WorkingSet>& curve, const std::vector<double>& levels) {

@@ -29,6 +29,9 @@ Measure sample(double budget, const std::function<Reading()>& take, const std::f
 /// How many rounds of `work` take about `seconds` when nothing disturbs it; at least 1.
 int64_t rounds_for(double seconds, const std::function<void(int64_t rounds)>& work);
 
+/// Pearson's correlation of pairs (x[i], y[i]); 0 where there are fewer than two or one side is constant.
+double correlation(const std::vector<double>& x, const std::vector<double>& y);
+
 /// What an access costs on average while so many bytes are gone through again and again.
 struct WorkingSet {
     int64_t bytes = 0;

@@ -40,22 +40,42 @@ int count_steps(const Plan& plan) {
     return n;
 }
 
-/// Moves the constants into one block, in huge pages where the system gives them: a product walks through megabytes of
-/// weights, and each 4 KiB page of them would cost a miss of the address cache.
-void gather_constants(Program& program) {
+int64_t room(const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
+
+/// Of a plan and the bodies of its loops and branches.
+int64_t room_of_constants(const Plan& plan) {
     int64_t total = 0;
-    const auto room = [](const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; };
-    for (const auto& [v, t] : program.constants) total += room(t);
-    const auto block = std::make_shared<Arena>();
-    // Vectors at the very end may be read whole.
-    block->reserve(total + 64);
-    int64_t at = 0;
-    for (auto& [v, t] : program.constants) {
+    for (const auto& [v, t] : plan.program.constants) total += room(t);
+    for (const Step& s : plan.steps)
+        for (const auto& body : s.bodies) total += room_of_constants(*body);
+    return total;
+}
+
+/// Moves those constants into a block from byte `at` on; behind the last one.
+int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t at) {
+    for (auto& [v, t] : plan.program.constants) {
         std::byte* here = block->data() + at;
         std::memcpy(here, t.data(), t.bytes());
         at += room(t);
         t = Tensor(t.dtype(), t.shape(), here, block);
     }
+    for (Step& s : plan.steps)
+        for (std::shared_ptr<const Plan>& body : s.bodies) {
+            auto moved = std::make_shared<Plan>(*body);
+            at = move_constants(*moved, block, at);
+            body = std::move(moved);
+        }
+    return at;
+}
+
+/// Moves the constants into one block, in huge pages where the system gives them: a product walks through megabytes of
+/// weights, and each 4 KiB page of them would cost a miss of the address cache; and the weights of a loop's body stay
+/// in a cache as large as they are only where they lie there in one piece.
+void gather_constants(Plan& plan) {
+    const auto block = std::make_shared<Arena>();
+    // Vectors at the very end may be read whole.
+    block->reserve(room_of_constants(plan) + 64);
+    move_constants(plan, block, 0);
 }
 
 }  // namespace
@@ -123,6 +143,7 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
         // Of many candidates most are far from the best: they are worth few readings.
         settings.measure.give_up = 1.2;
         settings.measure.few = 3;
+        settings.measure.seconds = 0.01;
         const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
         s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
             const auto sizes = assumed_sizes(candidates.at(0).stages);
@@ -221,7 +242,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     const OrchestrateOptions o = orchestrate_options(options, weights);
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
-    gather_constants(impl->plan.program);
+    gather_constants(impl->plan);
     const double planned = now_ms();
     std::vector<const TileProgram*> programs;
     for (const TileProgram& t : impl->kernels.kernels()) {

@@ -14,9 +14,6 @@ namespace {
 constexpr size_t kMostStages = 24;
 constexpr double kHopeless = 0.95;  // of the separate kernels' time
 
-/// Measured are chains whose promise is at least this share of the best one's.
-constexpr double kPromising = 0.8;
-
 class Chains {
   public:
     Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules, const FusionLimits& limits)
@@ -192,13 +189,13 @@ class Chains {
                 continue;
             if (auto m = merge(std::move(inside))) all.push_back(std::move(*m));
         }
-        // Measuring takes seconds: of what the model puts far behind, it would only say so again.
+        // Measuring takes a second: the model ranks them, and the first that does gain is taken.
         std::stable_sort(all.begin(), all.end(),
                          [](const Merged& a, const Merged& b) { return a.promise > b.promise; });
         Merged* best = nullptr;
         double most = 0;
         for (Merged& m : all) {
-            if (schedules_.how().measure && m.promise < kPromising * all[0].promise && &m != &all[0]) break;
+            if (schedules_.how().measure && best != nullptr) break;
             if (const double gain = gain_of(m); gain > most) {
                 most = gain;
                 best = &m;

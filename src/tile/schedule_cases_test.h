@@ -293,6 +293,18 @@ inline void products_of_unknown_extents_run_with_any(Collector& right) {
           summed);
 }
 
+inline void few_rows_have_several_sums_each(Collector& right) {
+    const std::string compute = "compute 0 vector n lanes 8 registers [m=13 n=16] order [n m k] padding partition";
+    for (const char* k : {"31", "32", "259"})
+        for (const char* m : {"1", "2", "3"}) right(kernel(product(m, "37", k), product_axes(m, "37", k) + compute));
+    for (const char* k : {"67", "$k"}) {
+        std::vector<Sizes> sizes;
+        for (const int64_t m : {1, 2, 3, 5, 6, 14, 15})
+            for (const int64_t summed : {1, 7, 8, 100}) sizes.push_back({{"m", m}, {"k", summed}});
+        right(kernel(product("$m", "37", k), product_axes("$m", "37", k) + compute), sizes);
+    }
+}
+
 inline void paddings_differ_in_what_they_do_with_rests(Collector& right) {
     // 26 rows and 36 columns: no tile divides them. Globally padded: 24 rows and 32 columns, which all tiles divide.
     for (const char* padding : {"local", "partition", "global"}) {
@@ -391,6 +403,7 @@ inline std::vector<Group> all() {
          padded_windows_check_their_first_and_last_places_only},
         {"products_have_odd_rests_on_every_axis", products_have_odd_rests_on_every_axis},
         {"products_of_unknown_extents_run_with_any", products_of_unknown_extents_run_with_any},
+        {"few_rows_have_several_sums_each", few_rows_have_several_sums_each},
         {"paddings_differ_in_what_they_do_with_rests", paddings_differ_in_what_they_do_with_rests},
         {"partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue",
          partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue},

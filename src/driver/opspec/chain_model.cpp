@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "cost/sampling.h"
 #include "orchestrate/plan.h"
 #include "schedule/chain/search.h"
 
@@ -24,18 +24,12 @@ std::string text_of(const chain::Chain& c, const chain::Candidate& candidate) {
 }  // namespace
 
 double ChainModel::correlation() const {
-    const auto n = static_cast<double>(points.size());
-    double x = 0, y = 0, xx = 0, yy = 0, xy = 0;
+    std::vector<double> estimates, measured;
     for (const ChainModelPoint& p : points) {
-        x += p.estimate / n;
-        y += p.seconds / n;
+        estimates.push_back(p.estimate);
+        measured.push_back(p.seconds);
     }
-    for (const ChainModelPoint& p : points) {
-        xx += (p.estimate - x) * (p.estimate - x);
-        yy += (p.seconds - y) * (p.seconds - y);
-        xy += (p.estimate - x) * (p.seconds - y);
-    }
-    return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+    return tilewright::correlation(estimates, measured);
 }
 
 size_t ChainModel::rank_of_fastest() const {

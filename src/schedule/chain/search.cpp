@@ -1,6 +1,7 @@
 #include "schedule/chain/search.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <unordered_map>
 
@@ -102,6 +103,7 @@ class Search {
 
     /// Generations until the best is within epsilon of the best before. How many they were.
     int evolve(std::vector<Candidate>& population, bool measured) {
+        const auto begin = std::chrono::steady_clock::now();
         double best = 1e300;
         int generation = 0;
         while (generation++ < o_.generations) {
@@ -121,6 +123,8 @@ class Search {
                     {ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(o_.top, ranked.size()))});
             if (best < 1e300 && now > best * (1 - o_.epsilon)) return generation - 1;
             best = std::min(best, now);
+            if (measured && std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > o_.budget)
+                return generation;
             population = mutated(ranked);
         }
         return o_.generations;
