@@ -1,50 +1,128 @@
-#!/bin/sh
-# Everything that needs a GPU, in one go: builds, checks kernels and models on the device, prints tables beside torch's.
+#!/bin/bash
+# Everything that a GPU is for, in one go and in less than nine minutes: the kernels' tests on the device, also under
+# compute-sanitizer, ptxas, models against the interpreter, and tables beside torch's.
 #
 #     bench/gpu/run.sh [folder for models]
 #
-# Needs NVIDIA's driver and NVRTC where the loader looks; torch is optional. Stops at what is wrong.
-set -eu
-export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
+# TILEWRIGHT_BIN=FOLDER: programs that were built elsewhere; else they are built here first, which the nine minutes do
+# not count. TILEWRIGHT_PARTS="tests ptxas ...": these parts alone. What a machine has not is said at the end and left
+# out: a GPU and its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
+set -u
 cd "$(dirname "$0")/../.."
+export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
 models=${1:-build/gpu_models}
-cmake --preset release >/dev/null
-ninja -C build tilewright backend_cuda_test bench_gpu
+bin=${TILEWRIGHT_BIN:-}
+parts=${TILEWRIGHT_PARTS:-tests sanitizer ptxas kernels products models peers}
+here=$PWD
+missing=() failed=()
+
+if [ -z "$bin" ]; then
+    bin=$here/build/bin
+    cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null &&
+        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_ptxas || exit 1
+fi
+begin=$SECONDS
 mkdir -p "$models"
 
-echo "== kernels on the device, against the interpreter"
-build/bin/backend_cuda_test --gtest_filter='Gpu.*:Nvrtc.*'
-
-echo "== models on the device, against the interpreter"
-check() {  # name, its settings
-    name=$1
+wanted() { case " $parts " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+# Seconds at most, then the command.
+step() {
+    local seconds=$1
     shift
-    build/bin/tilewright zoo "$name" -o "$models/$name.onnx" "$@" >/dev/null
-    for precision in f32 tf32 f16 bf16; do
-        echo "-- $name, $precision"
-        build/bin/tilewright verify "$models/$name.onnx" --target cuda --precision $precision
-    done
-    echo "-- $name, timed"
-    build/bin/tilewright bench "$models/$name.onnx" --target cuda --precision tf32
+    echo "-- $*"
+    timeout "$seconds" "$@" || failed+=("$* (status $?)")
 }
-check mlp
-check bert_tiny
-check mobilenet_v2 --set size=64
-check resnet18 --set size=64
+python=${PYTHON:-python3}
+has_gpu=0
+if nvidia-smi -L 2>/dev/null | grep -q GPU; then
+    has_gpu=1
+    nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader
+else
+    missing+=("a GPU with NVIDIA's driver: nothing ran on a device")
+fi
+has_nvrtc=1
+"$bin/bench_gpu" gemm:64x64x64 --compile-only >/dev/null 2>&1 || has_nvrtc=0
+[ $has_nvrtc = 1 ] || missing+=("NVRTC (libnvrtc) where the loader looks: no kernel was compiled")
+has_torch=0
+[ $has_gpu = 1 ] && "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && has_torch=1
+[ $has_torch = 1 ] || missing+=("torch that sees a GPU: no peers")
 
-gemms="gemm:4096x4096x4096 gemm:8192x8192x8192 gemm:1024x1024x1024"
+if wanted tests && [ $has_nvrtc = 1 ]; then
+    echo "== kernels against the interpreter, on the device where there is one"
+    step 120 "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*'
+fi
+if wanted sanitizer; then
+    if [ $has_gpu = 1 ] && command -v compute-sanitizer >/dev/null; then
+        echo "== the same under compute-sanitizer"
+        for tool in memcheck racecheck synccheck; do
+            step 60 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/backend_cuda_test" --gtest_brief=1 \
+                --gtest_filter='Gpu.RunsAFewOfThem'
+        done
+    else
+        missing+=("compute-sanitizer on a GPU")
+    fi
+fi
+if wanted ptxas && [ $has_nvrtc = 1 ]; then
+    echo "== what ptxas says"
+    step 60 "$bin/bench_ptxas" --candidates 40 --threads "$(nproc)"
+fi
+
+gemms="gemm:4096x4096x4096 gemm:8192x8192x8192 gemm:1024x1024x1024 gemm:512x3072x768 gemm:512x768x3072"
 chains="chain:1x512x256x64x64 chain:1x512x256x64x128 chain:1x512x256x64x256 chain:1x512x512x256x256
  chain:1x512x512x512x256 chain:1x512x512x1024x256 chain:1x512x512x128x128 chain:1x1024x512x128x128
  chain:1x2048x512x128x128 chain:1x1024x1024x128x128 chain:4x1024x1024x128x128 chain:8x1024x1024x128x128"
 attentions="attention:8x512x512x64x64 attention:12x512x512x64x64 attention:16x512x512x64x64
  attention:12x256x256x64x64 attention:16x256x256x64x64 attention:16x256x256x80x80 attention:1x512x256x64x64
  attention:1x768x384x64x64 attention:1x1024x512x64x64 attention:16x4096x4096x64x64"
-for type in f16 bf16; do
-    echo "== $type: ours, then torch's"
-    build/bin/bench_gpu $gemms $chains $attentions --type $type
-    echo "-- products as the rule and as Gensor's walk has them"
-    for scheduler in default gensor; do build/bin/bench_gpu $gemms --type $type --scheduler $scheduler; done
-    python3 bench/gpu/torch_peers.py $gemms $chains $attentions --type $type || echo "(no torch to compare with)"
-done
-echo "== tf32"
-build/bin/bench_gpu $gemms --type f32 --precision tf32
+only=$([ $has_gpu = 1 ] || echo --compile-only)
+if wanted kernels && [ $has_nvrtc = 1 ]; then
+    for type in f16 bf16; do
+        echo "== $type: G1 to G12, S1 to S9, products; ours, then torch's"
+        step 60 "$bin/bench_gpu" $gemms $chains $attentions --type $type --seconds 0.05 $only
+        [ $has_torch = 1 ] && wanted peers &&
+            step 60 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.05
+    done
+fi
+if wanted products && [ $has_nvrtc = 1 ]; then
+    echo "== products by tf32; as Gensor's walk has them, without four warps together"
+    step 30 "$bin/bench_gpu" $gemms --type f32 --precision tf32 --seconds 0.05 $only
+    step 30 "$bin/bench_gpu" $gemms --type f16 --scheduler gensor --seconds 0.05 $only
+    [ $has_torch = 1 ] && wanted peers && step 30 "$python" bench/gpu/torch_peers.py $gemms --type f32 --seconds 0.05
+fi
+if wanted models; then
+    echo "== models"
+    # Name, the zoo's model, its settings.
+    while read -r name zoo settings; do
+        [ -n "$name" ] || continue
+        "$bin/tilewright" zoo "$zoo" -o "$models/$name.onnx" $settings >/dev/null || failed+=("zoo $zoo")
+    done <<'LIST'
+mlp mlp
+bert_tiny bert_tiny
+resnet18_64 resnet18 --set size=64
+mobilenet_64 mobilenet_v2 --set size=64
+bert_small bert_small --set seq=512
+bert_base bert_base --set seq=512
+resnet50 resnet50
+LIST
+    if [ $has_gpu = 1 ]; then
+        for name in mlp bert_tiny mobilenet_64 resnet18_64; do
+            for precision in f32 tf32 f16 bf16; do
+                step 20 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision $precision
+            done
+        done
+        for name in resnet50 bert_small bert_base; do
+            step 40 "$bin/tilewright" bench "$models/$name.onnx" --target cuda --precision tf32
+        done
+        [ $has_torch = 1 ] && wanted peers &&
+            step 90 "$python" bench/gpu/torch_models.py bert_small:512 bert_base:512 resnet50 --type f32
+    else
+        for name in mlp bert_tiny; do
+            step 60 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision tf32 --lockstep
+        done
+    fi
+fi
+
+echo "== $((SECONDS - begin)) seconds"
+for m in "${missing[@]+"${missing[@]}"}"; do echo "missing: $m"; done
+for f in "${failed[@]+"${failed[@]}"}"; do echo "FAILED: $f"; done
+[ ${#failed[@]} = 0 ]

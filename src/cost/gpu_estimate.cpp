@@ -154,9 +154,12 @@ double word_of(const Micro& m) { return m.matrix && m.matrix->type != MatrixType
 }  // namespace
 
 double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
-    constexpr double kReached = 0.75;  // of the data sheet's rates, by mma.sync
+    // Shares of the data sheet's rates that are assumed to be reached: since sm_90 the whole is for four warps
+    // together.
+    constexpr double kReached = 0.75, kOfOneWarp = 0.6;
     if (!unit) return t.f32_gflops * 1e9 * kReached;
-    return (unit->type == MatrixType::TF32 ? t.tf32_gflops : t.f16_gflops) * 1e9 * kReached;
+    const double reached = t.major >= 9 && !unit->group ? kOfOneWarp : kReached;
+    return (unit->type == MatrixType::TF32 ? t.tf32_gflops : t.f16_gflops) * 1e9 * reached;
 }
 
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings) {
@@ -167,6 +170,7 @@ GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     GpuEstimate out;
     const double bandwidth = target.memory_gbps * 1e9, sms = target.multiprocessors;
     out.blocks = w.blocks;
+    out.registers = w.registers;
     out.compute_seconds = w.compute_seconds;
     out.memory_seconds =
         std::max(std::min(w.once_bytes, w.memory_bytes) / bandwidth, w.memory_bytes / (kCacheSpeed * bandwidth));
@@ -193,7 +197,10 @@ GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
     }
     for (const OperandModel& o : stage.operands)
         if (o.in_body && !o.result) out.operands += o.elements(tile);
-    if (m.matrix) {  // a warp's: 32 threads share them
+    if (m.matrix && m.matrix->group) {  // operands stay in shared memory
+        out.results /= 128;
+        out.operands = 0;
+    } else if (m.matrix) {  // a warp's: 32 threads share them
         out.results /= 32;
         out.operands *= word_of(m) / 4 / 32;
     }
@@ -213,7 +220,7 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
         if (stage.product && rounds) tile[a] = (tile[a] + unit - 1) / unit * unit;
     }
     double points = product_of(tile, tile.size()) * trips;
-    double threads = tiles * (m.matrix ? 32 : 1);
+    double threads = tiles * (m.matrix ? m.matrix->group ? 128 : 32 : 1);
     // Threads share the sum of a tile where there are more of them than tiles.
     if (!stage.product && stage.reduces) threads *= std::max(1.0, points / trips / product_of(tile, stage.spatial) / 2);
     const double whole = std::ceil(threads / target.warp) * target.warp;
@@ -225,8 +232,12 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
             const OperandModel& o = stage.operands[i];
             if (!o.in_body || o.result) continue;
             double served = 1;
-            for (size_t a = 0; a < stage.spatial; ++a)
-                if (!o.depends[a]) served *= static_cast<double>(register_tile(m, a));
+            for (size_t a = 0; a < stage.spatial; ++a) {
+                if (o.depends[a]) continue;
+                // An instruction of four warps reads its columns for 64 rows.
+                const bool rows = m.matrix && m.matrix->group && a == m.matrix->rows;
+                served *= static_cast<double>(rows ? kGroupRows : register_tile(m, a));
+            }
             words += conflicts[i] / served;
         }
         work.shared_bytes += points * words * word_of(m);

@@ -25,6 +25,7 @@ struct GpuEstimate {
     double shared_seconds = 0;
     double wait_seconds = 0;  ///< of one block after the other on an SM
     double blocks = 1;
+    double registers = 32;  ///< of a thread
 };
 /// Every statement of the tree. `bindings`: what symbols are; others are assumed.
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings = {});

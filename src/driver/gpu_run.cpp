@@ -47,10 +47,16 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
     } catch (const RuntimeError&) {
         folder = "";  // there is no place for it: it is compiled each time
     }
+    GpuLibraries libraries;
+    try {
+        libraries.products.emplace(gpu);
+    } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): without it all kernels are ours
+    }
     return std::make_shared<const GpuModel>(model, gpu,
                                             cuda::machine_code(
                                                 model->gpu_kernels(), gpu.target().capability(), CodeCache(folder),
-                                                [] { return cuda::Nvrtc(); }, threads, progress));
+                                                [] { return cuda::Nvrtc(); }, threads, progress),
+                                            libraries);
 }
 
 }  // namespace tilewright

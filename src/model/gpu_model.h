@@ -2,8 +2,9 @@
 // A compiled model on a GPU: what its sessions there share, and the plan as such a session runs it.
 //
 // Kernels that follow each other become one step of the session's plan: an operator that copies what they read to the
-// device, runs them there one behind the other on the session's stream, and copies back what anybody else reads. What
-// lies between them stays on the device, packed by lifetimes into one block as a CPU's session does. Everything else
+// device, runs them there one behind the other on the session's stream, and copies back what the host reads. What lies
+// between them stays on the device, packed by lifetimes into one block as a CPU's session does; what a later step of
+// kernels reads stays there as well, in memory of its own. Everything else
 // (sorting, control flow) is run by the host as ever, so that any model runs; a model without such steps is one
 // operator, and the second time its shapes come it is one CUDA graph, transfers included.
 
@@ -11,32 +12,48 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/cublaslt.h"
 #include "backend/cuda/gpu.h"
 #include "model/executor.h"
 #include "model/session.h"
 
 namespace tilewright {
 
+/// Vendors' libraries whose kernels are candidates beside ours.
+struct GpuLibraries {
+    std::optional<cuda::CublasLt> products;
+    /// Seconds that a stream takes for the work; empty: measured on the device.
+    std::function<double(const cuda::Gpu::Stream& stream, const std::function<void()>& work)> time;
+};
+
 /// The kernels and weights of a model on one device. Immutable; any number of sessions, in any number of threads.
 class GpuModel {
   public:
     /// `code`: of each of the model's gpu_kernels(), as cuda::machine_code gives it for this device. Throws
     /// RuntimeError: the model is for a CPU, or for a GPU with more shared memory, or its weights do not fit.
-    GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code);
+    /// Of each kernel that a library has as well the faster one runs.
+    GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code,
+             const GpuLibraries& libraries = {});
 
     const std::shared_ptr<const CompiledModel>& model() const { return model_; }
     const cuda::Gpu& gpu() const { return gpu_; }
     const cuda::Gpu::Kernel& kernel(size_t k) const { return kernels_[k]; }
+    /// What runs in place of kernel k; null: itself.
+    const cuda::CublasLt::Plan* library(size_t k) const { return libraries_[k] ? &*libraries_[k] : nullptr; }
+    /// Kernels that a library runs.
+    int library_kernels() const;
     /// Where a constant lies on the device, by where it lies on the host; null where no kernel reads it.
     void* weight(const void* host) const;
     int64_t weight_bytes() const { return weight_bytes_; }
 
   private:
     void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
+    std::optional<cuda::CublasLt::Plan> faster(size_t k, const GpuLibraries& libraries) const;
 
     std::shared_ptr<const CompiledModel> model_;
     cuda::Gpu gpu_;
     std::vector<cuda::Gpu::Kernel> kernels_;
+    std::vector<std::optional<cuda::CublasLt::Plan>> libraries_;
     std::shared_ptr<void> block_;
     std::map<const void*, int64_t> weights_;  ///< offset in the block
     int64_t weight_bytes_ = 0;
@@ -57,14 +74,25 @@ class GpuMemory {
     std::byte* pinned() const { return static_cast<std::byte*>(pinned_.get()); }
     /// Another number whenever one of them has moved.
     uint64_t generation() const { return generation_; }
-    int64_t device_bytes() const { return device_bytes_; }
+    int64_t device_bytes() const { return device_bytes_ + kept_bytes_; }
+
+    /// The place of a value that one step leaves on the device for later ones.
+    size_t new_place() { return kept_.emplace_back(), kept_.size() - 1; }
+    /// At least so much there; what lies there is lost where it grows.
+    void keep(size_t place, int64_t bytes);
+    void* kept(size_t place) const { return kept_[place].memory.get(); }
 
   private:
+    struct Kept {
+        std::shared_ptr<void> memory;
+        int64_t bytes = -1;
+    };
     cuda::Gpu gpu_;
     cuda::Gpu::Stream stream_;
     ExecutionContext& context_;
     std::shared_ptr<void> device_, pinned_;
-    int64_t device_bytes_ = 0, pinned_bytes_ = 0;
+    int64_t device_bytes_ = 0, pinned_bytes_ = 0, kept_bytes_ = 0;
+    std::vector<Kept> kept_;
     uint64_t generation_ = 0;
 };
 

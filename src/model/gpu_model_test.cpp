@@ -40,16 +40,30 @@ class Machine {
         };
     }
 
-    std::shared_ptr<const GpuModel> load() {
+    std::shared_ptr<const GpuModel> load() { return load(cuda::Gpu(0, gpu_.driver()), {}); }
+    /// With cuBLASLt, which takes so many seconds for a product; ours take one.
+    std::shared_ptr<const GpuModel> load_with_library(double seconds) {
         const cuda::Gpu gpu(0, gpu_.driver());
-        return std::make_shared<const GpuModel>(compiled_, gpu,
-                                                cuda::machine_code(compiled_->gpu_kernels(), 80, CodeCache(""),
-                                                                   [&] { return cuda::Nvrtc(gpu_.compiler()); }));
+        GpuLibraries libraries;
+        libraries.products.emplace(gpu, gpu_.products());
+        libraries.time = [this, seconds](const cuda::Gpu::Stream& stream, const std::function<void()>& work) {
+            const int before = gpu_.library_products;
+            work();
+            stream.synchronize();
+            return gpu_.library_products > before ? seconds : 1;
+        };
+        return load(gpu, libraries);
     }
     const CompiledModel& compiled() const { return *compiled_; }
     cuda::test::PretendedGpu& gpu() { return gpu_; }
 
   private:
+    std::shared_ptr<const GpuModel> load(const cuda::Gpu& gpu, const GpuLibraries& libraries) {
+        return std::make_shared<const GpuModel>(compiled_, gpu,
+                                                cuda::machine_code(compiled_->gpu_kernels(), 80, CodeCache(""),
+                                                                   [&] { return cuda::Nvrtc(gpu_.compiler()); }),
+                                                libraries);
+    }
     void run(size_t k, const std::vector<uint64_t>& arguments, int64_t blocks) {
         const cuda::KernelText& text = compiled_->gpu_kernels()[k];
         const TileProgram& kernel = compiled_->kernels()[k];
@@ -214,6 +228,71 @@ TEST(GpuSession, LeavesControlFlowToTheHost) {
         EXPECT_LE(largest_difference(interpret(program, inputs), session.run(inputs)), 1e-5) << n << " rounds";
     }
     EXPECT_GT(machine.gpu().graph_launches, 5);  // the body is a graph as well
+    EXPECT_EQ(machine.gpu().wrong, "");
+}
+
+/// Two products of known size, the first turned and with a bias and relu.
+Program products() {
+    Program p;
+    p.name = "products";
+    Builder b(p);
+    b.set_source("net", "Net");
+    const auto weight = [&](const Shape& shape) {
+        Tensor w(DType::F32, shape);
+        for (int64_t i = 0; i < w.count(); ++i) w.set(i, static_cast<double>((i * 37) % 19 - 9) * 0.05);
+        return b.constant(w);
+    };
+    const ValueId x = b.input("x", DType::F32, {33, 48});
+    const ValueId y = b.binary(ScalarOp::Max, b.binary(ScalarOp::Add, b.matmul(x, weight({48, 80})), weight({80})),
+                               b.scalar_constant<float>(DType::F32, 0));
+    p.outputs = {b.matmul(y, weight({80, 16})), b.reduce(Reducer::Max, y, {1}, true, "max")};
+    return p;
+}
+
+TEST(GpuSession, TakesALibrarysProductsWhereTheyAreFaster) {
+    const Program program = products();
+    const std::vector<Tensor> inputs = random_inputs(program, 3), expected = interpret(program, inputs);
+    for (const double seconds : {0.5, 2.0}) {
+        Machine machine(program);
+        {
+            const auto model = machine.load_with_library(seconds);
+            EXPECT_EQ(model->library_kernels(), seconds < 1 ? 2 : 0);
+            Session session(model);
+            const int before = machine.gpu().library_products;
+            for (int k = 0; k < 4; ++k) EXPECT_LE(largest_difference(expected, session.run(inputs)), 1e-4);
+            EXPECT_EQ(machine.gpu().library_products - before, seconds < 1 ? 8 : 0);
+            EXPECT_GT(machine.gpu().graph_launches, 0);  // captured like kernels of ours
+        }
+        EXPECT_EQ(machine.gpu().wrong, "");
+        EXPECT_EQ(machine.gpu().used, 0u);
+    }
+    // Sizes that only the run knows stay ours.
+    Machine open(network());
+    EXPECT_EQ(open.load_with_library(0.5)->library_kernels(), 0);
+}
+
+/// exp(x w) and its loop, then what the loop gave and x w once more: x w stays where it is while the host works.
+TEST(GpuSession, LeavesOnTheDeviceWhatLaterKernelsRead) {
+    Program p = loop();
+    Builder b(p);
+    const ValueId looped = p.primitives[p.producers()[p.outputs[0]]].inputs().at(0), start = p.outputs[2];
+    Tensor w(DType::F32, {4, 4});
+    for (int64_t i = 0; i < w.count(); ++i) w.set(i, static_cast<double>(i % 5) * 0.25);
+    const ValueId weight = b.constant(w);
+    p.outputs = {b.matmul(b.binary(ScalarOp::Add, looped, b.matmul(start, weight)), weight)};
+    Machine machine(p);
+    Session session(machine.load());
+    Tensor x(DType::F32, {6, 4});
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, 0.125 * static_cast<double>(i % 7));
+    for (const int64_t n : {3, 0, 5, 5, 0}) {
+        const std::vector<Tensor> inputs = {Tensor::of<int64_t>(DType::I64, {}, {n}), x};
+        machine.gpu().brought = 0;
+        EXPECT_LE(largest_difference(interpret(p, inputs), session.run(inputs)), 1e-5) << n << " rounds";
+        // x, and what the loop gave.
+        if (n == 0) {
+            EXPECT_EQ(machine.gpu().brought, 2 * x.bytes());
+        }
+    }
     EXPECT_EQ(machine.gpu().wrong, "");
 }
 

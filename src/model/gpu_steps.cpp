@@ -22,13 +22,17 @@ double now_us() {
 /// Kernels that follow each other.
 class KernelRun : public OpaqueOp {
   public:
-    /// `inputs`: what they read and nobody of them writes; `outputs`: what they write for others.
+    /// `inputs`: what the host brings; `outputs`: what it fetches; `kept`: places of what runs leave for each other on
+    /// the device, of which these kernels write `made`.
     KernelRun(const Plan& plan, std::vector<const KernelCall*> calls, std::vector<ValueId> inputs,
-              std::vector<ValueId> outputs, const GpuModel& model, GpuMemory& memory)
+              std::vector<ValueId> outputs, std::map<ValueId, size_t> kept, std::vector<ValueId> made,
+              const GpuModel& model, GpuMemory& memory)
         : plan_(plan),
           calls_(std::move(calls)),
           inputs_(std::move(inputs)),
           outputs_(std::move(outputs)),
+          kept_(std::move(kept)),
+          made_(std::move(made)),
           model_(model),
           memory_(memory) {
         std::set<Var> mentioned;
@@ -51,6 +55,7 @@ class KernelRun : public OpaqueOp {
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         Prepared& p = prepared();
         memory_.reserve(p.device_bytes, p.pinned_bytes);
+        for (const ValueId v : made_) memory_.keep(kept_.at(v), p.bytes.at(v));
         if (!p.bound || p.generation != memory_.generation()) bind(p);
         for (size_t i = 0; i < inputs_.size(); ++i)
             if (p.bytes.at(inputs_[i]) > 0)
@@ -143,6 +148,7 @@ class KernelRun : public OpaqueOp {
         const auto touch = [&](ValueId v, int64_t step) {
             if (constant(v)) return;
             if (p.bytes.count(v) == 0) measure(v);
+            if (kept_.count(v) != 0) return;
             const auto [it, fresh] = lives.try_emplace(v, BufferLife{p.bytes.at(v), step, step});
             it->second.last_step = std::max(it->second.last_step, step);
         };
@@ -159,7 +165,9 @@ class KernelRun : public OpaqueOp {
             for (const Expr& g : text.grid) launch.blocks *= names().evaluate(g);
             for (const Var v : text.names) launch.names.push_back(names().value(names().slot(v)));
             const auto step = static_cast<int64_t>(c);
-            buffers.push_back({text.scratch_bytes * launch.blocks, step, step});
+            const cuda::CublasLt::Plan* library = model_.library(calls_[c]->kernel);
+            buffers.push_back(
+                {library != nullptr ? library->workspace_bytes() : text.scratch_bytes * launch.blocks, step, step});
             p.launches.push_back(std::move(launch));
             for (const PrimitiveId id : calls_[c]->primitives)
                 p.flops += product_flops(*plan_.program.primitives[id].expr(), names());
@@ -179,9 +187,8 @@ class KernelRun : public OpaqueOp {
         for (size_t c = 0; c < calls_.size(); ++c) {
             Launch& launch = p.launches[c];
             launch.pointers.clear();
-            for (const ValueId v : calls_[c]->tensors)
-                launch.pointers.push_back(constant(v) ? model_.weight(plan_.program.constants.at(v).data())
-                                                      : memory_.device() + p.device.at(v));
+            for (const ValueId v : calls_[c]->tensors) launch.pointers.push_back(address(p, v));
+            if (model_.library(calls_[c]->kernel) != nullptr) continue;
             if (text_of(*calls_[c]).scratch_bytes > 0) launch.pointers.push_back(memory_.device() + p.scratch[c]);
             launch.arguments.clear();
             for (void*& at : launch.pointers) launch.arguments.push_back(static_cast<void*>(&at));
@@ -192,17 +199,24 @@ class KernelRun : public OpaqueOp {
         p.bound = true;
     }
 
+    void* address(const Prepared& p, ValueId v) const {
+        if (constant(v)) return model_.weight(plan_.program.constants.at(v).data());
+        if (const auto it = kept_.find(v); it != kept_.end()) return memory_.kept(it->second);
+        return memory_.device() + p.device.at(v);
+    }
     void bring_inputs(const Prepared& p) const {
         for (const ValueId v : inputs_)
-            memory_.stream().to_device(memory_.device() + p.device.at(v), memory_.pinned() + p.pinned.at(v),
+            memory_.stream().to_device(address(p, v), memory_.pinned() + p.pinned.at(v),
                                        static_cast<size_t>(p.bytes.at(v)));
     }
     void launch(const Prepared& p, size_t c) const {
+        if (const cuda::CublasLt::Plan* library = model_.library(calls_[c]->kernel))
+            return library->run(memory_.stream(), p.launches[c].pointers, memory_.device() + p.scratch[c]);
         memory_.stream().launch(model_.kernel(calls_[c]->kernel), p.launches[c].blocks, p.launches[c].arguments);
     }
     void fetch_outputs(const Prepared& p) const {
         for (const ValueId v : outputs_)
-            memory_.stream().to_host(memory_.pinned() + p.pinned.at(v), memory_.device() + p.device.at(v),
+            memory_.stream().to_host(memory_.pinned() + p.pinned.at(v), address(p, v),
                                      static_cast<size_t>(p.bytes.at(v)));
     }
     void enqueue(const Prepared& p) const {
@@ -235,6 +249,8 @@ class KernelRun : public OpaqueOp {
     const Plan& plan_;
     std::vector<const KernelCall*> calls_;
     std::vector<ValueId> inputs_, outputs_;
+    std::map<ValueId, size_t> kept_;
+    std::vector<ValueId> made_;
     const GpuModel& model_;
     GpuMemory& memory_;
     std::vector<Var> names_;
@@ -254,14 +270,23 @@ std::vector<ValueId> reads_of(const KernelCall& call, const GpuModel& model) {
 Plan on_gpu(const Plan& plan, const GpuModel& model, GpuMemory& memory) {
     Plan out;
     out.program = plan.program;
-    // How often each value is read, by kernels and by anybody else.
-    std::map<ValueId, int> readers;
-    for (const ValueId v : plan.program.outputs) ++readers[v];
+    // What the host reads, and what a run of kernels writes for a later one.
+    std::set<ValueId> by_host(plan.program.outputs.begin(), plan.program.outputs.end());
+    std::map<ValueId, size_t> places, run_of;  // the run that writes it
+    size_t run = 0;
     for (const Step& step : plan.steps) {
-        if (const auto* call = std::get_if<KernelCall>(&step.what))
-            for (const ValueId v : reads_of(*call, model)) ++readers[v];
-        else
-            for (const ValueId v : plan.program.primitives[std::get<PrimitiveId>(step.what)].inputs()) ++readers[v];
+        const auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr) {
+            ++run;
+            for (const ValueId v : plan.program.primitives[std::get<PrimitiveId>(step.what)].inputs())
+                by_host.insert(v);
+            continue;
+        }
+        const std::vector<ValueId> of_call = reads_of(*call, model);
+        for (const ValueId v : of_call)
+            if (const auto it = run_of.find(v); it != run_of.end() && it->second != run && places.count(v) == 0)
+                places.emplace(v, memory.new_place());
+        for (size_t k = of_call.size(); k < call->tensors.size(); ++k) run_of[call->tensors[k]] = run;
     }
     for (size_t s = 0; s < plan.steps.size();) {
         if (!std::holds_alternative<KernelCall>(plan.steps[s].what)) {
@@ -273,14 +298,17 @@ Plan on_gpu(const Plan& plan, const GpuModel& model, GpuMemory& memory) {
             continue;
         }
         std::vector<const KernelCall*> calls;
-        std::vector<ValueId> inputs, written, outputs;
-        std::map<ValueId, int> read;
+        std::vector<ValueId> inputs, written, outputs, made;
+        std::map<ValueId, size_t> kept;
         for (; s < plan.steps.size() && std::holds_alternative<KernelCall>(plan.steps[s].what); ++s) {
             const KernelCall& call = std::get<KernelCall>(plan.steps[s].what);
             calls.push_back(&call);
             const std::vector<ValueId> of_call = reads_of(call, model);
             for (const ValueId v : of_call) {
-                ++read[v];
+                if (const auto it = places.find(v); it != places.end()) {
+                    kept.insert(*it);
+                    continue;
+                }
                 const auto in = [&](const std::vector<ValueId>& list) {
                     return std::find(list.begin(), list.end(), v) != list.end();
                 };
@@ -289,10 +317,15 @@ Plan on_gpu(const Plan& plan, const GpuModel& model, GpuMemory& memory) {
             written.insert(written.end(), call.tensors.begin() + static_cast<std::ptrdiff_t>(of_call.size()),
                            call.tensors.end());
         }
-        for (const ValueId v : written)
-            if (readers[v] > read[v]) outputs.push_back(v);
+        for (const ValueId v : written) {
+            if (by_host.count(v) != 0) outputs.push_back(v);
+            if (const auto it = places.find(v); it != places.end()) {
+                kept.insert(*it);
+                made.push_back(v);
+            }
+        }
         Opaque op;
-        op.op = std::make_shared<const KernelRun>(plan, calls, inputs, outputs, model, memory);
+        op.op = std::make_shared<const KernelRun>(plan, calls, inputs, outputs, kept, made, model, memory);
         op.inputs.assign(inputs.begin(), inputs.end());
         Primitive primitive;
         primitive.name =

@@ -7,6 +7,7 @@
 #include "cost/gpu_estimate.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
+#include "tile/walk.h"
 
 namespace tilewright {
 
@@ -115,11 +116,23 @@ double Scheduling::bound_of(const Program& stages) const {
     return machine ? lower_bound(stages, *machine, {}, true) : 0;
 }
 
+namespace {
+
+bool multiplies_in_groups(const TileProgram& p) {
+    const Walk tree = walk(p);
+    return std::any_of(tree.computes.begin(), tree.computes.end(),
+                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
+}
+
+}  // namespace
+
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
     TileProgram rule = how.gpu ? gpu_schedule(std::move(stages), row_axes, *how.gpu)
                                : default_schedule(std::move(stages), row_axes, how.rule);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
+    // Construction knows nothing of four warps that multiply together, which are worth more than its tiles.
+    if (how.kind == SchedulerKind::Auto && multiplies_in_groups(rule)) return rule;
     // Where even the bound is not so much below the rule's schedule, no state can be.
     const double enough = kConvinced * how.estimate_of(rule);
     if (how.kind == SchedulerKind::Auto && how.bound_of(rule.stages) >= enough) return rule;

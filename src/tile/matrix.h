@@ -9,6 +9,9 @@ namespace tilewright {
 
 // The shape of mma.sync for sm_80 and newer (PTX ISA, "Warp-level matrix instructions"): 16 x 8 results.
 inline constexpr int64_t kMatrixRows = 16, kMatrixColumns = 8;
+/// Rows of an instruction of four warps, wgmma ("Asynchronous warpgroup level matrix instructions").
+inline constexpr int64_t kGroupRows = 64;
+inline int64_t matrix_rows(const MatrixUnit& unit) { return unit.group ? kGroupRows : kMatrixRows; }
 /// How many products an instruction adds up for each result: 8 for tf32, 16 for f16 and bf16.
 int64_t matrix_sum(MatrixType t);
 

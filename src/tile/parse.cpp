@@ -17,7 +17,8 @@
 //     }
 //
 // An online maximum is "compute 0 online ...", a product on matrix instructions "compute 0 matrix f16 [m n k] ..."
-// (behind the vector), a pipelined loop "for k by 32 stages 3 {". Lines that begin with '#' are comments.
+// (behind the vector), on those of four warps "matrix f16 group [m n k]", a pipelined loop "for k by 32 stages 3 {".
+// Lines that begin with '#' are comments.
 
 #include <algorithm>
 
@@ -241,7 +242,7 @@ class Parser {
         return c;
     }
 
-    /// "f16 [m n k]"
+    /// "f16 [m n k]", "f16 group [m n k]"
     MatrixUnit matrix(PrimitiveId s) {
         MatrixUnit unit;
         bool known = false;
@@ -251,6 +252,7 @@ class Parser {
                 known = true;
             }
         if (!known) text_.fail_expected("tf32, f16 or bf16");
+        unit.group = text_.eat_word("group");
         text_.expect("[");
         unit.rows = axis_of(s);
         unit.columns = axis_of(s);

@@ -68,8 +68,9 @@ class Printer {
         std::string s = std::to_string(c.stage.value) + (c.online ? " online" : "");
         if (m.vector_axis) s += fmt::format(" vector {} lanes {}", axis_name(c.stage, *m.vector_axis), m.lanes);
         if (m.matrix)
-            s += fmt::format(" matrix {} [{} {} {}]", to_string(m.matrix->type), axis_name(c.stage, m.matrix->rows),
-                             axis_name(c.stage, m.matrix->columns), axis_name(c.stage, m.matrix->sum));
+            s += fmt::format(" matrix {}{} [{} {} {}]", to_string(m.matrix->type), m.matrix->group ? " group" : "",
+                             axis_name(c.stage, m.matrix->rows), axis_name(c.stage, m.matrix->columns),
+                             axis_name(c.stage, m.matrix->sum));
         std::vector<std::string> registers, order, threads;
         for (size_t a = 0; a < m.registers.size(); ++a)
             if (m.registers[a] != 1) registers.push_back(fmt::format("{}={}", axis_name(c.stage, a), m.registers[a]));

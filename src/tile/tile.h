@@ -66,6 +66,9 @@ std::string_view to_string(MatrixType t);
 struct MatrixUnit {
     MatrixType type = MatrixType::F16;
     size_t rows = 0, columns = 0, sum = 0;
+    /// Four warps multiply together (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of all four, and
+    /// the right operand, mostly the left as well, is read where a Load has put it.
+    bool group = false;
     friend bool operator==(const MatrixUnit&, const MatrixUnit&) = default;
 };
 

@@ -255,7 +255,7 @@ class Verifier {
                 "{}: a matrix unit takes a sum of products of floats, one factor along its rows, one along its "
                 "columns, both along its sum",
                 what);
-        for (const auto& [axis, unit] : {std::pair(u.rows, kMatrixRows), std::pair(u.columns, kMatrixColumns),
+        for (const auto& [axis, unit] : {std::pair(u.rows, matrix_rows(u)), std::pair(u.columns, kMatrixColumns),
                                          std::pair(u.sum, matrix_sum(u.type))})
             if (axis >= m.registers.size() || m.registers[axis] % unit != 0)
                 fault("{}: the tile along {} is no multiple of the matrix unit's {}", what,

@@ -249,6 +249,9 @@ TEST(VerifyTiles, matrix_units_take_products_in_whole_tiles) {
                 ElementsAre("compute 0: the tile along k is no multiple of the matrix unit's 16"));
     EXPECT_THAT(with("matrix f16 [m k n] registers [m=16 n=16 k=16]"),
                 ElementsAre(HasSubstr("a matrix unit takes a sum of products of floats")));
+    EXPECT_EQ(with("matrix f16 group [m n k] registers [m=64 n=8 k=16]"), Faults());
+    EXPECT_THAT(with("matrix f16 group [m n k] registers [m=16 n=8 k=16]"),
+                testing::Contains(testing::HasSubstr("is no multiple of the matrix unit's 64")));
     EXPECT_THAT(with("matrix f16 [m n k] registers [m=32 n=8 k=16] vthreads [m=2]"),
                 ElementsAre("compute 0: a matrix unit has no virtual threads"));
     EXPECT_THAT(faults(changed(changed(kGemm, micro, "matrix f16 [m n k] registers [m=16 n=8 k=16]"),

@@ -24,6 +24,8 @@ Gpu::Gpu(int index, const std::string& library)
 
 const GpuTarget& Gpu::target() const { return driver_->target; }
 
+void Gpu::enter() const { driver_->enter(); }
+
 uint64_t Gpu::free_bytes() const {
     driver_->enter();
     size_t left = 0, all = 0;

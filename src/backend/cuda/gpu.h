@@ -24,6 +24,8 @@ class Gpu {
 
     /// As the driver describes it; rates are estimated from its clocks.
     const GpuTarget& target() const;
+    /// The calling thread works with this device, for libraries that ask for that.
+    void enter() const;
     /// Bytes of the device's memory that nobody has, other processes included.
     uint64_t free_bytes() const;
 
@@ -71,6 +73,8 @@ class Gpu {
         /// Waits for all of it. Throws RuntimeError where a kernel failed: the device is then of no use to this process
         /// any more.
         void synchronize() const;
+        /// The driver's stream, for libraries that work on it.
+        void* handle() const { return stream_.get(); }
 
       private:
         friend class Gpu;

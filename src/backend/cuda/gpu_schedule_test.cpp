@@ -59,6 +59,56 @@ TEST(GpuSchedule, PutsLargeProductsOnTheUnitsThatThePrecisionAllows) {
     EXPECT_THAT(print(scheduled(product("1", "1024", "1024"), Precision::F16)), Not(HasSubstr("load")));
 }
 
+TEST(GpuSchedule, LetsFourWarpsMultiplyTogetherWhereTheyCan) {
+    // Every shape gets a kernel, whether its tiles are whole or not. Some are executed: small ones, for a GPU that has
+    // few multiprocessors, so that they are many tiles to it.
+    GpuTarget few = h200();
+    few.multiprocessors = 2;
+    std::vector<LockstepCase> cases;
+    int groups = 0, others = 0;
+    const auto add = [&](const std::string& stages, Precision precision, bool small) {
+        TileProgram t = gpu_schedule(parse_program(stages), IndexVector<PrimitiveId, std::vector<size_t>>(1),
+                                     on(precision, small ? few : h200()));
+        const bool group = print(t).find(" group [") != std::string::npos;
+        (group ? groups : others) += 1;
+        generate(t, {h200(), 256});
+        if (group && small && cases.size() < 8)
+            cases.push_back(whole(
+                stages, t,
+                {stages.find("$m") == std::string::npos ? schedule_cases::Sizes{} : schedule_cases::Sizes{{"m", 70}}}));
+    };
+    for (const auto& [type, precision] : {std::pair("f16", Precision::F32), std::pair("bf16", Precision::F32),
+                                          std::pair("f32", Precision::TF32), std::pair("f32", Precision::F16)})
+        for (const char* m : {"1", "64", "100", "130", "1024", "$m"})
+            for (const char* n : {"64", "72", "100", "1024"})
+                for (const char* k : {"16", "32", "72", "100", "768"})
+                    add(product(m, n, k, type), precision,
+                        std::string(m) == "130" && std::string(n) != "1024" && std::string(k) == "100");
+    EXPECT_GT(groups, 60);
+    EXPECT_GT(others, 100);
+    // Halves that are made of floats on the way are no tensor that Loads could bring.
+    EXPECT_THAT(print(gpu_schedule(parse_program(product("1024", "1024", "1024")),
+                                   IndexVector<PrimitiveId, std::vector<size_t>>(1), on(Precision::F16, h200()))),
+                testing::AllOf(HasSubstr("matrix f16"), Not(HasSubstr("group"))));
+    // Heads of a batch, keys turned; windows of a convolution whose channels lie side by side.
+    add(R"TW(program p {
+  input q: f16[2, 128, 64]
+  input k: f16[2, 128, 64]
+  c: f16[2, 128, 128] = [2, 128, 128] sum(i3 < 64) mul(@0, @1) where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+  output c
+})TW",
+        Precision::F32, true);
+    add(R"TW(program p {
+  input x: f16[1, 6, 66, 32]
+  input w: f16[3, 3, 32, 64]
+  y: f16[1, 4, 64, 64] = [1, 4, 64, 64] sum(i4 < 3, i5 < 3, i6 < 32) mul(@0, @1) where @0 = x[i0, i1 + i4, i2 + i5, i6], @1 = w[i4, i5, i6, i3]
+  output y
+})TW",
+        Precision::F32, true);
+    EXPECT_GE(cases.size(), size_t{4});
+    expect_right(cases);
+}
+
 TEST(GpuSchedule, TakesWhatFitsTheSharedMemory) {
     GpuTarget small = a100();
     for (const int64_t bytes : {int64_t{163} << 10, int64_t{20} << 10, int64_t{6} << 10}) {

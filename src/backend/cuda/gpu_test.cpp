@@ -236,9 +236,76 @@ TEST(Nvrtc, AcceptsTheTextsForEveryArchitecture) {
         all.push_back(generate(p, {}, fmt::format("matrix_{}", all.size())));
     all.push_back({});
     all.back().text = kInstructions;
-    EXPECT_EQ(nvrtc->compile(all, 90).substr(1, 3), "ELF");
+    std::vector<KernelText> with_groups = all;
+    for (const auto& [type, unit] : {std::pair("f16", "f16"), std::pair("bf16", "bf16"), std::pair("f32", "tf32")}) {
+        test::MatrixProduct p = {"256", "192", "128", type, unit};
+        p.group = true;
+        p.block = "128";
+        with_groups.push_back(generate(test::matrix_product(p), {}, fmt::format("group_{}", unit)));
+    }
+    EXPECT_EQ(nvrtc->compile(with_groups, 90).substr(1, 3), "ELF");
     EXPECT_EQ(nvrtc->compile(std::vector<KernelText>(all.end() - 5, all.end()), 80).substr(1, 3), "ELF");
     EXPECT_THAT(error_of([&] { nvrtc->compile("nonsense;", 80); }), HasSubstr("NVRTC refuses the text"));
+}
+
+TEST(Nvrtc, SaysWhatAKernelTakesOfAMultiprocessor) {
+    EXPECT_EQ(parse_uses("ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
+                         "ptxas info    : Function properties for k\n"
+                         "ptxas         .     24 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads\n"
+                         "ptxas info    : Used 34 registers, used 1 barriers, 256 bytes smem\n"),
+              (std::map<std::string, KernelUse>{{"k", {34, 256, 12, 24}}}));
+    EXPECT_EQ(parse_uses(""), (std::map<std::string, KernelUse>()));
+    std::unique_ptr<Nvrtc> nvrtc;
+    try {
+        nvrtc = std::make_unique<Nvrtc>();
+    } catch (const RuntimeError& e) {
+        GTEST_SKIP() << e.what();
+    }
+    // Shared memory is what a launch asks for, unless ptxas is to see it; of that it has 48 KiB.
+    const KernelText text = generate(test::matrix_product({"128", "128", "96"}));
+    const std::string all = device_header() + text.text;
+    const KernelUse plain = nvrtc->uses(all, 80).at(text.name);
+    EXPECT_EQ(plain.shared_bytes, 0);
+    EXPECT_EQ(plain.spilled_bytes, 0);
+    EXPECT_GT(plain.registers, 32);  // its sums alone
+    EXPECT_EQ(nvrtc->uses(all, 80, {fmt::format("-DTW_SHARED_BYTES={}", text.shared_bytes)}).at(text.name).shared_bytes,
+              text.shared_bytes);
+    EXPECT_THAT(error_of([&] { nvrtc->uses(all, 80, {"-DTW_SHARED_BYTES=50000"}); }), HasSubstr("50000 bytes smem"));
+}
+
+/// What compute-sanitizer is run on: few kernels, one of each kind.
+TEST(Gpu, RunsAFewOfThem) {
+    std::unique_ptr<Gpu> gpu;
+    std::unique_ptr<Nvrtc> nvrtc;
+    try {
+        gpu = std::make_unique<Gpu>();
+        nvrtc = std::make_unique<Nvrtc>();
+    } catch (const RuntimeError& e) {
+        GTEST_SKIP() << e.what();
+    }
+    std::vector<TileProgram> programs = {test::matrix_product({"128", "72", "96"}),
+                                         test::matrix_product({"33", "65", "9", "f32", "tf32"})};
+    if (gpu->target().capability() == 90)
+        for (const auto& [type, unit] : {std::pair("f16", "f16"), std::pair("f32", "tf32")}) {
+            test::MatrixProduct p = {"130", "72", "80", type, unit};
+            p.group = true;
+            programs.push_back(test::matrix_product(p));
+        }
+    for (const schedule_cases::Group& g : schedule_cases::all()) {
+        programs.push_back(g.cases[0].program);
+        if (programs.size() == 10) break;
+    }
+    for (const TileProgram& p : programs) {
+        if (!p.stages.values[p.stages.inputs[0]].shape.empty() &&
+            !p.stages.values[p.stages.inputs[0]].shape[0].is_constant())
+            continue;
+        const KernelText text = generate(p, {gpu->target(), 256}, "kernel");
+        const Gpu::Kernel kernel =
+            gpu->load(nvrtc->compile(std::vector<KernelText>{text}, gpu->target().capability()), text);
+        const std::vector<Tensor> inputs = schedule_cases::whole_numbers(p.stages, {});
+        EXPECT_LE(largest_difference(interpret(p.stages, inputs), gpu->run(kernel, text, p.stages, inputs)), 1e-4)
+            << print(p);
+    }
 }
 
 TEST(Gpu, RunsWhatTheExecutorRuns) {

@@ -63,6 +63,7 @@ class KernelGenerator {
         : p_(program),
           options_(options),
           tree_(walk(program)),
+          groups_(has_groups()),
           threads_(choose_threads()),
           registers_(register_values(program, threads_)),
           in_memory_(too_large()),
@@ -71,6 +72,10 @@ class KernelGenerator {
           scales_(online_scales(program.stages, online_maxima(program))) {}
 
     KernelText run(const std::string& function) {
+        if (groups_ && options_.target.capability() != 90)
+            throw RuntimeError(
+                fmt::format("kernel '{}' multiplies by four warps at a time, which sm_90a alone has; '{}' is sm_{}",
+                            p_.name, options_.target.name, options_.target.capability()));
         out_.name = identifier(function.empty() ? p_.name : function);
         v_.fresh(out_.name);
         out_.threads = threads_;
@@ -144,7 +149,13 @@ class KernelGenerator {
             wanted = std::max<int64_t>(wanted, here.value_or(options_.most_threads));
         }
         wanted = std::min<int64_t>(wanted, options_.most_threads);
-        return static_cast<int>((wanted + 31) / 32 * 32);
+        const int64_t whole = groups_ ? 128 : 32;
+        return static_cast<int>((wanted + whole - 1) / whole * whole);
+    }
+    /// Whether four warps multiply together somewhere.
+    bool has_groups() const {
+        return std::any_of(tree_.computes.begin(), tree_.computes.end(),
+                           [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
     }
 
     // --- shared memory and registers
@@ -311,11 +322,17 @@ class KernelGenerator {
         }
     }
 
+    /// What threads have written to shared memory is seen by all of them, and by what runs beside them.
+    void barrier() {
+        if (groups_) w_.add("tw::fence_async();");
+        w_.add("tw::barrier();");
+    }
+
     void statements(const std::vector<Stmt>& body, const TreePath& path) {
         for (size_t i = 0; i < body.size(); ++i) {
             TreePath here = path;
             here.push_back(i);
-            if (barriers_.count(here) != 0) w_.add("tw::barrier();");
+            if (barriers_.count(here) != 0) barrier();
             if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
                 tile_loop(*loop, here);
             else if (const auto* load = std::get_if<Load>(&body[i].kind)) {
@@ -405,7 +422,7 @@ class KernelGenerator {
     void pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
         const Expr counter = counters_.at(path), length = v_.simplified(outer.hi - outer.lo);
         w_.line("tw::wait_async<{}>();", loop.stages - 2);
-        w_.add("tw::barrier();");
+        barrier();
         w_.open("");
         const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
         w_.line("const {} {} = {} + {};", v_.type(ahead), v_.name(ahead), v_.name(counter), loop.stages - 1);
@@ -645,6 +662,7 @@ class KernelGenerator {
             micro.registers.back() = last;
         };
         const Expr most = job.ranges.back().most;
+        micro.order = by_memory(copy, job.accesses[0]);
         for (int64_t width = 16 / static_cast<int64_t>(byte_size(job.out.storage)); width > 1; width /= 2) {
             if (!most.is_constant() || most.constant() % width != 0) continue;
             registers(width);
@@ -655,8 +673,27 @@ class KernelGenerator {
             v_ = variables;
         }
         registers(1);
+        micro.order.clear();
         micro.vector_axis = contiguous_axis(copy, job.accesses[0]).value_or(copy.spatial - 1);
         emit(job, nullptr);
+    }
+
+    /// The copy's axes as its operand lies in memory, the one with the shortest way from point to point last:
+    /// neighbours in a warp go along it, whatever the order in which the copy lies in shared memory.
+    std::vector<size_t> by_memory(const TensorExpr& copy, const Place& from) const {
+        std::vector<size_t> order(copy.spatial);
+        std::iota(order.begin(), order.end(), size_t{0});
+        if (!from.origin.empty()) return order;
+        Expr offset = 0;
+        for (size_t d = 0; d < copy.accesses[0].index.size(); ++d)
+            offset += copy.accesses[0].index[d] * from.strides[d];
+        std::vector<int64_t> way;
+        for (size_t a = 0; a < copy.spatial; ++a) {
+            const auto linear = linear_in(offset, var_of(axis(a)));
+            way.push_back(linear && linear->coefficient.is_constant() ? linear->coefficient.constant() : INT64_MAX);
+        }
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return way[a] > way[b]; });
+        return order;
     }
 
     /// The axis along which the copy's operand lies side by side in memory: neighbours in a warp go along it, for
@@ -676,6 +713,7 @@ class KernelGenerator {
     const TileProgram& p_;
     const CodegenOptions& options_;
     const Walk tree_;
+    const bool groups_;
     const int threads_;
     const RegisterValues registers_;
     const std::set<ValueId> in_memory_;  ///< buffers of these are in memory

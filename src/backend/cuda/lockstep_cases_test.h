@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +19,21 @@
 namespace tilewright::cuda::test {
 
 inline LockstepOptions lockstep_options() { return {TW_TEST_CXX, {"-O1"}}; }
+
+/// Tile programs, as texts, that the executor has run in this process.
+inline std::set<std::string>& executed() {
+    static std::set<std::string> all;
+    return all;
+}
+/// Counts the program. TILEWRIGHT_TILE_PROGRAMS=FOLDER: keeps it there as a text, for bench_ptxas.
+inline void count_executed(const TileProgram& p) {
+    const std::string text = print(p);
+    const bool is_new = executed().insert(text).second;
+    const char* folder = std::getenv("TILEWRIGHT_TILE_PROGRAMS");
+    if (folder == nullptr || !is_new) return;
+    std::filesystem::create_directories(folder);
+    std::ofstream(std::filesystem::path(folder) / fmt::format("{:04}.tile", executed().size())) << text;
+}
 
 struct LockstepCase {
     std::string name;
@@ -49,6 +68,7 @@ inline void expect_right(const std::vector<LockstepCase>& cases, const CodegenOp
     for (const LockstepCase& c : cases) {
         ASSERT_EQ(verify(c.program), std::vector<std::string>()) << c.name << "\n" << print(c.program);
         texts.push_back(generate(c.program, options, fmt::format("kernel_{}", texts.size())));
+        count_executed(c.program);
     }
     const Lockstep kernels(texts, lockstep_options());
     int failures = 0;

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backend/cuda/lockstep_cases_test.h"
 #include "base/error.h"
 
@@ -128,6 +130,87 @@ const std::vector<Planted> kPlanted = {
      {"block 1", "reads element 0 of s, which nobody has written"},
      2},
 };
+
+/// A kernel of four warps: x: f16[64, 16], w: f16[8, 16] -> y: f32[64, 8] = x w^T, both in blocks of eight rows of 16
+/// bytes in shared memory; `write`, `begin`, `end` are what a case has in place of the right words.
+KernelText group_kernel(const std::string& name, const std::string& write, const std::string& begin,
+                        const std::string& end) {
+    KernelText k;
+    k.name = name;
+    k.threads = 128;
+    k.shared_bytes = 2048 + 256;
+    k.tensors = {{"x", DType::F16, false}, {"w", DType::F16, false}, {"y", DType::F32, true}};
+    k.text = fmt::format(R"TW(TW_KERNEL({}, 128)(tw::In<u16> x, tw::In<u16> w, tw::Out<float> y) {{
+    const tw::Shared<u16> s = tw::shared<u16>(0, 1152, "s");
+    const int t = tw::thread();
+    for (int i = 8 * t; i < 8 * t + 8; ++i) tw::put(s, i / 16 * 8 + i / 8 % 2 * 512 + i % 8, x[i]);
+    if (t < 16) for (int i = 8 * t; i < 8 * t + 8; ++i) tw::put(s, 1024 + i / 16 * 8 + i / 8 % 2 * 64 + i % 8, w[i]);
+    {}
+    float sum[2][2] = {{{{0, 0}}, {{0, 0}}}};
+    {}
+    tw::multiply_group_f16_8<0, 0>(sum[0], sum[1], tw::cores<1024, 128>(s), tw::cores<128, 1024>(s + 1024));
+    {}
+    for (int i = 0; i < 4; ++i)
+        tw::put(y, (t / 32 * 16 + t % 32 / 4 + i / 2 * 8) * 8 + t % 4 * 2 + i % 2, sum[i / 2][i % 2]);
+}}
+)TW",
+                         name, write, begin, end);
+    return k;
+}
+
+TEST(Lockstep, FindsWhatIsPlantedAroundProductsOfFourWarps) {
+    struct Case {
+        std::string name, write = "tw::fence_async(); tw::barrier();", begin = "tw::begin_products();",
+                          end = "tw::end_products(); tw::wait_products<0>();", said = {};
+    };
+    const std::vector<Case> cases = {
+        {"right"},
+        {"without_a_barrier", "tw::fence_async();", Case{}.begin, Case{}.end, "wrote since the last barrier"},
+        {"without_a_fence", "tw::barrier();", Case{}.begin, Case{}.end, "and did not fence"},
+        {"before_it_is_written", "tw::fence_async(); tw::barrier(); if (t == 0) tw::put(s, 1, u16(0));", Case{}.begin,
+         Case{}.end, "element 1 of s, which thread 0 wrote since the last barrier"},
+        {"without_a_beginning", Case{}.write, "", Case{}.end, "multiplies without begin_products in front"},
+        {"written_while_it_is_read", Case{}.write, Case{}.begin,
+         "tw::end_products(); tw::barrier(); if (t == 0) tw::put(s, 0, u16(0)); tw::wait_products<0>();",
+         "writes element 0 of s, which a product that nobody has waited for may read"},
+        {"written_before_others_have_waited", Case{}.write, Case{}.begin,
+         "tw::end_products(); tw::wait_products<0>(); if (t == 5) tw::put(s, 0, u16(0));", "since the last barrier"},
+        {"without_one_warp", Case{}.write, "tw::begin_products(); if (t >= 96) return;", Case{}.end,
+         "not every thread comes to the same product of four warps"},
+    };
+    std::vector<KernelText> kernels;
+    for (const Case& c : cases) kernels.push_back(group_kernel(c.name, c.write, c.begin, c.end));
+    // Sums that are read before they have arrived are no numbers.
+    kernels.push_back(group_kernel("read_too_early", Case{}.write, Case{}.begin, "tw::end_products();"));
+    kernels.push_back(group_kernel("one_group_may_be_open", Case{}.write, Case{}.begin,
+                                   "tw::end_products(); tw::wait_products<1>();"));
+    const Lockstep lockstep(kernels, lockstep_options());
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        std::vector<Tensor> tensors = {Tensor(DType::F16, {64, 16}), Tensor(DType::F16, {8, 16}),
+                                       Tensor(DType::F32, {64, 8})};
+        for (int64_t i = 0; i < 1024; ++i) tensors[0].set(i, static_cast<double>(i % 13 - 6));
+        for (int64_t i = 0; i < 128; ++i) tensors[1].set(i, static_cast<double>(i % 7 - 3));
+        std::string wrong;
+        try {
+            lockstep.run(k, tensors, {}, 1);
+        } catch (const RuntimeError& e) {
+            wrong = e.what();
+        }
+        if (k >= cases.size()) {
+            EXPECT_EQ(wrong, "");
+            EXPECT_TRUE(std::isnan(tensors[2].get(0))) << kernels[k].name;
+        } else if (!cases[k].said.empty()) {
+            EXPECT_THAT(wrong, HasSubstr(cases[k].said)) << cases[k].name;
+        } else {
+            EXPECT_EQ(wrong, "");
+            for (int64_t i = 0; i < 512; ++i) {
+                double sum = 0;
+                for (int64_t j = 0; j < 16; ++j) sum += tensors[0].get(i / 8 * 16 + j) * tensors[1].get(i % 8 * 16 + j);
+                ASSERT_EQ(tensors[2].get(i), sum) << i;
+            }
+        }
+    }
+}
 
 TEST(Lockstep, FindsWhatIsPlanted) {
     std::vector<KernelText> kernels;

@@ -20,7 +20,19 @@ struct MatrixProduct {
     int stages = 3;
     bool a_turned = false, b_turned = false;  ///< a[k, m], b[n, k] in memory
     std::string batch = {};                   ///< "" or a number
+    bool group = false;                       ///< on instructions of four warps: `warp` columns, 64 rows
+    std::string warp_columns = {};            ///< "" for `warp`
 };
+
+/// Of a copy: rows with room behind them, or blocks of eight rows of 16 bytes. `along_sum`: what lies side by side in
+/// memory goes along the sum; floats that do not are turned round.
+inline std::string operand_layout(const MatrixProduct& p, bool batched, bool along_sum) {
+    const int last = batched ? 2 : 1, row = p.unit == "tf32" ? 4 : 8;
+    if (!p.group) return fmt::format("pad({}, 0, 8)", last);
+    const std::string turned = along_sum || row == 8 ? "" : batched ? "reorder(0, 2, 1) " : "reorder(1, 0) ";
+    return turned + fmt::format("split({}, {}) {} pad({}, 0, 1)", last, row,
+                                batched ? "reorder(0, 2, 1, 3)" : "reorder(1, 0, 2)", last);
+}
 
 inline TileProgram matrix_product(const MatrixProduct& p) {
     const bool batched = !p.batch.empty();
@@ -48,9 +60,9 @@ stage 0 over [{over}m n k]
 {open}parallel m by {block} {{
   parallel n by {block} {{
     for k by {step}{ahead} {{
-      load 0 access 0 layout "pad({last}, 0, 8)" padding local
-      load 0 access 1 layout "pad({last}, 0, 8)" padding local
-      compute 0 matrix {unit} [m n k] registers [m={warp} n={warp} k={step}] padding local
+      load 0 access 0 layout "{a_layout}" padding local
+      load 0 access 1 layout "{b_layout}" padding local
+      compute 0 matrix {unit} [m n k] registers [m={warp} n={columns} k={step}] padding local
     }}
     store c padding local
   }}
@@ -58,9 +70,12 @@ stage 0 over [{over}m n k]
         fmt::arg("axis", batched ? fmt::format("b=\"{}\" ", p.batch) : ""), fmt::arg("m", p.m), fmt::arg("n", p.n),
         fmt::arg("k", p.k), fmt::arg("over", batched ? "b " : ""),
         fmt::arg("open", batched ? "parallel b by 1 {\n" : ""), fmt::arg("close", batched ? "\n}" : ""),
-        fmt::arg("block", p.block), fmt::arg("warp", p.warp), fmt::arg("step", p.step),
-        fmt::arg("ahead", p.stages == 1 ? "" : fmt::format(" stages {}", p.stages)), fmt::arg("unit", p.unit),
-        fmt::arg("last", batched ? 2 : 1));
+        fmt::arg("block", p.block), fmt::arg("warp", p.group && p.warp == "32" ? "64" : p.warp),
+        fmt::arg("columns", p.warp_columns.empty() ? p.warp : p.warp_columns), fmt::arg("step", p.step),
+        fmt::arg("ahead", p.stages == 1 ? "" : fmt::format(" stages {}", p.stages)),
+        fmt::arg("unit", p.unit + (p.group ? " group" : "")),
+        fmt::arg("a_layout", operand_layout(p, batched, !p.a_turned)),
+        fmt::arg("b_layout", operand_layout(p, batched, p.b_turned)));
     return schedule_cases::kernel(stages, schedule);
 }
 

@@ -9,6 +9,7 @@
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/matrix_cases_test.h"
 #include "backend/cuda/registers.h"
+#include "base/error.h"
 #include "tile/examples_test.h"
 
 namespace tilewright::cuda {
@@ -77,6 +78,72 @@ TEST(CudaMatrixText, OfOperandsStoredEitherWayComputesWhatTheySay) {
     many.block = "64";
     many.warp = "16";
     cases.push_back(whole_numbers("sixteen tiles for eight warps", matrix_product(many)));
+    expect_right(cases);
+}
+
+MatrixProduct group_product(const std::string& m, const std::string& n, const std::string& k,
+                            const std::string& type = "f16", const std::string& unit = "f16") {
+    MatrixProduct p = {m, n, k, type, unit};
+    p.group = true;
+    return p;
+}
+
+TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
+    MatrixProduct p = group_product("128", "96", "96");
+    p.block = "128";
+    p.warp_columns = "96";
+    const KernelText text = generate(matrix_product(p));
+    EXPECT_EQ(text.threads, 256);
+    // Four warps have 64 rows and 96 columns, in instructions of 64 and 32; rows of 16 bytes, 129 of them to a column.
+    EXPECT_THAT(text.text, HasSubstr("tw::thread() % 128 / 32 * 16 + "));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_64<0, 1>(sum[2 * f + 0], sum[2 * f + 1], "
+                                     "tw::cores<2064, 128>(s_a_at"));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 1>(sum[2 * f + 0] + 16, "));
+    EXPECT_THAT(text.text, HasSubstr("tw::fence_async();\n        tw::barrier();"));
+    // Copies go by 16 bytes on both sides, and neighbouring threads along the rows of memory.
+    EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
+    try {
+        generate(matrix_product(p), {a100(), 256});
+        FAIL() << "sm_80 has no such instruction";
+    } catch (const RuntimeError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("multiplies by four warps at a time, which sm_90a alone has; 'a100' is sm_80"));
+    }
+}
+
+TEST(CudaGroupText, OfProductsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    const auto add = [&](const std::string& name, const MatrixProduct& p) {
+        cases.push_back(whole_numbers(name, matrix_product(p)));
+    };
+    for (const auto& [type, unit] : {std::pair("f16", "f16"), std::pair("bf16", "bf16"), std::pair("f32", "tf32")})
+        for (const auto& [m, n, k] :
+             std::vector<std::array<const char*, 3>>{{"64", "64", "64"}, {"130", "72", "80"}, {"65", "100", "40"}})
+            add(fmt::format("{} {}x{}x{}", type, m, n, k), group_product(m, n, k, type, unit));
+    for (const bool a : {false, true})
+        for (const bool b : {false, true})
+            for (const char* unit : {"f16", "tf32"}) {
+                MatrixProduct p = group_product("64", "72", "48", unit == std::string("f16") ? "f16" : "f32", unit);
+                p.a_turned = a;
+                p.b_turned = b;
+                p.stages = a == b ? 2 : 1;
+                p.batch = "2";
+                add(fmt::format("{} a {} b {}", unit, a, b), p);
+            }
+    // Two fragments of rows and pieces of columns; two tiles behind each other.
+    MatrixProduct wide = group_product("128", "104", "32");
+    wide.block = "128";
+    wide.warp = "128";
+    wide.warp_columns = "104";
+    add("wide", wide);
+    MatrixProduct many = group_product("128", "128", "32");
+    many.block = "128";
+    many.warp_columns = "32";
+    add("eight tiles for two times four warps", many);
+    MatrixProduct open = group_product("$m", "64", "64");
+    LockstepCase symbolic{"any rows", matrix_product(open), {}, 0};
+    for (const int m : {1, 64, 65})
+        symbolic.inputs.push_back(schedule_cases::whole_numbers(symbolic.program.stages, {{"m", m}}));
+    cases.push_back(symbolic);
     expect_right(cases);
 }
 

@@ -114,6 +114,7 @@ void collect(const fs::path& folder, std::set<std::string>& seen, std::vector<Op
             ++refused;
             continue;
         }
+        count_executed(kernel.program);
         kernel.name = fmt::format("{}: {}", folder.filename().string(), primitive.name);
         const auto bind = [&](ValueId v) {
             bind_shape(kernel.bindings, p.values[v].shape, known.at(v).shape(), p.values[v].name);

@@ -59,13 +59,13 @@ void count_tiles(Partition& p, const std::vector<Expr>& most, size_t spatial) {
     }
 }
 
-/// Tiles of warps on matrix instructions; no larger than the ranges ask for.
+/// Tiles of warps, or of four, on matrix instructions; no larger than the ranges ask for.
 Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Expr>& most) {
     const MatrixUnit& u = *m.matrix;
     Partition p;
-    p.warps = true;
+    p.warps = u.group ? 4 : 1;
     for (size_t a = 0; a < most.size(); ++a) {
-        const int64_t unit = a == u.rows ? kMatrixRows : a == u.columns ? kMatrixColumns : matrix_sum(u.type);
+        const int64_t unit = a == u.rows ? matrix_rows(u) : a == u.columns ? kMatrixColumns : matrix_sum(u.type);
         const bool spread = a == u.rows || a == u.columns || a == u.sum;
         int64_t tile = spread || a < e.spatial ? m.registers[a] : 1;
         if (most[a].is_constant()) {
@@ -73,7 +73,7 @@ Partition matrix_tiles(const TensorExpr& e, const Micro& m, const std::vector<Ex
             tile = std::min(tile, spread ? (whole + unit - 1) / unit * unit : whole);
         }
         p.spread.push_back(!spread ? Spread::Strip : a == u.rows ? Spread::Rows : Spread::Columns);
-        p.registers.push_back(a == u.rows ? tile / 8 : spread ? tile / 4 : tile);
+        p.registers.push_back(a == u.rows ? tile / (8 * p.warps) : spread ? tile / 4 : tile);
         p.strip.push_back(a == u.rows ? 1 : spread ? 2 : tile);
     }
     count_tiles(p, most, e.spatial);
@@ -118,7 +118,7 @@ Share share_of(const TileProgram& p, const Walk& tree, const TreePath& statement
 
 Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share, int threads) {
     Partition p = tiles_of(e, m, share.most);
-    if (e.spatial == share.most.size() || p.warps) return p;
+    if (e.spatial == share.most.size() || p.warps != 0) return p;
     const int64_t useful = most_in_group(e, m, share);
     int64_t group = reduces_vector(e, m) ? std::min(useful, kWarp) : 1;
     if (p.count && *p.count > 0) {
@@ -134,7 +134,7 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
 std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const Share& share) {
     const Partition p = tiles_of(e, m, share.most);
     if (!p.count) return std::nullopt;
-    return *p.count * (p.warps ? p.takes() : most_in_group(e, m, share));
+    return *p.count * (p.warps != 0 ? p.takes() : most_in_group(e, m, share));
 }
 
 }  // namespace tilewright::cuda

@@ -17,6 +17,9 @@
 // The sum is spread as columns are: the result of one product is then the left operand of the next in the very
 // registers it was computed in. (For f16 and bf16 that is PTX's order. For tf32 PTX has lane % 4 + 4 (r % 2); a sum may
 // be taken in any order that both operands share.)
+//
+// Where four warps multiply together a tile is theirs: rows 64 (r / 2) + 16 warp + 8 (r % 2) + lane / 4 ("Register
+// fragments for wgmma.mma_async.m64nNk16"), all else as above.
 
 #include <optional>
 #include <vector>
@@ -34,7 +37,7 @@ struct Partition {
                                      ///< those that are spread
     std::vector<int64_t> strip;      ///< points of it that lie side by side
     std::vector<Spread> spread;
-    bool warps = false;            ///< a tile is a warp's, else a thread's or a group's
+    int64_t warps = 0;             ///< that share a tile, 1 or 4; 0: it is a thread's or a group's
     std::vector<Expr> tiles;       ///< per spatial axis, over symbols and scalars
     std::optional<int64_t> count;  ///< of tiles, where it is known
     std::vector<size_t> order;     ///< spatial axes, slowest first
@@ -45,10 +48,11 @@ struct Partition {
     /// Points from where one tile begins along the axis to where the next does.
     int64_t span(size_t axis) const {
         constexpr int64_t kThreads[] = {1, 8, 4, 8};  // that share it
-        return registers[axis] * kThreads[static_cast<size_t>(spread[axis])];
+        const int64_t more = spread[axis] == Spread::Rows ? warps : 1;
+        return registers[axis] * kThreads[static_cast<size_t>(spread[axis])] * more;
     }
     /// Threads a tile takes.
-    int64_t takes() const { return warps ? 32 : group; }
+    int64_t takes() const { return warps != 0 ? 32 * warps : group; }
     friend bool operator==(const Partition&, const Partition&) = default;
 };
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -38,6 +39,8 @@ class PretendedGpu {
     // --- what has happened
     uint64_t used = 0, most_used = 0;
     int allocations = 0, pinned = 0, launches = 0, graphs = 0, graph_launches = 0, compilations = 0;
+    uint64_t brought = 0;                        ///< bytes that streams have copied to it
+    int library_products = 0;                    ///< that cuBLASLt has computed
     int streams = 0, modules = 0, contexts = 0;  ///< that are there
     std::string wrong;                           ///< the first thing that must not be
 
@@ -50,6 +53,10 @@ class PretendedGpu {
 
     Library driver() const {
         return {"CUDA driver", [](const std::string& name) { return function(name); }};
+    }
+    /// cuBLASLt, of products of f32, as its manual has them: matrices by columns.
+    Library products() const {
+        return {"cuBLASLt", [](const std::string& name) { return function(name); }};
     }
     Library compiler() const {
         return {"NVRTC", [](const std::string& name) { return function(name); }};
@@ -190,7 +197,10 @@ class PretendedGpu {
         });
         add("cuMemcpyHtoDAsync_v2", [](Address to, const void* from, size_t n, void* stream) {
             return locked([&](auto& g) {
-                g.ask(stream, [=](PretendedGpu& gpu) { std::memcpy(gpu.at(to, n), from, n); });
+                g.ask(stream, [=](PretendedGpu& gpu) {
+                    std::memcpy(gpu.at(to, n), from, n);
+                    gpu.brought += n;
+                });
                 return kFine;
             });
         });
@@ -263,7 +273,101 @@ class PretendedGpu {
             return std::memcpy(to, text->data(), text->size()), 0;
         });
         add("nvrtcGetErrorString", [](int) { return "some error"; });
+        add_products(add);
         return t;
+    }
+    struct Matrix {
+        uint64_t rows, columns;
+        int64_t stride;
+        int type;
+        int32_t count = 1;
+        int64_t offset = 0;
+    };
+    struct Product {
+        int32_t turn_a = 0, turn_b = 0, epilogue = 1;
+        Address bias = 0;
+    };
+    template <class Add>
+    static void add_products(const Add& add) {
+        add("cublasLtCreate", [](void** h) { return *h = new int, 0; });
+        add("cublasLtDestroy", [](void* h) { return delete static_cast<int*>(h), 0; });
+        add("cublasLtMatmulDescCreate", [](void** p, int, int) { return *p = new Product, 0; });
+        add("cublasLtMatmulDescDestroy", [](void* p) { return delete static_cast<Product*>(p), 0; });
+        add("cublasLtMatmulDescSetAttribute", [](void* p, int attribute, const void* value, size_t size) {
+            auto& d = *static_cast<Product*>(p);
+            void* to = attribute == 3   ? static_cast<void*>(&d.turn_a)
+                       : attribute == 4 ? static_cast<void*>(&d.turn_b)
+                       : attribute == 7 ? static_cast<void*>(&d.epilogue)
+                                        : static_cast<void*>(&d.bias);
+            return std::memcpy(to, value, size), 0;
+        });
+        add("cublasLtMatrixLayoutCreate", [](void** m, int type, uint64_t rows, uint64_t columns, int64_t stride) {
+            return *m = new Matrix{rows, columns, stride, type}, 0;
+        });
+        add("cublasLtMatrixLayoutDestroy", [](void* m) { return delete static_cast<Matrix*>(m), 0; });
+        add("cublasLtMatrixLayoutSetAttribute", [](void* m, int attribute, const void* value, size_t size) {
+            auto& d = *static_cast<Matrix*>(m);
+            void* to = attribute == 5 ? static_cast<void*>(&d.count) : static_cast<void*>(&d.offset);
+            return std::memcpy(to, value, size), 0;
+        });
+        add("cublasLtMatmulPreferenceCreate", [](void** p) { return *p = new int, 0; });
+        add("cublasLtMatmulPreferenceDestroy", [](void* p) { return delete static_cast<int*>(p), 0; });
+        add("cublasLtMatmulPreferenceSetAttribute", [](void*, int, const void*, size_t) { return 0; });
+        struct Found {
+            uint64_t algorithm[8];
+            size_t workspace;
+            int state;
+            float waves;
+            int reserved[4];
+        };
+        add("cublasLtMatmulAlgoGetHeuristic",
+            [](void*, void*, void* a, void*, void*, void*, void*, int, Found* found, int* count) {
+                *found = {};
+                found->workspace = 1000;
+                *count = static_cast<Matrix*>(a)->type == 0 ? 1 : 0;
+                return *count == 1 ? 0 : 15;
+            });
+        add("cublasLtMatmul", [](void*, void* product, const float* alpha, Address a, void* a_matrix, Address b,
+                                 void* b_matrix, const float*, Address, void*, Address d, void* d_matrix, const void*,
+                                 Address workspace, size_t workspace_bytes, void* stream) {
+            const Product p = *static_cast<Product*>(product);
+            const Matrix x = *static_cast<Matrix*>(a_matrix), y = *static_cast<Matrix*>(b_matrix),
+                         z = *static_cast<Matrix*>(d_matrix);
+            const float scale = *alpha;
+            return locked([&](auto& g) {
+                g.ask(stream, [=](PretendedGpu& gpu) {
+                    gpu.at(workspace, workspace_bytes);
+                    gpu.multiply(p, scale, a, x, b, y, d, z);
+                });
+                return kFine;
+            });
+        });
+    }
+    void multiply(const Product& p, float scale, Address a, const Matrix& x, Address b, const Matrix& y, Address d,
+                  const Matrix& z) {
+        ++library_products;
+        const auto element = [&](Address from, const Matrix& m, bool turned, int64_t batch, uint64_t row,
+                                 uint64_t column) -> float& {
+            if (turned) std::swap(row, column);
+            if (row >= m.rows || column >= m.columns) throw std::runtime_error("a product reaches out of its matrix");
+            const int64_t i = batch * m.offset + static_cast<int64_t>(column) * m.stride + static_cast<int64_t>(row);
+            return *static_cast<float*>(at(from + static_cast<Address>(i) * sizeof(float), sizeof(float)));
+        };
+        const uint64_t sum = p.turn_a != 0 ? x.rows : x.columns;
+        for (int64_t batch = 0; batch < z.count; ++batch)
+            for (uint64_t row = 0; row < z.rows; ++row)
+                for (uint64_t column = 0; column < z.columns; ++column) {
+                    double total = 0;
+                    for (uint64_t k = 0; k < sum; ++k)
+                        total += static_cast<double>(element(a, x, p.turn_a != 0, batch, row, k)) *
+                                 static_cast<double>(element(b, y, p.turn_b != 0, batch, k, column));
+                    total *= static_cast<double>(scale);
+                    if ((p.epilogue & 4) != 0)
+                        total +=
+                            static_cast<double>(*static_cast<float*>(at(p.bias + row * sizeof(float), sizeof(float))));
+                    if ((p.epilogue & 2) != 0) total = std::max(total, 0.0);
+                    element(d, z, false, batch, row, column) = static_cast<float>(total);
+                }
     }
     // NOLINTEND(readability-identifier-naming)
 

@@ -97,7 +97,7 @@ class Choice {
         if (!lead) return own;
         if (!matrix(s)) return adopted(s, lead, work).value_or(own);
         // A left operand in registers: as much of the sum at a time as there is of it.
-        if (const auto k = axis_of(lead, kernel_axis(s, matrix(s)->sum)); k && shares_.at(lead).warps)
+        if (const auto k = axis_of(lead, kernel_axis(s, matrix(s)->sum)); k && shares_.at(lead).warps != 0)
             own.registers[matrix(s)->sum] = shares_.at(lead).registers[*k];
         return own;
     }
@@ -136,8 +136,8 @@ class Choice {
     bool stays(ValueId v) const {
         const PrimitiveId s = producers_[v];
         const Partition& part = shares_.at(s);
-        const int64_t units = part.warps ? threads_ / 32 : threads_;
-        if (part.group != 1 || !part.count || *part.count > units || (online_.count(v) != 0 && !part.warps))
+        const int64_t units = part.warps != 0 ? threads_ / part.takes() : threads_;
+        if (part.group != 1 || !part.count || *part.count > units || (online_.count(v) != 0 && part.warps == 0))
             return false;
         int64_t registers = (static_cast<int64_t>(byte_size(p_.stages.values[v].dtype)) + 3) / 4;
         for (size_t k = 0; k < expr(s).spatial; ++k) registers *= part.registers[k];
@@ -179,9 +179,10 @@ class Choice {
         return true;
     }
 
-    /// Its columns lie in other threads than the result's.
+    /// Its columns lie in other threads than the result's; so do four warps' words of tf32.
     bool in_right_factor(PrimitiveId t, size_t slot) const {
         if (!matrix(t)) return false;
+        if (matrix(t)->group && matrix(t)->type == MatrixType::TF32) return true;
         const TensorExpr& e = expr(t);
         ScalarBody right = e.body;
         right.set_root(matrix_factors(e, *matrix(t))->right);

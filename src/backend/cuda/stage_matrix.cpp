@@ -49,6 +49,7 @@ bool StageValues::zero_behind_sum(ScalarId factor) const {
 
 void StageValues::multiply(const std::vector<Expr>& tile_begin) {
     const MatrixUnit& u = *job_.micro->matrix;
+    if (u.group) return multiply_group(tile_begin);
     const auto factors = matrix_factors(e_, u);
     TW_CHECK(factors.has_value(), "a stage on a matrix unit is no product");
     const int64_t step = part_.span(u.sum);
@@ -209,6 +210,167 @@ bool StageValues::load_matrices(uint32_t slot, size_t across, bool is_left, Expr
         return true;
     }
     return false;
+}
+
+std::optional<StageValues::Cores> StageValues::cores(ScalarId factor, size_t across, Expr across_begin, int64_t count,
+                                                     Expr sum_begin) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    const ScalarNode& node = e_.body[factor];
+    if (node.op != ScalarOp::Access) return std::nullopt;
+    const Place& place = job_.accesses[node.slot];
+    const Access& a = e_.accesses[node.slot];
+    const bool halves = u.type != MatrixType::TF32;
+    if (!place.shared || !place.filled || !place.final.empty() ||
+        !(halves ? takes_stored(place.storage) : place.storage == DType::F32))
+        return std::nullopt;
+    const int64_t size = static_cast<int64_t>(byte_size(place.storage)), row = 16 / size;
+    const Expr i = v_.add("block", {Expr(0), Expr(count / 8 - 1)}), j = v_.add("half", {Expr(0), Expr(1)});
+    const Expr r = v_.add("row", {Expr(0), Expr(7)}), e = v_.add("inside", {Expr(0), Expr(row - 1)});
+    for (const bool turned : {false, true}) {
+        if (turned && !halves) continue;  // there is no such instruction
+        std::vector<Expr> point = raw_;
+        point[across] = v_.simplified(job_.ranges[across].lo + across_begin + i * 8 + (turned ? e : r));
+        point[u.sum] = v_.simplified(job_.ranges[u.sum].lo + sum_begin + (turned ? j * 8 + r : j * row + e));
+        std::vector<Expr> index;
+        bool in_box = true;
+        for (size_t d = 0; d < a.index.size() && in_box; ++d) {
+            index.push_back(substitute_axes(a.index[d], point));
+            const Expr at = v_.simplified(index[d] - place.origin[d]);
+            in_box = v_.nonnegative(at) && v_.nonnegative(place.box[d] - 1 - at);
+        }
+        if (!in_box) continue;
+        Expr rest = offset(place, index);
+        const auto coefficient = [&](Expr variable) -> std::optional<int64_t> {
+            const auto linear = linear_in(rest, var_of(variable));
+            if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
+            rest = v_.simplified(linear->rest);
+            return linear->coefficient.constant();
+        };
+        Cores out;
+        out.turned = turned;
+        const auto inside = coefficient(e), rows = coefficient(r), along = coefficient(j);
+        const auto blocks = count > 8 ? coefficient(i) : std::optional<int64_t>(row);
+        if (inside != 1 || rows != row || !along || !blocks || *along % row != 0 || *blocks % row != 0) continue;
+        constexpr int64_t kMost = int64_t{1} << 18;  // what a descriptor holds
+        out.along = *along * size;
+        out.across = *blocks * size;
+        if (out.along < 0 || out.across < 0 || out.along >= kMost || out.across >= kMost) continue;
+        if (Variables::multiple(rest) % row != 0) continue;
+        out.first = rest;
+        return out;
+    }
+    return std::nullopt;
+}
+
+// Instructions of four warps: the right operand, and the left where it is nothing but a tensor, are read where Loads
+// have put them, while the threads may go on; here they wait.
+//
+//     tw::begin_products();
+//     for k < 2: tw::multiply_group_f16_64<0, 1>(sum[0], sum[1], tw::cores<128, 1040>(s_a + ...), tw::cores<...>(...));
+//     tw::end_products(); tw::wait_products<0>();
+void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    const auto factors = matrix_factors(e_, u);
+    TW_CHECK(factors.has_value(), "a stage on a matrix unit is no product");
+    const auto refuse = [&](const std::string& why) {
+        throw RuntimeError(fmt::format("a product of {} cannot be one of four warps: {}", axis_name(u.rows), why));
+    };
+    for (size_t a = u.columns + 1; a < e_.spatial; ++a)
+        if (part_.registers[a] != 1) refuse("its columns are not its last axis");
+    if (u.rows > u.columns) refuse("its columns are not its last axis");
+    const int64_t step = part_.span(u.sum), unit = matrix_sum(u.type), span = part_.span(u.columns);
+    const Expr length = local_range(u.sum), most = job_.ranges[u.sum].most;
+    const auto settle = [&] {
+        in_loops(result_mask_, [&] { w_->line("tw::settle({});", acc_ + coordinates(result_mask_)); });
+    };
+    group_ = mask_ = result_mask_;
+    settle();
+    Expr begin = 0;
+    const bool once = most.is_constant() && most.constant() <= step;
+    const Expr part = v_.add(fmt::format("part_{}", axis_name(u.sum)), {Expr(0), ceil_div(most, step) - 1});
+    if (!once) begin = part * step;
+    // No more instructions than the buffers hold.
+    int64_t instructions = step / unit;
+    if (once) instructions = (most.constant() + unit - 1) / unit;
+    const Expr f = v_.add("f", {Expr(0), Expr(part_.registers[u.rows] / 2 - 1)});
+    const Expr g = v_.add("g", {Expr(0), Expr(instructions - 1)});
+    const Expr sum_begin = begin + g * unit;
+    if (!once && !(most.is_constant() && most.constant() % step == 0)) refuse("its sum has no whole steps");
+    const bool rest = !v_.nonnegative(length - most) || most.constant() % unit != 0;
+    // (That all of it may be read, cores() proves.)
+    const auto zeros = [&](ScalarId factor) {
+        const std::vector<bool>& zero = job_.accesses[e_.body[factor].slot].zero_behind;
+        return !rest || (u.sum < zero.size() && zero[u.sum]);
+    };
+    const auto left = cores(factors->left, u.rows, tile_begin[u.rows] + f * kGroupRows, kGroupRows, sum_begin);
+    if (left && !zeros(factors->left)) refuse("behind the end of its sum there is more than zeros");
+    if (!left && u.type == MatrixType::TF32) refuse("its left operand lies otherwise than its instruction has it");
+    if (left) w_->add("tw::begin_products();");
+    if (once)
+        w_->open("");
+    else
+        w_->open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(part), v_.name(part), v_.text(begin),
+                             v_.text(length)));
+    std::optional<Operand> words;
+    if (!left) {
+        words = operand(factors->left, u.rows, true, tile_begin[u.rows], begin);
+        mask_ = result_mask_;
+        w_->add("tw::begin_products();");
+    }
+    const Mask others = result_mask_ & ~(Mask{1} << u.rows) & ~(Mask{1} << u.columns);
+    open_loops(others);
+    for (const auto& [variable, count] : {std::pair(f, part_.registers[u.rows] / 2), std::pair(g, instructions)}) {
+        w_->add("TW_UNROLL");
+        w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", v_.name(variable), count));
+    }
+    const auto matrix = [&](ScalarId factor, const Cores& c) {
+        return fmt::format("tw::cores<{}, {}>({} + {})", c.along, c.across, job_.accesses[e_.body[factor].slot].object,
+                           v_.operand(c.first));
+    };
+    for (int64_t column = 0; column < span;) {
+        int64_t n = 256;
+        while (n > span - column) n /= 2;
+        const auto right = cores(factors->right, u.columns, tile_begin[u.columns] + column, n, sum_begin);
+        if (!right) refuse("its right operand lies otherwise than its instruction has it");
+        if (!zeros(factors->right)) refuse("behind the end of its sum there is more than zeros");
+        std::vector<std::string> arguments;
+        for (const int half : {0, 1}) {
+            std::string s = acc_;
+            for (size_t a = 0; a < e_.spatial; ++a)
+                if (((others >> a) & 1) != 0)
+                    s += fmt::format("[{}]", v_.name(coordinate_[a]));
+                else if (a == u.rows)
+                    s += fmt::format("[2 * {} + {}]", v_.name(f), half);
+            arguments.push_back(s + (column == 0 ? "" : fmt::format(" + {}", column / 4)));
+        }
+        if (left)
+            arguments.push_back(matrix(factors->left, *left));
+        else
+            for (int w = 0; w < 4; ++w) {
+                std::string s = words->words;
+                for (const size_t a : words->axes)
+                    s += a == u.rows ? fmt::format("[2 * {} + {}]", v_.name(f), w % 2)
+                                     : fmt::format("[{}]", v_.name(coordinate_[a]));
+                arguments.push_back(s + fmt::format("[2 * {} + {}]", v_.name(g), w / 2));
+            }
+        arguments.push_back(matrix(factors->right, *right));
+        w_->line("tw::multiply_group_{}_{}<{}{}>({});", to_string(u.type), n,
+                 left ? fmt::format("{}, ", left->turned ? 1 : 0) : "", right->turned ? 1 : 0, join(arguments));
+        column += n;
+    }
+    w_->close();
+    w_->close();
+    close_loops(others);
+    const auto wait = [&] {
+        w_->add("tw::end_products();");
+        w_->add("tw::wait_products<0>();");
+    };
+    if (words) wait();  // the registers of its words are the next part's
+    w_->close();
+    if (!words) wait();
+    settle();
+    mask_ = result_mask_;
+    overhang_ &= ~(Mask{1} << u.sum);
 }
 
 void StageValues::instructions(const Operand& left, const Operand& right) {

@@ -66,7 +66,7 @@ class StageText : public StageValues {
         const std::string mine = group == 1 ? "tw::thread()" : fmt::format("tw::thread() / {}", group);
         int scopes = 0;
         if (count.is_constant(1)) tile_ = 0;
-        if (part_.warps) {
+        if (part_.warps != 0) {
             scopes = warps(tile, count, known);
         } else if (group == 1) {
             if (known && *part_.count <= threads) {
@@ -113,22 +113,24 @@ class StageText : public StageValues {
     /// Tiles of warps; gives the number of scopes that it opens.
     int warps(const std::string& tile, Expr count, bool known) {
         lane_ = v_.add("lane", {Expr(0), Expr(31)});
-        lane_row_ = v_.add("lane_row", {Expr(0), Expr(7)});
+        const int64_t takes = part_.takes();
+        lane_row_ = v_.add("lane_row", {Expr(0), Expr(16 * (part_.warps - 1) + 7)});
         lane_pair_ = v_.add("lane_pair", {Expr(0), Expr(3)});
-        w_->line("const int {0} = tw::thread() % 32, {1} = {0} / 4, {2} = {0} % 4;", v_.name(lane_), v_.name(lane_row_),
-                 v_.name(lane_pair_));
+        w_->line("const int {0} = tw::thread() % 32, {1} = {3}{0} / 4, {2} = {0} % 4;", v_.name(lane_),
+                 v_.name(lane_row_), v_.name(lane_pair_),
+                 part_.warps == 1 ? "" : fmt::format("tw::thread() % {} / 32 * 16 + ", takes));
         // What has no columns is the same in the four threads of a row.
         bool columns = false;
         for (size_t a = 0; a < e_.spatial; ++a) columns = columns || part_.spread[a] == Spread::Columns;
         if (!columns) mine_ = fmt::format("{} == 0", v_.name(lane_pair_));
-        const int64_t at_once = job_.threads / 32;
+        const int64_t at_once = job_.threads / takes;
         if (known && *part_.count <= at_once) {
-            if (*part_.count > 1) w_->line("const int {} = tw::thread() / 32;", tile);
+            if (*part_.count > 1) w_->line("const int {} = tw::thread() / {};", tile, takes);
             if (*part_.count == at_once) return 0;
-            w_->open(fmt::format("if (tw::thread() < {})", *part_.count * 32));
+            w_->open(fmt::format("if (tw::thread() < {})", *part_.count * takes));
         } else {
-            w_->open(fmt::format("for ({0} {1} = tw::thread() / 32; {1} < {2}; {1} += {3})", v_.type(tile_), tile,
-                                 v_.text(count), at_once));
+            w_->open(fmt::format("for ({0} {1} = tw::thread() / {4}; {1} < {2}; {1} += {3})", v_.type(tile_), tile,
+                                 v_.text(count), at_once, takes));
         }
         return 1;
     }
@@ -190,7 +192,7 @@ class StageText : public StageValues {
         const std::string type = register_type(acc_type_);
         w_->add(array_declaration(type, acc_, extents(mask_)) + ";");
         begin_sum();
-        const bool matrix = part_.warps && job_.micro->matrix;
+        const bool matrix = part_.warps != 0 && job_.micro->matrix;
         size_t loops = 0;
         for (const size_t a : reduction_order()) {
             if (matrix && a == job_.micro->matrix->sum) continue;

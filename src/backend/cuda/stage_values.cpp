@@ -52,7 +52,7 @@ Expr StageValues::spread_point(size_t a, Expr r) const {
     const int64_t strip = part_.strip[a];
     switch (part_.spread[a]) {
         case Spread::Rows:
-            return floor_div(r, 2) * 16 + mod(r, 2) * 8 + lane_row_;
+            return floor_div(r, 2) * (16 * part_.warps) + mod(r, 2) * 8 + lane_row_;
         case Spread::Columns:
             return floor_div(r, 2) * 8 + mod(r, 2) + lane_pair_ * 2;
         case Spread::Right:

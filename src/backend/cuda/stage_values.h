@@ -149,6 +149,17 @@ class StageValues {
     };
     /// Evaluates one factor and packs it. `across`: the unit's rows or columns.
     Operand operand(ScalarId factor, size_t across, bool is_left, Expr across_begin, Expr sum_begin);
+    /// Where an instruction of four warps finds an operand: at element `first` of its buffer, in blocks of eight rows
+    /// of 16 bytes behind each other; bytes from one block to the next along the sum, and across it.
+    struct Cores {
+        Expr first;
+        int64_t along = 0, across = 0;
+        bool turned = false;  ///< a block's rows go across the sum
+    };
+    /// Nothing where the operand does not lie so. `count`: points across, from `across_begin` on, of `sum_begin` and
+    /// the rest of an instruction's.
+    std::optional<Cores> cores(ScalarId factor, size_t across, Expr across_begin, int64_t count, Expr sum_begin);
+    void multiply_group(const std::vector<Expr>& tile_begin);
     bool load_matrices(uint32_t slot, size_t across, bool is_left, Expr across_begin, Expr sum_begin,
                        const Operand& to);
     void instructions(const Operand& left, const Operand& right);

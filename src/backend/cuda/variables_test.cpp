@@ -16,6 +16,16 @@ struct Three {
           r(v.add("r", {Expr(0), Expr(3)})) {}
 };
 
+TEST(CudaNames, AreNoWordsOfTheLanguage) {
+    EXPECT_EQ(identifier("conv1/products"), "conv1_products");
+    EXPECT_EQ(identifier("3x3"), "n3x3");
+    EXPECT_EQ(identifier("case"), "ncase");
+    EXPECT_EQ(identifier("double"), "ndouble");
+    Names names;
+    EXPECT_EQ(names.fresh("new"), "nnew");
+    EXPECT_EQ(names.fresh("new"), "nnew_2");
+}
+
 TEST(Variables, PrintSumsAndDivisionsOfWhatIsNotNegative) {
     Three t;
     EXPECT_EQ(t.v.text(t.block * 64 + t.tile * 4 + t.r), "block * 64 + tile * 4 + r");

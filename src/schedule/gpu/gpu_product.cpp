@@ -93,6 +93,44 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
     return p;
 }
 
+bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target) {
+    if (target.capability() != 90 || !p.matrix || e.accesses.empty()) return false;
+    // A thread's sums are rows of columns.
+    if (p.columns < p.rows) return false;
+    for (size_t a = p.columns + 1; a < e.spatial; ++a)
+        if (!e.extents[a].is_constant(1)) return false;
+    if (!e.extents[p.columns].is_constant() || !e.extents[p.sum].is_constant()) return false;
+    if (guess(e.extents[p.rows]) < kGroupRows || guess(e.extents[p.sum]) < 2 * matrix_sum(*p.matrix)) return false;
+    const auto factors = matrix_factors(e, {*p.matrix, p.rows, p.columns, p.sum, true});
+    if (!factors) return false;
+    const DType wanted = *p.matrix == MatrixType::F16    ? DType::F16
+                         : *p.matrix == MatrixType::BF16 ? DType::BF16
+                                                         : DType::F32;
+    for (const auto& [factor, across] : {std::pair(factors->left, p.rows), std::pair(factors->right, p.columns)}) {
+        const ScalarNode& n = e.body[factor];
+        if (n.op != ScalarOp::Access) return false;
+        const Access& a = e.accesses[n.slot];
+        const Value& value = stages.values[a.value];
+        if (value.dtype != wanted || a.fill != 0 || stages.producers()[a.value]) return false;
+        for (const size_t axis : {across, p.sum}) {
+            // By itself, or with others that move in whole steps in front of it.
+            size_t in = 0;
+            for (const Expr& i : a.index)
+                if (uses(i, {VarKind::Axis, static_cast<uint32_t>(axis)})) {
+                    ++in;
+                    const auto linear = linear_in(i, {VarKind::Axis, static_cast<uint32_t>(axis)});
+                    if (!linear || !linear->coefficient.is_constant(1)) return false;
+                }
+            if (in != 1) return false;
+        }
+        // 16 bytes side by side are along the sum, or, of halves, across it: nothing else may shift them.
+        const Expr last = a.index.back();
+        const bool along = last == axis(p.sum), beside = last == axis(across);
+        if (!along && !beside) return false;
+    }
+    return true;
+}
+
 Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& tiles) {
     Micro m;
     m.registers.assign(e.extents.size(), 1);
@@ -101,8 +139,8 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
     m.registers[product.rows] = tiles.warp_rows;
     m.registers[product.columns] = tiles.warp_columns;
     if (product.matrix) {
-        m.matrix = MatrixUnit{*product.matrix, product.rows, product.columns, product.sum};
-        m.registers[product.sum] = std::min<int64_t>(tiles.sum, 32);
+        m.matrix = MatrixUnit{*product.matrix, product.rows, product.columns, product.sum, product.group};
+        m.registers[product.sum] = product.group ? tiles.sum : std::min<int64_t>(tiles.sum, 32);
         return m;
     }
     m.vector_axis = product.columns;
@@ -152,6 +190,25 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
     if (!product.matrix) {
         if (across) move_last(*across);
         if (across != last) load.layout.primitives.emplace_back(layout::Pad{last, 0, 4});
+        return load;
+    }
+    if (product.group) {
+        // Blocks of eight rows of 16 bytes; floats lie along the sum in them. Behind each column of rows is room for
+        // one more: copies of neighbouring columns then lie on different banks.
+        if (!halves && along && along != last) move_last(*along);
+        const auto rows = static_cast<int64_t>(16 / byte_size(program.stages.values[a.value].dtype));
+        layout::Reorder order;
+        for (size_t d = 0; d < last; ++d) order.permutation.push_back(d);
+        order.permutation.push_back(last + 1);
+        // In front of the dimension that has the rows: across the sum, or along it where the other lies side by side.
+        const bool sum_is_row = halves && across == last;
+        const size_t wanted = sum_is_row ? along.value_or(last) : across.value_or(last);
+        size_t row = wanted;
+        if (!halves && along && along != last && wanted > *along) --row;  // moved up by move_last
+        order.permutation.insert(order.permutation.begin() + static_cast<std::ptrdiff_t>(row), last);
+        load.layout.primitives.emplace_back(layout::Split{last, rows});
+        load.layout.primitives.emplace_back(order);
+        load.layout.primitives.emplace_back(layout::Pad{row + 1, 0, 1});
         return load;
     }
     // Fragments are read along the sum or across it: whichever lies side by side, else the sum is made to.

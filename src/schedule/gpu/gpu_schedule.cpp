@@ -85,6 +85,28 @@ std::vector<GpuTiles> candidates(const GpuProduct& p, int64_t all_rows, int64_t 
     return out;
 }
 
+/// The same on instructions of four warps. No tile reaches beyond the product: an instruction reads all of its rows,
+/// columns and points of the sum.
+std::vector<GpuTiles> group_candidates(int64_t all_rows, int64_t all_columns, int64_t all_sum) {
+    constexpr int64_t kGroups = kGpuBlockThreads / 128;
+    constexpr int64_t kMostSums = 128;  // registers of a thread
+    std::vector<GpuTiles> out;
+    for (const int64_t rows : {64, 128, 256})
+        for (const int64_t columns : {8, 16, 32, 64, 128, 256})
+            for (const int64_t sum : {32, 64, 128})
+                for (const int stages : {1, 2, 3, 4})
+                    for (const int64_t group_rows : {64, 128})
+                        for (const int64_t group_columns : {columns, columns / 2}) {
+                            if (rows > all_rows || columns > all_columns || sum > all_sum) continue;
+                            if (group_rows > rows || group_columns < 8) continue;
+                            if (rows / group_rows * (columns / group_columns) > kGroups) continue;
+                            if (group_rows * group_columns / 128 > kMostSums) continue;
+                            if (stages > 1 && sum * (stages - 1) >= all_sum) continue;
+                            out.push_back({rows, columns, sum, group_rows, group_columns, stages});
+                        }
+    return out;
+}
+
 TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTiles& tiles) {
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
@@ -114,23 +136,35 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
 /// Of all tiles the best by the model whose copies fit.
 std::optional<TileProgram> schedule_product(const Program& stages, const GpuScheduling& how) {
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
-    const auto p = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], how.precision);
-    if (!p) return std::nullopt;
-    const GpuNest nest(stages, p, kAssumed);
-    const std::vector<int64_t>& extents = nest.stage().extents;
-    std::vector<std::pair<double, GpuTiles>> ranked;
-    for (const GpuTiles& t : candidates(*p, extents[p->rows], extents[p->columns], extents[p->sum])) {
-        std::vector<int64_t> tile(e.extents.size(), 1);
-        for (size_t a = e.spatial; a < tile.size(); ++a) tile[a] = extents[a];
-        tile[p->rows] = t.rows;
-        tile[p->columns] = t.columns;
-        tile[p->sum] = t.sum;
-        const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, how.target);
-        if (work.block_bytes > how.target.block_shared_bytes) continue;
-        ranked.emplace_back(gpu_estimate(work, how.target).seconds, t);
+    const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], how.precision);
+    if (!found) return std::nullopt;
+    GpuProduct group = *found;
+    group.group = true;
+    struct Ranked {
+        double seconds;
+        const GpuProduct* product;
+        GpuTiles tiles;
+    };
+    std::vector<Ranked> ranked;
+    for (const GpuProduct* p : {&*found, static_cast<const GpuProduct*>(&group)}) {
+        if (p->group && !fits_group(stages, e, *p, how.target)) continue;
+        const GpuNest nest(stages, *p, kAssumed);
+        const std::vector<int64_t>& extents = nest.stage().extents;
+        const int64_t rows = extents[p->rows], columns = extents[p->columns], sum = extents[p->sum];
+        for (const GpuTiles& t : p->group ? group_candidates(rows, columns, sum) : candidates(*p, rows, columns, sum)) {
+            std::vector<int64_t> tile(e.extents.size(), 1);
+            for (size_t a = e.spatial; a < tile.size(); ++a) tile[a] = extents[a];
+            tile[p->rows] = t.rows;
+            tile[p->columns] = t.columns;
+            tile[p->sum] = t.sum;
+            const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, how.target);
+            if (work.block_bytes > how.target.block_shared_bytes) continue;
+            ranked.push_back({gpu_estimate(work, how.target).seconds, p, t});
+        }
     }
-    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [seconds, tiles] : ranked) {
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
+    for (const auto& [seconds, p, tiles] : ranked) {
         TileProgram t = product_tree(stages, *p, tiles);
         const auto bytes = shared_bytes(t);
         if (bytes && *bytes <= how.target.block_shared_bytes && verify(t).empty()) return t;

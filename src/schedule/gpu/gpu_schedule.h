@@ -46,15 +46,19 @@ ScheduleTarget gpu_rule(const GpuTarget& target);
 struct GpuProduct {
     size_t rows = 0, columns = 0, sum = 0;
     std::optional<MatrixType> matrix;  ///< none: on the ordinary cores
+    bool group = false;                ///< on the instructions of four warps
 };
 /// Nothing where no operand is used again along some axis: there is nothing to keep in shared memory. Columns are what
 /// lies side by side in the result; rows the longest axis of the other operand; the sum the longest that both share.
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
+/// Whether the instructions of four warps can read its operands where Loads put them: tensors of the instruction's
+/// type, rows, columns and the sum each by itself in one dimension, whole instructions of rows and of the sum.
+bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target);
 
 /// How a block computes its tile of a product.
 struct GpuTiles {
     int64_t rows = 64, columns = 64, sum = 32;  ///< of a block, a step along the sum
-    int64_t warp_rows = 32, warp_columns = 32;  ///< of a warp; of a thread on the ordinary cores
+    int64_t warp_rows = 32, warp_columns = 32;  ///< of a warp, or of four; of a thread on the ordinary cores
     int stages = 1;
 };
 /// The micro-kernel of a product with these tiles.

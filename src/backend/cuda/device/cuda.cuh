@@ -22,11 +22,19 @@ using Shared = T*;
 TW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
 TW_DEVICE int block() { return static_cast<int>(blockIdx.x); }
 
+/// The block's shared memory. A launch asks for it; with TW_SHARED_BYTES ptxas is told how much there will be.
+TW_DEVICE unsigned char* shared_memory() {
+#ifdef TW_SHARED_BYTES
+    __shared__ __align__(1024) unsigned char bytes[TW_SHARED_BYTES];
+#else
+    extern __shared__ __align__(1024) unsigned char bytes[];
+#endif
+    return bytes;
+}
 /// Elements from byte `offset` on: how many, and what they are called, only the emulation asks.
 template <class T>
 TW_DEVICE T* shared(int offset, int, const char*) {
-    extern __shared__ __align__(1024) unsigned char shared_memory[];
-    return reinterpret_cast<T*>(shared_memory + offset);
+    return reinterpret_cast<T*>(shared_memory() + offset);
 }
 
 /// The same of a block's part of memory, which begins at byte `from`.
@@ -176,5 +184,98 @@ TW_MULTIPLY(multiply_bf16, "m16n8k16.row.col.f32.bf16.bf16")
 TW_LOAD_MATRICES(load_matrices, "")
 TW_LOAD_MATRICES(load_matrices_turned, ".trans")
 #undef TW_LOAD_MATRICES
+
+// --- matrix instructions of four warps (sm_90a): operands are read from shared memory while the threads go on
+
+/// What this thread has written to shared memory is seen by matrix instructions behind the next barrier.
+TW_DEVICE void fence_async() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/// A descriptor: blocks of eight rows of 16 bytes, `along` bytes from one to the next along the sum, `across` across it.
+template <int along, int across, class T>
+TW_DEVICE unsigned long long cores(const T* first) {
+    const auto at = static_cast<unsigned long long>(__cvta_generic_to_shared(first));
+    return (at & 0x3ffff) >> 4 | static_cast<unsigned long long>(along >> 4) << 16 |
+           static_cast<unsigned long long>(across >> 4) << 32;
+}
+/// The compiler moves nothing that is done with x across this.
+TW_DEVICE void settle(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+/// What was done with the registers of sums, and words, is done.
+TW_DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// The products since the last call are a group.
+TW_DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/// All groups but the last `open` have arrived.
+template <int open>
+TW_DEVICE void wait_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(open) : "memory");
+}
+#define TW_SUMS_8 "%0, %1, %2, %3"
+#define TW_SUMS_16 \
+    TW_SUMS_8 \
+    ", %4, %5, %6, %7"
+#define TW_SUMS_32 \
+    TW_SUMS_16 \
+    ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TW_SUMS_64 \
+    TW_SUMS_32 \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TW_SUMS_128 \
+    TW_SUMS_64 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51" \
+    ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TW_SUMS_256 \
+    TW_SUMS_128 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83" \
+    ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103" \
+    ", %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123" \
+    ", %124, %125, %126, %127"
+#define TW_PLACES_8(i) "+f"(low[i]), "+f"(low[i + 1]), "+f"(high[i]), "+f"(high[i + 1])
+#define TW_PLACES_16(i) TW_PLACES_8(i), TW_PLACES_8(i + 2)
+#define TW_PLACES_32(i) TW_PLACES_16(i), TW_PLACES_16(i + 4)
+#define TW_PLACES_64(i) TW_PLACES_32(i), TW_PLACES_32(i + 8)
+#define TW_PLACES_128(i) TW_PLACES_64(i), TW_PLACES_64(i + 16)
+#define TW_PLACES_256(i) TW_PLACES_128(i), TW_PLACES_128(i + 32)
+/// Sums of 64 x n: `low` are the thread's of the first eight of its warp's 16 rows, `high` of the others, as
+/// multiply_f16 has them. Where a matrix is turned, rows of its blocks lie across the sum. The left one is in shared
+/// memory, or its words are as multiply_f16 has them. p0 to p5: the numbers of operands behind the sums.
+#define TW_MULTIPLY_GROUP(n, instruction, ...)                                                  \
+    asm volatile(                                                                               \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\nwgmma.mma_async.sync.aligned.m64n" #n     \
+        instruction "\n}"                                                                       \
+        : TW_PLACES_##n(0)                                                                      \
+        : __VA_ARGS__)
+#define TW_GROUP_HALVES(name, type, n, p0, p1, p2, p3, p4, p5)                                                         \
+    template <int a_turned, int b_turned>                                                                              \
+    TW_DEVICE void name##_##n(float* low, float* high, unsigned long long a, unsigned long long b) {                   \
+        TW_MULTIPLY_GROUP(n, "k16.f32." type " {" TW_SUMS_##n "}, %" #p0 ", %" #p1 ", add, 1, 1, %" #p2 ", %" #p3 ";", \
+                          "l"(a), "l"(b), "n"(a_turned), "n"(b_turned));                                               \
+    }                                                                                                                  \
+    template <int b_turned>                                                                                            \
+    TW_DEVICE void name##_##n(float* low, float* high, unsigned a0, unsigned a1, unsigned a2, unsigned a3,             \
+                              unsigned long long b) {                                                                  \
+        TW_MULTIPLY_GROUP(n,                                                                                           \
+                          "k16.f32." type " {" TW_SUMS_##n "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4        \
+                          ", add, 1, 1, %" #p5 ";",                                                                    \
+                          "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(b_turned));                                  \
+    }
+#define TW_GROUP(n, p0, p1, p2, p3, p4, p5)                                                                \
+    TW_GROUP_HALVES(multiply_group_f16, "f16.f16", n, p0, p1, p2, p3, p4, p5)                              \
+    TW_GROUP_HALVES(multiply_group_bf16, "bf16.bf16", n, p0, p1, p2, p3, p4, p5)                           \
+    template <int a_turned, int b_turned> /* both 0 */                                                     \
+    TW_DEVICE void multiply_group_tf32_##n(float* low, float* high, unsigned long long a,                  \
+                                           unsigned long long b) {                                         \
+        TW_MULTIPLY_GROUP(n, "k8.f32.tf32.tf32 {" TW_SUMS_##n "}, %" #p0 ", %" #p1 ", add, 1, 1;", "l"(a), \
+                          "l"(b));                                                                         \
+    }
+TW_GROUP(8, 4, 5, 6, 7, 8, 9)
+TW_GROUP(16, 8, 9, 10, 11, 12, 13)
+TW_GROUP(32, 16, 17, 18, 19, 20, 21)
+TW_GROUP(64, 32, 33, 34, 35, 36, 37)
+TW_GROUP(128, 64, 65, 66, 67, 68, 69)
+TW_GROUP(256, 128, 129, 130, 131, 132, 133)
+#endif
 
 }  // namespace tw

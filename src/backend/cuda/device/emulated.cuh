@@ -29,6 +29,8 @@ struct Byte {
     unsigned write_epoch = 0, read_epoch = 0;
     bool several_readers = false;  ///< in that epoch
     bool in_flight = false;        ///< an asynchronous copy may write it at any time
+    unsigned char products = 0;    ///< of four warps that may read it at any time
+    unsigned fences = 0;           ///< that its writer had come to when it wrote
 };
 
 /// A tensor, or the block's shared memory.
@@ -40,7 +42,7 @@ struct Memory {
     bool of_block = false;  ///< nothing in it outlives a block
 };
 
-enum class State { Ready, AtBarrier, AtShuffle, Done };
+enum class State { Ready, AtBarrier, AtShuffle, AtGroup, Done };
 
 struct Fiber {
     State state = State::Ready;
@@ -58,6 +60,23 @@ struct Fiber {
     };
     AsyncCopy copies[256];
     int copying = 0, groups = 0;  ///< copies under way; groups begun
+    // Products of four warps: sums that they have not handed out yet, the last of each, and the group it is of.
+    struct Sum {
+        float* at;
+        float value;
+        int group;
+    };
+    Sum sums[1024];
+    int summing = 0, next_sum = 0, product_groups = 0;
+    bool may_multiply = false;  ///< begin_products came behind all that was done with registers
+    unsigned fences = 0;
+    struct Read {  ///< of shared memory, by the group whose first thread this is
+        long long byte;
+        int group;
+    };
+    Read* reads = nullptr;
+    int reading = 0, most_reads = 0;
+    float* matrices = nullptr;  ///< of the product that is being computed: 64 x 16, then 16 x 256
 };
 
 /// The one block that is running.
@@ -127,9 +146,14 @@ inline bool release(int first, int count, State kind, const char* place) {
     for (int t = first; t < first + count; ++t) {
         Fiber &f = b.fibers[t], &one = b.fibers[first];
         if (f.state == one.state && f.line == one.line) continue;
-        if (kind == State::AtBarrier && (f.state == State::AtShuffle || one.state == State::AtShuffle)) return false;
+        // Threads that wait for fewer go on first.
+        if (kind != State::AtShuffle && (f.state == State::AtShuffle || one.state == State::AtShuffle)) return false;
+        if (kind == State::AtBarrier && (f.state == State::AtGroup || one.state == State::AtGroup)) return false;
         const auto where = [](const Fiber& x) {
-            return x.state == State::AtBarrier ? "at a barrier" : x.state == State::AtShuffle ? "at a shuffle" : "done";
+            return x.state == State::AtBarrier   ? "at a barrier"
+                   : x.state == State::AtShuffle ? "at a shuffle"
+                   : x.state == State::AtGroup   ? "at a product of four warps"
+                                                 : "done";
         };
         b.failed = true;
         snprintf(b.message, sizeof b.message,
@@ -147,10 +171,15 @@ inline void run_block(int number) {
     b.number = number;
     ++b.epoch;
     memset(b.shared.bytes, 0xff, static_cast<size_t>(b.shared.size));
-    for (long long i = 0; i < b.shared.size; ++i) b.shared.known[i].in_flight = false;
+    for (long long i = 0; i < b.shared.size; ++i) {
+        b.shared.known[i].in_flight = false;
+        b.shared.known[i].products = 0;
+    }
     for (int t = 0; t < b.threads; ++t) {
-        b.fibers[t].state = State::Ready;
-        b.fibers[t].copying = b.fibers[t].groups = 0;
+        Fiber& f = b.fibers[t];
+        f.state = State::Ready;
+        f.copying = f.groups = f.summing = f.next_sum = f.product_groups = f.reading = 0;
+        f.may_multiply = false;
     }
     while (true) {
         int done = 0;
@@ -163,6 +192,10 @@ inline void run_block(int number) {
         bool released = false;
         for (int warp = 0; warp < b.threads && !b.failed; warp += 32)
             released = release(warp, 32, State::AtShuffle, "shuffle") || released;
+        for (int first = 0; first < b.threads && !b.failed; first += 128)
+            released = release(first, b.threads - first < 128 ? b.threads - first : 128, State::AtGroup,
+                               "product of four warps") ||
+                       released;
         if (!released && !b.failed && release(0, b.threads, State::AtBarrier, "barrier")) {
             ++b.epoch;
             released = true;
@@ -206,6 +239,10 @@ inline const char* run_grid(long long blocks, int threads, long long shared_byte
     }
     for (long long k = 0; k < blocks && !b.failed; ++k) run_block(static_cast<int>(k));
     munmap(stacks, all);
+    for (int t = 0; t < threads; ++t) {
+        free(b.fibers[t].reads);
+        free(b.fibers[t].matrices);
+    }
     delete[] b.fibers;
     free(b.shared.bytes);
     free(b.shared.known);
@@ -242,6 +279,8 @@ inline void note_write(const Memory& m, long long at, long long element, const c
         Byte& byte = m.known[at + static_cast<long long>(i)];
         const int me = b.number + 1;
         if (byte.in_flight) fail("writes element %lld of %s, which an asynchronous copy is writing", element, what);
+        if (byte.products != 0)
+            fail("writes element %lld of %s, which a product that nobody has waited for may read", element, what);
         if (!m.of_block && byte.writing_block > 0 && byte.writing_block != me)
             fail("writes element %lld of %s, which block %d also writes", element, what, byte.writing_block - 1);
         if (!m.of_block && byte.reading_block > 0 && byte.reading_block != me)
@@ -253,6 +292,7 @@ inline void note_write(const Memory& m, long long at, long long element, const c
         byte.write_epoch = b.epoch;
         byte.writer = b.current;
         byte.writing_block = me;
+        byte.fences = b.fibers[b.current].fences;
     }
 }
 
@@ -533,5 +573,209 @@ TW_MULTIPLY(multiply_bf16, bf16_product)
 TW_LOAD_MATRICES(load_matrices, false)
 TW_LOAD_MATRICES(load_matrices_turned, true)
 #undef TW_LOAD_MATRICES
+
+// --- matrix instructions of four warps: they read shared memory, and write their sums, at any time from the call to
+// wait_products; here they read at the call, and hand out sums, which are NaN until then, at the wait
+
+template <class T>
+struct Cores {
+    Pointer<T> first;
+    int along, across;
+};
+template <int along, int across, class T>
+Cores<T> cores(const Pointer<T>& first) {
+    static_assert(along % 16 == 0 && across % 16 == 0 && along < (1 << 18) && across < (1 << 18), "a descriptor's");
+    return {first, along, across};
+}
+
+inline void fence_async() { ++machine::running().fibers[thread()].fences; }
+inline void settle(float&) {}
+inline void begin_products(int line = __builtin_LINE()) {
+    machine::wait(machine::State::AtGroup, line);
+    machine::running().fibers[thread()].may_multiply = true;
+}
+inline void end_products() { ++machine::running().fibers[thread()].product_groups; }
+
+template <int open>
+void wait_products() {
+    machine::Block& b = machine::running();
+    machine::Fiber& f = b.fibers[thread()];
+    int kept = 0;
+    for (int k = 0; k < f.summing; ++k)
+        if (f.sums[k].group >= f.product_groups - open)  // or in no group yet
+            f.sums[kept++] = f.sums[k];
+        else
+            *f.sums[k].at = f.sums[k].value;
+    f.summing = kept;
+    f.next_sum = 0;
+    kept = 0;
+    for (int k = 0; k < f.reading; ++k)
+        if (f.reads[k].group >= f.product_groups - open)
+            f.reads[kept++] = f.reads[k];
+        else {
+            machine::Byte& byte = b.shared.known[f.reads[k].byte];
+            --byte.products;
+            byte.read_epoch = b.epoch;  // who writes now has not met those that waited
+            byte.several_readers = true;
+        }
+    f.reading = kept;
+    if (kept == 0) f.may_multiply = false;
+}
+
+namespace machine {
+
+inline void note_product(const Memory& m, long long at, long long element, const char* what, size_t size) {
+    Block& b = running();
+    Fiber& f = b.fibers[b.current];
+    if (&m != &b.shared) fail("multiplies %s, which is not in shared memory", what);
+    for (size_t i = 0; i < size; ++i) {
+        Byte& byte = m.known[at + static_cast<long long>(i)];
+        if (byte.in_flight)
+            fail("multiplies element %lld of %s before its asynchronous copy was waited for", element, what);
+        if (byte.writing_block != b.number + 1) fail("multiplies element %lld of %s, which nobody has written", element, what);
+        if (byte.write_epoch == b.epoch)
+            fail("multiplies element %lld of %s, which thread %d wrote since the last barrier", element, what, byte.writer);
+        if (byte.fences == b.fibers[byte.writer].fences)
+            fail("multiplies element %lld of %s, which thread %d wrote and did not fence", element, what, byte.writer);
+        if (byte.products == 255) fail("multiplies element %lld of %s for the 256th time without a wait", element, what);
+        ++byte.products;
+        if (f.reading == f.most_reads) {
+            f.most_reads = f.most_reads == 0 ? 4096 : 2 * f.most_reads;
+            f.reads = static_cast<Fiber::Read*>(realloc(f.reads, sizeof(Fiber::Read) * static_cast<size_t>(f.most_reads)));
+        }
+        f.reads[f.reading++] = {at + static_cast<long long>(i), f.product_groups};
+    }
+}
+
+inline float product_number(float x, bool) { return bitcast<float>(bitcast<unsigned>(x) & ~0x1fffu); }  // truncated
+inline float product_number(unsigned short x, bool is_bf16) {
+    return is_bf16 ? bitcast<float>(static_cast<unsigned>(x) << 16) : f16_value(x);
+}
+
+/// Point (p, k), p across the sum, of a matrix of blocks.
+template <class T>
+float point(const Cores<T>& c, int p, int k, bool turned, bool is_bf16) {
+    constexpr int size = sizeof(T), row = 16 / size;
+    // A block has 8 points across and a row's length along the sum; turned, a row's length across and 8 along.
+    const int blocks_across = turned ? p / row : p / 8, blocks_along = turned ? k / 8 : k / row;
+    const int which_row = turned ? k % 8 : p % 8, inside = turned ? p % row : k % row;
+    const int bytes = blocks_across * c.across + blocks_along * c.along + which_row * 16 + inside * size;
+    const Pointer<T>& f = c.first;
+    if ((f.begin + f.at * size) % 16 != 0)
+        fail("multiplies from element %lld of %s on, which is not aligned", f.at, f.what);
+    const long long element = f.at + bytes / size, byte = f.byte_of(element, "multiplies");
+    note_product(*f.memory, byte, element, f.what, size);
+    T value;
+    memcpy(&value, f.memory->bytes + byte, size);
+    return product_number(value, is_bf16);
+}
+
+/// Adds a sum of 64 x n: of thread t those of row 16 (t / 32) + t % 32 / 4, and 8 below. `left`: puts a number of the
+/// left matrix, by row and place along the sum, into the room that is given.
+template <int n, class Left, class T>
+void multiply_group(float* low, float* high, const Left& left, const Cores<T>& b, bool b_turned, bool is_bf16, int line) {
+    constexpr int sum = 32 / sizeof(T);
+    Block& block = running();
+    const int me = block.current, first = me / 128 * 128;
+    Fiber& mine = block.fibers[me];
+    if (!mine.may_multiply) fail("multiplies without begin_products in front");
+    mine.shown = &b;
+    wait(State::AtGroup, line);
+    Fiber& leader = block.fibers[first];
+    if (me == first) {
+        for (int t = first; t < first + 128; ++t) {
+            const auto& theirs = *static_cast<const Cores<T>*>(block.fibers[t].shown);
+            if (theirs.first.begin != b.first.begin || theirs.first.at != b.first.at)
+                fail("multiplies another matrix than thread %d", t);
+        }
+        if (leader.matrices == nullptr)
+            leader.matrices = static_cast<float*>(malloc(sizeof(float) * (64 * 16 + 16 * 256)));
+        for (int column = 0; column < n; ++column)
+            for (int k = 0; k < sum; ++k)
+                leader.matrices[64 * 16 + column * 16 + k] = point(b, column, k, b_turned, is_bf16);
+    }
+    left(leader.matrices);
+    wait(State::AtGroup, line);  // the matrices are there
+    for (int i = 0; i < n / 2; ++i) {
+        const int row = me % 128 / 32 * 16 + me % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + me % 4 * 2 + i % 2;
+        float* const at = (i / 2 % 2 == 0 ? low : high) + i / 4 * 2 + i % 2;
+        // Sums come in the order of the last time.
+        int k = mine.next_sum;
+        if (k >= mine.summing || mine.sums[k].at != at)
+            for (k = 0; k < mine.summing && mine.sums[k].at != at; ++k) {
+            }
+        if (k == mine.summing) {
+            if (mine.summing == 1024) fail("adds up more than 1024 sums without a wait");
+            mine.sums[mine.summing++] = {at, *at, 0};
+        }
+        mine.next_sum = k + 1;
+        double total = mine.sums[k].value;
+        for (int s = 0; s < sum; ++s)
+            total += static_cast<double>(leader.matrices[row * 16 + s]) *
+                     static_cast<double>(leader.matrices[64 * 16 + column * 16 + s]);
+        mine.sums[k].value = static_cast<float>(total);
+        mine.sums[k].group = mine.product_groups;
+        *at = bitcast<float>(0x7fc00000u);
+    }
+    wait(State::AtGroup, line);  // everybody has looked
+}
+
+/// The left matrix from shared memory: what the first thread of the group shows is read by that thread.
+template <class T>
+struct FromShared {
+    const Cores<T>& a;
+    bool turned, is_bf16;
+    void operator()(float* matrix) const {
+        if (running().current % 128 != 0) return;
+        for (int row = 0; row < 64; ++row)
+            for (int k = 0; k < 32 / static_cast<int>(sizeof(T)); ++k)
+                matrix[row * 16 + k] = point(a, row, k, turned, is_bf16);
+    }
+};
+/// From the threads' words: of rows l / 4 and l / 4 + 8 of the warp's, pairs 2 (l % 4) along the sum, then 8 further.
+struct FromWords {
+    const unsigned (&words)[4];
+    bool is_bf16;
+    void operator()(float* matrix) const {
+        const int t = running().current % 128;
+        for (int w = 0; w < 4; ++w)
+            for (int half = 0; half < 2; ++half)
+                matrix[(t / 32 * 16 + t % 32 / 4 + w % 2 * 8) * 16 + w / 2 * 8 + t % 4 * 2 + half] =
+                    product_number(static_cast<unsigned short>(words[w] >> (16 * half)), is_bf16);
+    }
+};
+
+}  // namespace machine
+
+#define TW_GROUP_HALVES(name, n, is_bf16)                                                                              \
+    template <int a_turned, int b_turned>                                                                              \
+    void name##_##n(float* low, float* high, const Cores<unsigned short>& a, const Cores<unsigned short>& b,           \
+                    int line = __builtin_LINE()) {                                                                     \
+        machine::multiply_group<n>(low, high, machine::FromShared<unsigned short>{a, a_turned != 0, is_bf16}, b,       \
+                                   b_turned != 0, is_bf16, line);                                                      \
+    }                                                                                                                  \
+    template <int b_turned>                                                                                            \
+    void name##_##n(float* low, float* high, unsigned a0, unsigned a1, unsigned a2, unsigned a3,                       \
+                    const Cores<unsigned short>& b, int line = __builtin_LINE()) {                                     \
+        const unsigned words[4] = {a0, a1, a2, a3};                                                                    \
+        machine::multiply_group<n>(low, high, machine::FromWords{words, is_bf16}, b, b_turned != 0, is_bf16, line);    \
+    }
+#define TW_GROUP(n)                                                                                                    \
+    TW_GROUP_HALVES(multiply_group_f16, n, false)                                                                      \
+    TW_GROUP_HALVES(multiply_group_bf16, n, true)                                                                      \
+    template <int a_turned, int b_turned>                                                                              \
+    void multiply_group_tf32_##n(float* low, float* high, const Cores<float>& a, const Cores<float>& b,                \
+                                 int line = __builtin_LINE()) {                                                        \
+        static_assert(a_turned == 0 && b_turned == 0, "rows of tf32 lie along the sum");                               \
+        machine::multiply_group<n>(low, high, machine::FromShared<float>{a, false, false}, b, false, false, line);     \
+    }
+TW_GROUP(8)
+TW_GROUP(16)
+TW_GROUP(32)
+TW_GROUP(64)
+TW_GROUP(128)
+TW_GROUP(256)
+#undef TW_GROUP_HALVES
+#undef TW_GROUP
 
 }  // namespace tw

@@ -1,0 +1,218 @@
+// What NVIDIA's assembler says of generated kernels; needs NVRTC, and no GPU.
+//
+//     TILEWRIGHT_TILE_PROGRAMS=build/tiles build/bin/backend_cuda_test
+//     build/bin/bench_ptxas build/tiles
+//
+// Tile programs (texts, FOLDER/*.tile) are generated and compiled for each architecture. The table: how many were
+// refused, how many spill registers, how the model's registers compare with those given out. With --candidates N as
+// many of MCFuser's candidates for a chain and an attention are compiled with their buffers as static shared memory,
+// of which ptxas allows 48 KiB: rule 4's estimate says beforehand which fit (the paper's Figure 10).
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "backend/cuda/nvrtc.h"
+#include "base/error.h"
+#include "cost/gpu_estimate.h"
+#include "schedule/chain/chains_test.h"
+#include "schedule/chain/realise.h"
+#include "schedule/chain/search.h"
+#include "schedule/gpu/retarget.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int64_t kStaticShared = 48 << 10;  ///< most that a kernel may declare
+
+GpuTarget target_of(int capability) { return capability >= 90 ? h200() : a100(); }
+
+/// Calls work(0) to work(count - 1) on several threads; throws what one of them threw.
+template <class F>
+void on_threads(size_t count, int threads, const F& work) {
+    std::atomic<size_t> next{0};
+    std::vector<std::thread> all;
+    std::mutex mutex;
+    std::exception_ptr wrong;
+    for (int t = 0; t < threads; ++t)
+        all.emplace_back([&] {
+            for (size_t k = next++; k < count; k = next++) try {
+                    work(k);
+                } catch (...) {
+                    const std::lock_guard lock(mutex);
+                    wrong = std::current_exception();
+                }
+        });
+    for (std::thread& t : all) t.join();
+    if (wrong) std::rethrow_exception(wrong);
+}
+
+struct Kernel {
+    std::string name;
+    TileProgram program;
+    // Of one architecture:
+    bool too_large = false;  ///< its copies fit no block, which generate() says
+    std::string refused;     ///< the compiler's words
+    cuda::KernelUse use;
+    double estimated = 0;  ///< registers
+};
+
+std::vector<Kernel> programs_in(const std::string& folder) {
+    std::vector<Kernel> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        if (entry.path().extension() != ".tile") continue;
+        std::ifstream in(entry.path());
+        std::ostringstream text;
+        text << in.rdbuf();
+        out.push_back({entry.path().stem().string(), parse_tile_program(text.str()), false, "", {}, 0});
+    }
+    std::sort(out.begin(), out.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
+    return out;
+}
+
+void compile(const cuda::Nvrtc& nvrtc, Kernel& k, int capability) {
+    k.too_large = false;
+    k.refused.clear();
+    const GpuTarget target = target_of(capability);
+    cuda::KernelText text;
+    try {
+        text = cuda::generate(k.program, {target, kGpuBlockThreads}, "kernel");
+    } catch (const RuntimeError&) {
+        k.too_large = true;
+        return;
+    }
+    k.estimated = gpu_estimate(k.program, target).registers;
+    try {
+        const auto uses = nvrtc.uses(cuda::device_header() + "\n" + text.text, capability);
+        k.use = uses.at("kernel");
+    } catch (const RuntimeError& e) {
+        k.refused = e.what();
+    }
+}
+
+bool is_product(const Kernel& k) {
+    for (const PrimitiveId s : k.program.stages.primitives.ids())
+        if (stage_model(k.program.stages, s, {}).product) return true;
+    return false;
+}
+
+void table(std::vector<Kernel> kernels, int capability, int threads, bool verbose) {
+    const cuda::Nvrtc nvrtc;
+    on_threads(kernels.size(), threads, [&](size_t k) { compile(nvrtc, kernels[k], capability); });
+    size_t too_large = 0, refused = 0, spilling = 0, on_stack = 0;
+    std::vector<double> ratios;
+    for (const Kernel& k : kernels) {
+        too_large += k.too_large ? 1 : 0;
+        refused += k.refused.empty() ? 0 : 1;
+        if (!k.refused.empty()) fmt::print("refused {}: {}\n", k.name, k.refused.substr(0, 400));
+        if (k.too_large || !k.refused.empty()) continue;
+        spilling += k.use.spilled_bytes > 0 ? 1 : 0;
+        on_stack += k.use.stack_bytes > 0 ? 1 : 0;
+        if (k.use.spilled_bytes > 0 || (verbose && k.use.stack_bytes > 0))
+            fmt::print("{} {}: {} registers, {} bytes of stack, {} spilled\n", k.name, k.program.name, k.use.registers,
+                       k.use.stack_bytes, k.use.spilled_bytes);
+        if (is_product(k)) ratios.push_back(k.estimated / k.use.registers);
+        if (verbose && is_product(k))
+            fmt::print("{} {}: {} registers, estimated {:.0f}\n", k.name, k.program.name, k.use.registers, k.estimated);
+    }
+    std::sort(ratios.begin(), ratios.end());
+    const auto at = [&](double share) {
+        return ratios.empty() ? 0 : ratios[static_cast<size_t>(share * static_cast<double>(ratios.size() - 1))];
+    };
+    fmt::print("sm_{}{}: {} kernels, {} too large for a block, {} refused, {} spill, {} use the stack; ", capability,
+               capability == 90 ? "a" : "", kernels.size(), too_large, refused, spilling, on_stack);
+    fmt::print("registers of {} products, estimated over given: median {:.2f}, 10 to 90 % {:.2f} to {:.2f}\n",
+               ratios.size(), at(0.5), at(0.1), at(0.9));
+}
+
+/// Random candidates of a chain's space, for a block's shared memory of kStaticShared.
+void figure_10(int count, int capability, int threads) {
+    const cuda::Nvrtc nvrtc;
+    GpuTarget limit = target_of(capability);
+    limit.block_shared_bytes = kStaticShared;
+    GpuTarget roomy = limit;  // nothing is put elsewhere
+    roomy.block_shared_bytes = int64_t{1} << 30;
+    std::mt19937_64 rng(5);
+    for (const auto& [name, stages] : {std::pair("G4", chain::two_products(512, 512, 256, 256)),
+                                       std::pair("S1", chain::attention(8, 512, 512, 64, 64))}) {
+        const auto c = chain::make_chain(stages);
+        const chain::Space space = chain::make_space(*c, static_cast<double>(kStaticShared));
+        struct Candidate {
+            cuda::KernelText text;
+            int64_t estimate = 0;
+            bool fits = false;
+        };
+        std::vector<Candidate> all;
+        for (int tries = 0; static_cast<int>(all.size()) < count && tries < 50 * count; ++tries) {
+            chain::Candidate k{space.expressions[rng() % space.expressions.size()], {}};
+            for (const auto& sizes : space.sizes) k.tiles.push_back(sizes[rng() % sizes.size()]);
+            auto tree = chain::realise(*c, k, gpu_rule(limit));
+            if (!tree) continue;
+            const TileProgram t = for_gpu(std::move(*tree), {limit, Precision::F16});
+            const auto estimate = shared_bytes(t);
+            // Far away from the limit there is nothing to be seen, and megabytes of shared memory to compile.
+            if (!estimate || *estimate > 8 * kStaticShared || !verify(t).empty()) continue;
+            all.push_back({cuda::generate(t, {roomy, kGpuBlockThreads}, "kernel"), *estimate, false});
+        }
+        on_threads(all.size(), threads, [&](size_t k) {
+            const std::vector<std::string> shared = {
+                fmt::format("-DTW_SHARED_BYTES={}", std::max<int64_t>(1, all[k].text.shared_bytes))};
+            try {
+                nvrtc.uses(cuda::device_header() + "\n" + all[k].text.text, capability, shared);
+                all[k].fits = true;
+            } catch (const RuntimeError& e) {
+                // Anything but its size, which is said but not judged, is a bug.
+                if (std::string_view(e.what()).find(" bytes smem") == std::string_view::npos) throw;
+            }
+        });
+        int fit = 0, right = 0, margin = 0, kept = 0;
+        for (const Candidate& k : all) {
+            fit += k.fits ? 1 : 0;
+            right += k.fits == (k.estimate <= kStaticShared) ? 1 : 0;
+            // The rule prunes beyond 1.2 times the limit: what fits has to be kept.
+            margin += k.fits && k.estimate <= kStaticShared * 12 / 10 ? 1 : 0;
+            kept += k.estimate <= kStaticShared * 12 / 10 ? 1 : 0;
+        }
+        fmt::print(
+            "{} on sm_{}: {} candidates, {} fit by ptxas, {} classified rightly ({:.0f} %); with rule 4's margin "
+            "{} are kept, {} of those that fit\n",
+            name, capability, all.size(), fit, right, 100.0 * right / std::max<double>(1, all.size()), kept, margin);
+    }
+}
+
+}  // namespace
+}  // namespace tilewright
+
+int main(int argc, char** argv) {
+    using namespace tilewright;
+    CLI::App app("generated kernels through ptxas");
+    std::string folder;
+    std::vector<int> capabilities = {80, 90};
+    int threads = 2, candidates = 0;
+    bool verbose = false;
+    app.add_option("folder", folder, "of tile programs");
+    app.add_option("--capability", capabilities, "80, 90");
+    app.add_option("--threads", threads, "compilers at a time");
+    app.add_option("--candidates", candidates, "of each chain, for rule 4's estimate of shared memory");
+    app.add_flag("--verbose", verbose, "every product's registers, and who uses the stack");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        for (const int capability : capabilities) {
+            if (!folder.empty()) table(programs_in(folder), capability, threads, verbose);
+            if (candidates > 0) figure_10(candidates, capability, threads);
+        }
+    } catch (const std::exception& e) {
+        fmt::print(stderr, "error: {}\n", e.what());
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,182 @@
+#include "backend/cuda/cublaslt.h"
+
+#include "backend/cuda/library.h"
+#include "base/error.h"
+
+namespace tilewright::cuda {
+
+namespace {
+
+// Numbers of cublasLt.h, cublas_api.h and library_types.h.
+enum : int { kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8 };  // of a product's description
+enum : int { kBatchCount = 5, kBatchOffset = 6 };                                  // of a matrix's
+enum : int { kMostWorkspace = 1 };                                                 // of a preference
+enum : int { kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32 };                       // epilogues
+enum : int { kF32 = 0, kF16 = 2, kBF16 = 14 };                                     // types
+enum : int { kCompute32 = 68, kCompute16 = 74, kComputeB16 = 75, kComputeTf32 = 77 };
+
+constexpr uint64_t kWorkspace = uint64_t{32} << 20;
+
+int number_of(DType t) { return t == DType::F16 ? kF16 : t == DType::BF16 ? kBF16 : kF32; }
+int number_of(Precision p) {
+    constexpr int kNumbers[] = {kCompute32, kComputeTf32, kCompute16, kComputeB16};
+    return kNumbers[static_cast<size_t>(p)];
+}
+
+struct Algorithm {
+    uint64_t data[8];
+};
+/// cublasLtMatmulHeuristicResult_t.
+struct Found {
+    Algorithm algorithm;
+    size_t workspace;
+    int state;
+    float waves;
+    int reserved[4];
+};
+
+}  // namespace
+
+struct CublasLt::Functions {
+    Functions(const Gpu& device, Library found) : gpu(device), library(std::move(found)) {
+        library.find(create, "cublasLtCreate");
+        library.find(destroy, "cublasLtDestroy");
+        library.find(create_product, "cublasLtMatmulDescCreate");
+        library.find(destroy_product, "cublasLtMatmulDescDestroy");
+        library.find(set_product, "cublasLtMatmulDescSetAttribute");
+        library.find(create_matrix, "cublasLtMatrixLayoutCreate");
+        library.find(destroy_matrix, "cublasLtMatrixLayoutDestroy");
+        library.find(set_matrix, "cublasLtMatrixLayoutSetAttribute");
+        library.find(create_preference, "cublasLtMatmulPreferenceCreate");
+        library.find(destroy_preference, "cublasLtMatmulPreferenceDestroy");
+        library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
+        library.find(choose, "cublasLtMatmulAlgoGetHeuristic");
+        library.find(multiply, "cublasLtMatmul");
+        gpu.enter();
+        check(create(&handle), "start");
+    }
+    ~Functions() {
+        if (handle != nullptr) destroy(handle);
+    }
+    Functions(const Functions&) = delete;
+    Functions& operator=(const Functions&) = delete;
+
+    void check(int result, const char* what) const {
+        if (result != 0) throw RuntimeError(fmt::format("cuBLASLt cannot {}: status {}", what, result));
+    }
+
+    Gpu gpu;
+    Library library;
+    void* handle = nullptr;
+    int (*create)(void** handle) = nullptr;
+    int (*destroy)(void* handle) = nullptr;
+    int (*create_product)(void** product, int compute, int scale) = nullptr;
+    int (*destroy_product)(void* product) = nullptr;
+    int (*set_product)(void* product, int attribute, const void* value, size_t size) = nullptr;
+    int (*create_matrix)(void** matrix, int type, uint64_t rows, uint64_t columns, int64_t stride) = nullptr;
+    int (*destroy_matrix)(void* matrix) = nullptr;
+    int (*set_matrix)(void* matrix, int attribute, const void* value, size_t size) = nullptr;
+    int (*create_preference)(void** preference) = nullptr;
+    int (*destroy_preference)(void* preference) = nullptr;
+    int (*set_preference)(void* preference, int attribute, const void* value, size_t size) = nullptr;
+    int (*choose)(void* handle, void* product, void* a, void* b, void* c, void* d, void* preference, int wanted,
+                  Found* found, int* count) = nullptr;
+    int (*multiply)(void* handle, void* product, const void* alpha, const void* a, void* a_matrix, const void* b,
+                    void* b_matrix, const void* beta, const void* c, void* c_matrix, void* d, void* d_matrix,
+                    const Algorithm* algorithm, void* workspace, size_t workspace_bytes, void* stream) = nullptr;
+};
+
+struct CublasLt::Plan::State {
+    std::shared_ptr<const Functions> call;
+    LibraryProduct product;
+    std::shared_ptr<void> a, b, d;  ///< descriptions of matrices
+    Algorithm algorithm{};
+    int64_t workspace = 0;
+
+    /// The library counts by columns: what is a row here is a column there, so that C^T = B^T A^T.
+    std::shared_ptr<void> matrix(const LibraryProduct::Matrix& m, int64_t rows, int64_t columns) const {
+        void* made = nullptr;
+        call->check(call->create_matrix(&made, number_of(m.type), static_cast<uint64_t>(m.turned ? rows : columns),
+                                        static_cast<uint64_t>(m.turned ? columns : rows), m.stride),
+                    "describe a matrix");
+        std::shared_ptr<void> out(made, [c = call](void* p) { c->destroy_matrix(p); });
+        const auto count = static_cast<int32_t>(product.batch);
+        if (count > 1) {
+            call->check(call->set_matrix(made, kBatchCount, &count, sizeof count), "describe a batch");
+            call->check(call->set_matrix(made, kBatchOffset, &m.of_batch, sizeof m.of_batch), "describe a batch");
+        }
+        return out;
+    }
+    /// `bias`: its address, or one that is aligned as it will be.
+    std::shared_ptr<void> description(const void* bias) const {
+        void* made = nullptr;
+        const Precision precision = product.left.type == DType::F32 ? product.precision : Precision::F32;
+        call->check(call->create_product(&made, number_of(precision), kF32), "describe a product");
+        std::shared_ptr<void> out(made, [c = call](void* p) { c->destroy_product(p); });
+        const int32_t turn_a = product.right.turned ? 1 : 0, turn_b = product.left.turned ? 1 : 0;
+        const int32_t kind = product.epilogue == LibraryEpilogue::Relu   ? kRelu
+                             : product.epilogue == LibraryEpilogue::Gelu ? kGelu
+                                                                         : 0;
+        int32_t epilogue = kind | (product.bias ? kBias : 0);
+        if (epilogue == 0) epilogue = kPlain;
+        const auto set = [&](int attribute, const void* value, size_t size) {
+            call->check(call->set_product(made, attribute, value, size), "describe a product");
+        };
+        set(kTransposeA, &turn_a, sizeof turn_a);
+        set(kTransposeB, &turn_b, sizeof turn_b);
+        set(kEpilogue, &epilogue, sizeof epilogue);
+        if (product.bias) set(kBiasPointer, &bias, sizeof bias);
+        return out;
+    }
+};
+
+CublasLt::CublasLt(const Gpu& gpu, const std::vector<std::string>& names)
+    : CublasLt(gpu, Library("cuBLASLt",
+                            names.empty() ? std::vector<std::string>{"libcublasLt.so.13", "libcublasLt.so.12"} : names,
+                            "NVIDIA's products of matrices are no candidates without it")) {}
+
+CublasLt::CublasLt(const Gpu& gpu, const Library& library) : call_(std::make_shared<const Functions>(gpu, library)) {}
+
+std::optional<CublasLt::Plan> CublasLt::plan(const LibraryProduct& product) const {
+    auto s = std::make_shared<Plan::State>();
+    s->call = call_;
+    s->product = product;
+    s->a = s->matrix(product.right, product.sum, product.columns);
+    s->b = s->matrix(product.left, product.rows, product.sum);
+    s->d = s->matrix(product.result, product.rows, product.columns);
+    const auto aligned = reinterpret_cast<const void*>(uintptr_t{256});  // as memory of the device is
+    const std::shared_ptr<void> description = s->description(aligned);
+    void* made = nullptr;
+    call_->check(call_->create_preference(&made), "make a preference");
+    const std::shared_ptr<void> preference(made, [c = call_](void* p) { c->destroy_preference(p); });
+    call_->check(call_->set_preference(made, kMostWorkspace, &kWorkspace, sizeof kWorkspace), "set a preference");
+    Found found{};
+    int count = 0;
+    call_->gpu.enter();
+    if (call_->choose(call_->handle, description.get(), s->a.get(), s->b.get(), s->d.get(), s->d.get(), made, 1, &found,
+                      &count) != 0 ||
+        count < 1 || found.state != 0)
+        return std::nullopt;
+    s->algorithm = found.algorithm;
+    s->workspace = static_cast<int64_t>(found.workspace);
+    Plan out;
+    out.state_ = std::move(s);
+    return out;
+}
+
+int64_t CublasLt::Plan::workspace_bytes() const { return state_->workspace; }
+
+void CublasLt::Plan::run(const Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const {
+    const State& s = *state_;
+    const LibraryProduct& p = s.product;
+    s.call->gpu.enter();
+    const std::shared_ptr<void> description = s.description(p.bias ? tensors.at(*p.bias) : nullptr);
+    const float alpha = 1, beta = 0;
+    void* out = tensors.at(p.result.tensor);
+    s.call->check(s.call->multiply(s.call->handle, description.get(), &alpha, tensors.at(p.right.tensor), s.a.get(),
+                                   tensors.at(p.left.tensor), s.b.get(), &beta, out, s.d.get(), out, s.d.get(),
+                                   &s.algorithm, workspace, static_cast<size_t>(s.workspace), stream.handle()),
+                  "multiply");
+}
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,114 @@
+// Which kernels are products of matrices that a library has.
+
+#include "backend/cuda/library_product.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tile/schedule_cases_test.h"
+
+namespace tilewright::cuda {
+namespace {
+
+std::optional<LibraryProduct> of(const std::string& stages) {
+    GpuScheduling how;
+    how.target = a100();
+    Program p = parse_program(stages);
+    const IndexVector<PrimitiveId, std::vector<size_t>> rows(p.primitives.size());
+    return library_product(gpu_schedule(std::move(p), rows, how));
+}
+
+/// sum_k a[m, k] b[k, n], with something behind it.
+std::string product(const std::string& then, const std::string& bias = "", const std::string& type = "f32",
+                    const std::string& at = "i1") {
+    return "program p {\n  input a: " + type + "[48, 32]\n  input b: " + type + "[32, 64]\n" +
+           (bias.empty() ? "" : "  input c: " + bias + "\n") + "  y: " + type +
+           "[48, 64] = [48, 64] sum(i2 < 32) mul(@0, @1)" + then + " where @0 = a[i0, i2], @1 = b[i2, i1]" +
+           (bias.empty() ? "" : ", @2 = c[" + at + "]") + "\n  output y\n}";
+}
+
+TEST(LibraryProduct, IsAProductWithItsEpilogue) {
+    const auto plain = of(product(""));
+    ASSERT_TRUE(plain);
+    EXPECT_EQ(plain->batch, 1);
+    EXPECT_EQ(plain->rows, 48);
+    EXPECT_EQ(plain->columns, 64);
+    EXPECT_EQ(plain->sum, 32);
+    EXPECT_EQ(plain->left, (LibraryProduct::Matrix{0, DType::F32, false, 32, 0}));
+    EXPECT_EQ(plain->right, (LibraryProduct::Matrix{1, DType::F32, false, 64, 0}));
+    EXPECT_EQ(plain->result, (LibraryProduct::Matrix{2, DType::F32, false, 64, 0}));
+    EXPECT_FALSE(plain->bias);
+    EXPECT_EQ(plain->flops(), 2.0 * 48 * 64 * 32);
+
+    const auto biased = of(product(" then max(add(acc, @2), 0.0)", "f32[64]"));
+    ASSERT_TRUE(biased);
+    EXPECT_EQ(biased->bias, 2u);
+    EXPECT_EQ(biased->epilogue, LibraryEpilogue::Relu);
+    EXPECT_EQ(biased->result.tensor, 3u);
+
+    const std::string x = "add(acc, @2)";
+    const auto gelu = of(product(" then mul(mul(" + x + ", 0.5), add(tanh(mul(add(" + x + ", mul(mul(mul(" + x + ", " +
+                                     x + "), " + x + "), 0.044715)), 0.7978845608028654)), 1.0))",
+                                 "f32[64]"));
+    ASSERT_TRUE(gelu);
+    EXPECT_EQ(gelu->epilogue, LibraryEpilogue::Gelu);
+    EXPECT_EQ(gelu->bias, 2u);
+}
+
+TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
+    EXPECT_FALSE(of(product(" then tanh(acc)")));
+    EXPECT_FALSE(of(product(" then mul(acc, 0.5)")));
+    EXPECT_FALSE(of(product(" then max(acc, 1.0)")));
+    EXPECT_FALSE(of(product(" then add(acc, @2)", "f32[48]", "f32", "i0")));  // an element a row
+    const std::string x = "acc";                                              // gelu by erf
+    EXPECT_FALSE(of(product(" then mul(mul(acc, 0.5), add(erf(mul(acc, 0.7071067811865475)), 1.0))")));
+    // Operands that are computed on the way, windows, sizes that only the run knows.
+    EXPECT_FALSE(of(R"(program p {
+  input a: f32[48, 32]
+  input b: f32[32, 64]
+  y: f32[48, 64] = [48, 64] sum(i2 < 32) mul(max(@0, 0.0), @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output y
+})"));
+    EXPECT_FALSE(of(R"(program p {
+  input a: f32[50, 16]
+  input b: f32[3, 16, 64]
+  y: f32[48, 64] = [48, 64] sum(i2 < 16, i3 < 3) mul(@0, @1) where @0 = a[i0 + i3, i2], @1 = b[i3, i2, i1]
+  output y
+})"));
+    EXPECT_FALSE(of(schedule_cases::product("$m", "64", "48", "f32")));
+}
+
+TEST(LibraryProduct, KnowsHowMatricesLie) {
+    // Attention's first product: heads are a batch, keys are turned.
+    const auto scores = of(R"(program p {
+  input q: f16[2, 40, 8, 16]
+  input k: f16[2, 8, 48, 16]
+  c: f16[2, 8, 40, 48] = [2, 8, 40, 48] sum(i4 < 16) mul(@0, @1) where @0 = q[i0, i2, i1, i4], @1 = k[i0, i1, i3, i4]
+  output c
+})");
+    EXPECT_FALSE(scores) << "two axes of a batch that are not one in q";
+    const auto turned = of(R"(program p {
+  input q: f16[40, 8, 16]
+  input k: f16[8, 48, 16]
+  c: f16[8, 40, 48] = [8, 40, 48] sum(i3 < 16) mul(@0, @1) where @0 = q[i1, i0, i3], @1 = k[i0, i2, i3]
+  output c
+})");
+    ASSERT_TRUE(turned);
+    EXPECT_EQ(turned->batch, 8);
+    EXPECT_EQ(turned->left, (LibraryProduct::Matrix{0, DType::F16, false, 128, 16}));
+    EXPECT_EQ(turned->right, (LibraryProduct::Matrix{1, DType::F16, true, 16, 768}));
+    EXPECT_EQ(turned->result, (LibraryProduct::Matrix{2, DType::F16, false, 48, 1920}));
+    // Rows of a batch that lie behind each other are rows.
+    const auto rows = of(R"(program p {
+  input a: f32[3, 20, 32]
+  input b: f32[32, 40]
+  c: f32[3, 20, 40] = [3, 20, 40] sum(i3 < 32) mul(@0, @1) where @0 = a[i0, i1, i3], @1 = b[i3, i2]
+  output c
+})");
+    ASSERT_TRUE(rows);
+    EXPECT_EQ(rows->batch, 1);
+    EXPECT_EQ(rows->rows, 60);
+}
+
+}  // namespace
+}  // namespace tilewright::cuda
