@@ -312,7 +312,7 @@ inline void lanes_two_to_five_elements_apart_stay_within_their_tensor(Collector&
             }
 }
 
-inline void few_rows_have_several_sums_each(Collector& right) {
+inline void rests_of_rows_are_held_by_the_least_tile_that_fits(Collector& right) {
     const std::string compute = "compute 0 vector n lanes 8 registers [m=13 n=16] order [n m k] padding partition";
     for (const char* k : {"31", "32", "259"})
         for (const char* m : {"1", "2", "3"}) right(kernel(product(m, "37", k), product_axes(m, "37", k) + compute));
@@ -424,7 +424,7 @@ inline std::vector<Group> all() {
         {"products_of_unknown_extents_run_with_any", products_of_unknown_extents_run_with_any},
         {"lanes_two_to_five_elements_apart_stay_within_their_tensor",
          lanes_two_to_five_elements_apart_stay_within_their_tensor},
-        {"few_rows_have_several_sums_each", few_rows_have_several_sums_each},
+        {"rests_of_rows_are_held_by_the_least_tile_that_fits", rests_of_rows_are_held_by_the_least_tile_that_fits},
         {"paddings_differ_in_what_they_do_with_rests", paddings_differ_in_what_they_do_with_rests},
         {"partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue",
          partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue},

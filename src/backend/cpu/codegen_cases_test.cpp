@@ -53,20 +53,5 @@ TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {
     EXPECT_THAT(llvm("compute 0 vector r lanes 8 registers [r=8] order [c r] padding partition"), HasSubstr("gather"));
 }
 
-TEST(CodegenSums, of_few_rows_are_split_so_that_multiply_adds_need_not_wait_for_each_other) {
-    const auto multiply_adds = [](const std::string& m, const std::string& rows) {
-        const std::string llvm = print_llvm(schedule_cases::kernel(
-            schedule_cases::product(m, "16", "64"), schedule_cases::product_axes(m, "16", "64") +
-                                                        "compute 0 vector n lanes 8 registers [m=" + rows +
-                                                        " n=16] order [n m k] padding partition"));
-        size_t calls = 0;
-        for (size_t at = 0; (at = llvm.find("call <8 x float> @llvm.fma", at)) != std::string::npos; ++at) ++calls;
-        return calls;
-    };
-    EXPECT_EQ(multiply_adds("1", "1"), 8u);  // two vectors, four sums of each
-    EXPECT_EQ(multiply_adds("2", "2"), 8u);
-    EXPECT_EQ(multiply_adds("6", "6"), 12u);  // enough as it is
-}
-
 }  // namespace
 }  // namespace tilewright::cpu

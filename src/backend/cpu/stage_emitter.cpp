@@ -43,9 +43,6 @@ void emit_loop(llvm::IRBuilder<>& b, llvm::Value* lo, llvm::Value* hi, int64_t s
 
 namespace {
 
-/// Sums that should be under way at once: a multiply-add takes four cycles, and up to two begin in each.
-constexpr int64_t kSumsAtOnce = 8;
-
 class StageEmitter : public StageValues {
   public:
     using StageValues::StageValues;
@@ -141,7 +138,6 @@ class StageEmitter : public StageValues {
     // --- loops
 
     int64_t register_tile(size_t a) const {
-        if (a == apart_) return acc_partials_;
         const int64_t r = a < m_.registers.size() ? m_.registers[a] : 1;
         return a == va_ ? std::max<int64_t>(r, lanes_) : std::max<int64_t>(r, 1);
     }
@@ -185,7 +181,8 @@ class StageEmitter : public StageValues {
             if (lanes_here) tail_mask_ = nullptr;
         };
         if (tile == 1) {
-            emit_loop(b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
+            emit_loop(
+                b_, r.lo, hi, 1, [&](llvm::Value* at) { with(at, 1, nullptr, false); }, "at");
             return;
         }
         // The number of points behind the full tiles, where it is known.
@@ -212,7 +209,8 @@ class StageEmitter : public StageValues {
                 [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "strip");
             strips_[a] = {};
         } else if (!r.constant_extent || *r.constant_extent >= tile)
-            emit_loop(b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
+            emit_loop(
+                b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
         if (rest && *rest == 0) return;
         const auto tail = [&](llvm::Value* at) {
             if (lanes_here) {
@@ -308,12 +306,9 @@ class StageEmitter : public StageValues {
         }
         const bool acc_vector = has_vector_;
         llvm::Type* type = register_type(c_, acc_type_, acc_vector ? lanes_ : 0);
-        const auto saved = std::tuple(acc_, acc_partials_, apart_);
+        const int64_t partials = vector_reduces_ ? std::max<int64_t>(1, register_tile(va_) / lanes_) : 1;
+        const auto saved = std::pair(acc_, acc_partials_);
         acc_.clear();
-        if (!vector_reduces_) apart_ = summed_apart(tile.size());
-        const int64_t partials = vector_reduces_ ? std::max<int64_t>(1, register_tile(va_) / lanes_)
-                                 : apart_        ? kSumsAtOnce / static_cast<int64_t>(tile.size())
-                                                 : 1;
         acc_partials_ = partials;
         llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
         for (size_t i = 0; i < tile.size() * static_cast<size_t>(partials); ++i) {
@@ -367,19 +362,8 @@ class StageEmitter : public StageValues {
             });
             branch(last_, finish);
         }
-        std::tie(acc_, acc_partials_, apart_) = saved;
+        std::tie(acc_, acc_partials_) = saved;
         forget();
-    }
-
-    /// Where the tile has too few sums to hide their latency, each is split into several: a summed axis whose
-    /// neighbouring points go to different ones.
-    ///     one row, two vectors: acc_0 += a[k] b[k] .. becomes acc_0 += a[k] b[k], acc_1 += a[k+1] b[k+1] ..
-    std::optional<size_t> summed_apart(size_t sums) const {
-        const std::vector<size_t> axes = order(true);
-        if (!has_vector_ || axes.empty() || register_tile(axes.back()) != 1) return std::nullopt;
-        const int64_t parts = kSumsAtOnce / static_cast<int64_t>(sums);
-        const auto& extent = axis_ranges_[axes.back()].constant_extent;
-        return parts > 1 && (!extent || *extent >= 4 * parts) ? std::optional(axes.back()) : std::nullopt;
     }
 
     /// What was reduced so far, as it counts now.
@@ -408,7 +392,7 @@ class StageEmitter : public StageValues {
             for (size_t i = 0; i < tile_points_.size(); ++i) {
                 Coords p = tile_points_[i];
                 for (size_t a = e_.spatial; a < n_axes_; ++a) p[a] = s[a];
-                const int64_t partial = vector_reduces_ ? s[va_] % acc_partials_ : apart_ ? s[*apart_] : 0;
+                const int64_t partial = vector_reduces_ ? s[va_] % acc_partials_ : 0;
                 llvm::AllocaInst* slot = acc_[i * static_cast<size_t>(acc_partials_) + static_cast<size_t>(partial)];
                 llvm::Value* acc = b_.CreateLoad(slot->getAllocatedType(), slot);
                 b_.CreateStore(step(acc, p), slot);
@@ -452,7 +436,6 @@ class StageEmitter : public StageValues {
     std::vector<std::vector<Expr>> cuts_;  ///< per axis, ascending
     std::vector<llvm::AllocaInst*> acc_;
     int64_t acc_partials_ = 1;
-    std::optional<size_t> apart_;  ///< a summed axis of which each point of a tile has sums of its own
     std::vector<Coords> tile_points_;
 };
 
