@@ -8,6 +8,7 @@
 #include "cost/given_test.h"
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/chain/groups.h"
 
 namespace tilewright::chain {
 namespace {
@@ -214,6 +215,19 @@ TEST(MakeChain, is_nothing_where_the_products_are_not_connected) {
   f: f32[5, 7] = [5, 7] sum(i2 < 9) mul(@0, @1) where @0 = d[i0, i2], @1 = e[i2, i1]
   output c, f
 })")));
+}
+
+TEST(SplitGroups, a_tensor_whose_last_group_is_not_whole_stays_in_one_piece) {
+    // Rows 4 i0 + i1 of seven: the eighth is padding, so that groups of four do not divide them.
+    const Program stages = parse_program(R"TW(program padded {
+  input a: f32[7, 16]
+  input b: f32[16, 16]
+  input w: f32[2, 16, 8]
+  l: f32[7, 16] = [7, 16] sum(i2 < 16) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]  ; l ""
+  y: f32[2, 4, 8] = [2, 4, 8] sum(i3 < 16) mul(@0, @1) where @0 = l[4 * i0 + i1, i3] when 6 - 4 * i0 - i1 >= 0 else 0.0, @1 = w[i0, i3, i2]  ; y ""
+  output y
+})TW");
+    EXPECT_EQ(print(split_groups(stages)), print(stages));
 }
 
 }  // namespace

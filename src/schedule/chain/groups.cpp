@@ -139,7 +139,8 @@ Program split_groups(const Program& p) {
         }
         lines.each_index(s, [&](ValueId v, size_t d, Expr index) {
             const auto split = split_by(e, index);
-            if (!split || !p.values[v].shape[d].is_constant()) return;
+            const Expr whole = p.values[v].shape[d];  // a padded index may run beyond it
+            if (!split || !whole.is_constant() || whole.constant() % split->size != 0) return;
             for (const Access& a : e.accesses)
                 if (!lines.stays(a.value) && moves_with(a, split->outer) != moves_with(a, split->inner))
                     return want(lines.dimension(v, d), split->size);
