@@ -1,6 +1,7 @@
 #include "base/code_cache.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +40,13 @@ uint64_t check_of(std::string_view made_of, std::string_view code) {
     return hash_combine(hash_text(made_of), hash_text(code));
 }
 
+/// Whether nobody else may have put anything there: what is found is run.
+bool is_private(const std::string& folder) {
+    struct stat s {};
+    return ::stat(folder.c_str(), &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == ::geteuid() &&
+           (s.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 }  // namespace
 
 CodeCache::CodeCache(std::string folder, int64_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {}
@@ -49,7 +57,7 @@ std::string CodeCache::path_of(std::string_view made_of) const {
 }
 
 std::optional<std::string> CodeCache::find(std::string_view made_of) const {
-    if (folder_.empty()) return std::nullopt;
+    if (folder_.empty() || !is_private(folder_)) return std::nullopt;
     const std::string path = path_of(made_of);
     std::ifstream in(path, std::ios::binary);
     if (!in) return std::nullopt;
@@ -70,7 +78,8 @@ std::optional<std::string> CodeCache::find(std::string_view made_of) const {
 void CodeCache::keep(std::string_view made_of, std::string_view code) const {
     if (folder_.empty()) return;
     std::error_code failed;
-    fs::create_directories(folder_, failed);
+    if (fs::create_directories(folder_, failed)) fs::permissions(folder_, fs::perms::owner_all, failed);
+    if (!is_private(folder_)) return;
     static std::atomic<int> serial{0};
     const std::string path = path_of(made_of), beside = fmt::format("{}.{}.{}", path, ::getpid(), serial++);
     {

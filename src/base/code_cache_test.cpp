@@ -41,6 +41,20 @@ TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
     EXPECT_EQ(nowhere.find("a text"), std::nullopt);
 }
 
+TEST(CodeCache, UsesNoFolderThatOthersMayWriteTo) {
+    const TemporaryFolder folder;
+    const std::string made = std::string(folder.path()) + "/code";
+    const CodeCache cache(made);
+    cache.keep("a text", "code");
+    EXPECT_EQ(fs::status(made).permissions(), fs::perms::owner_all);
+    fs::permissions(made, fs::perms::group_write, fs::perm_options::add);
+    EXPECT_EQ(cache.find("a text"), std::nullopt);
+    cache.keep("another", "code");
+    fs::permissions(made, fs::perms::group_write, fs::perm_options::remove);
+    EXPECT_EQ(cache.find("another"), std::nullopt);
+    EXPECT_EQ(cache.find("a text"), "code");
+}
+
 TEST(CodeCache, ForgetsWhatWasAskedForLongestAgo) {
     const TemporaryFolder folder;
     const std::string code(1000, 'c');
