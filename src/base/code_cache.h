@@ -14,9 +14,8 @@ namespace tilewright {
 /// counts as not there.
 class CodeCache {
   public:
-    /// The folder is made when something is kept; one that is another user's, or that others may write to, is not used,
-    /// because what is found is run. Empty: nothing is kept. What has not been asked for longest goes when
-    /// there are more than `most_bytes`, looked at now and then.
+    /// The folder is made when something is kept, and not used where others may write to it; empty: nothing is kept.
+    /// What has not been asked for longest goes when there are more than `most_bytes`, looked at now and then.
     explicit CodeCache(std::string folder, int64_t most_bytes = int64_t{1} << 30);
 
     /// The code that was made of exactly this.
