@@ -273,16 +273,24 @@ TEST(Nvrtc, SaysWhatAKernelTakesOfAMultiprocessor) {
     EXPECT_THAT(error_of([&] { nvrtc->uses(all, 80, {"-DTW_SHARED_BYTES=50000"}); }), HasSubstr("50000 bytes smem"));
 }
 
-/// What compute-sanitizer is run on: few kernels, one of each kind.
-TEST(Gpu, RunsAFewOfThem) {
+/// This machine's GPU and what compiles for it, or what is missing.
+struct Device {
     std::unique_ptr<Gpu> gpu;
     std::unique_ptr<Nvrtc> nvrtc;
+    std::string missing;
+};
+Device device() {
     try {
-        gpu = std::make_unique<Gpu>();
-        nvrtc = std::make_unique<Nvrtc>();
+        return {std::make_unique<Gpu>(), std::make_unique<Nvrtc>(), ""};
     } catch (const RuntimeError& e) {
-        GTEST_SKIP() << e.what();
+        return {nullptr, nullptr, e.what()};
     }
+}
+
+/// What compute-sanitizer is run on: few kernels, one of each kind.
+TEST(Gpu, RunsAFewOfThem) {
+    const auto [gpu, nvrtc, missing] = device();
+    if (!missing.empty()) GTEST_SKIP() << missing;
     std::vector<TileProgram> programs = {test::matrix_product({"128", "72", "96"}),
                                          test::matrix_product({"33", "65", "9", "f32", "tf32"})};
     if (gpu->target().capability() == 90)
@@ -309,14 +317,8 @@ TEST(Gpu, RunsAFewOfThem) {
 }
 
 TEST(Gpu, RunsWhatTheExecutorRuns) {
-    std::unique_ptr<Gpu> gpu;
-    std::unique_ptr<Nvrtc> nvrtc;
-    try {
-        gpu = std::make_unique<Gpu>();
-        nvrtc = std::make_unique<Nvrtc>();
-    } catch (const RuntimeError& e) {
-        GTEST_SKIP() << e.what();
-    }
+    const auto [gpu, nvrtc, missing] = device();
+    if (!missing.empty()) GTEST_SKIP() << missing;
     std::vector<KernelText> all;
     const auto cases = texts();
     for (const auto& [c, text] : cases) all.push_back(text);

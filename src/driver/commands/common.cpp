@@ -170,7 +170,7 @@ class Interrupts {
   public:
     Interrupts() {
         seen_ = 0;
-        struct sigaction note{};
+        struct sigaction note {};
         note.sa_handler = [](int) { seen_ = 1; };
         note.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(SIGINT, &note, &before_);
@@ -182,7 +182,7 @@ class Interrupts {
 
   private:
     static inline volatile std::sig_atomic_t seen_ = 0;
-    struct sigaction before_{};
+    struct sigaction before_ {};
 };
 
 /// "measuring a kernel of 2 stages, 31 us by the model (12 of 40), 4 s left"

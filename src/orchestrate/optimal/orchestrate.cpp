@@ -23,7 +23,7 @@ constexpr size_t kMostStates = 10'000;  // counted of a piece: a wide one has mo
 /// measured: estimates of kernels that walk memory in other ways err that much against each other, and of thousands of
 /// candidates a search finds those that they flatter.
 constexpr double kModelError = 0.12;
-constexpr size_t kMostChains = 48;      // sets of several products that are tried in a piece
+constexpr size_t kMostChains = 48;  // sets of several products that are tried in a piece
 
 ValueId value(TensorId t) { return ValueId(t.index()); }
 PrimitiveId primitive(NodeId n) { return PrimitiveId(n.index()); }

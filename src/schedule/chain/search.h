@@ -18,7 +18,7 @@ struct SearchOptions {
     size_t population = 64;
     size_t top = 8;  ///< measured in each generation
     double epsilon = 0.02;
-    int generations = 8;  ///< at most, of each kind
+    int generations = 8;   ///< at most, of each kind
     double budget = 0.25;  ///< seconds of measuring after which no further generation is measured
     /// Seconds of each; empty: the model's word is taken. May give a negative number for what cannot be run.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
