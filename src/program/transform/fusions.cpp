@@ -43,10 +43,12 @@ class Question {
 
   private:
     void word(uint64_t w) { words_.push_back(w); }
+    /// Equal expressions are one node: its address says which, where a hash might say it of two.
+    void word(Expr e) { word(std::bit_cast<uint64_t>(e)); }
 
     void exprs(const std::vector<Expr>& list) {
         word(list.size());
-        for (const Expr e : list) word(e.hash());
+        for (const Expr e : list) word(e);
     }
 
     void body(const ScalarBody& b) {
@@ -59,7 +61,7 @@ class Question {
             word(std::bit_cast<uint64_t>(n.value));
             word(static_cast<uint64_t>(n.int_value));
             word(n.slot);
-            word(n.index.hash());
+            word(n.index);
         }
     }
 
@@ -110,35 +112,30 @@ TensorExpr Fusions::clean(TensorExpr e) {
     return values.restored(*known_or(q.words(), [&] { return std::optional(cleaned(e)); }));
 }
 
-std::optional<TensorExpr> Fusions::epilogue(TensorExpr producer, TensorExpr consumer, size_t access,
-                                            const Value& made) {
+std::optional<TensorExpr> Fusions::fused(bool inlined, TensorExpr first, TensorExpr second, size_t access,
+                                         const Value& made) {
     Numbered values;
-    values.number(producer);
-    values.number(consumer);
-    Question q(Question::kEpilogue);
-    q.add(producer);
-    q.add(consumer);
+    values.number(first);
+    values.number(second);
+    Question q(inlined ? Question::kInlined : Question::kEpilogue);
+    q.add(first);
+    q.add(second);
     q.add(access, made);
     const auto& known = known_or(q.words(), [&]() -> std::optional<TensorExpr> {
-        const auto fused = fuse_epilogue(producer, consumer, access, made);
-        return fused ? std::optional(cleaned(*fused)) : std::nullopt;
+        const auto e =
+            inlined ? inline_producer(first, access, second, made) : fuse_epilogue(first, second, access, made);
+        return e ? std::optional(cleaned(*e)) : std::nullopt;
     });
     return known ? std::optional(values.restored(*known)) : std::nullopt;
 }
 
+std::optional<TensorExpr> Fusions::epilogue(TensorExpr producer, TensorExpr consumer, size_t access,
+                                            const Value& made) {
+    return fused(false, std::move(producer), std::move(consumer), access, made);
+}
+
 std::optional<TensorExpr> Fusions::inlined(TensorExpr consumer, size_t access, TensorExpr producer, const Value& made) {
-    Numbered values;
-    values.number(consumer);
-    values.number(producer);
-    Question q(Question::kInlined);
-    q.add(consumer);
-    q.add(producer);
-    q.add(access, made);
-    const auto& known = known_or(q.words(), [&]() -> std::optional<TensorExpr> {
-        const auto fused = inline_producer(consumer, access, producer, made);
-        return fused ? std::optional(cleaned(*fused)) : std::nullopt;
-    });
-    return known ? std::optional(values.restored(*known)) : std::nullopt;
+    return fused(true, std::move(consumer), std::move(producer), access, made);
 }
 
 }  // namespace tilewright

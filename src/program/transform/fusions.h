@@ -29,6 +29,9 @@ class Fusions {
     };
     using Make = std::function<std::optional<TensorExpr>()>;
     const std::optional<TensorExpr>& known_or(Words words, const Make& make);
+    /// Of the two in the order in which they are asked about.
+    std::optional<TensorExpr> fused(bool inlined, TensorExpr first, TensorExpr second, size_t access,
+                                    const Value& made);
 
     std::unordered_map<Words, std::optional<TensorExpr>, Hash> known_;  ///< by all that a question says
 };
