@@ -3,7 +3,7 @@
 #   --all      clang-format check and clang-tidy over every source
 #   --since R  clang-format check over every source; clang-tidy over those that differ from revision R (new ones too)
 #   --format   lays every source out in place
-# clang-tidy reads build/compile_commands.json.
+# clang-tidy reads build-apart/compile_commands.json: there every source is compiled by itself.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,18 +30,20 @@ case $1 in
         ;;
 esac
 
+cmake --preset apart >/dev/null
+
 status=0
 clang-format --dry-run -Werror "${sources[@]}" || status=1
 
 # Only what the build compiles: a header is checked through the sources that include it.
 units=()
 for file in "${changed[@]}"; do
-    if [[ $file == *.cpp ]] && grep -qF "\"$PWD/$file\"" build/compile_commands.json; then units+=("$file"); fi
+    if [[ $file == *.cpp ]] && grep -qF "\"$PWD/$file\"" build-apart/compile_commands.json; then units+=("$file"); fi
 done
 echo "lint: layout of ${#sources[@]} files, clang-tidy over ${#units[@]}"
 if ((${#units[@]} > 0)); then
     printf '%s\0' "${units[@]}" |
-        xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 --quiet -p build --extra-arg=-Wno-unknown-warning-option || status=1
+        xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 --quiet -p build-apart --extra-arg=-Wno-unknown-warning-option || status=1
 fi
 if ((status == 0)); then echo "lint: clean"; else echo "lint: problems above" >&2; fi
 exit $status

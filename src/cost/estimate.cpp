@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -26,8 +27,6 @@ constexpr double kSegment = 8;        // cycles to find out that a piece between
 constexpr double kAgain = 2;       // loads' worth of a sum that is taken up again: nothing can begin before it is there
 constexpr double kOccupied = 0.8;  // of a cache: the rest is other data's
 constexpr double kSerial = 0.1;    // of what is not the bottleneck, how much shows all the same
-
-int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

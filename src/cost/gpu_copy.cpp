@@ -4,13 +4,13 @@
 #include <array>
 #include <numeric>
 
+#include "base/numbers.h"
+
 namespace tilewright {
 
 namespace {
 
 constexpr int64_t kBanks = 32, kBankBytes = 4, kVectorBytes = 16, kWarp = 32;
-
-int64_t ceil_of(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
 }  // namespace
 

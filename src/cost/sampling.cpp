@@ -3,10 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace tilewright {
@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t kEnough = 31;
 constexpr size_t kFew = 5;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 long context_switches() {
     rusage usage{};
@@ -44,17 +42,17 @@ Measure summarize(std::vector<double> samples) {
 
 Reading time_once(const std::function<void()>& work) {
     const long switches = context_switches();
-    const double start = now();
+    const double start = now_seconds();
     work();
-    const double seconds = now() - start;
+    const double seconds = now_seconds() - start;
     return {seconds, context_switches() != switches};
 }
 
 Measure sample(double budget, const std::function<Reading()>& take, const std::function<double(double)>& figure) {
     std::vector<double> clean, all;
-    const double start = now();
+    const double start = now_seconds();
     while (clean.size() < kEnough) {
-        const double elapsed = now() - start;
+        const double elapsed = now_seconds() - start;
         if (elapsed > 2 * budget || (elapsed > budget && clean.size() >= kFew)) break;
         const Reading reading = take();
         const double value = figure(reading.seconds);

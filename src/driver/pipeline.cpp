@@ -1,8 +1,8 @@
 #include "driver/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "driver/limits.h"
 #include "graph/import.h"
@@ -16,10 +16,6 @@
 namespace tilewright {
 
 namespace {
-
-double now_ms() {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Runs one pass: skipped by name, timed, verified, dumped.
 class Passes {

@@ -619,6 +619,12 @@ bool uses(Expr e, Var v) {
     return found;
 }
 
+std::vector<Expr> plain_axes(size_t n, size_t first) {
+    std::vector<Expr> out;
+    for (size_t k = 0; k < n; ++k) out.push_back(axis(first + k));
+    return out;
+}
+
 std::vector<Var> variables(Expr e) {
     std::vector<Var> out;
     visit_vars(e, [&](Var u) {

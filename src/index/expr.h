@@ -114,6 +114,8 @@ Expr substitute_axes(Expr e, std::span<const Expr> axes);
 bool uses(Expr e, Var v);
 /// Every variable, each once, in order of first appearance.
 std::vector<Var> variables(Expr e);
+/// axis(first), axis(first + 1), ... : n of them.
+std::vector<Expr> plain_axes(size_t n, size_t first = 0);
 /// True when no variable of kind Axis or Load appears.
 bool is_uniform(Expr e);
 

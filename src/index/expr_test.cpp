@@ -1,6 +1,7 @@
 // Index expressions by example: canonical form, text, simplification, proofs.
 
 #include "index/expr.h"
+#include "index/axes_test.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +9,6 @@
 
 namespace tilewright {
 namespace {
-
-const Expr i0 = axis(0), i1 = axis(1), i2 = axis(2), n = symbol("n"), m = symbol("m");
 
 Ranges in_box(std::vector<Expr> extents) { return Ranges::of_extents(extents); }
 

@@ -1,11 +1,10 @@
 #include "index/facts.h"
+#include "index/axes_test.h"
 
 #include <gtest/gtest.h>
 
 namespace tilewright {
 namespace {
-
-const Expr i0 = axis(0), i1 = axis(1), n = symbol("n");
 
 bool proved(std::vector<Expr> extents, Expr e, std::vector<Expr> facts) {
     return prove_nonnegative(e, Ranges::of_extents(extents), facts);

@@ -1,4 +1,5 @@
 #include "index/map.h"
+#include "index/axes_test.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -12,8 +13,6 @@ namespace {
 
 using testing::Choice;
 using testing::for_all_points;
-
-const Expr i0 = axis(0), i1 = axis(1), i2 = axis(2), n = symbol("n"), m = symbol("m");
 
 std::string inverse(const IndexMap& map, std::vector<Expr> codomain) {
     const auto i = invert(map, codomain);

@@ -1,10 +1,10 @@
 #include "model/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <set>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace tilewright {
@@ -59,10 +59,6 @@ constexpr int64_t kMostBytes = int64_t{1} << 50;
 /// memcpy that takes null pointers where there is nothing to copy: a caller's empty tensor need not lie anywhere.
 void copy_bytes(void* to, const void* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
-double now_us() {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

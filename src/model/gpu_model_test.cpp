@@ -121,7 +121,7 @@ Program network() {
     return p;
 }
 
-std::vector<Tensor> rows(int64_t n, int64_t seed = 0) {
+std::vector<Tensor> seeded_rows(int64_t n, int64_t seed = 0) {
     Tensor x(DType::F32, {n, 48});
     for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>((i * 7919 + seed) % 101 - 50) * 0.02);
     return {x};
@@ -134,7 +134,8 @@ TEST(GpuSession, RunsKernelsOneBehindTheOtherAndFetchesWhatIsAskedFor) {
         Session session(machine.load());
         for (const int64_t n : {3, 40, 1, 200, 3}) {
             machine.gpu().launches = 0;
-            EXPECT_LE(largest_difference(interpret(program, rows(n)), session.run(rows(n))), 1e-5) << n << " rows";
+            EXPECT_LE(largest_difference(interpret(program, seeded_rows(n)), session.run(seeded_rows(n))), 1e-5)
+                << n << " rows";
             EXPECT_EQ(machine.gpu().launches, static_cast<int>(machine.compiled().plan().steps.size()));
         }
         EXPECT_GT(machine.compiled().plan().steps.size(), 1u);
@@ -150,7 +151,8 @@ TEST(GpuSession, IsAGraphTheSecondTimeThatShapesCome) {
     Session session(machine.load());
     const auto graphs = [&] { return machine.gpu().graph_launches; };
     const auto check = [&](int64_t n, int64_t seed) {
-        EXPECT_LE(largest_difference(interpret(program, rows(n, seed)), session.run(rows(n, seed))), 1e-5);
+        EXPECT_LE(largest_difference(interpret(program, seeded_rows(n, seed)), session.run(seeded_rows(n, seed))),
+                  1e-5);
     };
     check(8, 0);
     EXPECT_EQ(graphs(), 0);
@@ -303,14 +305,14 @@ TEST(GpuSession, SharesKernelsAndWeightsWithOthersOnTheDevice) {
     const int64_t weights = (48 * 80 + 80 * 16) * 4;
     EXPECT_EQ(model->weight_bytes(), weights);
     EXPECT_EQ(machine.gpu().used, static_cast<uint64_t>(weights));
-    const Tensor expected = Session(model).run(rows(33))[0];
+    const Tensor expected = Session(model).run(seeded_rows(33))[0];
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
         threads.emplace_back([&] {
             Session mine(model);
             for (int i = 0; i < 8; ++i)
-                if (!(mine.run(rows(33))[0] == expected)) ++wrong;
+                if (!(mine.run(seeded_rows(33))[0] == expected)) ++wrong;
         });
     for (std::thread& t : threads) t.join();
     EXPECT_EQ(wrong, 0);
@@ -350,11 +352,11 @@ TEST(GpuSession, SaysWhatDoesNotFitTheDevice) {
                               weights)));
     Machine machine(program, weights + 40000);
     Session session(machine.load());
-    EXPECT_THAT(error_of([&] { session.run(rows(5000)); }),
+    EXPECT_THAT(error_of([&] { session.run(seeded_rows(5000)); }),
                 AllOf(HasSubstr("what the model computes on the way needs"), HasSubstr("and 40000 of its"),
                       HasSubstr("a smaller batch may fit")));
     // A smaller batch does.
-    EXPECT_LE(largest_difference(interpret(program, rows(4)), session.run(rows(4))), 1e-5);
+    EXPECT_LE(largest_difference(interpret(program, seeded_rows(4)), session.run(seeded_rows(4))), 1e-5);
     EXPECT_EQ(machine.gpu().wrong, "");
 }
 
@@ -372,18 +374,18 @@ TEST(GpuSession, RefusesAModelThatIsNotForThisDevice) {
 TEST(GpuSession, ReportsAKernelThatFails) {
     Machine machine(network());
     Session session(machine.load());
-    session.run(rows(4));
+    session.run(seeded_rows(4));
     machine.gpu().failure = 700;
-    EXPECT_THAT(error_of([&] { session.run(rows(4)); }), HasSubstr("an illegal memory access"));
+    EXPECT_THAT(error_of([&] { session.run(seeded_rows(4)); }), HasSubstr("an illegal memory access"));
 }
 
 TEST(GpuSession, TimesEachKernelWhereAsked) {
     Machine machine(network());
     Session session(machine.load());
-    const std::vector<Tensor> expected = session.run(rows(9));
+    const std::vector<Tensor> expected = session.run(seeded_rows(9));
     std::vector<StepTime> steps;
     session.set_profile(&steps);
-    EXPECT_EQ(session.run(rows(9)), expected);
+    EXPECT_EQ(session.run(seeded_rows(9)), expected);
     session.set_profile(nullptr);
     const auto kernels = std::count_if(steps.begin(), steps.end(), [](const StepTime& s) { return s.kernel >= 0; });
     EXPECT_EQ(kernels, static_cast<int64_t>(machine.compiled().plan().steps.size()));
@@ -391,7 +393,7 @@ TEST(GpuSession, TimesEachKernelWhereAsked) {
     for (const StepTime& s : steps) flops += s.flops;
     EXPECT_EQ(flops, 2.0 * 9 * 80 * (48 + 16));
     EXPECT_EQ(session.last_flops(), flops);
-    EXPECT_EQ(session.run(rows(9)), expected);
+    EXPECT_EQ(session.run(seeded_rows(9)), expected);
 }
 
 }  // namespace

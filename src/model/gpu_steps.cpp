@@ -1,11 +1,11 @@
 // A plan's runs of kernels as operators that the session's GPU runs.
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <set>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "model/gpu_model.h"
 
@@ -14,10 +14,6 @@ namespace tilewright {
 namespace {
 
 constexpr size_t kMostShapes = 32;  ///< that a step remembers
-
-double now_us() {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Kernels that follow each other.
 class KernelRun : public OpaqueOp {

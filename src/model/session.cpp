@@ -1,10 +1,10 @@
 #include "model/session.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cost/target.h"
 #include "model/executor.h"
@@ -15,10 +15,6 @@
 namespace tilewright {
 
 namespace {
-
-double now_ms() {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Sessions with as many threads share a pool: two sessions do not mean twice the threads.
 std::shared_ptr<ThreadPool> shared_pool(int threads) {

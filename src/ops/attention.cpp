@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::span<const ScalarId>;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// [batch, length, heads * size]   ->   [batch, heads, length, size]
 ValueId split_heads(NodeContext& c, ValueId v, int64_t heads) {
@@ -112,7 +112,7 @@ std::optional<ValueId> attention_mask(NodeContext& c, const Heads& heads, Expr k
     if (!(length == keys) && !length.is_constant(1)) {
         Dims none(c.b.rank(mask), Expr(0)), missing = none;
         missing.back() = keys - length;
-        mask = c.b.pad(mask, none, missing, c.b.dtype(mask) == DType::Bool ? 0 : -kInf);
+        mask = c.b.pad(mask, none, missing, c.b.dtype(mask) == DType::Bool ? 0 : -kInfinity);
     }
     return heads.mask(c, mask);
 }
@@ -156,7 +156,7 @@ ValueId masked(Builder& b, ValueId s, const Scoring& how) {
     for (size_t k = 0; k < e.spatial; ++k) own.push_back(axis(k));
     const Expr query = axis(e.spatial - 2), key = axis(e.spatial - 1);
     Sx score = read(s, std::move(own));
-    const Sx never = score.of(-kInf);
+    const Sx never = score.of(-kInfinity);
     if (how.mask) {
         const Sx m = read(*how.mask, b.broadcast_index(b.shape(*how.mask), e.extents));
         score = b.dtype(*how.mask) == DType::Bool ? m.choose(score, never) : score + m.cast(compute_type(t));
@@ -183,7 +183,7 @@ ValueId zero_where_all_masked(Builder& b, ValueId v, ValueId scores) {
         {v, largest}, b.dtype(v),
         [&](ScalarBody& body, Ids x) -> ScalarId {
             const Sx value(body, x[0]);
-            return Sx(body, x[1]).apply(ScalarOp::Eq, -kInf).choose(value.of(0), value);
+            return Sx(body, x[1]).apply(ScalarOp::Eq, -kInfinity).choose(value.of(0), value);
         },
         "row");
 }

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace test;
 
-Tensor noise(Shape shape, unsigned seed) {
+Tensor small_integers(Shape shape, unsigned seed) {
     Tensor t(DType::F32, std::move(shape));
     std::mt19937 random(seed);
     for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>(static_cast<int64_t>(random() % 17) - 8));
@@ -23,12 +23,12 @@ Tensor noise(Shape shape, unsigned seed) {
 }
 
 /// One spatial axis of the random layers.
-struct Axis {
+struct ConvAxis {
     int64_t in, kernel, stride, dilation, before, after;
 };
 
-Axis random_axis() {
-    Axis a{};
+ConvAxis random_conv_axis() {
+    ConvAxis a{};
     a.kernel = *rc::gen::inRange<int64_t>(1, 5);
     a.stride = *rc::gen::inRange<int64_t>(1, 4);
     a.dilation = *rc::gen::inRange<int64_t>(1, 3);
@@ -39,7 +39,7 @@ Axis random_axis() {
     return a;
 }
 
-std::map<std::string, Attribute> attributes(const Axis& h, const Axis& w, int64_t groups) {
+std::map<std::string, Attribute> attributes(const ConvAxis& h, const ConvAxis& w, int64_t groups) {
     return {{"strides", ints({h.stride, w.stride})},
             {"dilations", ints({h.dilation, w.dilation})},
             {"pads", ints({h.before, w.before, h.after, w.after})},
@@ -47,11 +47,12 @@ std::map<std::string, Attribute> attributes(const Axis& h, const Axis& w, int64_
 }
 
 RC_GTEST_PROP(Conv, is_the_sum_over_channels_and_window, ()) {
-    const Axis h = random_axis(), w = random_axis();
+    const ConvAxis h = random_conv_axis(), w = random_conv_axis();
     const int64_t groups = *rc::gen::inRange<int64_t>(1, 4), ci = *rc::gen::inRange<int64_t>(1, 3);
     const int64_t oi = *rc::gen::inRange<int64_t>(1, 3), n = 2;
-    const Tensor x = noise({n, groups * ci, h.in, w.in}, 1), k = noise({groups * oi, ci, h.kernel, w.kernel}, 2);
-    const Tensor bias = noise({groups * oi}, 3);
+    const Tensor x = small_integers({n, groups * ci, h.in, w.in}, 1),
+                 k = small_integers({groups * oi, ci, h.kernel, w.kernel}, 2);
+    const Tensor bias = small_integers({groups * oi}, 3);
     const Tensor y = run("Conv", {x, k, bias}, attributes(h, w, groups), 11, {1, 2}).front();
     const int64_t oh = (h.in + h.before + h.after - (h.kernel - 1) * h.dilation - 1) / h.stride + 1;
     const int64_t ow = (w.in + w.before + w.after - (w.kernel - 1) * w.dilation - 1) / w.stride + 1;
@@ -73,14 +74,15 @@ RC_GTEST_PROP(Conv, is_the_sum_over_channels_and_window, ()) {
 }
 
 RC_GTEST_PROP(ConvTranspose, spreads_every_input_over_its_window, ()) {
-    Axis h = random_axis(), w = random_axis();
+    ConvAxis h = random_conv_axis(), w = random_conv_axis();
     const int64_t groups = *rc::gen::inRange<int64_t>(1, 4), ci = *rc::gen::inRange<int64_t>(1, 3);
     const auto oi = *rc::gen::element<int64_t>(1, 2, 16);  // residues are channels, or convolutions apart
     const int64_t eh = *rc::gen::inRange<int64_t>(0, h.stride), ew = *rc::gen::inRange<int64_t>(0, w.stride);
     const int64_t oh = (h.in - 1) * h.stride + eh + (h.kernel - 1) * h.dilation + 1 - h.before - h.after;
     const int64_t ow = (w.in - 1) * w.stride + ew + (w.kernel - 1) * w.dilation + 1 - w.before - w.after;
     RC_PRE(oh > 0 && ow > 0);
-    const Tensor x = noise({1, groups * ci, h.in, w.in}, 1), k = noise({groups * ci, oi, h.kernel, w.kernel}, 2);
+    const Tensor x = small_integers({1, groups * ci, h.in, w.in}, 1),
+                 k = small_integers({groups * ci, oi, h.kernel, w.kernel}, 2);
     auto said = attributes(h, w, groups);
     said["output_padding"] = ints({eh, ew});
     const std::vector<size_t> known = *rc::gen::element(std::vector<size_t>{}, std::vector<size_t>{1});
@@ -106,7 +108,7 @@ RC_GTEST_PROP(ConvTranspose, spreads_every_input_over_its_window, ()) {
 /// Conv(x [2, 4, 8, 8], w) as text.
 std::string written(const std::string& op, Shape weights, std::map<std::string, Attribute> said) {
     return primitives(lower(model(graph({{"x", DType::F32, {2, 4, 8, 8}}}, {node(op, {"x", "w"}, {"y"}, said)}, {"y"},
-                                        {{"w", noise(std::move(weights), 1)}}))));
+                                        {{"w", small_integers(std::move(weights), 1)}}))));
 }
 
 TEST(Conv, is_one_product_of_two_accesses_with_the_padding_as_conditions_of_the_first) {
@@ -149,12 +151,12 @@ TEST(Conv, keeps_free_dimensions_free) {
     const Program p = lower(model(
         graph({{"x", DType::F32, {"n", 3, "h", "w"}}},
               {node("Conv", {"x", "k"}, {"y"}, {{"auto_pad", std::string("SAME_UPPER")}, {"strides", ints({2, 2})}})},
-              {"y"}, {{"k", noise({4, 3, 3, 3}, 2)}})));
+              {"y"}, {{"k", small_integers({4, 3, 3, 3}, 2)}})));
     EXPECT_TRUE(verify(p).empty()) << verify(p).front();
     for (const int64_t size : {5, 8}) {
-        const Tensor x = noise({2, 3, size, size + 1}, 3);
+        const Tensor x = small_integers({2, 3, size, size + 1}, 3);
         const Tensor free = interpret(p, {x}).front();
-        const Tensor fixed = run("Conv", {x, noise({4, 3, 3, 3}, 2)},
+        const Tensor fixed = run("Conv", {x, small_integers({4, 3, 3, 3}, 2)},
                                  {{"auto_pad", std::string("SAME_UPPER")}, {"strides", ints({2, 2})}}, 17, {1})
                                  .front();
         EXPECT_EQ(free.shape(), (Shape{2, 4, (size + 1) / 2, (size + 2) / 2}));
@@ -165,7 +167,7 @@ TEST(Conv, keeps_free_dimensions_free) {
 TEST(Conv, refuses_what_does_not_fit) {
     const auto refusal = [](Shape x, Shape w, std::map<std::string, Attribute> said) -> std::string {
         try {
-            run("Conv", {noise(std::move(x), 1), noise(std::move(w), 2)}, std::move(said));
+            run("Conv", {small_integers(std::move(x), 1), small_integers(std::move(w), 2)}, std::move(said));
         } catch (const ModelError& e) {
             return e.what();
         }
@@ -181,7 +183,7 @@ TEST(Conv, refuses_what_does_not_fit) {
 }
 
 TEST(CausalConvWithState, in_two_pieces_gives_what_it_gives_in_one) {
-    const Tensor x = noise({2, 3, 6}, 1), w = noise({3, 1, 4}, 2);
+    const Tensor x = small_integers({2, 3, 6}, 1), w = small_integers({3, 1, 4}, 2);
     const auto piece = [&](int64_t from, int64_t count) {
         Tensor t(DType::F32, {2, 3, count});
         for (int64_t i = 0; i < t.count(); ++i) t.set(i, x.get(i / count * 6 + from + i % count));

@@ -16,7 +16,6 @@ using testing::ElementsAre;
 using testing::Pointwise;
 using namespace test;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::string written(const std::string& op, const std::vector<In>& inputs,

@@ -10,13 +10,6 @@ namespace tilewright {
 
 namespace {
 
-/// axis(0), axis(1), ...
-std::vector<Expr> own_index(size_t rank) {
-    std::vector<Expr> index;
-    for (size_t k = 0; k < rank; ++k) index.push_back(axis(k));
-    return index;
-}
-
 void transpose(NodeContext& c) {
     std::vector<int64_t> reversed;
     for (size_t k = c.rank(0); k-- > 0;) reversed.push_back(static_cast<int64_t>(k));
@@ -59,7 +52,7 @@ void trilu(NodeContext& c) {
     const Expr k = c.has(1) ? c.b.read_int(c.in(1)) : Expr(0);
     const Expr above = axis(r - 1) - axis(r - 2) - k;
     const bool upper = c.node.attr_int("upper", 1) != 0;
-    c.out(0, c.b.view(c.in(0), c.shape(0), own_index(r), upper ? "triu" : "tril", {upper ? above : -above}));
+    c.out(0, c.b.view(c.in(0), c.shape(0), plain_axes(r), upper ? "triu" : "tril", {upper ? above : -above}));
 }
 
 Expr block_size(NodeContext& c) {
@@ -111,10 +104,11 @@ void reverse_sequence(NodeContext& c) {
     TensorExpr e;
     e.extents = c.shape(0);
     e.spatial = e.extents.size();
-    std::vector<Expr> reversed = own_index(e.spatial);
+    std::vector<Expr> reversed = plain_axes(e.spatial);
     reversed[time] = min(max(load(0) - 1 - axis(time), 0), e.extents[time] - 1);
-    e.accesses = {
-        {c.in(1), {axis(batch)}, {}, 0}, {c.in(0), std::move(reversed), {}, 0}, {c.in(0), own_index(e.spatial), {}, 0}};
+    e.accesses = {{c.in(1), {axis(batch)}, {}, 0},
+                  {c.in(0), std::move(reversed), {}, 0},
+                  {c.in(0), plain_axes(e.spatial), {}, 0}};
     const DType t = c.dtype(0);
     const Sx length = Sx(e.body, e.body.access(0, c.dtype(1))).cast(DType::I64);
     const Sx inside = Sx(e.body, e.body.index(axis(time))).apply(ScalarOp::Lt, length);

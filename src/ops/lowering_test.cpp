@@ -178,11 +178,11 @@ TEST(Lowering, CollectsEveryProblemAndGoesOn) {
 
 // --- bodies
 
-std::shared_ptr<const Graph> body(Graph g) { return std::make_shared<const Graph>(std::move(g)); }
+std::shared_ptr<const Graph> subgraph(Graph g) { return std::make_shared<const Graph>(std::move(g)); }
 
 TEST(LoweringControl, BranchesShareWhatTheyCapture) {
-    const auto then_branch = body(graph({}, {node("Add", {"x", "y"}, {"a"})}, {"a"}));
-    const auto else_branch = body(graph({}, {node("Neg", {"y"}, {"b"})}, {"b"}));
+    const auto then_branch = subgraph(graph({}, {node("Add", {"x", "y"}, {"a"})}, {"a"}));
+    const auto else_branch = subgraph(graph({}, {node("Neg", {"y"}, {"b"})}, {"b"}));
     const Program p = lower(
         model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {2}}, {"y", DType::F32, {2}}},
                     {node("If", {"c"}, {"z"}, {{"then_branch", then_branch}, {"else_branch", else_branch}})}, {"z"})));
@@ -197,8 +197,8 @@ TEST(LoweringControl, BranchesShareWhatTheyCapture) {
 }
 
 TEST(LoweringControl, ABranchThatIsKnownIsWrittenInPlace) {
-    const auto then_branch = body(graph({}, {node("Neg", {"x"}, {"a"})}, {"a"}));
-    const auto else_branch = body(graph({}, {node("Exp", {"x"}, {"b"})}, {"b"}));
+    const auto then_branch = subgraph(graph({}, {node("Neg", {"x"}, {"a"})}, {"a"}));
+    const auto else_branch = subgraph(graph({}, {node("Exp", {"x"}, {"b"})}, {"b"}));
     const Program p = lower(model(graph(
         {{"x", DType::F32, {"n", 3}}},
         {node("Shape", {"x"}, {"s"}), node("Gather", {"s", "one"}, {"d"}), node("Equal", {"d", "three"}, {"c"}),
@@ -209,8 +209,8 @@ TEST(LoweringControl, ABranchThatIsKnownIsWrittenInPlace) {
 }
 
 TEST(LoweringControl, BranchesOfDifferentLengthGiveAFreshSymbol) {
-    const auto then_branch = body(graph({}, {node("Concat", {"x", "x"}, {"a"}, {{"axis", int64_t{0}}})}, {"a"}));
-    const auto else_branch = body(graph({}, {node("Neg", {"x"}, {"b"})}, {"b"}));
+    const auto then_branch = subgraph(graph({}, {node("Concat", {"x", "x"}, {"a"}, {{"axis", int64_t{0}}})}, {"a"}));
+    const auto else_branch = subgraph(graph({}, {node("Neg", {"x"}, {"b"})}, {"b"}));
     const Program p =
         lower(model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {2}}},
                           {node("If", {"c"}, {"z"}, {{"then_branch", then_branch}, {"else_branch", else_branch}}),
@@ -229,7 +229,7 @@ Model growing_loop() {
                node("Cast", {"i"}, {"f"}, {{"to", int64_t{1}}}), node("Mul", {"x", "f"}, {"s"})},
               {"go_out", "v_out", "s"});
     return model(graph({{"n", DType::I64, {}}, {"x", DType::F32, {1}}},
-                       {node("Loop", {"n", "", "x"}, {"final", "all"}, {{"body", body(std::move(g))}})},
+                       {node("Loop", {"n", "", "x"}, {"final", "all"}, {{"body", subgraph(std::move(g))}})},
                        {"final", "all"}));
 }
 
@@ -259,23 +259,23 @@ TEST(LoweringControl, ALoopWhoseConditionStaysTrueOnlyCounts) {
 TEST(LoweringControl, ALoopStopsWhenItsBodySays) {
     Graph g = graph({{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {}}},
                     {node("Add", {"v", "v"}, {"w"}), node("Less", {"w", "limit"}, {"again"})}, {"again", "w"});
-    const Program p =
-        lower(model(graph({{"start", DType::F32, {}}, {"limit", DType::F32, {}}},
-                          {node("Loop", {"", "", "start"}, {"final"}, {{"body", body(std::move(g))}})}, {"final"})));
+    const Program p = lower(
+        model(graph({{"start", DType::F32, {}}, {"limit", DType::F32, {}}},
+                    {node("Loop", {"", "", "start"}, {"final"}, {{"body", subgraph(std::move(g))}})}, {"final"})));
     EXPECT_THAT(verify(p), IsEmpty());
     const auto scalar_of = [](float v) { return Tensor::of<float>(DType::F32, {}, {v}); };
     EXPECT_THAT(numbers(interpret(p, {scalar_of(1), scalar_of(100)})[0]), ElementsAre(128));
 }
 
 TEST(LoweringControl, NestedBodiesReachThroughTheGraphsAroundThem) {
-    const auto inner_then = body(graph({}, {node("Add", {"v", "x"}, {"t"})}, {"t"}));
-    const auto inner_else = body(graph({}, {node("Identity", {"v"}, {"e"})}, {"e"}));
+    const auto inner_then = subgraph(graph({}, {node("Add", {"v", "x"}, {"t"})}, {"t"}));
+    const auto inner_else = subgraph(graph({}, {node("Identity", {"v"}, {"e"})}, {"e"}));
     Graph g = graph({{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {1}}},
                     {node("Identity", {"go"}, {"go_out"}),
                      node("If", {"c"}, {"w"}, {{"then_branch", inner_then}, {"else_branch", inner_else}})},
                     {"go_out", "w"});
     const Program p = lower(model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {1}}},
-                                        {node("Loop", {"three", "", "x"}, {"y"}, {{"body", body(std::move(g))}})},
+                                        {node("Loop", {"three", "", "x"}, {"y"}, {{"body", subgraph(std::move(g))}})},
                                         {"y"}, {{"three", Tensor::of<int64_t>(DType::I64, {}, {3})}})));
     EXPECT_THAT(verify(p), IsEmpty());
     const Tensor x = Tensor::of<float>(DType::F32, {1}, {2});
@@ -287,10 +287,10 @@ TEST(LoweringControl, ProblemsInsideABodyAreToldOnce) {
     Graph g = graph({{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {1}}},
                     {node("Frob", {"v"}, {"w"})}, {"go", "w"});
     std::vector<Problem> problems;
-    lower(
-        model(graph({{"x", DType::F32, {1}}}, {node("Loop", {"three", "", "x"}, {"y"}, {{"body", body(std::move(g))}})},
-                    {"y"}, {{"three", Tensor::of<int64_t>(DType::I64, {}, {3})}})),
-        {}, &problems);
+    lower(model(graph({{"x", DType::F32, {1}}},
+                      {node("Loop", {"three", "", "x"}, {"y"}, {{"body", subgraph(std::move(g))}})}, {"y"},
+                      {{"three", Tensor::of<int64_t>(DType::I64, {}, {3})}})),
+          {}, &problems);
     ASSERT_EQ(problems.size(), 1u);
     EXPECT_EQ(problems[0].op, "Frob");
 }

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace test;
 
-struct Axis {
+struct PoolAxis {
     int64_t in, kernel, stride, dilation, before, after;
     bool ceil;
 
@@ -29,8 +29,8 @@ struct Axis {
     }
 };
 
-Axis random_axis(bool ceil) {
-    Axis a{};
+PoolAxis random_pool_axis(bool ceil) {
+    PoolAxis a{};
     a.kernel = *rc::gen::inRange<int64_t>(1, 4);
     a.stride = *rc::gen::inRange<int64_t>(1, 4);
     a.dilation = *rc::gen::inRange<int64_t>(1, 3);
@@ -43,7 +43,7 @@ Axis random_axis(bool ceil) {
 
 /// One window of one image: the elements inside, by position.
 template <class F>
-void each_inside(const Axis& h, const Axis& w, int64_t oy, int64_t ox, const F& f) {
+void each_inside(const PoolAxis& h, const PoolAxis& w, int64_t oy, int64_t ox, const F& f) {
     for (int64_t ky = 0; ky < h.kernel; ++ky)
         for (int64_t kx = 0; kx < w.kernel; ++kx) {
             const int64_t y = oy * h.stride + ky * h.dilation - h.before,
@@ -53,7 +53,7 @@ void each_inside(const Axis& h, const Axis& w, int64_t oy, int64_t ox, const F& 
         }
 }
 
-std::map<std::string, Attribute> attributes(const Axis& h, const Axis& w) {
+std::map<std::string, Attribute> attributes(const PoolAxis& h, const PoolAxis& w) {
     return {{"kernel_shape", ints({h.kernel, w.kernel})},
             {"strides", ints({h.stride, w.stride})},
             {"dilations", ints({h.dilation, w.dilation})},
@@ -70,7 +70,7 @@ Tensor noise(Shape shape) {
 
 RC_GTEST_PROP(MaxPool, gives_the_largest_of_each_window_and_where_it_stands_first, ()) {
     const bool ceil = *rc::gen::arbitrary<bool>(), columns = *rc::gen::arbitrary<bool>();
-    const Axis h = random_axis(ceil), w = random_axis(ceil);
+    const PoolAxis h = random_pool_axis(ceil), w = random_pool_axis(ceil);
     const Tensor x = noise({2, 2, h.in, w.in});
     auto said = attributes(h, w);
     said["storage_order"] = int64_t{columns ? 1 : 0};
@@ -95,7 +95,7 @@ RC_GTEST_PROP(MaxPool, gives_the_largest_of_each_window_and_where_it_stands_firs
 
 RC_GTEST_PROP(AveragePool, divides_by_what_lies_inside_or_inside_with_the_padding, ()) {
     const bool ceil = *rc::gen::arbitrary<bool>(), padding = *rc::gen::arbitrary<bool>();
-    const Axis h = random_axis(ceil), w = random_axis(ceil);
+    const PoolAxis h = random_pool_axis(ceil), w = random_pool_axis(ceil);
     const Tensor x = noise({1, 2, h.in, w.in});
     auto said = attributes(h, w);
     said["count_include_pad"] = int64_t{padding ? 1 : 0};

@@ -41,7 +41,7 @@ Layer random_layer() {
     return l;
 }
 
-Tensor noise(Shape shape, unsigned seed) {
+Tensor fractions(Shape shape, unsigned seed) {
     Tensor t(DType::F32, std::move(shape));
     std::mt19937 random(seed);
     for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>(random() % 1000) / 500.0 - 1);
@@ -57,15 +57,15 @@ struct Data {
 
 Data random_data(const Layer& l) {
     const int64_t d = l.directions, g = l.gates * kHidden;
-    return {noise({l.length, kBatch, kInput}, 1),
-            noise({d, g, kInput}, 2),
-            noise({d, g, kHidden}, 3),
-            noise({d, 2 * g}, 4),
+    return {fractions({l.length, kBatch, kInput}, 1),
+            fractions({d, g, kInput}, 2),
+            fractions({d, g, kHidden}, 3),
+            fractions({d, 2 * g}, 4),
             tensor<int>(DType::I32, {kBatch},
                         {static_cast<int>(l.length), static_cast<int>(std::max<int64_t>(1, l.length - 2))}),
-            noise({d, kBatch, kHidden}, 5),
-            noise({d, kBatch, kHidden}, 6),
-            noise({d, 3 * kHidden}, 7)};
+            fractions({d, kBatch, kHidden}, 5),
+            fractions({d, kBatch, kHidden}, 6),
+            fractions({d, 3 * kHidden}, 7)};
 }
 
 /// One example in one direction: y[t][hidden], and the final states.
@@ -249,10 +249,10 @@ TEST(Recurrent, of_a_single_step_has_no_loop) {
 TEST(Recurrent, keeps_length_and_batch_free) {
     const Program p = lower(
         model(graph({{"x", DType::F32, {"t", "n", kInput}}}, {node("GRU", {"x", "w", "r"}, {"y", "h"})}, {"y", "h"},
-                    {{"w", noise({1, 3 * kHidden, kInput}, 2)}, {"r", noise({1, 3 * kHidden, kHidden}, 3)}}),
+                    {{"w", fractions({1, 3 * kHidden, kInput}, 2)}, {"r", fractions({1, 3 * kHidden, kHidden}, 3)}}),
               14));
     EXPECT_TRUE(verify(p).empty()) << verify(p).front();
-    const auto out = interpret(p, {noise({5, 3, kInput}, 1)});
+    const auto out = interpret(p, {fractions({5, 3, kInput}, 1)});
     EXPECT_EQ(out[0].shape(), (Shape{5, 1, 3, kHidden}));
     for (int64_t i = 0; i < out[1].count(); ++i) EXPECT_EQ(out[1].get(i), out[0].get(4 * out[1].count() + i));
 }

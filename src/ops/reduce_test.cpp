@@ -18,7 +18,6 @@ using testing::HasSubstr;
 using testing::IsNan;
 using namespace test;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 const std::vector<std::string> kReductions = {"ReduceSum",       "ReduceProd",     "ReduceMax", "ReduceMin",
                                               "ReduceMean",      "ReduceL1",       "ReduceL2",  "ReduceLogSum",
                                               "ReduceSumSquare", "ReduceLogSumExp"};

@@ -153,12 +153,6 @@ std::optional<Progression> progression(const Tensor& index) {
     return p;
 }
 
-std::vector<Expr> own_index(size_t rank) {
-    std::vector<Expr> index;
-    for (size_t k = 0; k < rank; ++k) index.push_back(axis(k));
-    return index;
-}
-
 /// x with dimension `dim` blended by a table; the result has type `out`.
 ValueId blend(NodeContext& c, ValueId x, size_t dim, Expr extent, ValueId index, ValueId weight, DType out) {
     const size_t rank = c.b.rank(x);
@@ -171,7 +165,7 @@ ValueId blend(NodeContext& c, ValueId x, size_t dim, Expr extent, ValueId index,
     const auto tap = [&](Expr which) {
         const auto slot = static_cast<uint32_t>(e.accesses.size());
         e.accesses.push_back({index, {axis(dim), which}, {}, 0});
-        Access from{x, own_index(rank), {}, 0};
+        Access from{x, plain_axes(rank), {}, 0};
         from.index[dim] = load(slot);
         e.accesses.push_back(std::move(from));
         return Sx(e.body, e.body.access(slot + 1, storage)).cast(t);
@@ -214,7 +208,7 @@ ValueId resize_axis(NodeContext& c, const Request& r, size_t position, ValueId x
     if (p.unchanged) return x;
     Dims shape = c.b.shape(x);
     shape[dim] = p.out;
-    std::vector<Expr> at = own_index(shape.size());
+    std::vector<Expr> at = plain_axes(shape.size());
     if (p.repeat) {
         at[dim] = floor_div(axis(dim), *p.repeat);
         return c.b.view(x, std::move(shape), std::move(at), "repeat");

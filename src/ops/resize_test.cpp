@@ -60,14 +60,14 @@ RC_GTEST_PROP(ResizeTable, at_scale_one_is_the_identity, ()) {
     }
 }
 
-Tensor ramp(Shape shape) {
+Tensor every_fifth(Shape shape) {
     Tensor t(DType::F32, std::move(shape));
     for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>((i * 5) % 13));
     return t;
 }
 
 /// Resize(x, scales) with constant scales, as text.
-std::string written(std::vector<DeclaredDim> x, const std::vector<float>& scales,
+std::string resized(std::vector<DeclaredDim> x, const std::vector<float>& scales,
                     std::map<std::string, Attribute> said) {
     const Program p =
         lower(model(graph({{"x", DType::F32, std::move(x)}}, {node("Resize", {"x", "", "s"}, {"y"}, said)}, {"y"},
@@ -80,18 +80,18 @@ const std::map<std::string, Attribute> kFloor = {{"coordinate_transformation_mod
                                                  {"nearest_mode", std::string("floor")}};
 
 TEST(Resize, by_a_whole_number_repeats_elements_whatever_the_extent) {
-    EXPECT_THAT(written({2, 3, 4, 4}, {1, 1, 1, 2}, kFloor), HasSubstr("x[i0, i1, i2, i3 // 2]"));
-    EXPECT_THAT(written({2, 3, "h", "w"}, {1, 1, 2, 3}, kFloor),
+    EXPECT_THAT(resized({2, 3, 4, 4}, {1, 1, 1, 2}, kFloor), HasSubstr("x[i0, i1, i2, i3 // 2]"));
+    EXPECT_THAT(resized({2, 3, "h", "w"}, {1, 1, 2, 3}, kFloor),
                 AllOf(HasSubstr("x[i0, i1, i2 // 2, i3]"), HasSubstr("[i0, i1, i2, i3 // 3]")));
-    EXPECT_THAT(written({1, 1, "h", "w"}, {1, 1, 2, 2}, {}), Not(HasSubstr("ResizeTable")));  // half_pixel, rounding
+    EXPECT_THAT(resized({1, 1, "h", "w"}, {1, 1, 2, 2}, {}), Not(HasSubstr("ResizeTable")));  // half_pixel, rounding
 }
 
 TEST(Resize, to_a_part_takes_every_second_element) {
-    EXPECT_THAT(written({2, 3, 4, 4}, {1, 1, 1, 0.5f}, kFloor), HasSubstr("x[i0, i1, i2, 2*i3]"));
+    EXPECT_THAT(resized({2, 3, 4, 4}, {1, 1, 1, 0.5f}, kFloor), HasSubstr("x[i0, i1, i2, 2*i3]"));
 }
 
 TEST(Resize, with_known_scales_has_its_tables_as_constants) {
-    const std::string text = written({1, 1, 4, 5}, {1, 1, 2, 2}, {{"mode", std::string("linear")}});
+    const std::string text = resized({1, 1, 4, 5}, {1, 1, 2, 2}, {{"mode", std::string("linear")}});
     EXPECT_THAT(text, Not(HasSubstr("ResizeTable")));
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
@@ -104,7 +104,7 @@ RC_GTEST_PROP(Resize, to_sizes_of_the_run_gives_what_known_sizes_give, ()) {
         {"antialias", *rc::gen::element(int64_t{0}, int64_t{1})},
         {"keep_aspect_ratio_policy", *rc::gen::element<std::string>("stretch", "not_larger", "not_smaller")},
         {"axes", ints({2, 1})}};
-    const Tensor x = ramp({2, 3, 4});
+    const Tensor x = every_fifth({2, 3, 4});
     const Tensor sizes = whole({2}, {*rc::gen::inRange<int64_t>(1, 9), *rc::gen::inRange<int64_t>(1, 9)});
     const auto resized = [&](bool known) {
         std::vector<In> in = {{"x", DType::F32, {2, 3, 4}}};
@@ -134,7 +134,7 @@ TEST(Resize, in_the_middle_of_two_elements_gives_their_mean) {
 TEST(Resize, refuses_what_it_cannot_mean) {
     const auto refusal = [](std::map<std::string, Attribute> said, const Tensor& scales) -> std::string {
         try {
-            run("Resize", {ramp({1, 1, 2, 2}), scales}, std::move(said), 10, {1});
+            run("Resize", {every_fifth({1, 1, 2, 2}), scales}, std::move(said), 10, {1});
         } catch (const ModelError& e) {
             return e.what();
         }

@@ -2,6 +2,7 @@
 // Small models written down in tests.
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "ops/lowering.h"
 
 namespace tilewright::test {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// A declared input: a dimension that is text is a name, "" unknown.
 struct In {

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace test;
 
-std::string written(const std::string& op, const std::vector<In>& inputs, std::map<std::string, Tensor> known,
+std::string lowered(const std::string& op, const std::vector<In>& inputs, std::map<std::string, Tensor> known,
                     std::map<std::string, Attribute> attributes = {}, int64_t opset = 17,
                     std::vector<std::string> outputs = {"y"}) {
     std::vector<std::string> names;
@@ -22,7 +22,7 @@ std::string written(const std::string& op, const std::vector<In>& inputs, std::m
         lower(model(graph(inputs, {node(op, names, outputs, std::move(attributes))}, outputs, known), opset)));
 }
 
-Tensor counting(Shape shape) {
+Tensor counted(Shape shape) {
     Tensor t(DType::F32, std::move(shape));
     for (int64_t i = 0; i < t.count(); ++i) t.set(i, i);
     return t;
@@ -41,14 +41,14 @@ std::string refusal(const std::function<void()>& f) {
 
 TEST(ReshapeRule, CopiesAndInfersDimensions) {
     const In x{"x", DType::F32, {"n", 6, 4}};
-    EXPECT_EQ(written("Reshape", {x}, {{"z", Tensor::of_i64({0, -1})}}),
+    EXPECT_EQ(lowered("Reshape", {x}, {{"z", Tensor::of_i64({0, -1})}}),
               "y = [$n, 24] @0 where @0 = x[i0, i1 // 4, i1 % 4]\n");
-    EXPECT_EQ(written("Reshape", {x}, {}, {{"shape", ints({-1, 4})}}, 1),
+    EXPECT_EQ(lowered("Reshape", {x}, {}, {{"shape", ints({-1, 4})}}, 1),
               "y = [6*$n, 4] @0 where @0 = x[i0 // 6, i0 % 6, i1]\n");
 }
 
 TEST(ReshapeRule, RefusesWhatDoesNotFit) {
-    const Tensor x = counting({2, 3});
+    const Tensor x = counted({2, 3});
     EXPECT_THAT(refusal([&] {
                     run("Reshape", {x, Tensor::of_i64({4, -1})}, {}, 17, {1});
                 }),
@@ -64,15 +64,15 @@ TEST(ReshapeRule, RefusesWhatDoesNotFit) {
 }
 
 TEST(ReshapeRule, AxesMayComeFromTheData) {
-    const Tensor x = counting({2, 1, 3, 1});
+    const Tensor x = counted({2, 1, 3, 1});
     EXPECT_EQ(run("Squeeze", {x, Tensor::of_i64({-1, 1})})[0].shape(), (Shape{2, 3}));
-    const Tensor y = run("Unsqueeze", {counting({2, 3}), Tensor::of_i64({0, -1})})[0];
+    const Tensor y = run("Unsqueeze", {counted({2, 3}), Tensor::of_i64({0, -1})})[0];
     EXPECT_EQ(y.shape(), (Shape{1, 2, 3, 1}));
     EXPECT_THAT(numbers(y), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST(ShapeRule, GivesAPartOfTheShape) {
-    const Tensor x = counting({2, 3, 4});
+    const Tensor x = counted({2, 3, 4});
     EXPECT_THAT(numbers(run("Shape", {x}, {{"start", int64_t{-2}}})[0]), ElementsAre(3, 4));
     EXPECT_THAT(numbers(run("Shape", {x}, {{"end", int64_t{-1}}})[0]), ElementsAre(2, 3));
     EXPECT_THAT(numbers(run("Size", {x})[0]), ElementsAre(24));
@@ -110,20 +110,20 @@ TEST(ConstantRule, TakesEveryFormOfValue) {
 // --- layout
 
 TEST(LayoutRules, AreIndexMaps) {
-    EXPECT_EQ(written("Transpose", {{"x", DType::F32, {2, "n", 3}}}, {}, {{"perm", ints({1, 2, 0})}}),
+    EXPECT_EQ(lowered("Transpose", {{"x", DType::F32, {2, "n", 3}}}, {}, {{"perm", ints({1, 2, 0})}}),
               "y = [$n, 3, 2] @0 where @0 = x[i2, i0, i1]\n");
-    EXPECT_EQ(written("DepthToSpace", {{"x", DType::F32, {"n", 8, 3, 5}}}, {}, {{"blocksize", int64_t{2}}}),
+    EXPECT_EQ(lowered("DepthToSpace", {{"x", DType::F32, {"n", 8, 3, 5}}}, {}, {{"blocksize", int64_t{2}}}),
               "y = [$n, 2, 6, 10] @0 where @0 = x[i0, 4*(i2 % 2) + 2*(i3 % 2) + i1, i2 // 2, i3 // 2]\n");
-    EXPECT_EQ(written("Tile", {{"x", DType::F32, {4}}}, {{"z", Tensor::of_i64({3})}}),
+    EXPECT_EQ(lowered("Tile", {{"x", DType::F32, {4}}}, {{"z", Tensor::of_i64({3})}}),
               "y = [12] @0 where @0 = x[i0 % 4]\n");
-    EXPECT_EQ(written("Expand", {{"x", DType::F32, {3, 1}}}, {{"z", Tensor::of_i64({2, 1, 4})}}),
+    EXPECT_EQ(lowered("Expand", {{"x", DType::F32, {3, 1}}}, {{"z", Tensor::of_i64({2, 1, 4})}}),
               "y = [2, 3, 4] @0 where @0 = x[i1, 0]\n");
-    EXPECT_EQ(written("Trilu", {{"x", DType::F32, {3, 3}}}, {}, {{"upper", int64_t{0}}}),
+    EXPECT_EQ(lowered("Trilu", {{"x", DType::F32, {3, 3}}}, {}, {{"upper", int64_t{0}}}),
               "y = [3, 3] @0 where @0 = x[i0, i1] when i0 - i1 >= 0 else 0\n");
 }
 
 TEST(LayoutRules, ReverseEachSequenceUpToItsLength) {
-    EXPECT_THAT(numbers(run("ReverseSequence", {counting({3, 2}), whole({2}, {2, 3})})[0]),
+    EXPECT_THAT(numbers(run("ReverseSequence", {counted({3, 2}), whole({2}, {2, 3})})[0]),
                 ElementsAre(2, 5, 0, 3, 4, 1));
 }
 
@@ -131,12 +131,12 @@ TEST(LayoutRules, ReverseEachSequenceUpToItsLength) {
 
 TEST(SliceRule, ClampsItsBounds) {
     EXPECT_EQ(
-        written("Slice", {{"x", DType::F32, {"n", 8}}}, {}, {{"starts", ints({1, -3})}, {"ends", ints({1000, -1})}}, 9),
+        lowered("Slice", {{"x", DType::F32, {"n", 8}}}, {}, {{"starts", ints({1, -3})}, {"ends", ints({1000, -1})}}, 9),
         "y = [min($n, 1000) - 1, 2] @0 where @0 = x[i0 + 1, i1 + 5]\n");
 }
 
 TEST(SliceRule, ReadsBackwards) {
-    const Tensor x = counting({5});
+    const Tensor x = counted({5});
     const auto slice = [&](int64_t a, int64_t b, int64_t s, const std::vector<size_t>& known) {
         return numbers(run("Slice",
                            {x, Tensor::of_i64({a}), Tensor::of_i64({b}), Tensor::of_i64({0}), Tensor::of_i64({s})}, {},
@@ -152,20 +152,20 @@ TEST(SliceRule, ReadsBackwards) {
 
 TEST(SplitRule, DividesEvenlyOrAsAsked) {
     const In x{"x", DType::F32, {7}};
-    EXPECT_EQ(written("Split", {x}, {}, {{"num_outputs", int64_t{2}}}, 18, {"a", "b"}),
+    EXPECT_EQ(lowered("Split", {x}, {}, {{"num_outputs", int64_t{2}}}, 18, {"a", "b"}),
               "a = [4] @0 where @0 = x[i0]\nb = [3] @0 where @0 = x[i0 + 4]\n");
-    EXPECT_THAT(written("Split", {{"x", DType::F32, {"n", 6}}}, {}, {{"axis", int64_t{1}}, {"split", ints({2, 4})}}, 2,
+    EXPECT_THAT(lowered("Split", {{"x", DType::F32, {"n", 6}}}, {}, {{"axis", int64_t{1}}, {"split", ints({2, 4})}}, 2,
                         {"a", "b"}),
                 HasSubstr("b = [$n, 4] @0 where @0 = x[i0, i1 + 2]"));
     EXPECT_THAT(refusal([&] {
-                    written("Split", {x}, {}, {}, 13, {"a", "b"});
+                    lowered("Split", {x}, {}, {}, 13, {"a", "b"});
                 }),
                 HasSubstr("does not split into 2 equal parts"));
 }
 
 TEST(PadRule, MirrorsRepeatsAndWraps) {
     const auto pad = [](const std::string& mode, const std::vector<int64_t>& pads, int64_t opset) {
-        return numbers(run("Pad", {counting({3}), Tensor::of_i64(pads)}, {{"mode", mode}}, opset)[0]);
+        return numbers(run("Pad", {counted({3}), Tensor::of_i64(pads)}, {{"mode", mode}}, opset)[0]);
     };
     EXPECT_THAT(pad("reflect", {2, 1}, 13), ElementsAre(2, 1, 0, 1, 2, 1));
     EXPECT_THAT(pad("edge", {2, 1}, 13), ElementsAre(0, 0, 0, 1, 2, 2));
@@ -176,25 +176,25 @@ TEST(PadRule, MirrorsRepeatsAndWraps) {
 
 TEST(PadRule, TakesItsValueAndAxesFromTheData) {
     const Tensor y =
-        run("Pad", {counting({1, 2}), Tensor::of_i64({1, 0}), floats({}, {9}), Tensor::of_i64({-1})}, {}, 18)[0];
+        run("Pad", {counted({1, 2}), Tensor::of_i64({1, 0}), floats({}, {9}), Tensor::of_i64({-1})}, {}, 18)[0];
     EXPECT_THAT(numbers(y), ElementsAre(9, 0, 1));
-    EXPECT_EQ(written("Pad", {{"x", DType::F32, {2}}}, {}, {{"pads", ints({1, 1})}, {"value", 4.0f}}, 2),
+    EXPECT_EQ(lowered("Pad", {{"x", DType::F32, {2}}}, {}, {{"pads", ints({1, 1})}, {"value", 4.0f}}, 2),
               "y = [4] @0 where @0 = x[i0 - 1] when i0 - 1 >= 0 and -i0 + 2 >= 0 else 4\n");
 }
 
 TEST(CenterCropPadRule, PutsTheOddElementLast) {
-    EXPECT_THAT(numbers(run("CenterCropPad", {counting({4}), Tensor::of_i64({7})}, {}, 18)[0]),
+    EXPECT_THAT(numbers(run("CenterCropPad", {counted({4}), Tensor::of_i64({7})}, {}, 18)[0]),
                 ElementsAre(0, 0, 1, 2, 3, 0, 0));
 }
 
 // --- gather and scatter
 
 TEST(GatherRules, LoadTheirIndices) {
-    EXPECT_EQ(written("Gather", {{"x", DType::F32, {30, 4}}, {"i", DType::I64, {"n"}}}, {}),
+    EXPECT_EQ(lowered("Gather", {{"x", DType::F32, {30, 4}}, {"i", DType::I64, {"n"}}}, {}),
               "y = [$n, 4] @1 where @0 = i[i0], @1 = x[@0 % 30, i1]\n");
-    EXPECT_EQ(written("GatherElements", {{"x", DType::F32, {5, 4}}, {"i", DType::I64, {2, 4}}}, {}),
+    EXPECT_EQ(lowered("GatherElements", {{"x", DType::F32, {5, 4}}, {"i", DType::I64, {2, 4}}}, {}),
               "y = [2, 4] @1 where @0 = i[i0, i1], @1 = x[@0 % 5, i1]\n");
-    EXPECT_EQ(written("GatherND", {{"x", DType::F32, {2, 5, 4}}, {"i", DType::I64, {2, 3, 1}}}, {},
+    EXPECT_EQ(lowered("GatherND", {{"x", DType::F32, {2, 5, 4}}, {"i", DType::I64, {2, 3, 1}}}, {},
                       {{"batch_dims", int64_t{1}}}),
               "y = [2, 3, 4] @1 where @0 = i[i0, i1, 0], @1 = x[i0, @0 % 5, i2]\n");
 }

@@ -15,12 +15,6 @@ namespace {
 /// Past these a bound means "to the end": exporters write the largest integer of 32 or 64 bits.
 constexpr int64_t kFar = INT32_MAX;
 
-std::vector<Expr> own_index(size_t rank) {
-    std::vector<Expr> index;
-    for (size_t k = 0; k < rank; ++k) index.push_back(axis(k));
-    return index;
-}
-
 // --- Slice
 
 /// The bound, kept where adding a dimension to it cannot overflow.
@@ -202,7 +196,7 @@ void pad(NodeContext& c) {
         after[k] = max(after[k], 0);
     }
     Dims out = c.b.shape(x);
-    std::vector<Expr> index = own_index(out.size());
+    std::vector<Expr> index = plain_axes(out.size());
     for (size_t k = 0; k < out.size(); ++k) {
         if (before[k].is_constant(0) && after[k].is_constant(0)) continue;
         index[k] = mirrored(mode, axis(k) - before[k], out[k], before[k], after[k]);
@@ -219,7 +213,7 @@ void center_crop_pad(NodeContext& c) {
     axes = c.b.normalize_axes(c.node.attr_ints("axes", axes), c.rank(0));
     c.require(sizes.size() == axes.size(), fmt::format("{} sizes are given for {} axes", sizes.size(), axes.size()));
     Dims out = c.shape(0);
-    std::vector<Expr> index = own_index(out.size()), valid;
+    std::vector<Expr> index = plain_axes(out.size()), valid;
     for (size_t k = 0; k < axes.size(); ++k) {
         const auto a = static_cast<size_t>(axes[k]);
         const Expr d = out[a], s = sizes[k];

@@ -9,6 +9,7 @@
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/schedules.h"
+#include "orchestrate/scheduling_test.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
 
@@ -17,16 +18,6 @@ namespace {
 
 using namespace test;
 using testing::ElementsAre;
-
-Scheduling scheduling(SchedulerKind kind = SchedulerKind::Mcfuser, int threads = 1) {
-    Scheduling how;
-    how.kind = kind;
-    how.rule.lanes = 8;
-    how.rule.vector_registers = 16;
-    how.rule.threads = threads;
-    how.machine = Machine(generic_target(VectorIsa::avx2), threads);
-    return how;
-}
 
 std::vector<std::string> names(const Program& p, const std::vector<KernelGroup>& groups) {
     std::vector<std::string> out;
@@ -40,7 +31,7 @@ std::vector<std::string> names(const Program& p, const std::vector<KernelGroup>&
 
 /// The results of each group's primitives: {"chain: c e"}.
 std::vector<std::string> groups(const Program& p) {
-    Schedules schedules(scheduling());
+    Schedules schedules(avx2_scheduling());
     return names(p, group_chains(p, group_rows(p, true), schedules));
 }
 
@@ -99,7 +90,7 @@ TEST(GroupChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on
   output e
 })");
     // Whatever gives two results is a bargain, as a and e without c would be; nothing else gains.
-    Scheduling how = scheduling();
+    Scheduling how = avx2_scheduling();
     how.measure = [](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
         for (const TileProgram& t : all)
@@ -130,7 +121,7 @@ TEST(GroupChains, a_softmax_joins_the_product_behind_it_where_the_scores_cannot)
 
 /// A machine on which kernels of so many stages are fast, of one as they are, and all others slow.
 Scheduling where_only_stages(size_t fast) {
-    Scheduling how = scheduling();
+    Scheduling how = avx2_scheduling();
     how.measure = [fast](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
         for (const TileProgram& t : all) {
@@ -195,7 +186,7 @@ TEST(GroupChains, fuses_only_where_the_model_says_that_it_gains) {
         for (const int64_t h : {16, 128, 1024})
             for (const Program& p : {chain::two_products(n, h, 64, h), chain::three_products(n, h, 64, h, 32),
                                      chain::three_products(h, n, n, h, n)}) {
-                Schedules schedules(scheduling());
+                Schedules schedules(avx2_scheduling());
                 const std::vector<KernelGroup> before = group_rows(p, true), after = group_chains(p, before, schedules);
                 EXPECT_LE(seconds_of(p, after, schedules), seconds_of(p, before, schedules)) << print(p);
                 (after.size() < before.size() ? fused : apart) += 1;
@@ -211,7 +202,7 @@ TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_sh
         std::mt19937_64 rng(seed);
         const auto pick = [&] { return sizes[rng() % std::size(sizes)]; };
         const Program p = chain::three_products(pick(), pick(), pick(), pick(), pick());
-        Schedules schedules(scheduling());
+        Schedules schedules(avx2_scheduling());
         const std::vector<KernelGroup> found = group_chains(p, group_rows(p, true), schedules);
         shorter += found.size() == 2 ? 1 : 0;
         if (found.size() != 1) continue;
@@ -232,7 +223,7 @@ TEST(GroupChains, plans_with_chains_compute_their_programs) {
         for (const SchedulerKind kind : {SchedulerKind::Mcfuser, SchedulerKind::Auto})
             for (const int threads : {1, 4}) {
                 OrchestrateOptions options;
-                options.scheduling = scheduling(kind, threads);
+                options.scheduling = avx2_scheduling(kind, threads);
                 options.target = options.scheduling.rule;
                 KernelSet kernels;
                 const Plan plan = orchestrate(p, kernels, options);
@@ -253,13 +244,13 @@ TEST(GroupChains, plans_with_chains_compute_their_programs) {
 TEST(GroupChains, schedulers_that_know_no_chains_make_none) {
     for (const SchedulerKind kind : {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::Gensor}) {
         OrchestrateOptions options;
-        options.scheduling = scheduling(kind);
+        options.scheduling = avx2_scheduling(kind);
         options.target = options.scheduling.rule;
         KernelSet kernels;
         EXPECT_EQ(orchestrate(attention(), kernels, options).steps.size(), 3u) << to_string(kind);
     }
     OrchestrateOptions options;
-    options.scheduling = scheduling();
+    options.scheduling = avx2_scheduling();
     options.target = options.scheduling.rule;
     KernelSet kernels;
     const Plan plan = orchestrate(attention(), kernels, options);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kRowBytes = 512 * 1024;  // what the intermediates of one row may take of the cache
 
-bool is_product(const TensorExpr& e) {
+bool multiplies_two_values(const TensorExpr& e) {
     if (e.reducer != Reducer::Sum) return false;
     std::set<ValueId> operands;
     for (const uint32_t slot : e.body.slots()) operands.insert(e.accesses[slot].value);
@@ -137,7 +137,7 @@ std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const Fus
         const TensorExpr* e = primitive.expr();
         if (e == nullptr) continue;
         bool joined = false;
-        if (fuse && !is_product(*e)) {
+        if (fuse && !multiplies_two_values(*e)) {
             // The latest group that feeds this primitive.
             std::optional<size_t> candidate;
             for (const ValueId v : primitive.inputs())
@@ -145,7 +145,7 @@ std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const Fus
                     candidate = std::max(candidate.value_or(0), group_of.at(producers[v]));
             while (candidate && !joined) {
                 Open g = open[*candidate];
-                if (is_product(*program.primitives[g.members[0]].expr())) break;
+                if (multiplies_two_values(*program.primitives[g.members[0]].expr())) break;
                 if (limits.may_share && !std::all_of(g.members.begin(), g.members.end(), [&](PrimitiveId m) {
                         return limits.may_share(program.primitives[m], primitive);
                     }))

@@ -16,7 +16,7 @@ using namespace test;
 using testing::ElementsAre;
 
 /// The results of each group's primitives: {"m e s y"}.
-std::vector<std::string> groups(const Program& p, bool fuse = true) {
+std::vector<std::string> row_groups(const Program& p, bool fuse = true) {
     std::vector<std::string> out;
     for (const KernelGroup& g : group_rows(p, fuse)) {
         out.emplace_back();
@@ -37,13 +37,13 @@ const std::string kSoftmaxOfRows = R"(program softmax {
 
 TEST(GroupRows, a_softmax_is_one_kernel_row_by_row) {
     const Program p = parse_program(kSoftmaxOfRows);
-    EXPECT_THAT(groups(p), ElementsAre("m e s y"));
+    EXPECT_THAT(row_groups(p), ElementsAre("m e s y"));
     const std::vector<KernelGroup> found = group_rows(p, true);
     EXPECT_THAT(found[0].row_axes, testing::Each(ElementsAre(0)));
 }
 
 TEST(GroupRows, a_layer_normalisation_is_one_kernel_whatever_the_number_of_rows) {
-    EXPECT_THAT(groups(parse_program(R"(program norm {
+    EXPECT_THAT(row_groups(parse_program(R"(program norm {
   input x: f32[$b, 10, 48]
   input g: f32[48]
   m: f32[$b, 10, 1] = [$b, 10, 1] sum(i3 < 48) @0 then div(acc, 48.0) where @0 = x[i0, i1, i3]
@@ -56,11 +56,11 @@ TEST(GroupRows, a_layer_normalisation_is_one_kernel_whatever_the_number_of_rows)
 }
 
 TEST(GroupRows, without_fusion_every_primitive_is_a_kernel) {
-    EXPECT_THAT(groups(parse_program(kSoftmaxOfRows), false), ElementsAre("m", "e", "s", "y"));
+    EXPECT_THAT(row_groups(parse_program(kSoftmaxOfRows), false), ElementsAre("m", "e", "s", "y"));
 }
 
 TEST(GroupRows, products_are_kernels_of_their_own) {
-    EXPECT_THAT(groups(parse_program(R"(program t {
+    EXPECT_THAT(row_groups(parse_program(R"(program t {
   input x: f32[6, 40]
   input w: f32[40, 40]
   p: f32[6, 40] = [6, 40] sum(i2 < 40) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
@@ -73,7 +73,7 @@ TEST(GroupRows, products_are_kernels_of_their_own) {
 
 TEST(GroupRows, elementwise_stages_alone_are_not_held_together) {
     // Nothing is reduced: fusion has decided already that two passes are right.
-    EXPECT_THAT(groups(parse_program(R"(program t {
+    EXPECT_THAT(row_groups(parse_program(R"(program t {
   input x: f32[6, 40]
   a: f32[6, 40] = [6, 40] exp(@0) where @0 = x[i0, i1]
   b: f32[6, 40] = [6, 40] neg(@0) where @0 = a[i0, i1]

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 
 #include "base/build_id.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace tilewright {
@@ -26,10 +26,6 @@ std::string text_of(TileProgram program) {
     program.name = "kernel";
     program.stages.name = "stages";
     return print(program);
-}
-
-double now_ms() {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 /// What was found sooner is not kept: reading it back takes about as long.

@@ -12,6 +12,7 @@
 #include "cost/given_test.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
+#include "orchestrate/scheduling_test.h"
 
 namespace tilewright {
 namespace {
@@ -20,16 +21,6 @@ using namespace test;
 
 constexpr SchedulerKind kKinds[] = {SchedulerKind::Default, SchedulerKind::Tree,   SchedulerKind::Gensor,
                                     SchedulerKind::Mcfuser, SchedulerKind::Search, SchedulerKind::Auto};
-
-Scheduling scheduling(SchedulerKind kind, int threads = 1) {
-    Scheduling how;
-    how.kind = kind;
-    how.rule.lanes = 8;
-    how.rule.vector_registers = 16;
-    how.rule.threads = threads;
-    how.machine = Machine(generic_target(VectorIsa::avx2), threads);
-    return how;
-}
 
 KernelBody body_of(const std::string& name) {
     const Program p = parse_program("program " + name + R"( {
@@ -42,7 +33,7 @@ KernelBody body_of(const std::string& name) {
 }
 
 TEST(Schedules, kernels_that_differ_in_their_name_alone_are_scheduled_once) {
-    Schedules schedules(scheduling(SchedulerKind::Gensor));
+    Schedules schedules(avx2_scheduling(SchedulerKind::Gensor));
     const Schedules::Scheduled& first = schedules.kernel(body_of("first"));
     KernelBody second = body_of("second");
     second.stages.name = "another";
@@ -81,11 +72,11 @@ TEST(Schedules, what_took_long_to_find_is_found_again_by_the_next_compilation) {
     ASSERT_FALSE(build_id().empty());
     const Folder folder;
     const auto kept = std::make_shared<CodeCache>(folder.path.string());
-    Schedules first(scheduling(SchedulerKind::Auto), {}, kept);
+    Schedules first(avx2_scheduling(SchedulerKind::Auto), {}, kept);
     const auto made = first.chain(chain_body());
     ASSERT_TRUE(made.has_value());
     EXPECT_EQ(folder.files(), 1u);
-    Schedules second(scheduling(SchedulerKind::Auto), {}, kept);
+    Schedules second(avx2_scheduling(SchedulerKind::Auto), {}, kept);
     const auto found = second.chain(chain_body());
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(print(found->program), print(made->program));
@@ -97,17 +88,17 @@ TEST(Schedules, what_took_long_to_find_is_found_again_by_the_next_compilation) {
 TEST(Schedules, another_machine_s_choices_are_not_found) {
     const Folder folder;
     const auto kept = std::make_shared<CodeCache>(folder.path.string());
-    Schedules(scheduling(SchedulerKind::Auto), {}, kept).chain(chain_body());
-    Scheduling faster = scheduling(SchedulerKind::Auto);
+    Schedules(avx2_scheduling(SchedulerKind::Auto), {}, kept).chain(chain_body());
+    Scheduling faster = avx2_scheduling(SchedulerKind::Auto);
     faster.machine->caches[1].bytes /= 2;
     Schedules(faster, {}, kept).chain(chain_body());
     EXPECT_EQ(folder.files(), 2u);
-    Schedules(scheduling(SchedulerKind::Auto, 2), {}, kept).chain(chain_body());
+    Schedules(avx2_scheduling(SchedulerKind::Auto, 2), {}, kept).chain(chain_body());
     EXPECT_EQ(folder.files(), 3u);
 }
 
 TEST(Schedules, seconds_are_the_model_s_where_there_is_one) {
-    Scheduling how = scheduling(SchedulerKind::Gensor);
+    Scheduling how = avx2_scheduling(SchedulerKind::Gensor);
     Schedules with(how);
     const Schedules::Scheduled& s = with.kernel(body_of("k"));
     EXPECT_DOUBLE_EQ(s.seconds, estimate(s.program, given(how.machine)).seconds);
@@ -117,7 +108,7 @@ TEST(Schedules, seconds_are_the_model_s_where_there_is_one) {
 }
 
 TEST(Schedules, a_kernel_of_one_product_is_no_chain) {
-    Schedules schedules(scheduling(SchedulerKind::Mcfuser));
+    Schedules schedules(avx2_scheduling(SchedulerKind::Mcfuser));
     EXPECT_FALSE(schedules.chain(body_of("k")));
     EXPECT_FALSE(schedules.chain(body_of("k")));
 }
@@ -127,7 +118,7 @@ TEST(Orchestrate, plans_of_every_scheduler_compute_their_programs) {
         const Program program = random_program(seed, 2 + static_cast<int>(seed % 9));
         OrchestrateOptions options;
         const SchedulerKind kind = kKinds[seed % std::size(kKinds)];
-        options.scheduling = scheduling(kind, 1 + static_cast<int>(seed / 6 % 3));
+        options.scheduling = avx2_scheduling(kind, 1 + static_cast<int>(seed / 6 % 3));
         options.scheduling.trials = 8;
         options.scheduling.measure = [machine =
                                           given(options.scheduling.machine)](const std::vector<TileProgram>& programs) {

@@ -7,22 +7,13 @@
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/schedules.h"
+#include "orchestrate/scheduling_test.h"
 #include "schedule/chain/chains_test.h"
 
 namespace tilewright {
 namespace {
 
 using namespace test;
-
-Scheduling scheduling(int threads) {
-    Scheduling how;
-    how.kind = SchedulerKind::Mcfuser;
-    how.rule.lanes = 8;
-    how.rule.vector_registers = 16;
-    how.rule.threads = threads;
-    how.machine = Machine(generic_target(VectorIsa::avx2), threads);
-    return how;
-}
 
 Grouped split(const Program& p, const Scheduling& how) {
     Schedules schedules(how);
@@ -71,24 +62,24 @@ void computes(const Program& p, const Scheduling& how) {
 
 TEST(SplitSums, a_long_sum_of_few_results_is_two_kernels_where_threads_are_idle) {
     const Program p = product(4, 16, 65536);
-    EXPECT_EQ(names(split(p, scheduling(1))), std::vector<std::string>{"c"});
-    const Grouped g = split(p, scheduling(4));
+    EXPECT_EQ(names(split(p, avx2_scheduling(SchedulerKind::Mcfuser, 1))), std::vector<std::string>{"c"});
+    const Grouped g = split(p, avx2_scheduling(SchedulerKind::Mcfuser, 4));
     ASSERT_EQ(g.groups.size(), 2u) << testing::PrintToString(names(g));
     EXPECT_EQ(names(g)[1], "c");
     EXPECT_EQ(shape_of(g.program, g.program.values[g.program.primitives[PrimitiveId(0)].outputs[0]].name),
               "[4, 4, 16]");
-    computes(product(4, 16, 4096), scheduling(4));
+    computes(product(4, 16, 4096), avx2_scheduling(SchedulerKind::Mcfuser, 4));
 }
 
 TEST(SplitSums, many_results_or_short_sums_stay_one_kernel) {
     for (const Program& p : {product(512, 512, 512), product(4, 16, 64)})
-        EXPECT_EQ(split(p, scheduling(4)).groups.size(), 1u) << print(p);
+        EXPECT_EQ(split(p, avx2_scheduling(SchedulerKind::Mcfuser, 4)).groups.size(), 1u) << print(p);
 }
 
 /// A machine on which what adds parts up (all it touches is small) takes no time, nor do five stages: an attention but
 /// for its last quotient. All six are faster than several kernels.
 Scheduling where_parts_are_free(int threads) {
-    Scheduling how = scheduling(threads);
+    Scheduling how = avx2_scheduling(SchedulerKind::Mcfuser, threads);
     how.measure = [](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
         for (const TileProgram& t : all) {
@@ -123,7 +114,7 @@ TEST(SplitSums, other_groups_keep_their_places) {
   output d
   output a
 })");
-    const Grouped g = split(p, scheduling(4));
+    const Grouped g = split(p, avx2_scheduling(SchedulerKind::Mcfuser, 4));
     ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
     EXPECT_GT(g.groups.size(), 2u) << testing::PrintToString(names(g));
     std::set<ValueId> there(g.program.inputs.begin(), g.program.inputs.end());

@@ -8,7 +8,6 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kMaxKnownElements = 4096;
 constexpr size_t kLong = 400;         ///< characters; dimensions of a deep network's last layers stay below
 constexpr size_t kLongFromData = 64;  ///< sums and products of a few scalars stay below
 

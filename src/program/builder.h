@@ -25,6 +25,9 @@ namespace tilewright {
 
 using Dims = std::vector<Expr>;
 
+/// Elements of a tensor whose contents are followed at compile time.
+inline constexpr int64_t kMaxKnownElements = 4096;
+
 class Builder {
   public:
     explicit Builder(Program& program) : program_(program), symbols_(std::make_shared<std::set<std::string>>()) {}

@@ -11,7 +11,6 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kFoldWork = 1 << 24;  ///< points * body nodes of one expression folded while lowering
-constexpr int64_t kMaxKnownElements = 4096;
 
 std::optional<Shape> numbers(std::span<const Expr> dims) {
     Shape s;
@@ -20,24 +19,6 @@ std::optional<Shape> numbers(std::span<const Expr> dims) {
         s.push_back(d.constant());
     }
     return s;
-}
-
-bool has_names(Expr e) {
-    for (const Var v : variables(e))
-        if (v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) return true;
-    return false;
-}
-
-/// Whether a symbol or scalar appears anywhere in the expression.
-bool has_names(const TensorExpr& e) {
-    const auto any = [](const auto& exprs) {
-        return std::any_of(exprs.begin(), exprs.end(), [](Expr x) { return has_names(x); });
-    };
-    if (any(e.extents)) return true;
-    for (const Access& a : e.accesses)
-        if (any(a.index) || any(a.valid)) return true;
-    return std::any_of(e.body.nodes().begin(), e.body.nodes().end(),
-                       [](const ScalarNode& n) { return n.op == ScalarOp::Index && has_names(n.index); });
 }
 
 /// Keeps what an opaque operator computes during folding.

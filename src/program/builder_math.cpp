@@ -10,8 +10,6 @@ namespace tilewright {
 namespace {
 
 bool is_predicate(ScalarOp op) { return op == ScalarOp::IsNan || op == ScalarOp::IsInf; }
-bool is_comparison(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }
-
 ScalarId number(ScalarBody& body, DType t, double v) {
     const DType c = compute_type(t);
     return is_float(c) ? body.constant(c, v) : body.int_constant(c, static_cast<int64_t>(v));

@@ -3,20 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "program/program.h"
+#include "program/statements_test.h"
 
 namespace tilewright {
 namespace {
 
-class Nothing : public OpaqueOp {
-  public:
-    std::string print() const override { return "Nothing()"; }
-    void run(std::span<const TensorView>, OpaqueOutputs&) const override {}
-};
-
-Program program(std::string_view statements) {
-    return parse_program("program p {\n" + std::string(statements) + "\n}",
-                         [](std::string_view) { return std::make_shared<Nothing>(); });
-}
+using test::Nothing;
+using test::program;
 
 std::string category_of(std::string_view declared, std::string_view text) {
     const Program p =

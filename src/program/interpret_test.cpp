@@ -32,7 +32,7 @@ class Positive final : public OpaqueOp {
     }
 };
 
-Program parse(std::string_view text) {
+Program parse_positive(std::string_view text) {
     const Program p = parse_program(text, [](std::string_view name) -> std::shared_ptr<const OpaqueOp> {
         return name == "Positive" ? std::make_shared<Positive>() : nullptr;
     });
@@ -50,7 +50,7 @@ std::string message_of(const Program& p, const std::vector<Tensor>& inputs) {
 }
 
 TEST(Interpret, symbolic_dimensions_come_from_the_inputs) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input a: f32[$b, 2]
   x: f32[$b*2] = [$b*2] neg(@0) where @0 = a[i0 // 2, i0 % 2]
   output x
@@ -61,7 +61,7 @@ TEST(Interpret, symbolic_dimensions_come_from_the_inputs) {
 }
 
 TEST(Interpret, inputs_that_do_not_fit_are_errors_of_the_model) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input a: f32[$b, 2]
   input c: f32[$b]
   x: f32[$b, 2] = [$b, 2] add(@0, @1) where @0 = a[i0, i1], @1 = c[i0]
@@ -73,7 +73,7 @@ TEST(Interpret, inputs_that_do_not_fit_are_errors_of_the_model) {
 }
 
 TEST(Interpret, errors_name_the_primitive) {
-    Program p = parse(R"(program t {
+    Program p = parse_positive(R"(program t {
   input ids: i64[2]
   input table: f32[3]
   x: f32[2] = [2] @1 where @0 = ids[i0], @1 = table[@0]  ; lookup Gather
@@ -83,7 +83,7 @@ TEST(Interpret, errors_name_the_primitive) {
 }
 
 TEST(Interpret, scalars_read_from_tensors_size_what_follows) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input a: f32[9]
   input range: i64[2]
   ?start = read range[0]
@@ -97,7 +97,7 @@ TEST(Interpret, scalars_read_from_tensors_size_what_follows) {
 }
 
 TEST(Interpret, opaque_operators_bind_the_symbols_of_their_outputs) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input a: f32[5]
   at: i64[$n] = opaque Positive(a, -)
   x: f32[$n] = [$n] @1 where @0 = at[i0], @1 = a[@0 % 5]
@@ -112,7 +112,7 @@ TEST(Interpret, opaque_operators_bind_the_symbols_of_their_outputs) {
 }
 
 TEST(Interpret, exact_keeps_f32_in_double_and_rounds_the_rest) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input a: f32[1]
   x: f32[1] = [1] div(@0, 3.0) where @0 = a[i0]
   y: f32[1] = [1] mul(@0, 3.0) where @0 = x[i0]
@@ -128,7 +128,7 @@ TEST(Interpret, exact_keeps_f32_in_double_and_rounds_the_rest) {
 }
 
 TEST(Interpret, if_runs_one_branch_whose_shape_may_differ) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input c: bool[]
   input a: f32[4]
   x: f32[$n] = if c(a)
@@ -171,7 +171,7 @@ constexpr std::string_view kDoubling = R"(program t {
 })";
 
 TEST(Interpret, loops_end_by_trip_count_or_condition) {
-    const Program p = parse(kDoubling);
+    const Program p = parse_positive(kDoubling);
     const auto run = [&](int64_t trips, bool go) {
         return interpret(p,
                          {Tensor::of<int64_t>(DType::I64, {}, {trips}), truth(go), floats({1}, {1}), floats({}, {2})});
@@ -182,7 +182,7 @@ TEST(Interpret, loops_end_by_trip_count_or_condition) {
 }
 
 TEST(Interpret, a_loop_that_never_runs_gives_its_inputs_and_empty_stacks) {
-    const Program p = parse(kDoubling);
+    const Program p = parse_positive(kDoubling);
     for (const auto& [trips, go] : {std::pair<int64_t, bool>(0, true), {7, false}, {-1, true}}) {
         const auto r =
             interpret(p, {Tensor::of<int64_t>(DType::I64, {}, {trips}), truth(go), floats({1}, {5}), floats({}, {2})});
@@ -192,14 +192,14 @@ TEST(Interpret, a_loop_that_never_runs_gives_its_inputs_and_empty_stacks) {
 }
 
 TEST(Interpret, exact_loops_stack_slices_of_one_type) {
-    const Program p = parse(kDoubling);
+    const Program p = parse_positive(kDoubling);
     const auto r = interpret(
         p, {Tensor::of<int64_t>(DType::I64, {}, {2}), truth(true), floats({1}, {1}), floats({}, {2})}, {.exact = true});
     EXPECT_EQ(r[1], Tensor::of<double>(DType::F64, {2, 1}, {2, 4}));
 }
 
 TEST(Interpret, scans_go_along_any_axis_in_both_directions) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input s: f32[2]
   input x: f32[2, 3]
   last: f32[2], sums: f32[2, 3] = loop trip(3) carried(s) scan(x axis 1 reverse) stack(axis 1 reverse)
@@ -218,7 +218,7 @@ TEST(Interpret, scans_go_along_any_axis_in_both_directions) {
 }
 
 TEST(Interpret, a_carried_value_may_grow) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input a: f32[$n]
   last: f32[$m] = loop trip(3) carried(a)
     body step {
@@ -233,7 +233,7 @@ TEST(Interpret, a_carried_value_may_grow) {
 }
 
 TEST(Interpret, a_scan_that_runs_past_its_input_is_an_error) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_positive(R"(program t {
   input n: i64[1]
   input x: f32[2]
   ?n = read n[0]

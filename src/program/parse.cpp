@@ -32,7 +32,6 @@ namespace tilewright {
 namespace {
 
 constexpr int kMostNestedPrograms = 50;
-constexpr int64_t kSmallConstant = 64;
 
 class Parser {
   public:

@@ -10,8 +10,6 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kSmallConstant = 64;  // elements; larger ones print as their hash
-
 std::string value_name(const Program& p, ValueId v) {
     if (!v) return "-";
     return p.values.contains(v) ? name_text(p.values[v].name) : fmt::format("\"value {}\"", v.index());

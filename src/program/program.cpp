@@ -6,6 +6,22 @@
 
 namespace tilewright {
 
+bool has_names(const TensorExpr& e) {
+    const auto has_name = [](Expr x) {
+        const std::vector<Var> all = variables(x);
+        return std::any_of(all.begin(), all.end(),
+                           [](Var v) { return v.kind == VarKind::Symbol || v.kind == VarKind::Scalar; });
+    };
+    const auto any = [&](const std::vector<Expr>& list) { return std::any_of(list.begin(), list.end(), has_name); };
+    const auto in_body = [&](const ScalarBody& b) {
+        return std::any_of(b.nodes().begin(), b.nodes().end(),
+                           [&](const ScalarNode& n) { return n.op == ScalarOp::Index && has_name(n.index); });
+    };
+    return any(e.extents) || any(e.output_index) || in_body(e.body) || in_body(e.epilogue) ||
+           std::any_of(e.accesses.begin(), e.accesses.end(),
+                       [&](const Access& a) { return any(a.index) || any(a.valid); });
+}
+
 std::vector<Expr> result_index(const TensorExpr& e) {
     if (!e.output_index.empty()) return e.output_index;
     std::vector<Expr> index;

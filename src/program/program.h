@@ -71,6 +71,8 @@ struct TensorExpr {
 };
 /// The index of the result per output dimension: `output_index`, or the spatial axes themselves.
 std::vector<Expr> result_index(const TensorExpr& e);
+/// Whether executing the expression needs a symbol or a scalar.
+bool has_names(const TensorExpr& e);
 
 /// Anything no tensor expression says (TopK, NonZero, ...): a plain C++ implementation.
 struct Opaque {

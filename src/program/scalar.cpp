@@ -84,8 +84,6 @@ const OpInfo& info(ScalarOp op) {
     return i;
 }
 
-bool is_comparison(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }
-
 /// Field by field, floats by their bits: -0.0 and 0.0 stay apart, as equal NaNs come together.
 bool same_node(const ScalarNode& x, const ScalarNode& y) {
     return x.op == y.op && x.dtype == y.dtype && x.a == y.a && x.b == y.b && x.c == y.c &&

@@ -89,6 +89,8 @@ enum class ScalarOp : uint8_t {
     IsInf,
 };
 
+inline bool is_comparison(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }
+
 std::string_view to_string(ScalarOp op);  ///< "add", "floormod", ...
 int arity(ScalarOp op);
 std::optional<ScalarOp> scalar_op_from_string(std::string_view name);  ///< inner operators only, no leaves

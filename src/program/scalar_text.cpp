@@ -42,9 +42,9 @@ std::string constant_text(const ScalarNode& n) {
     return s;
 }
 
-class Printer {
+class BodyPrinter {
   public:
-    explicit Printer(const ScalarBody& body) : body_(body) {}
+    explicit BodyPrinter(const ScalarBody& body) : body_(body) {}
 
     std::string print() {
         const ScalarBody& b = body_;
@@ -112,9 +112,9 @@ class Printer {
     std::map<ScalarId, std::string> names_;
 };
 
-class Parser {
+class BodyParser {
   public:
-    Parser(TextCursor& text, const StorageOf& storage, std::optional<DType> acc)
+    BodyParser(TextCursor& text, const StorageOf& storage, std::optional<DType> acc)
         : text_(text), storage_(storage), acc_(acc) {}
 
     ScalarBody body() {
@@ -252,11 +252,11 @@ class Parser {
 std::string ScalarBody::print() const {
     if (empty()) return "nothing";
     const ScalarBody needed = pruned();
-    return Printer(needed).print();
+    return BodyPrinter(needed).print();
 }
 
 ScalarBody parse_scalar(TextCursor& text, const StorageOf& storage, std::optional<DType> acc) {
-    return Parser(text, storage, acc).body();
+    return BodyParser(text, storage, acc).body();
 }
 
 ScalarBody parse_scalar(std::string_view text, const StorageOf& storage, std::optional<DType> acc) {

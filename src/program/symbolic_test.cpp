@@ -11,7 +11,7 @@ namespace {
 
 const Expr batch = symbol("batch"), seq = symbol("seq"), count = scalar("count");
 
-KnownContents ints(std::vector<Expr> elements) {
+KnownContents known_ints(std::vector<Expr> elements) {
     KnownContents k;
     k.shape = {static_cast<int64_t>(elements.size())};
     k.elements = std::move(elements);
@@ -47,17 +47,19 @@ Body binary(ScalarOp op) {
 using Exprs = std::vector<Expr>;
 
 TEST(Symbolic, arithmetic_over_dimensions) {
-    EXPECT_EQ(map({ints({batch, 3}), ints({12, seq})}, binary(ScalarOp::Mul)), (Exprs{batch * 12, seq * 3}));
-    EXPECT_EQ(map({ints({batch, 3}), ints({1})}, binary(ScalarOp::Sub)), (Exprs{batch - 1, 2}));
-    EXPECT_EQ(map({ints({batch * 12, seq}), ints({12, 4})}, binary(ScalarOp::Div)), (Exprs{batch, floor_div(seq, 4)}));
-    EXPECT_EQ(map({ints({-seq}), ints({2})}, binary(ScalarOp::Div)), (Exprs{-floor_div(seq, 2)}));
-    EXPECT_EQ(map({ints({seq}), ints({8})}, binary(ScalarOp::FloorMod)), (Exprs{mod(seq, 8)}));
-    EXPECT_EQ(map({ints({seq, batch}), ints({1})}, binary(ScalarOp::Max)), (Exprs{seq, batch}));
+    EXPECT_EQ(map({known_ints({batch, 3}), known_ints({12, seq})}, binary(ScalarOp::Mul)),
+              (Exprs{batch * 12, seq * 3}));
+    EXPECT_EQ(map({known_ints({batch, 3}), known_ints({1})}, binary(ScalarOp::Sub)), (Exprs{batch - 1, 2}));
+    EXPECT_EQ(map({known_ints({batch * 12, seq}), known_ints({12, 4})}, binary(ScalarOp::Div)),
+              (Exprs{batch, floor_div(seq, 4)}));
+    EXPECT_EQ(map({known_ints({-seq}), known_ints({2})}, binary(ScalarOp::Div)), (Exprs{-floor_div(seq, 2)}));
+    EXPECT_EQ(map({known_ints({seq}), known_ints({8})}, binary(ScalarOp::FloorMod)), (Exprs{mod(seq, 8)}));
+    EXPECT_EQ(map({known_ints({seq, batch}), known_ints({1})}, binary(ScalarOp::Max)), (Exprs{seq, batch}));
 }
 
 TEST(Symbolic, a_division_that_would_truncate_differently_is_not_known) {
-    EXPECT_EQ(map({ints({count}), ints({2})}, binary(ScalarOp::Div)), std::nullopt);
-    EXPECT_EQ(map({ints({seq}), ints({count})}, binary(ScalarOp::Div)), std::nullopt);
+    EXPECT_EQ(map({known_ints({count}), known_ints({2})}, binary(ScalarOp::Div)), std::nullopt);
+    EXPECT_EQ(map({known_ints({seq}), known_ints({count})}, binary(ScalarOp::Div)), std::nullopt);
 }
 
 TEST(Symbolic, the_select_of_an_expand_with_minus_one_decides) {
@@ -67,9 +69,9 @@ TEST(Symbolic, the_select_of_an_expand_with_minus_one_decides) {
             return b.select(b.binary(ScalarOp::Eq, a[0], b.int_constant(DType::I64, special)), a[1], a[0]);
         };
     };
-    EXPECT_EQ(map({ints({-1, batch, seq * 2}), ints({1})}, where(-1)), (Exprs{1, batch, seq * 2}));
-    EXPECT_EQ(map({ints({0, batch}), ints({seq})}, where(0)), (Exprs{seq, batch}));
-    EXPECT_EQ(map({ints({count}), ints({seq})}, where(0)), std::nullopt);
+    EXPECT_EQ(map({known_ints({-1, batch, seq * 2}), known_ints({1})}, where(-1)), (Exprs{1, batch, seq * 2}));
+    EXPECT_EQ(map({known_ints({0, batch}), known_ints({seq})}, where(0)), (Exprs{seq, batch}));
+    EXPECT_EQ(map({known_ints({count}), known_ints({seq})}, where(0)), std::nullopt);
 }
 
 TEST(Symbolic, what_a_select_leaves_unused_may_be_unknown) {
@@ -77,26 +79,26 @@ TEST(Symbolic, what_a_select_leaves_unused_may_be_unknown) {
         const ScalarId unknown = b.binary(ScalarOp::Div, a[1], b.int_constant(DType::I64, 2));
         return b.select(b.binary(ScalarOp::Gt, a[0], b.int_constant(DType::I64, 0)), a[0], unknown);
     };
-    EXPECT_EQ(map({ints({seq}), ints({count})}, f), (Exprs{seq}));
+    EXPECT_EQ(map({known_ints({seq}), known_ints({count})}, f), (Exprs{seq}));
 }
 
 TEST(Symbolic, comparisons_and_casts_to_bool) {
-    EXPECT_EQ(map({ints({seq, 0}), ints({0})}, binary(ScalarOp::Gt), DType::Bool), (Exprs{1, 0}));
-    EXPECT_EQ(map({ints({seq}), ints({5})}, binary(ScalarOp::Gt), DType::Bool), std::nullopt);
+    EXPECT_EQ(map({known_ints({seq, 0}), known_ints({0})}, binary(ScalarOp::Gt), DType::Bool), (Exprs{1, 0}));
+    EXPECT_EQ(map({known_ints({seq}), known_ints({5})}, binary(ScalarOp::Gt), DType::Bool), std::nullopt);
     const auto to_bool = [](ScalarBody& b, std::span<const ScalarId> a) { return b.cast(DType::Bool, a[0]); };
-    EXPECT_EQ(map({ints({seq, 0, -seq})}, to_bool, DType::Bool), (Exprs{1, 0, 1}));
+    EXPECT_EQ(map({known_ints({seq, 0, -seq})}, to_bool, DType::Bool), (Exprs{1, 0, 1}));
 }
 
 TEST(Symbolic, casts_between_integer_types_keep_dimensions) {
     const auto through = [](DType t) {
         return [t](ScalarBody& b, std::span<const ScalarId> a) { return b.cast(DType::I64, b.cast(t, a[0])); };
     };
-    EXPECT_EQ(map({ints({seq, 300})}, through(DType::I32)), (Exprs{seq, 300}));
-    EXPECT_EQ(map({ints({300})}, through(DType::U8)), (Exprs{300 - 256}));
-    EXPECT_EQ(map({ints({seq})}, through(DType::U8)), std::nullopt);
-    EXPECT_EQ(map({ints({count})}, through(DType::U32)), std::nullopt);
-    EXPECT_EQ(map({ints({7})}, through(DType::F32)), (Exprs{7}));
-    EXPECT_EQ(map({ints({seq})}, through(DType::F32)), std::nullopt);
+    EXPECT_EQ(map({known_ints({seq, 300})}, through(DType::I32)), (Exprs{seq, 300}));
+    EXPECT_EQ(map({known_ints({300})}, through(DType::U8)), (Exprs{300 - 256}));
+    EXPECT_EQ(map({known_ints({seq})}, through(DType::U8)), std::nullopt);
+    EXPECT_EQ(map({known_ints({count})}, through(DType::U32)), std::nullopt);
+    EXPECT_EQ(map({known_ints({7})}, through(DType::F32)), (Exprs{7}));
+    EXPECT_EQ(map({known_ints({seq})}, through(DType::F32)), std::nullopt);
 }
 
 TEST(Symbolic, concatenation_reads_each_part_where_it_is_valid) {
@@ -106,7 +108,7 @@ TEST(Symbolic, concatenation_reads_each_part_where_it_is_valid) {
     e.spatial = 1;
     e.accesses = {{ValueId(), {axis(0)}, {Expr(1) - axis(0)}, 0}, {ValueId(), {axis(0) - 2}, {axis(0) - 2}, 0}};
     e.body.set_root(e.body.binary(ScalarOp::Add, e.body.access(0, DType::I64), e.body.access(1, DType::I64)));
-    const std::vector<KnownContents> operands = {ints({batch, 12}), ints({seq})};
+    const std::vector<KnownContents> operands = {known_ints({batch, 12}), known_ints({seq})};
     EXPECT_EQ(evaluate_symbolic(e, operands, DType::I64, Shape{3}), (Exprs{batch, 12, seq}));
 }
 
@@ -119,9 +121,9 @@ TEST(Symbolic, gather_through_known_indices) {
     KnownContents numbers;
     numbers.shape = {2};
     numbers.elements = Tensor::of_i64({2, 0});
-    const std::vector<KnownContents> operands = {numbers, ints({batch, 12, seq})};
+    const std::vector<KnownContents> operands = {numbers, known_ints({batch, 12, seq})};
     EXPECT_EQ(evaluate_symbolic(e, operands, DType::I64, Shape{2}), (Exprs{seq, batch}));
-    const std::vector<KnownContents> beyond = {ints({3, 0}), ints({batch, 12, seq})};
+    const std::vector<KnownContents> beyond = {known_ints({3, 0}), known_ints({batch, 12, seq})};
     EXPECT_EQ(evaluate_symbolic(e, beyond, DType::I64, Shape{2}), std::nullopt);
 }
 
@@ -132,7 +134,7 @@ TEST(Symbolic, reductions) {
         e.reducer = r;
         e.accesses = {{ValueId(), {axis(0)}, {}, 0}};
         e.body.set_root(e.body.access(0, DType::I64));
-        return evaluate_symbolic(e, std::vector<KnownContents>{ints(std::move(elements))}, DType::I64, Shape{});
+        return evaluate_symbolic(e, std::vector<KnownContents>{known_ints(std::move(elements))}, DType::I64, Shape{});
     };
     EXPECT_EQ(reduce(Reducer::Prod, {batch, 12, seq}), (Exprs{batch * seq * 12}));
     EXPECT_EQ(reduce(Reducer::Sum, {batch, 12, seq}), (Exprs{batch + seq + 12}));
@@ -142,7 +144,7 @@ TEST(Symbolic, reductions) {
 }
 
 TEST(Symbolic, overflow_is_unknown_and_not_an_error) {
-    EXPECT_EQ(map({ints({seq * INT64_MAX}), ints({2})}, binary(ScalarOp::Mul)), std::nullopt);
+    EXPECT_EQ(map({known_ints({seq * INT64_MAX}), known_ints({2})}, binary(ScalarOp::Mul)), std::nullopt);
 }
 
 TEST(Symbolic, expressions_that_grow_without_bounds_are_left_to_run_time) {
@@ -151,12 +153,12 @@ TEST(Symbolic, expressions_that_grow_without_bounds_are_left_to_run_time) {
         int steps = 0;
         for (Expr other = batch; e; ++steps, other = floor_div(other * 5 + seq, 3)) {
             EXPECT_FALSE(is_long(e->at(0)));
-            e = map({ints(*e), ints({other})}, binary(op));
+            e = map({known_ints(*e), known_ints({other})}, binary(op));
         }
         EXPECT_GT(steps, 3);
         EXPECT_LT(steps, 1000);
     }
-    const KnownContents many = ints(Exprs(20, batch + seq + 1));
+    const KnownContents many = known_ints(Exprs(20, batch + seq + 1));
     TensorExpr product = elementwise(std::span(&many, 1), 20, [](ScalarBody&, auto a) { return a[0]; });
     product.spatial = 0;
     product.reducer = Reducer::Prod;
@@ -176,8 +178,8 @@ TEST(Symbolic, agrees_with_the_interpreter_on_random_expressions) {
             const Expr pool[] = {batch, seq, batch * 12, seq + batch, floor_div(seq, 2), count, count + 1};
             return upto(2) == 0 ? Expr(upto(8) - 3) : pool[upto(6)];
         };
-        std::vector<KnownContents> operands = {ints({element(), element(), element()}),
-                                               ints({element(), element(), element()})};
+        std::vector<KnownContents> operands = {known_ints({element(), element(), element()}),
+                                               known_ints({element(), element(), element()})};
         const TensorExpr e = elementwise(operands, 3, [&](ScalarBody& b, std::span<const ScalarId> args) {
             std::vector<ScalarId> pool(args.begin(), args.end());
             const auto any = [&] { return pool[static_cast<size_t>(upto(static_cast<int64_t>(pool.size()) - 1))]; };

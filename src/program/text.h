@@ -19,6 +19,9 @@ std::string double_text(double v);
 /// The same for a number of type F32 (or smaller): it reads back exactly after rounding to float.
 std::string float_text(float v);
 
+/// Elements of a constant that prints as numbers; a larger one prints as its hash.
+inline constexpr int64_t kSmallConstant = 64;
+
 /// Reads a text from left to right. Blanks, newlines and lines that begin with '#' count for nothing between tokens.
 /// Whatever does not fit is a ModelError: "<what>, line 3, column 7: expected ']', found 'x'".
 class TextCursor {

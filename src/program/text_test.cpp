@@ -27,9 +27,9 @@ std::shared_ptr<const OpaqueOp> any_operator(std::string_view text) {
     return std::make_shared<Named>(std::string(text));
 }
 
-std::string reprinted(std::string_view text) { return print(parse_program(text, any_operator)); }
+std::string program_again(std::string_view text) { return print(parse_program(text, any_operator)); }
 
-std::string failure(std::string_view text) {
+std::string program_failure(std::string_view text) {
     try {
         return "read as " + print(parse_program(text));
     } catch (const ModelError& e) {
@@ -81,7 +81,7 @@ TEST(ProgramText, APaddedConvolutionWithBiasAndRelu) {
               "  ; /conv1/Conv/products Conv\n"
               "  output /conv1/Conv_output_0\n"
               "}\n");
-    EXPECT_EQ(reprinted(text), text);
+    EXPECT_EQ(program_again(text), text);
     EXPECT_TRUE(verify(parse_program(text)).empty());
     EXPECT_EQ(print(p, e), text.substr(text.find("= [$batch") + 2, text.find("  ; ") - text.find("= [$batch") - 2));
 }
@@ -123,7 +123,7 @@ TEST(ProgramText, EveryKindOfPrimitiveReadsBack) {
         "    }\n"
         "  output last, all, top, picked\n"
         "}\n";
-    EXPECT_EQ(reprinted(text), text);
+    EXPECT_EQ(program_again(text), text);
     EXPECT_EQ(verify(parse_program(text, any_operator)), std::vector<std::string>{});
 }
 
@@ -140,7 +140,7 @@ TEST(ProgramText, ConstantsKeepEveryElement) {
         "  const h: f32[0, 4] = {}\n"
         "  const i: i4[2] = {-8, 7}\n"
         "}\n";
-    EXPECT_EQ(reprinted(text), text);
+    EXPECT_EQ(program_again(text), text);
     const Program p = parse_program(text);
     EXPECT_EQ(p.constants.at(ValueId(size_t{0})).get(0), static_cast<double>(0.1f));
     EXPECT_EQ(p.constants.at(ValueId(size_t{2})).get_int(0), -1);
@@ -153,7 +153,7 @@ TEST(ProgramText, LargeConstantsAreTheirHash) {
     t.set(64, 1.0);
     p.constants.emplace(v, t);
     const std::string text = print(p);
-    EXPECT_EQ(reprinted(text), text);
+    EXPECT_EQ(program_again(text), text);
     const Program read = parse_program(text);
     EXPECT_EQ(read.constants.at(v).get(64), 0);  // not known: zeros, marked
     EXPECT_EQ(read.unread.count(v), 1u);
@@ -164,9 +164,9 @@ TEST(ProgramText, LargeConstantsAreTheirHash) {
 }
 
 TEST(ProgramText, CommentsAndLineBreaksAreFree) {
-    EXPECT_EQ(reprinted("# a test\nprogram p {\n  # inputs\n  input\n    x: f32[4]\n"
-                        "y: f32[4] = [4] exp(@0) where\n @0 = x[i0] ; a\n b\n output\n y }"
-                        "\n# end"),
+    EXPECT_EQ(program_again("# a test\nprogram p {\n  # inputs\n  input\n    x: f32[4]\n"
+                            "y: f32[4] = [4] exp(@0) where\n @0 = x[i0] ; a\n b\n output\n y }"
+                            "\n# end"),
               "program p {\n  input x: f32[4]\n  y: f32[4] = [4] exp(@0) where @0 = x[i0]  ; a b\n  output y\n}\n");
 }
 
@@ -178,18 +178,20 @@ TEST(ProgramText, KeywordsAreNamesToo) {
         "  const: f32[] = [] max(i0 < 4) max(@0, @0) where @0 = output[i0]  ; \"a where b\" \"\"\n"
         "  output output, const\n"
         "}\n";
-    EXPECT_EQ(reprinted(text), text);
+    EXPECT_EQ(program_again(text), text);
 }
 
 TEST(ProgramText, UnreadableTextSaysWhere) {
     const auto line = [](std::string_view statement) {
-        std::string message = failure("program p {\n  input x: f32[4]\n  " + std::string(statement) + "\n}\n");
+        std::string message = program_failure("program p {\n  input x: f32[4]\n  " + std::string(statement) + "\n}\n");
         const std::string prefix = "program text, line ";
         return message.substr(0, prefix.size()) == prefix ? message.substr(prefix.size()) : message;
     };
-    EXPECT_EQ(failure(""), "program text, line 1, column 1: expected 'program', found the end of the text");
-    EXPECT_EQ(failure("program p {"), "program text, line 1, column 12: expected a name, found the end of the text");
-    EXPECT_EQ(failure("program p { } }"), "program text, line 1, column 15: expected the end of the text, found '}'");
+    EXPECT_EQ(program_failure(""), "program text, line 1, column 1: expected 'program', found the end of the text");
+    EXPECT_EQ(program_failure("program p {"),
+              "program text, line 1, column 12: expected a name, found the end of the text");
+    EXPECT_EQ(program_failure("program p { } }"),
+              "program text, line 1, column 15: expected the end of the text, found '}'");
     EXPECT_EQ(line("input y: f31[4]"), "3, column 12: expected an element type, found 'f31[4]'");
     EXPECT_EQ(line("input x: f32[4]"), "3, column 18: value 'x' is defined twice");
     EXPECT_EQ(line("input y: f32[4"), "4, column 1: expected ']', found '}'");
@@ -224,7 +226,7 @@ TEST(ProgramText, UnreadableTextSaysWhere) {
 TEST(ProgramText, NestingIsBounded) {
     std::string deep = "program p {\n";
     for (int k = 0; k < 1000; ++k) deep += "input x: bool[]\ny: f32[] = if x()\nthen p {\n";
-    EXPECT_NE(failure(deep).find("programs nested this deep"), std::string::npos);
+    EXPECT_NE(program_failure(deep).find("programs nested this deep"), std::string::npos);
 }
 
 TEST(ProgramText, AnyNameReadsBack) {

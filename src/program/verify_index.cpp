@@ -62,9 +62,9 @@ void collect_constants(Expr e, std::set<int64_t>& out) {
         }
 }
 
-class Search {
+class ReachSearch {
   public:
-    Search(Expr index, Expr dimension, std::span<const Expr> valid, std::span<const Expr> extents)
+    ReachSearch(Expr index, Expr dimension, std::span<const Expr> valid, std::span<const Expr> extents)
         : index_(index), dimension_(dimension), valid_(valid.begin(), valid.end()), extents_(extents) {}
 
     std::optional<std::string> run() {
@@ -160,7 +160,7 @@ std::optional<std::string> find_outside(Expr index, Expr dimension, std::span<co
         const Ranges ranges = Ranges::of_extents(extents);
         if (prove_nonnegative(index, ranges, valid) && prove_nonnegative(dimension - 1 - index, ranges, valid))
             return std::nullopt;
-        return Search(index, dimension, valid, extents).run();
+        return ReachSearch(index, dimension, valid, extents).run();
     } catch (const ModelError&) {
         return std::nullopt;  // beyond 64 bits: nothing is shown
     }

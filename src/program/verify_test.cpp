@@ -4,21 +4,14 @@
 
 #include "base/error.h"
 #include "program/program.h"
+#include "program/statements_test.h"
 #include "program/verify_index.h"
 
 namespace tilewright {
 namespace {
 
-class Nothing : public OpaqueOp {
-  public:
-    std::string print() const override { return "Nothing()"; }
-    void run(std::span<const TensorView>, OpaqueOutputs&) const override {}
-};
-
-Program program(std::string_view statements) {
-    return parse_program("program p {\n" + std::string(statements) + "\n}",
-                         [](std::string_view) { return std::make_shared<Nothing>(); });
-}
+using test::Nothing;
+using test::program;
 
 /// The faults, one a line.
 std::string faults(const Program& p) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run knows, at least
 
-int64_t guess(Expr e) {
+int64_t guessed_extent(Expr e) {
     if (e.is_constant()) return std::max<int64_t>(1, e.constant());
     Bindings assumed;
     for (const Var v : variables(e)) assumed.emplace(v, kAssumedExtent);
@@ -21,7 +21,7 @@ int64_t guess(Expr e) {
 }
 
 /// How an operand or the result is walked along every axis.
-struct Walk {
+struct OperandWalk {
     std::vector<std::optional<Expr>> strides;
     std::vector<bool> unit_lanes;  ///< neighbours inside a vector are neighbours in memory
     bool result = false;
@@ -30,9 +30,9 @@ struct Walk {
     bool unit(size_t a) const { return unit_lanes[a]; }
 };
 
-Walk walk_of(const Program& stages, const TensorExpr& e, ValueId value, const std::vector<Expr>& index, bool result,
-             int lanes) {
-    Walk w;
+OperandWalk walk_of(const Program& stages, const TensorExpr& e, ValueId value, const std::vector<Expr>& index,
+                    bool result, int lanes) {
+    OperandWalk w;
     w.strides = axis_strides(stages, e, value, index);
     w.result = result;
     for (size_t a = 0; a < e.extents.size(); ++a) {
@@ -46,8 +46,8 @@ Walk walk_of(const Program& stages, const TensorExpr& e, ValueId value, const st
     return w;
 }
 
-std::vector<Walk> walks_of(const Program& stages, const TensorExpr& e, ValueId out, int lanes) {
-    std::vector<Walk> walks;
+std::vector<OperandWalk> walks_of(const Program& stages, const TensorExpr& e, ValueId out, int lanes) {
+    std::vector<OperandWalk> walks;
     for (const Access& a : e.accesses) walks.push_back(walk_of(stages, e, a.value, a.index, false, lanes));
     walks.push_back(walk_of(stages, e, out, result_index(e), true, lanes));
     return walks;
@@ -55,23 +55,24 @@ std::vector<Walk> walks_of(const Program& stages, const TensorExpr& e, ValueId o
 
 /// The axis along which an operand lies in memory that vectors along `a` run across: blocks of lanes x lanes of it are
 /// loaded row by row and turned around in registers. Copies and elementwise code only.
-std::optional<size_t> turning_axis(const TensorExpr& e, const Walk& w, size_t a, int lanes) {
+std::optional<size_t> turning_axis(const TensorExpr& e, const OperandWalk& w, size_t a, int lanes) {
     if (e.reducer != Reducer::None || w.result || !w.depends(a) || w.unit(a)) return std::nullopt;
     for (size_t u = 0; u < e.spatial; ++u)
-        if (u != a && w.unit(u) && guess(e.extents[u]) >= lanes) return u;
+        if (u != a && w.unit(u) && guessed_extent(e.extents[u]) >= lanes) return u;
     return std::nullopt;
 }
 
 /// Relative cost of one element when `a` is the vector axis: contiguous operands cost a lane's share, blocks that are
 /// turned some shuffles, others a gather.
-double vector_cost(const TensorExpr& e, const std::vector<Walk>& walks, size_t a, int lanes) {
-    const double extent = static_cast<double>(guess(e.extents[a]));
+double vector_cost(const TensorExpr& e, const std::vector<OperandWalk>& walks, size_t a, int lanes) {
+    const double extent = static_cast<double>(guessed_extent(e.extents[a]));
     const double waste = std::ceil(extent / lanes) * lanes / extent;
     double reduction_points = 1;
-    for (size_t r = e.spatial; r < e.extents.size(); ++r) reduction_points *= static_cast<double>(guess(e.extents[r]));
+    for (size_t r = e.spatial; r < e.extents.size(); ++r)
+        reduction_points *= static_cast<double>(guessed_extent(e.extents[r]));
     const bool reduces = a >= e.spatial;
     double cost = 0.5 / lanes;  // the arithmetic itself
-    for (const Walk& w : walks) {
+    for (const OperandWalk& w : walks) {
         if (w.result) {
             // A result is written once per reduction; across a reduced vector axis it costs a few shuffles.
             if (reduces)
@@ -201,15 +202,15 @@ ProductTile product_tile(int64_t wide, int64_t outer, int64_t inner, int64_t out
 
 /// Whether a panel's vectors, one for every step of the sum, fall into one set of the caches: a matrix whose rows are a
 /// multiple of 4 KiB long. Each row of tiles would fetch them anew; many rows pay for packing.
-bool clashes(const TensorExpr& e, const Walk& w, size_t vector) {
+bool clashes(const TensorExpr& e, const OperandWalk& w, size_t vector) {
     constexpr int64_t kWay = 1024;  // elements
     if (!w.unit(vector)) return false;
     int64_t rows = 1;
     for (size_t a = 0; a < e.spatial; ++a)
-        if (!w.depends(a)) rows *= guess(e.extents[a]);
+        if (!w.depends(a)) rows *= guessed_extent(e.extents[a]);
     for (size_t r = e.spatial; r < e.extents.size(); ++r)
         if (w.strides[r] && w.strides[r]->is_constant() && w.strides[r]->constant() != 0 &&
-            w.strides[r]->constant() % kWay == 0 && guess(e.extents[r]) >= 32)
+            w.strides[r]->constant() % kWay == 0 && guessed_extent(e.extents[r]) >= 32)
             return rows >= 128;
     return false;
 }
@@ -234,7 +235,7 @@ int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int6
 double elements_of(const Program& stages, const TensorExpr& e, const Access& a) {
     std::vector<int64_t> extents;
     extents.reserve(e.extents.size());
-    for (const Expr& x : e.extents) extents.push_back(guess(x));
+    for (const Expr& x : e.extents) extents.push_back(guessed_extent(x));
     return static_cast<double>(box_bytes(stages, a, extents)) /
            static_cast<double>(byte_size(stages.values[a.value].dtype));
 }
@@ -242,7 +243,7 @@ double elements_of(const Program& stages, const TensorExpr& e, const Access& a) 
 /// The operand's strides where a stage only puts runs of memory elsewhere (heads of an attention): in its order the
 /// hardware's streams go on, and lines that are written whole may lie anywhere. 2.5 times as fast as in the order of
 /// the result, measured.
-std::optional<std::vector<int64_t>> rearranged(const TensorExpr& e, const std::vector<Walk>& walks,
+std::optional<std::vector<int64_t>> rearranged(const TensorExpr& e, const std::vector<OperandWalk>& walks,
                                                std::optional<size_t> vector) {
     if (!vector || *vector >= e.spatial || e.reducer != Reducer::None || e.accesses.size() != 1) return std::nullopt;
     if (!walks[0].unit(*vector) || !walks[1].unit(*vector)) return std::nullopt;
@@ -258,18 +259,19 @@ std::optional<std::vector<int64_t>> rearranged(const TensorExpr& e, const std::v
 ///     for 128 columns, for all rows                       touches a page for every 512 bytes
 ///     for 8 rows, for 64 columns at a time, for the 8     reads each page to its end; 2.5 times as fast, measured
 /// The sums so far wait in the result, which must be of their type.
-std::optional<size_t> summed_rows(const Program& stages, const TensorExpr& e, const std::vector<Walk>& walks,
+std::optional<size_t> summed_rows(const Program& stages, const TensorExpr& e, const std::vector<OperandWalk>& walks,
                                   DType out_type, size_t vector, const ScheduleTarget& target) {
     if (compute_type(out_type) != out_type || out_type != e.body.dtype()) return std::nullopt;
-    if (guess(e.extents[vector]) < 8 * target.lanes || e.extents.size() != e.spatial + 1) return std::nullopt;
+    if (guessed_extent(e.extents[vector]) < 8 * target.lanes || e.extents.size() != e.spatial + 1) return std::nullopt;
     const size_t r = e.spatial;
     if (!e.extents[r].is_constant() || e.extents[r].constant() < 8 * kSummedRows) return std::nullopt;
     for (size_t i = 0; i < e.accesses.size(); ++i) {
-        const Walk& w = walks[i];
+        const OperandWalk& w = walks[i];
         const auto bytes = static_cast<int64_t>(byte_size(stages.values[e.accesses[i].value].dtype));
         if (!w.unit(vector) || !w.strides[r] || !w.strides[r]->is_constant()) continue;
         const int64_t stride = std::abs(w.strides[r]->constant()) * bytes;
-        if (stride >= kPage / 2 && e.extents[r].constant() * guess(e.extents[vector]) * bytes > target.l2_bytes)
+        if (stride >= kPage / 2 &&
+            e.extents[r].constant() * guessed_extent(e.extents[vector]) * bytes > target.l2_bytes)
             return r;
     }
     return std::nullopt;
@@ -285,7 +287,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     for (const Primitive& p : stages.primitives)
         if (p.expr() == &e) out = p.outputs[0];
     const int lanes = target.lanes;
-    const std::vector<Walk> walks = walks_of(stages, e, out, lanes);
+    const std::vector<OperandWalk> walks = walks_of(stages, e, out, lanes);
 
     // The vector axis: a reuse pattern of a contraction decides first, cost otherwise.
     std::optional<size_t> vector;
@@ -306,7 +308,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     if (product) {
         std::optional<size_t> spatial_vector;
         for (size_t a = 0; a < e.spatial; ++a)
-            if (walks.back().unit(a) && guess(e.extents[a]) >= lanes / 2) spatial_vector = a;
+            if (walks.back().unit(a) && guessed_extent(e.extents[a]) >= lanes / 2) spatial_vector = a;
         if (spatial_vector) vector = spatial_vector;
         // A long sum whose computed operand runs along it rather than along the result: whole vectors of products are
         // added, and their lanes once at the end. Three output planes from 32 channels side by side, 9 x 9 window:
@@ -314,11 +316,11 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         // reads again: the keys of a single query.
         const auto packable = [&](uint32_t slot) { return stages.is_constant(e.accesses[slot].value); };
         double points = 1, sum = 1;
-        for (const Expr& x : e.extents) points *= static_cast<double>(guess(x));
-        for (size_t r = e.spatial; r < n; ++r) sum *= static_cast<double>(guess(e.extents[r]));
+        for (const Expr& x : e.extents) points *= static_cast<double>(guessed_extent(x));
+        for (size_t r = e.spatial; r < n; ++r) sum *= static_cast<double>(guessed_extent(e.extents[r]));
         if (spatial_vector && sum >= lanes)
             for (const uint32_t slot : e.body.slots()) {
-                const Walk& w = walks[slot];
+                const OperandWalk& w = walks[slot];
                 if (packable(slot) || !w.depends(*spatial_vector) || w.unit(*spatial_vector)) continue;
                 const double reads = points / elements_of(stages, e, e.accesses[slot]);
                 if (sum < 64.0 * lanes && reads >= 4) continue;
@@ -356,38 +358,39 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         int64_t left = 4;
         if (choice.contraction) {
             double steps = 1;
-            for (size_t r = e.spatial; r < n; ++r) steps *= static_cast<double>(guess(e.extents[r]));
-            const int64_t wide = (guess(e.extents[*vector]) + lanes - 1) / lanes;
+            for (size_t r = e.spatial; r < n; ++r) steps *= static_cast<double>(guessed_extent(e.extents[r]));
+            const int64_t wide = (guessed_extent(e.extents[*vector]) + lanes - 1) / lanes;
             // How far apart rows lie in the operand that is broadcast.
             const auto stride = [&](size_t a) {
-                for (const Walk& w : walks)
+                for (const OperandWalk& w : walks)
                     if (!w.result && !w.depends(*vector) && w.strides[a] && w.strides[a]->is_constant())
                         return w.strides[a]->constant();
                 return int64_t{0};
             };
             // Two axes share the tile only where both extents are known: a tile of several batches is wasted on one.
             const bool two = rows.size() > 1 && e.extents[rows[0]].is_constant() && e.extents[rows[1]].is_constant();
-            const ProductTile tile = product_tile(wide, two ? guess(e.extents[rows[1]]) : 1, guess(e.extents[rows[0]]),
-                                                  two ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
+            const ProductTile tile =
+                product_tile(wide, two ? guessed_extent(e.extents[rows[1]]) : 1, guessed_extent(e.extents[rows[0]]),
+                             two ? stride(rows[1]) : 0, stride(rows[0]), steps, target);
             micro.registers[*vector] = tile.columns * lanes;
             micro.registers[rows[0]] = tile.rows;
             if (two) micro.registers[rows[1]] = tile.outer_rows;
         }
         if (!choice.contraction) {
             for (size_t a = e.spatial; a-- > 0 && left > 1;)
-                if (a != *vector && guess(e.extents[a]) > 1) {
-                    micro.registers[a] = register_tile(guess(e.extents[a]), left);
+                if (a != *vector && guessed_extent(e.extents[a]) > 1) {
+                    micro.registers[a] = register_tile(guessed_extent(e.extents[a]), left);
                     left = 1;
                 }
             // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
-            const int64_t wide = guess(e.extents[*vector]) / lanes;
+            const int64_t wide = guessed_extent(e.extents[*vector]) / lanes;
             choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
             const int64_t most = choice.summed_rows ? 4 : 8;
             if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, most);
         }
     } else if (vector && *vector >= e.spatial) {
         // Independent partial sums hide the latency of the addition.
-        const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
+        const int64_t wide = std::max<int64_t>(1, guessed_extent(e.extents[*vector]) / lanes);
         micro.registers[*vector] = std::min<int64_t>(wide, 4) * lanes;
         if (product) {
             // Or independent sums: neighbours that share an operand's vectors.
@@ -395,7 +398,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             bool shared = false;
             for (size_t a = e.spatial; a-- > 0 && left >= 2;) {
                 if (!reuses(a) || e.extents[a].is_constant(1)) continue;
-                micro.registers[a] = register_tile(guess(e.extents[a]), std::min<int64_t>(left, 4));
+                micro.registers[a] = register_tile(guessed_extent(e.extents[a]), std::min<int64_t>(left, 4));
                 left /= micro.registers[a];
                 shared = true;
             }
@@ -403,14 +406,14 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         }
     } else if (vector) {
         std::optional<size_t> turned;
-        for (const Walk& w : walks)
+        for (const OperandWalk& w : walks)
             if (const auto u = turning_axis(e, w, *vector, lanes)) turned = u;
         // Blocks that are turned around write a line in each of as many rows. Rows pages apart go on where they
         // stopped where two blocks' rows are written to the end before the next's.
         if (turned && walks.back().strides[*turned] && walks.back().strides[*turned]->is_constant() &&
             std::abs(walks.back().strides[*turned]->constant()) * static_cast<int64_t>(byte_size(out_type)) >= kPage)
             choice.strips = turned;
-        const int64_t wide = std::max<int64_t>(1, guess(e.extents[*vector]) / lanes);
+        const int64_t wide = std::max<int64_t>(1, guessed_extent(e.extents[*vector]) / lanes);
         const bool light = e.accesses.size() <= 3 && e.body.nodes().size() <= 12 && !turned;
         micro.registers[*vector] = std::min<int64_t>(wide, light ? 2 : 1) * lanes;
         if (turned) micro.registers[*turned] = lanes;
@@ -445,7 +448,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     std::vector<size_t> reductions;
     for (size_t a = e.spatial; a < n; ++a) reductions.push_back(a);
     const auto reach = [&](size_t a) {
-        for (const Walk& w : walks)
+        for (const OperandWalk& w : walks)
             if (!w.result && w.strides[a] && !w.strides[a]->is_constant(0) && !(vector && w.depends(*vector)))
                 return w.strides[a]->is_constant() ? std::abs(w.strides[a]->constant()) : INT64_MAX / 2;
         return int64_t{1};
@@ -522,7 +525,7 @@ std::vector<Stmt> make_loads(const Program& stages, PrimitiveId id, const std::v
         Load load;
         load.stage = id;
         load.access = i;
-        const Walk w =
+        const OperandWalk w =
             walk_of(stages, expr, expr.accesses[i].value, expr.accesses[i].index, false, static_cast<int>(micro.lanes));
         const size_t vector = *micro.vector_axis;
         if (w.depends(vector) && (!w.unit(vector) || clashes(expr, w, vector)))
@@ -548,13 +551,13 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const Micro& micro = choice.micro;
 
     double points = 1;
-    for (const Expr& x : e.extents) points *= static_cast<double>(guess(x));
+    for (const Expr& x : e.extents) points *= static_cast<double>(guessed_extent(x));
     const double work =
         points * (0.5 + 0.5 * static_cast<double>(e.body.nodes().size())) / (micro.vector_axis ? target.lanes : 1);
 
     // How far each axis runs inside one task.
     std::vector<int64_t> inside(n);
-    for (size_t a = 0; a < n; ++a) inside[a] = guess(e.extents[a]);
+    for (size_t a = 0; a < n; ++a) inside[a] = guessed_extent(e.extents[a]);
     std::vector<bool> split(n, false);
     const int64_t wanted_tasks = work < 4000 ? 1 : target.threads > 1 ? target.threads * 4 : 1;
     const auto unit = [&](size_t a) { return std::max<int64_t>(1, micro.registers[a]); };
@@ -598,7 +601,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     const auto tasks = [&] {
         int64_t t = 1;
         for (size_t a = 0; a < e.spatial; ++a)
-            if (e.extents[a].is_constant()) t *= (guess(e.extents[a]) + inside[a] - 1) / inside[a];
+            if (e.extents[a].is_constant()) t *= (guessed_extent(e.extents[a]) + inside[a] - 1) / inside[a];
         return t;
     };
     // Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its own
@@ -644,7 +647,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         const auto task_work = [&] {
             double w = work;
             for (size_t a = 0; a < e.spatial; ++a)
-                w *= static_cast<double>(inside[a]) / static_cast<double>(guess(e.extents[a]));
+                w *= static_cast<double>(inside[a]) / static_cast<double>(guessed_extent(e.extents[a]));
             return w;
         };
         for (const size_t a : cut_order) {

@@ -24,7 +24,7 @@ std::optional<Expr> cut_of(Expr condition, size_t a, const Ranges& ranges) {
 
 }  // namespace
 
-std::optional<IndexCondition> index_condition(const ScalarBody& body, ScalarId id) {
+std::optional<IndexComparison> index_condition(const ScalarBody& body, ScalarId id) {
     const ScalarNode& n = body[id];
     if (n.op != ScalarOp::Lt && n.op != ScalarOp::Le && n.op != ScalarOp::Gt && n.op != ScalarOp::Ge)
         return std::nullopt;
@@ -37,13 +37,13 @@ std::optional<IndexCondition> index_condition(const ScalarBody& body, ScalarId i
     if (!x || !y) return std::nullopt;
     switch (n.op) {
         case ScalarOp::Lt:
-            return IndexCondition{*x - *y, true};
+            return IndexComparison{*x - *y, true};
         case ScalarOp::Le:
-            return IndexCondition{*y - *x, false};
+            return IndexComparison{*y - *x, false};
         case ScalarOp::Gt:
-            return IndexCondition{*y - *x, true};
+            return IndexComparison{*y - *x, true};
         default:
-            return IndexCondition{*x - *y, false};
+            return IndexComparison{*x - *y, false};
     }
 }
 

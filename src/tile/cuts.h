@@ -28,10 +28,10 @@ struct CutQuestion {
 std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& question);
 
 /// A comparison of indices and integers: it is true where `expression` >= 0 or, `negated`, where it is not.
-struct IndexCondition {
+struct IndexComparison {
     Expr expression;
     bool negated = false;
 };
-std::optional<IndexCondition> index_condition(const ScalarBody& body, ScalarId id);
+std::optional<IndexComparison> index_condition(const ScalarBody& body, ScalarId id);
 
 }  // namespace tilewright

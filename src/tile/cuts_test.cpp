@@ -96,7 +96,7 @@ TEST(Cuts, are_not_made_for_conditions_on_data) {
                 ElementsAre(IsEmpty()));
 }
 
-TEST(IndexCondition, is_a_comparison_of_indices_with_indices_or_whole_numbers) {
+TEST(IndexComparison, is_a_comparison_of_indices_with_indices_or_whole_numbers) {
     struct Case {
         ScalarOp op;
         const char* expression;

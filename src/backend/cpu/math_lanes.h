@@ -12,6 +12,15 @@
 
 namespace tilewright::cpu {
 
+// ln 2 = kLn2High + kLn2Low to 49 bits; n * kLn2High is exact inside a fused multiply-add.
+constexpr double kLn2High = 0x1.62e43p-1;
+constexpr double kLn2Low = -0x1.05c61p-29;
+
+// Adding it rounds |x| < 2^22 to an integer (half to even) and leaves that integer in the lowest bits of the sum; the
+// other one does so in double precision.
+constexpr double kRound = 0x1.8p23;
+constexpr double kRoundDouble = 0x1.8p52;
+
 /// `type`'s lanes, with elements of another type: (<8 x float>, i32) -> <8 x i32>; (float, i32) -> i32.
 inline llvm::Type* with_element(llvm::Type* type, llvm::Type* element) {
     const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);

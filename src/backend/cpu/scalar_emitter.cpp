@@ -10,8 +10,6 @@
 
 namespace tilewright::cpu {
 
-namespace {
-
 llvm::Type* with_lanes(llvm::Type* t, int lanes) {
     return lanes > 0 ? llvm::FixedVectorType::get(t, static_cast<unsigned>(lanes)) : t;
 }
@@ -20,6 +18,8 @@ int lanes_of(llvm::Value* v) {
     auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
     return t == nullptr ? 0 : static_cast<int>(t->getNumElements());
 }
+
+namespace {
 
 unsigned bits_of(DType t) { return t == DType::Bool ? 1 : static_cast<unsigned>(byte_size(compute_type(t)) * 8); }
 

@@ -7,6 +7,10 @@
 
 namespace tilewright::cpu {
 
+/// The vector of `lanes` elements; the type itself where `lanes` is 0. And back: the lanes of a value, 0 of a scalar.
+llvm::Type* with_lanes(llvm::Type* t, int lanes);
+int lanes_of(llvm::Value* v);
+
 /// The register type of an element: float, double, i8..i64, i1 for Bool; <lanes x ...> when lanes > 0.
 llvm::Type* register_type(llvm::LLVMContext& context, DType t, int lanes);
 /// The type in memory: half for F16, i16 for BF16, i8 for Bool and every 8-bit or smaller type.

@@ -10,20 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/scalar_emitter.h"
+
 namespace tilewright::cpu {
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-int lanes_of(llvm::Value* v) {
-    auto* type = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
-    return type != nullptr ? static_cast<int>(type->getNumElements()) : 0;
-}
-
-llvm::Type* with_lanes(llvm::Type* t, int lanes) {
-    return lanes > 0 ? llvm::FixedVectorType::get(t, static_cast<unsigned>(lanes)) : t;
-}
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 
 llvm::GlobalVariable* table(llvm::IRBuilder<>& b, const std::string& name, llvm::Constant* contents) {
     llvm::Module& m = *b.GetInsertBlock()->getModule();
@@ -67,7 +60,7 @@ Encoding encoding_of(DType t) {
         e.negative.push_back(float_to_small_float(t, -values[i], true));
         if (i + 1 == values.size()) break;
         const auto middle = static_cast<float>((static_cast<double>(values[i]) + values[i + 1]) / 2);
-        e.thresholds.push_back(decoded(middle) >= values[i + 1] ? middle : std::nextafter(middle, kInfinity));
+        e.thresholds.push_back(decoded(middle) >= values[i + 1] ? middle : std::nextafter(middle, kFloatInfinity));
     }
     return e;
 }
@@ -89,7 +82,7 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
     Encoding e = encoding_of(t);
     size_t steps = 1;
     while (steps < e.positive.size()) steps *= 2;
-    e.thresholds.resize(steps, kInfinity);
+    e.thresholds.resize(steps, kFloatInfinity);
     llvm::GlobalVariable* thresholds =
         table(b, "thresholds." + name, llvm::ConstantDataArray::get(b.getContext(), e.thresholds));
     llvm::Type* i64 = with_lanes(b.getInt64Ty(), lanes);
@@ -115,8 +108,8 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
                                          llvm::ConstantInt::get(with_lanes(b.getInt32Ty(), lanes), 0));
     llvm::Value* out = b.CreateSelect(below, codes("negative.", negative), codes("positive.", positive));
     llvm::Type* type = v->getType();
-    out = b.CreateSelect(b.CreateFCmpOEQ(v, llvm::ConstantFP::get(type, kInfinity)), code(kInfinity), out);
-    out = b.CreateSelect(b.CreateFCmpOEQ(v, llvm::ConstantFP::get(type, -kInfinity)), code(-kInfinity), out);
+    out = b.CreateSelect(b.CreateFCmpOEQ(v, llvm::ConstantFP::get(type, kFloatInfinity)), code(kFloatInfinity), out);
+    out = b.CreateSelect(b.CreateFCmpOEQ(v, llvm::ConstantFP::get(type, -kFloatInfinity)), code(-kFloatInfinity), out);
     return b.CreateSelect(b.CreateFCmpUNO(v, v), code(std::numeric_limits<float>::quiet_NaN()), out);
 }
 

@@ -14,13 +14,6 @@ namespace {
 
 constexpr double kLog2E = 0x1.715476p+0;
 
-// ln 2 = kLn2High + kLn2Low to 49 bits; n * kLn2High is exact inside a fused multiply-add.
-constexpr double kLn2High = 0x1.62e43p-1;
-constexpr double kLn2Low = -0x1.05c61p-29;
-
-// Adding it rounds |x| < 2^22 to an integer (half to even) and leaves that integer in the lowest bits of the sum.
-constexpr double kRound = 0x1.8p23;
-
 /// (e^r - 1 - r) / r^2 for |r| <= 1.002 ln(2)/2, degree 4: e^r - 1 within 2^-26.1 of itself, e^r within 2^-27.4.
 constexpr double kExp[] = {0x1.fffffep-2, 0x1.5554b2p-3, 0x1.555702p-5, 0x1.1226a6p-7, 0x1.6b8caep-10};
 

@@ -10,8 +10,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLn2 = 0x1.62e43p-1;
-constexpr double kLn2Low = -0x1.05c61p-29;
 constexpr uint64_t kSqrtHalf = 0x3F3504F3;  // bits of the float next to sqrt(1/2)
 
 /// (ln(1 + f) - f) / f^2 for sqrt(1/2) <= 1 + f <= sqrt(2), degree 8: ln(1 + f) within 2^-27.8 of itself.
@@ -31,7 +29,7 @@ constexpr double kExp2[] = {0x1.62e42ff0e2768p-1,  0x1.ebfbe07791900p-3,  0x1.c6
 /// ln(1 + f) + e ln 2 for f as in kLog and integral e.
 Real log_near_one(Real f, Real e) {
     const Real small = fma(polynomial(f, kLog), f * f, fma(e, kLn2Low, f));
-    return fma(e, kLn2, small);
+    return fma(e, kLn2High, small);
 }
 
 /// The exponent e for which 2^-e x lies in [sqrt(1/2), sqrt(2)); x positive and normal.
@@ -78,7 +76,7 @@ Real asinh_f32(Real x) {
     const Real square = a * a;
     const Real t = a + square / (sqrt(square + 1.0) + 1.0);
     const Real y = log1p_f32(select(big, a, t));
-    return copysign(select(big, y + kLn2, y), x);
+    return copysign(select(big, y + kLn2High, y), x);
 }
 
 Real acosh_f32(Real x) {
@@ -87,7 +85,7 @@ Real acosh_f32(Real x) {
     const Real u = x - 1.0;
     const Real t = u + sqrt(fma(u, u, u + u));
     const Real y = log1p_f32(select(big, x, t));
-    return select(x < 1.0, kNan, select(big, y + kLn2, y));
+    return select(x < 1.0, kNan, select(big, y + kLn2High, y));
 }
 
 Real atanh_f32(Real x) {
@@ -101,7 +99,6 @@ Real pow_f32(Real x, Real y) {
     llvm::IRBuilderBase& b = *x.b;
     llvm::Type* wide = with_element(x.type(), b.getDoubleTy());
     const auto widened = [&](Real r) -> Real { return {{&b, b.CreateFPExt(r.v, wide)}}; };
-    constexpr double kRound = 0x1.8p52;
 
     const Real a = abs(x);
     const Scaled s = scaled(a);
@@ -109,8 +106,8 @@ Real pow_f32(Real x, Real y) {
     Real log2 = fma(f, polynomial(f, kLog2), to_real(s.exponent, wide));
     log2 = select(equal(a, 0.0), -kInfinity, select(equal(a, kInfinity), kInfinity, log2));
     const Real z = at_least(at_most(log2 * widened(y), 200.0), -200.0);
-    const Real sum = z + kRound;
-    const Real rest = z - (sum - kRound);
+    const Real sum = z + kRoundDouble;
+    const Real rest = z - (sum - kRoundDouble);
     const Real power = fma(rest, polynomial(rest, kExp2), 1.0);
     const Real scaled_power = real_of(bits_of(power) + (bits_of(sum) << 52), power);
     const Real magnitude{{&b, b.CreateFPTrunc(scaled_power.v, x.type())}};

@@ -141,17 +141,15 @@ Quadrant reduce_far(Real a) {
 
     const Bits fraction = bits & 0x7FFFFF;
     const Real integer = to_real(fraction + 0x800000, wide);
-    constexpr double kRound = 0x1.8p52;
     const Real exact = integer * high;
-    const Real sum = fma(integer, low, exact) + kRound;
-    const Real quarter_turns = fma(integer, low, exact - (sum - kRound));
+    const Real sum = fma(integer, low, exact) + kRoundDouble;
+    const Real quarter_turns = fma(integer, low, exact - (sum - kRoundDouble));
     const Real rest = quarter_turns * 0x1.921fb54442d18p+0;
     return {{{&b, b.CreateFPTrunc(rest.v, a.type())}}, {{&b, b.CreateTrunc(bits_of(sum).v, bits.type())}}};
 }
 
 /// The near way for every lane; the far one besides where some lane needs it.
 llvm::Value* emit_reduction(llvm::IRBuilderBase& b, Real a, llvm::Type* pair) {
-    constexpr double kRound = 0x1.8p23;
     const Real sum = fma(a, 0x1.45f306p-1, kRound);
     const Real n = sum - kRound;
     // Two pieces leave what is exact but for one rounding of its own size; the third matters next to multiples of pi/2.

@@ -19,8 +19,8 @@ std::optional<LibraryProduct> of(const std::string& stages) {
 }
 
 /// sum_k a[m, k] b[k, n], with something behind it.
-std::string product(const std::string& then, const std::string& bias = "", const std::string& type = "f32",
-                    const std::string& at = "i1") {
+std::string product_then(const std::string& then, const std::string& bias = "", const std::string& type = "f32",
+                         const std::string& at = "i1") {
     return "program p {\n  input a: " + type + "[48, 32]\n  input b: " + type + "[32, 64]\n" +
            (bias.empty() ? "" : "  input c: " + bias + "\n") + "  y: " + type +
            "[48, 64] = [48, 64] sum(i2 < 32) mul(@0, @1)" + then + " where @0 = a[i0, i2], @1 = b[i2, i1]" +
@@ -28,7 +28,7 @@ std::string product(const std::string& then, const std::string& bias = "", const
 }
 
 TEST(LibraryProduct, IsAProductWithItsEpilogue) {
-    const auto plain = of(product(""));
+    const auto plain = of(product_then(""));
     ASSERT_TRUE(plain);
     EXPECT_EQ(plain->batch, 1);
     EXPECT_EQ(plain->rows, 48);
@@ -40,28 +40,28 @@ TEST(LibraryProduct, IsAProductWithItsEpilogue) {
     EXPECT_FALSE(plain->bias);
     EXPECT_EQ(plain->flops(), 2.0 * 48 * 64 * 32);
 
-    const auto biased = of(product(" then max(add(acc, @2), 0.0)", "f32[64]"));
+    const auto biased = of(product_then(" then max(add(acc, @2), 0.0)", "f32[64]"));
     ASSERT_TRUE(biased);
     EXPECT_EQ(biased->bias, 2u);
     EXPECT_EQ(biased->epilogue, LibraryEpilogue::Relu);
     EXPECT_EQ(biased->result.tensor, 3u);
 
     const std::string x = "add(acc, @2)";
-    const auto gelu = of(product(" then mul(mul(" + x + ", 0.5), add(tanh(mul(add(" + x + ", mul(mul(mul(" + x + ", " +
-                                     x + "), " + x + "), 0.044715)), 0.7978845608028654)), 1.0))",
-                                 "f32[64]"));
+    const auto gelu = of(product_then(" then mul(mul(" + x + ", 0.5), add(tanh(mul(add(" + x + ", mul(mul(mul(" + x +
+                                          ", " + x + "), " + x + "), 0.044715)), 0.7978845608028654)), 1.0))",
+                                      "f32[64]"));
     ASSERT_TRUE(gelu);
     EXPECT_EQ(gelu->epilogue, LibraryEpilogue::Gelu);
     EXPECT_EQ(gelu->bias, 2u);
 }
 
 TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
-    EXPECT_FALSE(of(product(" then tanh(acc)")));
-    EXPECT_FALSE(of(product(" then mul(acc, 0.5)")));
-    EXPECT_FALSE(of(product(" then max(acc, 1.0)")));
-    EXPECT_FALSE(of(product(" then add(acc, @2)", "f32[48]", "f32", "i0")));  // an element a row
-    const std::string x = "acc";                                              // gelu by erf
-    EXPECT_FALSE(of(product(" then mul(mul(acc, 0.5), add(erf(mul(acc, 0.7071067811865475)), 1.0))")));
+    EXPECT_FALSE(of(product_then(" then tanh(acc)")));
+    EXPECT_FALSE(of(product_then(" then mul(acc, 0.5)")));
+    EXPECT_FALSE(of(product_then(" then max(acc, 1.0)")));
+    EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[48]", "f32", "i0")));  // an element a row
+    const std::string x = "acc";                                                   // gelu by erf
+    EXPECT_FALSE(of(product_then(" then mul(mul(acc, 0.5), add(erf(mul(acc, 0.7071067811865475)), 1.0))")));
     // Operands that are computed on the way, windows, sizes that only the run knows.
     EXPECT_FALSE(of(R"(program p {
   input a: f32[48, 32]
@@ -79,7 +79,7 @@ TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
 }
 
 TEST(LibraryProduct, KnowsHowMatricesLie) {
-    // Attention's first product: heads are a batch, keys are turned.
+    // Attention's first product_then: heads are a batch, keys are turned.
     const auto scores = of(R"(program p {
   input q: f16[2, 40, 8, 16]
   input k: f16[2, 8, 48, 16]

@@ -9,7 +9,7 @@ namespace tilewright::cuda {
 
 namespace {
 
-constexpr int64_t kWarp = 32;
+constexpr int64_t kWarpThreads = 32;
 
 int64_t power_of_two_from(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
 
@@ -30,7 +30,7 @@ int64_t most_in_group(const TensorExpr& e, const Micro& m, const Share& share) {
     const std::vector<Expr>& most = share.most;
     if (e.spatial == most.size() || (share.cut && !reduces_vector(e, m))) return 1;
     const Expr length = most[axis_to_share(e, m, most)];
-    if (!length.is_constant()) return reduces_vector(e, m) ? kWarp : 1;
+    if (!length.is_constant()) return reduces_vector(e, m) ? kWarpThreads : 1;
     // Two points a thread at least: the exchange costs more than one.
     return power_of_two_from(std::max<int64_t>(1, length.constant() / 2));
 }
@@ -120,7 +120,7 @@ Partition make_partition(const TensorExpr& e, const Micro& m, const Share& share
     Partition p = tiles_of(e, m, share.most);
     if (e.spatial == share.most.size() || p.warps != 0) return p;
     const int64_t useful = most_in_group(e, m, share);
-    int64_t group = reduces_vector(e, m) ? std::min(useful, kWarp) : 1;
+    int64_t group = reduces_vector(e, m) ? std::min(useful, kWarpThreads) : 1;
     if (p.count && *p.count > 0) {
         const int64_t even = threads & -threads;  // groups of that many fill the block
         const int64_t free = even / power_of_two_from(*p.count);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/registers.h"
+#include "backend/cuda/registers_test.h"
 #include "tile/online_cases_test.h"
 #include "tile/schedule_cases_test.h"
 
@@ -15,8 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TileProgram product(const std::string& schedule, const std::string& m = "64", const std::string& n = "96",
-                    const std::string& k = "32") {
+TileProgram product_by(const std::string& schedule, const std::string& m = "64", const std::string& n = "96",
+                       const std::string& k = "32") {
     return schedule_cases::kernel(schedule_cases::product(m, n, k), schedule_cases::product_axes(m, n, k) + schedule);
 }
 
@@ -35,7 +36,7 @@ std::optional<int64_t> wanted(const TileProgram& p) {
 }
 
 TEST(Partition, HasARegisterTileAThreadAlongTheVectorAxisFirst) {
-    const TileProgram p = product("compute 0 vector n lanes 4 registers [m=8 n=4] order [n m k] padding local");
+    const TileProgram p = product_by("compute 0 vector n lanes 4 registers [m=8 n=4] order [n m k] padding local");
     const Partition s = share(p, 256);
     EXPECT_THAT(s.registers, ElementsAre(8, 4, 1));
     EXPECT_THAT(s.tiles, ElementsAre(Expr(8), Expr(24)));
@@ -46,37 +47,30 @@ TEST(Partition, HasARegisterTileAThreadAlongTheVectorAxisFirst) {
 
 TEST(Partition, LaysVirtualThreadsApart) {
     const Partition s =
-        share(product("compute 0 vector n lanes 4 registers [m=8 n=8] vthreads [m=2 n=2] padding local"), 128);
+        share(product_by("compute 0 vector n lanes 4 registers [m=8 n=8] vthreads [m=2 n=2] padding local"), 128);
     EXPECT_THAT(s.registers, ElementsAre(8, 8, 1));
     EXPECT_THAT(s.strip, ElementsAre(4, 4, 1));
 }
 
 TEST(Partition, LetsThreadsShareATileWhereTilesAreFew) {
-    const TileProgram few = product("compute 0 registers [m=4 n=4] padding local", "4", "8", "512");
+    const TileProgram few = product_by("compute 0 registers [m=4 n=4] padding local", "4", "8", "512");
     EXPECT_EQ(share(few, 256).group, 128);  // two tiles
     EXPECT_EQ(share(few, 32).group, 16);
     EXPECT_EQ(wanted(few), 512);
     // No more than have two points each.
-    EXPECT_EQ(share(product("compute 0 registers [m=4 n=4] padding local", "4", "8", "10"), 256).group, 8);
+    EXPECT_EQ(share(product_by("compute 0 registers [m=4 n=4] padding local", "4", "8", "10"), 256).group, 8);
     // Sums in parts stay with the threads that began them.
     const TileProgram parts =
-        product("for k by 64 {\n compute 0 registers [m=4 n=4] padding local\n}", "4", "8", "512");
+        product_by("for k by 64 {\n compute 0 registers [m=4 n=4] padding local\n}", "4", "8", "512");
     EXPECT_EQ(share(parts, 256).group, 1);
     EXPECT_EQ(wanted(parts), 2);
 }
 
 TEST(Partition, GivesRowsToWarpsWhereTheVectorAxisIsSummedOver) {
-    EXPECT_EQ(share(product("compute 0 vector k lanes 8 registers [k=8] padding local"), 256).group, 16);
-    EXPECT_EQ(share(product("compute 0 vector k lanes 8 registers [k=8] padding local", "$m", "$n", "$k"), 256).group,
-              32);
-    EXPECT_EQ(wanted(product("compute 0 padding local", "$m")), std::nullopt);
-}
-
-/// Names of the values in registers.
-std::vector<std::string> in_registers(const TileProgram& p, int threads = 256) {
-    std::vector<std::string> out;
-    for (const auto& [v, s] : register_values(p, threads).values) out.push_back(p.stages.values[v].name);
-    return out;
+    EXPECT_EQ(share(product_by("compute 0 vector k lanes 8 registers [k=8] padding local"), 256).group, 16);
+    EXPECT_EQ(
+        share(product_by("compute 0 vector k lanes 8 registers [k=8] padding local", "$m", "$n", "$k"), 256).group, 32);
+    EXPECT_EQ(wanted(product_by("compute 0 padding local", "$m")), std::nullopt);
 }
 
 const std::string kParts = R"TW(parallel m by 32 {
@@ -89,22 +83,24 @@ const std::string kParts = R"TW(parallel m by 32 {
 })TW";
 
 TEST(RegisterValues, AreSumsThatOneThreadAddsUpAndStores) {
-    EXPECT_THAT(in_registers(product(kParts)), ElementsAre("c"));
+    EXPECT_THAT(test::in_registers(product_by(kParts)), ElementsAre("c"));
     // Written to memory by the Compute itself, it has no buffer at all.
-    EXPECT_THAT(in_registers(product(changed(kParts, "    store c padding local\n", ""))), IsEmpty());
+    EXPECT_THAT(test::in_registers(product_by(changed(kParts, "    store c padding local\n", ""))), IsEmpty());
     // A thread would go through several tiles.
-    EXPECT_THAT(in_registers(product(kParts), 32), IsEmpty());
+    EXPECT_THAT(test::in_registers(product_by(kParts), 32), IsEmpty());
     // A loop over m, between the buffer and its Compute, leaves every thread other rows.
-    EXPECT_THAT(in_registers(product(changed(changed(kParts, "for k by 8 {", "for k by 8 { for m by 8 {"),
-                                             "padding local\n    }\n    store", "padding local\n    } }\n    store"))),
-                IsEmpty());
+    EXPECT_THAT(
+        test::in_registers(product_by(changed(changed(kParts, "for k by 8 {", "for k by 8 { for m by 8 {"),
+                                              "padding local\n    }\n    store", "padding local\n    } }\n    store"))),
+        IsEmpty());
     // Its tile is larger than a thread's registers.
-    EXPECT_THAT(in_registers(product(changed(kParts, "registers [m=4 n=4]", "registers [m=32 n=16]"))), IsEmpty());
+    EXPECT_THAT(test::in_registers(product_by(changed(kParts, "registers [m=4 n=4]", "registers [m=32 n=16]"))),
+                IsEmpty());
 }
 
 TEST(RegisterValues, AreReadByStagesThatGoThroughTheSameElements) {
     // e = sum p v stays until o = e / s; c, p and s are summed over, or read by rows.
-    EXPECT_THAT(in_registers(parse_tile_program(kAttention)), ElementsAre("e"));
+    EXPECT_THAT(test::in_registers(parse_tile_program(kAttention)), ElementsAre("e"));
 }
 
 }  // namespace

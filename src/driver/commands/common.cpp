@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cost/target.h"
 #include "driver/files.h"
@@ -21,10 +22,6 @@
 #include "tune/database.h"
 
 namespace tilewright {
-
-double now_ms() {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // --- options
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "driver/compare.h"
 #include "driver/inputs.h"
 #include "driver/pipeline.h"
@@ -108,7 +109,5 @@ class Progress {
     struct Impl;
     std::unique_ptr<Impl> impl_;  ///< null: nobody would see it
 };
-
-double now_ms();
 
 }  // namespace tilewright

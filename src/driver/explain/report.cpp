@@ -1,10 +1,10 @@
 #include "driver/explain/report.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
 
+#include "base/clock.h"
 #include "cost/estimate.h"
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
@@ -159,8 +159,6 @@ double median(std::vector<double> x) {
     return *middle;
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 /// Runs the models in turns, and the first one's kernels step by step.
 void measure(const std::vector<std::shared_ptr<const CompiledModel>>& models, const std::vector<Tensor>& inputs,
              int threads, double seconds, Report& report) {
@@ -171,13 +169,13 @@ void measure(const std::vector<std::shared_ptr<const CompiledModel>>& models, co
         sessions.back()->run_in_place(inputs);
     }
     std::map<std::string, std::vector<double>> by_name;  // microseconds of a run
-    const double end = now() + seconds * static_cast<double>(models.size());
+    const double end = now_seconds() + seconds * static_cast<double>(models.size());
     constexpr size_t kFewest = 3;
-    while (ms[0].size() < kFewest || now() < end) {
+    while (ms[0].size() < kFewest || now_seconds() < end) {
         for (size_t i = 0; i < models.size(); ++i) {
-            const double start = now();
+            const double start = now_seconds();
             sessions[i]->run_in_place(inputs);
-            ms[i].push_back((now() - start) * 1e3);
+            ms[i].push_back((now_seconds() - start) * 1e3);
         }
         std::vector<StepTime> steps;
         sessions[0]->set_profile(&steps);

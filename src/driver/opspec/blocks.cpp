@@ -11,8 +11,6 @@ namespace tilewright::nets {
 
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
-
 /// [..., m, n] of 0 and -infinity: row i sees columns up to i + n - m, so that the last row sees all.
 Value causal_mask(GraphBuilder& b, int64_t m, int64_t n) {
     if (n < m) model_error("operator 'attention': with mask=causal, n={} must be at least m={}", n, m);

@@ -9,6 +9,8 @@
 
 namespace tilewright::nets {
 
+constexpr float kEpsilon = 1e-5f;  ///< of normalisations
+
 void add_product_ops(std::vector<OpKind>& kinds);  ///< gemm, gemv, chains of products
 void add_window_ops(std::vector<OpKind>& kinds);   ///< convolutions, pooling
 void add_row_ops(std::vector<OpKind>& kinds);      ///< softmax, normalisations, elementwise, data movement, reductions

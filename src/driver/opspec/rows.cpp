@@ -11,8 +11,6 @@ namespace tilewright::nets {
 
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
-
 Value matrix(GraphBuilder& b, const OpSpec& s) { return b.input("x", DType::F32, {s.number("m"), s.number("n")}); }
 
 Value of_dims(GraphBuilder& b, const OpSpec& s, const std::string& name) {

@@ -10,7 +10,7 @@ namespace tilewright::nets {
 
 namespace {
 
-constexpr double kShift = 0.4;  // some hundred layers, many without a shortcut
+constexpr double kDetectorShift = 0.4;  // some hundred layers, many without a shortcut
 
 /// The three pools of spatial pyramid pooling.
 std::vector<Value> pyramid(GraphBuilder& b, const Value& x) {
@@ -22,7 +22,8 @@ std::vector<Value> pyramid(GraphBuilder& b, const Value& x) {
 Value base_conv(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, int64_t kernel = 1,
                 double gain = 1) {
     return silu(
-        b, conv_norm(b, name, x, {.out = out, .kernel = {kernel}, .pad = {kernel / 2}, .gain = gain, .shift = kShift}));
+        b, conv_norm(b, name, x,
+                     {.out = out, .kernel = {kernel}, .pad = {kernel / 2}, .gain = gain, .shift = kDetectorShift}));
 }
 
 /// Depthwise, then 1x1.
@@ -30,9 +31,10 @@ Value depthwise_conv(GraphBuilder& b, const std::string& name, const Value& x, i
                      double gain = 1) {
     const auto scope = b.scope(name);
     const int64_t in = x.size(1);
-    const Value y =
-        silu(b, conv_norm(b, "dconv", x,
-                          {.out = in, .kernel = {3}, .stride = {stride}, .pad = {1}, .groups = in, .shift = kShift}));
+    const Value y = silu(
+        b,
+        conv_norm(b, "dconv", x,
+                  {.out = in, .kernel = {3}, .stride = {stride}, .pad = {1}, .groups = in, .shift = kDetectorShift}));
     return base_conv(b, "pconv", y, out, 1, gain);
 }
 
@@ -119,8 +121,12 @@ class Darknet {
     Darknet(GraphBuilder& b, Activation activation) : b_(b), activation_(activation) {}
 
     Value layer(const Value& x, int64_t out, int64_t kernel, int64_t stride = 1, double gain = 1) {
-        const ConvSpec spec = {
-            .out = out, .kernel = {kernel}, .stride = {stride}, .pad = {kernel / 2}, .gain = gain, .shift = kShift};
+        const ConvSpec spec = {.out = out,
+                               .kernel = {kernel},
+                               .stride = {stride},
+                               .pad = {kernel / 2},
+                               .gain = gain,
+                               .shift = kDetectorShift};
         return activation_(b_, conv_norm(b_, next(), x, spec));
     }
     /// A prediction: bias, no normalisation, no activation.

@@ -10,7 +10,6 @@ namespace tilewright::nets {
 namespace {
 
 constexpr int64_t kHeadWidth = 16;
-constexpr double kBranchGain = 0.5;
 
 /// Depthwise 3x3, then 1x1.
 Value separable(GraphBuilder& b, const Value& x, int64_t out, double gain) {

@@ -10,7 +10,6 @@ namespace {
 
 /// What a residual branch adds has a quarter of a fresh layer's variance, so that the sum stays in hand over many
 /// blocks.
-constexpr double kBranchGain = 0.5;
 
 /// Two 3x3 convolutions.
 Value basic_branch(GraphBuilder& b, const Value& x, int64_t width, int64_t stride) {

@@ -9,8 +9,6 @@ namespace tilewright::nets {
 
 namespace {
 
-constexpr double kBranchGain = 0.5;
-
 // --- fast style transfer
 
 /// Reflection padding, so that borders look like the rest of the image, and a convolution without padding.
@@ -52,10 +50,6 @@ Value to_tokens(GraphBuilder& b, const Value& x) {
 Value to_image(GraphBuilder& b, const Value& x, int64_t height, int64_t width) {
     const Value y = transpose(b, x, {0, 2, 1});
     return reshape(b, y, {y[0], y[1], height, width});
-}
-
-Value split_heads(GraphBuilder& b, const Value& x, int64_t heads, const Ints& perm) {
-    return transpose(b, reshape(b, x, {x[0], x[1], heads, x.size(2) / heads}), perm);
 }
 
 /// Keys and values come from an image shrunk by `reduction` in each direction.

@@ -18,11 +18,6 @@ struct BertSize {
     int64_t layers, hidden, heads, inner;
 };
 
-/// [batch, seq, hidden] -> [batch, seq, heads, hidden / heads], axes in the order of `perm`.
-Value split_heads(GraphBuilder& b, const Value& x, int64_t heads, const Ints& perm) {
-    return transpose(b, reshape(b, x, {x[0], x[1], heads, x.size(2) / heads}), perm);
-}
-
 /// [batch, heads, seq, d] -> [batch, seq, heads * d].
 Value merge_heads(GraphBuilder& b, const Value& x) {
     const Value y = transpose(b, x, {0, 2, 1, 3});

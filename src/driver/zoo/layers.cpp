@@ -338,4 +338,8 @@ Value gru(GraphBuilder& b, const std::string& name, const Value& x, const Recurr
     return recurrent(b, "GRU", name, x, spec, 3, 1, {{"linear_before_reset", 1}});
 }
 
+Value split_heads(GraphBuilder& b, const Value& x, int64_t heads, const Ints& perm) {
+    return transpose(b, reshape(b, x, {x[0], x[1], heads, x.size(2) / heads}), perm);
+}
+
 }  // namespace tilewright::nets

@@ -11,6 +11,9 @@
 
 namespace tilewright::nets {
 
+/// Gain of the branch beside a shortcut: sums of many stay of one size.
+inline constexpr double kBranchGain = 0.5;
+
 /// Lists have one number for every spatial axis, or one for all of them.
 struct ConvSpec {
     int64_t out = 0;  ///< output channels
@@ -40,6 +43,9 @@ struct LinearSpec {
     bool bias = true;
     double gain = 1;
 };
+
+/// [batch, seq, hidden] -> [batch, seq, heads, hidden / heads], axes in the order of `perm`.
+Value split_heads(GraphBuilder& b, const Value& x, int64_t heads, const Ints& perm);
 
 /// [..., in] -> [..., out] as MatMul and Add; weight [in, out].
 Value linear(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, const LinearSpec& spec = {});

@@ -55,22 +55,22 @@ Value squeeze_excite(GraphBuilder& b, const Value& x, int64_t squeezed) {
     return mul(b, gate, x);
 }
 
-constexpr double kShift = 0.1;  // gates and SiLU damp differences enough by themselves
+constexpr double kMobileShift = 0.1;  // gates and SiLU damp differences enough by themselves
 
 Value mbconv(GraphBuilder& b, const Value& x, const Stage& stage, int64_t stride) {
     const int64_t wide = x.size(1) * stage.expansion;
     Value y = x;
-    if (stage.expansion != 1) y = silu(b, conv_norm(b, "expand", y, {.out = wide, .shift = kShift}));
+    if (stage.expansion != 1) y = silu(b, conv_norm(b, "expand", y, {.out = wide, .shift = kMobileShift}));
     y = silu(b, conv_norm(b, "depthwise", y,
                           {.out = wide,
                            .kernel = {stage.kernel},
                            .stride = {stride},
                            .pad = {stage.kernel / 2},
                            .groups = wide,
-                           .shift = kShift}));
+                           .shift = kMobileShift}));
     y = squeeze_excite(b, y, std::max<int64_t>(1, x.size(1) / 4));
     const bool residual = stride == 1 && x.size(1) == stage.channels;
-    y = conv_norm(b, "project", y, {.out = stage.channels, .gain = residual ? 0.5 : 1.0, .shift = kShift});
+    y = conv_norm(b, "project", y, {.out = stage.channels, .gain = residual ? 0.5 : 1.0, .shift = kMobileShift});
     return residual ? add(b, x, y) : y;
 }
 

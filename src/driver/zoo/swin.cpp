@@ -12,7 +12,6 @@ namespace {
 constexpr int64_t kWindow = 7;
 constexpr int64_t kTokens = kWindow * kWindow;
 constexpr int64_t kOffsets = 2 * kWindow - 1;  // distances between two tokens of a window, along one axis
-constexpr double kBranchGain = 0.5;
 
 /// For each pair of a window's tokens the row of the bias table: how far they are apart, [49 * 49].
 Tensor relative_positions() {

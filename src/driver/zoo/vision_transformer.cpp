@@ -8,7 +8,6 @@ namespace tilewright::nets {
 namespace {
 
 constexpr int64_t kPatch = 16;
-constexpr double kBranchGain = 0.5;
 
 /// Image -> [batch, patches, width].
 Value patches(GraphBuilder& b, const std::string& name, const Value& image, int64_t width) {

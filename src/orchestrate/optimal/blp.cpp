@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "orchestrate/optimal/milp.h"
+#include "orchestrate/optimal/options.h"
 
 namespace tilewright::optimal {
 
@@ -62,7 +63,6 @@ std::vector<std::vector<TensorId>> loops(const Choice& choice, const std::vector
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kScaled = 1e4;  // what the plan to begin with costs the solver
 constexpr double kSome = 1e-5;   // more than what the solver takes for zero
 

@@ -6,12 +6,11 @@
 #include <queue>
 
 #include "base/error.h"
+#include "orchestrate/optimal/options.h"
 
 namespace tilewright::optimal {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Which tensors are there, by number.
 std::vector<bool> marked(const Choice& choice, const std::vector<TensorId>& tensors) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +12,9 @@
 #include <vector>
 
 namespace tilewright {
+
+/// The cost of what there is not.
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Who decides which primitives share a kernel.
 enum class Orchestrator : uint8_t {

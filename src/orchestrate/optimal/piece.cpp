@@ -12,8 +12,6 @@ namespace tilewright::optimal {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 /// In which layouts a kernel reads and writes the tensors that have two.
 struct Variant {
     bool reads = true, writes = true;

@@ -16,8 +16,6 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 /// A launch, each node its own, each tensor its weight; some sets of several nodes are no kernels.
 struct Costs {
     const Dag& dag;

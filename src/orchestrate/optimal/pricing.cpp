@@ -1,18 +1,16 @@
 #include "orchestrate/optimal/pricing.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <set>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace tilewright::optimal {
 
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 using Kind = KernelMaker::Kind;
 
@@ -24,7 +22,7 @@ class Profiler {
 
     void run(size_t candidates) {
         TW_CHECK(schedules_.measures(), "kernels are to be measured, and nobody says how");
-        const double begin = now();
+        const double begin = now_seconds();
         const bool everything = options_.optimal.profile == Profile::Full;
         std::set<size_t> first, all;
         for (const PieceSearch* s : searches_) {
@@ -47,7 +45,7 @@ class Profiler {
         while (round(everything ? SIZE_MAX : most)) {
         }
         for (const auto& [k, seconds] : seconds_) report_.undercut += first.count(k) == 0 && seconds < least(k) ? 1 : 0;
-        report_.measure_ms += 1e3 * (now() - begin);
+        report_.measure_ms += 1e3 * (now_seconds() - begin);
     }
 
   private:
@@ -107,14 +105,14 @@ class Profiler {
                 progress.seconds_left =
                     run_seconds_ / static_cast<double>(run_) * static_cast<double>(progress.total - progress.done);
             if (options_.watch) options_.watch(progress);
-            const double begin = now();
+            const double begin = now_seconds();
             const Measured measured = run(made);
             ++progress.done;
             seconds_[k] = measured.seconds;
             if (!measured.asked) continue;
             if (!measured.remembered) {
                 ++run_;
-                run_seconds_ += now() - begin;
+                run_seconds_ += now_seconds() - begin;
             }
             ++report_.measured;
             report_.remembered += measured.remembered ? 1 : 0;

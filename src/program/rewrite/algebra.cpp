@@ -218,12 +218,6 @@ TensorExpr ExprWriter::finish(ScalarId root) {
     return tidy(expr_);
 }
 
-std::vector<Expr> plain_axes(size_t n, size_t first) {
-    std::vector<Expr> out;
-    for (size_t k = 0; k < n; ++k) out.push_back(axis(first + k));
-    return out;
-}
-
 // --- affine forms
 
 namespace {

@@ -78,9 +78,6 @@ class ExprWriter {
     TensorExpr expr_;
 };
 
-/// axis(0) .. axis(n - 1).
-std::vector<Expr> plain_axes(size_t n, size_t first = 0);
-
 /// How a map depends on what access `slot` reads:   body = scale * @slot + shift, neither of which reads it.
 /// Nothing where it does not depend on it like that.
 struct AffineForm {

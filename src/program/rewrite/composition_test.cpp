@@ -10,12 +10,6 @@
 namespace tilewright {
 namespace {
 
-Program parse(std::string_view text) {
-    const Program p = parse_program(text);
-    EXPECT_EQ(verify(p), std::vector<std::string>());
-    return p;
-}
-
 /// The program's text without the names of primitives.
 std::string text(Program p) {
     for (Primitive& primitive : p.primitives) primitive.name.clear();
@@ -41,7 +35,7 @@ Program rewritten(const Program& p, std::string_view rule, std::string_view at, 
 // Korch, figure 2 (b): softmax's division moves behind the product, its sum becomes a product with ones, and both
 // products become one, of v padded with ones.
 TEST(Composition, Korch_figure_2) {
-    Program p = parse(R"(program attention {
+    Program p = parse_sound(R"(program attention {
   input s: f32[4, 6]
   input v: f32[6, 3]
   e: f32[4, 6] = [4, 6] exp(@0) where @0 = s[i0, i1]
@@ -70,7 +64,7 @@ TEST(Composition, Korch_figure_2) {
 // EfficientViT's linear attention: (relu(q) relu(k)^T) v takes n^2 (d + h) multiplications, relu(q) (relu(k)^T v) takes
 // n d h twice.
 TEST(Composition, linear_attention_is_bracketed_from_the_right) {
-    Program p = parse(R"(program linear_attention {
+    Program p = parse_sound(R"(program linear_attention {
   input q: f32[2, 64, 4]
   input k: f32[2, 64, 4]
   input v: f32[2, 64, 4]
@@ -98,7 +92,7 @@ TEST(Composition, linear_attention_is_bracketed_from_the_right) {
 
 // A convolution, its bias and a normalisation: one convolution and one addition, all constants folded.
 TEST(Composition, normalisation_folds_into_the_convolution) {
-    Program p = parse(R"(program conv_bn {
+    Program p = parse_sound(R"(program conv_bn {
   input x: f32[1, 2, 4, 4]
   const w: f32[2, 2, 1, 1] = {1, 2, 3, 4}
   const bias: f32[2, 1, 1] = {1, 2}

@@ -69,7 +69,7 @@ TEST(Proofs, a_wrong_number_in_winograd_is_refuted) {
 }
 
 /// x, y, z: f32[3, 3], and an output o.
-Program program(std::string_view statements) {
+Program of_matrices(std::string_view statements) {
     const Program p = parse_program("program p {\n input x: f32[3, 3]\n input y: f32[3, 3]\n input z: f32[3, 3]\n" +
                                     std::string(statements) + "\n output o\n}");
     EXPECT_EQ(verify(p), std::vector<std::string>());
@@ -102,13 +102,13 @@ TEST(Proofs, wrong_rules_are_refuted) {
          "o: f32[3, 3] = [3, 3] sum(i2 < 3) mul(@0, @1) where @0 = x[i2, i0], @1 = y[i1, i2]"},
     };
     for (const WrongRule& r : wrong)
-        EXPECT_EQ(prove_equal(program(r.left), program(r.right)), Verdict::Refuted) << r.name;
+        EXPECT_EQ(prove_equal(of_matrices(r.left), of_matrices(r.right)), Verdict::Refuted) << r.name;
 }
 
 TEST(Proofs, what_is_assumed_of_functions) {
     const auto equal = [](std::string_view a, std::string_view b) {
         const auto body = [](std::string_view t) {
-            return program("o: f32[3, 3] = [3, 3] " + std::string(t) + " where @0 = x[i0, i1], @1 = y[i0, i1]");
+            return of_matrices("o: f32[3, 3] = [3, 3] " + std::string(t) + " where @0 = x[i0, i1], @1 = y[i0, i1]");
         };
         return prove_equal(body(a), body(b));
     };

@@ -20,24 +20,6 @@ namespace tilewright {
 
 namespace {
 
-bool has_name(Expr e) {
-    const std::vector<Var> all = variables(e);
-    return std::any_of(all.begin(), all.end(),
-                       [](Var v) { return v.kind == VarKind::Symbol || v.kind == VarKind::Scalar; });
-}
-
-/// Whether executing the expression needs a symbol or a scalar.
-bool has_names(const TensorExpr& e) {
-    const auto any = [](const std::vector<Expr>& list) { return std::any_of(list.begin(), list.end(), has_name); };
-    const auto in_body = [](const ScalarBody& b) {
-        return std::any_of(b.nodes().begin(), b.nodes().end(),
-                           [](const ScalarNode& n) { return n.op == ScalarOp::Index && has_name(n.index); });
-    };
-    return any(e.extents) || any(e.output_index) || in_body(e.body) || in_body(e.epilogue) ||
-           std::any_of(e.accesses.begin(), e.accesses.end(),
-                       [&](const Access& a) { return any(a.index) || any(a.valid); });
-}
-
 /// Points of the expression times nodes of its body, as fold_constants counts; none where a number is not known.
 std::optional<int64_t> fold_work(const TensorExpr& e) {
     auto work = static_cast<int64_t>(e.body.nodes().size());

@@ -2,6 +2,8 @@
 // Random programs that contain what a rule looks for: several shapes, batch dimensions (symbolic ones, too) and
 // broadcasting. The tests of all rules go through them.
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <random>
 #include <string_view>
@@ -11,6 +13,13 @@
 #include "program/random_program.h"
 
 namespace tilewright {
+
+/// The program of the text, in which nothing is wrong.
+inline Program parse_sound(std::string_view text) {
+    const Program p = parse_program(text);
+    EXPECT_EQ(verify(p), std::vector<std::string>()) << text;
+    return p;
+}
 
 /// Writes a random program.
 class PatternWriter {

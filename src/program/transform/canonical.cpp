@@ -47,7 +47,7 @@ bool is_number(const ScalarNode& n) { return n.op == ScalarOp::Const && is_real(
 bool fits(double c) { return c == 0 || (std::fabs(c) > 1e-30 && std::fabs(c) < 1e30); }
 
 /// constant * over... / under...
-struct Product {
+struct Quotient {
     double constant = 1;
     std::vector<ScalarId> over, under;
 };
@@ -74,7 +74,7 @@ class Canonical {
     ScalarId at(ScalarId in) const { return (*moved_)[in.index()]; }
 
     /// Factors, through products that nobody else uses.
-    void collect(ScalarId id, bool under, bool root, Product& p) const {
+    void collect(ScalarId id, bool under, bool root, Quotient& p) const {
         const ScalarNode& n = in_[id];
         constexpr size_t kMost = 16;
         if (is_number(n)) {
@@ -87,8 +87,8 @@ class Canonical {
             (under ? p.under : p.over).push_back(at(id));
         }
     }
-    Product product(ScalarId id) const {
-        Product p;
+    Quotient product(ScalarId id) const {
+        Quotient p;
         collect(id, false, true, p);
         for (std::vector<ScalarId>* list : {&p.over, &p.under}) sort(*list);
         return p;
@@ -115,7 +115,7 @@ class Canonical {
         for (const ScalarId f : factors) out = out ? out_.binary(ScalarOp::Mul, out, f) : f;
         return out;
     }
-    ScalarId written(const Product& p, DType t) {
+    ScalarId written(const Quotient& p, DType t) {
         ScalarId out = times(p.over);
         if (!out)
             out = out_.constant(t, p.constant);
@@ -130,9 +130,9 @@ class Canonical {
         for (const auto& [plus, rest] : {std::pair(n.a, n.b), std::pair(n.b, n.a)}) {
             const ScalarNode& r = in_[rest];
             if (r.op != ScalarOp::Sub) continue;
-            Product x = product(plus), m = product(r.b);
+            Quotient x = product(plus), m = product(r.b);
             if (x.constant != 1 || m.constant != 1 || !x.under.empty() || !m.under.empty()) continue;
-            Product shared;
+            Quotient shared;
             for (size_t k = 0; k < x.over.size();) {
                 const auto same = std::find(m.over.begin(), m.over.end(), x.over[k]);
                 if (same == m.over.end()) {
@@ -158,7 +158,7 @@ class Canonical {
         ScalarNode n = in_[id];
         if (is_real(n.dtype)) {
             if (n.op == ScalarOp::Mul || n.op == ScalarOp::Div) {
-                const Product p = product(id);
+                const Quotient p = product(id);
                 if (fits(p.constant)) return written(p, n.dtype);
             }
             if (n.op == ScalarOp::Add) {
@@ -326,7 +326,7 @@ Program scales_behind_products(const Program& program) {
             continue;
         }
         TensorExpr sum = *e;
-        Product scale;
+        Quotient scale;
         for (Access& a : sum.accesses) {
             const TensorExpr* map = context.producer(a.value);
             if (map == nullptr || !is_map(*map, t) || !context.read_once(a.value) || !a.valid.empty()) continue;

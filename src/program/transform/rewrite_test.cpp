@@ -35,7 +35,7 @@ class Dice final : public OpaqueOp {
     bool deterministic() const override { return false; }
 };
 
-Program parse(std::string_view text) {
+Program parse_dice(std::string_view text) {
     const Program p = parse_program(text, [](std::string_view name) -> std::shared_ptr<const OpaqueOp> {
         if (name == "NotZero") return std::make_shared<NotZero>();
         if (name == "Dice") return std::make_shared<Dice>();
@@ -46,7 +46,7 @@ Program parse(std::string_view text) {
 }
 
 TEST(DeadCode, keeps_what_outputs_need) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[4]
   input unused: f32[2]
   const k: f32[] = {2}
@@ -67,7 +67,7 @@ TEST(DeadCode, keeps_what_outputs_need) {
 }
 
 TEST(DeadCode, a_scalar_read_lives_where_its_name_is_used) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[9]
   input where: i64[2]
   ?start = read where[0]
@@ -86,7 +86,7 @@ TEST(DeadCode, a_scalar_read_lives_where_its_name_is_used) {
 }
 
 TEST(CommonSubexpressions, equal_primitives_copies_and_constants_become_one) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[4]
   const k: f32[2] = {2, 5}
   const l: f32[2] = {2, 5}
@@ -110,7 +110,7 @@ TEST(CommonSubexpressions, equal_primitives_copies_and_constants_become_one) {
 }
 
 TEST(CommonSubexpressions, outputs_keep_their_own_values) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[4]
   x: f32[4] = [4] neg(@0) where @0 = a[i0]
   y: f32[4] = [4] neg(@0) where @0 = a[i0]
@@ -121,7 +121,7 @@ TEST(CommonSubexpressions, outputs_keep_their_own_values) {
 }
 
 TEST(CommonSubexpressions, symbols_that_only_the_second_operator_binds_are_replaced) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: i64[6]
   b: i64[$n] = opaque NotZero(a)
   c: i64[$m] = opaque NotZero(a)
@@ -140,7 +140,7 @@ TEST(CommonSubexpressions, symbols_that_only_the_second_operator_binds_are_repla
 }
 
 TEST(CommonSubexpressions, equal_reads_of_scalars_become_one_name) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[9]
   input where: i64[1]
   ?p = read where[0]
@@ -161,7 +161,7 @@ TEST(CommonSubexpressions, equal_reads_of_scalars_become_one_name) {
 }
 
 TEST(CommonSubexpressions, random_operators_stay_apart) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   b: f32[] = opaque Dice()
   c: f32[] = opaque Dice()
   x: f32[] = [] add(@0, @1) where @0 = b[], @1 = c[]
@@ -172,7 +172,7 @@ TEST(CommonSubexpressions, random_operators_stay_apart) {
 }
 
 TEST(FoldConstants, chains_of_constants_become_one_constant) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[2]
   const k: f32[2] = {1, 2}
   x: f32[2] = [2] mul(@0, 3.0) where @0 = k[i0]
@@ -190,7 +190,7 @@ TEST(FoldConstants, chains_of_constants_become_one_constant) {
 }
 
 TEST(FoldConstants, what_would_only_spread_numbers_out_stays) {
-    Program p = parse(R"(program t {
+    Program p = parse_dice(R"(program t {
   input a: f32[100, 200]
   const k: f32[50, 2] = #0000000000000000
   x: f32[100] = [100] exp(@0) where @0 = k[i0 // 2, i0 % 2]
@@ -207,7 +207,7 @@ TEST(FoldConstants, what_would_only_spread_numbers_out_stays) {
 }
 
 TEST(FoldConstants, scalars_read_from_constants_become_numbers) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[9]
   const where: i64[2] = {3, 4}
   ?start = read where[0]
@@ -224,7 +224,7 @@ TEST(FoldConstants, scalars_read_from_constants_become_numbers) {
 }
 
 TEST(FoldConstants, opaque_operators_run_and_bind_their_symbols) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[9]
   const k: i64[4] = {3, 0, 0, 2}
   b: i64[$n] = opaque NotZero(k)
@@ -241,7 +241,7 @@ TEST(FoldConstants, opaque_operators_run_and_bind_their_symbols) {
 }
 
 TEST(FoldConstants, the_budget_is_kept) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[2]
   const k: f32[2] = {1, 2}
   x: f32[2] = [2] mul(@0, 3.0) where @0 = k[i0]
@@ -253,7 +253,7 @@ TEST(FoldConstants, the_budget_is_kept) {
 }
 
 TEST(SubstituteNames, gives_a_dimension_its_number) {
-    const Program p = parse(R"(program t {
+    const Program p = parse_dice(R"(program t {
   input a: f32[$b, 4]
   x: f32[$b*4] = [$b*4] @0 where @0 = a[i0 // 4, i0 % 4]
   output x

@@ -20,7 +20,7 @@ namespace {
 
 using testing::ElementsAre;
 
-std::vector<std::string> stages_of(const Program& p) {
+std::vector<std::string> all_stages(const Program& p) {
     std::vector<std::string> out;
     for (const Primitive& q : p.primitives) out.push_back(p.values[q.outputs[0]].name + " = " + print(p, *q.expr()));
     return out;
@@ -65,11 +65,11 @@ TEST(SplitSum, of_a_product_has_an_axis_of_parts_and_a_sum_over_it) {
 })");
     const SplitSum s = given(split_sum(p, 2));
     EXPECT_EQ(s.parts, 2);
-    EXPECT_THAT(stages_of(s.partial),
+    EXPECT_THAT(all_stages(s.partial),
                 ElementsAre("c.part = [2, 2, 5] sum(i3 < 48) mul(@0, @1) where @0 = a[i1, 48*i0 + "
                             "i3], @1 = b[48*i0 + i3, i2]"));
-    EXPECT_THAT(stages_of(s.merge), ElementsAre("c = [2, 5] sum(i2 < 2) @0 then max(add(acc, @1), 0.0) where @0 = "
-                                                "c.part[i2, i0, i1], @1 = bias[i1]"));
+    EXPECT_THAT(all_stages(s.merge), ElementsAre("c = [2, 5] sum(i2 < 2) @0 then max(add(acc, @1), 0.0) where @0 = "
+                                                 "c.part[i2, i0, i1], @1 = bias[i1]"));
     right(s, p);
 }
 
@@ -78,7 +78,7 @@ TEST(SplitSum, of_an_attention_scales_each_part_to_the_maximum_of_the_row) {
     const SplitSum s = given(split_sum(p, 4));
     EXPECT_EQ(s.parts, 4);
     EXPECT_THAT(
-        stages_of(s.partial),
+        all_stages(s.partial),
         ElementsAre("c = [4, 2, 3, 16] sum(i4 < 4) mul(@0, @1) then mul(acc, 0.5) where @0 = q[i1, i2, i4], @1 = "
                     "k[i1, 16*i0 + i3, i4]",
                     "r.part = [4, 2, 3, 1] max(i4 < 16) @0 where @0 = c[i0, i1, i2, i4]",

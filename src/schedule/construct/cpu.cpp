@@ -10,7 +10,7 @@ namespace tilewright::construct {
 
 namespace {
 
-constexpr size_t kLevels = 3;
+constexpr size_t kCpuLevels = 3;
 constexpr int64_t kMostRows = 14;     // of a register tile: more is code without gain
 constexpr int64_t kMostColumns = 4;   // vectors
 constexpr int64_t kSetPeriod = 4096;  // bytes after which an address meets the same set of the first-level cache
@@ -109,7 +109,7 @@ Realised Cpu::realise(const Problem& p, const Etir& e) const {
     const size_t n = p.stage.extents.size();
     std::vector<std::vector<int64_t>>& tiles = out.state.tiles;
     for (size_t a = 0; a < n; ++a)
-        for (size_t l = 1; l < kLevels; ++l) {
+        for (size_t l = 1; l < kCpuLevels; ++l) {
             const int64_t inner = l == 1 ? (a < p.stage.spatial || a == vector_axis(p) ? tiles[0][a] : 1) : tiles[1][a];
             tiles[l][a] = std::max(tiles[l][a], inner);
             tiles[l][a] = round_up(tiles[l][a], inner);
@@ -212,8 +212,8 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
     const bool panels = va < n && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) {
                             return !axis_strides(stages, e, a.value, a.index)[va];
                         });
-    p.ladders.resize(kLevels);
-    for (size_t l = 0; l < kLevels; ++l)
+    p.ladders.resize(kCpuLevels);
+    for (size_t l = 0; l < kCpuLevels; ++l)
         for (size_t a = 0; a < n; ++a) {
             const int64_t extent = p.stage.extents[a];
             const int64_t given = a < choice.micro.registers.size() ? choice.micro.registers[a] : 1;

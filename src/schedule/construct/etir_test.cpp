@@ -18,8 +18,6 @@ namespace {
 using testing::ElementsAre;
 using Kind = Action::Kind;
 
-constexpr size_t kM = 0, kN = 1, kK = 2;
-
 /// 32 x 64 x 48: sums are not cut, vectors run along n.
 struct Product {
     explicit Product(const Machine& machine = narrow_machine()) : p(problem_of(product(32, 64, 48), machine)) {}

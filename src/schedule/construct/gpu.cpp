@@ -11,7 +11,7 @@ namespace tilewright::construct {
 
 namespace {
 
-constexpr size_t kLevels = 2;
+constexpr size_t kGpuLevels = 2;
 constexpr double kMargin = 1.2;        // MCFuser's rule 4: what is estimated may be so much too large
 constexpr int64_t kMostOfBlock = 256;  // points of a block along rows or columns
 constexpr int64_t kMostOthers = 16;    // and along any other axis of a product
@@ -44,7 +44,7 @@ class GpuStates : public Hardware {
                         : static_cast<double>(target_.sm_shared_bytes);
     }
     double transfer(size_t level, double bytes) const override {
-        return level < kLevels ? gpu_shared_seconds(target_, bytes) : gpu_memory_seconds(target_, bytes);
+        return level < kGpuLevels ? gpu_shared_seconds(target_, bytes) : gpu_memory_seconds(target_, bytes);
     }
     double interleaving(const Problem& p, const Etir& before, const Etir& after, size_t axis) const override {
         const Micro without = micro_of(p, before), with = micro_of(p, after);

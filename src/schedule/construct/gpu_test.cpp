@@ -18,8 +18,6 @@ using testing::ElementsAre;
 using testing::Le;
 using Kind = Action::Kind;
 
-constexpr size_t kM = 0, kN = 1, kK = 2;
-
 Problem on_gpu(const Program& stages, Precision precision = Precision::F32, const GpuTarget& target = a100()) {
     return *make_problem(stages, GpuScheduling{target, precision});
 }

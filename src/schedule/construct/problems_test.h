@@ -7,6 +7,8 @@
 
 namespace tilewright::construct {
 
+constexpr size_t kM = 0, kN = 1, kK = 2;  // axes of a product
+
 inline ScheduleTarget narrow_rule() {
     ScheduleTarget rule;
     rule.lanes = 8;

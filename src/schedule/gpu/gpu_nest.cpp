@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
+
 namespace tilewright {
 
-namespace {
-
-int64_t ceil_of(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
-
-}  // namespace
+namespace {}  // namespace
 
 GpuNest::GpuNest(const Program& stages, const std::optional<GpuProduct>& product, int64_t assumed)
     : stage_(stage_model(stages, PrimitiveId(0), {}, assumed)), product_(product) {

@@ -2,6 +2,7 @@
 // A kernel of one stage on a GPU while its tiles are being chosen: what gpu_estimate would say of its tree, in closed
 // form. A block has a tile of every spatial axis; along the sum it goes in steps, each with copies of the operands.
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,10 @@
 #include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
+
+constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
+
+inline int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
 
 class GpuNest {
   public:

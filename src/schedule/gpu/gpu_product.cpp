@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
 #include "schedule/default_schedule.h"
+#include "schedule/gpu/gpu_nest.h"
 #include "schedule/gpu/gpu_schedule.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
@@ -11,10 +12,6 @@
 namespace tilewright {
 
 namespace {
-
-constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
-
-int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
 
 /// Of a matrix instruction's 16 x 8 at least half along each axis, and a sum that is worth a step.
 constexpr int64_t kLeastRows = 8, kLeastColumns = 4, kLeastSum = 8;

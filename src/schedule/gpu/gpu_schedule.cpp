@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "cost/gpu_estimate.h"
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_nest.h"
@@ -17,11 +18,6 @@
 namespace tilewright {
 
 namespace {
-
-constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
-
-int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
-int64_t ceil_of(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
 /// A tree of one stage: the grid over `inside` points of each spatial axis, outermost first, and `body` in it.
 TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {

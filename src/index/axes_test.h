@@ -1,0 +1,10 @@
+#pragma once
+// The axes and symbols of the tests of index expressions.
+
+#include "index/expr.h"
+
+namespace tilewright {
+
+inline const Expr i0 = axis(0), i1 = axis(1), i2 = axis(2), n = symbol("n"), m = symbol("m");
+
+}  // namespace tilewright

@@ -1,0 +1,23 @@
+#pragma once
+// Programs of the tests from their statements alone; every opaque operator is Nothing.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "program/program.h"
+
+namespace tilewright::test {
+
+class Nothing : public OpaqueOp {
+  public:
+    std::string print() const override { return "Nothing()"; }
+    void run(std::span<const TensorView>, OpaqueOutputs&) const override {}
+};
+
+inline Program program(std::string_view statements) {
+    return parse_program("program p {\n" + std::string(statements) + "\n}",
+                         [](std::string_view) { return std::make_shared<Nothing>(); });
+}
+
+}  // namespace tilewright::test
