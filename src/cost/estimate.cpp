@@ -64,13 +64,19 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
             if (o.depends[a]) n *= static_cast<double>(tile[a]);
         return n;
     };
+    const auto spread = [&](const OperandModel& o) {
+        return va < s.extents.size() && !o.result && !o.irregular && !o.picked_along(va) && o.strides[va] > 1 &&
+               o.strides[va] <= kMostSpread;
+    };
     const auto cost_of = [&](const OperandModel& o) {
-        // A vector, a broadcast, a row of a block that is turned around in registers, or one load a lane.
+        // A vector, a broadcast, a row of a block that is turned around in registers, vectors of neighbours for lanes
+        // a few elements apart (a shuffle puts each behind those before it), or one load a lane.
         if (va == s.extents.size() || !o.depends[va] || (o.strides[va] == 1 && !o.picked_along(va))) return 1.0;
         if (!o.result && !s.reduces && !o.irregular)
             for (size_t u = 0; u < s.spatial; ++u)
                 if (u != va && o.strides[u] == 1 && tile[u] % micro.lanes == 0)
                     return 1 + std::log2(static_cast<double>(micro.lanes));
+        if (spread(o)) return static_cast<double>(o.strides[va]);
         return static_cast<double>(micro.lanes) * (o.result ? 1.5 : 1.0);
     };
     // Windows that are written out whole share what they load: 4 pixels of 3 points are 6 loads, not 12.
@@ -95,6 +101,7 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
         if (!o.in_body) continue;
         const double n = reads_of(o);
         loads += n;
+        if (spread(o)) instructions += n * static_cast<double>(o.strides[va] - 1) / static_cast<double>(o.strides[va]);
         // Broadcasts are memory operands of the multiply-add, where one tile row needs each once.
         if (!(s.product && va < s.extents.size() && !o.depends[va])) instructions += n;
     }

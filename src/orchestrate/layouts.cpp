@@ -99,12 +99,14 @@ int64_t taps_of(const TensorExpr& e) {
     return taps;
 }
 
-/// Whether vectors along the innermost dimension would gather, or be mostly empty.
-bool walks_badly(const TensorExpr& e, const Access& x, int lanes) {
+/// Whether vectors along the innermost dimension would be mostly empty, or gather: lanes more than `apart` elements
+/// from each other.
+bool walks_badly(const TensorExpr& e, const Access& x, int lanes, int64_t apart = 1) {
     for (size_t a = 0; a < e.spatial; ++a) {
         const auto linear = linear_in(x.index.back(), {VarKind::Axis, static_cast<uint32_t>(a)});
         if (!linear || linear->coefficient.is_constant(0)) continue;
-        if (!linear->coefficient.is_constant(1)) return true;
+        if (!linear->coefficient.is_constant()) return true;
+        if (const int64_t step = linear->coefficient.constant(); step < 1 || step > apart) return true;
         return e.extents[a].is_constant() && e.extents[a].constant() < 2 * lanes;
     }
     return true;
@@ -120,7 +122,8 @@ std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
             if (v.kind == VarKind::Axis) (v.id < e.spatial ? spatial : tap) = true;
         return spatial && tap;
     };
-    if (in.empty() || !slides(in.back()) || !walks_badly(e, e.accesses[0], lanes)) return std::nullopt;
+    // Nothing but loads costs anything here: lanes a few elements apart are worth no conversion.
+    if (in.empty() || !slides(in.back()) || !walks_badly(e, e.accesses[0], lanes, kMostSpread)) return std::nullopt;
     for (size_t d = in.size() - 1; d-- > 0;) {
         const auto a = in[d].as_var();
         if (!a || a->kind != VarKind::Axis || a->id >= e.spatial) continue;

@@ -19,17 +19,16 @@ TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std:
                              const ScheduleTarget& target);
 TileProgram default_schedule(Program stages, const ScheduleTarget& target);
 
-/// Rows that a sum down the columns of a matrix takes at a time (StageChoice::summed_rows).
-inline constexpr int64_t kSummedRows = 8;
-
 /// How the default rule would run one expression's innermost level.
 struct StageChoice {
     Micro micro;
-    bool contraction = false;      ///< some operand is reused along a register axis
-    std::vector<size_t> loads;     ///< accesses to be copied (padding decided, or lanes made contiguous) before use
-    std::optional<size_t> strips;  ///< axis to be walked two register tiles at a time, outside the vectors
-    /// Summed axis whose points lie far apart: walked kSummedRows at a time, outside the vectors, so that memory is
-    /// read row by row.
+    bool contraction = false;   ///< some operand is reused along a register axis
+    std::vector<size_t> loads;  ///< accesses to be copied (padding decided, or lanes made contiguous) before use
+    /// The vectors run across rows of the operand that are turned around: so many of its rows at a time, outside all
+    /// else, give every row of the result several lines in turn.
+    std::optional<int64_t> strip;
+    /// Summed axis whose points lie far apart: walked one by one, outside the vectors, so that memory is read row by
+    /// row.
     std::optional<size_t> summed_rows;
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);

@@ -137,10 +137,11 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
         const auto* loop = std::get_if<TileLoop>(&t.body.at(0).kind);
         return loop == nullptr ? std::string("none") : fmt::format("{} by {}", t.axes[loop->axis].name, loop->step);
     };
-    EXPECT_EQ(outermost(sum(200, 1024, "")), "r1 by 8");
-    EXPECT_EQ(outermost(sum(200, 1000, "")), "r1 by 8");
-    EXPECT_EQ(outermost(sum(8, 1024, "")), "none");  // few rows
-    EXPECT_EQ(outermost(sum(200, 64, "")), "none");  // rows side by side
+    EXPECT_EQ(outermost(sum(200, 1024, "")), "r1 by 1");
+    EXPECT_EQ(outermost(sum(200, 1000, "")), "r1 by 1");
+    EXPECT_EQ(outermost(sum(200, 9000, "")), "s0 by 2304");  // so that the sums so far stay in the first level
+    EXPECT_EQ(outermost(sum(8, 4096, "")), "none");          // few rows
+    EXPECT_EQ(outermost(sum(400, 64, "")), "none");          // a register tile reads whole rows
     target.l2_bytes = 1 << 20;
     EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // near enough
     target.l2_bytes = 1 << 16;

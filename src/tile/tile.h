@@ -72,6 +72,10 @@ struct MatrixUnit {
     friend bool operator==(const MatrixUnit&, const MatrixUnit&) = default;
 };
 
+/// Lanes up to so many elements apart are read as vectors of neighbours and picked from those by shuffles (windows that
+/// go by twos); lanes farther apart are read one by one.
+inline constexpr int64_t kMostSpread = 4;
+
 /// The innermost level: how Compute's box is run in registers. Axes by their position in the stage's expression.
 struct Micro {
     std::optional<size_t> vector_axis;  ///< lanes; its register tile is a multiple of `lanes`

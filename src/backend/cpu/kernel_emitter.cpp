@@ -406,11 +406,13 @@ class KernelEmitter {
         }
         job.out = place_of(stage.outputs[0]);
         // What the kernel itself comes back to, to add to it or to read it, stays in the caches; so do lines of several
-        // rows that are written in turns (measured: a transposition took half as long again past the caches), unless
-        // they lie side by side, as the pixels of a block of channels do.
+        // rows that are written in turns, unless they lie side by side, as the pixels of a block of channels do, or
+        // each row goes on with the next tile (measured: a transposition whose rows did not took half as long again).
+        const bool rows_go_on = !compute.micro.order.empty() && compute.micro.order.back() == compute.micro.vector_axis;
         for (size_t a = 0; a < job.expr->spatial; ++a)
-            job.out.passes = job.out.passes && (a == compute.micro.vector_axis || a >= compute.micro.registers.size() ||
-                                                compute.micro.registers[a] == 1 || side_by_side(job, a));
+            job.out.passes = job.out.passes &&
+                             (rows_go_on || a == compute.micro.vector_axis || a >= compute.micro.registers.size() ||
+                              compute.micro.registers[a] == 1 || side_by_side(job, a));
         for (size_t k = job.expr->spatial; k < job.ranges.size(); ++k)
             job.out.passes = job.out.passes && job.ranges[k].full;
         job.out.passes = job.out.passes && last_reader_.count(stage.outputs[0]) == 0;

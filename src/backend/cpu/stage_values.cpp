@@ -422,9 +422,9 @@ Val StageValues::read(size_t slot, const Coords& p) {
         v = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), s);
     } else if (const auto across = transposing_axis(slot, p)) {
         v = transposed(slot, p, *across, mask);
-    } else if (where.per_lane == nullptr && mask == nullptr && where.lane_stride > 1 &&
-               where.lane_stride <= kMostSpread) {
-        v = spread(place, where);
+    } else if (const auto active = lanes_in_front(mask);
+               active && where.per_lane == nullptr && where.lane_stride > 1 && where.lane_stride <= kMostSpread) {
+        v = spread(place, where, *active);
     } else {
         llvm::Value* pointers = where.per_lane;
         if (pointers == nullptr) {
@@ -442,20 +442,35 @@ Val StageValues::read(size_t slot, const Coords& p) {
     return {v, true};
 }
 
-llvm::Value* StageValues::spread(const Place& place, const Address& where) {
+std::optional<int64_t> StageValues::lanes_in_front(llvm::Value* mask) const {
+    if (mask == nullptr) return lanes_;
+    const auto* known = llvm::dyn_cast<llvm::Constant>(mask);
+    int64_t active = 0;
+    for (int i = 0; i < lanes_; ++i) {
+        const llvm::Constant* lane = known != nullptr ? known->getAggregateElement(static_cast<unsigned>(i)) : nullptr;
+        if (lane == nullptr || (lane->isOneValue() && active < i)) return std::nullopt;
+        active += lane->isOneValue() ? 1 : 0;
+    }
+    return active;
+}
+
+llvm::Value* StageValues::spread(const Place& place, const Address& where, int64_t active) {
     llvm::Type* element_type = storage_type(c_, place.storage, 0);
     llvm::Type* type = storage_type(c_, place.storage, lanes_);
     const auto align = llvm::Align(byte_size(place.storage));
-    const int64_t last = where.lane_stride * (lanes_ - 1);
-    llvm::Value* v = llvm::PoisonValue::get(type);
-    for (int64_t k = 0; k < where.lane_stride; ++k) {
-        const int64_t begin = std::min(k * lanes_, last + 1 - lanes_);
+    const int64_t last = where.lane_stride * (active - 1);
+    llvm::Value* v = active == lanes_ ? llvm::PoisonValue::get(type) : llvm::Constant::getNullValue(type);
+    for (int64_t k = 0; k * lanes_ <= last; ++k) {
+        const int64_t begin = last + 1 < lanes_ ? 0 : std::min(k * lanes_, last + 1 - lanes_);
         llvm::Value* pointer = b_.CreateGEP(element_type, where.pointer, b_.getInt64(static_cast<uint64_t>(begin)));
-        llvm::Value* block = annotate(b_.CreateAlignedLoad(type, pointer, align), place);
+        std::vector<llvm::Constant*> there;
+        for (int64_t i = 0; i < lanes_; ++i) there.push_back(b_.getInt1(begin + i <= last));
+        llvm::Value* block = last + 1 < lanes_ ? masked_load(place, pointer, llvm::ConstantVector::get(there))
+                                               : annotate(b_.CreateAlignedLoad(type, pointer, align), place);
         std::vector<int> from;
         for (int i = 0; i < lanes_; ++i) {
             const int64_t at = where.lane_stride * i;
-            from.push_back(static_cast<int>(at / lanes_ == k ? lanes_ + at - begin : i));
+            from.push_back(static_cast<int>(i < active && at / lanes_ == k ? lanes_ + at - begin : i));
         }
         v = b_.CreateShuffleVector(v, block, from);
     }

@@ -30,7 +30,6 @@ class StageValues {
   protected:
     using Mask = uint64_t;  ///< which axes a value depends on
     using Coords = std::vector<int64_t>;
-    static constexpr int64_t kMostSpread = 4;
 
     struct Address {
         llvm::Value* pointer = nullptr;   ///< of lane 0 (or of the scalar)
@@ -93,9 +92,12 @@ class StageValues {
     ///     lanes
     llvm::Value* transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask);
     /// Lanes up to kMostSpread elements apart, by contiguous loads that do not leave the space between the first lane
-    /// and the last: a gather takes a cycle or two a lane.
+    /// and the last of the `active` ones (the lanes in front): a gather takes a cycle or two a lane.
     ///     4 lanes 2 apart: load [0 .. 3], load [3 .. 6], elements 0 2 of the first and 1 3 of the second
-    llvm::Value* spread(const Place& place, const Address& where);
+    ///     2 of them:       load [0 .. 2] under a mask
+    llvm::Value* spread(const Place& place, const Address& where, int64_t active);
+    /// How many lanes the mask leaves where they are those in front, known at compile time. Null: all.
+    std::optional<int64_t> lanes_in_front(llvm::Value* mask) const;
     static int64_t fill_int(double f);
     llvm::Value* splat_int(int64_t v);
     Expr out_offset(const Coords& p, const Place& place);

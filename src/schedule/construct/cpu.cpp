@@ -11,8 +11,9 @@ namespace tilewright::construct {
 namespace {
 
 constexpr size_t kCpuLevels = 3;
-constexpr int64_t kMostRows = 14;     // of a register tile: more is code without gain
-constexpr int64_t kMostColumns = 4;   // vectors
+constexpr int64_t kMostRows = 14;    // of a register tile: more is code without gain
+constexpr int64_t kMostColumns = 4;  // vectors
+constexpr int64_t kPageElements = 1024;
 constexpr int64_t kSetPeriod = 4096;  // bytes after which an address meets the same set of the first-level cache
 
 size_t vector_axis(const Problem& p) { return p.micro.vector_axis.value_or(p.stage.extents.size()); }
@@ -235,10 +236,13 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
                 }
             } else if (a < e.spatial) {
                 sizes = ladder(extent, p.units[a]);
+                // Rows that are summed up are read page by page, as far as they go.
+                if (choice.summed_rows && a == va)
+                    while (sizes.size() > 1 && sizes.front() < kPageElements) sizes.erase(sizes.begin());
             } else if (partial_sums && !p.open[a] && a != va && p.contraction && extent >= 64) {
                 sizes = ladder(extent, 16);
             } else if (partial_sums && choice.summed_rows == a) {
-                sizes = {kSummedRows, extent};
+                sizes = {l == 1 ? 1 : extent};
             } else {
                 sizes = {extent};
             }

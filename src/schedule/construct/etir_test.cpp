@@ -189,7 +189,7 @@ TEST(Transitions, inverse_tile_undoes_tile_and_tile_inverse_tile) {
     int undone = 0;
     for (const Program& stages : small_kernels()) {
         const Problem p = problem_of(stages);
-        for (uint64_t seed = 0; seed < 5; ++seed)
+        for (uint64_t seed = 0; seed < 6; ++seed)
             wander(p, seed, [&](const Etir& from, const Etir& to, Action a) {
                 if (from.virtual_threads != to.virtual_threads) return;
                 if (a.kind != Kind::Tile && a.kind != Kind::InverseTile) return;
