@@ -1,7 +1,7 @@
 #pragma once
 // TileProgram -> CUDA C++.
 //
-// A point of the grid is a block; its threads share the work of every statement (partition.h). Buffers lie in shared
+// A point of the grid is a block; its threads share the work of every statement (tile/gpu_partition.h). Buffers lie in shared
 // memory, packed by their lives. Barriers stand where a statement touches what another one wrote, or overwrites what
 // another one read, since the last (barriers.h). The text calls nothing but the functions of device/common.cuh, so that
 // the same text runs on a GPU and, in plain C++, under lockstep.h.

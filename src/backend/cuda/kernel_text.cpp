@@ -6,10 +6,10 @@
 #include "backend/cuda/barriers.h"
 #include "backend/cuda/device_text.h"
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/registers.h"
 #include "backend/cuda/scalar_text.h"
 #include "backend/cuda/stage_text.h"
 #include "base/error.h"
+#include "tile/gpu_memory.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -64,10 +64,11 @@ class KernelGenerator {
           options_(options),
           tree_(walk(program)),
           groups_(has_groups()),
-          threads_(choose_threads()),
-          registers_(register_values(program, threads_)),
-          in_memory_(too_large()),
-          plan_(plan_buffers(program, elsewhere(in_memory_))),
+          block_(gpu::block_memory(program, options.most_threads, options.target.block_shared_bytes)),
+          threads_(block_.threads),
+          registers_(block_.registers),
+          in_memory_(block_.in_memory),
+          plan_(block_.plan),
           barriers_(barriers(program, plan_, in_memory_)),
           scales_(online_scales(program.stages, online_maxima(program))) {}
 
@@ -89,7 +90,7 @@ class KernelGenerator {
         grid(body, path);
         enter_scope(path);
         statements(*body, path);
-        out_.shared_bytes = scratch_bytes();
+        out_.shared_bytes = block_.shared_bytes;
         if (out_.shared_bytes > options_.target.block_shared_bytes)
             throw RuntimeError(
                 fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
@@ -136,22 +137,6 @@ class KernelGenerator {
 
     // --- threads
 
-    /// As many as the statement with most work has, in whole warps; where only the run knows, as many as there may be.
-    /// Where there are matrix instructions their tiles decide: what lies between two products goes along with them.
-    int choose_threads() const {
-        int64_t wanted = 1;
-        const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
-                                        [](const auto& c) { return c.second->micro.matrix.has_value(); });
-        for (const auto& [path, compute] : tree_.computes) {
-            if (matrix && !compute->micro.matrix) continue;
-            const auto here = wanted_threads(*p_.stages.primitives[compute->stage].expr(), compute->micro,
-                                             share_of(p_, tree_, path, compute->stage));
-            wanted = std::max<int64_t>(wanted, here.value_or(options_.most_threads));
-        }
-        wanted = std::min<int64_t>(wanted, options_.most_threads);
-        const int64_t whole = groups_ ? 128 : 32;
-        return static_cast<int>((wanted + whole - 1) / whole * whole);
-    }
     /// Whether four warps multiply together somewhere.
     bool has_groups() const {
         return std::any_of(tree_.computes.begin(), tree_.computes.end(),
@@ -160,26 +145,7 @@ class KernelGenerator {
 
     // --- shared memory and registers
 
-    std::set<ValueId> elsewhere(const std::set<ValueId>& more) const {
-        std::set<ValueId> out = registers_.all();
-        out.insert(more.begin(), more.end());
-        return out;
-    }
-    /// Values, the largest first, without whose buffers the others fit.
-    std::set<ValueId> too_large() const {
-        std::set<ValueId> out;
-        while (true) {
-            const BufferPlan plan = plan_buffers(p_, elsewhere(out));
-            if (plan.scratch_bytes + kRoom <= options_.target.block_shared_bytes) return out;
-            const Buffer* largest = nullptr;
-            for (const Buffer& b : plan.buffers)
-                if (!b.elsewhere && !b.access && (largest == nullptr || b.bytes > largest->bytes)) largest = &b;
-            if (largest == nullptr) return out;
-            out.insert(largest->value);
-        }
-    }
     bool in_registers(const Buffer& b) const { return b.elsewhere && in_memory_.count(b.value) == 0; }
-    static constexpr int64_t kRoom = 32 * 8 + 16;  ///< of the exchange between warps, at most
 
     void declare_buffers() {
         int64_t in_memory_offset = 0;
@@ -210,10 +176,6 @@ class KernelGenerator {
     static int64_t elements_of_copy(const Buffer& b) {
         return b.bytes / b.copies / static_cast<int64_t>(byte_size(b.dtype));
     }
-
-    /// Where groups of several warps exchange sums: behind the buffers.
-    int64_t room() const { return (plan_.scratch_bytes + 15) / 16 * 16; }
-    int64_t scratch_bytes() const { return uses_room_ ? room() + out_.threads / 32 * 8 : plan_.scratch_bytes; }
 
     Place place_of(size_t buffer) {
         const Buffer& b = plan_.buffers[buffer];
@@ -548,14 +510,14 @@ class KernelGenerator {
 
     bool emit(StageJob& job, const Partition* share) {
         job.threads = threads_;
-        job.room = room();
-        Share own;
+        job.room = block_.room;
+        gpu::Share own;
         for (size_t k = 0; k < job.ranges.size(); ++k) {
             own.most.push_back(job.ranges[k].most);
             own.cut = own.cut || (k >= job.expr->spatial && !job.ranges[k].whole);
         }
-        job.share = share != nullptr ? *share : make_partition(*job.expr, *job.micro, own, threads_);
-        uses_room_ = uses_room_ || job.share.group > 32;
+        job.share = share != nullptr ? *share : gpu::make_partition(*job.expr, *job.micro, own, threads_);
+        TW_CHECK(job.share.group <= 32 || block_.exchanges, "warps of kernel '{}' have no room for their sums", p_.name);
         return emit_stage(w_, v_, job);
     }
 
@@ -714,10 +676,11 @@ class KernelGenerator {
     const CodegenOptions& options_;
     const Walk tree_;
     const bool groups_;
+    const gpu::BlockMemory block_;
     const int threads_;
-    const RegisterValues registers_;
-    const std::set<ValueId> in_memory_;  ///< buffers of these are in memory
-    const BufferPlan plan_;
+    const gpu::RegisterValues& registers_;
+    const std::set<ValueId>& in_memory_;  ///< buffers of these are in memory
+    const BufferPlan& plan_;
     const std::set<TreePath> barriers_;
     const IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
     KernelText out_;
@@ -730,7 +693,6 @@ class KernelGenerator {
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::map<ValueId, OnlineMaximum> online_;
     std::string scratch_;
-    bool uses_room_ = false;
 };
 
 }  // namespace

@@ -8,10 +8,9 @@
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/matrix_cases_test.h"
-#include "backend/cuda/registers.h"
-#include "backend/cuda/registers_test.h"
 #include "base/error.h"
 #include "tile/examples_test.h"
+#include "tile/gpu_memory_test.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -240,14 +239,14 @@ parallel h by 3 {{
 
 TEST(CudaMatrixText, KeepsAttentionInRegisters) {
     const TileProgram p = matrix_attention("f16", "f16", 2, 64, 96, 32, 32, 32, 32, 2);
-    EXPECT_THAT(test::in_registers(p, 64), UnorderedElementsAre("c", "r", "p", "s", "e"));
+    EXPECT_THAT(gpu::test::in_registers(p, 64), UnorderedElementsAre("c", "r", "p", "s", "e"));
     const KernelText text = generate(p);
     EXPECT_EQ(text.threads, 64);
     EXPECT_THAT(text.text, HasSubstr("tw::reduce_in_warp<tw::Max, 4>"));
     EXPECT_THAT(text.text, HasSubstr("float r_correction_r[2]"));
     for (const char* in_memory : {"s_c", "s_p", "s_r", "s_s", "s_e"}) EXPECT_THAT(text.text, Not(HasSubstr(in_memory)));
     // With fewer columns a warp than there are, rows cross warps: they are reduced through shared memory.
-    EXPECT_THAT(test::in_registers(parse_tile_program(changed(print(p), "n=32 k=32]", "n=16 k=32]")), 128),
+    EXPECT_THAT(gpu::test::in_registers(parse_tile_program(changed(print(p), "n=32 k=32]", "n=16 k=32]")), 128),
                 UnorderedElementsAre("e"));
 }
 
@@ -311,7 +310,7 @@ parallel m by 32 {{
     std::vector<LockstepCase> cases;
     for (const auto& [m, n, k, h] : std::vector<std::array<int, 4>>{{64, 64, 48, 32}, {37, 41, 20, 27}}) {
         const TileProgram halves = chain("f16", "f16", m, n, k, h), floats = chain("f32", "tf32", m, n, k, h);
-        EXPECT_THAT(test::in_registers(halves, 64), UnorderedElementsAre("c", "e"));
+        EXPECT_THAT(gpu::test::in_registers(halves, 64), UnorderedElementsAre("c", "e"));
         // Sixteenths below a half: c has 11 bits at most, which every type here holds.
         for (const TileProgram& p : {halves, floats}) {
             std::vector<Tensor> inputs = schedule_cases::whole_numbers(p.stages, {});

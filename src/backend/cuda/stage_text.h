@@ -18,11 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/partition.h"
+#include "tile/gpu_partition.h"
 #include "backend/cuda/variables.h"
 #include "backend/cuda/writer.h"
 
 namespace tilewright::cuda {
+
+using gpu::Partition;
+using gpu::Spread;
 
 /// Where the elements of an operand or result lie.
 struct Place {

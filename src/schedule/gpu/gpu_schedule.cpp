@@ -162,8 +162,9 @@ std::optional<TileProgram> schedule_product(const Program& stages, const GpuSche
                      [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
     for (const auto& [seconds, p, tiles] : ranked) {
         TileProgram t = product_tree(stages, *p, tiles);
+        if (!verify(t).empty()) continue;
         const auto bytes = shared_bytes(t);
-        if (bytes && *bytes <= how.target.block_shared_bytes && verify(t).empty()) return t;
+        if (bytes && *bytes <= how.target.block_shared_bytes) return t;
     }
     return std::nullopt;
 }
@@ -339,12 +340,15 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuSc
     const ScheduleTarget rule = gpu_rule(how.target);
     chain::Ways ways;
     ways.capacity = static_cast<double>(how.target.block_shared_bytes);
+    const GpuChainBytes bytes_of(c);
+    ways.bytes = [&](const chain::Candidate& k) { return bytes_of(k); };
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, rule);
         if (!tree) return std::nullopt;
         TileProgram t = for_gpu(std::move(*tree), how);
+        if (!verify(t).empty()) return std::nullopt;
         const auto bytes = shared_bytes(t);
-        if (!bytes || *bytes > how.target.block_shared_bytes || !verify(t).empty()) return std::nullopt;
+        if (!bytes || *bytes > how.target.block_shared_bytes) return std::nullopt;
         return t;
     };
     ways.estimate = [&](const TileProgram& t) { return gpu_estimate(t, how.target).seconds; };
