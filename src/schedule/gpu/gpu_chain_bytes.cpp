@@ -34,7 +34,8 @@ GpuChainBytes::GpuChainBytes(const chain::Chain& c) : c_(c) {
         };
         for (const uint32_t slot : e.body.slots()) {
             const Access& a = e.accesses[slot];
-            if (is_one_of(c.stages.inputs, a.value)) add(a.value, c.stages.values[a.value].dtype, a.index).copied = true;
+            if (is_one_of(c.stages.inputs, a.value))
+                add(a.value, c.stages.values[a.value].dtype, a.index).copied = true;
         }
         add(c.stages.primitives[s].outputs[0], DType::F32, result_index(e));
         if (last) tiles_[*last].reader = tiles_.size() - 1;
