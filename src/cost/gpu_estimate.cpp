@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/error.h"
+#include "tile/gpu_memory.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
 
@@ -251,11 +251,8 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
 }
 
 std::optional<int64_t> shared_bytes(const TileProgram& program) {
-    std::set<ValueId> sums;  // a thread's or warp's registers hold them
-    const Walk tree = walk(program);
-    for (const auto& [path, store] : tree.stores) sums.insert(store->value);
     try {
-        return plan_buffers(program, sums).scratch_bytes;
+        return gpu::block_memory(program, kGpuBlockThreads, INT64_MAX / 2).shared_bytes;
     } catch (const InternalError&) {
         return std::nullopt;
     }

@@ -56,8 +56,8 @@ struct GpuRegisters {
 GpuRegisters gpu_registers(const StageModel& stage, const Micro& micro);
 inline constexpr double kGpuOtherRegisters = 32;  ///< of a thread, for addresses and counters
 
-/// Bytes of shared memory that the tile program's buffers take if no value but those with a Store is in registers: what
-/// rule 4 estimates. Nothing where a box has no constant bound.
+/// Bytes of shared memory that a block of this tile program asks for if nothing has to make room (tile/gpu_memory.h).
+/// Nothing where a box has no constant bound.
 std::optional<int64_t> shared_bytes(const TileProgram& program);
 
 /// Operations at the fastest peak rate there is, or inputs and outputs once through memory. Seconds.

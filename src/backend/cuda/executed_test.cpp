@@ -1,29 +1,97 @@
-// How many tile programs all of these tests together have executed without a GPU.
+// How many tile programs all of these tests together have executed without a GPU; and that NVIDIA's compiler takes
+// every one of them, where it is there.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
+#include <optional>
+#include <thread>
 
 #include "backend/cuda/lockstep_cases_test.h"
+#include "backend/cuda/machine_code.h"
+#include "base/error.h"
+#include "tile/walk.h"
 
 namespace tilewright::cuda {
 namespace {
 
-class Count : public testing::Environment {
+bool on_matrix_unit(const TileProgram& p, bool group) {
+    const Walk tree = walk(p);
+    return std::any_of(tree.computes.begin(), tree.computes.end(), [&](const auto& c) {
+        return c.second->micro.matrix && (!group || c.second->micro.matrix->group);
+    });
+}
+
+/// Kernels of these for one GPU. Of what differs in nothing but the limits of a block, one in `every`.
+std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, const GpuTarget& target, size_t every) {
+    std::vector<KernelText> out;
+    size_t number = 0;
+    for (const TileProgram& p : programs) {
+        if (target.capability() != 90 && on_matrix_unit(p, true)) continue;
+        if (number++ % every != 0 && !on_matrix_unit(p, false)) continue;
+        try {
+            out.push_back(generate(p, {target, kGpuBlockThreads}, "kernel"));
+        } catch (const RuntimeError&) {  // made for more shared memory than this one has
+        }
+    }
+    return out;
+}
+
+/// Empty, or the compiler's words on the first text that it refuses.
+std::string refused(const Nvrtc& nvrtc, const std::vector<KernelText>& texts, int capability) {
+    const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+    try {
+        const auto codes = machine_code(
+            texts, capability, CodeCache(TW_TEST_CUBINS), [&] { return nvrtc; }, threads);
+        for (const std::string& code : codes)
+            if (code.substr(1, 3) != "ELF") return "no machine code";
+        return "";
+    } catch (const RuntimeError&) {
+    }
+    for (const KernelText& text : texts) try {
+            nvrtc.compile(std::vector<KernelText>{text}, capability);
+        } catch (const RuntimeError& e) {
+            return fmt::format("{}\n{}", e.what(), text.text);
+        }
+    return "it refuses texts together that it takes one by one";
+}
+
+class Executed : public testing::Environment {
   public:
     void TearDown() override {
         const testing::UnitTest& run = *testing::UnitTest::GetInstance();
-        const size_t count = test::executed().size();
-        std::cout << count << " tile programs were executed in lockstep\n";
+        const std::set<std::string>& all = test::executed();
+        std::cout << all.size() << " tile programs were executed in lockstep\n";
         // Fewer where the conformance cases are not at hand, or some tests alone were asked for.
-        const bool all = run.test_to_run_count() == run.total_test_count();
-        if (all && std::filesystem::exists(std::filesystem::path(TW_SOURCE_DIR) / "../shared/conformance/core")) {
-            EXPECT_GE(count, size_t{300});
+        const bool whole = run.test_to_run_count() == run.total_test_count() &&
+                           std::filesystem::exists(std::filesystem::path(TW_SOURCE_DIR) / "../shared/conformance/core");
+        if (whole) {
+            EXPECT_GE(all.size(), size_t{300});
+        }
+        std::optional<Nvrtc> nvrtc;
+        try {
+            nvrtc.emplace();
+        } catch (const RuntimeError& e) {
+            std::cout << "none was compiled: " << e.what() << "\n";
+            return;
+        }
+        std::vector<TileProgram> programs;
+        programs.reserve(all.size());
+        for (const std::string& text : all) programs.push_back(parse_tile_program(text));
+        // The text is that of sm_90a but for products of four warps and what fits a block: of the rest a quarter.
+        for (const auto& [target, every] : {std::pair(h200(), size_t{1}), std::pair(a100(), size_t{4})}) {
+            const std::vector<KernelText> texts = texts_for(programs, target, every);
+            EXPECT_EQ(refused(*nvrtc, texts, target.capability()), "");
+            std::cout << texts.size() << " of them were compiled for sm_" << target.capability() << "\n";
+            if (whole) {
+                EXPECT_GE(texts.size(), size_t{300});
+            }
         }
     }
 };
 
-const testing::Environment* const kCount = testing::AddGlobalTestEnvironment(new Count);
+const testing::Environment* const kExecuted = testing::AddGlobalTestEnvironment(new Executed);
 
 }  // namespace
 }  // namespace tilewright::cuda

@@ -146,7 +146,9 @@ class Search {
         return out;
     }
 
-    bool fits(const Candidate& k) const { return bytes_(k.tiles) <= 1.2 * ways_.capacity; }
+    bool fits(const Candidate& k) const {
+        return (ways_.bytes ? ways_.bytes(k) : bytes_(k.tiles)) <= 1.2 * ways_.capacity;
+    }
 
     void shrink_to_fit(Candidate& k, size_t i) const {
         while (!fits(k)) {

@@ -112,7 +112,8 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     TileLoop steps;
     steps.axis = p.sum;
     steps.step = tiles.sum;
-    steps.body.push_back(Stmt{Compute{id, gpu_micro(e, p, tiles)}});
+    const Micro micro = gpu_micro(e, p, tiles);
+    steps.body.push_back(Stmt{Compute{id, micro}});
     Store store;
     store.value = stages.primitives[id].outputs[0];
     std::vector<Stmt> body;
@@ -124,7 +125,7 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     while (std::get<TileLoop>(at->front().kind).parallel) at = &std::get<TileLoop>(at->front().kind).body;
     auto& loop = std::get<TileLoop>(at->front().kind);
     for (size_t i = e.accesses.size(); i-- > 0;)
-        if (const auto load = gpu_load(t, id, i, p)) loop.body.insert(loop.body.begin(), Stmt{*load});
+        if (const auto load = gpu_load(t, id, i, p, &micro)) loop.body.insert(loop.body.begin(), Stmt{*load});
     if (loop.body.size() > 1) loop.stages = tiles.stages;
     return t;
 }
@@ -162,8 +163,9 @@ std::optional<TileProgram> schedule_product(const Program& stages, const GpuSche
                      [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
     for (const auto& [seconds, p, tiles] : ranked) {
         TileProgram t = product_tree(stages, *p, tiles);
+        if (!verify(t).empty()) continue;
         const auto bytes = shared_bytes(t);
-        if (bytes && *bytes <= how.target.block_shared_bytes && verify(t).empty()) return t;
+        if (bytes && *bytes <= how.target.block_shared_bytes) return t;
     }
     return std::nullopt;
 }
@@ -339,12 +341,15 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuSc
     const ScheduleTarget rule = gpu_rule(how.target);
     chain::Ways ways;
     ways.capacity = static_cast<double>(how.target.block_shared_bytes);
+    const GpuChainBytes bytes_of(c);
+    ways.bytes = [&](const chain::Candidate& k) { return bytes_of(k); };
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, rule);
         if (!tree) return std::nullopt;
         TileProgram t = for_gpu(std::move(*tree), how);
+        if (!verify(t).empty()) return std::nullopt;
         const auto bytes = shared_bytes(t);
-        if (!bytes || *bytes > how.target.block_shared_bytes || !verify(t).empty()) return std::nullopt;
+        if (!bytes || *bytes > how.target.block_shared_bytes) return std::nullopt;
         return t;
     };
     ways.estimate = [&](const TileProgram& t) { return gpu_estimate(t, how.target).seconds; };

@@ -37,6 +37,31 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
                                               const chain::SearchOptions& options);
 
+/// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate asks for. Equation 1
+/// counts every tile once; here a tile that a product copies step by step counts twice, as the next step's is on its
+/// way, what flat tilings copy behind each other counts once, and what warps keep in their registers not at all.
+class GpuChainBytes {
+  public:
+    explicit GpuChainBytes(const chain::Chain& chain);
+    double operator()(const chain::Candidate& candidate) const;
+
+  private:
+    struct Tile {
+        double element_bytes = 4;
+        std::vector<IndexReach> reach;  ///< per dimension, over the axes of the stage that reads or makes it
+        std::vector<size_t> axes;       ///< of the kernel, of that stage
+        std::vector<size_t> moves;      ///< those it moves along
+        bool copied = false;            ///< an operand of a product that is an input; else a product's result
+        bool given = false;             ///< a result of the chain's: it is written where it is made
+        std::optional<size_t> reader;   ///< the tile that is the next product's result
+    };
+    static std::vector<int64_t> shape(const Tile& t, const std::vector<int64_t>& range);
+    bool kept(const Tile& t, const std::vector<int64_t>& range) const;
+
+    const chain::Chain& c_;
+    std::vector<Tile> tiles_;
+};
+
 /// What the default rule knows of a GPU: vectors of 16 bytes, registers for a tile of a few of them.
 ScheduleTarget gpu_rule(const GpuTarget& target);
 
@@ -66,7 +91,9 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
 
 /// The copy of an operand of a product to shared memory: rows that lie on different banks, and for the ordinary cores
 /// side by side along what a thread reads together. Nothing where it can be no copy: an operand made in the kernel,
-/// conditions that no single index decides, indices from memory, boxes without a constant bound.
-std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product);
+/// conditions that no single index decides, indices from memory, boxes without a constant bound. `micro`: of the
+/// product, where it is known; how wide swizzled rows of operands of four warps are depends on it.
+std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product,
+                             const Micro* micro = nullptr);
 
 }  // namespace tilewright

@@ -1,11 +1,11 @@
-#include "backend/cuda/partition.h"
+#include "tile/gpu_partition.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "tile/matrix.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 
 namespace {
 
@@ -137,4 +137,4 @@ std::optional<int64_t> wanted_threads(const TensorExpr& e, const Micro& m, const
     return *p.count * (p.warps != 0 ? p.takes() : most_in_group(e, m, share));
 }
 
-}  // namespace tilewright::cuda
+}  // namespace tilewright::gpu

@@ -1,11 +1,11 @@
-#include "backend/cuda/registers.h"
+#include "tile/gpu_memory.h"
 
 #include <algorithm>
 
 #include "tile/matrix.h"
 #include "tile/online.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 
 namespace {
 
@@ -228,8 +228,68 @@ class Choice {
     std::map<PrimitiveId, Partition> shares_;
 };
 
+/// As many as the statement with most work has, in whole warps; where only the run knows, as many as there may be.
+/// Where there are matrix instructions their tiles decide: what lies between two products goes along with them.
+int choose_threads(const TileProgram& p, const Walk& tree, int most) {
+    int64_t wanted = 1;
+    const auto any = [&](const auto& is) {
+        return std::any_of(tree.computes.begin(), tree.computes.end(),
+                           [&](const auto& c) { return c.second->micro.matrix && is(*c.second->micro.matrix); });
+    };
+    const bool matrix = any([](const MatrixUnit&) { return true; });
+    for (const auto& [path, compute] : tree.computes) {
+        if (matrix && !compute->micro.matrix) continue;
+        const auto here = wanted_threads(*p.stages.primitives[compute->stage].expr(), compute->micro,
+                                         share_of(p, tree, path, compute->stage));
+        wanted = std::max<int64_t>(wanted, here.value_or(most));
+    }
+    wanted = std::min<int64_t>(wanted, most);
+    const int64_t whole = any([](const MatrixUnit& u) { return u.group; }) ? 128 : 32;
+    return static_cast<int>((wanted + whole - 1) / whole * whole);
+}
+
+constexpr int64_t kMostExchanged = 32 * 8 + 16;  ///< bytes of an exchange between warps
+
 }  // namespace
 
 RegisterValues register_values(const TileProgram& program, int threads) { return Choice(program, threads).run(); }
 
-}  // namespace tilewright::cuda
+BlockMemory block_memory(const TileProgram& p, int most_threads, int64_t capacity) {
+    const Walk tree = walk(p);
+    BlockMemory out;
+    out.threads = choose_threads(p, tree, most_threads);
+    out.registers = register_values(p, out.threads);
+    std::set<ValueId> elsewhere = out.registers.all();
+    while (true) {
+        out.plan = plan_buffers(p, elsewhere);
+        if (out.plan.scratch_bytes + kMostExchanged <= capacity) break;
+        // The largest first.
+        const Buffer* largest = nullptr;
+        for (const Buffer& b : out.plan.buffers)
+            if (!b.elsewhere && !b.access && (largest == nullptr || b.bytes > largest->bytes)) largest = &b;
+        if (largest == nullptr) break;
+        elsewhere.insert(largest->value);
+        out.in_memory.insert(largest->value);
+    }
+    for (const auto& [path, compute] : tree.computes) {
+        const PrimitiveId s = compute->stage;
+        const auto adopted = out.registers.stages.find(s);
+        const int64_t group = adopted != out.registers.stages.end()
+                                  ? adopted->second.group
+                                  : make_partition(*p.stages.primitives[s].expr(), compute->micro,
+                                                   share_of(p, tree, path, s), out.threads)
+                                        .group;
+        out.exchanges = out.exchanges || group > 32;
+    }
+    out.room = (out.plan.scratch_bytes + 15) / 16 * 16;
+    for (const Buffer& b : out.plan.buffers) {
+        out.arrivals.push_back(static_cast<size_t>(out.arrival_count));
+        if (b.swizzle != 0) out.arrival_count += b.copies;
+    }
+    out.shared_bytes = out.exchanges ? out.room + out.threads / 32 * 8 : out.plan.scratch_bytes;
+    out.arrivals_at = (out.shared_bytes + 7) / 8 * 8;
+    if (out.arrival_count > 0) out.shared_bytes = out.arrivals_at + 8 * out.arrival_count;
+    return out;
+}
+
+}  // namespace tilewright::gpu

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/registers.h"
+#include "tile/gpu_memory.h"
 
-namespace tilewright::cuda::test {
+namespace tilewright::gpu::test {
 
 /// Names of the values in registers.
 inline std::vector<std::string> in_registers(const TileProgram& p, int threads = 256) {
@@ -14,4 +14,4 @@ inline std::vector<std::string> in_registers(const TileProgram& p, int threads =
     return out;
 }
 
-}  // namespace tilewright::cuda::test
+}  // namespace tilewright::gpu::test

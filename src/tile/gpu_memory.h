@@ -1,6 +1,8 @@
 #pragma once
-// Which values a block keeps in the registers of its threads.
+// Where a block of a GPU keeps its values: in the registers of its threads, in shared memory, or in memory. The
+// generator and the estimate of what a schedule needs (rule 4 of MCFuser) both ask here.
 //
+// Registers.
 // The sums of a product are added to in every step of the loop over k: in shared memory they would be read and written
 // once a step. A value stays where it was computed when whoever reads it goes through its elements as they are shared
 // out: a Store, an elementwise stage, and, of what matrix instructions leave in a warp, the reduction of its rows and
@@ -15,10 +17,10 @@
 #include <map>
 #include <set>
 
-#include "backend/cuda/partition.h"
+#include "tile/gpu_partition.h"
 #include "tile/walk.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 
 struct RegisterValues {
     std::map<ValueId, Partition> values;      ///< the share of the stage that computes it
@@ -33,4 +35,20 @@ struct RegisterValues {
 
 RegisterValues register_values(const TileProgram& program, int threads);
 
-}  // namespace tilewright::cuda
+struct BlockMemory {
+    int threads = 32;  ///< of the block, whole warps (four at a time where four multiply together)
+    RegisterValues registers;
+    std::set<ValueId> in_memory;  ///< values without which the other buffers fit the shared memory
+    BufferPlan plan;              ///< of the rest, from byte 0 of shared memory on
+    bool exchanges = false;       ///< groups of several warps combine sums, in shared memory from byte `room` on
+    int64_t room = 0;
+    int64_t arrivals_at = 0;       ///< byte from which on copies that are swizzled have 8 bytes each to wait at
+    std::vector<size_t> arrivals;  ///< of each buffer of the plan the first of them; as many as it has copies
+    int arrival_count = 0;
+    int64_t shared_bytes = 0;  ///< of all that
+};
+/// `most_threads` of a block, `capacity` of shared memory in bytes. What Loads copy is in shared memory in any case:
+/// `shared_bytes` may be more than the capacity. InternalError where a buffer has no constant bound.
+BlockMemory block_memory(const TileProgram& program, int most_threads, int64_t capacity);
+
+}  // namespace tilewright::gpu

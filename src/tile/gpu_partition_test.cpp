@@ -1,16 +1,16 @@
 // How threads share statements, and which values stay in their registers.
 
-#include "backend/cuda/partition.h"
+#include "tile/gpu_partition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "backend/cuda/registers.h"
-#include "backend/cuda/registers_test.h"
+#include "tile/gpu_memory.h"
+#include "tile/gpu_memory_test.h"
 #include "tile/online_cases_test.h"
 #include "tile/schedule_cases_test.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(RegisterValues, AreReadByStagesThatGoThroughTheSameElements) {
 }
 
 }  // namespace
-}  // namespace tilewright::cuda
+}  // namespace tilewright::gpu

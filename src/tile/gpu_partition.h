@@ -26,7 +26,7 @@
 
 #include "tile/walk.h"
 
-namespace tilewright::cuda {
+namespace tilewright::gpu {
 
 /// How the points of a thread's tile lie along an axis: side by side but for virtual threads, or as above. Right: as
 /// the columns of a right operand do, 8 r + lane / 4.
@@ -71,4 +71,4 @@ Partition make_partition(const TensorExpr& expr, const Micro& micro, const Share
 /// How many threads the statement has work for; nothing where only the run knows.
 std::optional<int64_t> wanted_threads(const TensorExpr& expr, const Micro& micro, const Share& share);
 
-}  // namespace tilewright::cuda
+}  // namespace tilewright::gpu

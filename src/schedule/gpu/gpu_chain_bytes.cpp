@@ -1,0 +1,115 @@
+#include <algorithm>
+
+#include "schedule/gpu/gpu_schedule.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kRoomOfRow = 16;     ///< bytes behind each row of a copy: it lies on other banks than the next
+constexpr int64_t kMostColumns = 128;  ///< of a warp's tile, as trees of chains have it
+constexpr int64_t kWarps = kGpuBlockThreads / 32;
+
+}  // namespace
+
+GpuChainBytes::GpuChainBytes(const chain::Chain& c) : c_(c) {
+    const auto is_one_of = [](const std::vector<ValueId>& list, ValueId v) {
+        return std::find(list.begin(), list.end(), v) != list.end();
+    };
+    std::optional<size_t> last;
+    for (const PrimitiveId s : c.products) {
+        const TensorExpr& e = *c.stages.primitives[s].expr();
+        const auto add = [&](ValueId v, DType dtype, const std::vector<Expr>& index) -> Tile& {
+            Tile t;
+            t.element_bytes = static_cast<double>(byte_size(dtype));
+            t.axes = c.stage_axes[s];
+            t.given = is_one_of(c.stages.outputs, v);
+            for (const Expr& i : index) {
+                t.reach.emplace_back(i, 0);
+                for (const Var x : variables(i))
+                    if (x.kind == VarKind::Axis) t.moves.push_back(c.stage_axes[s][x.id]);
+            }
+            tiles_.push_back(std::move(t));
+            return tiles_.back();
+        };
+        for (const uint32_t slot : e.body.slots()) {
+            const Access& a = e.accesses[slot];
+            if (is_one_of(c.stages.inputs, a.value))
+                add(a.value, c.stages.values[a.value].dtype, a.index).copied = true;
+        }
+        add(c.stages.primitives[s].outputs[0], DType::F32, result_index(e));
+        if (last) tiles_[*last].reader = tiles_.size() - 1;
+        last = tiles_.size() - 1;
+    }
+}
+
+/// Points of each dimension, the last with the room behind it.
+std::vector<int64_t> GpuChainBytes::shape(const Tile& t, const std::vector<int64_t>& range) {
+    std::vector<int64_t> tile, out;
+    tile.reserve(t.axes.size());
+    for (const size_t a : t.axes) tile.push_back(range[a]);
+    for (const IndexReach& r : t.reach) out.push_back(r.over(tile) + 1);
+    return out;
+}
+
+/// A product's result: warps side by side along its rows have all of it. What the next product sums along has to be in
+/// one warp's tile, and the next result as well.
+bool GpuChainBytes::kept(const Tile& t, const std::vector<int64_t>& range) const {
+    const std::vector<int64_t> points = shape(t, range);
+    if (points.empty()) return true;
+    int64_t rows = 1;
+    for (size_t d = 0; d + 1 < points.size(); ++d) rows *= points[d];
+    const int64_t of_warp = rows > 128 ? 32 : 16, columns = (points.back() + kMostColumns - 1) / kMostColumns;
+    if (t.reader && (columns > 1 || shape(tiles_[*t.reader], range).back() > kMostColumns)) return false;
+    return (rows + of_warp - 1) / of_warp * columns <= kWarps;
+}
+
+double GpuChainBytes::operator()(const chain::Candidate& k) const {
+    std::vector<int64_t> range(c_.extents.size());
+    for (size_t a = 0; a < range.size(); ++a) range[a] = c_.batch[a] ? 1 : c_.extents[a];
+    std::vector<bool> stepped(range.size(), false);  // by a loop inside the block
+    std::vector<size_t> group(range.size(), 0);      // 1 + the one whose loop that is
+    for (size_t i = 0; i < c_.tiled.size(); ++i) {
+        const size_t a = c_.tiled[i];
+        range[a] = c_.open[a] ? k.tiles[i] : std::min(k.tiles[i], c_.extents[a]);
+    }
+    const auto cut = [&](size_t i) { return c_.open[c_.tiled[i]] || k.tiles[i] < c_.extents[c_.tiled[i]]; };
+    for (const size_t i : k.expression.nested) stepped[c_.tiled[i]] = cut(i);
+    for (size_t g = 0; g < k.expression.groups.size(); ++g)
+        for (const size_t i : k.expression.groups[g]) {
+            stepped[c_.tiled[i]] = cut(i);
+            if (cut(i)) group[c_.tiled[i]] = g + 1;
+        }
+    double always = 0;
+    std::vector<double> of_group(k.expression.groups.size(), 0);
+    for (const Tile& t : tiles_) {
+        const bool steps = std::any_of(t.moves.begin(), t.moves.end(), [&](size_t a) { return stepped[a]; });
+        const bool apart = std::any_of(t.moves.begin(), t.moves.end(), [&](size_t a) { return group[a] != 0; });
+        std::vector<int64_t> points = shape(t, range);
+        double bytes = t.element_bytes;
+        if (!t.copied) {
+            // Made part by part for whoever reads it behind that loop: all of it is there then.
+            if (apart && !t.given && !t.reader) {
+                std::vector<int64_t> whole = range;
+                for (const size_t a : t.moves)
+                    if (group[a] != 0) whole[a] = c_.extents[a];
+                points = shape(t, whole);
+            } else if (t.given || kept(t, range)) {
+                continue;
+            }
+        } else if (!points.empty()) {
+            points.back() += kRoomOfRow / static_cast<int64_t>(t.element_bytes);
+            if (steps) bytes *= 2;
+        }
+        for (const int64_t n : points) bytes *= static_cast<double>(n);
+        size_t in = 0;
+        if (t.copied)
+            for (const size_t a : t.moves) in = std::max(in, group[a]);
+        (in == 0 ? always : of_group[in - 1]) += bytes;
+    }
+    double most = 0;
+    for (const double g : of_group) most = std::max(most, g);
+    return always + most;
+}
+
+}  // namespace tilewright
