@@ -68,7 +68,7 @@ fuzz: setup-tools build-fuzz/build.ninja
 
 ## lint: layout of all sources; clang-tidy over those changed since LINT_SINCE=HEAD~1 (ALL=1: over all)
 .PHONY: lint
-lint: setup-tools build/build.ninja
+lint: setup-tools
 	@scripts/lint.sh $(if $(ALL),--all,--since $(LINT_SINCE))
 
 ## format: lay the sources out with clang-format
