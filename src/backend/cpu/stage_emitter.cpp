@@ -84,8 +84,8 @@ class StageEmitter : public StageValues {
         cuts_ = tilewright::choose_cuts(q);
     }
 
-    /// Runs `inner` once for each piece that the cuts make of axis a: inside the loops around it, so that a row's padded
-    /// ends are computed with the row, while it is near.
+    /// Runs `inner` once for each piece that the cuts make of axis a: inside the loops around it, so that a row's
+    /// padded ends are computed with the row, while it is near.
     void in_pieces(size_t a, const std::function<void()>& inner) {
         if (cuts_[a].empty()) return inner();
         const AxisRange whole = axis_ranges_[a];
