@@ -74,6 +74,27 @@ TEST(NestCost, vectors_of_what_the_data_picks_are_loads_where_their_lanes_lie_si
     EXPECT_LT(2 * cycles("rows"), cycles("columns"));
 }
 
+TEST(TileCycles, lanes_a_few_elements_apart_cost_as_many_loads_and_others_one_each) {
+    const auto cycles = [](int stride) {
+        const Program p = parse_program(fmt::format(R"(program windows {{
+  input x: f32[{1}]
+  y: f32[64] = [64] max(i1 < 64) @0 where @0 = x[{0} * i0 + i1]
+  output y
+}})",
+                                                    stride, 64 * stride + 64));
+        Micro micro;
+        micro.vector_axis = 0;
+        micro.lanes = 8;
+        micro.registers = {64, 1};
+        micro.order = {0, 1};
+        const std::vector<int64_t> tile = {8, 1};
+        return tile_cycles(stage_model(p, PrimitiveId(0)), micro, tile, 1000, machine_with(1e6));
+    };
+    EXPECT_LT(cycles(1), cycles(2));
+    EXPECT_LT(cycles(2), cycles(4));
+    EXPECT_LT(1.5 * cycles(4), cycles(5));
+}
+
 TEST(NestCost, rows_pass_once_where_the_right_operand_stays) {
     const Example x;
     // Inside the loop over m: A 4 rows, 1 KiB; B 16 KiB; C 1 KiB: 18 KiB fit. 16 steps bring A and C once, B stays;

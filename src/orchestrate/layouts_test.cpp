@@ -66,17 +66,17 @@ TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_the
     expect_same(before, after);
 }
 
-/// A 3 x 3 window over 24 channels of 20 x 20 pixels that is all of a model.
-Program one_window(const std::string& expression, int stride) {
-    const int out = (20 - 3) / stride + 1;
+/// A 3 x 3 window over 24 channels of so many pixels either way that is all of a model.
+Program one_window(const std::string& expression, int stride, int pixels = 20) {
+    const int out = (pixels - 3) / stride + 1;
     return with_weights(fmt::format(R"(program t {{
-  input x: f32[1, 24, 20, 20]
+  input x: f32[1, 24, {3}, {3}]
   input w0: f32[32, 24, 3, 3]
   y: f32[1, {1}, {2}, {2}] = [1, {1}, {2}, {2}] {0}
   output y
 }})",
                                     fmt::format(fmt::runtime(expression), stride),
-                                    expression.find("mul") == std::string::npos ? 24 : 32, out));
+                                    expression.find("mul") == std::string::npos ? 24 : 32, out, pixels));
 }
 constexpr const char* kConvolution =
     "sum(i4 < 24, i5 < 3, i6 < 3) mul(@0, @1) where @0 = x[i0, i4, {0}*i2 + i5, {0}*i3 + i6], @1 = w0[i1, i4, i5, i6]";
@@ -95,7 +95,9 @@ TEST(AssignLayouts, give_a_pool_copies_only_where_vectors_cannot_walk_along_its_
     EXPECT_EQ(shape_of(after, "x/channels"), "[1, 20, 20, 24]");
     EXPECT_EQ(shape_of(after, "y/channels"), "[1, 9, 9, 24]");
     expect_same(strided, after);
-    EXPECT_EQ(assign_layouts(one_window(kPool, 1), avx2()).primitives.size(), 1u);  // rows of 18: two vectors
+    EXPECT_EQ(assign_layouts(one_window(kPool, 1), avx2()).primitives.size(), 1u);       // rows of 18: two vectors
+    EXPECT_EQ(assign_layouts(one_window(kPool, 2, 40), avx2()).primitives.size(), 1u);   // 19, lanes two apart
+    EXPECT_EQ(assign_layouts(one_window(kPool, 5, 100), avx2()).primitives.size(), 3u);  // 20, but gathered
 }
 
 TEST(AssignLayouts, leave_inputs_and_outputs_as_the_model_declares_them) {

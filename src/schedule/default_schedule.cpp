@@ -387,14 +387,14 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             if (two) micro.registers[rows[1]] = tile.outer_rows;
         }
         if (!choice.contraction) {
-            for (size_t a = e.spatial; a-- > 0 && left > 1;)
+            choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
+            for (size_t a = e.spatial; a-- > 0 && left > 1 && !choice.summed_rows;)
                 if (a != *vector && guessed_extent(e.extents[a]) > 1) {
                     micro.registers[a] = register_tile(guessed_extent(e.extents[a]), left);
                     left = 1;
                 }
             // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
             const int64_t wide = guessed_extent(e.extents[*vector]) / lanes;
-            choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
             if (left > 1 && wide > 1) micro.registers[*vector] = lanes * register_tile(wide, kSummedVectors);
         }
     } else if (vector && *vector >= e.spatial) {

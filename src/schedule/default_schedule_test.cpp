@@ -150,6 +150,46 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
             legal(default_schedule(sum(rows, 1000, then), target), sum(rows, 1000, then), then);
 }
 
+TEST(DefaultSchedule, of_windows_that_go_by_twos_has_vectors_along_their_rows) {
+    const auto vectors_along = [](int stride) {
+        const Program p = parse_program(fmt::format(R"(program pool {{
+  input x: f32[24, {1}, {1}]
+  y: f32[24, 40, 40] = [24, 40, 40] max(i3 < 2, i4 < 2) @0 where @0 = x[i0, {0} * i1 + i3, {0} * i2 + i4]
+  output y
+}})",
+                                                    stride, 40 * stride));
+        const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
+        legal(default_schedule(p, ScheduleTarget()), p, "pool");
+        return choose_micro(p, e, DType::F32, ScheduleTarget()).micro.vector_axis;
+    };
+    EXPECT_EQ(vectors_along(2), 2u);
+    EXPECT_EQ(vectors_along(4), 2u);
+    EXPECT_NE(vectors_along(5), 2u);  // one load a lane
+}
+
+TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) {
+    const Program p = parse_program(R"TW(program turn {
+  input x: f32[300, 1040]
+  y: f32[1040, 300] = [1040, 300] @0 where @0 = x[i1, i0]
+  output y
+})TW");
+    const auto tree = [&](const Program& stages) {
+        return tiling_expression(default_schedule(stages, ScheduleTarget()));
+    };
+    EXPECT_EQ(tree(p), "C0");  // rows of less than a page
+    const Program far = parse_program(R"TW(program turn {
+  input x: f32[1040, 300]
+  y: f32[300, 1040] = [300, 1040] @0 where @0 = x[i1, i0]
+  output y
+})TW");
+    EXPECT_EQ(tree(far), "s1(C0)");
+    const TileProgram t = default_schedule(far, ScheduleTarget());
+    const auto& loop = std::get<TileLoop>(t.body.at(0).kind);
+    EXPECT_EQ(loop.step, 128);
+    EXPECT_EQ(std::get<Compute>(loop.body.at(0).kind).micro.order, (std::vector<size_t>{0, 1}));
+    legal(t, far, "transposition");
+}
+
 TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {
     const Program stages = parse_program(R"TW(program softmax {
   input x: f32[$rows, 40]

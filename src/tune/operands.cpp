@@ -186,6 +186,8 @@ Tensor Operands::output(size_t i) const {
     return t;
 }
 
+const void* Operands::output_data(size_t i) const { return addresses_.at(inputs_ + i); }
+
 void Operands::fill_outputs(unsigned char byte) {
     for (size_t i = inputs_; i < places_.size(); ++i)
         if (places_[i].bytes > 0) std::memset(addresses_[i], byte, static_cast<size_t>(places_[i].bytes));

@@ -46,6 +46,7 @@ class Operands {
     void* const* next();
     int64_t copies() const { return copies_; }  ///< of the weights
     Tensor output(size_t i) const;              ///< a copy
+    const void* output_data(size_t i) const;    ///< the output itself
     void fill_outputs(unsigned char byte);
     /// Empty; or which input, or what memory beside which tensor, is not as it was. With `guarded` only.
     std::string intact() const;

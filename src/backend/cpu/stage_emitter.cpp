@@ -50,7 +50,7 @@ class StageEmitter : public StageValues {
     void run() {
         decide_first_last();
         choose_cuts();
-        segments(0);
+        spatial_loops(0);
     }
 
   private:
@@ -84,10 +84,10 @@ class StageEmitter : public StageValues {
         cuts_ = tilewright::choose_cuts(q);
     }
 
-    /// Runs the loops once for each box that the cuts make.
-    void segments(size_t a) {
-        if (a == n_axes_) return spatial_loops(0);
-        if (cuts_[a].empty()) return segments(a + 1);
+    /// Runs `inner` once for each piece that the cuts make of axis a: inside the loops around it, so that a row's
+    /// padded ends are computed with the row, while it is near.
+    void in_pieces(size_t a, const std::function<void()>& inner) {
+        if (cuts_[a].empty()) return inner();
         const AxisRange whole = axis_ranges_[a];
         const Interval known = ranges_.axes[a];
         const Interval known_blocks = ranges_.axes[block_axis_];
@@ -117,7 +117,7 @@ class StageEmitter : public StageValues {
             ranges_.axes[a] = {from, to - 1};
             if (a == va_) ranges_.axes[block_axis_] = {Expr(0), floor_div(to - 1, lanes_)};
             exprs_.set_ranges(ranges_);
-            if (!r.constant_extent || *r.constant_extent > 0) segments(a + 1);
+            if (!r.constant_extent || *r.constant_extent > 0) inner();
             start = end;
             from = to;
         }
@@ -265,7 +265,7 @@ class StageEmitter : public StageValues {
     void spatial_loops(size_t k) {
         const std::vector<size_t> axes = order(false);
         if (k == axes.size()) return tile_body();
-        tiles_of(axes[k], [&] { spatial_loops(k + 1); });
+        in_pieces(axes[k], [&] { tiles_of(axes[k], [&] { spatial_loops(k + 1); }); });
     }
 
     void reduction_loops(size_t k) {
