@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "driver/inputs.h"
 #include "driver/limits.h"
 #include "graph/import.h"
 #include "orchestrate/planned_cost.h"
@@ -63,6 +64,14 @@ bool judged_as_planned(const CompileOptions& options) {
            orchestrate_options(options).scheduling.machine.has_value();
 }
 
+/// Nothing where a dimension is open: of which size the model is used, nobody has said.
+std::vector<Tensor> random_inputs_of_known_sizes(const std::vector<ModelIo>& declared) {
+    for (const ModelIo& io : declared)
+        for (const Expr d : io.shape)
+            if (!d.is_constant()) return {};
+    return make_inputs(declared, {});
+}
+
 }  // namespace
 
 RewriteSearch default_rewrites() {
@@ -113,6 +122,7 @@ Compilation compile_model(const Model& model, const PipelineOptions& given) {
         const OrchestrateOptions judging = judging_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);
     }
+    if (!options.compile.inputs) options.compile.inputs = random_inputs_of_known_sizes;
     Compilation c;
     c.program = lower_model(model, options, &c.passes);
     check_limits(c.program);

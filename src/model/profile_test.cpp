@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/temporary_folder_test.h"
 #include "cost/given_test.h"
 #include "model/session.h"
 #include "orchestrate/plan.h"
 #include "program/random_program.h"
 #include "tune/database.h"
-#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {
@@ -96,6 +96,31 @@ TEST(Profile, lazily_finds_what_measuring_everything_finds_unless_something_unde
     // Which estimates were too high only full profiling knows; without such, the plans cost the same.
     if (full.undercut == 0) {
         EXPECT_NEAR(lazy.seconds(), full.seconds(), 1e-6 * full.seconds());
+    }
+}
+
+/// Whole plans are run where there are inputs to run them on; the second time nothing is.
+TEST(Profile, compares_whole_plans_and_remembers_what_came_of_it) {
+    const TemporaryFolder folder;
+    const Program p = attention_of("64");
+    CompileOptions options = measured(folder / "tuning.db");
+    size_t asked = 0;
+    options.inputs = [&](const std::vector<ModelIo>& declared) {
+        ++asked;
+        std::vector<Tensor> inputs;
+        for (const ModelIo& io : declared) inputs.emplace_back(io.dtype, evaluate(io.shape, Bindings()));
+        return inputs;
+    };
+    const OrchestrationReport first = report_of(p, options);
+    const size_t before = asked;
+    const OrchestrationReport again = report_of(p, options);
+    EXPECT_EQ(asked, before);
+    EXPECT_EQ(again.in_model.has_value(), first.in_model.has_value());
+    ASSERT_EQ(again.kernels.size(), first.kernels.size());
+    for (size_t k = 0; k < first.kernels.size(); ++k) EXPECT_EQ(again.kernels[k].writes, first.kernels[k].writes);
+    if (first.in_model) {
+        EXPECT_LE(first.in_model->seconds, first.in_model->greedy_seconds);
+        EXPECT_EQ(again.in_model->greedy, first.in_model->greedy);
     }
 }
 

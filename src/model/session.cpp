@@ -109,8 +109,28 @@ TuneSettings tune_settings(const ScheduleTarget& rule, const cpu::CodegenOptions
 }
 
 /// Negative for what cannot be run.
-double seconds_of(const TunedKernel& k) {
-    return k.measurement.verdict == Verdict::measured ? k.measurement.seconds.value : -1;
+double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured ? m.seconds.value : -1; }
+
+/// Choices between whole plans, known by a hash of what they were between: any of them computes the same.
+RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& host,
+                                 const TuneSettings& settings) {
+    const std::string how = settings_text(settings.threads, settings.warmth, "");
+    const auto key_of = [target = target_key(host), how](const std::string& of) {
+        const Hash128 hash = structural_hash(of);
+        return ChoiceKey{fmt::format("plans {:016x}{:016x}", hash.high, hash.low), target, "in model", how};
+    };
+    RememberChoice out;
+    out.find = [=](const std::string& of) -> std::optional<std::string> {
+        const auto known = database->find(key_of(of));
+        return known ? std::optional(known->schedule) : std::nullopt;
+    };
+    out.keep = [=](const std::string& of, const std::string& chosen) {
+        Choice choice;
+        choice.key = key_of(of);
+        choice.schedule = chosen;
+        database->insert(choice);
+    };
+    return out;
 }
 
 /// Who decides, and what they may ask of this machine.
@@ -145,21 +165,33 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
             const auto sizes = assumed_sizes(candidates.at(0).stages);
             if (!sizes) return std::vector<double>(candidates.size(), -1);
             std::vector<double> seconds;
-            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k));
+            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k.measurement));
             return seconds;
         };
     }
     if (!for_kernels) return;
     settings = tune_settings(o.target, codegen);
     settings.warmth = warmth_in_model(host, weight_bytes);
-    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+    const auto settings_of = [settings](const TileProgram& kernel, const std::vector<bool>& weights) {
         const auto sizes = assumed_sizes(kernel.stages);
-        if (!sizes) return std::nullopt;
+        if (!sizes) return std::optional<TuneSettings>();
         TuneSettings how = settings;
         how.weights = weights;
         how.sizes = *sizes;
-        const TunedKernel tuned = tune_schedules({kernel}, host, how, database.get())[0];
-        return MeasuredKernel{seconds_of(tuned), tuned.remembered};
+        return std::optional(std::move(how));
+    };
+    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+        const auto how = settings_of(kernel, weights);
+        if (!how) return std::nullopt;
+        const TunedKernel tuned = tune_schedules({kernel}, host, *how, database.get())[0];
+        return MeasuredKernel{seconds_of(tuned.measurement), tuned.remembered};
+    };
+    o.remember = memory_of_choices(database, host, settings);
+    o.recall = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+        const auto how = settings_of(kernel, weights);
+        if (!how) return std::nullopt;
+        const auto known = remembered_schedule(kernel, host, *how, *database);
+        return known ? std::optional(MeasuredKernel{seconds_of(*known), true}) : std::nullopt;
     };
 }
 
@@ -227,6 +259,57 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     return o;
 }
 
+namespace {
+
+/// For `kMost` readings, or as many as the seconds are enough for; in turns, each plan's times the medians.
+std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kernels, const CompiledModel::Impl& model,
+                                 const CompileOptions& options) {
+    constexpr double kSeconds = 1.5;  // of each plan
+    constexpr size_t kFewest = 3, kMost = 41;
+    const std::vector<Tensor> inputs = options.inputs(model.inputs);
+    if (inputs.size() != model.inputs.size()) return {};
+    std::vector<const TileProgram*> programs;
+    for (const TileProgram& t : kernels.kernels()) programs.push_back(&t);
+    const std::vector<cpu::CompiledKernel> code = cpu::compile(programs, model.codegen);
+    std::vector<std::unique_ptr<Session>> sessions;
+    for (Plan& plan : plans) {
+        auto impl = std::make_unique<CompiledModel::Impl>();
+        impl->inputs = model.inputs;
+        impl->outputs = model.outputs;
+        impl->plan = std::move(plan);
+        gather_constants(impl->plan);
+        impl->kernels = kernels;
+        impl->code = code;
+        sessions.push_back(
+            std::make_unique<Session>(std::make_shared<CompiledModel>(std::move(impl)), options.threads));
+        sessions.back()->run_in_place(inputs);
+    }
+    struct Readings {
+        std::vector<double> whole;
+        std::vector<std::vector<double>> steps;
+    };
+    std::vector<Readings> read(sessions.size());
+    const double end = now_ms() + 1e3 * kSeconds * static_cast<double>(sessions.size());
+    for (size_t round = 0; round < kFewest || (round < kMost && now_ms() < end); ++round)
+        for (size_t k = 0; k < sessions.size(); ++k) {
+            std::vector<StepTime> steps;
+            sessions[k]->set_profile(&steps);
+            const double begin = now_ms();
+            sessions[k]->run_in_place(inputs);
+            read[k].whole.push_back(1e-3 * (now_ms() - begin));
+            read[k].steps.resize(steps.size());
+            for (size_t i = 0; i < steps.size(); ++i) read[k].steps[i].push_back(1e-6 * steps[i].duration_us);
+        }
+    std::vector<PlanTimes> out;
+    for (const Readings& r : read) {
+        out.push_back({summarize(r.whole).value, {}});
+        for (const std::vector<double>& s : r.steps) out.back().steps.push_back(summarize(s).value);
+    }
+    return out;
+}
+
+}  // namespace
+
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options) {
     auto impl = std::make_unique<CompiledModel::Impl>();
     for (const ValueId v : program.inputs)
@@ -236,7 +319,11 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     impl->codegen = codegen_options(options);
     int64_t weights = 0;
     for (const auto& [v, t] : program.constants) weights += static_cast<int64_t>(t.bytes());
-    const OrchestrateOptions o = orchestrate_options(options, weights);
+    OrchestrateOptions o = orchestrate_options(options, weights);
+    if (options.inputs && o.measure)
+        o.run = [&](std::vector<Plan> plans, const KernelSet& kernels) {
+            return run_plans(std::move(plans), kernels, *impl, options);
+        };
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
     gather_constants(impl->plan);

@@ -2,6 +2,7 @@
 // A compiled model and its execution.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +24,8 @@ struct OrchestrateOptions;
 
 class Schedules;
 
+struct ModelIo;
+
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
@@ -35,8 +38,11 @@ struct CompileOptions {
     WatchOrchestration watch;  ///< likewise; called as it goes on
     Ablations without;
     bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
-    std::string database;  ///< where measurements are kept; empty: TuningDatabase::default_path()
-    int trials = 1000;     ///< of scheduler search, for each kernel
+    /// Inputs to run whole plans on, where optimal orchestration measures: it then keeps what is faster there than the
+    /// greedy rule's kernels. Empty, or where it gives nothing: no whole plan is run.
+    std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> inputs;
+    std::string database;     ///< where measurements are kept; empty: TuningDatabase::default_path()
+    int trials = 1000;        ///< of scheduler search, for each kernel
     std::string code_folder;  ///< where machine code is kept for the next time (base/code_cache.h); empty: nowhere
     /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;

@@ -119,7 +119,8 @@ Program without_contents(Program program) {
     return program;
 }
 
-Grouped group(Program program, OrchestrateOptions options, Schedules& schedules, OrchestrationReport& report) {
+Grouped group(Program program, OrchestrateOptions options, Schedules& schedules, OrchestrationReport& report,
+              const RunGrouped& run) {
     const Ablations& without = options.without;
     FusionLimits limits;
     limits.recompute = !without.no_redundancy;
@@ -136,7 +137,7 @@ Grouped group(Program program, OrchestrateOptions options, Schedules& schedules,
         options.layouts = false;
     }
     if (options.fuse && options.orchestrator == Orchestrator::Optimal)
-        return optimal::group_optimally(program, options, schedules, limits, report);
+        return optimal::group_optimally(program, options, schedules, limits, report, run);
     return group_greedily(program, options, schedules, limits).grouped;
 }
 
@@ -149,9 +150,9 @@ Program numbered(const Program& program) {
 }
 
 Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
-                      OrchestrationReport* report) {
+                      OrchestrationReport* report, const RunGrouped& run) {
     OrchestrationReport unwanted;
-    Grouped out = group(std::move(program), options, schedules, report != nullptr ? *report : unwanted);
+    Grouped out = group(std::move(program), options, schedules, report != nullptr ? *report : unwanted, run);
     if (options.fuse) split_sums(out, schedules);
     return out;
 }
@@ -159,12 +160,15 @@ Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedu
 namespace {
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
-                 OrchestrationReport& report) {
-    Program unfused = numbered(program);
-    auto [grouped, groups] = group_kernels(unfused, options, schedules, &report);
+                 OrchestrationReport& report);
+
+/// Bodies of control flow are orchestrated by themselves.
+Plan plan_of(Grouped given, KernelSet& kernels, OrchestrateOptions options, Schedules& schedules,
+             OrchestrationReport& report) {
+    options.run = {};
+    auto& [grouped, groups] = given;
     Plan plan;
     plan.program = std::move(grouped);
-    plan.unfused = without_contents(std::move(unfused));
     // Position of every primitive's step: a group runs where its last primitive stands.
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : groups) ends[g.primitives.back()] = &g;
@@ -219,6 +223,47 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
     return plan;
 }
 
+std::vector<GroupedTimes> run_grouped(const std::vector<Grouped>& all, const OrchestrateOptions& options,
+                                      Schedules& schedules) {
+    KernelSet kernels;
+    std::vector<Plan> plans;
+    std::vector<std::vector<std::optional<size_t>>> chosen;  // per step
+    OrchestrationReport unwanted;
+    for (Grouped grouped : all) {
+        split_sums(grouped, schedules);
+        plans.push_back(plan_of(std::move(grouped), kernels, options, schedules, unwanted));
+        chosen.emplace_back();
+        for (const Step& step : plans.back().steps) {
+            const auto* call = std::get_if<KernelCall>(&step.what);
+            chosen.back().push_back(call == nullptr ? std::nullopt : call->chosen);
+        }
+    }
+    const std::vector<PlanTimes> times = options.run(std::move(plans), kernels);
+    if (times.size() != all.size()) return {};
+    std::vector<GroupedTimes> out;
+    for (size_t k = 0; k < times.size(); ++k) {
+        out.push_back({times[k].seconds, {}});
+        for (size_t i = 0; i < chosen[k].size(); ++i)
+            if (chosen[k][i]) out.back().chosen[*chosen[k][i]] += times[k].steps.at(i);
+    }
+    return out;
+}
+
+Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
+                 OrchestrationReport& report) {
+    Program unfused = numbered(program);
+    RunGrouped run;
+    // The time of a body's kernels is in the step that it is part of.
+    const bool straight = std::all_of(program.primitives.begin(), program.primitives.end(), [](const Primitive& p) {
+        return !std::holds_alternative<If>(p.kind) && !std::holds_alternative<Loop>(p.kind);
+    });
+    if (options.run && straight)
+        run = [&](const std::vector<Grouped>& all) { return run_grouped(all, options, schedules); };
+    Plan plan = plan_of(group_kernels(unfused, options, schedules, &report, run), kernels, options, schedules, report);
+    plan.unfused = without_contents(std::move(unfused));
+    return plan;
+}
+
 }  // namespace
 
 Scheduling scheduling(const OrchestrateOptions& options) {
@@ -229,7 +274,8 @@ Scheduling scheduling(const OrchestrateOptions& options) {
 
 Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
     std::shared_ptr<Schedules> schedules = options.schedules;
-    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), options.measure, options.kept);
+    if (!schedules)
+        schedules = std::make_shared<Schedules>(scheduling(options), options.measure, options.kept, options.recall);
     OrchestrationReport report;
     const double spent = schedules->spent_ms();
     Plan plan = orchestrate(program, kernels, options, *schedules, report);

@@ -73,6 +73,21 @@ struct MeasuredKernel {
 using MeasureKernel =
     std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
 
+/// What a plan takes on this machine, run as a model.
+struct PlanTimes {
+    double seconds = 0;         ///< of a run
+    std::vector<double> steps;  ///< of each step
+};
+/// Runs plans of one program, whose kernels are those of the set, in turns, and takes medians. Nothing where they
+/// cannot be run.
+using RunPlans = std::function<std::vector<PlanTimes>(std::vector<Plan>, const KernelSet&)>;
+
+/// Memory for choices: by a text that says what there was to choose from, and for what.
+struct RememberChoice {
+    std::function<std::optional<std::string>(const std::string& of)> find;
+    std::function<void(const std::string& of, const std::string& chosen)> keep;
+};
+
 class Fusions;
 class CodeCache;
 class Schedules;
@@ -84,6 +99,9 @@ struct OrchestrateOptions {
     /// Who schedules kernels; its `rule` is `target`.
     Scheduling scheduling;
     MeasureKernel measure;     ///< needed where OptimalOptions::profile is not None
+    MeasureKernel recall;      ///< what `measure` would remember: never runs anything; may be empty
+    RunPlans run;              ///< likewise: compares whole plans; may be empty
+    RememberChoice remember;   ///< what came of that; may be empty
     WatchOrchestration watch;  ///< called before each piece, and before each kernel that is measured
     bool fuse = true;          ///< false: one kernel a primitive
     bool layouts = true;       ///< false: everything row-major
@@ -157,12 +175,20 @@ struct Grouped {
     std::vector<KernelGroup> groups;  ///< in an order that can run
 };
 
+/// What a grouping takes, run as a model: seconds of a run, and of the kernels of each KernelGroup::chosen.
+struct GroupedTimes {
+    double seconds = 0;
+    std::map<size_t, double> chosen;
+};
+/// Runs groupings of one program in turns. Nothing where they cannot be run.
+using RunGrouped = std::function<std::vector<GroupedTimes>(const std::vector<Grouped>&)>;
+
 /// The program's primitives, each with itself as what it is made of (Origin::parts).
 Program numbered(const Program& program);
 /// The kernels of a program whose primitives are numbered, and in which layouts, as the options have it; long sums in
 /// parts where that gains.
 Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
-                      OrchestrationReport* report = nullptr);
+                      OrchestrationReport* report = nullptr, const RunGrouped& run = {});
 
 /// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
 struct KernelBody {

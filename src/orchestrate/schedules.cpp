@@ -89,8 +89,8 @@ double chain_gain(const Program& stages) {
     return open ? 0.1 : 0.03;
 }
 
-Schedules::Schedules(Scheduling how, MeasureKernel measure, std::shared_ptr<const CodeCache> kept)
-    : how_(std::move(how)), ask_(std::move(measure)), kept_(std::move(kept)) {
+Schedules::Schedules(Scheduling how, MeasureKernel measure, std::shared_ptr<const CodeCache> kept, MeasureKernel recall)
+    : how_(std::move(how)), ask_(std::move(measure)), recall_(std::move(recall)), kept_(std::move(kept)) {
     // A GPU's choices take no time worth keeping; without the build's number nobody knows whose they were.
     if (!how_.machine || how_.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
     if (kept_) who_ = text_of(how_);
@@ -161,6 +161,13 @@ double Schedules::seconds_of(const Scheduled& s) {
 
 std::optional<MeasuredKernel> Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
     const std::optional<MeasuredKernel> measured = ask_(program, weights);
+    if (measured) measured_[text_of(program)] = measured->seconds;
+    return measured;
+}
+
+std::optional<MeasuredKernel> Schedules::recall(const TileProgram& program, const std::vector<bool>& weights) {
+    if (!recall_) return std::nullopt;
+    const std::optional<MeasuredKernel> measured = recall_(program, weights);
     if (measured) measured_[text_of(program)] = measured->seconds;
     return measured;
 }

@@ -20,9 +20,10 @@ double chain_gain(const Program& stages);
 
 class Schedules {
   public:
-    /// `measure`: what measure() asks; may be empty. `kept`: where what took long to find by the model's word is looked
-    /// for and kept, for this build of the compiler and this machine alone; may be null.
-    explicit Schedules(Scheduling how, MeasureKernel measure = {}, std::shared_ptr<const CodeCache> kept = nullptr);
+    /// `measure`, `recall`: what measure() and recall() ask; may be empty. `kept`: where what took long to find by the
+    /// model's word is looked for and kept, for this build of the compiler and this machine alone; may be null.
+    explicit Schedules(Scheduling how, MeasureKernel measure = {}, std::shared_ptr<const CodeCache> kept = nullptr,
+                       MeasureKernel recall = {});
 
     struct Scheduled {
         TileProgram program;
@@ -40,6 +41,8 @@ class Schedules {
     bool measures() const { return ask_ != nullptr; }
     /// Runs it, or remembers (MeasureKernel).
     std::optional<MeasuredKernel> measure(const TileProgram& program, const std::vector<bool>& weights);
+    /// What measure() would remember of it; nothing where it would have to run it.
+    std::optional<MeasuredKernel> recall(const TileProgram& program, const std::vector<bool>& weights);
     /// What measure() found of this kernel, where somebody asked for that and it runs.
     std::optional<double> measured(const Scheduled& s) const;
     /// What no schedule of the kernel undercuts; 0 without a machine.
@@ -55,7 +58,7 @@ class Schedules {
                                      const std::function<std::optional<Scheduled>()>& make) const;
 
     Scheduling how_;
-    MeasureKernel ask_;
+    MeasureKernel ask_, recall_;
     std::shared_ptr<const CodeCache> kept_;
     std::string who_;  ///< schedules what is kept: all that a schedule depends on but the kernel
     std::unordered_map<std::string, Scheduled> kernels_;

@@ -186,6 +186,11 @@ std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates,
     return impl_->tune(candidates, sizes);
 }
 
+std::optional<Measurement> remembered_schedule(const TileProgram& candidate, const Target& target,
+                                               const TuneSettings& settings, const TuningDatabase& db) {
+    return db.find(measurement_key(candidate, target, settings));
+}
+
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,
                                         const TuneSettings& settings, TuningDatabase* db) {
     return Tuner(target, settings, db).tune(candidates);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/cpu/kernel.h"
@@ -55,6 +56,10 @@ class Tuner {
     class Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+/// What the database knows of a schedule; nothing where it would have to be run.
+std::optional<Measurement> remembered_schedule(const TileProgram& candidate, const Target& target,
+                                               const TuneSettings& settings, const TuningDatabase& db);
 
 /// Once.
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,

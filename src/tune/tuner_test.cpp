@@ -35,6 +35,7 @@ class Tuning : public testing::Test {
 };
 
 TEST_F(Tuning, measures_once_and_remembers) {
+    EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
     const auto first = tune({gemm_, wide_});
     EXPECT_EQ(compiled_, 2);
     for (const TunedKernel& t : first) {
@@ -47,6 +48,7 @@ TEST_F(Tuning, measures_once_and_remembers) {
     EXPECT_EQ(compiled_, 2);
     EXPECT_TRUE(second[0].remembered && second[1].remembered);
     EXPECT_EQ(second[0].measurement.seconds, first[1].measurement.seconds);
+    EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), second[1].measurement);
     EXPECT_EQ(second[1].measurement.seconds, first[0].measurement.seconds);
 }
 

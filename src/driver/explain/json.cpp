@@ -102,6 +102,11 @@ std::string to_json(const Report& r) {
     j["remembered"] = o.remembered;
     j["undercut"] = o.undercut;
     j["measured_enough"] = o.measured_enough;
+    if (o.in_model)
+        j["in_model"] = {{"pieces", o.in_model->pieces},
+                         {"greedy_pieces", o.in_model->greedy},
+                         {"plan_ms", o.in_model->seconds * 1e3},
+                         {"greedy_ms", o.in_model->greedy_seconds * 1e3}};
     j["orchestrate_ms"] = o.ms;
     j["measure_ms"] = o.measure_ms;
     j["solve_ms"] = o.solve_ms();

@@ -91,6 +91,7 @@ std::string search_text(const Report& r) {
             "{} columns, {} rows, {}, gap {:.2f} %, bound {:.3f} ms, solved in {:.0f} ms", o.columns(), o.rows(),
             o.optimal() ? "optimal" : fmt::format("optimal in {} of {} pieces", o.proven_pieces(), o.pieces.size()),
             100 * o.gap(), o.bound() * 1e3, o.solve_ms())));
+    if (o.in_model) s += wrapped(0, "compared", split(o.in_model->print()));
     return s;
 }
 

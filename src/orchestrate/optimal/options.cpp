@@ -66,6 +66,13 @@ double OrchestrationReport::greedy_seconds() const {
     return all ? sum(pieces, &PieceReport::greedy_seconds) : 0;
 }
 
+std::string InModelReport::print() const {
+    std::string s =
+        fmt::format("in whole runs {} of {} different pieces keep the greedy rule's kernels", greedy, pieces);
+    if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us", seconds * 1e6, greedy_seconds * 1e6);
+    return s;
+}
+
 std::string OrchestrationReport::print() const {
     const auto capped = std::count_if(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.capped; });
     std::string s = fmt::format(
@@ -80,6 +87,7 @@ std::string OrchestrationReport::print() const {
     s += fmt::format("; {} kernels, {} primitives repeated, {:.3f} us, at least {:.3f} us", kernels.size(), repeated,
                      seconds() * 1e6, bound() * 1e6);
     if (greedy_seconds() > 0) s += fmt::format(", the greedy rule {:.3f} us", greedy_seconds() * 1e6);
+    if (in_model) s += "; " + in_model->print();
     return s + fmt::format("; {:.0f} ms", ms);
 }
 

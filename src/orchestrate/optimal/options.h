@@ -102,6 +102,15 @@ struct KernelReport {
     std::optional<double> measured;  ///< seconds, a launch included
 };
 
+/// The plan beside the greedy rule's kernels, in whole runs.
+struct InModelReport {
+    size_t pieces = 0;          ///< different ones whose kernels differ
+    size_t greedy = 0;          ///< of those: kept the greedy rule's
+    double seconds = 0;         ///< of a run as planned; 0: remembered from an earlier compile
+    double greedy_seconds = 0;  ///< of a run of the greedy rule's kernels, in turns with that; likewise
+    std::string print() const;
+};
+
 /// What was looked at and chosen, of a program and the bodies of its control flow together.
 struct OrchestrationReport {
     std::vector<PieceReport> pieces;
@@ -118,7 +127,8 @@ struct OrchestrationReport {
     size_t undercut = 0;                    ///< of those: took less than what was thought the least
     bool measured_enough = true;            ///< false: OptimalOptions::most_measured ended it
     double measure_ms = 0;
-    double ms = 0;  ///< that all this took
+    std::optional<InModelReport> in_model;  ///< where that was asked for and the plans differ
+    double ms = 0;                          ///< that all this took
 
     // Sums over the pieces.
     size_t states() const;

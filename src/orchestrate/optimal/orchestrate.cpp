@@ -25,18 +25,21 @@ constexpr size_t kMostStates = 10'000;  // counted of a piece: a wide one has mo
 constexpr double kModelError = 0.12;
 constexpr size_t kMostChains = 48;  // sets of several products that are tried in a piece
 
+constexpr char kGreedy = 'g', kOptimal = 'o';  // what is remembered of each search
+
 ValueId value(TensorId t) { return ValueId(t.index()); }
 PrimitiveId primitive(NodeId n) { return PrimitiveId(n.index()); }
 
 class Orchestration {
   public:
     Orchestration(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                  const FusionLimits& limits, OrchestrationReport& report)
+                  const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run)
         : p_(program),
           options_(options),
           limits_(limits),
           schedules_(schedules),
           report_(report),
+          run_(run),
           dag_(dag_of(program)),
           greedy_(greedy_plan(program, options, schedules, limits)),
           maker_(program, greedy_.layouts, options, schedules) {}
@@ -63,17 +66,8 @@ class Orchestration {
                 search(piece);
         }
         choose();
-        begin();
-        for (const PieceStep& step : steps_) {
-            if (step.alone) {
-                result_.primitives.push_back(p_.primitives[step.alone]);
-                continue;
-            }
-            Searched& searched = searched_[step.search];
-            report(searched, step);
-            for (const PieceKernel& k : searched.plan.kernels) emit(k, step.piece);
-        }
-        return finish();
+        if (run_ && options_.optimal.profile != Profile::None) compare();
+        return build();
     }
 
   private:
@@ -88,6 +82,15 @@ class Orchestration {
         PieceSearch search;
         PiecePlan plan;
         std::optional<size_t> report;  ///< of the first such piece
+        bool greedy = false;           ///< the greedy rule's kernels are taken in place of the plan's
+
+        const std::vector<PieceKernel>& kernels() const { return greedy ? plan.start : plan.kernels; }
+        bool differs() const { return plan.started && texts(plan.start) != texts(plan.kernels); }
+        static std::set<std::string> texts(const std::vector<PieceKernel>& kernels) {
+            std::set<std::string> out;
+            for (const PieceKernel& k : kernels) out.insert(text_of(k.candidate));
+            return out;
+        }
     };
 
     // --- choosing
@@ -150,7 +153,7 @@ class Orchestration {
                                     made.kind == KernelMaker::Kind::Chain,
                                     options_.optimal.profile == Profile::None ? std::max(made.margin, kModelError) : 0};
             };
-            searched_.push_back({PieceSearch(piece.dag, start, ask, piece_options(piece)), {}, {}});
+            searched_.push_back({PieceSearch(piece.dag, start, ask, piece_options(piece)), {}, {}, false});
         }
         steps_.push_back(std::move(step));
     }
@@ -254,15 +257,18 @@ class Orchestration {
             key += part.constant[k] ? 'c' : greedy_.layouts[v].home ? 's' : 'v';
             if (!part.constant[k]) key += greedy_.layouts[v].text;
         }
-        for (const Candidate& c : start) {
-            for (const NodeId n : c.covers) key += fmt::format(" {}", n.index());
-            for (const auto* list : {&c.inputs, &c.outputs}) {
-                key += " :";
-                for (const TensorId t : *list) key += fmt::format(" {}", t.index());
-            }
-            key += '\n';
-        }
+        for (const Candidate& c : start) key += text_of(c);
         return key;
+    }
+
+    static std::string text_of(const Candidate& c) {
+        std::string text;
+        for (const NodeId n : c.covers) text += fmt::format(" {}", n.index());
+        for (const auto* list : {&c.inputs, &c.outputs}) {
+            text += " :";
+            for (const TensorId t : *list) text += fmt::format(" {}", t.index());
+        }
+        return text + '\n';
     }
 
     void choose() {
@@ -282,6 +288,91 @@ class Orchestration {
             TW_CHECK(unknown.empty(), "a piece is not solved");
             s.plan = s.search.plan();
         }
+    }
+
+    // --- in whole runs
+
+    /// What a piece must gain there, as a share: of many pieces some are faster by luck.
+    static constexpr double kGain = 0.02;
+
+    void take(const std::function<bool(size_t)>& greedy) {
+        for (size_t s = 0; s < searched_.size(); ++s) searched_[s].greedy = searched_[s].differs() && greedy(s);
+    }
+
+    /// The grouping of what is taken now; the report stays as it was.
+    Grouped tried() {
+        const OrchestrationReport before = report_;
+        Grouped grouped = build();
+        report_ = before;
+        return grouped;
+    }
+
+    void compare() {
+        InModelReport in_model;
+        std::string what;
+        for (const auto& [key, s] : searches_) {
+            what += key;
+            for (const PieceKernel& k : searched_[s].plan.kernels) what += text_of(k.candidate);
+            in_model.pieces += searched_[s].differs() ? 1 : 0;
+        }
+        if (in_model.pieces == 0) return;
+        if (const auto known = options_.remember.find ? options_.remember.find(what) : std::nullopt;
+            known && known->size() == searched_.size()) {
+            take([&](size_t s) { return (*known)[s] == kGreedy; });
+        } else {
+            if (options_.watch) options_.watch({"running whole plans", 0, 1, 0, report_.measured - report_.remembered});
+            const double begin = now();
+            if (!choose_in_runs(in_model)) return;
+            report_.measure_ms += 1e3 * (now() - begin);
+            std::string chosen;
+            for (const Searched& s : searched_) chosen += s.greedy ? kGreedy : kOptimal;
+            if (options_.remember.keep) options_.remember.keep(what, chosen);
+        }
+        for (const Searched& s : searched_) in_model.greedy += s.greedy ? 1 : 0;
+        report_.in_model = in_model;
+    }
+
+    /// False where nothing can be run.
+    bool choose_in_runs(InModelReport& report) {
+        const auto none = [](size_t) { return false; };
+        const auto all = [](size_t) { return true; };
+        take(all);
+        const Grouped greedy = tried();
+        const std::map<size_t, size_t> of_greedy = search_of_;
+        take(none);
+        const Grouped optimal = tried();
+        const std::vector<GroupedTimes> times = run_({optimal, greedy});
+        if (times.size() != 2) return false;
+        std::vector<double> mine(searched_.size()), theirs(searched_.size());
+        for (const auto& [kernel, seconds] : times[0].chosen) mine[search_of_.at(kernel)] += seconds;
+        for (const auto& [kernel, seconds] : times[1].chosen) theirs[of_greedy.at(kernel)] += seconds;
+        take([&](size_t s) { return mine[s] > (1 - kGain) * theirs[s]; });
+        const auto greedy_ones = static_cast<size_t>(
+            std::count_if(searched_.begin(), searched_.end(), [](const Searched& s) { return s.greedy; }));
+        report.seconds = times[0].seconds;
+        report.greedy_seconds = times[1].seconds;
+        if (greedy_ones > 0 && greedy_ones < report.pieces) {
+            const std::vector<GroupedTimes> again = run_({tried(), greedy});
+            if (again.size() != 2) return false;
+            const double both = again[0].seconds / again[1].seconds;
+            if (both > report.seconds / report.greedy_seconds) {
+                take(none);
+            } else {
+                report.seconds = again[0].seconds;
+                report.greedy_seconds = again[1].seconds;
+            }
+        } else {
+            take(none);
+        }
+        if (report.seconds >= report.greedy_seconds) {
+            take(all);
+            report.seconds = report.greedy_seconds;
+        }
+        return true;
+    }
+
+    static double now() {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     }
 
     // --- reporting
@@ -351,7 +442,30 @@ class Orchestration {
 
     // --- the program of the chosen kernels
 
+    Grouped build() {
+        begin();
+        for (const PieceStep& step : steps_) {
+            if (step.alone) {
+                result_.primitives.push_back(p_.primitives[step.alone]);
+                continue;
+            }
+            Searched& searched = searched_[step.search];
+            report(searched, step);
+            for (const PieceKernel& k : searched.kernels()) {
+                emit(k, step.piece);
+                search_of_[report_.kernels.size() - 1] = step.search;
+            }
+        }
+        return finish();
+    }
+
     void begin() {
+        for (Searched& s : searched_) s.report.reset();
+        search_of_.clear();
+        computed_.clear();
+        names_.clear();
+        laid_.clear();
+        other_.clear();
         result_ = p_;
         result_.primitives = {};
         for (const Value& v : p_.values) names_.insert(v.name);
@@ -471,12 +585,14 @@ class Orchestration {
     const FusionLimits& limits_;
     Schedules& schedules_;
     OrchestrationReport& report_;
+    const RunGrouped& run_;
     Dag dag_;
     GreedyPlan greedy_;
     KernelMaker maker_;
     std::vector<PieceStep> steps_;
     std::vector<Searched> searched_;
     std::map<std::string, size_t> searches_;  ///< by all that a search sees
+    std::map<size_t, size_t> search_of_;      ///< whose plan each kernel of the report is from
     std::set<PrimitiveId> computed_;          ///< by some kernel
     Program result_;
     std::set<std::string> names_;
@@ -489,9 +605,9 @@ class Orchestration {
 }  // namespace
 
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        const FusionLimits& limits, OrchestrationReport& report) {
+                        const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run) {
     const auto start = std::chrono::steady_clock::now();
-    Grouped out = Orchestration(program, options, schedules, limits, report).run();
+    Grouped out = Orchestration(program, options, schedules, limits, report, run).run();
     report.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return out;
 }

@@ -19,7 +19,12 @@
 namespace tilewright::optimal {
 
 /// `limits` hold for kernels as they do for the greedy rule. Adds to `report`.
+///
+/// Where costs are measured and `run` is there, the plan is held against the greedy rule's kernels in whole runs: what
+/// a kernel takes alone is not what it takes between others, and of hundreds of measurements those are chosen that were
+/// lucky. Each piece keeps the greedy rule's kernels unless its own take less there, all pieces that are solved as one
+/// together; and the plan that this gives must be the faster one as a whole. What came of it is remembered.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        const FusionLimits& limits, OrchestrationReport& report);
+                        const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run = {});
 
 }  // namespace tilewright::optimal

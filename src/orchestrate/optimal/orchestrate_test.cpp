@@ -248,6 +248,125 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
     EXPECT_GT(few, 30u);
 }
 
+/// What was measured before is a cost before the first solution: nothing of it is asked again, and where everything
+/// was, nothing is.
+TEST(GroupOptimally, begins_with_what_was_measured_before) {
+    size_t fewer = 0;
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+        const Program p = random_program(seed, 4 + static_cast<int>(seed % 7));
+        OrchestrateOptions options = optimally();
+        options.optimal.most_measured = 1;
+        options.optimal.profile = Profile::Lazy;
+        const Machine& machine = given(options.scheduling.machine);
+        std::map<std::string, double> known;
+        size_t run = 0;
+        const auto text = [](TileProgram kernel) {
+            kernel.name = kernel.stages.name = "kernel";
+            return print(kernel);
+        };
+        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+            const std::string key = text(kernel);
+            const auto error = static_cast<double>((std::hash<std::string>()(key) + seed) % 64) / 64;
+            const auto [it, fresh] = known.emplace(key, estimate(kernel, machine).seconds * (1 + error));
+            run += fresh ? 1 : 0;
+            return std::optional(MeasuredKernel{it->second, !fresh});
+        };
+        options.recall = [&](const TileProgram& kernel, const std::vector<bool>&) {
+            const auto it = known.find(text(kernel));
+            return it == known.end() ? std::nullopt : std::optional(MeasuredKernel{it->second, true});
+        };
+        const auto planned = [&] {
+            KernelSet set;
+            return given(orchestrate(p, set, options).optimal);
+        };
+        const OrchestrationReport first = planned();
+        EXPECT_EQ(first.remembered, 0u);
+        run = 0;
+        const OrchestrationReport again = planned();
+        EXPECT_EQ(run, 0u) << "seed " << seed;
+        EXPECT_NEAR(again.seconds(), first.seconds(), 1e-9 * first.seconds()) << "seed " << seed;
+        size_t rounds_first = 0, rounds_again = 0;
+        for (const PieceReport& r : first.pieces) rounds_first += r.rounds;
+        for (const PieceReport& r : again.pieces) rounds_again += r.rounds;
+        EXPECT_LE(rounds_again, rounds_first);
+        fewer += rounds_again < rounds_first ? 1 : 0;
+    }
+    EXPECT_GT(fewer, 5u);
+}
+
+/// Kernels that win alone and lose in whole runs are not taken, piece by piece; and what came of it is remembered.
+TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_whole_runs) {
+    // Two layers that differ, each a piece; alone everything of several stages is slow, so that kernels are taken
+    // apart.
+    const Program p = with_weights(R"(program t {
+  input x: f32[64, 48]
+  input w0: f32[48, 32]
+  input w1: f32[32, 80]
+  p: f32[64, 32] = [64, 32] sum(i2 < 48) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]
+  q: f32[64, 32] = [64, 32] exp(@0) where @0 = p[i0, i1]
+  r: f32[64, 80] = [64, 80] sum(i2 < 32) mul(@0, @1) where @0 = q[i0, i2], @1 = w1[i2, i1]
+  y: f32[64, 80] = [64, 80] exp(@0) where @0 = r[i0, i1]
+  output y
+})");
+    OrchestrateOptions options = optimally();
+    options.optimal.profile = Profile::Lazy;
+    options.optimal.most_measured = 1;
+    options.optimal.piece_nodes = 2;
+    options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+        const std::string text = print(kernel.stages);
+        const bool fused = text.find("exp(") != std::string::npos && text.find("sum(") != std::string::npos;
+        return std::optional(MeasuredKernel{fused ? 1e-3 : 1e-5, false});
+    };
+    // In whole runs every kernel takes 1 ms, but for the first layer's product with its function.
+    bool first_is_slow = false;
+    size_t runs = 0;
+    options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
+        ++runs;
+        std::vector<PlanTimes> out;
+        for (const Plan& plan : plans) {
+            out.emplace_back();
+            for (const Step& step : plan.steps) {
+                const auto& call = std::get<KernelCall>(step.what);
+                const bool fused = plan.program.primitives[call.primitives.back()].expr()->reducer != Reducer::None;
+                const bool slow = first_is_slow && fused && plan.program.values[call.tensors.back()].name == "q";
+                out.back().steps.push_back(slow ? 5e-3 : 1e-3);
+                out.back().seconds += out.back().steps.back();
+            }
+        }
+        return out;
+    };
+    std::map<std::string, std::string> memory;
+    options.remember.find = [&](const std::string& of) {
+        const auto it = memory.find(of);
+        return it == memory.end() ? std::nullopt : std::optional(it->second);
+    };
+    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
+    const auto planned = [&] {
+        KernelSet set;
+        const Plan plan = plan_of(p, options, set);
+        const std::vector<Tensor> inputs = random_inputs(p, 3);
+        EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-3);
+        for (const KernelReport& k : given(plan.optimal).kernels) EXPECT_LT(k.piece, plan.optimal->pieces.size());
+        EXPECT_EQ(plan.optimal->pieces.size(), 2u);
+        return kernels(plan);
+    };
+    // Two kernels are slower than one, in both pieces.
+    EXPECT_THAT(planned(), ElementsAre("q", "y"));
+    EXPECT_EQ(runs, 1u);
+    EXPECT_THAT(planned(), ElementsAre("q", "y"));
+    EXPECT_EQ(runs, 1u) << "remembered";
+    // Where the greedy rule's kernel of the first layer is slow, that piece's own kernels stay; the other's do not.
+    memory.clear();
+    first_is_slow = true;
+    EXPECT_THAT(planned(), ElementsAre("p", "q", "y"));
+    EXPECT_EQ(runs, 3u) << "once the two plans, once what is made of both beside the greedy rule's";
+    // A machine that cannot run them leaves the choice by kernels alone.
+    memory.clear();
+    options.run = [](const std::vector<Plan>&, const KernelSet&) { return std::vector<PlanTimes>(); };
+    EXPECT_THAT(planned(), ElementsAre("p", "q", "r", "y"));
+    EXPECT_TRUE(memory.empty());
+}
+
 /// The greedy rule's plan, its layouts included, is what the choice begins with.
 TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
     int less = 0;

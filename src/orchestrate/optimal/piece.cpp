@@ -72,6 +72,7 @@ class PieceSearch::Impl {
         for (const size_t k : plan.solution.blp.chosen) plan.kernels.push_back(kernels[k]);
         plan.started = started_;
         for (const size_t k : start) plan.start_seconds += kernels[k].candidate.cost;
+        for (const size_t k : execute(choice_, start).order) plan.start.push_back(kernels[k]);
         return plan;
     }
 

@@ -68,6 +68,7 @@ struct PiecePlan {
     std::map<std::string, size_t> refused;  ///< how many had which reason
     bool started = false;                   ///< `start` ran
     double start_seconds = 0;               ///< what it costs
+    std::vector<PieceKernel> start;         ///< its kernels, in an order that runs; empty where it did not
     std::optional<Relaxation> published;    ///< of the paper's program, with the costs at first
 };
 

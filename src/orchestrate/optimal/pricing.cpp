@@ -24,22 +24,21 @@ class Profiler {
         TW_CHECK(schedules_.measures(), "kernels are to be measured, and nobody says how");
         const double begin = now_seconds();
         const bool everything = options_.optimal.profile == Profile::Full;
+        find_equal();
         std::set<size_t> first, all;
         for (const PieceSearch* s : searches_) {
-            for (const PieceKernel& k : s->kernels()) all.insert(k.answer.kernel);
-            for (const size_t k : s->start()) first.insert(s->kernels()[k].answer.kernel);
+            for (const PieceKernel& k : s->kernels()) all.insert(one(k));
+            for (const size_t k : s->start()) first.insert(one(s->kernels()[k]));
         }
         measure(first);
         low_ = low_ratios(first);
-        if (everything) {
-            for (const size_t k : first) all.erase(k);
-            measure(all);
-        }
+        for (const size_t k : first) all.erase(k);
+        everything ? measure(all) : recall(all);
         for (PieceSearch* s : searches_)
             s->price([&](const PieceKernel& k) -> PieceSearch::Price {
-                const auto it = seconds_.find(k.answer.kernel);
+                const auto it = seconds_.find(one(k));
                 if (it != seconds_.end()) return {it->second, true};
-                return {least(k.answer.kernel), false};
+                return {least(one(k)), false};
             });
         const auto most = static_cast<size_t>(options_.optimal.most_measured * static_cast<double>(candidates));
         while (round(everything ? SIZE_MAX : most)) {
@@ -49,6 +48,26 @@ class Profiler {
     }
 
   private:
+    /// Kernels of other texts may be scheduled as one and the same: what is measured of one is known of all.
+    void find_equal() {
+        std::map<std::string, size_t> first;
+        for (const PieceSearch* s : searches_)
+            for (const PieceKernel& k : s->kernels()) {
+                const size_t number = k.answer.kernel;
+                if (equal_.count(number) != 0) continue;
+                std::string text;
+                for (const ScheduledKernel& one : maker_[number].kernels) {
+                    TileProgram tiles = one.tiles;
+                    tiles.name = tiles.stages.name = "kernel";
+                    text += print(tiles);
+                    for (const bool weight : one.weights) text += weight ? '1' : '0';
+                }
+                equal_[number] = first.try_emplace(std::move(text), number).first->second;
+            }
+    }
+
+    size_t one(const PieceKernel& k) const { return equal_.at(k.answer.kernel); }
+
     /// What is said of a kernel that nobody measured.
     double least(size_t kernel) const {
         const KernelMaker::Made& made = maker_[kernel];
@@ -67,29 +86,40 @@ class Profiler {
                 which = s->next();
             }
             for (const size_t k : which)
-                if (seconds_.count(s->kernels()[k].answer.kernel) == 0) kernels.insert(s->kernels()[k].answer.kernel);
+                if (seconds_.count(one(s->kernels()[k])) == 0) kernels.insert(one(s->kernels()[k]));
             if (!which.empty()) wanted.emplace_back(s, std::move(which));
         }
         if (wanted.empty()) return false;
         if (seconds_.size() + kernels.size() > most) {
             report_.measured_enough = false;
-            for (PieceSearch* s : searches_) s->stop();
+            for (PieceSearch* s : searches_) {
+                tell_all(*s);
+                s->stop();
+            }
             return false;
         }
         measure(kernels);
-        for (auto& [s, which] : wanted) tell(*s, which);
+        for (auto& [s, which] : wanted) tell_all(*s);
         return true;
     }
 
     bool known(const PieceSearch& s, const std::vector<size_t>& which) const {
         return std::all_of(which.begin(), which.end(),
-                           [&](size_t k) { return seconds_.count(s.kernels()[k].answer.kernel) != 0; });
+                           [&](size_t k) { return seconds_.count(one(s.kernels()[k])) != 0; });
+    }
+
+    /// Whatever is known by now, also of what it did not ask for.
+    void tell_all(PieceSearch& s) {
+        std::vector<size_t> which;
+        for (size_t k = 0; k < s.kernels().size(); ++k)
+            if (!s.kernels()[k].known && seconds_.count(one(s.kernels()[k])) != 0) which.push_back(k);
+        tell(s, which);
     }
 
     void tell(PieceSearch& s, const std::vector<size_t>& which) {
         std::vector<double> costs;
         costs.reserve(which.size());
-        for (const size_t k : which) costs.push_back(seconds_.at(s.kernels()[k].answer.kernel));
+        for (const size_t k : which) costs.push_back(seconds_.at(one(s.kernels()[k])));
         s.tell(which, costs);
     }
 
@@ -119,6 +149,28 @@ class Profiler {
         }
     }
 
+    /// What was measured before, by whomever, is a cost before the first solution.
+    void recall(const std::set<size_t>& kernels) {
+        for (const size_t k : kernels) {
+            double seconds = 0;
+            const KernelMaker::Made& made = maker_[k];
+            const bool known = std::all_of(made.kernels.begin(), made.kernels.end(), [&](const ScheduledKernel& one) {
+                const auto remembered = schedules_.recall(one.tiles, one.weights);
+                if (remembered) seconds += seconds_with_launch(*remembered);
+                return remembered.has_value();
+            });
+            if (!known || made.kernels.empty()) continue;
+            seconds_[k] = seconds;
+            ++report_.measured;
+            ++report_.remembered;
+        }
+    }
+
+    /// Infinite where it cannot run.
+    static double seconds_with_launch(const MeasuredKernel& one) {
+        return one.seconds < 0 ? std::numeric_limits<double>::infinity() : one.seconds + kKernelSeconds;
+    }
+
     struct Measured {
         double seconds = 0;  ///< launches included; infinite: it cannot run
         bool asked = true;   ///< false: nothing better than the estimate will ever be known
@@ -129,7 +181,7 @@ class Profiler {
         for (const ScheduledKernel& kernel : made.kernels) {
             const std::optional<MeasuredKernel> one = schedules_.measure(kernel.tiles, kernel.weights);
             if (!one) return {made.seconds, false, false};
-            all.seconds += one->seconds < 0 ? std::numeric_limits<double>::infinity() : one->seconds + kKernelSeconds;
+            all.seconds += seconds_with_launch(*one);
             all.remembered = all.remembered && one->remembered;
         }
         return all;
@@ -170,6 +222,7 @@ class Profiler {
     Schedules& schedules_;
     const OrchestrateOptions& options_;
     OrchestrationReport& report_;
+    std::map<size_t, size_t> equal_;    ///< per number of a kernel: that of the first equal one
     std::map<Kind, double> low_;        ///< of measured over estimated seconds
     std::map<size_t, double> seconds_;  ///< by number of the kernel; a launch included; infinite: it cannot run
     size_t run_ = 0;

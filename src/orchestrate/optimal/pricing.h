@@ -17,10 +17,12 @@ namespace tilewright::optimal {
 /// lazy profiling wants it (lazy.h): exact as far as no kernel undercuts that, and OrchestrationReport::undercut counts
 /// those that do.
 ///
+/// What the database remembers of the others counts as measured before the first solution, so that a compile goes on
+/// from where one before it was, and on a full database one or two solutions do.
+///
 /// Then every search solves and says what it wants to know; all that is measured, once for equal kernels of all
 /// pieces; and again, until none wants anything or OptimalOptions::most_measured of `candidates` are: those of all
-/// pieces, however many of these a search stands for. What is asked depends on what was measured alone: on a full
-/// database everything is asked again, and nothing run.
+/// pieces, however many of these a search stands for. On a full database nothing is run.
 void measure_lazily(std::vector<PieceSearch*> searches, size_t candidates, const KernelMaker& maker,
                     Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report);
 
