@@ -1,9 +1,10 @@
-// Generated kernels on this machine's GPU: products, chains of two products (MCFuser's G1 to G12) and attentions (S1 to
-// S9), one kernel each.
+// Generated kernels on this machine's GPU: products, convolutions, chains of two products (MCFuser's G1 to G12) and
+// attentions (S1 to S9), one kernel each.
 //
 //     bench_gpu gemm:4096x4096x4096 chain:1x512x256x64x64 attention:8x512x512x64x64 --type f16
 //
-// gemm:MxNxK, chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other, their
+// gemm:MxNxK, conv:IMAGESxCHANNELSxPIXELSxRESULTSxTAPSxSTRIDE (padded by half the taps, channels side by side),
+// chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other, their
 // operands as warm as the second-level cache keeps them. What is small enough to interpret is checked first.
 // --compile-only needs no GPU: it makes the kernels and hands them to NVRTC.
 
@@ -37,10 +38,11 @@ Task parse_task(const std::string& text, const std::string& type) {
     std::vector<int64_t> n;
     std::istringstream in(colon == std::string::npos ? "" : text.substr(colon + 1));
     for (std::string part; std::getline(in, part, 'x');) n.push_back(std::atoll(part.c_str()));
-    const size_t wanted = kind == "gemm" ? 3 : kind == "chain" || kind == "attention" ? 5 : 0;
+    const size_t wanted = kind == "gemm" ? 3 : kind == "conv" ? 6 : kind == "chain" || kind == "attention" ? 5 : 0;
     if (wanted == 0 || n.size() != wanted || std::any_of(n.begin(), n.end(), [](int64_t v) { return v < 1; }))
-        throw CLI::ValidationError(text, "expected gemm:MxNxK, chain:BxMxNxKxH or attention:HEADSxMxNxKxH");
-    Task t{text, {}, 0, kind != "gemm"};
+        throw CLI::ValidationError(text,
+                                   "expected gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH or attention:HEADSxMxNxKxH");
+    Task t{text, {}, 0, kind == "chain" || kind == "attention"};
     if (kind == "gemm") {
         t.flops = 2.0 * static_cast<double>(n[0]) * static_cast<double>(n[1]) * static_cast<double>(n[2]);
         t.stages = parse_program(fmt::format(R"(program gemm {{
@@ -50,6 +52,24 @@ Task parse_task(const std::string& text, const std::string& type) {
   output c
 }})",
                                              n[0], n[1], n[2], type));
+        return t;
+    }
+    if (kind == "conv") {
+        const int64_t pad = n[4] / 2, out = (n[2] + 2 * pad - n[4]) / n[5] + 1;
+        t.flops = 2.0 * static_cast<double>(n[0] * out * out * n[3]) * static_cast<double>(n[1] * n[4] * n[4]);
+        const auto at = [&](const char* i, const char* k) { return fmt::format("{} * {} + {} - {}", i, n[5], k, pad); };
+        const std::string row = at("i1", "i4"), column = at("i2", "i5"), last = std::to_string(n[2] - 1);
+        t.stages = parse_program(fmt::format(
+            R"(program conv {{
+  input x: {0}[{1}, {2}, {2}, {3}]
+  input w: {0}[{4}, {4}, {3}, {5}]
+  y: {0}[{1}, {6}, {6}, {5}] = [{1}, {6}, {6}, {5}] sum(i4 < {4}, i5 < {4}, i6 < {3}) mul(@0, @1) where @0 = x[i0, {7}, {8}, i6]{9}, @1 = w[i4, i5, i6, i3]
+  output y
+}})",
+            type, n[0], n[2], n[1], n[4], n[3], out, row, column,
+            pad == 0 ? ""
+                     : fmt::format(" when {0} >= 0 and {2} - ({0}) >= 0 and {1} >= 0 and {2} - ({1}) >= 0 else 0", row,
+                                   column, last)));
         return t;
     }
     const double outer = 2.0 * static_cast<double>(n[0]) * static_cast<double>(n[1]) * static_cast<double>(n[2]);
@@ -170,7 +190,8 @@ int main(int argc, char** argv) {
     std::string type = "f16", precision = "f32", scheduler = "auto";
     bool compile_only = false;
     double budget = 0.1;
-    app.add_option("tasks", tasks, "gemm:MxNxK, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")->required();
+    app.add_option("tasks", tasks, "gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")
+        ->required();
     app.add_option("--type", type, "of tensors in memory: f16, bf16 or f32")
         ->check(CLI::IsMember({"f16", "bf16", "f32"}));
     app.add_option("--precision", precision, "of products of f32: f32, tf32, f16 or bf16")

@@ -5,14 +5,16 @@
 #     bench/gpu/run.sh [folder for models]
 #
 # TILEWRIGHT_BIN=FOLDER: programs that were built elsewhere; else they are built here first, which the nine minutes do
-# not count. TILEWRIGHT_PARTS="tests ptxas ...": these parts alone. What a machine has not is said at the end and left
-# out: a GPU and its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
+# not count. TILEWRIGHT_PARTS="tests ptxas ...": these parts alone. TILEWRIGHT_SECONDS=530: for all of them; each step has
+# a limit of its own besides, and what no time is left for is said at the end, as is what a machine has not: a GPU and
+# its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
 set -u
 cd "$(dirname "$0")/../.."
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
 models=${1:-build/gpu_models}
 bin=${TILEWRIGHT_BIN:-}
-parts=${TILEWRIGHT_PARTS:-tests sanitizer ptxas kernels products models peers}
+parts=${TILEWRIGHT_PARTS:-tests sanitizer kernels products convolutions models peers ptxas}
+budget=${TILEWRIGHT_SECONDS:-530}
 here=$PWD
 missing=() failed=()
 
@@ -27,8 +29,13 @@ mkdir -p "$models"
 wanted() { case " $parts " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 # Seconds at most, then the command.
 step() {
-    local seconds=$1
+    local seconds=$1 left=$((budget - SECONDS + begin))
     shift
+    if [ $left -lt 5 ]; then
+        missing+=("time for: $*")
+        return
+    fi
+    [ "$seconds" -le $left ] || seconds=$left
     echo "-- $*"
     timeout "$seconds" "$@" || failed+=("$* (status $?)")
 }
@@ -49,24 +56,19 @@ has_torch=0
 
 if wanted tests && [ $has_nvrtc = 1 ]; then
     echo "== kernels against the interpreter, on the device where there is one"
-    step 120 "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*'
+    step 90 "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*'
 fi
 if wanted sanitizer; then
     if [ $has_gpu = 1 ] && command -v compute-sanitizer >/dev/null; then
         echo "== the same under compute-sanitizer"
         for tool in memcheck racecheck synccheck; do
-            step 60 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/backend_cuda_test" --gtest_brief=1 \
+            step 30 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/backend_cuda_test" --gtest_brief=1 \
                 --gtest_filter='Gpu.RunsAFewOfThem'
         done
     else
         missing+=("compute-sanitizer on a GPU")
     fi
 fi
-if wanted ptxas && [ $has_nvrtc = 1 ]; then
-    echo "== what ptxas says"
-    step 60 "$bin/bench_ptxas" --candidates 40 --threads "$(nproc)"
-fi
-
 gemms="gemm:4096x4096x4096 gemm:8192x8192x8192 gemm:1024x1024x1024 gemm:512x3072x768 gemm:512x768x3072"
 chains="chain:1x512x256x64x64 chain:1x512x256x64x128 chain:1x512x256x64x256 chain:1x512x512x256x256
  chain:1x512x512x512x256 chain:1x512x512x1024x256 chain:1x512x512x128x128 chain:1x1024x512x128x128
@@ -78,16 +80,25 @@ only=$([ $has_gpu = 1 ] || echo --compile-only)
 if wanted kernels && [ $has_nvrtc = 1 ]; then
     for type in f16 bf16; do
         echo "== $type: G1 to G12, S1 to S9, products; ours, then torch's"
-        step 60 "$bin/bench_gpu" $gemms $chains $attentions --type $type --seconds 0.05 $only
+        step 40 "$bin/bench_gpu" $gemms $chains $attentions --type $type --seconds 0.03 $only
         [ $has_torch = 1 ] && wanted peers &&
-            step 60 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.05
+            step 40 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.03
     done
 fi
 if wanted products && [ $has_nvrtc = 1 ]; then
-    echo "== products by tf32; as Gensor's walk has them, without four warps together"
-    step 30 "$bin/bench_gpu" $gemms --type f32 --precision tf32 --seconds 0.05 $only
-    step 30 "$bin/bench_gpu" $gemms --type f16 --scheduler gensor --seconds 0.05 $only
-    [ $has_torch = 1 ] && wanted peers && step 30 "$python" bench/gpu/torch_peers.py $gemms --type f32 --seconds 0.05
+    echo "== products by tf32; as Gensor's walk has them"
+    step 20 "$bin/bench_gpu" $gemms --type f32 --precision tf32 --seconds 0.05 $only
+    step 20 "$bin/bench_gpu" $gemms --type f16 --scheduler gensor --seconds 0.05 $only
+    [ $has_torch = 1 ] && wanted peers && step 20 "$python" bench/gpu/torch_peers.py $gemms --type f32 --seconds 0.05
+fi
+# Gensor's convolutions: images, channels, pixels, results, taps, stride; channels side by side in memory.
+convolutions="conv:128x256x30x256x3x2 conv:128x128x28x128x3x1 conv:128x128x58x128x3x2 conv:128x3x224x64x7x2
+ conv:128x64x56x64x3x1 conv:128x64x56x256x1x1 conv:128x256x14x256x3x1 conv:128x512x7x512x3x1"
+if wanted convolutions && [ $has_nvrtc = 1 ]; then
+    echo "== convolutions; ours, then cuDNN's by torch"
+    step 30 "$bin/bench_gpu" $convolutions --type f16 --seconds 0.03 $only
+    [ $has_torch = 1 ] && wanted peers &&
+        step 30 "$python" bench/gpu/torch_peers.py $convolutions --type f16 --seconds 0.03
 fi
 if wanted models; then
     echo "== models"
@@ -102,24 +113,34 @@ resnet18_64 resnet18 --set size=64
 mobilenet_64 mobilenet_v2 --set size=64
 bert_small bert_small --set seq=512
 bert_base bert_base --set seq=512
+bert_large bert_large --set seq=512
 resnet50 resnet50
+segformer_b0 segformer_b0
+efficientvit_b1 efficientvit_b1
+candy candy
+yolox_nano yolox_nano
 LIST
     if [ $has_gpu = 1 ]; then
-        for name in mlp bert_tiny mobilenet_64 resnet18_64; do
+        for name in bert_tiny mobilenet_64 resnet18_64; do
             for precision in f32 tf32 f16 bf16; do
-                step 20 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision $precision
+                step 10 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision $precision
             done
         done
-        for name in resnet50 bert_small bert_base; do
-            step 40 "$bin/tilewright" bench "$models/$name.onnx" --target cuda --precision tf32
+        for name in resnet50 bert_base segformer_b0 efficientvit_b1 candy yolox_nano bert_small bert_large; do
+            step 20 "$bin/tilewright" bench "$models/$name.onnx" --target cuda --precision tf32
+            [ $has_torch = 1 ] && wanted peers &&
+                step 40 "$python" bench/gpu/torch_models.py $name --type f32 --seconds 0.3 --limit 30
         done
-        [ $has_torch = 1 ] && wanted peers &&
-            step 90 "$python" bench/gpu/torch_models.py bert_small:512 bert_base:512 resnet50 --type f32
     else
         for name in mlp bert_tiny; do
             step 60 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision tf32 --lockstep
         done
     fi
+fi
+
+if wanted ptxas && [ $has_nvrtc = 1 ]; then
+    echo "== what ptxas says"
+    step 60 "$bin/bench_ptxas" --candidates 40 --threads "$(nproc)"
 fi
 
 echo "== $((SECONDS - begin)) seconds"

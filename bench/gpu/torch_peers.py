@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The kernels of bench/gpu/run.sh as torch runs them: matmul, two matmuls, scaled_dot_product_attention's back ends.
+"""The kernels of bench/gpu/run.sh as torch runs them: matmul, two matmuls, scaled_dot_product_attention's back ends,
+convolutions (cuDNN).
 
     bench/gpu/torch_peers.py gemm:4096x4096x4096 attention:8x512x512x64x64 --type f16
 """
@@ -37,6 +38,15 @@ def ways(task, dtype, torch):
     if kind == "gemm":
         a, b = rand(n[0], n[2]), rand(n[2], n[1])
         return {"matmul (cuBLASLt)": lambda: torch.matmul(a, b)}, 2.0 * n[0] * n[1] * n[2]
+    if kind == "conv":
+        images, channels, pixels, results, taps, stride = n
+        out = (pixels + 2 * (taps // 2) - taps) // stride + 1
+        flops = 2.0 * images * out * out * results * channels * taps * taps
+        x, w = rand(images, channels, pixels, pixels), rand(results, channels, taps, taps)
+        side = dict(memory_format=torch.channels_last)
+        wide, beside = (x.to(**side), w.to(**side)), (x, w)
+        call = lambda pair: lambda: torch.nn.functional.conv2d(*pair, stride=stride, padding=taps // 2)
+        return {"conv2d, channels last": call(wide), "conv2d": call(beside)}, flops
     q, k, v = rand(n[0], n[1], n[3]), rand(n[0], n[2], n[3]), rand(n[0], n[2], n[4])
     flops = 2.0 * n[0] * n[1] * n[2] * (n[3] + n[4])
     if kind == "chain":
@@ -68,6 +78,7 @@ def main():
         sys.exit("torch is not installed: nothing to compare with")
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU")
+    torch.backends.cudnn.benchmark = True
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[o.type]
     for task in o.tasks:
         calls, flops = ways(task, dtype, torch)

@@ -124,6 +124,18 @@ bool multiplies_in_groups(const TileProgram& p) {
                        [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
 }
 
+/// The states that a kernel may have: on a GPU with instructions of four warps those are a space of their own.
+std::vector<construct::Problem> problems(const Program& stages, const Scheduling& how) {
+    std::vector<construct::Problem> out;
+    if (!how.gpu) {
+        out.push_back(construct::make_problem(stages, how.rule, *how.machine));
+        return out;
+    }
+    for (const bool group : {false, true})
+        if (auto p = construct::make_problem(stages, *how.gpu, group)) out.push_back(std::move(*p));
+    return out;
+}
+
 }  // namespace
 
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
@@ -131,31 +143,38 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
     TileProgram rule = how.gpu ? gpu_schedule(std::move(stages), row_axes, *how.gpu)
                                : default_schedule(std::move(stages), row_axes, how.rule);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
-    // Construction knows nothing of four warps that multiply together, which are worth more than its tiles.
-    if (how.kind == SchedulerKind::Auto && multiplies_in_groups(rule)) return rule;
     // Where even the bound is not so much below the rule's schedule, no state can be.
     const double enough = kConvinced * how.estimate_of(rule);
     if (how.kind == SchedulerKind::Auto && how.bound_of(rule.stages) >= enough) return rule;
     stages = rule.stages;  // axes that memory walks as one are one there
-    const std::optional<construct::Problem> problem =
-        how.gpu ? construct::make_problem(stages, *how.gpu) : construct::make_problem(stages, how.rule, *how.machine);
-    if (!problem || !(problem->micro.vector_axis || problem->micro.matrix)) return rule;
-    const construct::Problem& p = *problem;
-    if (how.kind == SchedulerKind::Search && how.measure) return searched(stages, p, std::move(rule), how);
+    const std::vector<construct::Problem> all = problems(stages, how);
+    if (all.empty() || !(all[0].micro.vector_axis || all[0].micro.matrix)) return rule;
+    if (how.kind == SchedulerKind::Search && how.measure) {
+        for (const construct::Problem& p : all) rule = searched(stages, p, std::move(rule), how);
+        return rule;
+    }
     construct::WalkOptions options;
     options.seed = how.seed;
     options.virtual_threads = how.kind != SchedulerKind::GensorPlain;
-    options.also.push_back(construct::state_of(p, rule));
-    const construct::Constructed found =
-        how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
+    std::vector<std::pair<const construct::Problem*, construct::Realised>> top;
+    for (const construct::Problem& p : all) {
+        options.also.clear();
+        const bool group = p.micro.matrix && p.micro.matrix->group;
+        if (group == multiplies_in_groups(rule)) options.also.push_back(construct::state_of(p, rule));
+        const construct::Constructed found =
+            how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
+        for (const construct::Realised& r : found.top) top.emplace_back(&p, r);
+    }
+    std::stable_sort(top.begin(), top.end(),
+                     [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
     if (how.measure) {
         std::vector<TileProgram> candidates;
         if (how.kind == SchedulerKind::Auto) candidates.push_back(std::move(rule));
-        for (const construct::Realised& r : found.top) candidates.push_back(construct::to_tile_program(stages, p, r));
+        for (const auto& [p, r] : top) candidates.push_back(construct::to_tile_program(stages, *p, r));
         return fastest(std::move(candidates), how);
     }
-    if (how.kind == SchedulerKind::Auto && found.top[0].seconds > enough) return rule;
-    return construct::to_tile_program(std::move(stages), p, found.top[0]);
+    if (how.kind == SchedulerKind::Auto && top[0].second.seconds > enough) return rule;
+    return construct::to_tile_program(std::move(stages), *top[0].first, top[0].second);
 }
 
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {

@@ -66,6 +66,9 @@ void box_of(const TileProgram& p, const std::string& what, Expr index, const std
     }
 }
 
+/// Where it may begin: rows are swizzled by their place among eight.
+int64_t alignment_of(const Buffer& b) { return b.swizzle == 0 ? 64 : 8 * b.swizzle; }
+
 /// Where buffers lie in the task's scratch: those that are never needed at the same time may share memory.
 class Packing {
   public:
@@ -79,6 +82,7 @@ class Packing {
             Slot s;
             s.members = {i};
             s.bytes = plan_.buffers[i].bytes;
+            s.unit = alignment_of(plan_.buffers[i]);
             std::tie(s.first, s.last) = life_of(plan_.buffers[i]);
             slots.push_back(std::move(s));
         }
@@ -94,7 +98,7 @@ class Packing {
             std::sort(taken.begin(), taken.end());
             for (const auto& [begin, end] : taken) {
                 if (s.offset + s.bytes <= begin) break;
-                s.offset = std::max(s.offset, end);
+                s.offset = std::max(s.offset, (end + s.unit - 1) / s.unit * s.unit);
             }
             placed.push_back(&s);
             for (const size_t i : s.members) plan_.buffers[i].offset = s.offset;
@@ -105,7 +109,7 @@ class Packing {
   private:
     struct Slot {
         std::vector<size_t> members;
-        int64_t bytes = 0, offset = 0;
+        int64_t bytes = 0, offset = 0, unit = 64;
         int first = 0, last = 0;  ///< statements, by their order in the text
     };
 
@@ -207,10 +211,14 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
         std::vector<Expr> box(b.box.begin(), b.box.end());
         for (const Expr& e : physical_shape(b.layout, box)) b.physical.push_back(e.constant());
         int64_t bytes = static_cast<int64_t>(byte_size(b.dtype));
+        TW_CHECK(b.swizzle == 0 || (!b.physical.empty() && b.physical.back() * bytes == b.swizzle),
+                 "kernel '{}': rows are not the {} bytes that are swizzled", program.name, b.swizzle);
         for (const int64_t d : b.physical)
             if (__builtin_mul_overflow(bytes, d, &bytes))
                 internal_error(__FILE__, __LINE__, "a buffer fits in memory", program.name);
-        b.bytes = ((bytes + 63) / 64 * 64 + 64) * b.copies;  // a whole vector may be read at the end
+        // A whole vector may be read at the end, but of whole rows.
+        const int64_t unit = alignment_of(b);
+        b.bytes = ((bytes + unit - 1) / unit * unit + (b.swizzle == 0 ? 64 : 0)) * b.copies;
         plan.buffers.push_back(std::move(b));
     };
     // Copies made by Loads.
@@ -236,6 +244,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
             b.box.push_back(size);
         }
         b.layout = load->layout;
+        b.swizzle = load->swizzle;
         if (const auto loop = tree.loops.find(b.scope); loop != tree.loops.end()) b.copies = loop->second->stages;
         finish(std::move(b));
     }

@@ -274,15 +274,21 @@ BlockMemory block_memory(const TileProgram& p, int most_threads, int64_t capacit
     for (const auto& [path, compute] : tree.computes) {
         const PrimitiveId s = compute->stage;
         const auto adopted = out.registers.stages.find(s);
-        const int64_t group =
-            adopted != out.registers.stages.end()
-                ? adopted->second.group
-                : make_partition(*p.stages.primitives[s].expr(), compute->micro, share_of(p, tree, path, s), out.threads)
-                      .group;
+        const int64_t group = adopted != out.registers.stages.end()
+                                  ? adopted->second.group
+                                  : make_partition(*p.stages.primitives[s].expr(), compute->micro,
+                                                   share_of(p, tree, path, s), out.threads)
+                                        .group;
         out.exchanges = out.exchanges || group > 32;
     }
     out.room = (out.plan.scratch_bytes + 15) / 16 * 16;
+    for (const Buffer& b : out.plan.buffers) {
+        out.arrivals.push_back(static_cast<size_t>(out.arrival_count));
+        if (b.swizzle != 0) out.arrival_count += b.copies;
+    }
     out.shared_bytes = out.exchanges ? out.room + out.threads / 32 * 8 : out.plan.scratch_bytes;
+    out.arrivals_at = (out.shared_bytes + 7) / 8 * 8;
+    if (out.arrival_count > 0) out.shared_bytes = out.arrivals_at + 8 * out.arrival_count;
     return out;
 }
 

@@ -42,6 +42,9 @@ struct BlockMemory {
     BufferPlan plan;              ///< of the rest, from byte 0 of shared memory on
     bool exchanges = false;       ///< groups of several warps combine sums, in shared memory from byte `room` on
     int64_t room = 0;
+    int64_t arrivals_at = 0;       ///< byte from which on copies that are swizzled have 8 bytes each to wait at
+    std::vector<size_t> arrivals;  ///< of each buffer of the plan the first of them; as many as it has copies
+    int arrival_count = 0;
     int64_t shared_bytes = 0;  ///< of all that
 };
 /// `most_threads` of a block, `capacity` of shared memory in bytes. What Loads copy is in shared memory in any case:

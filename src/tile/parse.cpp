@@ -17,7 +17,8 @@
 //     }
 //
 // An online maximum is "compute 0 online ...", a product on matrix instructions "compute 0 matrix f16 [m n k] ..."
-// (behind the vector), on those of four warps "matrix f16 group [m n k]", a pipelined loop "for k by 32 stages 3 {".
+// (behind the vector), on those of four warps "matrix f16 group [m n k]", a pipelined loop "for k by 32 stages 3 {", a
+// copy whose rows are swizzled "load 0 access 1 layout "..." swizzle 128 padding local".
 // Lines that begin with '#' are comments.
 
 #include <algorithm>
@@ -201,6 +202,8 @@ class Parser {
                 if (access < 0) text_.fail_expected("the number of an access");
                 load.access = static_cast<size_t>(access);
                 load.layout = layout();
+                if (text_.eat_word("swizzle"))
+                    load.swizzle = static_cast<int>(std::clamp<int64_t>(text_.integer(), 0, 1000));
                 load.padding = padding();
                 s.kind = std::move(load);
             } else if (text_.eat_word("compute")) {

@@ -52,8 +52,10 @@ class Printer {
                 statements(loop->body, depth + 1);
                 out_ += std::string(static_cast<size_t>(depth) * 2, ' ') + "}\n";
             } else if (const auto* load = std::get_if<Load>(&s.kind)) {
-                out_ += fmt::format("load {} access {} layout \"{}\" padding {}\n", load->stage.value, load->access,
-                                    print_layout(load->layout), to_string(load->padding));
+                out_ += fmt::format("load {} access {} layout \"{}\"{} padding {}\n", load->stage.value, load->access,
+                                    print_layout(load->layout),
+                                    load->swizzle == 0 ? "" : fmt::format(" swizzle {}", load->swizzle),
+                                    to_string(load->padding));
             } else if (const auto* compute = std::get_if<Compute>(&s.kind)) {
                 out_ += "compute " + micro(*compute) + "\n";
             } else {

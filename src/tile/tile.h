@@ -106,6 +106,11 @@ struct Load {
     size_t access = 0;
     Layout layout;  ///< of the buffer, over the box's dimensions (packing)
     Padding padding = Padding::Local;
+    /// Bytes of a row, 32, 64 or 128: the buffer's last dimension, whose pieces of 16 bytes lie in an order of their
+    /// own in every row, so that eight rows below each other are on different banks. That is as NVIDIA's copy engine
+    /// writes and matrix instructions of four warps read (sm_90a; CUtensorMapSwizzle): bits 4 and up of an address are
+    /// xored with its bits 7 and up. No index map says so; machines that have neither ignore it. 0: they lie in order.
+    int swizzle = 0;
 };
 
 struct Compute {
@@ -152,7 +157,8 @@ struct Buffer {
     Layout layout;
     std::vector<int64_t> physical;  ///< extents in memory
     int copies = 1;                 ///< so many of it, one behind the other: TileLoop::stages
-    int64_t bytes = 0;              ///< of all copies, each rounded to 64
+    int swizzle = 0;                ///< Load::swizzle
+    int64_t bytes = 0;              ///< of all copies, each rounded to 64; with a swizzle to eight rows
     int64_t offset = 0;             ///< in the task's scratch; what is never needed together may share memory
     bool elsewhere = false;         ///< takes none of the scratch
 };
@@ -172,7 +178,8 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
 ///    under shared loops read the part that the same step has computed
 ///  - an online maximum is read, in the steps of its own loops, only by what it scales: sums along the same loops, one
 ///    for one with its steps, or terms that are used up in the same step
-///  - Loads copy inputs, in a scope that encloses the reading Compute, before it; Stores write outputs, once
+///  - Loads copy inputs, in a scope that encloses the reading Compute, before it; Stores write outputs, once; a swizzle
+///    has the bytes of a row
 ///  - partial reductions in memory are kept in their own type; micro-kernels fit their stage, matrix units a product;
 ///    buffers have constant bounds
 ///  - a loop of several stages has Loads, in front of everything else in its body

@@ -166,6 +166,8 @@ class Verifier {
         if (load.padding == Padding::Global && !access.valid.empty())
             fault("{}: global padding checks nothing, but the access has conditions", what);
         if (stores_at(load.layout)) fault("{}: a buffer lies in no other tensor's memory", what);
+        if (load.swizzle != 0 && load.swizzle != 32 && load.swizzle != 64 && load.swizzle != 128)
+            fault("{}: rows of {} bytes cannot be swizzled, but of 32, 64 or 128", what, load.swizzle);
         const auto at = compute_at_.find(load.stage);
         if (at == compute_at_.end()) return;
         const TreePath scope = scope_of(path);

@@ -93,6 +93,7 @@ void Driver::load_functions() {
     library.find(destroy_executable, "cuGraphExecDestroy");
     library.find(launch_graph, "cuGraphLaunch");
     library.find(error_text, "cuGetErrorString");
+    library.find_if_there(encode_tiled, "cuTensorMapEncodeTiled");
 }
 
 void Driver::describe() {

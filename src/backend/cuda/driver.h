@@ -59,6 +59,10 @@ struct Driver {
     int (*destroy_executable)(void* executable) = nullptr;
     int (*launch_graph)(void* executable, void* stream) = nullptr;
     int (*error_text)(int result, const char** text) = nullptr;
+    /// Of CUDA 12 on; null where the driver is older.
+    int (*encode_tiled)(void* map, int type, unsigned rank, void* address, const uint64_t* extents,
+                        const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
+                        int swizzle, int promotion, int fill) = nullptr;
 
     int device = 0;
     void* context = nullptr;

@@ -1,5 +1,5 @@
-// How many tile programs all of these tests together have executed without a GPU; and that NVIDIA's compiler takes every
-// one of them, where it is there.
+// How many tile programs all of these tests together have executed without a GPU; and that NVIDIA's compiler takes
+// every one of them, where it is there.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,8 @@ std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, cons
 std::string refused(const Nvrtc& nvrtc, const std::vector<KernelText>& texts, int capability) {
     const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
     try {
-        const auto codes = machine_code(texts, capability, CodeCache(TW_TEST_CUBINS), [&] { return nvrtc; }, threads);
+        const auto codes = machine_code(
+            texts, capability, CodeCache(TW_TEST_CUBINS), [&] { return nvrtc; }, threads);
         for (const std::string& code : codes)
             if (code.substr(1, 3) != "ELF") return "no machine code";
         return "";

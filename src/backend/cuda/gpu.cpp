@@ -12,8 +12,17 @@ struct Gpu::Kernel::State {
     std::string name;
     int threads = 0;
     int64_t shared_bytes = 0;
+    std::vector<KernelText::Map> maps;
+    std::vector<DType> dtypes;  ///< of the tensors
+    std::vector<Var> symbols;   ///< the last arguments
+    size_t arguments = 0;       ///< that a launch gives; the maps are made from them
 
-    void launch(int64_t blocks, const std::vector<void*>& arguments, void* stream) const;
+    /// CUtensorMap of each map.
+    struct alignas(64) Encoded {
+        uint64_t words[16];
+    };
+    std::vector<Encoded> encoded(const std::vector<void*>& given) const;
+    void launch(int64_t blocks, const std::vector<void*>& given, void* stream) const;
 };
 
 Gpu::Gpu(int index, Library driver) : driver_(std::make_shared<const Driver>(std::move(driver), index)) {}
@@ -76,6 +85,15 @@ Gpu::Kernel Gpu::load(const std::string& cubin, const KernelText& kernel) const 
     s->name = kernel.name;
     s->threads = kernel.threads;
     s->shared_bytes = kernel.shared_bytes;
+    s->maps = kernel.maps;
+    s->symbols = kernel.names;
+    for (const KernelText::Argument& a : kernel.tensors) s->dtypes.push_back(a.dtype);
+    s->arguments = kernel.tensors.size() + (kernel.scratch_bytes > 0 ? 1 : 0) + kernel.names.size();
+    if (!s->maps.empty() && driver_->encode_tiled == nullptr)
+        throw RuntimeError(fmt::format(
+            "kernel '{}' copies boxes of tensors, which this driver knows nothing of (cuTensorMapEncodeTiled): "
+            "it is older than CUDA 12",
+            s->name));
     void* module = nullptr;
     driver_->check(driver_->load_module(&module, cubin.data()), fmt::format("load the code of kernel '{}'", s->name));
     s->module = std::shared_ptr<void>(module, [driver = driver_](void* m) {
@@ -90,13 +108,48 @@ Gpu::Kernel Gpu::load(const std::string& cubin, const KernelText& kernel) const 
     return out;
 }
 
-void Gpu::Kernel::State::launch(int64_t blocks, const std::vector<void*>& arguments, void* stream) const {
+std::vector<Gpu::Kernel::State::Encoded> Gpu::Kernel::State::encoded(const std::vector<void*>& given) const {
+    // As cuda.h has them.
+    constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9, kNoInterleave = 0, kZeros = 0, kLines = 2;  // of 128 bytes
+    std::vector<Encoded> out;
+    if (maps.empty()) return out;
+    TW_CHECK(given.size() == arguments, "kernel '{}' has {} arguments", name, arguments);
+    Bindings bindings;
+    for (size_t i = 0; i < symbols.size(); ++i)
+        bindings[symbols[i]] = *static_cast<const long long*>(given[arguments - symbols.size() + i]);
+    for (const KernelText::Map& map : maps) {
+        const DType dtype = dtypes.at(map.tensor);
+        const int type = dtype == DType::F16 ? kFloat16 : dtype == DType::BF16 ? kBfloat16 : kFloat32;
+        const int swizzle = map.swizzle == 128 ? 3 : map.swizzle == 64 ? 2 : map.swizzle == 32 ? 1 : 0;
+        std::vector<uint64_t> extents, strides;
+        std::vector<unsigned> box;
+        uint64_t distance = byte_size(dtype);
+        for (size_t d = 0; d < map.extents.size(); ++d) {
+            if (d > 0) strides.push_back(distance);
+            extents.push_back(static_cast<uint64_t>(evaluate(map.extents[d], bindings)));
+            distance *= extents.back();
+            box.push_back(static_cast<unsigned>(map.box[d]));
+        }
+        const std::vector<unsigned> steps(box.size(), 1);
+        void* address = *static_cast<void* const*>(given[map.tensor]);
+        out.emplace_back();
+        driver->check(
+            driver->encode_tiled(&out.back(), type, static_cast<unsigned>(box.size()), address, extents.data(),
+                                 strides.data(), box.data(), steps.data(), kNoInterleave, swizzle, kLines, kZeros),
+            fmt::format("describe tensor {} of kernel '{}' to the copy engine", map.tensor, name));
+    }
+    return out;
+}
+
+void Gpu::Kernel::State::launch(int64_t blocks, const std::vector<void*>& given, void* stream) const {
     constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
     if (blocks == 0) return;
     if (blocks > kMostBlocks)
         throw RuntimeError(fmt::format("kernel '{}' has {} blocks, more than a launch can have", name, blocks));
     driver->enter();
-    std::vector<void*> addresses = arguments;
+    std::vector<void*> addresses = given;
+    std::vector<Encoded> all = encoded(given);  // the launch copies them
+    for (Encoded& map : all) addresses.push_back(&map);
     driver->check(driver->launch(function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
                                  static_cast<unsigned>(shared_bytes), stream, addresses.data(), nullptr),
                   fmt::format("launch kernel '{}'", name));

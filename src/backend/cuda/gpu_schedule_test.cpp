@@ -228,6 +228,48 @@ TEST(GpuSchedule, OfStatesOfTheWalkComputesWhatTheySay) {
     expect_right(cases);
 }
 
+TEST(GpuSchedule, OfStatesOfFourWarpsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    int boxes = 0;
+    for (const auto& [m, n, k, type, precision] :
+         std::vector<std::tuple<const char*, const char*, const char*, const char*, Precision>>{
+             {"130", "72", "96", "f16", Precision::F32},
+             {"128", "128", "160", "bf16", Precision::F32},
+             {"70", "48", "64", "f32", Precision::TF32}}) {
+        const Program stages = parse_program(product(m, n, k, type));
+        EXPECT_FALSE(construct::make_problem(stages, on(precision), true));  // sm_80 has no such instructions
+        const auto p = construct::make_problem(stages, on(precision, h200()), true);
+        ASSERT_TRUE(p);
+        std::mt19937_64 rng(5);
+        for (int state = 0; state < 8; ++state) {
+            const construct::Realised r = construct::realise(*p, construct::random_state(*p, rng));
+            const TileProgram t = construct::to_tile_program(stages, *p, r);
+            ASSERT_THAT(print(t), HasSubstr(" group ["));
+            EXPECT_NEAR(gpu_estimate(t, h200()).seconds / r.seconds, 1, 0.1) << print(t);
+            boxes += generate(t).maps.empty() ? 0 : 1;
+            cases.push_back(whole(fmt::format("{} {}", type, state), t));
+        }
+    }
+    EXPECT_GT(boxes, 10);
+    expect_right(cases);
+}
+
+TEST(GpuSchedule, ChoosesTheUnitByItsEstimate) {
+    Scheduling how;
+    how.kind = SchedulerKind::Gensor;
+    const IndexVector<PrimitiveId, std::vector<size_t>> rows(1);
+    const auto unit_of = [&](const std::string& m, const GpuTarget& target) {
+        how.gpu = GpuScheduling{target, Precision::F32};
+        const std::string text = print(make_schedule(parse_program(product(m, "2048", "2048", "f16")), rows, how));
+        return text.find(" group [") != std::string::npos     ? "four warps"
+               : text.find("matrix f16") != std::string::npos ? "a warp"
+                                                              : "none";
+    };
+    EXPECT_STREQ(unit_of("2048", h200()), "four warps");
+    EXPECT_STREQ(unit_of("2048", a100()), "a warp");
+    EXPECT_STREQ(unit_of("32", h200()), "a warp");  // fewer rows than an instruction of four has
+}
+
 /// Candidates of G4 and S1 at random, as trees: MCFuser's Figure 10.
 struct Drawn {
     TileProgram program;

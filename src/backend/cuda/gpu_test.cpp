@@ -273,6 +273,37 @@ TEST(Nvrtc, SaysWhatAKernelTakesOfAMultiprocessor) {
     EXPECT_THAT(error_of([&] { nvrtc->uses(all, 80, {"-DTW_SHARED_BYTES=50000"}); }), HasSubstr("50000 bytes smem"));
 }
 
+TEST(Gpu, DescribesTensorsToTheCopyEngineWhereAKernelIsLaunched) {
+    test::MatrixProduct p = {"$m", "128", "96", "f16", "f16"};
+    p.group = p.swizzled = true;
+    const TileProgram t = test::matrix_product(p);
+    const KernelText text = generate(t, {}, "kernel");
+    ASSERT_EQ(text.maps.size(), size_t{2});
+    test::PretendedGpu machine;
+    machine.major = 9;
+    std::vector<uint64_t> seen;
+    machine.argument_count = [](const std::string&) { return size_t{4 + 1 + 2}; };
+    machine.run = [&](const std::string&, const std::vector<uint64_t>& a, int64_t) { seen = a; };
+    {
+        const Gpu gpu(0, machine.driver());
+        const Gpu::Kernel kernel = gpu.load(text.text, text);
+        gpu.run(kernel, text, t.stages, schedule_cases::whole_numbers(t.stages, {{"m", 70}}));
+    }
+    EXPECT_EQ(machine.wrong, "");
+    ASSERT_EQ(seen.size(), size_t{7});
+    EXPECT_EQ(seen[4], 70u);      // m
+    EXPECT_EQ(seen[5], seen[0]);  // the maps are of a, and of b
+    EXPECT_EQ(seen[6], seen[1]);
+    ASSERT_EQ(machine.maps.size(), size_t{2});
+    EXPECT_THAT(machine.maps[0].extents, testing::ElementsAre(96, 70));
+    EXPECT_THAT(machine.maps[0].box, testing::ElementsAre(32, 64));
+    EXPECT_EQ(machine.maps[0].swizzle, 64);
+    EXPECT_THAT(machine.maps[1].extents, testing::ElementsAre(128, 96));
+    // An older driver knows no maps: then such a kernel is not loaded.
+    machine.has_maps = false;
+    EXPECT_THAT(error_of([&] { Gpu(0, machine.driver()).load(text.text, text); }), HasSubstr("older than CUDA 12"));
+}
+
 /// This machine's GPU and what compiles for it, or what is missing.
 struct Device {
     std::unique_ptr<Gpu> gpu;

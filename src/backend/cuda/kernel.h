@@ -1,10 +1,10 @@
 #pragma once
 // TileProgram -> CUDA C++.
 //
-// A point of the grid is a block; its threads share the work of every statement (tile/gpu_partition.h). Buffers lie in shared
-// memory, packed by their lives. Barriers stand where a statement touches what another one wrote, or overwrites what
-// another one read, since the last (barriers.h). The text calls nothing but the functions of device/common.cuh, so that
-// the same text runs on a GPU and, in plain C++, under lockstep.h.
+// A point of the grid is a block; its threads share the work of every statement (tile/gpu_partition.h). Buffers lie in
+// shared memory, packed by their lives. Barriers stand where a statement touches what another one wrote, or overwrites
+// what another one read, since the last (barriers.h). The text calls nothing but the functions of device/common.cuh, so
+// that the same text runs on a GPU and, in plain C++, under lockstep.h.
 
 #include <cstdint>
 #include <string>
@@ -27,10 +27,18 @@ struct KernelText {
         DType dtype = DType::F32;
         bool written = false;
     };
+    /// A tensor whose boxes the copy engine reads (sm_90a), as cuTensorMapEncodeTiled is to be told of it.
+    struct Map {
+        size_t tensor = 0;          ///< of `tensors`
+        std::vector<Expr> extents;  ///< innermost first, over `names`; the tensor is row-major
+        std::vector<int64_t> box;   ///< elements along each
+        int swizzle = 0;            ///< bytes of a row of the copy (Load::swizzle)
+    };
     std::string name;               ///< of the function; a C++ identifier
     std::string text;               ///< the function alone, to stand behind device_header()
     std::vector<Argument> tensors;  ///< inputs, then outputs, of TileProgram::stages: pointers
     std::vector<Var> names;         ///< symbols and scalars: i64 arguments behind the pointers
+    std::vector<Map> maps;          ///< CUtensorMap arguments behind all others
     std::vector<Expr> grid;         ///< trip counts of the parallel loops; their product is the number of blocks
     int threads = 32;               ///< of a block, whole warps
     int64_t shared_bytes = 0;       ///< dynamic shared memory of a block

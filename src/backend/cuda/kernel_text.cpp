@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "backend/cuda/barriers.h"
+#include "backend/cuda/box_copy.h"
 #include "backend/cuda/device_text.h"
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/scalar_text.h"
@@ -80,8 +81,9 @@ class KernelGenerator {
         out_.name = identifier(function.empty() ? p_.name : function);
         v_.fresh(out_.name);
         out_.threads = threads_;
-        const std::string arguments = declare_arguments();
+        std::string arguments = declare_arguments();
         declare_buffers();
+        const size_t behind_declarations = w_.text().size();
         for (const auto& [path, compute] : tree_.computes)
             if (compute->online) online_[p_.stages.primitives[compute->stage].outputs[0]] = {compute->stage, path};
         for (const TileAxis& a : p_.axes) ranges_.push_back({0, a.extent, a.extent, a.extent, true});
@@ -91,6 +93,9 @@ class KernelGenerator {
         enter_scope(path);
         statements(*body, path);
         out_.shared_bytes = block_.shared_bytes;
+        arguments += map_arguments_;
+        std::string code = w_.text();
+        code.insert(behind_declarations, begin_arrivals());
         if (out_.shared_bytes > options_.target.block_shared_bytes)
             throw RuntimeError(
                 fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
@@ -98,7 +103,7 @@ class KernelGenerator {
                             p_.name, out_.shared_bytes, options_.target.name, options_.target.block_shared_bytes));
         out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
                                 out_.threads, arguments) +
-                    w_.text() + "}\n";
+                    code + "}\n";
         return std::move(out_);
     }
 
@@ -184,6 +189,7 @@ class KernelGenerator {
         place.storage = b.dtype;
         place.in_registers = in_registers(b);
         place.shared = !b.elsewhere;
+        place.swizzle = b.swizzle;
         std::vector<Expr> starts;
         starts.reserve(p_.axes.size());
         for (size_t a = 0; a < p_.axes.size(); ++a) starts.push_back(starts_.at({b.scope, a}));
@@ -294,6 +300,7 @@ class KernelGenerator {
         for (size_t i = 0; i < body.size(); ++i) {
             TreePath here = path;
             here.push_back(i);
+            if (!std::holds_alternative<Load>(body[i].kind)) wait_for_boxes();
             if (barriers_.count(here) != 0) barrier();
             if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
                 tile_loop(*loop, here);
@@ -304,6 +311,7 @@ class KernelGenerator {
             else
                 emit_store(std::get<Store>(body[i].kind), path);
         }
+        wait_for_boxes();
     }
 
     void tile_loop(const TileLoop& loop, const TreePath& path) {
@@ -354,7 +362,7 @@ class KernelGenerator {
                 const size_t buffer = existing(copy_of(load->stage, load->access));
                 const std::string whole = objects_[buffer];
                 objects_[buffer] = copy_name(buffer, copy);
-                emit_load(*load, true);
+                emit_load(*load, true, copy);
                 objects_[buffer] = whole;
             }
         v_.forget(ranges_[loop.axis].hi);
@@ -377,13 +385,26 @@ class KernelGenerator {
         w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
         copies_of_step(loop, path, outer, ahead, name);
         w_.close();
-        w_.add("tw::commit_async();");
+        if (copies_by_threads(loop)) w_.add("tw::commit_async();");
         w_.close();
+    }
+    /// Whether some of its Loads are no boxes. They have been emitted once.
+    bool copies_by_threads(const TileLoop& loop) const {
+        return std::any_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
+            const auto* load = std::get_if<Load>(&s.kind);
+            return load != nullptr && boxes_.count(existing(copy_of(load->stage, load->access))) == 0;
+        });
     }
 
     void pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
         const Expr counter = counters_.at(path), length = v_.simplified(outer.hi - outer.lo);
-        w_.line("tw::wait_async<{}>();", loop.stages - 2);
+        if (copies_by_threads(loop)) w_.line("tw::wait_async<{}>();", loop.stages - 2);
+        for (const Stmt& s : loop.body)
+            if (const auto* load = std::get_if<Load>(&s.kind)) {
+                const size_t buffer = existing(copy_of(load->stage, load->access));
+                if (boxes_.count(buffer) != 0)
+                    wait_for_box(buffer, fmt::format("({} % {})", v_.name(counter), loop.stages));
+            }
         barrier();
         w_.open("");
         const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
@@ -391,7 +412,7 @@ class KernelGenerator {
         w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
         copies_of_step(loop, path, outer, ahead, fmt::format("({} % {})", v_.name(ahead), loop.stages));
         w_.close();
-        w_.add("tw::commit_async();");
+        if (copies_by_threads(loop)) w_.add("tw::commit_async();");
         w_.close();
         std::map<size_t, std::string> whole;
         for (size_t i = 0; i < plan_.buffers.size(); ++i)
@@ -517,14 +538,16 @@ class KernelGenerator {
             own.cut = own.cut || (k >= job.expr->spatial && !job.ranges[k].whole);
         }
         job.share = share != nullptr ? *share : gpu::make_partition(*job.expr, *job.micro, own, threads_);
-        TW_CHECK(job.share.group <= 32 || block_.exchanges, "warps of kernel '{}' have no room for their sums", p_.name);
+        TW_CHECK(job.share.group <= 32 || block_.exchanges, "warps of kernel '{}' have no room for their sums",
+                 p_.name);
         return emit_stage(w_, v_, job);
     }
 
     static AxisRange range_of(int64_t extent) { return {0, extent, extent, extent, true}; }
 
     /// Element j of the buffer's memory is element origin + logical(j) of the tensor.
-    void emit_load(const Load& load, bool async) {
+    /// `slot`: C++ for which copy of its buffer it is.
+    void emit_load(const Load& load, bool async, const std::string& slot = "0") {
         const size_t buffer = existing(copy_of(load.stage, load.access));
         const Buffer& b = plan_.buffers[buffer];
         const Access& access = p_.stages.primitives[load.stage].expr()->accesses[load.access];
@@ -567,8 +590,85 @@ class KernelGenerator {
         job.out.origin.clear();
         job.out.layout.reset();
         job.async = async && access.fill == 0;
-        w_.line("// load {}", p_.stages.values[access.value].name);
+        const std::string& name = p_.stages.values[access.value].name;
+        if (groups_) {
+            const auto boxes = as_boxes(copy, access, p_.stages.values[access.value], load.swizzle, v_);
+            if (const auto* found = std::get_if<BoxCopy>(&boxes)) {
+                w_.line("// load {}, by the copy engine", name);
+                emit_boxes(*found, copy, job.out, buffer, access.value, slot);
+                if (!async) waiting_.push_back(buffer);
+                return;
+            }
+            w_.line("// load {}, by threads: {}", name, std::get<std::string>(boxes));
+        } else {
+            w_.line("// load {}", name);
+        }
         emit_copy(copy, job, memory_.at(access.value), p_.stages.values[access.value].name, nullptr);
+    }
+
+    // --- boxes by the copy engine (box_copy.h)
+
+    /// The map of a tensor, by its name.
+    std::string map_of(const BoxCopy& boxes, ValueId tensor) {
+        for (size_t i = 0; i < p_.stages.inputs.size(); ++i) {
+            if (p_.stages.inputs[i] != tensor) continue;
+            KernelText::Map map = boxes.map;
+            map.tensor = i;
+            for (size_t m = 0; m < out_.maps.size(); ++m)
+                if (out_.maps[m].tensor == i && out_.maps[m].box == map.box && out_.maps[m].swizzle == map.swizzle)
+                    return map_names_[m];
+            out_.maps.push_back(std::move(map));
+            map_names_.push_back(v_.fresh("map_" + identifier(p_.stages.values[tensor].name)));
+            map_arguments_ += fmt::format(", const TW_GRID_CONSTANT tw::TensorMap {}", map_names_.back());
+            return map_names_.back();
+        }
+        internal_error(__FILE__, __LINE__, "boxes are of inputs", p_.name);
+    }
+    std::string arrival(size_t buffer, const std::string& slot) const {
+        return fmt::format("s_arrivals + ({} + {})", block_.arrivals[buffer], slot);
+    }
+    void emit_boxes(const BoxCopy& boxes, const TensorExpr& copy, const Place& to, size_t buffer, ValueId tensor,
+                    const std::string& slot) {
+        const std::string map = map_of(boxes, tensor), at = arrival(buffer, slot);
+        boxes_.insert(buffer);
+        w_.open("if (tw::thread() == 0)");
+        w_.line("tw::expect_bytes({}, {});", at, boxes.bytes);
+        std::vector<Expr> axes(copy.extents.size(), Expr(0));
+        for (const size_t a : boxes.apart) {
+            const int64_t count = copy.extents[a].constant();
+            axes[a] = v_.add("box", {Expr(0), Expr(count - 1)});
+            w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", v_.name(axes[a]), count));
+        }
+        Expr offset = 0;
+        for (const size_t a : boxes.apart) offset += axes[a] * to.strides[a];
+        std::string where;
+        const std::vector<Expr>& index = copy.accesses[0].index;
+        for (size_t d = index.size(); d-- > 0;)
+            where += fmt::format(", static_cast<int>({})", v_.text(v_.simplified(substitute_axes(index[d], axes))));
+        w_.line("tw::copy_box({} + {}, {}, {}{});", to.object, v_.operand(v_.simplified(offset)), map, at, where);
+        for (size_t k = 0; k < boxes.apart.size(); ++k) w_.close();
+        w_.close();
+    }
+    /// Every copy of a buffer comes again and again: `arrived_...` has the parity of its next time as a bit.
+    void wait_for_box(size_t buffer, const std::string& slot) {
+        const std::string parity = fmt::format("arrived_{}", block_.arrivals[buffer]);
+        w_.line("tw::wait_arrival({}, {} >> {} & 1);", arrival(buffer, slot), parity, slot);
+        w_.line("{} ^= 1u << {};", parity, slot);
+    }
+    void wait_for_boxes() {
+        for (const size_t buffer : waiting_) wait_for_box(buffer, "0");
+        waiting_.clear();
+    }
+    /// What stands in front of everything where there are boxes.
+    std::string begin_arrivals() const {
+        if (boxes_.empty()) return "";
+        Writer w = Writer().inner(1);
+        w.line("const tw::Shared<u64> s_arrivals = tw::shared<u64>({}, {}, \"arrivals\");", block_.arrivals_at,
+               block_.arrival_count);
+        w.line("if (tw::thread() == 0) tw::begin_arrivals(s_arrivals, {});", block_.arrival_count);
+        w.add("tw::barrier();");
+        for (const size_t buffer : boxes_) w.line("u32 arrived_{} = 0;", block_.arrivals[buffer]);
+        return w.text();
     }
 
     void emit_store(const Store& store, const TreePath&) {
@@ -693,6 +793,10 @@ class KernelGenerator {
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::map<ValueId, OnlineMaximum> online_;
     std::string scratch_;
+    std::set<size_t> boxes_;       ///< buffers that the copy engine fills
+    std::vector<size_t> waiting_;  ///< those that nobody has waited for yet
+    std::vector<std::string> map_names_;
+    std::string map_arguments_;
 };
 
 }  // namespace

@@ -23,6 +23,12 @@ class Library {
         function = reinterpret_cast<F*>(address(symbol));
     }
 
+    /// Null where it has none.
+    template <class F>
+    void find_if_there(F*& function, const char* symbol) const {
+        function = reinterpret_cast<F*>(lookup_(symbol));
+    }
+
   private:
     void* address(const char* symbol) const;
 

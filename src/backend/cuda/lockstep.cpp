@@ -29,7 +29,12 @@ struct LockstepTensor {
     void* bytes;
     long long size, element, written;
 };
-using Entry = const char* (*)(const LockstepTensor* tensors, const long long* names, long long blocks);
+/// tw::machine::Map of it.
+struct LockstepMap {
+    long long of, rank, element, swizzle, extents[5], box[5];
+};
+using Entry = const char* (*)(const LockstepTensor* tensors, const long long* names, const LockstepMap* maps,
+                              long long blocks);
 
 /// A folder that goes with this object.
 class TemporaryFolder {
@@ -84,11 +89,19 @@ std::string entry_text(const KernelText& kernel, size_t k) {
                                  storage_type(kernel.tensors[i].dtype), i);
     if (kernel.scratch_bytes > 0) arguments += fmt::format(", tw::machine::tensor<u8>(t[{}])", kernel.tensors.size());
     for (size_t i = 0; i < kernel.names.size(); ++i)
-        arguments += fmt::format("{}static_cast<const i64*>(n)[{}]", arguments.empty() ? "" : ", ", i);
+        arguments += fmt::format("{}n[{}]", arguments.empty() ? "" : ", ", i);
+    for (size_t i = 0; i < kernel.maps.size(); ++i) arguments += fmt::format(", tw::machine::tensor_map(t, m[{}])", i);
     return fmt::format(
-        "extern \"C\" const char* tw_entry_{}(const tw::machine::Argument* tensors, const i64* names, i64 blocks) {{\n"
+        "extern \"C\" const char* tw_entry_{}(const tw::machine::Argument* tensors, const i64* names,\n"
+        "                                    const tw::machine::Map* maps, i64 blocks) {{\n"
+        "    struct Call {{ const i64* n; const tw::machine::Map* m; }} call = {{names, maps}};\n"
         "    return tw::machine::run_kernel(tensors, {}, blocks, {}, {},\n"
-        "        [](const tw::machine::Memory* t, void* n) {{ {}({}); }}, const_cast<i64*>(names));\n"
+        "        [](const tw::machine::Memory* t, void* c) {{\n"
+        "            const i64* n = static_cast<Call*>(c)->n;\n"
+        "            const tw::machine::Map* m = static_cast<Call*>(c)->m;\n"
+        "            (void)n, (void)m;\n"
+        "            {}({});\n"
+        "        }}, &call);\n"
         "}}\n",
         k, kernel.tensors.size() + (kernel.scratch_bytes > 0 ? 1 : 0), kernel.threads, kernel.shared_bytes, kernel.name,
         arguments);
@@ -145,7 +158,23 @@ void Lockstep::run(size_t k, std::vector<Tensor>& tensors, const std::vector<int
     if (kernel.scratch_bytes > 0)
         arguments.push_back({"scratch", scratch.data(), static_cast<long long>(scratch.size()), 1, 2});
     const std::vector<long long> values(names.begin(), names.end());
-    const char* wrong = reinterpret_cast<Entry>(entries_[k])(arguments.data(), values.data(), blocks);
+    Bindings bindings;
+    for (size_t i = 0; i < names.size(); ++i) bindings[kernel.names[i]] = names[i];
+    std::vector<LockstepMap> maps;
+    for (const KernelText::Map& m : kernel.maps) {
+        LockstepMap out = {static_cast<long long>(m.tensor),
+                           static_cast<long long>(m.extents.size()),
+                           static_cast<long long>(byte_size(kernel.tensors[m.tensor].dtype)),
+                           m.swizzle,
+                           {},
+                           {}};
+        for (size_t d = 0; d < m.extents.size(); ++d) {
+            out.extents[d] = evaluate(m.extents[d], bindings);
+            out.box[d] = m.box[d];
+        }
+        maps.push_back(out);
+    }
+    const char* wrong = reinterpret_cast<Entry>(entries_[k])(arguments.data(), values.data(), maps.data(), blocks);
     if (wrong != nullptr) throw RuntimeError(fmt::format("kernel '{}', {}", kernel.name, wrong));
 }
 

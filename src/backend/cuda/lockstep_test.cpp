@@ -212,6 +212,92 @@ TEST(Lockstep, FindsWhatIsPlantedAroundProductsOfFourWarps) {
     }
 }
 
+/// A kernel of two warps that has the copy engine bring x: f32[8, 32], swizzled, and doubles its first 64 elements.
+KernelText box_kernel(const std::string& name, const std::string& copy, const std::string& wait) {
+    KernelText k;
+    k.name = name;
+    k.threads = 64;
+    k.shared_bytes = 2048 + 16;
+    k.tensors = {{"x", DType::F32, false}, {"y", DType::F32, true}};
+    k.maps = {{0, {32, 8}, {32, 8}, 128}};
+    k.text = fmt::format(
+        R"TW(TW_KERNEL({}, 64)(tw::In<float> x, tw::Out<float> y, const TW_GRID_CONSTANT tw::TensorMap map) {{
+    const tw::Shared<float> s = tw::shared<float>(0, 512, "s");
+    const tw::Shared<u64> a = tw::shared<u64>(2048, 2, "a");
+    const int t = tw::thread();
+    if (t == 0) tw::begin_arrivals(a, 1);
+    tw::barrier();
+    {}
+    {}
+    tw::put(y, t, 2 * s[tw::swizzled<128, 4>(t)]);
+}}
+)TW",
+        name, copy, wait);
+    return k;
+}
+
+TEST(Lockstep, FindsWhatIsPlantedAroundCopiesOfBoxes) {
+    const std::string copy = "if (t == 0) { tw::expect_bytes(a, 1024); tw::copy_box(s, map, a, 0, 0); }",
+                      wait = "tw::wait_arrival(a, 0);";
+    struct Case {
+        std::string name, copy, wait, said;
+        int rows = 0;  ///< that y is behind x
+    };
+    const std::vector<Case> cases = {
+        {"right", copy, wait, ""},
+        {"outside_there_are_zeros", "if (t == 0) { tw::expect_bytes(a, 1024); tw::copy_box(s, map, a, 0, 7); }", wait,
+         "", 7},
+        {"twice", copy + wait + "tw::barrier();" + copy, "tw::wait_arrival(a, 1);", ""},
+        {"nobody_waits", copy, "", "before its asynchronous copy was waited for"},
+        {"one_thread_does_not_wait", copy, "if (t != 5) tw::wait_arrival(a, 0);",
+         "before its asynchronous copy was waited for"},
+        {"one_thread_waits_for_the_time_before", copy + wait + "tw::barrier();" + copy,
+         "if (t == 5) tw::wait_arrival(a, 0); else tw::wait_arrival(a, 1);", "before its asynchronous copy"},
+        {"one_thread_is_late", copy, "if (t != 5) tw::wait_arrival(a, 0); tw::shuffle_xor(1, 1);",
+         "whose arrival this thread has not waited for"},
+        {"too_many_bytes", "if (t == 0) { tw::expect_bytes(a, 1040); tw::copy_box(s, map, a, 0, 0); }", wait,
+         "waits for ever (line"},
+        {"too_few_bytes", "if (t == 0) { tw::expect_bytes(a, 512); tw::copy_box(s, map, a, 0, 0); }", wait,
+         "512 bytes more have come than were announced"},
+        {"nothing_announced", "if (t == 0) tw::copy_box(s, map, a, 0, 0);", wait, "no bytes were announced"},
+        {"nothing_copied", "if (t == 0) tw::expect_bytes(a, 1024);", wait, "fewer bytes come than were announced"},
+        {"announced_by_all", "tw::expect_bytes(a, 1024); if (t == 0) tw::copy_box(s, map, a, 0, 0);", wait,
+         "announces bytes a second time"},
+        {"no_such_arrival", "if (t == 0) { tw::expect_bytes(a + 1, 1024); tw::copy_box(s, map, a + 1, 0, 0); }", wait,
+         "nobody has written"},
+        {"not_aligned", "if (t == 0) { tw::expect_bytes(a, 1024); tw::copy_box(s + 32, map, a, 0, 0); }", wait,
+         "copies a box to byte 128, which is not aligned"},
+        {"over_what_is_read", copy + wait + "const float v = s[t]; tw::put(y, t, v);" + copy, "tw::wait_arrival(a, 1);",
+         "before its asynchronous copy was waited for"},
+        {"over_what_is_not_fenced", "tw::put(s, t, 1.0f); tw::barrier();" + copy, wait, "wrote and did not fence"},
+        {"never_comes", copy, "tw::put(y, t, 2 * x[t]); return;", "ends before copies of boxes have come"},
+    };
+    std::vector<KernelText> kernels;
+    kernels.reserve(cases.size());
+    for (const Case& c : cases) kernels.push_back(box_kernel(c.name, c.copy, c.wait));
+    const Lockstep lockstep(kernels, lockstep_options());
+    for (size_t k = 0; k < cases.size(); ++k) {
+        const Case& c = cases[k];
+        std::vector<Tensor> tensors = {Tensor(DType::F32, {8, 32}), Tensor(DType::F32, {64})};
+        for (int64_t i = 0; i < 256; ++i) tensors[0].set(i, static_cast<double>(i + 1));
+        std::string wrong;
+        try {
+            lockstep.run(k, tensors, {}, 1);
+        } catch (const RuntimeError& e) {
+            wrong = e.what();
+        }
+        if (!c.said.empty()) {
+            EXPECT_THAT(wrong, HasSubstr(c.said)) << c.name;
+            continue;
+        }
+        EXPECT_EQ(wrong, "") << c.name;
+        for (int64_t i = 0; i < 64; ++i) {
+            const int64_t from = i + 32 * c.rows;
+            EXPECT_EQ(tensors[1].get(i), from < 256 ? 2.0 * static_cast<double>(from + 1) : 0) << c.name << " " << i;
+        }
+    }
+}
+
 TEST(Lockstep, FindsWhatIsPlanted) {
     std::vector<KernelText> kernels;
     for (const Planted& p : kPlanted) kernels.push_back(kernel(p.name, p.body));

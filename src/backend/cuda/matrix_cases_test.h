@@ -22,6 +22,7 @@ struct MatrixProduct {
     std::string batch = {};                   ///< "" or a number
     bool group = false;                       ///< on instructions of four warps: `warp` columns, 64 rows
     std::string warp_columns = {};            ///< "" for `warp`
+    bool swizzled = false;                    ///< operands of four warps: rows of 128 bytes, or of as many as they have
 };
 
 /// Of a copy: rows with room behind them, or blocks of eight rows of 16 bytes. `along_sum`: what lies side by side in
@@ -32,6 +33,19 @@ inline std::string operand_layout(const MatrixProduct& p, bool batched, bool alo
     const std::string turned = along_sum || row == 8 ? "" : batched ? "reorder(0, 2, 1) " : "reorder(1, 0) ";
     return turned + fmt::format("split({}, {}) {} pad({}, 0, 1)", last, row,
                                 batched ? "reorder(0, 2, 1, 3)" : "reorder(1, 0, 2)", last);
+}
+
+/// The layout of a copy whose rows are swizzled. `side`: points along what lies side by side in memory.
+inline std::string swizzled_layout(const MatrixProduct& p, bool batched, bool along_sum, int side) {
+    const int size = p.unit == "tf32" ? 4 : 2, last = batched ? 2 : 1;
+    const std::string turned = along_sum || size == 2 ? "" : batched ? "reorder(0, 2, 1) " : "reorder(1, 0) ";
+    const int row = std::min(128, (turned.empty() ? side : p.step) * size);
+    return fmt::format("\"{}split({}, {}) {}\" swizzle {}", turned, last, row / size,
+                       batched ? "reorder(0, 2, 1, 3)" : "reorder(1, 0, 2)", row);
+}
+inline std::string loaded(const MatrixProduct& p, bool batched, bool along_sum, int side) {
+    if (p.swizzled) return swizzled_layout(p, batched, along_sum, side);
+    return "\"" + operand_layout(p, batched, along_sum) + "\"";
 }
 
 inline TileProgram matrix_product(const MatrixProduct& p) {
@@ -60,8 +74,8 @@ stage 0 over [{over}m n k]
 {open}parallel m by {block} {{
   parallel n by {block} {{
     for k by {step}{ahead} {{
-      load 0 access 0 layout "{a_layout}" padding local
-      load 0 access 1 layout "{b_layout}" padding local
+      load 0 access 0 layout {a_layout} padding local
+      load 0 access 1 layout {b_layout} padding local
       compute 0 matrix {unit} [m n k] registers [m={warp} n={columns} k={step}] padding local
     }}
     store c padding local
@@ -74,8 +88,10 @@ stage 0 over [{over}m n k]
         fmt::arg("columns", p.warp_columns.empty() ? p.warp : p.warp_columns), fmt::arg("step", p.step),
         fmt::arg("ahead", p.stages == 1 ? "" : fmt::format(" stages {}", p.stages)),
         fmt::arg("unit", p.unit + (p.group ? " group" : "")),
-        fmt::arg("a_layout", operand_layout(p, batched, !p.a_turned)),
-        fmt::arg("b_layout", operand_layout(p, batched, p.b_turned)));
+        fmt::arg("a_layout", loaded(p, batched, !p.a_turned, p.a_turned ? std::stoi(p.block) : p.step)),
+        fmt::arg("b_layout",
+                 loaded(p, batched, p.b_turned,
+                        p.b_turned ? p.step : std::stoi(p.warp_columns.empty() ? p.warp : p.warp_columns))));
     return schedule_cases::kernel(stages, schedule);
 }
 

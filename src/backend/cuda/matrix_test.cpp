@@ -17,6 +17,7 @@ namespace {
 
 using namespace test;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::UnorderedElementsAre;
@@ -140,6 +141,87 @@ TEST(CudaGroupText, OfProductsComputesWhatTheySay) {
     many.warp_columns = "32";
     add("eight tiles for two times four warps", many);
     MatrixProduct open = group_product("$m", "64", "64");
+    LockstepCase symbolic{"any rows", matrix_product(open), {}, 0};
+    for (const int m : {1, 64, 65})
+        symbolic.inputs.push_back(schedule_cases::whole_numbers(symbolic.program.stages, {{"m", m}}));
+    cases.push_back(symbolic);
+    expect_right(cases);
+}
+
+TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
+    MatrixProduct p = group_product("128", "128", "128");
+    p.block = "128";
+    p.warp_columns = "128";
+    p.step = 64;
+    p.swizzled = true;
+    const KernelText text = generate(matrix_product(p));
+    // a's rows go along the sum, 64 of it in 128 bytes; b's across it: 128 columns are two boxes.
+    ASSERT_EQ(text.maps.size(), size_t{2});
+    EXPECT_THAT(text.maps[0].box, ElementsAre(64, 128));
+    EXPECT_THAT(text.maps[1].box, ElementsAre(64, 64));
+    EXPECT_EQ(text.maps[1].swizzle, 128);
+    EXPECT_THAT(text.text, HasSubstr("const TW_GRID_CONSTANT tw::TensorMap map_a, const TW_GRID_CONSTANT tw::TensorMap "
+                                     "map_b) {"));
+    EXPECT_THAT(text.text, HasSubstr("tw::expect_bytes(s_arrivals + (0 + ahead), 16384);"));
+    EXPECT_THAT(text.text,
+                HasSubstr("tw::wait_arrival(s_arrivals + (3 + (step_k % 3)), arrived_3 >> (step_k % 3) & 1);"));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_128<0, 1>(sum[2 * f + 0], sum[2 * f + 1], "
+                                     "tw::cores<16, 1024, 128>(s_a_at"));
+    EXPECT_THAT(text.text, HasSubstr("tw::cores<1024, 8192, 128>(s_b_at"));
+    EXPECT_THAT(text.text, Not(HasSubstr("copy_async")));
+    // Six copies of 16 KiB each, and what they are waited for at.
+    EXPECT_EQ(text.shared_bytes, 6 * (16384 + 8));
+
+    // What the engine cannot do, threads do, to the same places; the text says why.
+    const auto by_threads = [](MatrixProduct q) {
+        q.swizzled = true;
+        const std::string s = generate(matrix_product(q)).text;
+        const size_t at = s.find(", by threads: ");
+        return at == std::string::npos ? "" : s.substr(at + 14, s.find('\n', at) - at - 14);
+    };
+    EXPECT_EQ(by_threads(group_product("64", "64", "76")), "its rows are 152 bytes apart, no multiple of 16");
+    EXPECT_EQ(by_threads(group_product("64", "$n", "64")),
+              "only the run knows that its rows are a multiple of 16 bytes apart");
+    EXPECT_EQ(by_threads(group_product("64", "64", "64", "f32", "tf32")),
+              "its rows go along another dimension than the tensor's last");
+}
+
+TEST(CudaGroupText, OfSwizzledBoxesComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    const auto add = [&](const std::string& name, MatrixProduct p) {
+        p.swizzled = true;
+        cases.push_back(whole_numbers(name, matrix_product(p)));
+    };
+    for (const auto& [type, unit] : {std::pair("f16", "f16"), std::pair("bf16", "bf16"), std::pair("f32", "tf32")})
+        for (const auto& [m, n, k] :
+             std::vector<std::array<const char*, 3>>{{"64", "64", "64"}, {"130", "72", "80"}, {"65", "104", "40"}})
+            for (const int step : {16, 32, 64}) {
+                if (step == 64 && k != std::string("64")) continue;
+                MatrixProduct p = group_product(m, n, k, type, unit);
+                p.step = step;
+                p.b_turned = step == 32;
+                add(fmt::format("{} {}x{}x{} by {}", type, m, n, k, step), p);
+            }
+    for (const bool a : {false, true})
+        for (const bool b : {false, true}) {
+            MatrixProduct p = group_product("64", "72", "48");
+            p.a_turned = a;
+            p.b_turned = b;
+            p.stages = a == b ? 2 : 1;
+            p.batch = "2";
+            add(fmt::format("a {} b {}", a, b), p);
+        }
+    MatrixProduct wide = group_product("128", "256", "128");
+    wide.block = "128";
+    wide.warp = "128";
+    wide.warp_columns = "128";
+    wide.step = 128;  // a row of the sum is two
+    wide.stages = 1;
+    add("wide", wide);
+    MatrixProduct threads = group_product("64", "64", "76");  // by threads, to the same places
+    add("by threads", threads);
+    MatrixProduct open = group_product("$m", "64", "64");
+    open.swizzled = true;
     LockstepCase symbolic{"any rows", matrix_product(open), {}, 0};
     for (const int m : {1, 64, 65})
         symbolic.inputs.push_back(schedule_cases::whole_numbers(symbolic.program.stages, {{"m", m}}));

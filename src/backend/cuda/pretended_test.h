@@ -39,7 +39,15 @@ class PretendedGpu {
     // --- what has happened
     uint64_t used = 0, most_used = 0;
     int allocations = 0, pinned = 0, launches = 0, graphs = 0, graph_launches = 0, compilations = 0;
-    uint64_t brought = 0;                        ///< bytes that streams have copied to it
+    uint64_t brought = 0;  ///< bytes that streams have copied to it
+    struct Map {
+        Address address = 0;
+        std::vector<uint64_t> extents;
+        std::vector<unsigned> box;
+        int swizzle = 0;
+    };
+    std::vector<Map> maps;                       ///< of tensors, that the copy engine was told of
+    bool has_maps = true;                        ///< its driver knows of such
     int library_products = 0;                    ///< that cuBLASLt has computed
     int streams = 0, modules = 0, contexts = 0;  ///< that are there
     std::string wrong;                           ///< the first thing that must not be
@@ -116,6 +124,7 @@ class PretendedGpu {
     // NOLINTBEGIN(readability-identifier-naming)
     static void* function(const std::string& name) {
         static const std::map<std::string, void*> all = table();
+        if (name == "cuTensorMapEncodeTiled" && !now_->has_maps) return nullptr;
         const auto it = all.find(name);
         return it == all.end() ? nullptr : it->second;
     }
@@ -176,6 +185,26 @@ class PretendedGpu {
                     gpu.run(image, arguments, x);
                 });
                 return kFine;
+            });
+        });
+        add("cuTensorMapEncodeTiled", [](void* map, int type, unsigned rank, void* address, const uint64_t* extents,
+                                         const uint64_t* strides, const unsigned* box, const unsigned* steps,
+                                         int interleave, int swizzle, int, int fill) {
+            return locked([&](auto& g) {
+                // What cuda.h demands.
+                const auto at = reinterpret_cast<Address>(address);
+                const unsigned size = type == 6 || type == 9 ? 2 : 4;
+                bool right = rank >= 1 && rank <= 5 && at % 16 == 0 && interleave == 0 && fill == 0 && swizzle >= 1 &&
+                             swizzle <= 3 && box[0] * size <= 16u << swizzle && box[0] * size % 16 == 0 &&
+                             reinterpret_cast<uintptr_t>(map) % 64 == 0;
+                for (unsigned d = 0; d < rank; ++d) {
+                    right = right && box[d] >= 1 && box[d] <= 256 && steps[d] == 1 && extents[d] >= 1;
+                    right = right && (d == 0 || (strides[d - 1] % 16 == 0 && strides[d - 1] >= extents[d - 1] * size));
+                }
+                if (!right) return g.complain("a map of a tensor that cannot be"), 1;
+                g.maps.push_back({at, {extents, extents + rank}, {box, box + rank}, 16 << swizzle});
+                std::memcpy(map, &at, sizeof at);  // the rest is nobody's business
+                return static_cast<int>(kFine);
             });
         });
         add("cuMemAlloc_v2", [](Address* m, size_t n) { return locked([&](auto& g) { return g.allocate(m, n); }); });

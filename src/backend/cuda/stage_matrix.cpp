@@ -203,7 +203,7 @@ bool StageValues::load_matrices(uint32_t slot, size_t across, bool is_left, Expr
             targets.push_back(s + fmt::format("[{} * {} + {}]", brings, v_.name(g), is_left ? k / 2 : k));
         }
         w_->line("tw::load_matrices{}({}, {} + {});", turned ? "_turned" : "", join(targets), place.object,
-                 v_.operand(v_.simplified(linear->rest)));
+                 address(place, v_.simplified(linear->rest)));
         w_->close();
         w_->close();
         close_loops(others);
@@ -218,11 +218,11 @@ std::optional<StageValues::Cores> StageValues::cores(ScalarId factor, size_t acr
     const ScalarNode& node = e_.body[factor];
     if (node.op != ScalarOp::Access) return std::nullopt;
     const Place& place = job_.accesses[node.slot];
-    const Access& a = e_.accesses[node.slot];
     const bool halves = u.type != MatrixType::TF32;
     if (!place.shared || !place.filled || !place.final.empty() ||
         !(halves ? takes_stored(place.storage) : place.storage == DType::F32))
         return std::nullopt;
+    if (place.swizzle != 0) return swizzled_cores(node.slot, across, across_begin, count, sum_begin);
     const int64_t size = static_cast<int64_t>(byte_size(place.storage)), row = 16 / size;
     const Expr i = v_.add("block", {Expr(0), Expr(count / 8 - 1)}), j = v_.add("half", {Expr(0), Expr(1)});
     const Expr r = v_.add("row", {Expr(0), Expr(7)}), e = v_.add("inside", {Expr(0), Expr(row - 1)});
@@ -231,15 +231,9 @@ std::optional<StageValues::Cores> StageValues::cores(ScalarId factor, size_t acr
         std::vector<Expr> point = raw_;
         point[across] = v_.simplified(job_.ranges[across].lo + across_begin + i * 8 + (turned ? e : r));
         point[u.sum] = v_.simplified(job_.ranges[u.sum].lo + sum_begin + (turned ? j * 8 + r : j * row + e));
-        std::vector<Expr> index;
-        bool in_box = true;
-        for (size_t d = 0; d < a.index.size() && in_box; ++d) {
-            index.push_back(substitute_axes(a.index[d], point));
-            const Expr at = v_.simplified(index[d] - place.origin[d]);
-            in_box = v_.nonnegative(at) && v_.nonnegative(place.box[d] - 1 - at);
-        }
-        if (!in_box) continue;
-        Expr rest = offset(place, index);
+        const auto index = index_in_box(node.slot, point);
+        if (!index) continue;
+        Expr rest = offset(place, *index);
         const auto coefficient = [&](Expr variable) -> std::optional<int64_t> {
             const auto linear = linear_in(rest, var_of(variable));
             if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
@@ -257,6 +251,63 @@ std::optional<StageValues::Cores> StageValues::cores(ScalarId factor, size_t acr
         if (out.along < 0 || out.across < 0 || out.along >= kMost || out.across >= kMost) continue;
         if (Variables::multiple(rest) % row != 0) continue;
         out.first = rest;
+        return out;
+    }
+    return std::nullopt;
+}
+
+std::optional<std::vector<Expr>> StageValues::index_in_box(uint32_t slot, const std::vector<Expr>& point) const {
+    const Place& place = job_.accesses[slot];
+    std::vector<Expr> out;
+    for (size_t d = 0; d < e_.accesses[slot].index.size(); ++d) {
+        out.push_back(substitute_axes(e_.accesses[slot].index[d], point));
+        const Expr at = v_.simplified(out[d] - place.origin[d]);
+        if (!v_.nonnegative(at) || !v_.nonnegative(place.box[d] - 1 - at)) return std::nullopt;
+    }
+    return out;
+}
+
+std::optional<StageValues::Cores> StageValues::swizzled_cores(uint32_t slot, size_t across, Expr across_begin,
+                                                              int64_t count, Expr sum_begin) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    const Place& place = job_.accesses[slot];
+    const int64_t size = static_cast<int64_t>(byte_size(place.storage)), wide = place.swizzle / size;
+    const int64_t sum = 32 / size, beside = std::min(count, wide);
+    const Expr r = v_.add("row", {Expr(0), Expr(7)});
+    for (const bool turned : {false, true}) {
+        if (turned && size != 2) continue;  // there is no such instruction
+        // x goes along a row; y, from eight rows to the next; z, rows of them side by side.
+        const Expr x = v_.add("inside", {Expr(0), Expr((turned ? beside : sum) - 1)});
+        const Expr y = v_.add("eight", {Expr(0), Expr((turned ? sum : count) / 8 - 1)});
+        const Expr z = v_.add("beside", {Expr(0), Expr(turned ? count / beside - 1 : 0)});
+        std::vector<Expr> point = raw_;
+        point[across] = v_.simplified(job_.ranges[across].lo + across_begin + (turned ? z * wide + x : y * 8 + r));
+        point[u.sum] = v_.simplified(job_.ranges[u.sum].lo + sum_begin + (turned ? y * 8 + r : x));
+        const auto index = index_in_box(slot, point);
+        if (!index) continue;
+        Expr rest = offset(place, *index);
+        const auto coefficient = [&](Expr variable) -> int64_t {
+            const auto linear = linear_in(rest, var_of(variable));
+            if (!linear || !linear->coefficient.is_constant()) return -1;
+            rest = v_.simplified(linear->rest);
+            return linear->coefficient.constant();
+        };
+        const int64_t inside = coefficient(x), rows = coefficient(r), eights = coefficient(y), blocks = coefficient(z);
+        if (inside != 1 || rows != wide || eights < 0 || blocks < 0 || eights % (8 * wide) != 0 ||
+            blocks % (8 * wide) != 0)
+            continue;
+        // It begins in the first of eight rows; along the sum at any piece of 16 bytes, across it where a row does.
+        const Expr in_rows = v_.simplified(mod(rest, 8 * wide));
+        if (!v_.nonnegative(wide - 1 - in_rows) || Variables::multiple(rest) % (turned ? wide : 16 / size) != 0)
+            continue;
+        Cores out;
+        out.first = rest;
+        out.turned = turned;
+        out.swizzle = place.swizzle;
+        out.along = turned ? eights * size : 16;
+        out.across = turned ? (blocks == 0 ? 16 : blocks * size) : (count > 8 ? eights * size : 8 * place.swizzle);
+        constexpr int64_t kMost = int64_t{1} << 18;  // what a descriptor holds
+        if (out.along >= kMost || out.across >= kMost) continue;
         return out;
     }
     return std::nullopt;
@@ -293,8 +344,12 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
     int64_t instructions = step / unit;
     if (once) instructions = (most.constant() + unit - 1) / unit;
     const Expr f = v_.add("f", {Expr(0), Expr(part_.registers[u.rows] / 2 - 1)});
-    const Expr g = v_.add("g", {Expr(0), Expr(instructions - 1)});
-    const Expr sum_begin = begin + g * unit;
+    const Expr counter = v_.add("g", {Expr(0), Expr(instructions - 1)});
+    // A row that is swizzled may hold several instructions' part of the sum: each is written out.
+    const auto is_swizzled = [&](ScalarId factor) {
+        return e_.body[factor].op == ScalarOp::Access && job_.accesses[e_.body[factor].slot].swizzle != 0;
+    };
+    const bool written_out = is_swizzled(factors->left) || is_swizzled(factors->right);
     if (!once && !(most.is_constant() && most.constant() % step == 0)) refuse("its sum has no whole steps");
     const bool rest = !v_.nonnegative(length - most) || most.constant() % unit != 0;
     // (That all of it may be read, cores() proves.)
@@ -302,7 +357,10 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
         const std::vector<bool>& zero = job_.accesses[e_.body[factor].slot].zero_behind;
         return !rest || (u.sum < zero.size() && zero[u.sum]);
     };
-    const auto left = cores(factors->left, u.rows, tile_begin[u.rows] + f * kGroupRows, kGroupRows, sum_begin);
+    const auto left_at = [&](Expr g) {
+        return cores(factors->left, u.rows, tile_begin[u.rows] + f * kGroupRows, kGroupRows, begin + g * unit);
+    };
+    const auto left = left_at(written_out ? Expr(0) : counter);
     if (left && !zeros(factors->left)) refuse("behind the end of its sum there is more than zeros");
     if (!left && u.type == MatrixType::TF32) refuse("its left operand lies otherwise than its instruction has it");
     if (left) w_->add("tw::begin_products();");
@@ -319,46 +377,58 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
     }
     const Mask others = result_mask_ & ~(Mask{1} << u.rows) & ~(Mask{1} << u.columns);
     open_loops(others);
-    for (const auto& [variable, count] : {std::pair(f, part_.registers[u.rows] / 2), std::pair(g, instructions)}) {
+    const auto unrolled = [&](Expr variable, int64_t count) {
         w_->add("TW_UNROLL");
         w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", v_.name(variable), count));
-    }
-    const auto matrix = [&](ScalarId factor, const Cores& c) {
-        return fmt::format("tw::cores<{}, {}>({} + {})", c.along, c.across, job_.accesses[e_.body[factor].slot].object,
-                           v_.operand(c.first));
     };
-    for (int64_t column = 0; column < span;) {
-        int64_t n = 256;
-        while (n > span - column) n /= 2;
-        const auto right = cores(factors->right, u.columns, tile_begin[u.columns] + column, n, sum_begin);
-        if (!right) refuse("its right operand lies otherwise than its instruction has it");
-        if (!zeros(factors->right)) refuse("behind the end of its sum there is more than zeros");
-        std::vector<std::string> arguments;
-        for (const int half : {0, 1}) {
-            std::string s = acc_;
-            for (size_t a = 0; a < e_.spatial; ++a)
-                if (((others >> a) & 1) != 0)
-                    s += fmt::format("[{}]", v_.name(coordinate_[a]));
-                else if (a == u.rows)
-                    s += fmt::format("[2 * {} + {}]", v_.name(f), half);
-            arguments.push_back(s + (column == 0 ? "" : fmt::format(" + {}", column / 4)));
-        }
-        if (left)
-            arguments.push_back(matrix(factors->left, *left));
-        else
-            for (int w = 0; w < 4; ++w) {
-                std::string s = words->words;
-                for (const size_t a : words->axes)
-                    s += a == u.rows ? fmt::format("[2 * {} + {}]", v_.name(f), w % 2)
-                                     : fmt::format("[{}]", v_.name(coordinate_[a]));
-                arguments.push_back(s + fmt::format("[2 * {} + {}]", v_.name(g), w / 2));
+    unrolled(f, part_.registers[u.rows] / 2);
+    if (!written_out) unrolled(counter, instructions);
+    const auto matrix = [&](ScalarId factor, const Cores& c) {
+        return fmt::format("tw::cores<{}, {}{}>({} + {}{})", c.along, c.across,
+                           c.swizzle == 0 ? "" : fmt::format(", {}", c.swizzle),
+                           job_.accesses[e_.body[factor].slot].object, v_.operand(c.first),
+                           c.swizzle == 0 ? "" : fmt::format(", {}", c.turned));
+    };
+    const auto instruction = [&](Expr g) {
+        const auto here = left ? left_at(g) : std::nullopt;
+        if (left && !here) refuse("its left operand lies otherwise than its instruction has it");
+        for (int64_t column = 0; column < span;) {
+            int64_t n = 256;
+            while (n > span - column) n /= 2;
+            const auto right = cores(factors->right, u.columns, tile_begin[u.columns] + column, n, begin + g * unit);
+            if (!right) refuse("its right operand lies otherwise than its instruction has it");
+            if (!zeros(factors->right)) refuse("behind the end of its sum there is more than zeros");
+            std::vector<std::string> arguments;
+            for (const int half : {0, 1}) {
+                std::string s = acc_;
+                for (size_t a = 0; a < e_.spatial; ++a)
+                    if (((others >> a) & 1) != 0)
+                        s += fmt::format("[{}]", v_.name(coordinate_[a]));
+                    else if (a == u.rows)
+                        s += fmt::format("[2 * {} + {}]", v_.name(f), half);
+                arguments.push_back(s + (column == 0 ? "" : fmt::format(" + {}", column / 4)));
             }
-        arguments.push_back(matrix(factors->right, *right));
-        w_->line("tw::multiply_group_{}_{}<{}{}>({});", to_string(u.type), n,
-                 left ? fmt::format("{}, ", left->turned ? 1 : 0) : "", right->turned ? 1 : 0, join(arguments));
-        column += n;
-    }
-    w_->close();
+            if (left)
+                arguments.push_back(matrix(factors->left, *here));
+            else
+                for (int w = 0; w < 4; ++w) {
+                    std::string s = words->words;
+                    for (const size_t a : words->axes)
+                        s += a == u.rows ? fmt::format("[2 * {} + {}]", v_.name(f), w % 2)
+                                         : fmt::format("[{}]", v_.name(coordinate_[a]));
+                    arguments.push_back(s + fmt::format("[2 * {} + {}]", v_.text(g), w / 2));
+                }
+            arguments.push_back(matrix(factors->right, *right));
+            w_->line("tw::multiply_group_{}_{}<{}{}>({});", to_string(u.type), n,
+                     left ? fmt::format("{}, ", left->turned ? 1 : 0) : "", right->turned ? 1 : 0, join(arguments));
+            column += n;
+        }
+    };
+    if (written_out)
+        for (int64_t g = 0; g < instructions; ++g) instruction(g);
+    else
+        instruction(counter);
+    if (!written_out) w_->close();
     w_->close();
     close_loops(others);
     const auto wait = [&] {

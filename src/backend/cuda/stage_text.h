@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "tile/gpu_partition.h"
 #include "backend/cuda/variables.h"
 #include "backend/cuda/writer.h"
+#include "tile/gpu_partition.h"
 
 namespace tilewright::cuda {
 
@@ -38,6 +38,7 @@ struct Place {
     bool checked = false;          ///< a Load has decided the access's conditions
     bool filled = false;           ///< every element of the box may be read
     bool shared = false;           ///< in the block's shared memory
+    int swizzle = 0;               ///< Load::swizzle
     bool in_registers = false;     ///< each thread has its own: `object` is indexed by its coordinates along these axes
     std::vector<size_t> register_axes;
     std::vector<bool> zero_behind;  ///< per axis of the statement: behind the end of the whole axis lie zeros

@@ -394,6 +394,12 @@ Expr StageValues::offset(const Place& place, std::vector<Expr> where) const {
     return v_.simplified(offset);
 }
 
+std::string StageValues::swizzled(const Place& place, Expr offset, const Variables::LoadText& loads) const {
+    const std::string at = v_.text(offset, loads);
+    if (place.swizzle == 0) return at;
+    return fmt::format("tw::swizzled<{}, {}>({})", place.swizzle, byte_size(place.storage), at);
+}
+
 std::string StageValues::element(const Place& place, const std::vector<Expr>& index) {
     if (place.in_registers) {
         std::string s = place.object;
@@ -401,13 +407,13 @@ std::string StageValues::element(const Place& place, const std::vector<Expr>& in
             if (part_.registers[a] != 1) s += fmt::format("[{}]", v_.name(coordinate_[a]));
         return s;
     }
-    return fmt::format("{}[{}]", place.object, v_.text(offset(place, index), load_text()));
+    return fmt::format("{}[{}]", place.object, swizzled(place, offset(place, index), load_text()));
 }
 
 void StageValues::put(const Place& place, const std::string& value) {
     if (!into_vector_.empty()) return w_->line("{} = {};", into_vector_, value);
     if (place.in_registers) return w_->line("{} = {};", element(place, {}), value);
-    w_->line("tw::put({}, {}, {});", place.object, v_.text(offset(place, out_index())), value);
+    w_->line("tw::put({}, {}, {});", place.object, swizzled(place, offset(place, out_index())), value);
 }
 
 void StageValues::put_async() {
@@ -416,7 +422,7 @@ void StageValues::put_async() {
     for (const Expr& i : e_.accesses[0].index) index.push_back(at(i));
     const std::string conditions = access_conditions(0);
     w_->line("tw::copy_async{}<1>({} + {}, {} + {}{});", conditions.empty() ? "" : "_if", job_.out.object,
-             v_.operand(offset(job_.out, out_index())), from.object, v_.operand(offset(from, index)),
+             address(job_.out, offset(job_.out, out_index())), from.object, v_.operand(offset(from, index)),
              conditions.empty() ? "" : ", " + conditions);
 }
 

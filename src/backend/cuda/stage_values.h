@@ -100,6 +100,12 @@ class StageValues {
     /// The index without clamping, where all that it can reach is there to be read.
     std::optional<std::vector<Expr>> inside_filled(const Place& place, const std::vector<Expr>& index) const;
     Expr offset(const Place& place, std::vector<Expr> where) const;
+    /// C++ for where the element, or the vector of 16 bytes at most, at that offset lies.
+    std::string swizzled(const Place& place, Expr offset, const Variables::LoadText& loads = {}) const;
+    /// The same to stand behind a '+'.
+    std::string address(const Place& place, Expr offset) const {
+        return place.swizzle == 0 ? v_.operand(offset) : swizzled(place, offset);
+    }
     std::string element(const Place& place, const std::vector<Expr>& index);
     /// Begins to copy the operand's element to the result's place.
     void put_async();
@@ -155,10 +161,15 @@ class StageValues {
         Expr first;
         int64_t along = 0, across = 0;
         bool turned = false;  ///< a block's rows go across the sum
+        int swizzle = 0;      ///< bytes of a row that is swizzled; 0: rows are of 16 bytes
     };
     /// Nothing where the operand does not lie so. `count`: points across, from `across_begin` on, of `sum_begin` and
     /// the rest of an instruction's.
     std::optional<Cores> cores(ScalarId factor, size_t across, Expr across_begin, int64_t count, Expr sum_begin);
+    /// The same of rows that are swizzled.
+    std::optional<Cores> swizzled_cores(uint32_t slot, size_t across, Expr across_begin, int64_t count, Expr sum_begin);
+    /// The index of an access there, where it may be read at this point.
+    std::optional<std::vector<Expr>> index_in_box(uint32_t slot, const std::vector<Expr>& point) const;
     void multiply_group(const std::vector<Expr>& tile_begin);
     bool load_matrices(uint32_t slot, size_t across, bool is_left, Expr across_begin, Expr sum_begin,
                        const Operand& to);

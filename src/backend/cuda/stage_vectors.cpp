@@ -88,7 +88,7 @@ void StageValues::load_vectors(uint32_t slot, Mask mask, const Vector& vector, c
     open_loops(others);
     const std::string part = open_parts(vector);
     w_->line("tw::load<{}>({}{}{}, {} + {});", vector.width, name, coordinates(others), part,
-             job_.accesses[slot].object, v_.operand(vector.offset));
+             job_.accesses[slot].object, address(job_.accesses[slot], vector.offset));
     close_parts(vector);
     close_loops(others);
 }
@@ -176,7 +176,7 @@ bool StageValues::copies_async(const Vector& vector) {
     std::string conditions;
     for (const Expr& c : load->conditions) conditions += (conditions.empty() ? "" : " && ") + v_.condition(c);
     w_->line("tw::copy_async{}<{}>({} + {}, {} + {}{});", conditions.empty() ? "" : "_if", vector.width,
-             job_.out.object, v_.operand(vector.offset), from.object, v_.operand(load->offset),
+             job_.out.object, address(job_.out, vector.offset), from.object, v_.operand(load->offset),
              conditions.empty() ? "" : ", " + conditions);
     wrote_vectors_ = true;
     return true;
@@ -217,7 +217,7 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
         for (const Expr& c : load->conditions) conditions += (conditions.empty() ? "" : " && ") + v_.condition(c);
         w_->line("{} {}[{}];", type, name, vector.width);
         const std::string text =
-            fmt::format("tw::load<{}>({}, {} + {});", vector.width, name, place.object, v_.operand(load->offset));
+            fmt::format("tw::load<{}>({}, {} + {});", vector.width, name, place.object, address(place, load->offset));
         if (conditions.empty())
             w_->add(text);
         else
@@ -240,7 +240,7 @@ void StageValues::vectors_out(const Vector& vector, const std::vector<ScalarId>&
     finish(texts);
     into_vector_.clear();
     w_->close();
-    w_->line("tw::store<{}>({} + {}, {});", vector.width, job_.out.object, v_.operand(vector.offset), out);
+    w_->line("tw::store<{}>({} + {}, {});", vector.width, job_.out.object, address(job_.out, vector.offset), out);
     if (!inside.empty()) w_->close();
     close_parts(vector);
     close_loops(others);

@@ -40,7 +40,7 @@ struct SearchResult {
 
 /// What the search asks about the machine.
 struct Ways {
-    double capacity = 0;   ///< bytes for the tiles of a block: rule 4 allows 1.2 times that
+    double capacity = 0;  ///< bytes for the tiles of a block: rule 4 allows 1.2 times that
     /// What a candidate takes of that; empty: every tile once (TileBytes).
     std::function<double(const Candidate&)> bytes;
     int64_t row_unit = 0;  ///< rows also come in small multiples of it; 0: in what rule 3 leaves alone

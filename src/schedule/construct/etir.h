@@ -12,9 +12,9 @@
 // A virtual thread is an interleaved register sub-tile: with V of them along an axis, a register tile's points lie in V
 // groups, each in a V-th of the axis' range, instead of side by side. Formula 3 counts the bank conflicts that this
 // avoids: ceil(x / W) over ceil(x / (V W)) for a tile of x points of which W lie in different banks. On a GPU the banks
-// are the shared memory's, and a warp's addresses are counted one by one (cost/gpu_copy.h): the paper's formula where x is a
-// power of two. On a CPU the bank is a set of the first-level cache: W neighbours along the axis lie in different sets
-// (the distance between them divides 4 KiB that often).
+// are the shared memory's, and a warp's addresses are counted one by one (cost/gpu_copy.h): the paper's formula where x
+// is a power of two. On a CPU the bank is a set of the first-level cache: W neighbours along the axis lie in different
+// sets (the distance between them divides 4 KiB that often).
 
 #include <memory>
 #include <optional>
@@ -50,8 +50,9 @@ struct Problem {
 /// Of a kernel with one stage. Where its micro-kernel has no vector axis there is little to gain (see make_schedule).
 Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
                      const Bindings& bindings = {});
-/// On a GPU. Nothing where not even the smallest tiles' copies fit a block.
-std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how);
+/// On a GPU. Nothing where not even the smallest tiles' copies fit a block. `group`: on the matrix instructions of four
+/// warps; nothing where they do not fit the product. Whose states are better the model says.
+std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how, bool group = false);
 
 struct Etir {
     std::vector<std::vector<int64_t>> tiles;  ///< [level][axis], points

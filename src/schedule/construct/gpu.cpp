@@ -16,6 +16,7 @@ constexpr double kMargin = 1.2;        // MCFuser's rule 4: what is estimated ma
 constexpr int64_t kMostOfBlock = 256;  // points of a block along rows or columns
 constexpr int64_t kMostOthers = 16;    // and along any other axis of a product
 constexpr int kMostAhead = 4;
+constexpr int64_t kMostSums = 128;  // registers of a thread, of a product of four warps
 
 class GpuStates : public Hardware {
   public:
@@ -30,7 +31,8 @@ class GpuStates : public Hardware {
     double footprint(const Problem& p, const Etir& e, size_t level) const override {
         if (level == 0) {
             const GpuRegisters r = gpu_registers(p.stage, micro_of(p, e));
-            return 4 * (kGpuOtherRegisters + r.results + r.operands);
+            const double all = 4 * (kGpuOtherRegisters + r.results + r.operands);
+            return group() && r.results > kMostSums ? std::max(all, 4.0 * target_.thread_registers + 1) : all;
         }
         if (product_) return static_cast<double>(nest_.copy_bytes(e.tiles[level]));
         double n = 0;
@@ -92,9 +94,12 @@ class GpuStates : public Hardware {
         return out;
     }
 
-    std::vector<Stmt> copies(const Program&, const Problem&, const Realised&) const override {
+    std::vector<Stmt> copies(const Program& stages, const Problem&, const Realised& r) const override {
         std::vector<Stmt> out;
-        for (const Load& load : nest_.loads()) out.push_back(Stmt{load});
+        TileProgram bare;
+        bare.stages = stages;
+        for (const Load& load : nest_.loads())
+            out.push_back(Stmt{*gpu_load(bare, PrimitiveId(0), load.access, *product_, &r.micro)});
         return out;
     }
 
@@ -116,16 +121,21 @@ class GpuStates : public Hardware {
     }
 
   private:
-    /// Whole register tiles, no larger than they need to be.
-    static void set(const Problem& p, std::vector<std::vector<int64_t>>& tiles, size_t a, int64_t wanted) {
-        const int64_t unit = a < p.stage.spatial ? tiles[0][a] : 1;
-        tiles[1][a] = std::min((std::max<int64_t>(1, wanted) + unit - 1) / unit * unit, p.stage.extents[a]);
+    bool group() const { return product_ && product_->group; }
+    /// Whole register tiles, no larger than they need to be; of four warps not beyond the product, all of which an
+    /// instruction reads.
+    void set(const Problem& p, std::vector<std::vector<int64_t>>& tiles, size_t a, int64_t wanted) const {
+        const bool summed = group() && a == product_->sum;
+        const int64_t unit = a < p.stage.spatial ? tiles[0][a] : summed ? p.units[a] : 1;
+        const int64_t rounded = (std::max<int64_t>(1, wanted) + unit - 1) / unit * unit;
+        const bool whole = group() && (summed || a == product_->rows || a == product_->columns);
+        tiles[1][a] = std::min(rounded, whole ? p.stage.extents[a] / unit * unit : p.stage.extents[a]);
     }
     static int64_t count(const std::vector<std::vector<int64_t>>& tiles, size_t a) {
         return (tiles[1][a] + tiles[0][a] - 1) / tiles[0][a];
     }
     int64_t threads(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) const {
-        int64_t n = product_ && product_->matrix ? target_.warp : 1;
+        int64_t n = group() ? 4 * target_.warp : product_ && product_->matrix ? target_.warp : 1;
         for (size_t a = 0; a < p.stage.spatial; ++a) n *= count(tiles, a);
         return n;
     }
@@ -164,11 +174,16 @@ std::vector<int64_t> up_to(std::vector<int64_t> rungs, int64_t most) {
 
 }  // namespace
 
-std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how) {
+std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how, bool group) {
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
     const ValueId result = stages.primitives[id].outputs[0];
-    const auto product = gpu_product(stages, e, result, how.precision);
+    auto product = gpu_product(stages, e, result, how.precision);
+    if (group) {
+        if (!product) return std::nullopt;
+        product->group = true;
+        if (!fits_group(stages, e, *product, how.target)) return std::nullopt;
+    }
     const auto states = std::make_shared<const GpuStates>(stages, product, how.target);
     const size_t n = e.extents.size();
     Problem p;
@@ -181,10 +196,11 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
     std::vector<std::vector<int64_t>> block, own;
     if (product) {
         const bool matrix = product->matrix.has_value();
-        p.micro = gpu_micro(e, *product, {16, 8, 16, matrix ? 16 : 1, matrix ? 8 : 4, 1});
-        p.units[product->rows] = matrix ? kMatrixRows : 1;
+        const int64_t least_rows = group ? kGroupRows : matrix ? 16 : 1, least_sum = group ? 32 : matrix ? 16 : 8;
+        p.micro = gpu_micro(e, *product, {16, 8, least_sum, least_rows, matrix ? 8 : 4, 1});
+        p.units[product->rows] = group ? kGroupRows : matrix ? kMatrixRows : 1;
         p.units[product->columns] = matrix ? kMatrixColumns : 4;
-        p.units[product->sum] = matrix ? 16 : 8;
+        p.units[product->sum] = least_sum;
         for (size_t a = 0; a < n; ++a) {
             const int64_t extent = p.stage.extents[a];
             const bool row = a == product->rows, column = a == product->columns;
@@ -195,11 +211,15 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
                 block.push_back(up_to(ladder(extent, p.units[a]), row || column ? kMostOfBlock : kMostOthers));
             own.push_back({1});
             if (row)
-                own.back() =
-                    up_to(matrix ? std::vector<int64_t>{16, 32, 64} : std::vector<int64_t>{1, 2, 4, 8, 16}, extent);
+                own.back() = up_to(group    ? std::vector<int64_t>{64, 128}
+                                   : matrix ? std::vector<int64_t>{16, 32, 64}
+                                            : std::vector<int64_t>{1, 2, 4, 8, 16},
+                                   extent);
             if (column)
-                own.back() =
-                    up_to(matrix ? std::vector<int64_t>{8, 16, 32, 64} : std::vector<int64_t>{4, 8, 16}, extent);
+                own.back() = up_to(group    ? std::vector<int64_t>{8, 16, 32, 64, 128, 256}
+                                   : matrix ? std::vector<int64_t>{8, 16, 32, 64}
+                                            : std::vector<int64_t>{4, 8, 16},
+                                   extent);
         }
     } else {
         p.micro = choose_micro(stages, e, DType::F32, gpu_rule(how.target)).micro;

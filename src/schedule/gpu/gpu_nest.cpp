@@ -32,7 +32,9 @@ GpuNest::GpuNest(const Program& stages, const std::optional<GpuProduct>& product
         const auto load = gpu_load(bare, id, i, *product);
         if (!load) continue;
         loads_.push_back(*load);
-        copies_.emplace_back(stages, *load);
+        Load copied = *load;
+        if (product->group) copied.layout = {};  // rows are as wide as the step, whichever that is
+        copies_.emplace_back(stages, copied);
     }
 }
 

@@ -43,6 +43,20 @@ std::optional<MatrixType> matrix_type(const Program& stages, const TensorExpr& e
     return std::nullopt;
 }
 
+/// Bytes of a row that is swizzled, as wide as what lies side by side of an operand of four warps allows; 0: it does
+/// not. Without a micro-kernel: the widest.
+int64_t swizzle_of(const Micro* micro, const GpuProduct& product, bool along_sum, bool is_left, int64_t size) {
+    constexpr int64_t kWidest = 128, kNarrowest = 32;
+    if (micro == nullptr) return kWidest;
+    // Of rows across the sum an instruction has 64.
+    const int64_t points = along_sum ? micro->registers.at(product.sum)
+                           : is_left ? kGroupRows
+                                     : micro->registers.at(product.columns);
+    for (int64_t row = kWidest; row >= kNarrowest; row /= 2)
+        if (points * size % row == 0) return row;
+    return 0;
+}
+
 }  // namespace
 
 std::string_view to_string(Precision p) {
@@ -148,7 +162,8 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
     return m;
 }
 
-std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product) {
+std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product,
+                             const Micro* micro) {
     const TensorExpr& e = *program.stages.primitives[stage].expr();
     const Access& a = e.accesses[access];
     const std::vector<uint32_t> slots = e.body.slots();
@@ -181,6 +196,7 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         if (d != last) load.layout.primitives.emplace_back(order);
     };
     auto across = dimension_of(product.rows);
+    const bool is_left = across.has_value();
     if (!across) across = dimension_of(product.columns);
     const auto along = dimension_of(product.sum);
     const bool halves = byte_size(program.stages.values[a.value].dtype) == 2;
@@ -190,10 +206,14 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         return load;
     }
     if (product.group) {
-        // Blocks of eight rows of 16 bytes; floats lie along the sum in them. Behind each column of rows is room for
-        // one more: copies of neighbouring columns then lie on different banks.
-        if (!halves && along && along != last) move_last(*along);
-        const auto rows = static_cast<int64_t>(16 / byte_size(program.stages.values[a.value].dtype));
+        // Rows of up to 128 bytes, swizzled: the copy engine writes them so. Where rows and columns change places, as
+        // floats do that do not lie along the sum, or rows would have less than 32 bytes, blocks of eight rows of 16
+        // bytes: behind each column of rows is room for one more, so that neighbouring columns lie on other banks.
+        const bool changes_places = !halves && along && along != last;
+        if (changes_places) move_last(*along);
+        const auto size = static_cast<int64_t>(byte_size(program.stages.values[a.value].dtype));
+        const int64_t swizzle = changes_places ? 0 : swizzle_of(micro, product, along == last, is_left, size);
+        const int64_t rows = swizzle != 0 ? swizzle / size : 16 / size;
         layout::Reorder order;
         for (size_t d = 0; d < last; ++d) order.permutation.push_back(d);
         order.permutation.push_back(last + 1);
@@ -205,7 +225,8 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         order.permutation.insert(order.permutation.begin() + static_cast<std::ptrdiff_t>(row), last);
         load.layout.primitives.emplace_back(layout::Split{last, rows});
         load.layout.primitives.emplace_back(order);
-        load.layout.primitives.emplace_back(layout::Pad{row + 1, 0, 1});
+        load.swizzle = static_cast<int>(swizzle);
+        if (swizzle == 0) load.layout.primitives.emplace_back(layout::Pad{row + 1, 0, 1});
         return load;
     }
     // Fragments are read along the sum or across it: whichever lies side by side, else the sum is made to.

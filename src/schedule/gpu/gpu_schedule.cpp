@@ -112,7 +112,8 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     TileLoop steps;
     steps.axis = p.sum;
     steps.step = tiles.sum;
-    steps.body.push_back(Stmt{Compute{id, gpu_micro(e, p, tiles)}});
+    const Micro micro = gpu_micro(e, p, tiles);
+    steps.body.push_back(Stmt{Compute{id, micro}});
     Store store;
     store.value = stages.primitives[id].outputs[0];
     std::vector<Stmt> body;
@@ -124,7 +125,7 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     while (std::get<TileLoop>(at->front().kind).parallel) at = &std::get<TileLoop>(at->front().kind).body;
     auto& loop = std::get<TileLoop>(at->front().kind);
     for (size_t i = e.accesses.size(); i-- > 0;)
-        if (const auto load = gpu_load(t, id, i, p)) loop.body.insert(loop.body.begin(), Stmt{*load});
+        if (const auto load = gpu_load(t, id, i, p, &micro)) loop.body.insert(loop.body.begin(), Stmt{*load});
     if (loop.body.size() > 1) loop.stages = tiles.stages;
     return t;
 }

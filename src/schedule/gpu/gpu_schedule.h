@@ -37,9 +37,9 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
                                               const chain::SearchOptions& options);
 
-/// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate asks for. Equation 1 counts
-/// every tile once; here a tile that a product copies step by step counts twice, as the next step's is on its way, what
-/// flat tilings copy behind each other counts once, and what warps keep in their registers not at all.
+/// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate asks for. Equation 1
+/// counts every tile once; here a tile that a product copies step by step counts twice, as the next step's is on its
+/// way, what flat tilings copy behind each other counts once, and what warps keep in their registers not at all.
 class GpuChainBytes {
   public:
     explicit GpuChainBytes(const chain::Chain& chain);
@@ -91,7 +91,9 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
 
 /// The copy of an operand of a product to shared memory: rows that lie on different banks, and for the ordinary cores
 /// side by side along what a thread reads together. Nothing where it can be no copy: an operand made in the kernel,
-/// conditions that no single index decides, indices from memory, boxes without a constant bound.
-std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product);
+/// conditions that no single index decides, indices from memory, boxes without a constant bound. `micro`: of the
+/// product, where it is known; how wide swizzled rows of operands of four warps are depends on it.
+std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product,
+                             const Micro* micro = nullptr);
 
 }  // namespace tilewright

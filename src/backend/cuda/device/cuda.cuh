@@ -133,6 +133,62 @@ TW_DEVICE void wait_async() {
     asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
 }
 
+// --- copies by the engine that reads boxes of tensors (sm_90): one thread asks for a box, all wait for its bytes
+
+/// Element of a copy whose rows of `row` bytes are swizzled (Load::swizzle), which begins where eight of them do.
+template <int row, int size>
+TW_DEVICE int swizzled(int element) {
+    const int byte = element * size;
+    return (byte ^ ((byte >> 3) & (row - 16))) / size;
+}
+
+/// What the driver makes of a tensor (CUtensorMap).
+struct alignas(64) TensorMap {
+    unsigned long long words[16];
+};
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define TW_GRID_CONSTANT __grid_constant__
+TW_DEVICE unsigned at_shared(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+/// One thread, before a barrier: each of these counts the bytes that one arrival announces.
+TW_DEVICE void begin_arrivals(unsigned long long* first, int count) {
+    for (int i = 0; i < count; ++i)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at_shared(first + i)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// One thread: so many bytes will come.
+TW_DEVICE void expect_bytes(unsigned long long* arrival, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at_shared(arrival)), "r"(bytes)
+                 : "memory");
+}
+/// The bytes have come for the time that `parity` says: 0 the first, 1 the second, 0 the third.
+TW_DEVICE void wait_arrival(unsigned long long* arrival, unsigned parity) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra.uni over;\nbra.uni again;\nover:\n}" ::"r"(at_shared(arrival)),
+        "r"(parity)
+        : "memory");
+}
+/// One thread: the box of the tensor that begins at these coordinates, innermost first. What lies outside of the tensor
+/// becomes zeros.
+#define TW_ALL(...) __VA_ARGS__
+#define TW_COPY_BOX(dimensions, operands, parameters, ...)                                                        \
+    template <class T>                                                                                            \
+    TW_DEVICE void copy_box(T* to, const TensorMap& map, unsigned long long* arrival, TW_ALL parameters) {        \
+        asm volatile("cp.async.bulk.tensor." dimensions ".shared::cluster.global.tile"                            \
+                     ".mbarrier::complete_tx::bytes [%0], [%1, {" operands "}], [%2];" ::"r"(at_shared(to)),      \
+                     "l"(&map), "r"(at_shared(arrival)), __VA_ARGS__                                              \
+                     : "memory");                                                                                 \
+    }
+TW_COPY_BOX("1d", "%3", (int x), "r"(x))
+TW_COPY_BOX("2d", "%3, %4", (int x, int y), "r"(x), "r"(y))
+TW_COPY_BOX("3d", "%3, %4, %5", (int x, int y, int z), "r"(x), "r"(y), "r"(z))
+TW_COPY_BOX("4d", "%3, %4, %5, %6", (int x, int y, int z, int u), "r"(x), "r"(y), "r"(z), "r"(u))
+TW_COPY_BOX("5d", "%3, %4, %5, %6, %7", (int x, int y, int z, int u, int v), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v))
+#undef TW_COPY_BOX
+#undef TW_ALL
+#endif
+
 // --- matrix instructions of a warp (sm_80): c += a b, fragments as PTX lays them out
 
 TW_DEVICE unsigned tf32(float x) {
@@ -195,11 +251,16 @@ TW_DEVICE void fence_async() {
 }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /// A descriptor: blocks of eight rows of 16 bytes, `along` bytes from one to the next along the sum, `across` across it.
-template <int along, int across, class T>
-TW_DEVICE unsigned long long cores(const T* first) {
+/// Swizzled, a row has 32, 64 or 128 bytes; where rows go along the sum `along` is not asked for, where they go across
+/// it `across` is from one row's end to the next columns. (PTX ISA, "Canonical layouts": the stride and leading offsets
+/// change places there.)
+template <int along, int across, int row = 0, class T>
+TW_DEVICE unsigned long long cores(const T* first, bool turned = false) {
     const auto at = static_cast<unsigned long long>(__cvta_generic_to_shared(first));
-    return (at & 0x3ffff) >> 4 | static_cast<unsigned long long>(along >> 4) << 16 |
-           static_cast<unsigned long long>(across >> 4) << 32;
+    const bool exchanged = row != 0 && turned;
+    const unsigned long long leading = exchanged ? across : along, stride = exchanged ? along : across;
+    const unsigned long long swizzle = row == 128 ? 1 : row == 64 ? 2 : row == 32 ? 3 : 0;
+    return (at & 0x3ffff) >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | swizzle << 62;
 }
 /// The compiler moves nothing that is done with x across this.
 TW_DEVICE void settle(float& x) { asm volatile("" : "+f"(x)::"memory"); }

@@ -17,6 +17,7 @@
 #define TW_UNROLL
 #define TW_UNROLL_BY(n)
 #define TW_KERNEL(name, threads) static void name
+#define TW_GRID_CONSTANT
 
 namespace tw {
 namespace machine {
@@ -31,6 +32,8 @@ struct Byte {
     bool in_flight = false;        ///< an asynchronous copy may write it at any time
     unsigned char products = 0;    ///< of four warps that may read it at any time
     unsigned fences = 0;           ///< that its writer had come to when it wrote
+    unsigned char arrival = 0;     ///< 1 + the one that counted it, where the copy engine wrote it
+    unsigned arrived = 0;          ///< how often that had come when this did
 };
 
 /// A tensor, or the block's shared memory.
@@ -42,7 +45,35 @@ struct Memory {
     bool of_block = false;  ///< nothing in it outlives a block
 };
 
-enum class State { Ready, AtBarrier, AtShuffle, AtGroup, Done };
+enum class State { Ready, AtBarrier, AtShuffle, AtGroup, AtArrival, Done };
+
+/// A tensor as the copy engine is told of it, innermost dimension first.
+struct Boxes {
+    const Memory* memory;
+    int rank, size;  ///< bytes of an element
+    long long extents[5];
+    int box[5];
+    int swizzle;
+};
+/// A box on its way.
+struct BoxCopy {
+    Boxes map;
+    long long begin[5];
+    const Memory* to;
+    long long to_byte;
+    const char* what;
+    int thread;
+};
+/// What waits for so many bytes, in eight bytes of shared memory.
+struct Arrival {
+    long long byte = -1;
+    bool announced = false;  ///< this time
+    long long missing = 0;   ///< bytes of what was announced that have not come
+    unsigned times = 0;      ///< that all have come
+    BoxCopy* copies = nullptr;
+    int copying = 0, most_copies = 0;
+};
+constexpr int kMostArrivals = 64;
 
 struct Fiber {
     State state = State::Ready;
@@ -77,6 +108,9 @@ struct Fiber {
     Read* reads = nullptr;
     int reading = 0, most_reads = 0;
     float* matrices = nullptr;  ///< of the product that is being computed: 64 x 16, then 16 x 256
+    unsigned seen[kMostArrivals] = {0};  ///< times of each arrival that this thread has waited for
+    int arrival = 0;                     ///< the one it is at
+    unsigned parity_wanted = 0;
 };
 
 /// The one block that is running.
@@ -89,6 +123,8 @@ struct Block {
     void (*kernel)(void*) = nullptr;
     void* call = nullptr;
     Memory shared{};
+    Arrival arrivals[kMostArrivals];
+    int arriving = 0;
     bool failed = false;
     char message[400] = {0};
 };
@@ -149,6 +185,7 @@ inline bool release(int first, int count, State kind, const char* place) {
         // Threads that wait for fewer go on first.
         if (kind != State::AtShuffle && (f.state == State::AtShuffle || one.state == State::AtShuffle)) return false;
         if (kind == State::AtBarrier && (f.state == State::AtGroup || one.state == State::AtGroup)) return false;
+        if (f.state == State::AtArrival || one.state == State::AtArrival) return false;
         const auto where = [](const Fiber& x) {
             return x.state == State::AtBarrier   ? "at a barrier"
                    : x.state == State::AtShuffle ? "at a shuffle"
@@ -166,6 +203,74 @@ inline bool release(int first, int count, State kind, const char* place) {
     return true;
 }
 
+/// The bytes of a box arrive.
+inline void deliver(const Arrival& arrival, int index, const BoxCopy& c) {
+    Block& b = running();
+    const Boxes& map = c.map;
+    long long at[5] = {0, 0, 0, 0, 0}, byte = c.to_byte;
+    while (true) {
+        bool inside = true;
+        long long element = 0;
+        for (int d = map.rank; d-- > 0;) {
+            const long long i = c.begin[d] + at[d];
+            inside = inside && i >= 0 && i < map.extents[d];
+            element = element * map.extents[d] + i;
+        }
+        const long long to = map.swizzle == 0 ? byte : byte ^ ((byte >> 3) & (map.swizzle - 16));
+        if (inside)
+            memcpy(c.to->bytes + to, map.memory->bytes + element * map.size, static_cast<size_t>(map.size));
+        else
+            memset(c.to->bytes + to, 0, static_cast<size_t>(map.size));
+        for (int i = 0; i < map.size; ++i) {
+            Byte& known = c.to->known[to + i];
+            known.in_flight = false;
+            known.writing_block = b.number + 1;
+            known.write_epoch = b.epoch;
+            known.writer = c.thread;
+            known.arrival = static_cast<unsigned char>(index + 1);
+            known.arrived = arrival.times + 1;
+        }
+        byte += map.size;
+        int d = 0;
+        while (d < map.rank && ++at[d] == map.box[d]) at[d++] = 0;
+        if (d == map.rank) return;
+    }
+}
+
+/// What was announced comes, as late as it can: when nobody can go on. Whether some thread now can.
+inline bool arrive() {
+    Block& b = running();
+    bool released = false;
+    for (int k = 0; k < b.arriving; ++k) {
+        Arrival& a = b.arrivals[k];
+        for (int c = 0; c < a.copying; ++c) {
+            const BoxCopy& copy = a.copies[c];
+            long long bytes = copy.map.size;
+            for (int d = 0; d < copy.map.rank; ++d) bytes *= copy.map.box[d];
+            deliver(a, k, copy);
+            a.missing -= bytes;
+        }
+        a.copying = 0;
+        if (a.announced && a.missing < 0) {
+            b.failed = true;
+            snprintf(b.message, sizeof b.message, "block %d: %lld bytes more have come than were announced", b.number,
+                     -a.missing);
+            return false;
+        }
+        if (a.announced && a.missing == 0) {
+            a.announced = false;
+            ++a.times;
+        }
+        for (int t = 0; t < b.threads; ++t) {
+            Fiber& f = b.fibers[t];
+            if (f.state != State::AtArrival || f.arrival != k || (a.times & 1) == f.parity_wanted) continue;
+            f.state = State::Ready;
+            released = true;
+        }
+    }
+    return released;
+}
+
 inline void run_block(int number) {
     Block& b = running();
     b.number = number;
@@ -180,7 +285,13 @@ inline void run_block(int number) {
         f.state = State::Ready;
         f.copying = f.groups = f.summing = f.next_sum = f.product_groups = f.reading = 0;
         f.may_multiply = false;
+        memset(f.seen, 0, sizeof f.seen);
     }
+    for (int k = 0; k < b.arriving; ++k) {
+        free(b.arrivals[k].copies);
+        b.arrivals[k] = Arrival();
+    }
+    b.arriving = 0;
     while (true) {
         int done = 0;
         for (int t = 0; t < b.threads; ++t) {
@@ -188,7 +299,14 @@ inline void run_block(int number) {
             if (b.failed) return;
             done += b.fibers[t].state == State::Done ? 1 : 0;
         }
-        if (done == b.threads) return;
+        if (done == b.threads) {
+            for (int k = 0; k < b.arriving && !b.failed; ++k)
+                if (b.arrivals[k].copying != 0) {
+                    b.failed = true;
+                    snprintf(b.message, sizeof b.message, "block %d ends before copies of boxes have come", number);
+                }
+            return;
+        }
         bool released = false;
         for (int warp = 0; warp < b.threads && !b.failed; warp += 32)
             released = release(warp, 32, State::AtShuffle, "shuffle") || released;
@@ -201,6 +319,17 @@ inline void run_block(int number) {
             released = true;
         }
         if (b.failed) return;
+        if (!released) released = arrive();
+        if (b.failed) return;
+        for (int t = 0; t < b.threads && !released; ++t) {
+            const Fiber& f = b.fibers[t];
+            if (f.state != State::AtArrival) continue;
+            const Arrival& a = b.arrivals[f.arrival];
+            b.failed = true;
+            snprintf(b.message, sizeof b.message, "block %d, thread %d: waits for ever (line %d): %s", number, t, f.line,
+                     a.announced ? "fewer bytes come than were announced" : "no bytes were announced");
+            return;
+        }
         if (!released) {
             b.failed = true;
             snprintf(b.message, sizeof b.message, "block %d: its threads wait for each other for ever", number);
@@ -260,8 +389,12 @@ inline void note_read(const Memory& m, long long at, long long element, const ch
             fail("reads element %lld of %s, which nobody has written", element, what);
         if (byte.writing_block > 0 && byte.writing_block != me)
             fail("reads element %lld of %s, which block %d wrote", element, what, byte.writing_block - 1);
-        if (byte.write_epoch == b.epoch && byte.writer != b.current)
+        if (byte.arrival != 0 && byte.write_epoch == b.epoch) {
+            if (b.fibers[b.current].seen[byte.arrival - 1] < byte.arrived)
+                fail("reads element %lld of %s, whose arrival this thread has not waited for", element, what);
+        } else if (byte.write_epoch == b.epoch && byte.writer != b.current) {
             fail("reads element %lld of %s, which thread %d wrote since the last barrier", element, what, byte.writer);
+        }
         if (byte.read_epoch != b.epoch) {
             byte.read_epoch = b.epoch;
             byte.reader = b.current;
@@ -285,13 +418,17 @@ inline void note_write(const Memory& m, long long at, long long element, const c
             fail("writes element %lld of %s, which block %d also writes", element, what, byte.writing_block - 1);
         if (!m.of_block && byte.reading_block > 0 && byte.reading_block != me)
             fail("writes element %lld of %s, which block %d reads", element, what, byte.reading_block - 1);
-        if (byte.write_epoch == b.epoch && byte.writer != b.current)
+        if (byte.arrival != 0 && byte.write_epoch == b.epoch &&
+            b.fibers[b.current].seen[byte.arrival - 1] < byte.arrived)
+            fail("writes element %lld of %s, whose arrival this thread has not waited for", element, what);
+        if (byte.arrival == 0 && byte.write_epoch == b.epoch && byte.writer != b.current)
             fail("writes element %lld of %s, which thread %d wrote since the last barrier", element, what, byte.writer);
         if (byte.read_epoch == b.epoch && (byte.several_readers || byte.reader != b.current))
             fail("writes element %lld of %s, which thread %d read since the last barrier", element, what, byte.reader);
         byte.write_epoch = b.epoch;
         byte.writer = b.current;
         byte.writing_block = me;
+        byte.arrival = 0;
         byte.fences = b.fibers[b.current].fences;
     }
 }
@@ -464,6 +601,92 @@ void wait_async() {
     f.copying = kept;
 }
 
+// --- copies of boxes: they write at any time from copy_box to the end of wait_arrival; here as late as can be
+
+template <int row, int size>
+int swizzled(int element) {
+    const int byte = element * size;
+    return (byte ^ ((byte >> 3) & (row - 16))) / size;
+}
+
+struct TensorMap {
+    machine::Boxes boxes;
+};
+
+namespace machine {
+
+inline int arrival_at(const Pointer<unsigned long long>& p) {
+    const Block& b = running();
+    const long long byte = p.byte_of(p.at, "waits at");
+    for (int k = 0; k < b.arriving; ++k)
+        if (b.arrivals[k].byte == byte) return k;
+    fail("comes to element %lld of %s, which is no arrival yet", p.at, p.what);
+}
+
+inline void copy_box(const Memory* to, long long to_byte, const char* what, const TensorMap& map,
+                     const Pointer<unsigned long long>& at, const long long* begin, int rank) {
+    Block& b = running();
+    const Boxes& m = map.boxes;
+    Arrival& a = b.arrivals[arrival_at(at)];
+    if (rank != m.rank) fail("copies a box of %d dimensions of a tensor of %d", rank, m.rank);
+    if (to != &b.shared) fail("copies a box to %s, which is not in shared memory", what);
+    long long bytes = m.size;
+    for (int d = 0; d < rank; ++d) bytes *= m.box[d];
+    if (to_byte % (m.swizzle == 0 ? 128 : 8 * m.swizzle) != 0)
+        fail("copies a box to byte %lld, which is not aligned", to_byte);
+    if (to_byte + bytes > b.shared.size) fail("copies a box of %lld bytes to byte %lld of shared memory", bytes, to_byte);
+    for (long long i = 0; i < bytes; ++i) {
+        Byte& byte = b.shared.known[to_byte + i];
+        const bool mine = byte.writing_block == b.number + 1;
+        if (mine && byte.arrival == 0 && byte.fences == b.fibers[byte.writer].fences)
+            fail("copies a box over byte %lld of %s, which thread %d wrote and did not fence", to_byte + i, what, byte.writer);
+        note_write(b.shared, to_byte + i, i / m.size, what, 1);
+        byte.in_flight = true;
+    }
+    if (a.copying == a.most_copies) {
+        a.most_copies = a.most_copies == 0 ? 16 : 2 * a.most_copies;
+        a.copies = static_cast<BoxCopy*>(realloc(a.copies, sizeof(BoxCopy) * static_cast<size_t>(a.most_copies)));
+    }
+    BoxCopy& c = a.copies[a.copying++];
+    c = {m, {0, 0, 0, 0, 0}, to, to_byte, what, b.current};
+    for (int d = 0; d < rank; ++d) c.begin[d] = begin[d];
+}
+
+}  // namespace machine
+
+inline void begin_arrivals(const Pointer<unsigned long long>& first, int count) {
+    machine::Block& b = machine::running();
+    for (int k = 0; k < count; ++k) {
+        if (b.arriving == machine::kMostArrivals) machine::fail("begins too many arrivals");
+        b.arrivals[b.arriving++].byte = first.byte_of(first.at + k, "begins");
+        put(first, k, 0ull);
+    }
+}
+inline void expect_bytes(const Pointer<unsigned long long>& arrival, int bytes) {
+    arrival[0];  // noted as any read
+    machine::Arrival& a = machine::running().arrivals[machine::arrival_at(arrival)];
+    if (a.announced) machine::fail("announces bytes a second time");
+    a.announced = true;
+    a.missing += bytes;
+}
+inline void wait_arrival(const Pointer<unsigned long long>& arrival, unsigned parity, int line = __builtin_LINE()) {
+    arrival[0];
+    const int k = machine::arrival_at(arrival);
+    machine::Fiber& f = machine::running().fibers[thread()];
+    if ((machine::running().arrivals[k].times & 1) == parity) {
+        f.arrival = k;
+        f.parity_wanted = parity;
+        machine::wait(machine::State::AtArrival, line);
+    }
+    f.seen[k] = machine::running().arrivals[k].times;
+}
+template <class T, class... At>
+void copy_box(const Pointer<T>& to, const TensorMap& map, const Pointer<unsigned long long>& arrival, At... at) {
+    const long long begin[] = {static_cast<long long>(at)...};
+    machine::copy_box(to.memory, to.byte_of(to.at, "copies to"), to.what, map, arrival, begin,
+                      static_cast<int>(sizeof...(At)));
+}
+
 // --- matrix instructions of a warp, fragments as PTX lays them out
 
 namespace machine {
@@ -580,12 +803,13 @@ TW_LOAD_MATRICES(load_matrices_turned, true)
 template <class T>
 struct Cores {
     Pointer<T> first;
-    int along, across;
+    int along, across, row;
+    bool turned;
 };
-template <int along, int across, class T>
-Cores<T> cores(const Pointer<T>& first) {
+template <int along, int across, int row = 0, class T>
+Cores<T> cores(const Pointer<T>& first, bool turned = false) {
     static_assert(along % 16 == 0 && across % 16 == 0 && along < (1 << 18) && across < (1 << 18), "a descriptor's");
-    return {first, along, across};
+    return {first, along, across, row, turned};
 }
 
 inline void fence_async() { ++machine::running().fibers[thread()].fences; }
@@ -633,9 +857,11 @@ inline void note_product(const Memory& m, long long at, long long element, const
         if (byte.in_flight)
             fail("multiplies element %lld of %s before its asynchronous copy was waited for", element, what);
         if (byte.writing_block != b.number + 1) fail("multiplies element %lld of %s, which nobody has written", element, what);
-        if (byte.write_epoch == b.epoch)
+        if (byte.arrival != 0 && byte.write_epoch == b.epoch && f.seen[byte.arrival - 1] < byte.arrived)
+            fail("multiplies element %lld of %s, whose arrival this thread has not waited for", element, what);
+        if (byte.arrival == 0 && byte.write_epoch == b.epoch)
             fail("multiplies element %lld of %s, which thread %d wrote since the last barrier", element, what, byte.writer);
-        if (byte.fences == b.fibers[byte.writer].fences)
+        if (byte.arrival == 0 && byte.fences == b.fibers[byte.writer].fences)
             fail("multiplies element %lld of %s, which thread %d wrote and did not fence", element, what, byte.writer);
         if (byte.products == 255) fail("multiplies element %lld of %s for the 256th time without a wait", element, what);
         ++byte.products;
@@ -657,12 +883,24 @@ template <class T>
 float point(const Cores<T>& c, int p, int k, bool turned, bool is_bf16) {
     constexpr int size = sizeof(T), row = 16 / size;
     // A block has 8 points across and a row's length along the sum; turned, a row's length across and 8 along.
-    const int blocks_across = turned ? p / row : p / 8, blocks_along = turned ? k / 8 : k / row;
-    const int which_row = turned ? k % 8 : p % 8, inside = turned ? p % row : k % row;
-    const int bytes = blocks_across * c.across + blocks_along * c.along + which_row * 16 + inside * size;
     const Pointer<T>& f = c.first;
-    if ((f.begin + f.at * size) % 16 != 0)
-        fail("multiplies from element %lld of %s on, which is not aligned", f.at, f.what);
+    const long long first = f.begin + f.at * size;
+    if (first % 16 != 0) fail("multiplies from element %lld of %s on, which is not aligned", f.at, f.what);
+    if (c.row != 0 && c.turned != turned) fail("multiplies %s, whose rows are told to go otherwise than they do", f.what);
+    long long bytes;
+    if (c.row == 0) {
+        const int blocks_across = turned ? p / row : p / 8, blocks_along = turned ? k / 8 : k / row;
+        const int which_row = turned ? k % 8 : p % 8, inside = turned ? p % row : k % row;
+        bytes = blocks_across * c.across + blocks_along * c.along + which_row * 16 + inside * size;
+    } else {
+        // Rows are swizzled by their place in shared memory.
+        if (first % (8 * c.row) >= c.row) fail("multiplies from a row of %s on that is not the first of eight", f.what);
+        const int wide = c.row / size;
+        bytes = turned ? p / wide * c.across + p % wide * size + k / 8 * c.along + k % 8 * c.row
+                       : p / 8 * c.across + p % 8 * c.row + k * size;
+        const long long to = first + bytes;
+        bytes = (to ^ ((to >> 3) & (c.row - 16))) - first;
+    }
     const long long element = f.at + bytes / size, byte = f.byte_of(element, "multiplies");
     note_product(*f.memory, byte, element, f.what, size);
     T value;

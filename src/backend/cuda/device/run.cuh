@@ -17,6 +17,20 @@ Pointer<T> tensor(const Memory& m) {
     return {&m, 0, m.size / static_cast<long long>(sizeof(T)), 0, m.name};
 }
 
+/// A map as the host hands it over: of tensor `of`, extents innermost first (LockstepMap in lockstep.cpp).
+struct Map {
+    long long of, rank, element, swizzle, extents[5], box[5];
+};
+inline TensorMap tensor_map(const Memory* tensors, const Map& m) {
+    TensorMap out;
+    out.boxes = {&tensors[m.of], static_cast<int>(m.rank), static_cast<int>(m.element), {}, {}, static_cast<int>(m.swizzle)};
+    for (int d = 0; d < 5; ++d) {
+        out.boxes.extents[d] = m.extents[d];
+        out.boxes.box[d] = static_cast<int>(m.box[d]);
+    }
+    return out;
+}
+
 /// run_grid on these tensors.
 inline const char* run_kernel(const Argument* arguments, int count, long long blocks, int threads,
                               long long shared_bytes, void (*kernel)(const Memory*, void*), void* call) {
