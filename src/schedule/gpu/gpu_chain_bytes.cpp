@@ -7,8 +7,8 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kRoomOfRow = 16;     ///< bytes behind each row of a copy: it lies on other banks than the next
-constexpr int64_t kMostColumns = 128;  ///< of a warp's tile, as trees of chains have it
-constexpr int64_t kWarps = kGpuBlockThreads / 32;
+constexpr int64_t kWarpColumns = 128;  ///< of a warp's tile, as trees of chains have it
+constexpr int64_t kBlockWarps = kGpuBlockThreads / 32;
 
 }  // namespace
 
@@ -59,9 +59,9 @@ bool GpuChainBytes::kept(const Tile& t, const std::vector<int64_t>& range) const
     if (points.empty()) return true;
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < points.size(); ++d) rows *= points[d];
-    const int64_t of_warp = rows > 128 ? 32 : 16, columns = (points.back() + kMostColumns - 1) / kMostColumns;
-    if (t.reader && (columns > 1 || shape(tiles_[*t.reader], range).back() > kMostColumns)) return false;
-    return (rows + of_warp - 1) / of_warp * columns <= kWarps;
+    const int64_t of_warp = rows > 128 ? 32 : 16, columns = (points.back() + kWarpColumns - 1) / kWarpColumns;
+    if (t.reader && (columns > 1 || shape(tiles_[*t.reader], range).back() > kWarpColumns)) return false;
+    return (rows + of_warp - 1) / of_warp * columns <= kBlockWarps;
 }
 
 double GpuChainBytes::operator()(const chain::Candidate& k) const {
