@@ -22,18 +22,20 @@
 namespace tw {
 namespace machine {
 
-/// What is known of one byte.
+/// What is known of one byte. (There is one for every byte of what kernels write: it is small.)
 struct Byte {
     int writing_block = 0;  ///< 1 + its number; 0: nobody wrote it; -1: it was there before
     int reading_block = 0;  ///< 1 + the last one's number
-    int writer = 0, reader = 0;
     unsigned write_epoch = 0, read_epoch = 0;
-    bool several_readers = false;  ///< in that epoch
-    bool in_flight = false;        ///< an asynchronous copy may write it at any time
-    unsigned char products = 0;    ///< of four warps that may read it at any time
-    unsigned fences = 0;           ///< that its writer had come to when it wrote
-    unsigned char arrival = 0;     ///< 1 + the one that counted it, where the copy engine wrote it
-    unsigned arrived = 0;          ///< how often that had come when this did
+    unsigned short writer = 0, reader = 0;  ///< threads
+    bool several_readers = false;           ///< in that epoch
+    bool in_flight = false;                 ///< an asynchronous copy may write it at any time
+    unsigned char products = 0;             ///< of four warps that may read it at any time
+    unsigned char arrival = 0;              ///< 1 + the one that counted it, where the copy engine wrote it
+    union {
+        unsigned fences = 0;  ///< that its writer had come to when it wrote
+        unsigned arrived;     ///< of the copy engine's: how often that had come when this did
+    };
 };
 
 /// A tensor, or the block's shared memory.
@@ -226,7 +228,7 @@ inline void deliver(const Arrival& arrival, int index, const BoxCopy& c) {
             known.in_flight = false;
             known.writing_block = b.number + 1;
             known.write_epoch = b.epoch;
-            known.writer = c.thread;
+            known.writer = static_cast<unsigned short>(c.thread);
             known.arrival = static_cast<unsigned char>(index + 1);
             known.arrived = arrival.times + 1;
         }
@@ -397,7 +399,7 @@ inline void note_read(const Memory& m, long long at, long long element, const ch
         }
         if (byte.read_epoch != b.epoch) {
             byte.read_epoch = b.epoch;
-            byte.reader = b.current;
+            byte.reader = static_cast<unsigned short>(b.current);
             byte.several_readers = false;
         } else if (byte.reader != b.current) {
             byte.several_readers = true;
@@ -426,7 +428,7 @@ inline void note_write(const Memory& m, long long at, long long element, const c
         if (byte.read_epoch == b.epoch && (byte.several_readers || byte.reader != b.current))
             fail("writes element %lld of %s, which thread %d read since the last barrier", element, what, byte.reader);
         byte.write_epoch = b.epoch;
-        byte.writer = b.current;
+        byte.writer = static_cast<unsigned short>(b.current);
         byte.writing_block = me;
         byte.arrival = 0;
         byte.fences = b.fibers[b.current].fences;
