@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tile/examples_test.h"
 #include "base/temporary_folder_test.h"
+#include "tile/examples_test.h"
 
 namespace tilewright {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "tune/canonical.h"
 
 namespace tilewright::optimal {
 
@@ -57,9 +58,7 @@ class Profiler {
                 if (equal_.count(number) != 0) continue;
                 std::string text;
                 for (const ScheduledKernel& one : maker_[number].kernels) {
-                    TileProgram tiles = one.tiles;
-                    tiles.name = tiles.stages.name = "kernel";
-                    text += print(tiles);
+                    text += canonical_text(one.tiles);
                     for (const bool weight : one.weights) text += weight ? '1' : '0';
                 }
                 equal_[number] = first.try_emplace(std::move(text), number).first->second;
