@@ -73,7 +73,7 @@ class NodeContext {
         DType dtype = DType::F32;
         Dims shape;
         std::optional<Tensor> value = std::nullopt;  ///< known: a constant in the body, no input of the Program
-        bool declared = true;              ///< false: an input of the Program that `body` does not name
+        bool declared = true;                        ///< false: an input of the Program that `body` does not name
     };
     Body lower_body(const Graph& body, const std::vector<BodyInput>& inputs, bool drop_known_first = false) const;
     /// The nodes of a body written into this program, for a branch that is known to be taken. Returns its outputs;

@@ -160,7 +160,8 @@ Json to_json(const OpResult& r, const OpOptions& o) {
                            {"rule_4", r.pruning->rule_4}};
     if (r.chain_model) {
         Json points = Json::array();
-        for (const ChainModelPoint& p : r.chain_model->points) points.push_back({p.estimate * 1e3, p.seconds * 1e3, p.candidate});
+        for (const ChainModelPoint& p : r.chain_model->points)
+            points.push_back({p.estimate * 1e3, p.seconds * 1e3, p.candidate});
         j["chain_model"] = {{"correlation", r.chain_model->correlation()},
                             {"rank_of_fastest", r.chain_model->rank_of_fastest()},
                             {"share_of_first_8", r.chain_model->share_of_first(8)},
