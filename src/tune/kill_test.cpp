@@ -15,9 +15,9 @@
 #include <set>
 
 #include "base/hash.h"
+#include "base/temporary_folder_test.h"
 #include "tune/canonical.h"
 #include "tune/database.h"
-#include "base/temporary_folder_test.h"
 
 namespace tilewright {
 namespace {

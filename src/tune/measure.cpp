@@ -11,7 +11,8 @@
 namespace tilewright {
 namespace {
 
-constexpr size_t kToJudge = 3;           // readings before a candidate may be given up
+constexpr size_t kToJudge = 3;  // readings before a candidate may be given up
+constexpr double kLong = 1e-3;  // seconds; every run of so long work finds what the others left, the first as well
 constexpr int64_t kMostRounds = 100000;  // of work within a reading; shorter work cannot be told apart anyway
 
 struct Candidate {
@@ -58,8 +59,9 @@ class Measuring {
         return reading;
     }
 
-    void take(Candidate& c) {
-        const Reading reading = read(c);
+    void take(Candidate& c) { note(c, read(c)); }
+
+    static void note(Candidate& c, const Reading& reading) {
         (reading.disturbed ? c.disturbed : c.clean).push_back(reading.seconds);
     }
 
@@ -73,6 +75,7 @@ class Measuring {
                 continue;
             }
             fastest = std::min(fastest, first.seconds);
+            if (first.seconds >= kLong) note(c, first);
             if (first.seconds >= options_.shortest) continue;
             // The first run is a slow one; a second says how many runs make a reading.
             const double again = std::max(read(c).seconds, options_.shortest / static_cast<double>(kMostRounds));

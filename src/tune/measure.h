@@ -40,8 +40,9 @@ struct Timing {
 };
 
 /// Times the candidates, in their order. Each runs once to warm up (one that is slower there than 4 * give_up times the
-/// fastest so far is given up at once); then they take turns, one reading each a round, each round beginning with
-/// another, so that what disturbs the machine for a while disturbs all of them alike.
+/// fastest so far is given up at once; of work of a millisecond or more this run is a reading like the later ones);
+/// then they take turns, one reading each a round, each round beginning with another, so that what disturbs the machine
+/// for a while disturbs all of them alike.
 ///
 /// Who calls sees to the machine: a pool pinned to its CPUs (Pinning::on), nothing else of this process at work.
 /// Whether a reading was disturbed is known of the calling thread alone.

@@ -13,8 +13,8 @@
 // as there. errno and the floating-point exception flags are left alone, and the rounding mode is taken to be nearest.
 //
 // The error of the f32 functions, in units in the last place of the exact result, is asserted function by function in
-// vector_math_test.cpp, for AVX-512 and x86-64-v3, on some millions of arguments. Over all 2^32 (pow: 2^28 random pairs)
-// TILEWRIGHT_EXHAUSTIVE=1 build/bin/backend_cpu_test --gtest_filter='*Math*' measures and prints it.
+// vector_math_test.cpp, for AVX-512 and x86-64-v3, on some millions of arguments. Over all 2^32 (pow: 2^28 random
+// pairs) TILEWRIGHT_EXHAUSTIVE=1 build/bin/backend_cpu_test --gtest_filter='*Math*' measures and prints it.
 //
 // The polynomials are minimax fits of our own: linear programs over Chebyshev grids in 40-digit arithmetic for the
 // weight that makes the error relative to the function, whose coefficients are rounded to float one by one, lowest
