@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/numbers.h"
+#include "tile/cuts.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -19,6 +20,7 @@ constexpr double kIssueWidth = 5;     // instructions a cycle that keep up over 
 constexpr double kTileOverhead = 20;  // cycles around one register tile: addresses, the last sums' latency
 constexpr double kNextStage = 8;      // cycles until a micro-kernel has begun, behind another stage's in one task
 constexpr double kJump = 12;          // cycles that show where a stream from memory goes on in another page
+constexpr double kFollowed = 4;       // rows within a page, met in turns, that count as one stream from memory
 constexpr double kNearJump = 4;       // the same where it comes from a cache
 constexpr int64_t kPage = 4096;       // bytes; also the distance at which lines fall into one set
 constexpr int64_t kWays = 8;          // of the first-level cache
@@ -185,14 +187,17 @@ std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_
         pieces = std::move(smaller);
     }
     if (s.cuts.empty() || s.cuts[a].empty() || pieces.size() > kMostPieces) return lengths;
+    const bool vector = nest.micro->vector_axis == a;
     lengths.clear();
     for (const Piece& p : pieces) {
         int64_t from = p.from;
-        for (const int64_t cut : s.cuts[a])
+        for (int64_t cut : s.cuts[a]) {
+            if (vector) cut = cut_beside_vectors(cut, s.extents[a], nest.micro->lanes);
             if (cut > from && cut < p.from + p.length) {
                 lengths[cut - from] += 1;
                 from = cut;
             }
+        }
         lengths[p.from + p.length - from] += 1;
     }
     return lengths;
@@ -298,6 +303,24 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
         const std::vector<int64_t>& sweep = x.ranges[d > 0 ? d - 1 : 0];
         return o.pages(sweep, kPage) / o.bytes(sweep);
     };
+    // Of the lines of an operand, those that come in turns with too many rows of the page to be foreseen.
+    const auto unforeseen = [&](size_t k) {
+        const OperandModel& o = s.operands[k];
+        const size_t va = nest.micro->vector_axis.value_or(s.extents.size());
+        if (o.result || o.irregular || va >= s.spatial || !o.depends[va]) return 0.0;
+        std::vector<int64_t> tile = s.extents, row;
+        for (size_t a = 0; a < s.spatial; ++a) {
+            const int64_t registers = a < nest.micro->registers.size() ? nest.micro->registers[a] : 1;
+            tile[a] = std::min(tile[a], std::max<int64_t>(registers, a == va ? nest.micro->lanes : 1));
+        }
+        row = tile;
+        for (size_t a = 0; a < row.size(); ++a) {
+            const int64_t apart = std::abs(o.strides[a]) * o.element_bytes;
+            if (a != va && apart >= 64 && apart < kPage) row[a] = 1;
+        }
+        const double rows = o.elements(tile) / o.elements(row);
+        return rows <= kFollowed ? 0.0 : (rows - kFollowed) / rows;
+    };
     std::vector<double> footprint(depths, 0);
     for (size_t d = 0; d < depths; ++d)
         for (size_t k = 0; k < s.operands.size(); ++k) footprint[d] += touched(k, d);
@@ -329,6 +352,7 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
                 }
                 bytes += moved;
                 jumps += moved * jumps_a_byte(k);
+                if (level + 1 == m.caches.size()) jumps += moved / 64 * unforeseen(k);
             }
         const Machine::Level& from = level + 1 < m.caches.size() ? m.caches[level + 1] : m.memory;
         out.bytes.push_back(bytes);

@@ -156,6 +156,28 @@ TEST(NestCost, a_stream_jumps_where_the_next_tile_is_not_beside_the_last) {
     EXPECT_LT(beside, below / 2);  // what is left are B's rows
 }
 
+TEST(NestCost, rows_of_a_page_that_are_met_in_turns_are_more_than_the_hardware_follows) {
+    const StageModel stage = stage_model(parse_program(R"(program pool {
+  input x: f32[64, 114, 114]
+  y: f32[64, 56, 56] = [64, 56, 56] max(i3 < 3, i4 < 3) @0 where @0 = x[i0, 2*i1 + i3, 2*i2 + i4]
+  output y
+})"),
+                                         PrimitiveId(0));
+    const auto jumps = [&](int64_t rows, double cache) {
+        Micro micro;
+        micro.vector_axis = 2;
+        micro.lanes = 16;
+        micro.registers = {1, rows, 16, 3, 3};
+        Nest nest;
+        nest.micro = &micro;
+        return nest_cost(stage, nest, machine_with(cache)).jumps[0];
+    };
+    // Nine rows for four of the result: of the operand's lines five in nine come unforeseen. Three rows are followed.
+    const double lines = 64.0 * 114 * 114 * 4 / 64;
+    EXPECT_NEAR(jumps(4, 1e6) - jumps(1, 1e6), lines * 5 / 9, lines / 10);
+    EXPECT_EQ(jumps(4, 1e9), 0);
+}
+
 /// 14 x 14 pixels of 64 channels side by side, 3 x 3 windows padded by one.
 const std::string kDepthwise = R"(program depthwise {
   input x: f32[14, 14, 64]

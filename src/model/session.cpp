@@ -255,6 +255,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     o.target.vector_registers = codegen.isa.vector_bits == 512 ? 32 : 16;
     for (const CacheLevel& level : host().caches)
         if (level.level == 2) o.target.l2_bytes = level.bytes;
+    o.target.cache_bytes = last_cache_bytes(host());
     allow(o, options, codegen, weight_bytes);
     return o;
 }

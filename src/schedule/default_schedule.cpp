@@ -287,6 +287,25 @@ std::optional<size_t> summed_rows(const Program& stages, const TensorExpr& e, co
     return std::nullopt;
 }
 
+/// Rows of an operand whose lines a register tile of `tile` points along axis a meets in turns, where they lie within a
+/// page: windows of 3 rows at a step of 2 touch 3 rows for one row of the result, 9 for four.
+int64_t rows_in_turn(const TensorExpr& e, const OperandWalk& w, int64_t element_bytes, size_t a, int64_t tile) {
+    const auto apart = [&](size_t axis_number) -> int64_t {
+        const auto& s = w.strides[axis_number];
+        const int64_t elements = s && s->is_constant() ? std::abs(s->constant()) : 0;
+        return elements * element_bytes >= 64 && elements * element_bytes < kPage ? elements : 0;
+    };
+    if (apart(a) == 0) return 1;
+    for (size_t r = e.spatial; r < e.extents.size(); ++r)
+        if (apart(r) > 0 && apart(a) % apart(r) == 0 && e.extents[r].is_constant())
+            return (tile - 1) * (apart(a) / apart(r)) + e.extents[r].constant();
+    return tile;
+}
+
+/// The hardware follows a few rows of what comes from memory, not many: one row of maxima from three of the operand
+/// takes half as long as four from nine, although those load a quarter less (measured).
+constexpr int64_t kRowsFollowed = 4;
+
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
     StageChoice choice;
     const size_t n = e.extents.size();
@@ -390,6 +409,14 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
             choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
             for (size_t a = e.spatial; a-- > 0 && left > 1 && !choice.summed_rows;)
                 if (a != *vector && guessed_extent(e.extents[a]) > 1) {
+                    const auto too_many = [&](uint32_t slot) {
+                        const Value& v = stages.values[e.accesses[slot].value];
+                        const auto bytes = static_cast<int64_t>(byte_size(v.dtype));
+                        return elements_of(stages, e, e.accesses[slot]) * static_cast<double>(bytes) >
+                                   static_cast<double>(target.cache_bytes) &&
+                               rows_in_turn(e, walks[slot], bytes, a, left) > kRowsFollowed;
+                    };
+                    while (left > 1 && std::any_of(slots.begin(), slots.end(), too_many)) --left;
                     micro.registers[a] = register_tile(guessed_extent(e.extents[a]), left);
                     left = 1;
                 }

@@ -11,6 +11,7 @@ struct ScheduleTarget {
     int vector_registers = 32;
     int threads = 1;
     int64_t l2_bytes = 1 << 20;
+    int64_t cache_bytes = 32 << 20;  ///< of the last level: larger tensors come from memory
 };
 
 /// A schedule for a kernel of one stage, or of several that share their outer spatial axes ("rows"): `row_axes` says,

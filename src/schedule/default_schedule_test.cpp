@@ -167,6 +167,24 @@ TEST(DefaultSchedule, of_windows_that_go_by_twos_has_vectors_along_their_rows) {
     EXPECT_NE(vectors_along(5), 2u);  // one load a lane
 }
 
+TEST(DefaultSchedule, of_windows_over_what_comes_from_memory_follows_few_rows_at_a_time) {
+    const auto rows = [](int stride, int64_t cache_bytes) {
+        const Program p = parse_program(fmt::format(R"(program pool {{
+  input x: f32[24, {1}, {1}]
+  y: f32[24, 40, 40] = [24, 40, 40] max(i3 < 3, i4 < 3) @0 where @0 = x[i0, {0} * i1 + i3, {0} * i2 + i4]
+  output y
+}})",
+                                                    stride, 40 * stride + 2));
+        ScheduleTarget target;
+        target.cache_bytes = cache_bytes;
+        legal(default_schedule(p, target), p, "pool");
+        return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, target).micro.registers[1];
+    };
+    EXPECT_EQ(rows(2, 1 << 20), 4);  // nine rows of the operand, in a cache
+    EXPECT_EQ(rows(2, 1 << 16), 1);  // three of them
+    EXPECT_EQ(rows(1, 1 << 16), 2);  // four
+}
+
 TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) {
     const Program p = parse_program(R"TW(program turn {
   input x: f32[300, 1040]

@@ -47,6 +47,11 @@ std::optional<IndexComparison> index_condition(const ScalarBody& body, ScalarId 
     }
 }
 
+int64_t cut_beside_vectors(int64_t cut, int64_t extent, int64_t lanes) {
+    if (cut < lanes) return lanes;
+    return extent - cut < lanes ? cut / lanes * lanes : cut;
+}
+
 std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& q) {
     const TensorExpr& e = *q.expr;
     std::vector<Expr> conditions;
@@ -62,9 +67,11 @@ std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& q) {
         if (!q.may_cut[a]) continue;
         std::vector<Expr> cuts;
         for (const Expr& condition : conditions) {
-            const auto cut = cut_of(condition, a, *q.ranges);
-            if (!cut || prove_nonnegative(-*cut, *q.ranges) || prove_nonnegative(*cut - e.extents[a], *q.ranges))
-                continue;
+            auto cut = cut_of(condition, a, *q.ranges);
+            if (cut && prove_nonnegative(-*cut, *q.ranges)) continue;
+            if (cut && q.vector_axis == a && cut->is_constant() && e.extents[a].is_constant())
+                cut = cut_beside_vectors(cut->constant(), e.extents[a].constant(), q.lanes);
+            if (!cut || prove_nonnegative(*cut - e.extents[a], *q.ranges)) continue;
             if (std::find(cuts.begin(), cuts.end(), *cut) == cuts.end()) cuts.push_back(*cut);
         }
         const size_t pieces = segments * (cuts.size() + 1);

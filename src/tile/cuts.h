@@ -21,11 +21,19 @@ struct CutQuestion {
     std::vector<bool> may_cut;  ///< per spatial axis
     std::vector<bool> checked;  ///< per access: its conditions are decided elsewhere
     size_t tile_points = 1;     ///< how often the body is written out in one piece of code
+    /// The axis whose points are computed `lanes` at a time, if any. A padded edge there is as wide as a vector, under a
+    /// mask: rows of 56 with lanes of 16 are 16, 32 and 8 points, four vectors, not 1, 48 and 7, which are five.
+    std::optional<size_t> vector_axis;
+    int64_t lanes = 1;
 };
 
 /// Per axis, ascending: constants, then expressions over symbols. A cut c separates points below c from c on. Empty
 /// where there are none, or where the code would grow too much.
 std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& question);
+
+/// A cut within the first or the last vector of an axis of `extent` points, moved to where that vector ends or begins;
+/// any other cut as it is.
+int64_t cut_beside_vectors(int64_t cut, int64_t extent, int64_t lanes);
 
 /// A comparison of indices and integers: it is true where `expression` >= 0 or, `negated`, where it is not.
 struct IndexComparison {

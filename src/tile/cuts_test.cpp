@@ -2,6 +2,7 @@
 
 #include "tile/cuts.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,6 +49,27 @@ TEST(Cuts, of_a_strided_window_count_steps_not_elements) {
                      "f32[6] = [6] sum(i1 < 5) @0 where @0 = x[2*i0 + i1 - 3] when 2*i0 + i1 - 3 >= 0 and -2*i0 - i1 "
                      "+ 12 >= 0 else 0"),
                 ElementsAre(ElementsAre("2", "5"), IsEmpty()));
+}
+
+TEST(Cuts, along_vectors_are_where_the_first_ends_and_the_last_begins) {
+    const auto along = [](int64_t width, int64_t lanes) {
+        return cuts(fmt::format("  input x: f32[{}]", width),
+                    fmt::format("f32[{0}] = [{0}] sum(i1 < 3) @0 where @0 = x[i0 + i1 - 1] when i0 + i1 - 1 >= 0 and "
+                                "-i0 - i1 + {0} >= 0 else 0",
+                                width),
+                    [&](CutQuestion& q) {
+                        q.vector_axis = 0;
+                        q.lanes = lanes;
+                    })[0];
+    };
+    EXPECT_THAT(along(56, 16), ElementsAre("16", "48"));
+    EXPECT_THAT(along(64, 16), ElementsAre("16", "48"));
+    EXPECT_THAT(along(33, 16), ElementsAre("16", "32"));
+    EXPECT_THAT(along(20, 16), ElementsAre("16"));
+    EXPECT_THAT(along(16, 16), IsEmpty());  // one vector
+    EXPECT_THAT(along(9, 16), IsEmpty());
+    // In the middle of a row they stay.
+    EXPECT_EQ(cut_beside_vectors(24, 64, 16), 24);
 }
 
 TEST(Cuts, of_a_concatenation_are_where_the_operand_changes) {

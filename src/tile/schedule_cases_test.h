@@ -238,6 +238,26 @@ stage 0 over [n h w c p q]
           sizes);
 }
 
+/// Vectors along a window's rows: what the padding touches is a vector under a mask, in front, behind or both.
+inline void vectors_along_padded_rows_are_masked_at_their_ends(Collector& right) {
+    for (const int64_t step : {1, 2})
+        for (const int64_t width : {5, 8, 9, 17, 24, 31, 40}) {
+            const int64_t out = (width - 1) / step + 1;
+            const std::string stages = fmt::format(R"TW(program pooling {{
+  input x: f32[3, {0}]
+  y: f32[3, {1}] = [3, {1}] max(i2 < 5) @0 where @0 = x[i0, {2}*i1 + i2 - 2] when {2}*i1 + i2 - 2 >= 0 and -{2}*i1 - i2 + {3} >= 0 else -inf  ; y ""
+  output y
+}})TW",
+                                                   width, out, step, width + 1);
+            for (const int64_t registers : {8, 16})
+                right(kernel(
+                    stages,
+                    fmt::format("axes c=\"3\" w=\"{}\" q=\"5\"\nstage 0 over [c w q]\ncompute 0 vector w lanes 8 "
+                                "registers [w={} q=5] order [c w q] padding partition",
+                                out, registers)));
+        }
+}
+
 // --- products
 
 inline std::string product(const std::string& m, const std::string& n, const std::string& k,
@@ -420,6 +440,7 @@ inline std::vector<Group> all() {
          concatenations_of_unknown_extents_are_cut_at_run_time},
         {"padded_windows_check_their_first_and_last_places_only",
          padded_windows_check_their_first_and_last_places_only},
+        {"vectors_along_padded_rows_are_masked_at_their_ends", vectors_along_padded_rows_are_masked_at_their_ends},
         {"products_have_odd_rests_on_every_axis", products_have_odd_rests_on_every_axis},
         {"products_of_unknown_extents_run_with_any", products_of_unknown_extents_run_with_any},
         {"lanes_two_to_five_elements_apart_stay_within_their_tensor",

@@ -53,5 +53,19 @@ TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {
     EXPECT_THAT(llvm("compute 0 vector r lanes 8 registers [r=8] order [c r] padding partition"), HasSubstr("gather"));
 }
 
+TEST(CodegenWindows, along_rows_are_vectors_of_neighbours_also_under_the_padding) {
+    const std::string code = print_llvm(schedule_cases::kernel(R"TW(program pooling {
+  input x: f32[4, 112]
+  y: f32[4, 56] = [4, 56] max(i2 < 3) @0 where @0 = x[i0, 2*i1 + i2 - 1] when 2*i1 + i2 - 1 >= 0 else -inf  ; y ""
+  output y
+})TW",
+                                                               R"TW(axes c="4" w="56" q="3"
+stage 0 over [c w q]
+compute 0 vector w lanes 8 registers [w=8 q=3] order [c w q] padding partition
+)TW"));
+    EXPECT_THAT(code, Not(HasSubstr("gather")));
+    EXPECT_THAT(code, Not(HasSubstr("masked")));  // 56 is 7 vectors; the first begins at its second lane
+}
+
 }  // namespace
 }  // namespace tilewright::cpu

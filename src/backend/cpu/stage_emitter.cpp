@@ -81,6 +81,10 @@ class StageEmitter : public StageValues {
         for (const Place& place : job_.accesses) q.checked.push_back(place.checked);
         for (size_t a = 0; a < n_axes_; ++a)
             if (m_.registers.size() > a && a != va_) q.tile_points *= static_cast<size_t>(m_.registers[a]);
+        if (has_vector_ && va_ < e_.spatial) {
+            q.vector_axis = va_;
+            q.lanes = lanes_;
+        }
         cuts_ = tilewright::choose_cuts(q);
     }
 
@@ -115,7 +119,7 @@ class StageEmitter : public StageValues {
                 r.lo_multiple = 1;
             if (a == va_) aligned_ = r.lo_multiple % lanes_ == 0;
             ranges_.axes[a] = {from, to - 1};
-            if (a == va_) ranges_.axes[block_axis_] = {Expr(0), floor_div(to - 1, lanes_)};
+            if (a == va_) ranges_.axes[block_axis_] = {floor_div(from, lanes_), floor_div(to - 1, lanes_)};
             exprs_.set_ranges(ranges_);
             if (!r.constant_extent || *r.constant_extent > 0) inner();
             start = end;

@@ -422,9 +422,9 @@ Val StageValues::read(size_t slot, const Coords& p) {
         v = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), s);
     } else if (const auto across = transposing_axis(slot, p)) {
         v = transposed(slot, p, *across, mask);
-    } else if (const auto active = lanes_in_front(mask);
-               active && where.per_lane == nullptr && where.lane_stride > 1 && where.lane_stride <= kMostSpread) {
-        v = spread(place, where, *active);
+    } else if (const auto wanted = lane_run(mask);
+               wanted && where.per_lane == nullptr && where.lane_stride > 1 && where.lane_stride <= kMostSpread) {
+        v = spread(place, where, *wanted);
     } else {
         llvm::Value* pointers = where.per_lane;
         if (pointers == nullptr) {
@@ -442,35 +442,42 @@ Val StageValues::read(size_t slot, const Coords& p) {
     return {v, true};
 }
 
-std::optional<int64_t> StageValues::lanes_in_front(llvm::Value* mask) const {
-    if (mask == nullptr) return lanes_;
+std::optional<StageValues::LaneRun> StageValues::lane_run(llvm::Value* mask) const {
+    if (mask == nullptr) return LaneRun{0, lanes_};
     const auto* known = llvm::dyn_cast<llvm::Constant>(mask);
-    int64_t active = 0;
+    LaneRun run{0, 0};
     for (int i = 0; i < lanes_; ++i) {
         const llvm::Constant* lane = known != nullptr ? known->getAggregateElement(static_cast<unsigned>(i)) : nullptr;
-        if (lane == nullptr || (lane->isOneValue() && active < i)) return std::nullopt;
-        active += lane->isOneValue() ? 1 : 0;
+        if (lane == nullptr || (!lane->isOneValue() && !lane->isNullValue())) return std::nullopt;
+        if (lane->isNullValue()) continue;
+        if (run.to == 0)
+            run.from = i;
+        else if (run.to < i)
+            return std::nullopt;
+        run.to = i + 1;
     }
-    return active;
+    return run.to > 0 ? std::optional(run) : std::nullopt;
 }
 
-llvm::Value* StageValues::spread(const Place& place, const Address& where, int64_t active) {
+llvm::Value* StageValues::spread(const Place& place, const Address& where, LaneRun wanted) {
     llvm::Type* element_type = storage_type(c_, place.storage, 0);
     llvm::Type* type = storage_type(c_, place.storage, lanes_);
     const auto align = llvm::Align(byte_size(place.storage));
-    const int64_t last = where.lane_stride * (active - 1);
-    llvm::Value* v = active == lanes_ ? llvm::PoisonValue::get(type) : llvm::Constant::getNullValue(type);
-    for (int64_t k = 0; k * lanes_ <= last; ++k) {
-        const int64_t begin = last + 1 < lanes_ ? 0 : std::min(k * lanes_, last + 1 - lanes_);
+    const int64_t first = where.lane_stride * wanted.from, end = where.lane_stride * (wanted.to - 1) + 1;
+    const bool all = wanted.to - wanted.from == lanes_;
+    llvm::Value* v = all ? llvm::PoisonValue::get(type) : llvm::Constant::getNullValue(type);
+    for (int64_t k = 0; first + k * lanes_ < end; ++k) {
+        const int64_t begin = std::max(first, std::min(first + k * lanes_, end - lanes_));
         llvm::Value* pointer = b_.CreateGEP(element_type, where.pointer, b_.getInt64(static_cast<uint64_t>(begin)));
         std::vector<llvm::Constant*> there;
-        for (int64_t i = 0; i < lanes_; ++i) there.push_back(b_.getInt1(begin + i <= last));
-        llvm::Value* block = last + 1 < lanes_ ? masked_load(place, pointer, llvm::ConstantVector::get(there))
-                                               : annotate(b_.CreateAlignedLoad(type, pointer, align), place);
+        for (int64_t i = 0; i < lanes_; ++i) there.push_back(b_.getInt1(begin + i < end));
+        llvm::Value* block = end - first < lanes_ ? masked_load(place, pointer, llvm::ConstantVector::get(there))
+                                                  : annotate(b_.CreateAlignedLoad(type, pointer, align), place);
         std::vector<int> from;
         for (int i = 0; i < lanes_; ++i) {
             const int64_t at = where.lane_stride * i;
-            from.push_back(static_cast<int>(i < active && at / lanes_ == k ? lanes_ + at - begin : i));
+            const bool here = i >= wanted.from && i < wanted.to && (at - first) / lanes_ == k;
+            from.push_back(static_cast<int>(here ? lanes_ + at - begin : i));
         }
         v = b_.CreateShuffleVector(v, block, from);
     }

@@ -91,13 +91,18 @@ class StageValues {
     ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the
     ///     lanes
     llvm::Value* transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask);
-    /// Lanes up to kMostSpread elements apart, by contiguous loads that do not leave the space between the first lane
-    /// and the last of the `active` ones (the lanes in front): a gather takes a cycle or two a lane.
-    ///     4 lanes 2 apart: load [0 .. 3], load [3 .. 6], elements 0 2 of the first and 1 3 of the second
-    ///     2 of them:       load [0 .. 2] under a mask
-    llvm::Value* spread(const Place& place, const Address& where, int64_t active);
-    /// How many lanes the mask leaves where they are those in front, known at compile time. Null: all.
-    std::optional<int64_t> lanes_in_front(llvm::Value* mask) const;
+    /// Lanes [from, to), which a mask known at compile time leaves.
+    struct LaneRun {
+        int from, to;
+    };
+    /// Lanes up to kMostSpread elements apart, by contiguous loads that do not leave the space between the first of the
+    /// `wanted` ones and the last: a gather takes a cycle or two a lane. Zero in the other lanes.
+    ///     4 lanes 2 apart:     load [0 .. 3], load [3 .. 6], elements 0 2 of the first and 1 3 of the second
+    ///     the first 2 of them: load [0 .. 2] under a mask
+    ///     the last 3 of them:  load [2 .. 5], load [3 .. 6]
+    llvm::Value* spread(const Place& place, const Address& where, LaneRun wanted);
+    /// The lanes that the mask leaves, where they are neighbours, at least one, known at compile time. Null: all.
+    std::optional<LaneRun> lane_run(llvm::Value* mask) const;
     static int64_t fill_int(double f);
     llvm::Value* splat_int(int64_t v);
     Expr out_offset(const Coords& p, const Place& place);

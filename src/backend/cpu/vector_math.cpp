@@ -261,17 +261,46 @@ std::optional<llvm::APFloat> constant_of(llvm::Value* v) {
     return number == nullptr ? std::nullopt : std::optional(number->getValueAPF());
 }
 
-/// (y is NaN) ? y : (x is NaN) ? x : the one for which `better` holds. The two selects after the comparison are vmaxps
-/// or vminps, which give y where either is NaN, and a blend; where one operand is a number known here, it stands first
-/// and the blend goes.
-llvm::Value* emit_extremum(llvm::IRBuilderBase& b, llvm::CmpInst::Predicate better, llvm::Intrinsic::ID native,
-                           llvm::Value* x, llvm::Value* y) {
+/// vmaxps, vminps and their kin: y where either is NaN. Null for vectors that are no register of an x86 processor.
+llvm::Value* register_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value* x, llvm::Value* y) {
+    namespace I = llvm::Intrinsic;
+    if (!llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isX86()) return nullptr;
+    const auto* type = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+    if (type == nullptr) return nullptr;
+    const bool single = type->getElementType()->isFloatTy();
+    if (!single && !type->getElementType()->isDoubleTy()) return nullptr;
+    const auto call = [&](I::ID of_float, I::ID of_double, llvm::ArrayRef<llvm::Value*> arguments) {
+        return b.CreateIntrinsic(single ? of_float : of_double, {}, arguments);
+    };
+    switch (type->getNumElements() * (single ? 32 : 64)) {
+        case 128:
+            return larger ? call(I::x86_sse_max_ps, I::x86_sse2_max_pd, {x, y})
+                          : call(I::x86_sse_min_ps, I::x86_sse2_min_pd, {x, y});
+        case 256:
+            return larger ? call(I::x86_avx_max_ps_256, I::x86_avx_max_pd_256, {x, y})
+                          : call(I::x86_avx_min_ps_256, I::x86_avx_min_pd_256, {x, y});
+        case 512: {
+            if (!has_avx512(b)) return nullptr;
+            llvm::Value* as_is = b.getInt32(4);  // no rounding, exceptions as the register says
+            return larger ? call(I::x86_avx512_max_ps_512, I::x86_avx512_max_pd_512, {x, y, as_is})
+                          : call(I::x86_avx512_min_ps_512, I::x86_avx512_min_pd_512, {x, y, as_is});
+        }
+        default:
+            return nullptr;
+    }
+}
+
+/// (y is NaN) ? y : (x is NaN) ? x : the larger (smaller); where one operand is a number known here, it stands first
+/// and is not asked. With AVX-512 that is two instructions, vcmpordps x, x and a masked vmaxps, as long as LLVM does
+/// not see what the second does: of two selects it would make one over (x > y or x is NaN), which takes four.
+llvm::Value* emit_extremum(llvm::IRBuilderBase& b, bool larger, llvm::Value* x, llvm::Value* y) {
     const Strict strict(b);
-    if (llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isAArch64())
-        return b.CreateBinaryIntrinsic(native, x, y);  // fmax and fmin there keep NaNs
+    if (llvm::Triple(b.GetInsertBlock()->getModule()->getTargetTriple()).isAArch64())  // fmax and fmin keep NaNs there
+        return b.CreateBinaryIntrinsic(larger ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, x, y);
     if (const auto number = constant_of(y); number && !number->isNaN()) std::swap(x, y);
-    llvm::Value* chosen = b.CreateSelect(b.CreateFCmp(better, x, y), x, y);
-    return b.CreateSelect(b.CreateFCmpUNO(x, x), x, chosen);
+    llvm::Value* chosen = register_extremum(b, larger, x, y);
+    if (chosen == nullptr) chosen = b.CreateSelect(larger ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y), x, y);
+    return b.CreateSelect(b.CreateFCmpORD(x, x), chosen, x);
 }
 
 }  // namespace
@@ -284,10 +313,10 @@ llvm::Value* emit_cosh(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_fun
 llvm::Value* emit_tanh(llvm::IRBuilderBase& b, llvm::Value* x) { return emit_function(b, "tanh", tanh_f32, x); }
 
 llvm::Value* emit_max_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
-    return emit_extremum(b, llvm::CmpInst::FCMP_OGT, llvm::Intrinsic::maximum, x, y);
+    return emit_extremum(b, true, x, y);
 }
 llvm::Value* emit_min_nan(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
-    return emit_extremum(b, llvm::CmpInst::FCMP_OLT, llvm::Intrinsic::minimum, x, y);
+    return emit_extremum(b, false, x, y);
 }
 
 namespace {

@@ -532,14 +532,16 @@ TEST(VectorMathPow, AsksLibmForDoubles) {
 TEST(VectorMathExtrema, KeepNans) {
     constexpr float inf = std::numeric_limits<float>::infinity();
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-    const std::vector<float> values = {-inf, -1, 0, 2, inf, nan, 1e-40F, -1e38F};
+    const std::vector<float> values = {-inf, -1,   0,   2,   inf,  nan,  1e-40F, -1e38F,
+                                       3,    -inf, nan, 1.5, -0.5, 1e30, -3e-39, 7};
     const auto extremum = [](bool max) -> Emit {
         return [max](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) {
             return max ? emit_max_nan(b, x, y) : emit_min_nan(b, x, y);
         };
     };
-    for (const bool max : {true, false})
-        for (const auto& [machine, f] : on_all_machines(Kernel{.emit = extremum(max), .lanes = 8}))
+    for (const auto& [max, lanes] :
+         {std::pair(true, 4U), {false, 4U}, {true, 8U}, {false, 8U}, {true, 16U}, {false, 16U}})
+        for (const auto& [machine, f] : on_all_machines(Kernel{.emit = extremum(max), .lanes = lanes}))
             for (const float a : values) {
                 const std::vector<float> x(values.size(), a);
                 std::vector<float> got(values.size());

@@ -106,6 +106,7 @@ std::optional<ChainModel> chain_model_of(const Program& program, const Target& t
     rule.vector_registers = settings.codegen.isa.vector_bits == 512 ? 32 : 16;
     for (const CacheLevel& level : target.caches)
         if (level.level == 2) rule.l2_bytes = level.bytes;
+    rule.cache_bytes = last_cache_bytes(target);
     std::optional<TuningDatabase> database;
     if (!o.scheduler.database.empty()) database.emplace(o.scheduler.database);
     return measure_chain_model(program, target, rule, o.chain_model, settings, database ? &*database : nullptr,
