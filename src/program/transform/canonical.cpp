@@ -154,8 +154,36 @@ class Canonical {
         return out_.binary(ScalarOp::Add, a, b);
     }
 
+    bool is(ScalarId id, ScalarOp op) const { return in_[id].op == op; }
+    /// x of max(x, 0) + log(1 + exp(-|x|)), which is log(1 + exp x).
+    std::optional<ScalarId> softplus_of(ScalarId id) const {
+        const ScalarNode& n = in_[id];
+        if (n.op != ScalarOp::Add) return std::nullopt;
+        for (const auto& [kink, rest] : {std::pair(n.a, n.b), std::pair(n.b, n.a)}) {
+            if (!is(kink, ScalarOp::Max) || !is(rest, ScalarOp::Log1p)) continue;
+            const ScalarId e = in_[rest].a;
+            if (!is(e, ScalarOp::Exp) || !is(in_[e].a, ScalarOp::Neg) || !is(in_[in_[e].a].a, ScalarOp::Abs)) continue;
+            const ScalarId x = in_[in_[in_[e].a].a].a;
+            const ScalarNode& k = in_[kink];
+            for (const auto& [same, zero] : {std::pair(k.a, k.b), std::pair(k.b, k.a)})
+                if (same == x && is_number(in_[zero]) && in_[zero].value == 0) return x;
+        }
+        return std::nullopt;
+    }
+
+    /// tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), with e = exp x and n = e (e + 2) that is n / (n + 2): one
+    /// exponential in place of three functions (Mish). From 20 on 2 / n is less than half a unit of f64's last place.
+    ScalarId tanh_of_softplus(ScalarId x, DType t) {
+        const ScalarId e = out_.unary(ScalarOp::Exp, x), two = out_.constant(t, 2);
+        const ScalarId n = out_.binary(ScalarOp::Mul, e, sum(e, two));
+        return out_.select(out_.binary(ScalarOp::Gt, x, out_.constant(t, 20)), out_.constant(t, 1),
+                           out_.binary(ScalarOp::Div, n, sum(n, two)));
+    }
+
     ScalarId write(ScalarId id) {
         ScalarNode n = in_[id];
+        if (n.op == ScalarOp::Tanh && (n.dtype == DType::F32 || n.dtype == DType::F64))
+            if (const auto x = softplus_of(n.a)) return tanh_of_softplus(at(*x), n.dtype);
         if (is_real(n.dtype)) {
             if (n.op == ScalarOp::Mul || n.op == ScalarOp::Div) {
                 const Quotient p = product(id);

@@ -18,6 +18,7 @@ Program scales_behind_products(const Program& program);
 ///     div(mul(0.5, @1), mul(@0, 4))      ->  div(mul(@1, 0.125), @0)           factors in order, one constant
 ///     pow(@0, 0.5)                       ->  sqrt(@0)
 ///     add(mul(@0, @1), sub(@2, mul(@3, @1)))  ->  add(mul(@1, sub(@0, @3)), @2)     x f + (b - m f)
+///     tanh(add(max(@0, 0), log1p(exp(neg(abs(@0))))))  ->  n / (n + 2), n = e (e + 2), e = exp(@0)   Mish
 ///     s = sqrt(v); y = div(x, s)         ->  s = div(1, sqrt(v)); y = mul(x, s)    one division a row, not an element
 /// Operands of additions and of products are in the order of accesses, and those in the order of ValueIds.
 Program canonical_bodies(Program program);

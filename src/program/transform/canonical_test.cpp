@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 #include "program/random_program.h"
 
 namespace tilewright {
@@ -46,6 +49,38 @@ TEST(CanonicalBodies, products_have_their_factors_in_order_and_one_constant) {
 
 TEST(CanonicalBodies, a_factor_of_both_terms_stands_once) {
     EXPECT_EQ(canonical("add(mul(@0, @2), sub(@1, mul(@1, @2)))"), "add(@1, mul(@2, sub(@0, @1)))");
+}
+
+TEST(CanonicalBodies, mish_takes_one_exponential) {
+    const std::string mish = canonical("mul(@0, tanh(add(max(@0, 0.0), log1p(exp(neg(abs(@0)))))))");
+    EXPECT_EQ(mish, canonical("mul(tanh(add(log1p(exp(neg(abs(@0)))), max(0.0, @0))), @0)"));
+    EXPECT_EQ(mish.find("tanh"), std::string::npos);
+    EXPECT_EQ(mish.find("log1p"), std::string::npos);
+    // Something else, however alike.
+    const std::string other = "tanh(add(max(@0, 0.0), log1p(exp(neg(abs(@1))))))";
+    EXPECT_NE(canonical(other).find("tanh"), std::string::npos);
+    // Wherever its arguments may lie, with the error of a few roundings.
+    const Program p = parse_program(R"(program t {
+  input x: f32[12]
+  o: f32[12] = [12] mul(@0, tanh(add(max(@0, 0.0), log1p(exp(neg(abs(@0))))))) where @0 = x[i0]
+  output o
+})");
+    constexpr float inf = std::numeric_limits<float>::infinity();
+    const std::vector<float> at = {-inf, -3e38F, -90, -20, -1, -1e-30F, 0, 1, 19.9F, 20.1F, 3e38F, inf};
+    Tensor x(DType::F32, {12});
+    for (size_t i = 0; i < at.size(); ++i) x.set(static_cast<int64_t>(i), static_cast<double>(at[i]));
+    const Tensor got = interpret(canonical_bodies(p), {x})[0], want = interpret(p, {x}, {.exact = true})[0];
+    for (int64_t i = 0; i < 12; ++i) {
+        const double w = want.get(i);
+        if (std::isnan(w))
+            EXPECT_TRUE(std::isnan(got.get(i))) << at[static_cast<size_t>(i)];
+        else if (std::isinf(w))
+            EXPECT_EQ(got.get(i), w);
+        else
+            EXPECT_NEAR(got.get(i), w, 4e-7 * std::fabs(w) + 1e-37) << at[static_cast<size_t>(i)];
+    }
+    x.set(0, std::nan(""));
+    EXPECT_TRUE(std::isnan(interpret(canonical_bodies(p), {x})[0].get(0)));
 }
 
 TEST(CanonicalBodies, sums_are_not_reordered) {
