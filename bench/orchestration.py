@@ -7,7 +7,8 @@ MODELS is a folder of .onnx files; of the twelve models below those that it hold
 states; candidate kernels; different kernels measured, and those as a share of the candidates; columns and rows of the
 binary programs, and the gap that is left; seconds of the whole compilation, and of those for choosing and for
 measuring; the plan's and the greedy rule's milliseconds, and their ratio: by the costs that the choice went by,
-estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs. --database names the tuning
+estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs; then also those of the greedy
+rule over the program as its operators write it, without rewrites, and their ratio to the plan's. --database names the tuning
 database: what an empty one takes, and what a full one takes, are two runs of this program. --ablations is another
 table: what the plan takes by estimate where a part is left out, over what it takes with all of them.
 """
@@ -103,8 +104,9 @@ def main():
         more += ["--time", str(arguments.time)]
     if arguments.ablations:
         return 0 if ablations(arguments, more) else 1
-    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
-    ratios = []
+    header = HEADER + (["greedy without rewrites", "ratio"] if arguments.time else [])
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
+    ratios, before = [], []
     failed = False
     for name in arguments.only:
         model = arguments.models / f"{name}.onnx"
@@ -116,11 +118,21 @@ def main():
         if report is None:
             continue
         costs = costs_of(report, arguments.time)
-        print("| " + " | ".join(str(x) for x in row(name, report, costs)) + " |", flush=True)
+        cells = row(name, report, costs)
+        if arguments.time:
+            plain = explain(arguments.tool, model, arguments, more + ["--orchestrate", "greedy", "--no-rewrites"])
+            failed = failed or plain is None
+            if plain is not None:
+                before.append(plain["plan_ms"] / costs[0])
+                cells += [f"{plain['plan_ms']:.3f}", f"{before[-1]:.3f}"]
+        print("| " + " | ".join(str(x) for x in cells) + " |", flush=True)
         ratios.append(costs[1] / costs[0])
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"\nGreedy over plan, geometric mean of {len(ratios)}: {mean:.3f}, least {min(ratios):.3f}")
+    if before:
+        mean = math.exp(sum(map(math.log, before)) / len(before))
+        print(f"Greedy without rewrites over plan, geometric mean of {len(before)}: {mean:.3f}, least {min(before):.3f}")
     return 1 if failed else 0
 
 
