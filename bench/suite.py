@@ -10,7 +10,10 @@ fill_weights.py, which writes a skeleton with its weights; CACHE keeps what it w
 Each model is compiled once, its open dimensions left open, and then runs every shape that suite.tsv lists for it, and
 further ones where it is dynamic, at each number of threads. A line says how far the outputs lie apart: the largest
 difference as a share of the reference's standard deviation, which a model of any scale can be judged by. The reference
-is ONNX Runtime. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
+is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what multiply-adds reach on one thread (`tilewright
+info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs come to in our time (more than
+1 where rewrites save some), and at the end how far ahead we would be if all lines below it ran at that peak.
+--time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
 meets all; a peer that does not take a model is left out of its lines. `openvino` needs that package; `torch` needs
 torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the model. Exit status 1 if a
 line fails.
@@ -153,8 +156,9 @@ def make_inputs(declared, sizes, seed):
     return out
 
 
-def shapes_of(rows):
-    """[(text, {dimension's name: size}, row)]: the lines' own shapes, then further ones, each once."""
+def shapes_of(rows, listed):
+    """[(text, {dimension's name: size}, inputs, multiply-adds in 1e9 or None)]: the lines' own shapes, then further ones,
+    each once."""
     cases, seen = [], set()
     for row in rows:
         declared = parse_inputs(row)
@@ -164,9 +168,10 @@ def shapes_of(rows):
             text = "x".join(map(str, shape))
             if text not in seen:
                 seen.add(text)
-                cases.append((bool(sizes), text, sizes, declared))
+                gmacs = None if sizes or not row.get("gmacs") else float(row["gmacs"])
+                cases.append((bool(sizes), text, sizes, declared, gmacs))
     cases.sort(key=lambda case: case[0])
-    return [case[1:] for case in cases]
+    return [case[1:] for case in cases if not listed or not case[0]]
 
 
 def largest_error(got, want):
@@ -268,7 +273,8 @@ def model_file(suite, cache, skeleton):
 
 
 def run_model(library, path, rows, options):
-    """Prints a line per shape and number of threads; gives (failures, {(peer, threads): ratios of the latencies})."""
+    """Prints a line per shape and number of threads; gives (failures, {(peer, threads): [(ratio of the latencies, what it
+    would be at the peak)]})."""
     tolerance = TOLERANCES.get(path.stem, TOLERANCE)
     failures, ratios = 0, {}
     start = time.perf_counter()
@@ -280,7 +286,7 @@ def run_model(library, path, rows, options):
     compiled = time.perf_counter() - start
     reference = onnx_runtime(path, options.threads[0])
     sessions = {n: Session(model, n) for n in options.threads}
-    for text, sizes, declared in shapes_of(rows):
+    for text, sizes, declared, gmacs in shapes_of(rows, options.listed):
         inputs = make_inputs(declared, sizes, options.seed)
         want = reference(inputs)
         for threads in options.threads:
@@ -301,8 +307,12 @@ def run_model(library, path, rows, options):
                 peers = timed_peers(path, threads, inputs, options)
                 ours, *theirs = times([lambda: session.run(tensors), *peers.values()], options.seconds)
                 line += f"  {ours * 1e3:9.3f} ms"
+                at_peak = ours
+                if options.peak and gmacs:
+                    at_peak = 2 * gmacs / (options.peak * threads)
+                    line += f" {100 * at_peak / ours:4.0f} % of the peak"
                 for name, seconds in zip(peers, theirs):
-                    ratios.setdefault((name, threads), []).append(seconds / ours)
+                    ratios.setdefault((name, threads), []).append((seconds / ours, seconds / min(ours, at_peak)))
                     line += f"  {PEERS[name][0]} {seconds * 1e3:9.3f} ms, ratio {seconds / ours:.2f}"
             print(line, flush=True)
     for session in sessions.values():
@@ -321,6 +331,8 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--time", action="store_true", help="measure latencies too")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=["onnxruntime"], help="whom to time beside us")
+    parser.add_argument("--listed", action="store_true", help="suite.tsv's shapes only")
+    parser.add_argument("--peak", type=float, metavar="GFLOPS", help="of one thread")
     parser.add_argument("--seconds", type=float, default=2, help="at least, for each latency")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -347,9 +359,10 @@ def main():
             ratios.setdefault(key, []).extend(some)
     print(f"{failures} failed")
     for (name, threads), some in sorted(ratios.items()):
-        mean = math.exp(statistics.fmean(math.log(r) for r in some))
+        mean, at_peak = (math.exp(statistics.fmean(map(math.log, r))) for r in zip(*some))
         print(f"{PEERS[name][0]}'s time / ours, {threads} thread{'s' if threads > 1 else ''}: geometric mean of "
-              f"{len(some)}: {mean:.3f}, least {min(some):.2f}")
+              f"{len(some)}: {mean:.3f}, least {min(some)[0]:.2f}"
+              + (f"; {at_peak:.3f} if every line below the peak ran at it" if options.peak else ""))
     return 1 if failures else 0
 
 
