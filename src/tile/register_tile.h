@@ -11,7 +11,7 @@ namespace tilewright {
 /// Sizes, ascending, that a register tile's code is made for where only the run knows how many of its `tile` points
 /// are left; the least that holds them computes them. Few are met exactly, since a model's batch is often small and no
 /// larger tile comes then; further up a fifth or less is computed in vain.
-///     13 -> 1, 2, 3, 4, 6, 8, 10, 13;   4 -> 1, 2, 3, 4;   3 -> 3
+///     13 -> 1, 2, 3, 4, 5, 6, 8, 10, 13;   4 -> 1, 2, 3, 4;   3 -> 3
 std::vector<int64_t> rest_rungs(int64_t tile);
 
 /// In how many chains of multiply-adds each sum of a tile of `results` registers is taken: one that needs the last
