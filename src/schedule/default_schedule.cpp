@@ -139,7 +139,7 @@ double tile_cycles(int64_t rows, int64_t columns, double vector_bytes, double by
 }
 
 /// A product of so many rows or fewer waits for its weights, and so many tasks are enough to turn back early.
-constexpr int64_t kFewRows = 8, kToAndFroTasks = 8;
+constexpr int64_t kRowsThatWait = 8, kToAndFroTasks = 8;
 
 // What a panel of vectors streams at: from the second level, and from behind it. Of the first level it may take half.
 constexpr double kNearBytes = 16 * 1024, kSecondBytesACycle = 14, kFarBytesACycle = 8;
@@ -696,7 +696,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         }
         for (size_t a = 0; a < e.spatial; ++a)
             if (!moves[a] && e.extents[a].is_constant()) few *= e.extents[a].constant();
-        if (few <= kFewRows && weights > target.l2_bytes / 2)
+        if (few <= kRowsThatWait && weights > target.l2_bytes / 2)
             while (tasks() < kToAndFroTasks && halve(*micro.vector_axis)) continue;
     }
     if (choice.summed_rows)
