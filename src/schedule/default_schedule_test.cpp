@@ -113,6 +113,7 @@ TEST(DefaultSchedule, of_few_rows_cuts_weights_that_fill_a_cache_into_tasks_for_
     EXPECT_EQ(tasks("$batch", 1024), 8);
     EXPECT_EQ(tasks("64", 1024), 1);
     EXPECT_EQ(tasks("2", 128), 1);  // they stay where they are
+    EXPECT_EQ(tasks("2", 2048), 1);  // little of them does
 }
 
 TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
