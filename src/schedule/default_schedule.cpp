@@ -138,9 +138,6 @@ double tile_cycles(int64_t rows, int64_t columns, double vector_bytes, double by
     return std::max({r * c / 2, (r + c) / 2, 4.0, c * vector_bytes / bytes_a_cycle});
 }
 
-/// A product of so many rows or fewer waits for its weights, and so many tasks are enough to turn back early.
-constexpr int64_t kRowsThatWait = 8, kToAndFroTasks = 8;
-
 // What a panel of vectors streams at: from the second level, and from behind it. Of the first level it may take half.
 constexpr double kNearBytes = 16 * 1024, kSecondBytesACycle = 14, kFarBytesACycle = 8;
 
@@ -675,30 +672,6 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
             split[a] = true;
             while (task_work() > (choice.contraction ? 64000 : 8000) && halve(a)) continue;
         }
-    }
-    // Weights that fill the second level and meet few rows, for all that is known here: a loop around (the steps of a
-    // recurrence) may do tasks to and fro, also on one thread. Of larger ones hardly anything is still there, and where
-    // they come from memory each task's beginning is felt (GPT-2, five tokens: 4 %).
-    const bool vectors_of_panels = choice.loads.empty() && micro.vector_axis && *micro.vector_axis < e.spatial;
-    const auto broadcast = [&](const Access& a) {
-        bool sums = false;
-        for (size_t x = e.spatial; x < n; ++x) sums = sums || uses_axis(a, x);
-        return sums && !uses_axis(a, *micro.vector_axis);
-    };
-    if (vectors_of_panels && std::any_of(e.accesses.begin(), e.accesses.end(), broadcast)) {
-        int64_t weights = 0, few = 1;
-        std::vector<bool> moves(n, false);
-        for (const Access& a : e.accesses) {
-            if (!uses_axis(a, *micro.vector_axis)) continue;
-            int64_t bytes = static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
-            for (const Expr& d : stages.values[a.value].shape) bytes *= d.is_constant() ? d.constant() : 0;
-            weights += bytes;
-            for (size_t x = 0; x < n; ++x) moves[x] = moves[x] || uses_axis(a, x);
-        }
-        for (size_t a = 0; a < e.spatial; ++a)
-            if (!moves[a] && e.extents[a].is_constant()) few *= e.extents[a].constant();
-        if (few <= kRowsThatWait && weights > target.l2_bytes / 2 && weights <= target.l2_bytes * 2)
-            while (tasks() < kToAndFroTasks && halve(*micro.vector_axis)) continue;
     }
     if (choice.summed_rows)
         while (inside[*micro.vector_axis] * 4 > kSummedBytes && halve(*micro.vector_axis)) continue;

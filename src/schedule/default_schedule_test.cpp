@@ -89,33 +89,6 @@ TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_stri
     EXPECT_NE(text.find("vector s1 lanes 16 registers ["), std::string::npos) << text;
 }
 
-TEST(DefaultSchedule, of_few_rows_cuts_weights_that_fill_a_cache_into_tasks_for_one_thread_too) {
-    ScheduleTarget target;
-    target.l2_bytes = 1 << 15;
-    const auto tasks = [&](const char* rows, int64_t columns) {
-        const Program stages = parse_program(fmt::format(R"TW(program product {{
-  input x: f32[{0}, 16]
-  input w: f32[{1}, 16, 32]
-  y: f32[{0}, {2}] = [{0}, {2}] sum(i2 < 16) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1 // 32, i2, i1 % 32]  ; y ""
-  output y
-}})TW",
-                                                         rows, columns / 32, columns));
-        const TileProgram t = default_schedule(stages, target);
-        legal(t, stages, "product");
-        int64_t n = 1;
-        for (const Stmt* at = &t.body.at(0); const auto* loop = std::get_if<TileLoop>(&at->kind); at = &loop->body[0])
-            if (loop->parallel && t.axes[loop->axis].extent.is_constant())
-                n *= (t.axes[loop->axis].extent.constant() + loop->step - 1) / loop->step;
-        return n;
-    };
-    EXPECT_EQ(tasks("1", 1024), 8);
-    EXPECT_EQ(tasks("2", 1024), 8);
-    EXPECT_EQ(tasks("$batch", 1024), 8);
-    EXPECT_EQ(tasks("64", 1024), 1);
-    EXPECT_EQ(tasks("2", 128), 1);  // they stay where they are
-    EXPECT_EQ(tasks("2", 2048), 1);  // little of them does
-}
-
 TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
     const Program stages = parse_program(R"TW(program convolution {
   input x: f32[2, 3, 14, 14]
