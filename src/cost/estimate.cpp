@@ -8,6 +8,7 @@
 #include "base/numbers.h"
 #include "tile/cuts.h"
 #include "tile/online.h"
+#include "tile/register_tile.h"
 #include "tile/walk.h"
 
 namespace tilewright {
@@ -116,6 +117,8 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
         double chains = 1;
         if (vector_reduces && va < micro.registers.size())
             chains = std::max<double>(1, static_cast<double>(micro.registers[va] / std::max<int64_t>(1, micro.lanes)));
+        if (!vector_reduces && s.product && unrolled == 1)
+            chains = static_cast<double>(sum_chains(std::llround(vectors), std::llround(steps)));
         // Short sums of several tiles are under way together.
         const double together = std::max(1.0, kWindow / std::max(1.0, instructions * steps));
         step = std::max(step, kFmaLatency / chains / together);
@@ -203,14 +206,10 @@ std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_
     return lengths;
 }
 
-/// Rows that the code computes of a rest that only the run knows (backend/cpu: the whole tile, two thirds, one third of
-/// it, or one).
+/// Rows that the code computes of a rest that only the run knows.
 int64_t rung_of(int64_t rest, int64_t tile) {
-    if (tile < 4) return tile;
-    if (rest == 1) return 1;
-    for (const int64_t rung : {ceil_of(tile, 3), ceil_of(2 * tile, 3)})
-        if (rest <= rung) return rung;
-    return tile;
+    const std::vector<int64_t> rungs = rest_rungs(tile);
+    return *std::lower_bound(rungs.begin(), rungs.end(), rest);
 }
 
 /// Cycles of all register tiles, whole ones and rests.

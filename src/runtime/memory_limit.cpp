@@ -63,10 +63,12 @@ void require_memory(uint64_t bytes, const std::string& what) {
 }
 
 bool MemoryBudget::fits(uint64_t more) const {
+    const std::lock_guard lock(mutex_);
     return sum(used_, more) <= limit_ && (more < kSmall || more <= available_memory());
 }
 
 void MemoryBudget::resize(uint64_t old_bytes, uint64_t new_bytes, bool copied, const std::string& what) {
+    const std::lock_guard lock(mutex_);
     TW_CHECK(old_bytes <= used_, "{} of {} bytes", old_bytes, used_);
     const uint64_t kept = copied ? used_ : used_ - old_bytes, peak = sum(kept, new_bytes);
     if (new_bytes > old_bytes) {

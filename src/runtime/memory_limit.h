@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,15 @@ uint64_t available_memory(const FileReader& read = read_text_file);
 /// Throws RuntimeError "not enough memory: `what` needs N bytes, and this process may use M".
 void require_memory(uint64_t bytes, const std::string& what);
 
-/// What one session's buffers take, against a limit. Not thread-safe.
+/// What one session's buffers take, against a limit. Thread-safe: parts of a model may run side by side.
 class MemoryBudget {
   public:
     explicit MemoryBudget(uint64_t limit) : limit_(limit) {}
     uint64_t limit() const { return limit_; }
-    uint64_t used() const { return used_; }
+    uint64_t used() const {
+        const std::lock_guard lock(mutex_);
+        return used_;
+    }
 
     /// A buffer of `old_bytes` becomes one of `new_bytes`; `copied`: both exist for a moment. Throws RuntimeError as
     /// require_memory does where that does not fit, and then counts nothing.
@@ -46,7 +50,9 @@ class MemoryBudget {
     /// Whether so many more bytes do.
     bool fits(uint64_t more) const;
 
-    uint64_t limit_, used_ = 0;
+    const uint64_t limit_;
+    mutable std::mutex mutex_;
+    uint64_t used_ = 0;
 };
 
 }  // namespace tilewright

@@ -173,6 +173,71 @@ compute 0 vector s2 lanes 8 registers [s1=4 s2=8 r4=5] order [s0 s1 s2 r3 r4] pa
     EXPECT_EQ(code.find("llvm.masked.load"), std::string::npos);
 }
 
+/// Rows times packed weights of 32 columns a panel, in tiles of 13 x 32.
+TileProgram product_with_panels(const std::string& rows, int64_t k, int64_t columns) {
+    return parse_tile_program(fmt::format(R"(tile stages {{
+stages {{
+program stages {{
+  input x: f32[{0}, {1}]
+  input w: f32[{2}, {1}, 32]
+  y: f32[{0}, {3}] = [{0}, {3}] sum(i2 < {1}) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i1 // 32, i2, i1 % 32]  ; y ""
+  output y
+}}
+}}
+axes s0="{0}" s1="{3}" r2="{1}"
+stage 0 over [s0 s1 r2]
+compute 0 vector s1 lanes 16 registers [s0=13 s1=32] order [s1 s0 r2] padding partition
+}}
+)",
+                                          rows, k, columns / 32, columns));
+}
+
+int occurrences(const std::string& text, const std::string& of) {
+    int n = 0;
+    for (size_t at = text.find(of); at != std::string::npos; at = text.find(of, at + 1)) ++n;
+    return n;
+}
+
+TEST(Codegen, computes_any_number_of_rows_that_only_the_run_counts) {
+    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    for (const int64_t k : {5, 16, 19}) {  // one step at a time; four; four and three more
+        const TileProgram t = product_with_panels("$m", k, 64);
+        for (const Isa& isa : {Isa::avx2(), Isa::avx512()}) {
+            if (!runs_here(isa)) continue;
+            const CompiledKernel code = compile(t, {isa, true});
+            for (int64_t m = 1; m <= 28; ++m) {
+                std::vector<Tensor> inputs;
+                for (const Shape& shape : {Shape{m, k}, Shape{2, k, 32}}) {
+                    inputs.emplace_back(DType::F32, shape);
+                    for (int64_t i = 0; i < inputs.back().count(); ++i)
+                        inputs.back().set(i, static_cast<double>((i * 7 + m) % 11 - 5));
+                }
+                ASSERT_EQ(disagreement(code, t, inputs, 0), "") << m << " rows, " << k << " steps, " << isa.cpu;
+            }
+        }
+    }
+}
+
+TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
+    const auto multiply_adds = [](const char* rows) {
+        CodegenOptions options;
+        options.isa = Isa::avx512();
+        return occurrences(print_llvm(product_with_panels(rows, 64, 64), options), "call <16 x float> @llvm.fma");
+    };
+    EXPECT_EQ(multiply_adds("1"), 8);   // four steps of two vectors
+    EXPECT_EQ(multiply_adds("2"), 8);   // two steps of four
+    EXPECT_EQ(multiply_adds("5"), 10);  // enough as it is
+}
+
+TEST(Codegen, asks_for_weights_ahead_where_the_hardware_would_not_in_time) {
+    const auto fetches = [](const char* rows, int64_t columns) {
+        return print_llvm(product_with_panels(rows, 256, columns)).find("llvm.prefetch") != std::string::npos;
+    };
+    EXPECT_TRUE(fetches("8", 1024));
+    EXPECT_FALSE(fetches("3", 1024));  // so few rows are computed as fast as weights come
+    EXPECT_FALSE(fetches("8", 256));   // they stay in the second level
+}
+
 TEST(Codegen, that_was_kept_is_the_same_code) {
     const TemporaryFolder folder;
     CodegenOptions options;

@@ -10,6 +10,7 @@
 #include "backend/cpu/stage_values.h"
 #include "base/error.h"
 #include "tile/cuts.h"
+#include "tile/register_tile.h"
 
 namespace tilewright::cpu {
 
@@ -142,6 +143,7 @@ class StageEmitter : public StageValues {
     // --- loops
 
     int64_t register_tile(size_t a) const {
+        if (a == chained_axis_) return chains_;
         const int64_t r = a < m_.registers.size() ? m_.registers[a] : 1;
         return a == va_ ? std::max<int64_t>(r, lanes_) : std::max<int64_t>(r, 1);
     }
@@ -230,17 +232,16 @@ class StageEmitter : public StageValues {
             } else if (tile < 4) {
                 with(at, tile, nullptr, true);
             } else {
-                // A rest that only the run knows: of all the tile, two thirds, one third, two rows and one row the
-                // least that holds it.
+                // A rest that only the run knows: the least rung that holds it.
                 llvm::Value* left = b_.CreateSub(hi, at);
-                std::vector<int64_t> rungs = {tile, (2 * tile + 2) / 3, (tile + 2) / 3, 1, 0};
-                if (rungs[2] > 3) rungs.insert(rungs.begin() + 3, 2);
-                for (size_t i = 0; i + 1 < rungs.size(); ++i) {
-                    llvm::Value* this_one = b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rungs[i + 1])));
-                    if (i > 0)
-                        this_one = b_.CreateAnd(this_one,
-                                                b_.CreateICmpSLE(left, b_.getInt64(static_cast<uint64_t>(rungs[i]))));
-                    branch(this_one, [&] { with(at, rungs[i], nullptr, rungs[i] > 1); });
+                const std::vector<int64_t> rungs = rest_rungs(tile);
+                const auto bound = [&](size_t i) { return b_.getInt64(static_cast<uint64_t>(rungs[i])); };
+                for (size_t i = 0; i < rungs.size(); ++i) {
+                    llvm::Value* this_one = b_.getTrue();
+                    if (i > 0) this_one = b_.CreateICmpSGT(left, bound(i - 1));
+                    if (i + 1 < rungs.size()) this_one = b_.CreateAnd(this_one, b_.CreateICmpSLE(left, bound(i)));
+                    const bool exact = rungs[i] == (i > 0 ? rungs[i - 1] : 0) + 1;
+                    branch(this_one, [&] { with(at, rungs[i], nullptr, !exact); });
                 }
             }
         };
@@ -301,6 +302,18 @@ class StageEmitter : public StageValues {
         return out;
     }
 
+    /// Whether sums of a tile of so many results are taken in several chains (tile/register_tile.h), and in how many.
+    void choose_chains(size_t results) {
+        chained_axis_.reset();
+        if (vector_reduces_ || e_.reducer != Reducer::Sum || !is_float(acc_type_) ||
+            e_.body[e_.body.root()].op != ScalarOp::Mul)
+            return;
+        const size_t a = order(true).back();
+        if (register_tile(a) > 1) return;
+        chains_ = sum_chains(static_cast<int64_t>(results), axis_ranges_[a].constant_extent);
+        if (chains_ > 1) chained_axis_ = a;
+    }
+
     void tile_body() {
         forget();
         const std::vector<Coords> tile = points(false);
@@ -310,7 +323,10 @@ class StageEmitter : public StageValues {
         }
         const bool acc_vector = has_vector_;
         llvm::Type* type = register_type(c_, acc_type_, acc_vector ? lanes_ : 0);
-        const int64_t partials = vector_reduces_ ? std::max<int64_t>(1, register_tile(va_) / lanes_) : 1;
+        choose_chains(tile.size());
+        const int64_t partials = chained_axis_     ? chains_
+                                 : vector_reduces_ ? std::max<int64_t>(1, register_tile(va_) / lanes_)
+                                                   : 1;
         const auto saved = std::pair(acc_, acc_partials_);
         acc_.clear();
         acc_partials_ = partials;
@@ -329,6 +345,7 @@ class StageEmitter : public StageValues {
         }
         tile_points_ = tile;
         reduction_loops(0);
+        chained_axis_.reset();
         forget();
         // Finish: partial accumulators and lanes together.
         std::vector<Val> done;
@@ -396,7 +413,9 @@ class StageEmitter : public StageValues {
             for (size_t i = 0; i < tile_points_.size(); ++i) {
                 Coords p = tile_points_[i];
                 for (size_t a = e_.spatial; a < n_axes_; ++a) p[a] = s[a];
-                const int64_t partial = vector_reduces_ ? s[va_] % acc_partials_ : 0;
+                const int64_t partial = chained_axis_     ? s[*chained_axis_]
+                                        : vector_reduces_ ? s[va_] % acc_partials_
+                                                          : 0;
                 llvm::AllocaInst* slot = acc_[i * static_cast<size_t>(acc_partials_) + static_cast<size_t>(partial)];
                 llvm::Value* acc = b_.CreateLoad(slot->getAllocatedType(), slot);
                 b_.CreateStore(step(acc, p), slot);
@@ -440,6 +459,8 @@ class StageEmitter : public StageValues {
     std::vector<std::vector<Expr>> cuts_;  ///< per axis, ascending
     std::vector<llvm::AllocaInst*> acc_;
     int64_t acc_partials_ = 1;
+    std::optional<size_t> chained_axis_;  ///< the reduction axis that is taken `chains_` steps at a time
+    int64_t chains_ = 1;
     std::vector<Coords> tile_points_;
 };
 

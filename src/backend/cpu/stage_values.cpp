@@ -405,7 +405,7 @@ Val StageValues::read(size_t slot, const Coords& p) {
         constexpr int64_t kPanels = 8192;
         if (place.ahead > 0)
             prefetch(where.pointer, place.ahead);
-        else if (place.streams && is_panel(slot))
+        else if (place.streams && is_panel(slot) && outlasts_streams())
             prefetch(where.pointer, kPanels);
         if (mask == nullptr) {
             v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
@@ -511,6 +511,12 @@ bool StageValues::is_panel(size_t slot) const {
     };
     const std::vector<Expr>& index = e_.accesses[slot].index;
     return std::none_of(index.begin(), index.end(), overlaps);
+}
+
+bool StageValues::outlasts_streams() const {
+    int64_t results = 1;
+    for (size_t a = 0; a < e_.spatial; ++a) results *= regs_[a];
+    return results >= 8;
 }
 
 std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p) {

@@ -81,6 +81,11 @@ class StageValues {
     /// Whether a sum reads new elements of this access with every step, and none of them twice in a tile. A window's
     /// neighbours overlap: what a tile reads of it lies in a near cache already, and asking for it takes longer.
     bool is_panel(size_t slot) const;
+    /// Whether a step of the register tile takes so long that panels have to be asked for far ahead: the hardware runs
+    /// a few lines ahead of what is read, which is enough for less than eight multiply-adds a step (one to three rows
+    /// of two vectors), and there asking takes as long as reading. Weights in memory, 32 columns: 24 GB/s asked for, 35
+    /// not, with two rows; 27 and 19 with eight. In the caches: 14 us for 1 MB and one row, 12.6 not.
+    bool outlasts_streams() const;
     /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
     bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes

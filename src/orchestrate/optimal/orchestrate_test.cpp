@@ -403,10 +403,10 @@ TEST(GroupOptimally, costs_no_more_than_the_greedy_rules_chains) {
   output y
 })"));
     programs.push_back(with_weights(R"(program few_rows {
-  input x: f32[1, 65536]
+  input x: f32[8, 65536]
   input w: f32[65536, 16]
-  y: f32[1, 16] = [1, 16] sum(i2 < 65536) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
-  z: f32[1, 16] = [1, 16] max(@0, 0.0) where @0 = y[i0, i1]
+  y: f32[8, 16] = [8, 16] sum(i2 < 65536) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  z: f32[8, 16] = [8, 16] max(@0, 0.0) where @0 = y[i0, i1]
   output z
 })"));
     size_t chains = 0, in_parts = 0;

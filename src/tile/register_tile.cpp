@@ -1,0 +1,23 @@
+#include "tile/register_tile.h"
+
+#include <algorithm>
+
+namespace tilewright {
+
+std::vector<int64_t> rest_rungs(int64_t tile) {
+    if (tile < 4) return {tile};
+    std::vector<int64_t> out;
+    for (int64_t rung = 1; rung < tile; rung += rung < 6 ? 1 : std::max<int64_t>(2, rung / 4)) out.push_back(rung);
+    // One point less than the whole tile is hardly worth code of its own.
+    if (out.back() > 8 && out.back() + 1 == tile) out.pop_back();
+    out.push_back(tile);
+    return out;
+}
+
+int64_t sum_chains(int64_t results, std::optional<int64_t> steps) {
+    constexpr int64_t kInFlight = 8, kMostChains = 4, kWorthIt = 16;
+    if (steps && *steps < kWorthIt) return 1;
+    return std::clamp<int64_t>(kInFlight / results, 1, kMostChains);
+}
+
+}  // namespace tilewright
