@@ -30,6 +30,8 @@ struct StageChoice {
     /// Summed axis whose points lie far apart: walked one by one, outside the vectors, so that memory is read row by
     /// row.
     std::optional<size_t> summed_rows;
+    /// Windows slide over two axes: the outer one, of which the register tile holds neighbours.
+    std::optional<size_t> windows;
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
 
