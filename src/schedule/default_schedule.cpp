@@ -530,6 +530,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
     };
     for (size_t a = 0; a < e.spatial; ++a)
         if (!ordered(a)) micro.order.push_back(a);
+    if (!groups.empty() && micro.order.back() != *vector) choice.shared = micro.order.back();
     micro.order.insert(micro.order.end(), groups.begin(), groups.end());
     // A vector of channels for the whole plane keeps its weights in registers, but touches one line of each pixel: from
     // memory, rows of windows come first, so that their lines are there when the next channels ask for their
@@ -538,6 +539,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         const auto at = std::find(micro.order.begin(), micro.order.end(), *choice.windows);
         const auto channels = std::find(micro.order.begin(), at, *vector);
         std::rotate(channels, at, at + 1);
+        choice.shared = choice.windows;
     }
     if (const auto strides = rearranged(e, walks, vector))
         std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
@@ -741,10 +743,18 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         if (a != micro.vector_axis.value_or(n)) cut_order.push_back(a);
     if (micro.vector_axis && *micro.vector_axis < e.spatial)
         cut_order.insert(panels_first ? cut_order.begin() : cut_order.end(), *micro.vector_axis);
+    bool shared = false;  // as finely as may be, whatever the run's sizes
+    if (choice.shared && wanted_tasks > 1) {
+        const size_t a = *choice.shared;
+        shared = !e.extents[a].is_constant();
+        while (!shared && tasks() < wanted_tasks && halve(a)) continue;
+        if (shared) inside[a] = (choice.contraction ? 4 : 2) * unit(a);
+        split[a] = split[a] || shared;
+    }
     for (const size_t a : cut_order)
-        while (e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
+        while (!shared && e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
     // What only the run knows is cut where that does not give enough, to where a task is worth being handed out.
-    if (target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
+    if (!shared && target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
         const auto task_work = [&] {
             double w = work;
             for (size_t a = 0; a < e.spatial; ++a)

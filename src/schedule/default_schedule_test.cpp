@@ -204,16 +204,21 @@ std::vector<size_t> spatial_order(const Micro& m, size_t spatial) {
     return out;
 }
 
-TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_goes_row_by_row_where_memory_is_far) {
-    const auto depthwise = [](const std::string& height, const std::string& width, int channels) {
-        return micro_of(fmt::format(R"(program depthwise {{
+Program depthwise_program(const std::string& height, const std::string& width, int channels) {
+    return parse_program(fmt::format(R"(program depthwise {{
   input x: f32[1, {0}, {1}, {2}]
   input w: f32[1, {3}, 3, 3, 16]
   y: f32[1, {0}, {1}, {2}] = [{2}, {0}, {1}] -> [0, i1, i2, i0] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = x[0, i1 + i3 - 1, i2 + i4 - 1, i0] when i1 + i3 - 1 >= 0 and {0} - i1 - i3 >= 0 and i2 + i4 - 1 >= 0 and {1} - i2 - i4 >= 0 else 0, @1 = w[0, i0 // 16, i3, i4, i0 % 16]  ; y ""
   output y
 }}
 )",
-                                    height, width, channels, channels / 16));
+                                     height, width, channels, channels / 16));
+}
+
+TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_goes_row_by_row_where_memory_is_far) {
+    const auto depthwise = [](const std::string& height, const std::string& width, int channels) {
+        const Program p = depthwise_program(height, width, channels);
+        return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, ScheduleTarget{}).micro;
     };
     for (const Micro& m : {depthwise("28", "28", 192), depthwise("256", "256", 256), depthwise("$h", "$w", 256)}) {
         EXPECT_EQ(m.vector_axis, 0u);
@@ -222,6 +227,16 @@ TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_goes_row_by_row_
     EXPECT_EQ(spatial_order(depthwise("28", "28", 192), 3), (std::vector<size_t>{0, 1, 2}));
     EXPECT_EQ(spatial_order(depthwise("256", "256", 256), 3), (std::vector<size_t>{1, 0, 2}));
     EXPECT_EQ(spatial_order(depthwise("$h", "$w", 256), 3), (std::vector<size_t>{1, 0, 2}));
+    // Threads share out the rows, not the channels of each.
+    ScheduleTarget two;
+    two.threads = 2;
+    for (const std::string& height : {std::string("256"), std::string("$h")}) {
+        const TileProgram t = default_schedule(depthwise_program(height, "256", 256), two);
+        const auto& grid = std::get<TileLoop>(t.body.at(0).kind);
+        EXPECT_TRUE(grid.parallel);
+        EXPECT_EQ(grid.axis, 1u) << print(t);
+        EXPECT_TRUE(std::holds_alternative<Compute>(grid.body.at(0).kind)) << print(t);
+    }
     // Rows are one sum here: no window slides.
     const Micro sum = micro_of(R"(program sum {
   input x: f32[64, 9, 256]
