@@ -7,9 +7,9 @@ MODELS is a folder of .onnx files; of the twelve models below those that it hold
 states; candidate kernels; different kernels measured, and those as a share of the candidates; columns and rows of the
 binary programs, and the gap that is left; seconds of the whole compilation, and of those for choosing and for
 measuring; the plan's and the greedy rule's milliseconds, and their ratio: by the costs that the choice went by,
-estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs; then also those of the greedy
-rule over the program as its operators write it, without rewrites, and their ratio to the plan's. --database names the tuning
-database: what an empty one takes, and what a full one takes, are two runs of this program. --ablations is another
+estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs; then also those of the
+greedy rule over the program as its operators write it, without rewrites, and their ratio to the plan's. --database
+names the tuning database: what an empty one takes, and what a full one takes, are two runs of this program. --ablations is another
 table: what the plan takes by estimate where a part is left out, over what it takes with all of them.
 """
 import argparse
@@ -132,7 +132,8 @@ def main():
         print(f"\nGreedy over plan, geometric mean of {len(ratios)}: {mean:.3f}, least {min(ratios):.3f}")
     if before:
         mean = math.exp(sum(map(math.log, before)) / len(before))
-        print(f"Greedy without rewrites over plan, geometric mean of {len(before)}: {mean:.3f}, least {min(before):.3f}")
+        print(f"Greedy without rewrites over plan, geometric mean of {len(before)}: {mean:.3f}, "
+              f"least {min(before):.3f}")
     return 1 if failed else 0
 
 

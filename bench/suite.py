@@ -10,10 +10,10 @@ fill_weights.py, which writes a skeleton with its weights; CACHE keeps what it w
 Each model is compiled once, its open dimensions left open, and then runs every shape that suite.tsv lists for it, and
 further ones where it is dynamic, at each number of threads. A line says how far the outputs lie apart: the largest
 difference as a share of the reference's standard deviation, which a model of any scale can be judged by. The reference
-is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what multiply-adds reach on one thread (`tilewright
-info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs come to in our time (more than
-1 where rewrites save some), and at the end how far ahead we would be if all lines below it ran at that peak.
---time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
+is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what multiply-adds reach on one thread
+(`tilewright info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs come to in our
+time (more than 1 where rewrites save some), and at the end how far ahead we would be if all lines below it ran at that
+peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
 meets all; a peer that does not take a model is left out of its lines. `openvino` needs that package; `torch` needs
 torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the model. Exit status 1 if a
 line fails.
@@ -157,8 +157,8 @@ def make_inputs(declared, sizes, seed):
 
 
 def shapes_of(rows, listed):
-    """[(text, {dimension's name: size}, inputs, multiply-adds in 1e9 or None)]: the lines' own shapes, then further ones,
-    each once."""
+    """[(text, {dimension's name: size}, inputs, multiply-adds in 1e9 or None)]: the lines' own shapes, then further
+    ones, each once."""
     cases, seen = [], set()
     for row in rows:
         declared = parse_inputs(row)
@@ -273,8 +273,8 @@ def model_file(suite, cache, skeleton):
 
 
 def run_model(library, path, rows, options):
-    """Prints a line per shape and number of threads; gives (failures, {(peer, threads): [(ratio of the latencies, what it
-    would be at the peak)]})."""
+    """Prints a line per shape and number of threads; gives (failures, {(peer, threads): [(ratio of the latencies, what
+    it would be at the peak)]})."""
     tolerance = TOLERANCES.get(path.stem, TOLERANCE)
     failures, ratios = 0, {}
     start = time.perf_counter()

@@ -306,6 +306,61 @@ int64_t rows_in_turn(const TensorExpr& e, const OperandWalk& w, int64_t element_
 /// takes half as long as four from nine, although those load a quarter less (measured).
 constexpr int64_t kRowsFollowed = 4;
 
+/// Axes along which both operands of a product and its result move.
+std::vector<size_t> batches_of(const TensorExpr& e, const std::vector<OperandWalk>& walks) {
+    std::vector<size_t> out;
+    const std::vector<uint32_t> slots = e.body.slots();
+    for (size_t a = 0; a < e.spatial; ++a)
+        if (!e.extents[a].is_constant(1) && walks.back().depends(a) &&
+            std::all_of(slots.begin(), slots.end(), [&](uint32_t k) { return walks[k].depends(a); }))
+            out.push_back(a);
+    return out;
+}
+
+/// Whether the parts of the broadcast operand that belong to a batch lie inside its rows, while the weights of all
+/// batches stay in a near cache.
+bool in_rows(const Program& stages, const TensorExpr& e, const std::vector<OperandWalk>& walks, const Micro& micro,
+             size_t batch, size_t vector, const ScheduleTarget& target) {
+    bool inside = false;
+    double weights = 0;
+    for (const uint32_t k : e.body.slots()) {
+        const OperandWalk& w = walks[k];
+        const auto bytes = static_cast<double>(byte_size(stages.values[e.accesses[k].value].dtype));
+        if (w.depends(vector)) weights += bytes * elements_of(stages, e, e.accesses[k]);
+        if (w.depends(vector) || !w.strides[batch] || !w.strides[batch]->is_constant()) continue;
+        for (size_t a = 0; a < e.spatial; ++a)
+            if (a != vector && micro.registers[a] > 1 && w.strides[a] && w.depends(a) && w.strides[a]->is_constant())
+                inside = inside || std::abs(w.strides[batch]->constant()) < std::abs(w.strides[a]->constant());
+    }
+    return inside && weights <= static_cast<double>(target.l2_bytes) / 8;
+}
+
+/// Whether a window slides along the axis: an operand's index moves with it and with what is summed.
+bool slides(const TensorExpr& e, size_t a) {
+    const auto is_summed = [&](Var v) { return v.kind == VarKind::Axis && v.id >= e.spatial; };
+    for (const Access& access : e.accesses)
+        for (const Expr& i : access.index)
+            if (const auto all = variables(i);
+                uses(i, {VarKind::Axis, static_cast<uint32_t>(a)}) && std::any_of(all.begin(), all.end(), is_summed))
+                return true;
+    return false;
+}
+
+/// Whether what the windows of all channels of a plane read and write is more than the near caches hold, by far.
+/// Batches count once: they lie outside.
+bool streams(const Program& stages, const TensorExpr& e, DType out_type, size_t vector, const ScheduleTarget& target) {
+    std::vector<int64_t> plane;
+    double results = static_cast<double>(byte_size(out_type));
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        const bool counts = a == vector || a >= e.spatial || slides(e, a);
+        plane.push_back(counts ? guessed_extent(e.extents[a]) : 1);
+        if (a < e.spatial) results *= static_cast<double>(plane.back());
+    }
+    double bytes = results;
+    for (const Access& a : e.accesses) bytes += static_cast<double>(box_bytes(stages, a, plane));
+    return bytes > 4.0 * static_cast<double>(target.l2_bytes);
+}
+
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
     StageChoice choice;
     const size_t n = e.extents.size();
@@ -407,6 +462,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         }
         if (!choice.contraction) {
             choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
+            size_t along = n;
             for (size_t a = e.spatial; a-- > 0 && left > 1 && !choice.summed_rows;)
                 if (a != *vector && guessed_extent(e.extents[a]) > 1) {
                     const auto too_many = [&](uint32_t slot) {
@@ -419,6 +475,14 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                     while (left > 1 && std::any_of(slots.begin(), slots.end(), too_many)) --left;
                     micro.registers[a] = register_tile(guessed_extent(e.extents[a]), left);
                     left = 1;
+                    along = a;
+                }
+            // Windows that slide over two axes: those of two rows share rows, and what they are multiplied with.
+            for (size_t a = along; a-- > 0 && along < n;)
+                if (a != *vector && slides(e, a) && slides(e, along)) {
+                    micro.registers[a] = std::min<int64_t>(2, guessed_extent(e.extents[a]));
+                    choice.windows = a;
+                    break;
                 }
             // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
             const int64_t wide = guessed_extent(e.extents[*vector]) / lanes;
@@ -476,9 +540,36 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
 
     // Order: vector panels outside rows, so that a panel of the right operand serves every row; reductions innermost,
     // the one along which the broadcast operand is contiguous last.
-    if (choice.contraction) micro.order.push_back(*vector);
+    // Batches, along which everything moves, come outside of the panels: one matrix after the other. Groups, whose
+    // operand memory has side by side in each row, come inside of the rows where all their weights stay near.
+    //     16 heads of 17 x 16 x 16384: 2.9 ms in place of 4.6; 24 groups of 16 channels, 16384 pixels: 5.2 of 8.4
+    std::vector<size_t> groups;
+    if (choice.contraction) {
+        const std::vector<size_t> batches = batches_of(e, walks);
+        for (const size_t a : batches)
+            if (in_rows(stages, e, walks, micro, a, *vector, target))
+                groups.push_back(a);
+            else
+                micro.order.push_back(a);
+        micro.order.push_back(*vector);
+    }
+    const auto ordered = [&](size_t a) {
+        return std::find(micro.order.begin(), micro.order.end(), a) != micro.order.end() ||
+               std::find(groups.begin(), groups.end(), a) != groups.end();
+    };
     for (size_t a = 0; a < e.spatial; ++a)
-        if (std::find(micro.order.begin(), micro.order.end(), a) == micro.order.end()) micro.order.push_back(a);
+        if (!ordered(a)) micro.order.push_back(a);
+    if (!groups.empty() && micro.order.back() != *vector) choice.shared = micro.order.back();
+    micro.order.insert(micro.order.end(), groups.begin(), groups.end());
+    // A vector of channels for the whole plane keeps its weights in registers, but touches one line of each pixel: from
+    // memory, rows of windows come first, so that their lines are there when the next channels ask for their
+    // neighbours. (256 channels of 256 x 256 pixels, 3 x 3: 10 ms instead of 16; of 56 x 56: a tenth slower.)
+    if (choice.windows && streams(stages, e, out_type, *vector, target)) {
+        const auto at = std::find(micro.order.begin(), micro.order.end(), *choice.windows);
+        const auto channels = std::find(micro.order.begin(), at, *vector);
+        std::rotate(channels, at, at + 1);
+        choice.shared = choice.windows;
+    }
     if (const auto strides = rearranged(e, walks, vector))
         std::stable_sort(micro.order.begin(), micro.order.end(), [&](size_t a, size_t b) {
             return a != *vector && (b == *vector || (*strides)[a] > (*strides)[b]);
@@ -681,10 +772,18 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         if (a != micro.vector_axis.value_or(n)) cut_order.push_back(a);
     if (micro.vector_axis && *micro.vector_axis < e.spatial)
         cut_order.insert(panels_first ? cut_order.begin() : cut_order.end(), *micro.vector_axis);
+    bool shared = false;  // as finely as may be, whatever the run's sizes
+    if (choice.shared && wanted_tasks > 1) {
+        const size_t a = *choice.shared;
+        shared = !e.extents[a].is_constant();
+        while (!shared && tasks() < wanted_tasks && halve(a)) continue;
+        if (shared) inside[a] = (choice.contraction ? 4 : 2) * unit(a);
+        split[a] = split[a] || shared;
+    }
     for (const size_t a : cut_order)
-        while (e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
+        while (!shared && e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
     // What only the run knows is cut where that does not give enough, to where a task is worth being handed out.
-    if (target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
+    if (!shared && target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
         const auto task_work = [&] {
             double w = work;
             for (size_t a = 0; a < e.spatial; ++a)

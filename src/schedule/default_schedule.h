@@ -31,6 +31,10 @@ struct StageChoice {
     /// Summed axis whose points lie far apart: walked one by one, outside the vectors, so that memory is read row by
     /// row.
     std::optional<size_t> summed_rows;
+    /// Windows slide over two axes: the outer one, of which the register tile holds neighbours.
+    std::optional<size_t> windows;
+    /// Memory is walked along this axis, with everything else inside: threads share it out before any other.
+    std::optional<size_t> shared;
 };
 StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "program/random_program.h"
+#include "program/text.h"
 
 namespace tilewright {
 namespace {
@@ -206,6 +207,92 @@ TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) 
     EXPECT_EQ(loop.step, 128);
     EXPECT_EQ(std::get<Compute>(loop.body.at(0).kind).micro.order, (std::vector<size_t>{0, 1}));
     legal(t, far, "transposition");
+}
+
+Micro micro_of(const std::string& text) {
+    const Program p = parse_program(text);
+    const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
+    return choose_micro(p, e, DType::F32, ScheduleTarget{}).micro;
+}
+
+std::vector<size_t> spatial_order(const Micro& m, size_t spatial) {
+    std::vector<size_t> out;
+    for (const size_t a : m.order)
+        if (a < spatial) out.push_back(a);
+    return out;
+}
+
+Program depthwise_program(const std::string& height, const std::string& width, int channels) {
+    return parse_program(fmt::format(R"(program depthwise {{
+  input x: f32[1, {0}, {1}, {2}]
+  input w: f32[1, {3}, 3, 3, 16]
+  y: f32[1, {0}, {1}, {2}] = [{2}, {0}, {1}] -> [0, i1, i2, i0] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = x[0, i1 + i3 - 1, i2 + i4 - 1, i0] when i1 + i3 - 1 >= 0 and {0} - i1 - i3 >= 0 and i2 + i4 - 1 >= 0 and {1} - i2 - i4 >= 0 else 0, @1 = w[0, i0 // 16, i3, i4, i0 % 16]  ; y ""
+  output y
+}}
+)",
+                                     height, width, channels, channels / 16));
+}
+
+TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_goes_row_by_row_where_memory_is_far) {
+    const auto depthwise = [](const std::string& height, const std::string& width, int channels) {
+        const Program p = depthwise_program(height, width, channels);
+        return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, ScheduleTarget{}).micro;
+    };
+    for (const Micro& m : {depthwise("28", "28", 192), depthwise("256", "256", 256), depthwise("$h", "$w", 256)}) {
+        EXPECT_EQ(m.vector_axis, 0u);
+        EXPECT_EQ(m.registers, (std::vector<int64_t>{16, 2, 4, 3, 3}));
+    }
+    EXPECT_EQ(spatial_order(depthwise("28", "28", 192), 3), (std::vector<size_t>{0, 1, 2}));
+    EXPECT_EQ(spatial_order(depthwise("256", "256", 256), 3), (std::vector<size_t>{1, 0, 2}));
+    EXPECT_EQ(spatial_order(depthwise("$h", "$w", 256), 3), (std::vector<size_t>{1, 0, 2}));
+    // Threads share out the rows, not the channels of each.
+    ScheduleTarget two;
+    two.threads = 2;
+    for (const std::string& height : {std::string("256"), std::string("$h")}) {
+        const TileProgram t = default_schedule(depthwise_program(height, "256", 256), two);
+        const auto& grid = std::get<TileLoop>(t.body.at(0).kind);
+        EXPECT_TRUE(grid.parallel);
+        EXPECT_EQ(grid.axis, 1u) << print(t);
+        EXPECT_TRUE(std::holds_alternative<Compute>(grid.body.at(0).kind)) << print(t);
+    }
+    // Rows are one sum here: no window slides.
+    const Micro sum = micro_of(R"(program sum {
+  input x: f32[64, 9, 256]
+  y: f32[64, 256] = [64, 256] sum(i2 < 9) @0 where @0 = x[i0, i2, i1]  ; y ""
+  output y
+}
+)");
+    EXPECT_EQ(sum.registers[0], 4);
+}
+
+TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_inside_of_rows) {
+    // Heads: matrices of their own.
+    const Micro heads = micro_of(R"(program heads {
+  input a: f32[16, 17, 16]
+  input b: f32[16, 16, $n]
+  y: f32[16, 17, $n] = [16, 17, $n] sum(i3 < 16) mul(@0, @1) where @0 = a[i0, i1, i3], @1 = b[i0, i3, i2]  ; y ""
+  output y
+}
+)");
+    EXPECT_EQ(spatial_order(heads, 3), (std::vector<size_t>{0, 2, 1}));
+    // Groups of channels of each pixel.
+    const Micro groups = micro_of(R"(program groups {
+  input a: f32[$n, 24, 16]
+  input b: f32[24, 16, 16]
+  y: f32[$n, 24, 16] = [24, $n, 16] -> [i1, i0, i2] sum(i3 < 16) mul(@0, @1) where @0 = a[i1, i0, i3], @1 = b[i0, i3, i2]  ; y ""
+  output y
+}
+)");
+    EXPECT_EQ(spatial_order(groups, 3), (std::vector<size_t>{2, 1, 0}));
+    // Their weights are more than a near cache holds: each group's serve all rows.
+    const Micro many = micro_of(R"(program many {
+  input a: f32[$n, 24, 128]
+  input b: f32[24, 128, 128]
+  y: f32[$n, 24, 128] = [24, $n, 128] -> [i1, i0, i2] sum(i3 < 128) mul(@0, @1) where @0 = a[i1, i0, i3], @1 = b[i0, i3, i2]  ; y ""
+  output y
+}
+)");
+    EXPECT_EQ(spatial_order(many, 3), (std::vector<size_t>{0, 2, 1}));
 }
 
 TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {

@@ -125,6 +125,62 @@ compute 0 vector s1 lanes 8 registers [s1=16] order [s0 s1] padding partition
     for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), std::max(0.0, x.get(i))) << i;
 }
 
+/// relu(x[rows, sum] w[sum, 16]) in register tiles of 6 rows.
+TileProgram product_of_rows(const std::string& rows, int sum) {
+    return parse_tile_program(fmt::format(R"(tile product {{
+stages {{
+program product {{
+  input x: f32[{0}, {1}]
+  input w: f32[{1}, 16]
+  y: f32[{0}, 16] = [{0}, 16] sum(i2 < {1}) mul(@0, @1) then max(acc, 0.0) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y ""
+  output y
+}}
+}}
+axes s0="{0}" s1="16" r2="{1}"
+stage 0 over [s0 s1 r2]
+compute 0 vector s1 lanes 8 registers [s0=6 s1=16] order [s1 s0 r2] padding partition
+}}
+)",
+                                          rows, sum));
+}
+
+TEST(Codegen, writes_past_the_caches_what_only_the_run_knows_to_be_larger) {
+    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    const TileProgram t = product_of_rows("$rows", 64);
+    CodegenOptions options;
+    options.isa = Isa::avx2();
+    options.cache_bytes = 100 * 16 * 4;
+    const std::string code = print_llvm(t, options);
+    EXPECT_NE(code.find("!nontemporal"), std::string::npos);
+    EXPECT_NE(print_assembly(t, options).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_assembly(t, options).find("sfence"), std::string::npos);
+    // Nothing to ask where the size is known.
+    EXPECT_EQ(print_assembly(product_of_rows("100", 64), options).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_assembly(product_of_rows("101", 64), options).find("vmovntps"), std::string::npos);
+    const CompiledKernel k = compile(t, options);
+    for (const int64_t rows : {1, 5, 50, 100, 101, 305}) {
+        Tensor x(DType::F32, {rows, 64}), w(DType::F32, {64, 16}), y(DType::F32, {rows, 16});
+        for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>(i % 7 - 3));
+        for (int64_t i = 0; i < w.count(); ++i) w.set(i, static_cast<double>(i % 5 - 2));
+        void* tensors[] = {x.mutable_data(), w.mutable_data(), y.mutable_data()};
+        ASSERT_EQ(k.names.size(), 1u);
+        k.run(tensors, &rows, 0, 1, nullptr);
+        const Tensor expected = interpret(t.stages, {x, w}).at(0);
+        for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.get(i), expected.get(i)) << rows << " rows, " << i;
+    }
+}
+
+/// 6 rows of 64 floats are 24 lines, of which each step of the sum asks for its share: 6 floats further in each.
+TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
+    const auto fetches = [](const std::string& rows, int sum) {
+        const std::string code = print_llvm(product_of_rows(rows, sum));
+        return code.find("llvm.prefetch") != std::string::npos;
+    };
+    EXPECT_TRUE(fetches("$rows", 64));
+    EXPECT_TRUE(fetches("4096", 64));
+    EXPECT_FALSE(fetches("600", 64));  // a second-level cache holds all of it
+}
+
 TEST(Codegen, fetches_the_next_row_while_it_computes_one) {
     const auto fetches = [&](int rows) {
         const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile stages {{

@@ -143,9 +143,15 @@ class KernelEmitter {
             place.base = base;
             place.storage = p_.stages.values[values[i]].dtype;
             place.strides = row_major_strides(p_.stages.values[values[i]].shape);
-            place.streams = bytes_of(p_.stages.values[values[i]]) >= kStreams;
-            place.passes = i >= p_.stages.inputs.size() && cache_bytes_ > 0 &&
-                           bytes_of(p_.stages.values[values[i]]) > cache_bytes_;
+            const Expr bytes = bytes_of(p_.stages.values[values[i]]);
+            place.streams = bytes.is_constant() && bytes.constant() >= kStreams;
+            place.rows_stream = place.streams || !bytes.is_constant();
+            if (i >= p_.stages.inputs.size() && cache_bytes_ > 0) {
+                place.passes = !bytes.is_constant() || bytes.constant() > cache_bytes_;
+                if (!bytes.is_constant())
+                    place.passes_if = b_.CreateICmpSGT(exprs_.scalar(bytes),
+                                                       b_.getInt64(static_cast<uint64_t>(cache_bytes_)), "passes");
+            }
             place.scope = llvm::MDNode::get(c_, {scopes[i]});
             place.others = others(i);
             memory_[values[i]] = place;
@@ -157,12 +163,9 @@ class KernelEmitter {
     /// Of a tensor that a second-level cache holds beside everything else.
     static constexpr int64_t kStreams = 512 * 1024;
 
-    static int64_t bytes_of(const Value& v) {
-        int64_t bytes = static_cast<int64_t>(byte_size(v.dtype));
-        for (const Expr d : v.shape) {
-            if (!d.is_constant()) return 0;
-            bytes *= d.constant();
-        }
+    static Expr bytes_of(const Value& v) {
+        Expr bytes = static_cast<int64_t>(byte_size(v.dtype));
+        for (const Expr d : v.shape) bytes = bytes * d;
         return bytes;
     }
 
@@ -408,11 +411,14 @@ class KernelEmitter {
         // What the kernel itself comes back to, to add to it or to read it, stays in the caches; so do lines of several
         // rows that are written in turns, unless they lie side by side, as the pixels of a block of channels do, or
         // each row goes on with the next tile (measured: a transposition whose rows did not took half as long again).
+        // A sum's tile is written after all its steps: its rows may lie anywhere (products of 64 to 256 MB took 5 to
+        // 15 % less, depthwise convolutions 20 %).
+        const bool sums = job.expr->reducer != Reducer::None;
         const bool rows_go_on = !compute.micro.order.empty() && compute.micro.order.back() == compute.micro.vector_axis;
         for (size_t a = 0; a < job.expr->spatial; ++a)
-            job.out.passes = job.out.passes &&
-                             (rows_go_on || a == compute.micro.vector_axis || a >= compute.micro.registers.size() ||
-                              compute.micro.registers[a] == 1 || side_by_side(job, a));
+            job.out.passes = job.out.passes && (sums || rows_go_on || a == compute.micro.vector_axis ||
+                                                a >= compute.micro.registers.size() ||
+                                                compute.micro.registers[a] == 1 || side_by_side(job, a));
         for (size_t k = job.expr->spatial; k < job.ranges.size(); ++k)
             job.out.passes = job.out.passes && job.ranges[k].full;
         job.out.passes = job.out.passes && last_reader_.count(stage.outputs[0]) == 0;

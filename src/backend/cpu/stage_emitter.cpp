@@ -318,7 +318,8 @@ class StageEmitter : public StageValues {
         forget();
         const std::vector<Coords> tile = points(false);
         if (e_.reducer == Reducer::None) {
-            for (const Coords& p : tile) store(p, evaluate(e_.body, body_mask_, e_.body.root(), p, {}));
+            const auto value = [&](size_t i) { return evaluate(e_.body, body_mask_, e_.body.root(), tile[i], {}); };
+            store_all(tile, value);
             return;
         }
         const bool acc_vector = has_vector_;
@@ -366,13 +367,11 @@ class StageEmitter : public StageValues {
         }
         const auto finish = [&] {
             forget();
-            for (size_t i = 0; i < tile.size(); ++i) {
+            store_all(tile, [&](size_t i) {
                 if (job_.correction) store_correction(tile[i], done[i]);
-                if (e_.epilogue.empty())
-                    store(tile[i], done[i]);
-                else
-                    store(tile[i], evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), tile[i], done[i]));
-            }
+                if (e_.epilogue.empty()) return done[i];
+                return evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), tile[i], done[i]);
+            });
         };
         if (!partial_ || e_.epilogue.empty()) {
             finish();
@@ -385,6 +384,23 @@ class StageEmitter : public StageValues {
         }
         std::tie(acc_, acc_partials_) = saved;
         forget();
+    }
+
+    /// Stores the tile's results, `value(i)` at tile[i]. Where only the run knows whether they are written past the
+    /// caches there are stores of either kind, behind one test for the whole tile.
+    void store_all(const std::vector<Coords>& tile, const std::function<Val(size_t)>& value) {
+        const bool clamped = std::find(clamp_.begin(), clamp_.end(), true) != clamp_.end();
+        if (!job_.out.passes || job_.out.passes_if == nullptr || clamped || tail_mask_ != nullptr) {
+            for (size_t i = 0; i < tile.size(); ++i) store(tile[i], value(i));
+            return;
+        }
+        for (const bool past : {true, false})
+            branch(past ? job_.out.passes_if : b_.CreateNot(job_.out.passes_if), [&] {
+                forget();
+                past_ = past;
+                for (size_t i = 0; i < tile.size(); ++i) store(tile[i], value(i));
+            });
+        past_ = false;
     }
 
     /// What was reduced so far, as it counts now.
@@ -405,9 +421,42 @@ class StageEmitter : public StageValues {
         store_inside(p, {factor, now.is_vector}, *job_.correction);
     }
 
+    /// The rows of the next register tile, where they lie behind this one's and are read from far away: each step of
+    /// the sum asks for its share of them. The hardware sees as many short streams as the tile has rows, each at its
+    /// end where the next tile begins.
+    ///     14 rows of 128 floats: with step k the line that has byte 56 k of the next 7 KiB
+    void fetch_next_rows() {
+        constexpr int64_t kLine = 64;
+        if (e_.reducer != Reducer::Sum || !has_vector_ || vector_reduces_ || n_axes_ != e_.spatial + 1) return;
+        const size_t k = e_.spatial;
+        if (register_tile(k) != 1 || regs_[k] != 1 || !e_.extents[k].is_constant()) return;
+        const size_t rows = order(false).back();
+        const int64_t tile = register_tile(rows);
+        if (rows == va_ || tile < 2 || regs_[rows] != tile || clamp_[rows] || strips_[rows].distance != 0) return;
+        for (const uint32_t slot : e_.body.slots()) {
+            const Place& place = job_.accesses[slot];
+            const Access& a = e_.accesses[slot];
+            if (!place.rows_stream || place.layout || !a.valid.empty() || on_vector(access_mask_[slot])) continue;
+            Expr from = 0;
+            for (size_t d = 0; d < a.index.size(); ++d) from += a.index[d] * place.strides[d];
+            const auto moves_by = [&](size_t axis_number, int64_t elements) {
+                const auto linear = linear_in(from, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
+                return linear && linear->coefficient.is_constant(elements);
+            };
+            const int64_t steps = e_.extents[k].constant();
+            if (!moves_by(k, 1) || !moves_by(rows, steps)) continue;
+            const auto bytes = static_cast<int64_t>(byte_size(place.storage));
+            const Address here = address(place, offset_of(place, a.index, Coords(n_axes_, 0)));
+            llvm::Value* skipped = b_.CreateNSWMul(base_[k], b_.getInt64(static_cast<uint64_t>((tile - 1) * bytes)));
+            llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), here.pointer, skipped);
+            for (int64_t line = 0; line < tile * bytes; line += kLine) prefetch(there, tile * steps * bytes + line);
+        }
+    }
+
     /// One step of the reduction for the whole register tile.
     void accumulate() {
         forget();
+        fetch_next_rows();
         const std::vector<Coords> steps = points(true);
         for (const Coords& s : steps) {
             for (size_t i = 0; i < tile_points_.size(); ++i) {

@@ -30,6 +30,7 @@ StageValues::StageValues(llvm::IRBuilder<>& builder, const ExprEmitter& vars, co
     clamp_.assign(n_axes_, false);
     strips_.resize(n_axes_);
     base_.assign(n_axes_, nullptr);
+    past_ = job_.out.passes && job_.out.passes_if == nullptr;
     lane_axis_ = n_axes_;  // extra axis variables: the lane, and the vector axis in units of lanes
     block_axis_ = n_axes_ + 1;
     setup_ranges();
@@ -666,7 +667,7 @@ void StageValues::store_inside(const Coords& p, const Val& value, const Place& p
     llvm::Value* v = to_storage(b_, place.storage, widen(value));
     llvm::Value* mask = lane_mask(p);
     if (where.per_lane == nullptr && where.lane_stride == 1) {
-        if (mask == nullptr && place.passes && whole_vector(offset, place)) {
+        if (mask == nullptr && past_ && place.passes && whole_vector(offset, place)) {
             const auto bytes = static_cast<uint64_t>(lanes_) * byte_size(place.storage);
             llvm::StoreInst* past = b_.CreateAlignedStore(v, where.pointer, llvm::Align(bytes));
             past->setMetadata(llvm::LLVMContext::MD_nontemporal,

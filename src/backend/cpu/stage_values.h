@@ -143,6 +143,7 @@ class StageValues {
     std::map<size_t, llvm::Value*> clamp_hi_;
     std::map<Var, llvm::Value*> clamp_bound_;
     llvm::Value* tail_mask_ = nullptr;  ///< of the last vector of the tile
+    bool past_ = false;                 ///< results that are stored now are written past the caches
     std::map<std::tuple<const ScalarBody*, uint32_t, Coords>, Val> memo_;
     std::map<size_t, llvm::Value*> load_binding_;
     std::map<llvm::Constant*, llvm::GlobalVariable*> constants_;
