@@ -8,112 +8,111 @@
 
 namespace tilewright::cuda {
 
-namespace {
+/// Numbers of cudnn_graph.h.
+struct Cudnn::Numbers {
+    // Descriptors:
+    enum : int {
+        kPointwise = 0,
+        kConvolution = 1,
+        kEngine = 2,
+        kEngineConfig = 3,
+        kHeuristics = 4,
+        kExecutionPlan = 5,
+        kConvolutionForward = 10,
+        kPointwiseOperation = 13,
+        kOperationGraph = 15,
+        kVariantPack = 16,
+        kTensor = 17,
+        kMatmul = 18,
+        kMatmulOperation = 19,
+        kReduction = 21,
+        kReductionOperation = 22,
+        kDeviceProperties = 38,
+    };
+    // Their attributes:
+    enum : int { kPointwiseMode = 0, kPointwiseType = 1 };
+    enum : int {
+        kConvolutionType = 100,
+        kConvolutionMode = 101,
+        kDilations = 102,
+        kStrides = 103,
+        kAfter = 104,
+        kBefore = 105,
+        kSpatial = 106,
+    };
+    enum : int { kHeuristicsMode = 200, kHeuristicsGraph = 201, kHeuristicsResults = 202, kHeuristicsDevice = 204 };
+    enum : int { kConfigEngine = 300 };
+    enum : int { kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402, kPlanDevice = 407 };
+    enum : int {
+        kForwardAlpha = 700,
+        kForwardBeta = 701,
+        kForwardConvolution = 702,
+        kForwardFilter = 703,
+        kForwardData = 704,
+        kForwardResult = 705,
+    };
+    enum : int { kPointwiseOf = 750, kPointwiseX = 751, kPointwiseB = 752, kPointwiseY = 753 };
+    enum : int { kGraphHandle = 800, kGraphOperations = 801 };
+    enum : int {
+        kTensorAlignment = 900,
+        kTensorType = 901,
+        kTensorExtents = 902,
+        kTensorStrides = 903,
+        kTensorNumber = 906,
+        kTensorVirtual = 907,
+        kTensorByValue = 908,
+    };
+    enum : int { kPackNumbers = 1000, kPackPointers = 1001, kPackWorkspace = 1003 };
+    enum : int { kEngineNotes = 1303 };
+    enum : int { kMatmulType = 1500, kMatmulA = 1520, kMatmulB = 1521, kMatmulC = 1522, kMatmulOf = 1523 };
+    enum : int {
+        kReductionKind = 1600,
+        kReductionType = 1601,
+        kReductionX = 1610,
+        kReductionY = 1611,
+        kReductionOf = 1612
+    };
+    enum : int { kDeviceJson = 2702 };
+    // Types of attributes:
+    enum : int {
+        kOfHandle = 0,
+        kOfType = 1,
+        kOfBool = 2,
+        kOfInt = 3,
+        kOfFloat = 4,
+        kOfPointer = 6,
+        kOfConvolutionMode = 7,
+        kOfHeuristicsMode = 8,
+        kOfNote = 11,
+        kOfPointwiseMode = 14,
+        kOfDescriptor = 15,
+        kOfReduction = 18,
+        kOfChar = 24,
+    };
+    // Values:
+    enum : int { kF32 = 0, kF16 = 2, kBF16 = 9 };
+    enum : int { kCorrelation = 1 };
+    enum : int { kFallback = 2, kBest = 3 };  // of heuristics
+    enum : int { kTensorCore = 0, kDownConvert = 1, kReducedSum = 2, kWinogradNote = 5, kNotes = 16 };
+    enum : int {
+        kAdd = 0,
+        kMul = 1,
+        kDiv = 6,
+        kSub = 9,
+        kExp = 13,
+        kLog = 15,
+        kRelu = 100,
+        kGeluTanh = 107,
+    };
+    enum : int { kSum = 0, kMaximum = 3 };
 
-// Numbers of cudnn_graph.h. Descriptors:
-enum : int {
-    kPointwise = 0,
-    kConvolution = 1,
-    kEngine = 2,
-    kEngineConfig = 3,
-    kHeuristics = 4,
-    kExecutionPlan = 5,
-    kConvolutionForward = 10,
-    kPointwiseOperation = 13,
-    kOperationGraph = 15,
-    kVariantPack = 16,
-    kTensor = 17,
-    kMatmul = 18,
-    kMatmulOperation = 19,
-    kReduction = 21,
-    kReductionOperation = 22,
-    kDeviceProperties = 38,
-};
-// Their attributes:
-enum : int { kPointwiseMode = 0, kPointwiseType = 1 };
-enum : int {
-    kConvolutionType = 100,
-    kConvolutionMode = 101,
-    kDilations = 102,
-    kStrides = 103,
-    kAfter = 104,
-    kBefore = 105,
-    kSpatial = 106,
-};
-enum : int { kHeuristicsMode = 200, kHeuristicsGraph = 201, kHeuristicsResults = 202, kHeuristicsDevice = 204 };
-enum : int { kConfigEngine = 300 };
-enum : int { kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402, kPlanDevice = 407 };
-enum : int {
-    kForwardAlpha = 700,
-    kForwardBeta = 701,
-    kForwardConvolution = 702,
-    kForwardFilter = 703,
-    kForwardData = 704,
-    kForwardResult = 705,
-};
-enum : int { kPointwiseOf = 750, kPointwiseX = 751, kPointwiseB = 752, kPointwiseY = 753 };
-enum : int { kGraphHandle = 800, kGraphOperations = 801 };
-enum : int {
-    kTensorAlignment = 900,
-    kTensorType = 901,
-    kTensorExtents = 902,
-    kTensorStrides = 903,
-    kTensorNumber = 906,
-    kTensorVirtual = 907,
-    kTensorByValue = 908,
-};
-enum : int { kPackNumbers = 1000, kPackPointers = 1001, kPackWorkspace = 1003 };
-enum : int { kEngineNotes = 1303 };
-enum : int { kMatmulType = 1500, kMatmulA = 1520, kMatmulB = 1521, kMatmulC = 1522, kMatmulOf = 1523 };
-enum : int {
-    kReductionKind = 1600,
-    kReductionType = 1601,
-    kReductionX = 1610,
-    kReductionY = 1611,
-    kReductionOf = 1612
-};
-enum : int { kDeviceJson = 2702 };
-// Types of attributes:
-enum : int {
-    kOfHandle = 0,
-    kOfType = 1,
-    kOfBool = 2,
-    kOfInt = 3,
-    kOfFloat = 4,
-    kOfPointer = 6,
-    kOfConvolutionMode = 7,
-    kOfHeuristicsMode = 8,
-    kOfNote = 11,
-    kOfPointwiseMode = 14,
-    kOfDescriptor = 15,
-    kOfReduction = 18,
-    kOfChar = 24,
-};
-// Values:
-enum : int { kF32 = 0, kF16 = 2, kBF16 = 9 };
-enum : int { kCorrelation = 1 };
-enum : int { kFallback = 2, kBest = 3 };  // of heuristics
-enum : int { kTensorCore = 0, kDownConvert = 1, kReducedSum = 2, kWinogradNote = 5, kNotes = 16 };
-enum : int {
-    kAdd = 0,
-    kMul = 1,
-    kDiv = 6,
-    kSub = 9,
-    kExp = 13,
-    kLog = 15,
-    kRelu = 100,
-    kGeluTanh = 107,
-};
-enum : int { kSum = 0, kMaximum = 3 };
+    static constexpr int64_t kMostWorkspace = int64_t{64} << 20;
+    static constexpr int64_t kAlignment = 16;  // of tensors: what our arena keeps
 
-constexpr int64_t kMostWorkspace = int64_t{64} << 20;
-constexpr int64_t kAlignment = 16;  // of tensors: what our arena keeps
+    static int number_of(DType t) { return t == DType::F16 ? kF16 : t == DType::BF16 ? kBF16 : kF32; }
+};
 
-int number_of(DType t) { return t == DType::F16 ? kF16 : t == DType::BF16 ? kBF16 : kF32; }
-
-}  // namespace
-
-struct Cudnn::Functions {
+struct Cudnn::Functions : Numbers {
     Functions(std::optional<Gpu> device, Library found, const std::string& description)
         : gpu(std::move(device)), library(std::move(found)) {
         library.find(create, "cudnnCreate");
@@ -203,7 +202,7 @@ struct Cudnn::Functions {
     int (*execute)(void* handle, void* plan, void* pack) = nullptr;
 };
 
-struct Cudnn::Plan : LibraryPlan {
+struct Cudnn::Plan : LibraryPlan, private Numbers {
     std::shared_ptr<const Functions> call;
     std::shared_ptr<void> plan;
     std::vector<std::shared_ptr<void>> parts;  ///< what it was made of
@@ -234,7 +233,7 @@ struct Cudnn::Plan : LibraryPlan {
 };
 
 /// Operations on tensors, as cuDNN is told of them.
-class Cudnn::Graph {
+class Cudnn::Graph : private Numbers {
   public:
     using Descriptor = std::shared_ptr<void>;
     struct Tensor {
@@ -488,8 +487,8 @@ std::shared_ptr<const LibraryPlan> Cudnn::plan(const LibraryKernel& kernel, std:
             const Graph::Tensor data = graph.tensor(c->data), filter = graph.tensor(c->filter),
                                 result = graph.tensor(c->result);
             // Each step but the last gives what only the next one reads.
-            const int kind = c->epilogue == LibraryEpilogue::Relu   ? kRelu
-                             : c->epilogue == LibraryEpilogue::Gelu ? kGeluTanh
+            const int kind = c->epilogue == LibraryEpilogue::Relu   ? Numbers::kRelu
+                             : c->epilogue == LibraryEpilogue::Gelu ? Numbers::kGeluTanh
                                                                     : -1;
             int left = (c->bias ? 1 : 0) + (c->added ? 1 : 0) + (kind >= 0 ? 1 : 0);
             const auto next = [&] { return left-- == 0 ? result : graph.between(result.extents, result.strides); };
@@ -498,7 +497,7 @@ std::shared_ptr<const LibraryPlan> Cudnn::plan(const LibraryKernel& kernel, std:
             for (const auto* operand : {&c->bias, &c->added})
                 if (*operand) {
                     const Graph::Tensor b = graph.tensor(**operand), y = next();
-                    graph.pointwise(kAdd, x, &b, y);
+                    graph.pointwise(Numbers::kAdd, x, &b, y);
                     x = y;
                 }
             if (kind >= 0) graph.pointwise(kind, x, nullptr, next());
@@ -518,25 +517,25 @@ std::shared_ptr<const LibraryPlan> Cudnn::plan(const LibraryKernel& kernel, std:
         Graph::Tensor x = graph.between(all, packed);
         graph.multiply(queries, keys, x);
         const Graph::Tensor scale = graph.value(a.scale, 4), scaled = graph.between(all, packed);
-        graph.pointwise(kMul, x, &scale, scaled);
+        graph.pointwise(Numbers::kMul, x, &scale, scaled);
         x = scaled;
         if (a.mask) {
             const Graph::Tensor mask = graph.tensor(*a.mask), masked = graph.between(all, packed);
-            graph.pointwise(kAdd, x, &mask, masked);
+            graph.pointwise(Numbers::kAdd, x, &mask, masked);
             x = masked;
         }
         const Graph::Tensor most = graph.between(of_rows, by_rows), shifted = graph.between(all, packed),
                             powers = graph.between(all, packed), sums = graph.between(of_rows, by_rows),
                             logarithms = graph.between(of_rows, by_rows), statistics = graph.unread(of_rows, by_rows),
                             shares = graph.between(all, packed, a.queries.type);
-        graph.reduce(kMaximum, x, most);
-        graph.pointwise(kSub, x, &most, shifted);
-        graph.pointwise(kExp, shifted, nullptr, powers);
-        graph.reduce(kSum, powers, sums);
+        graph.reduce(Numbers::kMaximum, x, most);
+        graph.pointwise(Numbers::kSub, x, &most, shifted);
+        graph.pointwise(Numbers::kExp, shifted, nullptr, powers);
+        graph.reduce(Numbers::kSum, powers, sums);
         // What a backward pass would read: engines of version 9 know a softmax by it.
-        graph.pointwise(kLog, sums, nullptr, logarithms);
-        graph.pointwise(kAdd, most, &logarithms, statistics);
-        graph.pointwise(kDiv, powers, &sums, shares);
+        graph.pointwise(Numbers::kLog, sums, nullptr, logarithms);
+        graph.pointwise(Numbers::kAdd, most, &logarithms, statistics);
+        graph.pointwise(Numbers::kDiv, powers, &sums, shares);
         graph.multiply(shares, values, result);
         return graph.planned(Precision::F16, why);
     } catch (const RuntimeError& e) {  // it does not know of such descriptors, or not of these values

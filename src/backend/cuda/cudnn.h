@@ -24,6 +24,7 @@ class Cudnn : public KernelLibrary {
     size_t version() const;
 
   private:
+    struct Numbers;
     struct Functions;
     struct Plan;
     class Graph;

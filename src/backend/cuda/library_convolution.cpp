@@ -12,11 +12,11 @@ namespace tilewright::cuda {
 
 namespace {
 
-using Coefficients = std::vector<int64_t>;
+using AxisCoefficients = std::vector<int64_t>;
 
 /// A dimension's index as a sum of axes: coefficients, then the constant. Nothing where it is anything else.
-std::optional<Coefficients> linear(Expr index, size_t axes) {
-    Coefficients out;
+std::optional<AxisCoefficients> coefficients_of(Expr index, size_t axes) {
+    AxisCoefficients out;
     for (size_t a = 0; a < axes; ++a) {
         const auto part = linear_in(index, Var{VarKind::Axis, static_cast<uint32_t>(a)});
         if (!part || !part->coefficient.is_constant()) return std::nullopt;
@@ -29,13 +29,13 @@ std::optional<Coefficients> linear(Expr index, size_t axes) {
 }
 
 /// What one dimension of the data says of a convolution.
-struct Spatial {
+struct SpatialDimension {
     std::optional<size_t> at, window;  ///< axes: of the result, of the filter; none: of one point
     int64_t stride = 1, dilation = 1, before = 0;
     int64_t extent = 1, distance = 0;  ///< of the data: points, elements from one to the next
 };
 
-std::vector<int64_t> row_major(const Program& stages, ValueId v) {
+std::vector<int64_t> packed_strides(const Program& stages, ValueId v) {
     std::vector<int64_t> out;
     int64_t distance = 1;
     const auto& shape = stages.values[v].shape;
@@ -44,9 +44,9 @@ std::vector<int64_t> row_major(const Program& stages, ValueId v) {
     return out;
 }
 
-class Recognition {
+class ConvolutionRecognition {
   public:
-    explicit Recognition(const TileProgram& kernel)
+    explicit ConvolutionRecognition(const TileProgram& kernel)
         : kernel_(kernel), stages_(kernel.stages), e_(*stages_.primitives[PrimitiveId(0)].expr()) {}
 
     std::optional<LibraryConvolution> run() {
@@ -82,9 +82,9 @@ class Recognition {
         const Access& a = e_.accesses[slot];
         if (!a.valid.empty()) return false;
         of_filter_.assign(axes(), 0);
-        const std::vector<int64_t> distances = row_major(stages_, a.value);
+        const std::vector<int64_t> distances = packed_strides(stages_, a.value);
         for (size_t d = 0; d < a.index.size(); ++d) {
-            const auto c = linear(a.index[d], axes());
+            const auto c = coefficients_of(a.index[d], axes());
             if (!c || c->back() != 0) return false;
             // Axes of one dimension are its digits: windows overlap and are the data's.
             std::vector<std::pair<int64_t, int64_t>> digits;
@@ -111,10 +111,10 @@ class Recognition {
         image_extent_ = 1;
         channel_ = group_ = {};
         std::vector<bool> met(axes());
-        const std::vector<int64_t> distances = row_major(stages_, a.value);
+        const std::vector<int64_t> distances = packed_strides(stages_, a.value);
         std::vector<Expr> allowed;  // conditions: that a spatial index is inside of the tensor
         for (size_t d = 0; d < a.index.size(); ++d) {
-            const auto c = linear(a.index[d], axes());
+            const auto c = coefficients_of(a.index[d], axes());
             if (!c) return false;
             const int64_t points = stages_.values[a.value].shape[d].constant();
             std::vector<size_t> used;
@@ -135,7 +135,7 @@ class Recognition {
                 of_channels_ = distances[d];
                 continue;
             }
-            Spatial s;
+            SpatialDimension s;
             s.extent = points;
             s.distance = distances[d];
             s.before = -c->back();
@@ -166,11 +166,11 @@ class Recognition {
             filters_.push_back(x);
         }
         const bool moves =
-            std::any_of(spatial_.begin(), spatial_.end(), [](const Spatial& s) { return s.window || s.at; });
+            std::any_of(spatial_.begin(), spatial_.end(), [](const SpatialDimension& s) { return s.window || s.at; });
         return moves && spatial_.size() <= 3;
     }
     /// Axes of a dimension that counts channels: groups of them, one group's, or a channel for each filter.
-    bool is_channels(const std::vector<size_t>& used, const Coefficients& c) {
+    bool is_channels(const std::vector<size_t>& used, const AxisCoefficients& c) {
         if (used.size() > 2) return false;
         for (const size_t x : used) (x >= e_.spatial ? channel_ : group_) = x;
         const int64_t together = extent(channel_);
@@ -181,7 +181,7 @@ class Recognition {
 
     std::optional<LibraryConvolution> assembled(const EpilogueOperands& epilogue) {
         // A dimension or two more where there are fewer: of one point.
-        while (spatial_.size() < 2) spatial_.insert(spatial_.begin(), Spatial{{}, {}, 1, 1, 0, 1, 0});
+        while (spatial_.size() < 2) spatial_.insert(spatial_.begin(), SpatialDimension{{}, {}, 1, 1, 0, 1, 0});
         std::vector<LibraryAxis> filters;
         for (const size_t x : filters_) filters.push_back({extent(x), {of_filter_[x], of_result_[x]}});
         auto all = merged(filters, 2);
@@ -211,7 +211,7 @@ class Recognition {
         add(out.filter, extent(channel_), channel_ ? of_filter_[*channel_] : 0);
         add(out.result, image_extent_, images_ ? of_result_[*images_] : 0);
         add(out.result, all->extent, all->of[1]);
-        for (const Spatial& s : spatial_) {
+        for (const SpatialDimension& s : spatial_) {
             const int64_t points = extent(s.at), window = extent(s.window);
             const int64_t reached = (points - 1) * s.stride + (window - 1) * s.dilation + 1;
             // What lies behind the last window is left out, what the last window reaches behind the end is zero.
@@ -288,7 +288,7 @@ class Recognition {
     const TensorExpr& e_;
     ValueId data_, filter_;
     AxisStrides of_filter_, of_result_;
-    std::vector<Spatial> spatial_;
+    std::vector<SpatialDimension> spatial_;
     std::optional<size_t> images_, channel_, group_;
     int64_t image_extent_ = 1, of_images_ = 0, channels_ = 1, of_channels_ = 0;
     std::vector<size_t> filters_;
@@ -299,7 +299,7 @@ class Recognition {
 std::optional<LibraryConvolution> library_convolution(const TileProgram& kernel) {
     const Program& stages = kernel.stages;
     if (stages.primitives.size() != 1 || stages.outputs.size() != 1) return std::nullopt;
-    return Recognition(kernel).run();
+    return ConvolutionRecognition(kernel).run();
 }
 
 }  // namespace tilewright::cuda
