@@ -80,7 +80,7 @@ only=$([ $has_gpu = 1 ] || echo --compile-only)
 if wanted kernels && [ $has_nvrtc = 1 ]; then
     for type in f16 bf16; do
         echo "== $type: G1 to G12, S1 to S9, products; ours, then torch's"
-        step 40 "$bin/bench_gpu" $gemms $chains $attentions --type $type --seconds 0.03 $only
+        step 40 "$bin/bench_gpu" $gemms $chains $attentions --type $type --precision $type --seconds 0.03 $only
         [ $has_torch = 1 ] && wanted peers &&
             step 40 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.03
     done

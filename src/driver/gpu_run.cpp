@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/lockstep.h"
 #include "backend/cuda/machine_code.h"
@@ -48,15 +50,24 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
         folder = "";  // there is no place for it: it is compiled each time
     }
     GpuLibraries libraries;
-    try {
-        libraries.products.emplace(gpu);
-    } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): without it all kernels are ours
-    }
-    return std::make_shared<const GpuModel>(model, gpu,
-                                            cuda::machine_code(
-                                                model->gpu_kernels(), gpu.target().capability(), CodeCache(folder),
-                                                [] { return cuda::Nvrtc(); }, threads, progress),
-                                            libraries);
+    const auto look_for = [&](auto make) {
+        try {
+            libraries.libraries.push_back(make());
+        } catch (const RuntimeError& e) {  // without it all kernels are ours
+            if (progress) progress(e.what());
+        }
+    };
+    look_for([&] { return std::make_shared<cuda::CublasLt>(gpu); });
+    look_for([&] { return std::make_shared<cuda::Cudnn>(gpu); });
+    auto loaded =
+        std::make_shared<const GpuModel>(model, gpu,
+                                         cuda::machine_code(
+                                             model->gpu_kernels(), gpu.target().capability(), CodeCache(folder),
+                                             [] { return cuda::Nvrtc(); }, threads, progress),
+                                         libraries);
+    if (progress)
+        for (const std::string& note : loaded->library_notes()) progress(note);
+    return loaded;
 }
 
 }  // namespace tilewright

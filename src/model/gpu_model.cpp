@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
@@ -29,6 +32,106 @@ double measured(const cuda::Gpu::Stream& stream, const std::function<void()>& wo
     return seconds[kRepetitions / 2] / kTogether;
 }
 
+/// Of the largest magnitude, what two ways to compute a kernel may differ by: far more than they do, far less than what
+/// another kernel gives.
+double allowed_difference(const cuda::LibraryKernel& kernel) {
+    const auto of = [](DType t, Precision p) {
+        if (t == DType::BF16 || (t == DType::F32 && p == Precision::BF16)) return 5e-2;
+        return t == DType::F16 || p != Precision::F32 ? 1e-2 : 1e-4;
+    };
+    if (const auto* p = std::get_if<cuda::LibraryProduct>(&kernel)) return of(p->left.type, p->precision);
+    if (const auto* c = std::get_if<cuda::LibraryConvolution>(&kernel)) return of(c->data.type, c->precision);
+    return of(std::get<cuda::LibraryAttention>(kernel).queries.type, Precision::F32);
+}
+
+/// A kernel's tensors on the device, to run it and what may stand for it.
+struct Trial {
+    Trial(const cuda::Gpu& device, const Program& program, int64_t workspace_bytes)
+        : gpu(device), stages(program), stream(device.stream()) {
+        uint64_t state = 1;
+        for (const ValueId v : stages.inputs) {
+            Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, Bindings{}));
+            for (int64_t i = 0; i < t.count(); ++i) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                t.set(i, static_cast<double>(static_cast<int32_t>(state >> 32)) / 2147483648.0);
+            }
+            inputs.push_back(std::move(t));
+            put(inputs.back());
+        }
+        for (const ValueId v : stages.outputs) {
+            Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, Bindings{}));
+            std::memset(t.mutable_data(), 0xff, t.bytes());  // no numbers
+            nothing.push_back(std::move(t));
+            put(nothing.back());
+        }
+        workspace = allocate(workspace_bytes);
+    }
+
+    /// How far the results of two ways are apart, as a multiple of what is allowed.
+    double difference(const std::function<void()>& one, const std::function<void()>& other,
+                      const cuda::LibraryKernel& kernel) const {
+        const double allowed = allowed_difference(kernel);
+        double most = distance(results(one), results(other)) / allowed;
+        // A row that its mask leaves nothing of has no numbers in it.
+        const auto* a = std::get_if<cuda::LibraryAttention>(&kernel);
+        if (a == nullptr || !a->mask) return most;
+        const cuda::LibraryTensor& mask = *a->mask;
+        Tensor masked = inputs.at(mask.tensor);
+        for (int64_t column = 0; column < mask.extents[3]; ++column)
+            masked.set(column * mask.strides[3], -std::numeric_limits<double>::infinity());
+        gpu.to_device(tensors[mask.tensor], masked.data(), masked.bytes());
+        most = std::max(most, distance(results(one), results(other)) / allowed);
+        gpu.to_device(tensors[mask.tensor], inputs[mask.tensor].data(), masked.bytes());
+        return most;
+    }
+
+    const cuda::Gpu& gpu;
+    const Program& stages;
+    cuda::Gpu::Stream stream;
+    std::vector<void*> tensors;
+    void* workspace = nullptr;
+
+  private:
+    void* allocate(int64_t bytes) {
+        memory.push_back(gpu.allocate(static_cast<size_t>(bytes), "a kernel that is measured"));
+        return memory.back().get();
+    }
+    void put(const Tensor& t) {
+        tensors.push_back(allocate(static_cast<int64_t>(t.bytes())));
+        gpu.to_device(tensors.back(), t.data(), t.bytes());
+    }
+    std::vector<Tensor> results(const std::function<void()>& way) const {
+        for (size_t k = 0; k < nothing.size(); ++k)
+            gpu.to_device(tensors[inputs.size() + k], nothing[k].data(), nothing[k].bytes());
+        way();
+        stream.synchronize();
+        std::vector<Tensor> out;
+        for (size_t k = 0; k < nothing.size(); ++k) {
+            out.emplace_back(nothing[k].dtype(), nothing[k].shape());
+            gpu.to_host(out.back().mutable_data(), tensors[inputs.size() + k], out.back().bytes());
+        }
+        return out;
+    }
+    /// Of the largest magnitude; infinite where one has a number and the other none.
+    static double distance(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+        double most = 0, largest = 0;
+        for (size_t k = 0; k < a.size(); ++k)
+            for (int64_t i = 0; i < a[k].count(); ++i) {
+                const double x = a[k].get(i), y = b[k].get(i);
+                if (std::isnan(x) || std::isnan(y) || std::isinf(x) || std::isinf(y)) {
+                    if (!(x == y || (std::isnan(x) && std::isnan(y)))) return std::numeric_limits<double>::infinity();
+                    continue;
+                }
+                most = std::max(most, std::fabs(x - y));
+                largest = std::max(largest, std::fabs(x));
+            }
+        return largest == 0 ? (most == 0 ? 0 : std::numeric_limits<double>::infinity()) : most / largest;
+    }
+
+    std::vector<Tensor> inputs, nothing;
+    std::vector<std::shared_ptr<void>> memory;
+};
+
 }  // namespace
 
 GpuModel::GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu,
@@ -46,7 +149,7 @@ GpuModel::GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& 
                 "{}; --target cuda:sm_80 needs less",
                 k, texts[k].shared_bytes, gpu_.target().name, most));
         kernels_.push_back(gpu_.load(code[k], cuda::alone(texts[k])));
-        libraries_.push_back(libraries.products ? faster(k, libraries) : std::nullopt);
+        libraries_.push_back(libraries.libraries.empty() ? nullptr : fastest(k, libraries));
     }
     std::vector<const Tensor*> found;
     add_weights(model_->plan(), found);
@@ -60,38 +163,56 @@ int GpuModel::library_kernels() const {
     return static_cast<int>(std::count_if(libraries_.begin(), libraries_.end(), [](const auto& l) { return l; }));
 }
 
-std::optional<cuda::CublasLt::Plan> GpuModel::faster(size_t k, const GpuLibraries& libraries) const {
-    const TileProgram& kernel = model_->kernels()[k];
-    const auto product = cuda::library_product(kernel);
-    if (!product) return std::nullopt;
-    auto plan = libraries.products->plan(*product);
-    if (!plan) return std::nullopt;
+std::shared_ptr<const cuda::LibraryPlan> GpuModel::fastest(size_t k, const GpuLibraries& libraries) {
+    const TileProgram& program = model_->kernels()[k];
+    const auto kernel = cuda::library_kernel(program);
+    if (!kernel) return nullptr;
+    const auto note = [&](const cuda::KernelLibrary& library, const std::string& what) {
+        notes_.push_back(fmt::format("kernel {}, {}: {}", k, library.name(), what));
+    };
+    std::vector<std::pair<const cuda::KernelLibrary*, std::shared_ptr<const cuda::LibraryPlan>>> plans;
     const cuda::KernelText& text = model_->gpu_kernels()[k];
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
-    const Program& stages = kernel.stages;
-    std::vector<std::shared_ptr<void>> memory;
-    std::vector<void*> tensors;
-    const auto allocate = [&](int64_t bytes) {
-        memory.push_back(gpu_.allocate(static_cast<size_t>(bytes), "a kernel that is measured"));
-        return memory.back().get();
-    };
-    const cuda::Gpu::Stream stream = gpu_.stream();
-    for (const auto* list : {&stages.inputs, &stages.outputs})
-        for (const ValueId v : *list) {
-            const Tensor zeros(stages.values[v].dtype, evaluate(stages.values[v].shape, Bindings{}));
-            tensors.push_back(allocate(static_cast<int64_t>(zeros.bytes())));
-            gpu_.to_device(tensors.back(), zeros.data(), zeros.bytes());
+    int64_t room = text.scratch_bytes * blocks;
+    for (const auto& library : libraries.libraries) {
+        std::string why;
+        if (auto plan = library->plan(*kernel, why)) {
+            room = std::max(room, plan->workspace_bytes());
+            plans.emplace_back(library.get(), std::move(plan));
+        } else {
+            note(*library, why);
         }
-    void* workspace = allocate(std::max(plan->workspace_bytes(), text.scratch_bytes * blocks));
-    std::vector<void*> pointers = tensors, arguments;
-    if (text.scratch_bytes > 0) pointers.push_back(workspace);
-    for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
-    const auto time = libraries.time ? libraries.time : measured;
-    const double ours = time(stream, [&] { stream.launch(kernels_[k], blocks, arguments); });
-    const double theirs = time(stream, [&] { plan->run(stream, tensors, workspace); });
-    stream.synchronize();
-    return theirs < ours ? plan : std::nullopt;
+    }
+    if (plans.empty()) return nullptr;
+    try {
+        const Trial trial(gpu_, program.stages, room);
+        std::vector<void*> pointers = trial.tensors, arguments;
+        if (text.scratch_bytes > 0) pointers.push_back(trial.workspace);
+        for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
+        const auto ours = [&] { trial.stream.launch(kernels_[k], blocks, arguments); };
+        const auto time = libraries.time ? libraries.time : measured;
+        std::shared_ptr<const cuda::LibraryPlan> best;
+        double least = time(trial.stream, ours);
+        for (const auto& [library, plan] : plans) {
+            const auto theirs = [&, p = plan.get()] { p->run(trial.stream, trial.tensors, trial.workspace); };
+            const double difference = trial.difference(ours, theirs, *kernel);
+            if (difference > 1) {
+                note(*library, fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
+                continue;
+            }
+            const double seconds = time(trial.stream, theirs);
+            note(*library, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least * 1e3));
+            if (seconds >= least) continue;
+            least = seconds;
+            best = plan;
+        }
+        trial.stream.synchronize();
+        return best;
+    } catch (const RuntimeError& e) {  // not enough memory to try it, or it fails
+        note(*plans[0].first, e.what());
+        return nullptr;
+    }
 }
 
 void GpuModel::add_weights(const Plan& plan, std::vector<const Tensor*>& found) const {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/cublaslt.h"
 #include "backend/cuda/gpu.h"
+#include "backend/cuda/library_kernel.h"
 #include "model/executor.h"
 #include "model/session.h"
 
@@ -21,7 +21,7 @@ namespace tilewright {
 
 /// Vendors' libraries whose kernels are candidates beside ours.
 struct GpuLibraries {
-    std::optional<cuda::CublasLt> products;
+    std::vector<std::shared_ptr<const cuda::KernelLibrary>> libraries;
     /// Seconds that a stream takes for the work; empty: measured on the device.
     std::function<double(const cuda::Gpu::Stream& stream, const std::function<void()>& work)> time;
 };
@@ -31,7 +31,7 @@ class GpuModel {
   public:
     /// `code`: of each of the model's gpu_kernels(), as cuda::machine_code gives it for this device. Throws
     /// RuntimeError: the model is for a CPU, or for a GPU with more shared memory, or its weights do not fit.
-    /// Of each kernel that a library has as well the faster one runs.
+    /// Of each kernel that libraries have as well the fastest runs, of those whose results are the kernel's.
     GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code,
              const GpuLibraries& libraries = {});
 
@@ -39,21 +39,24 @@ class GpuModel {
     const cuda::Gpu& gpu() const { return gpu_; }
     const cuda::Gpu::Kernel& kernel(size_t k) const { return kernels_[k]; }
     /// What runs in place of kernel k; null: itself.
-    const cuda::CublasLt::Plan* library(size_t k) const { return libraries_[k] ? &*libraries_[k] : nullptr; }
+    const cuda::LibraryPlan* library(size_t k) const { return libraries_[k].get(); }
     /// Kernels that a library runs.
     int library_kernels() const;
+    /// What each library said of each kernel that it might have: what is faster, or why it is refused.
+    const std::vector<std::string>& library_notes() const { return notes_; }
     /// Where a constant lies on the device, by where it lies on the host; null where no kernel reads it.
     void* weight(const void* host) const;
     int64_t weight_bytes() const { return weight_bytes_; }
 
   private:
     void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
-    std::optional<cuda::CublasLt::Plan> faster(size_t k, const GpuLibraries& libraries) const;
+    std::shared_ptr<const cuda::LibraryPlan> fastest(size_t k, const GpuLibraries& libraries);
 
     std::shared_ptr<const CompiledModel> model_;
     cuda::Gpu gpu_;
     std::vector<cuda::Gpu::Kernel> kernels_;
-    std::vector<std::optional<cuda::CublasLt::Plan>> libraries_;
+    std::vector<std::shared_ptr<const cuda::LibraryPlan>> libraries_;
+    std::vector<std::string> notes_;
     std::shared_ptr<void> block_;
     std::map<const void*, int64_t> weights_;  ///< offset in the block
     int64_t weight_bytes_ = 0;

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <thread>
 
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/machine_code.h"
 #include "backend/cuda/pretended_test.h"
 #include "base/error.h"
@@ -41,16 +43,17 @@ class Machine {
     }
 
     std::shared_ptr<const GpuModel> load() { return load(cuda::Gpu(0, gpu_.driver()), {}); }
-    /// With cuBLASLt, which takes so many seconds for a product; ours take one.
+    /// With cuBLASLt and cuDNN, which take so many seconds for a kernel; ours take one.
     std::shared_ptr<const GpuModel> load_with_library(double seconds) {
         const cuda::Gpu gpu(0, gpu_.driver());
         GpuLibraries libraries;
-        libraries.products.emplace(gpu, gpu_.products());
+        libraries.libraries.push_back(std::make_shared<cuda::CublasLt>(gpu, gpu_.products()));
+        libraries.libraries.push_back(std::make_shared<cuda::Cudnn>(gpu, gpu_.graphs_library()));
         libraries.time = [this, seconds](const cuda::Gpu::Stream& stream, const std::function<void()>& work) {
-            const int before = gpu_.library_products;
+            const int before = gpu_.library_products + gpu_.cudnn.graphs;
             work();
             stream.synchronize();
-            return gpu_.library_products > before ? seconds : 1;
+            return gpu_.library_products + gpu_.cudnn.graphs > before ? seconds : 1;
         };
         return load(gpu, libraries);
     }
@@ -271,6 +274,60 @@ TEST(GpuSession, TakesALibrarysProductsWhereTheyAreFaster) {
     // Sizes that only the run knows stay ours.
     Machine open(network());
     EXPECT_EQ(open.load_with_library(0.5)->library_kernels(), 0);
+}
+
+/// A convolution with bias and relu, and an attention with a mask, of halves.
+Program convolution_and_attention() {
+    return parse_program(R"(program p {
+  input x: f32[1, 4, 9, 9]
+  input w: f32[8, 4, 3, 3]
+  input b: f32[8, 1, 1]
+  input q: f16[2, 16, 16]
+  input k: f16[2, 24, 16]
+  input v: f16[2, 24, 16]
+  input m: f16[16, 24]
+  c: f32[1, 8, 9, 9] = [8, 9, 9] -> [0, i0, i1, i2] sum(i3 < 4, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[0, i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + 9 >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + 9 >= 0 else 0, @1 = w[i0, i3, i4, i5]
+  a: f32[1, 8, 9, 9] = [8, 9, 9] -> [0, i0, i1, i2] max(add(@0, @1), 0.0) where @0 = c[0, i0, i1, i2], @1 = b[i0, 0, 0]
+  p: f16[2, 16, 24] = [2, 16, 24] sum(i3 < 16) mul(@0, @1) where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+  s: f32[2, 16, 24] = [2, 16, 24] add(mul(@0, 0.25), @1) where @0 = p[i0, i1, i2], @1 = m[i1, i2]
+  t: f32[2, 16] = [2, 16] max(i2 < 24) @0 where @0 = s[i0, i1, i2]
+  e: f32[2, 16, 24] = [2, 16, 24] exp(sub(@0, @1)) where @0 = s[i0, i1, i2], @1 = t[i0, i1]
+  d: f32[2, 16] = [2, 16] sum(i2 < 24) @0 where @0 = e[i0, i1, i2]
+  f: f16[2, 16, 24] = [2, 16, 24] div(@0, @1) where @0 = e[i0, i1, i2], @1 = d[i0, i1]
+  o: f16[2, 16, 16] = [2, 16, 16] sum(i3 < 24) mul(@0, @1) where @0 = f[i0, i1, i3], @1 = v[i0, i3, i2]
+  output a
+  output o
+})");
+}
+
+TEST(GpuSession, TakesALibrarysConvolutionsAndAttentionsWhereTheyAreFaster) {
+    const Program program = convolution_and_attention();
+    const std::vector<Tensor> inputs = random_inputs(program, 3), expected = interpret(program, inputs);
+    for (const double seconds : {0.5, 2.0}) {
+        Machine machine(program);
+        {
+            const auto model = machine.load_with_library(seconds);
+            const int kernels = static_cast<int>(model->model()->kernels().size());
+            EXPECT_EQ(kernels, 2) << "an attention is one kernel";
+            EXPECT_EQ(model->library_kernels(), seconds < 1 ? kernels : 0);
+            EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr("cuBLASLt: it multiplies matrices")));
+            EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr(" ms, the best else 1000 ms")));
+            Session session(model);
+            const int before = machine.gpu().cudnn.graphs;
+            for (int k = 0; k < 4; ++k) EXPECT_LE(largest_difference(expected, session.run(inputs)), 2e-2);
+            EXPECT_EQ(machine.gpu().cudnn.graphs - before, seconds < 1 ? 4 * kernels : 0);
+            EXPECT_GT(machine.gpu().graph_launches, 0);  // captured like kernels of ours
+        }
+        EXPECT_EQ(machine.gpu().wrong, "");
+        EXPECT_EQ(machine.gpu().used, 0u);
+        EXPECT_FALSE(machine.gpu().cudnn.has_descriptors());
+    }
+    // Whoever is fast and computes something else is not taken.
+    Machine machine(program);
+    machine.gpu().cudnn.error = 0.1;
+    const auto model = machine.load_with_library(0.5);
+    EXPECT_EQ(model->library_kernels(), 0);
+    EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr("cuDNN: its results are others")));
 }
 
 /// exp(x w) and its loop, then what the loop gave and x w once more: x w stays where it is while the host works.

@@ -161,7 +161,7 @@ class KernelRun : public OpaqueOp {
             for (const Expr& g : text.grid) launch.blocks *= names().evaluate(g);
             for (const Var v : text.names) launch.names.push_back(names().value(names().slot(v)));
             const auto step = static_cast<int64_t>(c);
-            const cuda::CublasLt::Plan* library = model_.library(calls_[c]->kernel);
+            const cuda::LibraryPlan* library = model_.library(calls_[c]->kernel);
             buffers.push_back(
                 {library != nullptr ? library->workspace_bytes() : text.scratch_bytes * launch.blocks, step, step});
             p.launches.push_back(std::move(launch));
@@ -206,7 +206,7 @@ class KernelRun : public OpaqueOp {
                                        static_cast<size_t>(p.bytes.at(v)));
     }
     void launch(const Prepared& p, size_t c) const {
-        if (const cuda::CublasLt::Plan* library = model_.library(calls_[c]->kernel))
+        if (const cuda::LibraryPlan* library = model_.library(calls_[c]->kernel))
             return library->run(memory_.stream(), p.launches[c].pointers, memory_.device() + p.scratch[c]);
         memory_.stream().launch(model_.kernel(calls_[c]->kernel), p.launches[c].blocks, p.launches[c].arguments);
     }

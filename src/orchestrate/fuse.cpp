@@ -159,7 +159,7 @@ struct Fuser {
                 if (q == nullptr || q->reducer != Reducer::None || results.count(v) != 0) continue;
                 if (!may_share(from, id) || (!limits.recompute && readers[v].size() > 1)) continue;
                 if (!worth(id, *e, i, from, *q)) continue;
-                auto fused = known.inlined(*e, i, *q, p.values[v]);
+                auto fused = known.inlined(*e, i, *q, unrounded(*q, v));
                 if (!fused) continue;
                 TensorExpr& better = *fused;
                 if (good_product(*e) && !good_product(better)) continue;
@@ -172,6 +172,16 @@ struct Fuser {
             }
         }
         return changed;
+    }
+
+    /// The value as its reader takes it: an element that is only put elsewhere was rounded before, and a product's
+    /// operand stays an operand.
+    Value unrounded(const TensorExpr& q, ValueId v) const {
+        Value made = p.values[v];
+        if (!moves_only(q)) return made;
+        const Access& read = q.accesses[q.body[q.body.root()].slot];
+        if (read.valid.empty() && p.values[read.value].dtype == made.dtype) made.dtype = compute_type(made.dtype);
+        return made;
     }
 
     bool worth(PrimitiveId id, const TensorExpr& e, size_t access, PrimitiveId from, const TensorExpr& q) {

@@ -76,6 +76,27 @@ TEST(FuseGreedily, products_read_through_transpositions) {
                 ElementsAre(AllOf(HasSubstr("x[i2, i0]"), HasSubstr("w[i2, i1]"))));
 }
 
+TEST(FuseGreedily, halves_that_are_only_put_elsewhere_are_not_rounded_again) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f16[6, 8]
+  input k: f16[4, 8]
+  t: f16[8, 4] = [8, 4] @0 where @0 = k[i1, i0]
+  y: f16[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = t[i2, i1]
+  output y
+})"),
+                ElementsAre(AllOf(HasSubstr("mul(@0, @1)"), HasSubstr("@1 = k[i1, i2]"))));
+    // Where it is rounded on the way, it is a copy.
+    EXPECT_EQ(fused(R"(program t {
+  input x: f16[6, 8]
+  input k: f32[4, 8]
+  t: f16[8, 4] = [8, 4] @0 where @0 = k[i1, i0]
+  y: f16[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = t[i2, i1]
+  output y
+})")
+                  .size(),
+              2u);
+}
+
 TEST(FuseGreedily, products_write_through_transpositions) {
     EXPECT_THAT(fused(R"(program t {
   input x: f32[6, 8]

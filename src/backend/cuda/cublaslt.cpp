@@ -86,12 +86,24 @@ struct CublasLt::Functions {
                     const Algorithm* algorithm, void* workspace, size_t workspace_bytes, void* stream) = nullptr;
 };
 
-struct CublasLt::Plan::State {
+struct CublasLt::Plan : LibraryPlan {
     std::shared_ptr<const Functions> call;
     LibraryProduct product;
     std::shared_ptr<void> a, b, d;  ///< descriptions of matrices
     Algorithm algorithm{};
-    int64_t workspace = 0;
+    int64_t workspace_size = 0;
+
+    int64_t workspace_bytes() const override { return workspace_size; }
+    void run(const Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const override {
+        call->gpu.enter();
+        const std::shared_ptr<void> made = description(product.bias ? tensors.at(*product.bias) : nullptr);
+        const float alpha = 1, beta = 0;
+        void* out = tensors.at(product.result.tensor);
+        call->check(call->multiply(call->handle, made.get(), &alpha, tensors.at(product.right.tensor), a.get(),
+                                   tensors.at(product.left.tensor), b.get(), &beta, out, d.get(), out, d.get(),
+                                   &algorithm, workspace, static_cast<size_t>(workspace_size), stream.handle()),
+                    "multiply");
+    }
 
     /// The library counts by columns: what is a row here is a column there, so that C^T = B^T A^T.
     std::shared_ptr<void> matrix(const LibraryProduct::Matrix& m, int64_t rows, int64_t columns) const {
@@ -137,46 +149,36 @@ CublasLt::CublasLt(const Gpu& gpu, const std::vector<std::string>& names)
 
 CublasLt::CublasLt(const Gpu& gpu, const Library& library) : call_(std::make_shared<const Functions>(gpu, library)) {}
 
-std::optional<CublasLt::Plan> CublasLt::plan(const LibraryProduct& product) const {
-    auto s = std::make_shared<Plan::State>();
-    s->call = call_;
-    s->product = product;
-    s->a = s->matrix(product.right, product.sum, product.columns);
-    s->b = s->matrix(product.left, product.rows, product.sum);
-    s->d = s->matrix(product.result, product.rows, product.columns);
+std::shared_ptr<const LibraryPlan> CublasLt::plan(const LibraryKernel& kernel, std::string& why) const {
+    if (!std::holds_alternative<LibraryProduct>(kernel)) {
+        why = "it multiplies matrices and does nothing else";
+        return nullptr;
+    }
+    const LibraryProduct& product = std::get<LibraryProduct>(kernel);
+    auto p = std::make_shared<Plan>();
+    p->call = call_;
+    p->product = product;
+    p->a = p->matrix(product.right, product.sum, product.columns);
+    p->b = p->matrix(product.left, product.rows, product.sum);
+    p->d = p->matrix(product.result, product.rows, product.columns);
     const auto aligned = reinterpret_cast<const void*>(uintptr_t{256});  // as memory of the device is
-    const std::shared_ptr<void> description = s->description(aligned);
+    const std::shared_ptr<void> description = p->description(aligned);
     void* made = nullptr;
     call_->check(call_->create_preference(&made), "make a preference");
-    const std::shared_ptr<void> preference(made, [c = call_](void* p) { c->destroy_preference(p); });
+    const std::shared_ptr<void> preference(made, [c = call_](void* x) { c->destroy_preference(x); });
     call_->check(call_->set_preference(made, kMostWorkspace, &kWorkspace, sizeof kWorkspace), "set a preference");
     Found found{};
     int count = 0;
     call_->gpu.enter();
-    if (call_->choose(call_->handle, description.get(), s->a.get(), s->b.get(), s->d.get(), s->d.get(), made, 1, &found,
-                      &count) != 0 ||
-        count < 1 || found.state != 0)
-        return std::nullopt;
-    s->algorithm = found.algorithm;
-    s->workspace = static_cast<int64_t>(found.workspace);
-    Plan out;
-    out.state_ = std::move(s);
-    return out;
-}
-
-int64_t CublasLt::Plan::workspace_bytes() const { return state_->workspace; }
-
-void CublasLt::Plan::run(const Gpu::Stream& stream, const std::vector<void*>& tensors, void* workspace) const {
-    const State& s = *state_;
-    const LibraryProduct& p = s.product;
-    s.call->gpu.enter();
-    const std::shared_ptr<void> description = s.description(p.bias ? tensors.at(*p.bias) : nullptr);
-    const float alpha = 1, beta = 0;
-    void* out = tensors.at(p.result.tensor);
-    s.call->check(s.call->multiply(s.call->handle, description.get(), &alpha, tensors.at(p.right.tensor), s.a.get(),
-                                   tensors.at(p.left.tensor), s.b.get(), &beta, out, s.d.get(), out, s.d.get(),
-                                   &s.algorithm, workspace, static_cast<size_t>(s.workspace), stream.handle()),
-                  "multiply");
+    const int status = call_->choose(call_->handle, description.get(), p->a.get(), p->b.get(), p->d.get(), p->d.get(),
+                                     made, 1, &found, &count);
+    if (status != 0 || count < 1 || found.state != 0) {
+        why = fmt::format("no algorithm for it (status {})", status != 0 ? status : found.state);
+        return nullptr;
+    }
+    p->algorithm = found.algorithm;
+    p->workspace_size = static_cast<int64_t>(found.workspace);
+    return p;
 }
 
 }  // namespace tilewright::cuda

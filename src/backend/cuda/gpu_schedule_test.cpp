@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/nvrtc.h"
@@ -187,6 +188,112 @@ TEST(GpuSchedule, OfChainsComputesWhatTheySay) {
             for (int64_t i = 0; i < x.count(); ++i) x.set(i, x.get(i) / 16);
         cases.push_back({stages.name, std::move(*t), {inputs}, stages.primitives.size() == 2 ? 0 : 2e-3});
     }
+    expect_right(cases);
+}
+
+/// Products of halves, what lies between them in floats: the second by `softmax` or as it stands.
+Program chain_of_halves(const std::string& type, int b, int m, int n, int k, int h, bool softmax) {
+    const std::string shape = fmt::format("[{}, {}, {}]", b, m, n);
+    return parse_program(fmt::format(
+        R"TW(program chain {{
+  input q: {type}[{b}, {m}, {k}]
+  input k: {type}[{b}, {n}, {k}]
+  input v: {type}[{b}, {n}, {h}]
+  c: f32{c} = {c} sum(i3 < {k}) mul(@0, @1){then} where @0 = q[i0, i1, i3], @1 = k[i0, i2, i3]
+{rest}  output o
+}})TW",
+        fmt::arg("type", type), fmt::arg("b", b), fmt::arg("m", m), fmt::arg("n", n), fmt::arg("k", k),
+        fmt::arg("h", h), fmt::arg("c", shape), fmt::arg("then", softmax ? " then mul(acc, 0.125)" : ""),
+        fmt::arg(
+            "rest",
+            softmax
+                ? fmt::format(R"TW(  r: f32[{0}, {1}, 1] = [{0}, {1}, 1] max(i3 < {2}) @0 where @0 = c[i0, i1, i3]
+  p: f32[{0}, {1}, {2}] = [{0}, {1}, {2}] exp(sub(@0, @1)) where @0 = c[i0, i1, i2], @1 = r[i0, i1, 0]
+  s: f32[{0}, {1}, 1] = [{0}, {1}, 1] sum(i3 < {2}) @0 where @0 = p[i0, i1, i3]
+  e: f32[{0}, {1}, {3}] = [{0}, {1}, {3}] sum(i3 < {2}) mul(@0, @1) where @0 = p[i0, i1, i3], @1 = v[i0, i3, i2]
+  o: {4}[{0}, {1}, {3}] = [{0}, {1}, {3}] div(@0, @1) where @0 = e[i0, i1, i2], @1 = s[i0, i1, 0]
+)TW",
+                              b, m, n, h, type)
+                : fmt::format(
+                      R"TW(  o: {4}[{0}, {1}, {3}] = [{0}, {1}, {3}] sum(i3 < {2}) mul(@0, @1) where @0 = c[i0, i1, i3], @1 = v[i0, i3, i2]
+)TW",
+                      b, m, n, h, type))));
+}
+
+TEST(GpuSchedule, TakesInstructionsOfFourWarpsForLongChainsOfHalves) {
+    const auto tree = [](const Program& stages, const GpuTarget& target) {
+        Scheduling how;
+        how.kind = SchedulerKind::Mcfuser;
+        how.gpu = on(Precision::F16, target);
+        const auto t = make_chain_schedule(stages, how);
+        EXPECT_TRUE(t);
+        return t ? print(*t) : "";
+    };
+    const Program attention = chain_of_halves("f16", 16, 4096, 4096, 128, 128, true);
+    // Two groups of four warps have 64 rows each; keys and values come a step ahead, swizzled.
+    EXPECT_THAT(tree(attention, h200()), testing::AllOf(HasSubstr("stages 2"), HasSubstr("swizzle 128"),
+                                                        HasSubstr("matrix f16 group [x1 x2 x3] registers [x1=64"),
+                                                        HasSubstr("matrix f16 group [x1 x6 x2] registers [x1=64")));
+    EXPECT_THAT(tree(attention, a100()), Not(HasSubstr("group")));
+    // Floats are no operands of it.
+    EXPECT_THAT(tree(chain_of_halves("f32", 16, 4096, 4096, 128, 128, true), h200()), Not(HasSubstr("group")));
+}
+
+TEST(GpuSchedule, OfLongAttentionsSpillsNoRegisters) {
+    std::optional<Nvrtc> nvrtc;
+    try {
+        nvrtc.emplace();
+    } catch (const RuntimeError& e) {
+        GTEST_SKIP() << e.what();
+    }
+    for (const int width : {64, 128}) {
+        Scheduling scheduling;
+        scheduling.kind = SchedulerKind::Mcfuser;
+        scheduling.gpu = on(Precision::F16, h200());
+        const auto t = make_chain_schedule(chain_of_halves("f16", 16, 4096, 4096, width, width, true), scheduling);
+        ASSERT_TRUE(t);
+        const KernelText text = generate(*t, {h200(), 256}, "attention");
+        EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_"));
+        const KernelUse use = nvrtc->uses(device_header() + "\n" + text.text, 90).at("attention");
+        EXPECT_EQ(use.spilled_bytes, 0) << width;
+        EXPECT_EQ(use.stack_bytes, 0) << width;
+        EXPECT_LE(use.registers * text.threads, 65536) << width;
+    }
+}
+
+TEST(GpuSchedule, OfChainsOnFourWarpsComputesWhatTheySay) {
+    // Candidates at random, of all that have whole instructions.
+    std::vector<LockstepCase> cases;
+    std::mt19937_64 rng(5);
+    int cut = 0;
+    for (const bool softmax : {false, true}) {
+        const char* type = softmax ? "f16" : "bf16";
+        const Program stages = chain_of_halves(type, 2, 128, 96, 64, 80, softmax);
+        const auto c = chain::make_chain(stages);
+        ASSERT_TRUE(c);
+        const chain::Space space = chain::make_space(*c, static_cast<double>(h200().block_shared_bytes));
+        const GpuScheduling how = on(softmax ? Precision::F16 : Precision::BF16, h200());
+        std::set<std::string> seen;
+        for (int k = 0; k < 4000 && seen.size() < 5; ++k) {
+            chain::Candidate candidate{space.expressions[rng() % space.expressions.size()], {}};
+            for (const auto& sizes : space.sizes) candidate.tiles.push_back(sizes[rng() % sizes.size()]);
+            auto realised = chain::realise(*c, candidate, gpu_rule(how.target));
+            if (!realised) continue;
+            const auto t = for_gpu_groups(std::move(*realised), how);
+            if (!t || !verify(*t).empty() || !seen.insert(print(*t)).second) continue;
+            const std::string text = generate(*t, {h200(), 256}).text;
+            EXPECT_THAT(text, Not(HasSubstr("tw::multiply_" + std::string(type) + "(")));
+            EXPECT_THAT(text, HasSubstr("tw::multiply_group_" + std::string(type)));
+            cut += text.find("tw::correction") != std::string::npos ? 1 : 0;
+            // Sixteenths below a half: the first sums have 11 bits at most, which is more than bf16 holds.
+            std::vector<Tensor> inputs = schedule_cases::whole_numbers(t->stages, {});
+            for (Tensor& x : inputs)
+                for (int64_t i = 0; i < x.count(); ++i) x.set(i, x.get(i) / 16);
+            cases.push_back({stages.name, *t, {inputs}, softmax ? 4e-3 : 3e-2});
+        }
+        EXPECT_EQ(seen.size(), size_t{5});
+    }
+    EXPECT_GT(cut, 0) << "no softmax is online";
     expect_right(cases);
 }
 

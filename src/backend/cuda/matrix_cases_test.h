@@ -96,8 +96,16 @@ stage 0 over [{over}m n k]
 }
 
 /// softmax(q k^T / 2 + mask) v of one head and batch in one kernel; rows in blocks of `rows`, keys in steps of `keys`.
+/// `group`: on instructions of four warps, whose operands are swizzled.
 inline TileProgram matrix_attention(const std::string& unit, const std::string& type, int heads, int m, int n, int k,
-                                    int h, int rows, int keys, int stages) {
+                                    int h, int rows, int keys, int stages, bool group = false) {
+    const int size = type == "f32" ? 4 : 2;
+    const auto layout = [&](int width) {
+        int row = 128;
+        while (width * size % row != 0) row /= 2;
+        return !group ? "\"pad(2, 0, 8)\""
+                      : fmt::format("\"split(2, {}) reorder(0, 2, 1, 3)\" swizzle {}", row / size, row);
+    };
     return schedule_cases::kernel(
         fmt::format(R"TW(program attention {{
   input q: {type}[{heads}, {m}, {k}]
@@ -123,21 +131,23 @@ stage 4 over [b m h n]
 stage 5 over [b m h]
 parallel b by 1 {{
   parallel m by {rows} {{
-    load 0 access 0 layout "pad(2, 0, 8)" padding local
+    load 0 access 0 layout {of_sum} padding local
     for n by {keys}{ahead} {{
-      load 0 access 1 layout "pad(2, 0, 8)" padding local
-      load 4 access 1 layout "pad(2, 0, 8)" padding local
-      compute 0 matrix {unit} [m n k] registers [m=16 n={keys} k={sum}] padding local
+      load 0 access 1 layout {of_sum} padding local
+      load 4 access 1 layout {of_columns} padding local
+      compute 0 matrix {unit} [m n k] registers [m={own} n={keys} k={sum}] padding local
       compute 1 online padding local
       compute 2 padding local
       compute 3 padding local
-      compute 4 matrix {unit} [m h n] registers [m=16 h={columns} n=16] padding local
+      compute 4 matrix {unit} [m h n] registers [m={own} h={columns} n={part}] padding local
     }}
     compute 5 padding local
   }}
 }})TW",
                     fmt::arg("heads", heads), fmt::arg("m", m), fmt::arg("n", n), fmt::arg("k", k), fmt::arg("h", h),
-                    fmt::arg("rows", rows), fmt::arg("keys", keys), fmt::arg("unit", unit),
+                    fmt::arg("rows", rows), fmt::arg("keys", keys), fmt::arg("unit", unit + (group ? " group" : "")),
+                    fmt::arg("own", group ? 64 : 16), fmt::arg("part", group ? keys : 16),
+                    fmt::arg("of_sum", layout(k)), fmt::arg("of_columns", layout(h)),
                     fmt::arg("sum", (k + 15) / 16 * 16), fmt::arg("columns", (h + 7) / 8 * 8),
                     fmt::arg("ahead", stages == 1 ? "" : fmt::format(" stages {}", stages))));
 }

@@ -332,21 +332,25 @@ TEST(CudaMatrixText, KeepsAttentionInRegisters) {
                 UnorderedElementsAre("e"));
 }
 
+/// Rows of the mask: plain; one -inf in front; only the last tile is not masked; huge range; fully masked.
+LockstepCase attention_case(const TileProgram& p, double tolerance, size_t seed) {
+    std::vector<Tensor> inputs = random_inputs(p.stages, seed);
+    Tensor& mask = inputs[2];
+    const int64_t n = mask.shape()[1];
+    const double inf = std::numeric_limits<double>::infinity();
+    for (int64_t i = 0; i < n; ++i) {
+        if (i == 0) mask.set(1 * n + i, -inf);
+        if (i + 1 < n) mask.set(2 * n + i, -inf);
+        mask.set(3 * n + i, i % 2 == 0 ? 1e4 : -1e4);
+        mask.set(4 * n + i, -inf);
+    }
+    return {"attention", p, {inputs}, tolerance};
+}
+
 TEST(CudaMatrixText, OfAttentionsComputesWhatTheySay) {
     std::vector<LockstepCase> cases;
     const auto add = [&](const TileProgram& p, double tolerance) {
-        std::vector<Tensor> inputs = random_inputs(p.stages, cases.size());
-        // Rows of the mask: plain; one -inf in front; only the last tile is not masked; huge range; fully masked.
-        Tensor& mask = inputs[2];
-        const int64_t n = mask.shape()[1];
-        const double inf = std::numeric_limits<double>::infinity();
-        for (int64_t i = 0; i < n; ++i) {
-            if (i == 0) mask.set(1 * n + i, -inf);
-            if (i + 1 < n) mask.set(2 * n + i, -inf);
-            mask.set(3 * n + i, i % 2 == 0 ? 1e4 : -1e4);
-            mask.set(4 * n + i, -inf);
-        }
-        cases.push_back({"attention", p, {inputs}, tolerance});
+        cases.push_back(attention_case(p, tolerance, cases.size()));
     };
     add(matrix_attention("f16", "f16", 2, 64, 96, 32, 32, 32, 32, 2), 4e-3);
     add(matrix_attention("bf16", "bf16", 1, 40, 48, 16, 24, 32, 32, 2), 3e-2);
@@ -356,6 +360,32 @@ TEST(CudaMatrixText, OfAttentionsComputesWhatTheySay) {
     add(parse_tile_program(
             changed(print(matrix_attention("f16", "f16", 1, 40, 96, 32, 32, 32, 32, 2)), "n=32 k=32]", "n=16 k=32]")),
         4e-3);
+    expect_right(cases);
+}
+
+TEST(CudaGroupText, KeepsAttentionInRegisters) {
+    const TileProgram p = matrix_attention("f16", "f16", 2, 128, 96, 64, 64, 128, 32, 2, true);
+    EXPECT_THAT(gpu::test::in_registers(p, 256), UnorderedElementsAre("c", "r", "p", "s", "e"));
+    const KernelText text = generate(p);
+    EXPECT_EQ(text.threads, 256);
+    // Queries and keys are read in shared memory; the exponentials are words of the threads that have them.
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 0>(sum[2 * f + 0], sum[2 * f + 1], tw::cores<"));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_64<1>(sum_4[2 * f_2 + 0], sum_4[2 * f_2 + 1], left[2 * "
+                                     "f_2 + 0][2 * 0 + 0], "));
+    EXPECT_THAT(text.text, AllOf(HasSubstr("tw::reduce_in_warp<tw::Max, 4>"), HasSubstr("tw::expect_bytes"),
+                                 HasSubstr("tw::wait_arrival"), Not(HasSubstr("copy_async"))));
+    for (const char* in_memory : {"s_c", "s_p", "s_r", "s_s", "s_e"}) EXPECT_THAT(text.text, Not(HasSubstr(in_memory)));
+}
+
+TEST(CudaGroupText, OfAttentionsComputesWhatTheySay) {
+    std::vector<LockstepCase> cases;
+    const auto add = [&](const TileProgram& p, double tolerance) {
+        cases.push_back(attention_case(p, tolerance, cases.size()));
+    };
+    add(matrix_attention("f16", "f16", 2, 64, 96, 32, 32, 64, 32, 2, true), 4e-3);
+    add(matrix_attention("bf16", "bf16", 1, 128, 128, 64, 128, 128, 64, 3, true), 3e-2);
+    add(matrix_attention("f16", "f16", 1, 130, 64, 128, 64, 64, 64, 1, true), 4e-3);  // rows that are not there
+    add(matrix_attention("f16", "f16", 1, 64, 80, 48, 80, 64, 16, 2, true), 4e-3);    // rows of 32 bytes
     expect_right(cases);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backend/cuda/library.h"
+#include "backend/cuda/pretended_cudnn_test.h"
 
 namespace tilewright::cuda::test {
 
@@ -46,9 +47,10 @@ class PretendedGpu {
         std::vector<unsigned> box;
         int swizzle = 0;
     };
-    std::vector<Map> maps;                       ///< of tensors, that the copy engine was told of
-    bool has_maps = true;                        ///< its driver knows of such
-    int library_products = 0;                    ///< that cuBLASLt has computed
+    std::vector<Map> maps;     ///< of tensors, that the copy engine was told of
+    bool has_maps = true;      ///< its driver knows of such
+    int library_products = 0;  ///< that cuBLASLt has computed
+    PretendedCudnn cudnn;
     int streams = 0, modules = 0, contexts = 0;  ///< that are there
     std::string wrong;                           ///< the first thing that must not be
 
@@ -65,6 +67,10 @@ class PretendedGpu {
     /// cuBLASLt, of products of f32, as its manual has them: matrices by columns.
     Library products() const {
         return {"cuBLASLt", [](const std::string& name) { return function(name); }};
+    }
+    /// cuDNN, of convolutions and attentions.
+    Library graphs_library() const {
+        return {"cuDNN", [](const std::string& name) { return function(name); }};
     }
     Library compiler() const {
         return {"NVRTC", [](const std::string& name) { return function(name); }};
@@ -303,6 +309,7 @@ class PretendedGpu {
         });
         add("nvrtcGetErrorString", [](int) { return "some error"; });
         add_products(add);
+        add_graphs(add);
         return t;
     }
     struct Matrix {
@@ -368,6 +375,39 @@ class PretendedGpu {
                     gpu.at(workspace, workspace_bytes);
                     gpu.multiply(p, scale, a, x, b, y, d, z);
                 });
+                return kFine;
+            });
+        });
+    }
+    template <class Add>
+    static void add_graphs(const Add& add) {
+        struct Handle {
+            void* stream = nullptr;
+        };
+        add("cudnnCreate", [](void** h) { return *h = new Handle, 0; });
+        add("cudnnDestroy", [](void* h) { return delete static_cast<Handle*>(h), 0; });
+        add("cudnnSetStream", [](void* h, void* stream) { return static_cast<Handle*>(h)->stream = stream, 0; });
+        add("cudnnGetVersion", []() -> size_t { return 90100; });
+        add("cudnnGetErrorString", [](int) { return "some error"; });
+        add("cudnnGetLastErrorString", [](char* to, size_t n) {
+            locked([&](auto& g) { return std::strncpy(to, g.cudnn.wrong.c_str(), n - 1), to[n - 1] = '\0', 0; });
+        });
+        add("cudnnBackendCreateDescriptor",
+            [](int kind, void** d) { return locked([&](auto& g) { return g.cudnn.create(kind, d); }); });
+        add("cudnnBackendDestroyDescriptor",
+            [](void* d) { return locked([&](auto& g) { return g.cudnn.destroy(d); }); });
+        add("cudnnBackendFinalize", [](void* d) { return locked([&](auto& g) { return g.cudnn.finish(d); }); });
+        add("cudnnBackendSetAttribute", [](void* d, int attribute, int type, int64_t count, const void* values) {
+            return locked([&](auto& g) { return g.cudnn.set(d, attribute, type, count, values); });
+        });
+        add("cudnnBackendGetAttribute", [](void* d, int attribute, int type, int64_t wanted, int64_t* count, void* to) {
+            return locked([&](auto& g) { return g.cudnn.get(d, attribute, type, wanted, count, to); });
+        });
+        add("cudnnBackendExecute", [](void* handle, void* plan, void* pack) {
+            return locked([&](auto& g) {
+                const auto work = g.cudnn.execution(plan, pack);
+                g.ask(static_cast<Handle*>(handle)->stream,
+                      [work](PretendedGpu& gpu) { work([&](Address a, size_t n) { return gpu.at(a, n); }); });
                 return kFine;
             });
         });

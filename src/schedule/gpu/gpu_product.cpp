@@ -104,7 +104,8 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
     return p;
 }
 
-bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target) {
+bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target,
+                bool left_in_registers) {
     if (target.capability() != 90 || !p.matrix || e.accesses.empty()) return false;
     // A thread's sums are rows of columns.
     if (p.columns < p.rows) return false;
@@ -119,6 +120,9 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
                                                          : DType::F32;
     for (const auto& [factor, across] : {std::pair(factors->left, p.rows), std::pair(factors->right, p.columns)}) {
         const ScalarNode& n = e.body[factor];
+        if (left_in_registers && factor == factors->left && *p.matrix != MatrixType::TF32 &&
+            (n.op != ScalarOp::Access || stages.producers()[e.accesses[n.slot].value]))
+            continue;
         if (n.op != ScalarOp::Access) return false;
         const Access& a = e.accesses[n.slot];
         const Value& value = stages.values[a.value];

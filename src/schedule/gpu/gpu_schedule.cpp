@@ -212,16 +212,20 @@ TileProgram schedule_points(Program stages, const GpuScheduling& how) {
 
 class Retarget {
   public:
-    Retarget(TileProgram t, const GpuScheduling& how) : t_(std::move(t)), how_(how) {}
+    /// `group`: products on instructions of four warps.
+    Retarget(TileProgram t, const GpuScheduling& how, bool group) : t_(std::move(t)), how_(how), group_(group) {}
 
-    TileProgram run() {
+    /// Nothing where products are to be of four warps and one cannot.
+    std::optional<TileProgram> run() {
         t_.buffer_layouts.clear();
         without_loads(t_.body);
         const Walk tree = walk(t_);
-        for (const auto& [path, compute] : tree.computes) micro(path, *compute);
-        for (const auto& [stage, product] : products_)
+        for (const auto& [path, compute] : tree.computes)
+            if (!micro(path, *compute)) return std::nullopt;
+        if (group_ && products_.empty()) return std::nullopt;
+        for (const auto& [stage, product, micro] : products_)
             for (size_t i = 0; i < t_.stages.primitives[stage].expr()->accesses.size(); ++i)
-                if (const auto load = gpu_load(t_, stage, i, product)) place(t_.body, *load);
+                if (const auto load = gpu_load(t_, stage, i, product, group_ ? &micro : nullptr)) place(t_.body, *load);
         run_ahead(t_.body);
         return std::move(t_);
     }
@@ -241,7 +245,7 @@ class Retarget {
 
     /// Warps side by side along the rows, each with all columns of the block: what lies between two products then stays
     /// in their registers.
-    void micro(const TreePath& path, const Compute& compute) {
+    bool micro(const TreePath& path, const Compute& compute) {
         const PrimitiveId s = compute.stage;
         const Walk tree = walk(t_);
         Program view = t_.stages;
@@ -251,18 +255,37 @@ class Retarget {
             if (most.is_constant()) e.extents[k] = most;
         }
         auto& out = std::get<Compute>(statement(path).kind);
-        const auto p = gpu_product(view, e, view.primitives[s].outputs[0], how_.precision);
+        auto p = gpu_product(view, e, view.primitives[s].outputs[0], how_.precision);
         if (!p) {
             out.micro = choose_micro(view, e, DType::F32, gpu_rule(how_.target)).micro;
-            return;
+            return true;
         }
         GpuTiles tiles;
+        if (group_) {
+            p->group = true;
+            if (!fits_group(view, e, *p, how_.target, true)) return false;
+            const auto whole = [&](size_t axis, int64_t unit) {
+                return e.extents[axis].is_constant() && e.extents[axis].constant() % unit == 0;
+            };
+            // What lies between two products is words of whole instructions, and all columns are one tile's.
+            constexpr int64_t kMostColumns = 256;
+            if (!whole(p->rows, kGroupRows) || !whole(p->columns, 8) || !whole(p->sum, matrix_sum(*p->matrix)) ||
+                e.extents[p->columns].constant() > kMostColumns)
+                return false;
+            tiles.sum = e.extents[p->sum].constant();
+            tiles.warp_rows = kGroupRows;
+            tiles.warp_columns = e.extents[p->columns].constant();
+            out.micro = gpu_micro(e, *p, tiles);
+            products_.push_back({s, *p, out.micro});
+            return true;
+        }
         const int64_t rows = guess(e.extents[p->rows]), columns = guess(e.extents[p->columns]);
         tiles.sum = p->matrix ? ceil_of(guess(e.extents[p->sum]), 16) * 16 : 8;
         tiles.warp_rows = p->matrix ? (rows > 128 ? 32 : 16) : std::min<int64_t>(8, rows);
         tiles.warp_columns = p->matrix ? std::min<int64_t>(128, ceil_of(columns, 8) * 8) : 4;
         out.micro = gpu_micro(e, *p, tiles);
-        products_.emplace_back(s, *p);
+        products_.push_back({s, *p, out.micro});
+        return true;
     }
 
     bool holds(const std::vector<Stmt>& body, PrimitiveId stage) const {
@@ -305,12 +328,23 @@ class Retarget {
 
     TileProgram t_;
     const GpuScheduling& how_;
-    std::vector<std::pair<PrimitiveId, GpuProduct>> products_;
+    const bool group_;
+    struct Product {
+        PrimitiveId stage;
+        GpuProduct product;
+        Micro micro;
+    };
+    std::vector<Product> products_;
 };
 
 }  // namespace
 
-TileProgram for_gpu(TileProgram tree, const GpuScheduling& how) { return Retarget(std::move(tree), how).run(); }
+TileProgram for_gpu(TileProgram tree, const GpuScheduling& how) { return *Retarget(std::move(tree), how, false).run(); }
+
+std::optional<TileProgram> for_gpu_groups(TileProgram tree, const GpuScheduling& how) {
+    if (how.target.capability() != 90) return std::nullopt;
+    return Retarget(std::move(tree), how, true).run();
+}
 
 ScheduleTarget gpu_rule(const GpuTarget& target) {
     ScheduleTarget rule;
@@ -346,10 +380,19 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuSc
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
         auto tree = chain::realise(c, k, rule);
         if (!tree) return std::nullopt;
+        const auto fits = [&](const TileProgram& t) {
+            if (!verify(t).empty()) return false;
+            const auto bytes = shared_bytes(t);
+            return bytes && *bytes <= how.target.block_shared_bytes;
+        };
+        // By one warp or by four, whichever the model prefers.
+        auto groups = for_gpu_groups(*tree, how);
         TileProgram t = for_gpu(std::move(*tree), how);
-        if (!verify(t).empty()) return std::nullopt;
-        const auto bytes = shared_bytes(t);
-        if (!bytes || *bytes > how.target.block_shared_bytes) return std::nullopt;
+        if (groups && fits(*groups)) {
+            if (!fits(t) || gpu_estimate(*groups, how.target).seconds < gpu_estimate(t, how.target).seconds)
+                return groups;
+        }
+        if (!fits(t)) return std::nullopt;
         return t;
     };
     ways.estimate = [&](const TileProgram& t) { return gpu_estimate(t, how.target).seconds; };

@@ -78,7 +78,9 @@ struct GpuProduct {
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
 /// Whether the instructions of four warps can read its operands where Loads put them: tensors of the instruction's
 /// type, rows, columns and the sum each by itself in one dimension, whole instructions of rows and of the sum.
-bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target);
+/// `left_in_registers`: the left one may be anything else, of halves: the threads that need its numbers have them.
+bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
+                bool left_in_registers = false);
 
 /// How a block computes its tile of a product.
 struct GpuTiles {

@@ -1,6 +1,6 @@
-// Which kernels are products of matrices that a library has.
+// Which kernels a library has.
 
-#include "backend/cuda/library_product.h"
+#include "backend/cuda/library_kernel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,12 +10,18 @@
 namespace tilewright::cuda {
 namespace {
 
-std::optional<LibraryProduct> of(const std::string& stages) {
+std::optional<LibraryKernel> kernel_of(const std::string& stages) {
     GpuScheduling how;
     how.target = a100();
     Program p = parse_program(stages);
     const IndexVector<PrimitiveId, std::vector<size_t>> rows(p.primitives.size());
-    return library_product(gpu_schedule(std::move(p), rows, how));
+    return library_kernel(gpu_schedule(std::move(p), rows, how));
+}
+
+std::optional<LibraryProduct> of(const std::string& stages) {
+    const auto kernel = kernel_of(stages);
+    if (!kernel || !std::holds_alternative<LibraryProduct>(*kernel)) return std::nullopt;
+    return std::get<LibraryProduct>(*kernel);
 }
 
 /// sum_k a[m, k] b[k, n], with something behind it.

@@ -1,0 +1,286 @@
+// cuDNN's graphs: on a pretended cuDNN, which computes what it is told of; and on the library itself as far as it goes
+// without a GPU, where there is one.
+
+#include "backend/cuda/cudnn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/pretended_test.h"
+#include "base/error.h"
+#include "program/random_program.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+/// A kernel of these stages; how it would run matters to no library, but for what it rounds to.
+TileProgram stages_only(const std::string& text) {
+    TileProgram kernel;
+    kernel.name = "k";
+    kernel.stages = parse_program(text);
+    return kernel;
+}
+
+struct Convolution {
+    std::string name, inputs, result, expression;
+};
+
+std::string convolution(const Convolution& c) {
+    return "program p {\n" + c.inputs + "  y: " + c.result + " = " + c.expression + "\n  output y\n}";
+}
+
+/// What the library's plan gives on a pretended GPU, beside the interpreter's.
+void expect_same(const TileProgram& kernel, const Cudnn& library, test::PretendedGpu& device, const Gpu& gpu,
+                 double tolerance, const std::vector<Tensor>& given = {}) {
+    const auto found = library_kernel(kernel);
+    ASSERT_TRUE(found);
+    std::string why;
+    const auto plan = library.plan(*found, why);
+    ASSERT_TRUE(plan) << why;
+    const std::vector<Tensor> inputs = given.empty() ? random_inputs(kernel.stages, 5) : given,
+                              expected = interpret(kernel.stages, inputs);
+    std::vector<std::shared_ptr<void>> memory;
+    std::vector<void*> tensors;
+    const auto put = [&](const Tensor& t) {
+        memory.push_back(gpu.allocate(t.bytes()));
+        tensors.push_back(memory.back().get());
+        gpu.to_device(tensors.back(), t.data(), t.bytes());
+    };
+    for (const Tensor& t : inputs) put(t);
+    Tensor out(expected[0].dtype(), expected[0].shape());
+    put(out);
+    const auto workspace = gpu.allocate(static_cast<size_t>(plan->workspace_bytes()));
+    const Gpu::Stream stream = gpu.stream();
+    const int before = device.cudnn.graphs;
+    plan->run(stream, tensors, workspace.get());
+    stream.synchronize();
+    EXPECT_EQ(device.cudnn.graphs, before + 1);
+    gpu.to_host(out.mutable_data(), tensors.back(), out.bytes());
+    EXPECT_EQ(device.wrong, "");
+    EXPECT_LE(largest_difference(expected, {out}), tolerance);
+}
+
+const std::vector<Convolution>& convolutions() {
+    static const std::vector<Convolution> all = {
+        {"strided and padded, with a bias and relu",
+         "  input x: f32[2, 6, 9, 8]\n  input w: f32[10, 6, 3, 3]\n  input b: f32[10, 1, 1]\n", "f32[2, 10, 5, 4]",
+         "[2, 10, 5, 4] sum(i4 < 6, i5 < 3, i6 < 3) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = x[i0, i4, 2*i2 "
+         "+ "
+         "i5 - 1, 2*i3 + i6 - 1] when 2*i2 + i5 - 1 >= 0 and 9 - 2*i2 - i5 >= 0 and 2*i3 + i6 - 1 >= 0 else 0, @1 = "
+         "w[i1, i4, i5, i6], @2 = b[i1, 0, 0]"},
+        {"dilated, one image, more zeros in front than behind",
+         "  input x: f32[1, 5, 12, 11]\n  input w: f32[7, 5, 3, 2]\n", "f32[1, 7, 11, 9]",
+         "[7, 11, 9] -> [0, i0, i1, i2] sum(i3 < 5, i4 < 3, i5 < 2) mul(@0, @1) where @0 = x[0, i3, i1 + 2*i4 - 3, i2 "
+         "+ "
+         "2*i5] when i1 + 2*i4 - 3 >= 0 else 0, @1 = w[i0, i3, i4, i5]"},
+        {"in three groups, with gelu", "  input x: f32[2, 6, 6, 7]\n  input w: f32[12, 2, 3, 3]\n  input b: f32[12]\n",
+         "f32[2, 12, 4, 5]",
+         "[2, 3, 4, 4, 5] -> [i0, 4*i1 + i2, i3, i4] sum(i5 < 2, i6 < 3, i7 < 3) mul(@0, @1) then "
+         "mul(mul(add(acc, @2), 0.5), add(tanh(mul(add(add(acc, @2), mul(mul(mul(add(acc, @2), add(acc, @2)), "
+         "add(acc, @2)), 0.044715)), 0.7978845608028654)), 1.0)) where @0 = x[i0, 2*i1 + i5, i3 + i6, i4 + i7], @1 = "
+         "w[4*i1 + i2, i5, i6, i7], @2 = b[4*i1 + i2]"},
+        {"of each channel by itself", "  input x: f32[1, 8, 7, 7]\n  input w: f32[8, 1, 3, 3]\n", "f32[1, 8, 7, 7]",
+         "[8, 7, 7] -> [0, i0, i1, i2] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = x[0, i0, i1 + i3 - 1, i2 + i4 - 1] "
+         "when i1 + i3 - 1 >= 0 and 7 - i1 - i3 >= 0 and i2 + i4 - 1 >= 0 and 7 - i2 - i4 >= 0 else 0, @1 = w[i0, 0, "
+         "i3, i4]"},
+        {"with channels last, and a sum of the input",
+         "  input x: f16[2, 6, 6, 8]\n  input w: f16[8, 3, 3, 8]\n  input z: f16[2, 4, 4, 8]\n  input b: f16[8]\n",
+         "f16[2, 4, 4, 8]",
+         "[2, 4, 4, 8] sum(i4 < 8, i5 < 3, i6 < 3) mul(@0, @1) then max(add(add(acc, @3), @2), 0.0) where @0 = x[i0, "
+         "i1 "
+         "+ i5, i2 + i6, i4], @1 = w[i3, i5, i6, i4], @2 = z[i0, i1, i2, i3], @3 = b[i3]"},
+        {"of one dimension, bf16", "  input x: bf16[3, 4, 20]\n  input w: bf16[6, 4, 5]\n", "bf16[3, 6, 8]",
+         "[3, 6, 8] sum(i3 < 4, i4 < 5) mul(@1, @0) where @0 = x[i0, i3, 2*i2 + i4], @1 = w[i1, i3, i4]"},
+        {"of three dimensions", "  input x: f32[1, 3, 5, 6, 7]\n  input w: f32[4, 3, 2, 3, 3]\n", "f32[1, 4, 4, 4, 5]",
+         "[4, 4, 4, 5] -> [0, i0, i1, i2, i3] sum(i4 < 3, i5 < 2, i6 < 3, i7 < 3) mul(@0, @1) where @0 = x[0, i4, i1 + "
+         "i5, i2 + i6, i3 + i7], @1 = w[i0, i4, i5, i6, i7]"},
+        {"one point, strided", "  input x: f32[2, 5, 8, 8]\n  input w: f32[6, 5, 1, 1]\n", "f32[2, 6, 4, 4]",
+         "[2, 6, 4, 4] sum(i4 < 5) mul(@0, @1) where @0 = x[i0, i4, 2*i2, 2*i3], @1 = w[i1, i4, 0, 0]"},
+    };
+    return all;
+}
+
+std::string attention(const std::string& type, const std::string& mask, const std::string& at, bool late) {
+    const std::string scores = mask.empty() ? " then mul(acc, 0.25)" : " then add(@2, mul(acc, 0.25))";
+    std::string p = "program p {\n  input q: " + type + "[2, 3, 10, 16]\n  input k: " + type +
+                    "[2, 3, 12, 16]\n  input v: " + type + "[2, 3, 12, 8]\n" +
+                    (mask.empty() ? "" : "  input m: " + mask + "\n");
+    p += "  s: f32[2, 3, 10, 12] = [2, 3, 10, 12] sum(i4 < 16) mul(@0, @1)" + scores +
+         " where @0 = q[i0, i1, i2, i4], @1 = k[i0, i1, i3, i4]" + (mask.empty() ? "" : ", @2 = m[" + at + "]") + "\n";
+    p +=
+        "  t: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] max(i3 < 12) @0 where @0 = s[i0, i1, i2, i3]\n"
+        "  e: f32[2, 3, 10, 12] = [2, 3, 10, 12] exp(sub(@0, @1)) where @0 = s[i0, i1, i2, i3], @1 = t[i0, i1, i2, 0]\n"
+        "  d: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] sum(i3 < 12) @0 where @0 = e[i0, i1, i2, i3]\n";
+    if (late)
+        p += "  o: f32[2, 3, 10, 8] = [2, 3, 10, 8] sum(i4 < 12) mul(@0, @1) where @0 = e[i0, i1, i2, i4], @1 = v[i0, "
+             "i1, "
+             "i4, i3]\n  y: " +
+             type +
+             "[2, 10, 24] = [2, 3, 10, 8] -> [i0, i2, 8*i1 + i3] div(@0, @1) where @0 = o[i0, i1, i2, i3], @1 = d[i0, "
+             "i1, "
+             "i2, 0]\n";
+    else
+        p += "  c: " + type +
+             "[2, 3, 10, 12] = [2, 3, 10, 12] div(@0, @1) where @0 = e[i0, i1, i2, i3], @1 = d[i0, i1, i2, 0]\n  y: " +
+             type +
+             "[2, 3, 10, 8] = [2, 3, 10, 8] sum(i4 < 12) mul(@0, @1) where @0 = c[i0, i1, i2, i4], @1 = v[i0, i1, i4, "
+             "i3]\n";
+    return p + "  output y\n}";
+}
+
+struct Attentions {
+    std::string name, text;
+};
+std::vector<Attentions> attentions() {
+    return {{"divided behind the product", attention("f16", "", "", true)},
+            {"divided in front of it", attention("bf16", "", "", false)},
+            {"masked by rows and columns", attention("f16", "f16[10, 12]", "i2, i3", true)},
+            {"masked for each head", attention("f16", "f32[2, 3, 10, 12]", "i0, i1, i2, i3", false)},
+            {"masked by columns", attention("bf16", "bf16[2, 1, 1, 12]", "i0, 0, 0, i3", true)},
+            {"heads that share keys, which are turned first", R"(program p {
+  input q: f16[6, 10, 16]
+  input k: f16[16, 2, 12]
+  input v: f16[2, 12, 16]
+  l: f16[2, 12, 16] = [2, 12, 16] @0 where @0 = k[i2, i0, i1]
+  s: f32[2, 3, 10, 12] = [2, 3, 10, 12] sum(i4 < 16) mul(@0, @1) where @0 = l[i0, i3, i4], @1 = q[3*i0 + i1, i2, i4]
+  t: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] max(i3 < 12) @0 where @0 = s[i0, i1, i2, i3]
+  e: f32[2, 3, 10, 12] = [2, 3, 10, 12] exp(sub(@0, @1)) where @0 = s[i0, i1, i2, i3], @1 = t[i0, i1, i2, 0]
+  d: f32[2, 3, 10, 1] = [2, 3, 10] -> [i0, i1, i2, 0] sum(i3 < 12) @0 where @0 = e[i0, i1, i2, i3]
+  o: f32[2, 3, 10, 16] = [2, 3, 10, 16] sum(i4 < 12) mul(@0, @1) where @0 = e[i0, i1, i2, i4], @1 = v[i0, i4, i3]
+  y: f16[6, 10, 16] = [2, 3, 10, 16] -> [3*i0 + i1, i2, i3] div(@0, @1) where @0 = o[i0, i1, i2, i3], @1 = d[i0, i1, i2, 0]
+  output y
+})"}};
+}
+
+TEST(Cudnn, ComputesConvolutions) {
+    test::PretendedGpu device;
+    const Gpu gpu(0, device.driver());
+    {
+        const Cudnn library(gpu, device.graphs_library());
+        EXPECT_EQ(library.version(), 90100u);
+        for (const Convolution& c : convolutions()) {
+            SCOPED_TRACE(c.name);
+            expect_same(stages_only(convolution(c)), library, device, gpu, c.result[0] == 'b' ? 3e-2 : 4e-3);
+        }
+    }
+    EXPECT_FALSE(device.cudnn.has_descriptors());
+}
+
+TEST(Cudnn, ComputesAttentions) {
+    test::PretendedGpu device;
+    const Gpu gpu(0, device.driver());
+    {
+        const Cudnn library(gpu, device.graphs_library());
+        for (const Attentions& a : attentions()) {
+            SCOPED_TRACE(a.name);
+            if (a.name == "heads that share keys, which are turned first") {
+                // Keys whose width is not innermost are none of the library's.
+                EXPECT_FALSE(library_kernel(stages_only(a.text)));
+                std::string text = a.text;
+                const auto replace = [&](const std::string& what, const std::string& with) {
+                    text.replace(text.find(what), what.size(), with);
+                };
+                replace("k: f16[16, 2, 12]", "k: f16[12, 2, 16]");
+                replace("k[i2, i0, i1]", "k[i1, i0, i2]");
+                expect_same(stages_only(text), library, device, gpu, 4e-3);
+                continue;
+            }
+            expect_same(stages_only(a.text), library, device, gpu, 2e-2);
+        }
+        // The library may know no masks.
+        device.cudnn.supports_masks = false;
+        std::string why;
+        EXPECT_TRUE(library.plan(*library_kernel(stages_only(attentions()[0].text)), why));
+        EXPECT_FALSE(library.plan(*library_kernel(stages_only(attentions()[2].text)), why));
+        EXPECT_THAT(why,
+                    HasSubstr("none of 3 engines takes it; status 3000, some error: this engine knows no such graph"));
+    }
+    EXPECT_FALSE(device.cudnn.has_descriptors());
+}
+
+TEST(Cudnn, RoundsNoMoreThanIsAllowed) {
+    test::PretendedGpu device;
+    const Gpu gpu(0, device.driver());
+    const Cudnn library(gpu, device.graphs_library());
+    auto kernel = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(convolutions()[0]))));
+    std::string why;
+    EXPECT_TRUE(library.plan(kernel, why));
+    EXPECT_TRUE(device.cudnn.chose_exact_engine);
+    kernel.precision = Precision::TF32;
+    EXPECT_TRUE(library.plan(kernel, why));
+    EXPECT_FALSE(device.cudnn.chose_exact_engine);
+}
+
+TEST(Cudnn, LeavesOthersAlone) {
+    test::PretendedGpu device;
+    const Gpu gpu(0, device.driver());
+    const Cudnn library(gpu, device.graphs_library());
+    std::string why;
+    EXPECT_FALSE(library.plan(LibraryProduct{}, why));
+    EXPECT_THAT(why, HasSubstr("cuBLASLt's"));
+    const CublasLt products(gpu, device.products());
+    EXPECT_FALSE(products.plan(LibraryAttention{}, why));
+    EXPECT_THAT(why, HasSubstr("it multiplies matrices"));
+    // What it says of a description that cannot be.
+    auto kernel = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(convolutions()[0]))));
+    kernel.before[0] = 0;
+    EXPECT_FALSE(library.plan(kernel, why));
+    EXPECT_THAT(why, HasSubstr("cuDNN cannot describe an operation: status 2008, some error: extents of a "
+                               "convolution's result"));
+    try {
+        const Cudnn none(gpu, {"libnosuchthing.so.1"});
+        FAIL() << "there is none";
+    } catch (const RuntimeError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("no cuDNN: libnosuchthing.so.1"));
+    }
+}
+
+/// An H100 as cuDNN 9.8 and newer write it.
+constexpr const char* kH100 =
+    R"({"deviceVer":900,"driverVer":13000,"cudaDeviceId":0,"pciDeviceId":0,"deviceName":"H100","isTccDriver":0,)"
+    R"("supportCoopLaunch":1,"multiProcessorCount":132,"smClockRateKHz":1980000,"memClockRateKHz":2619000,)"
+    R"("l2CacheSize":52428800,"warpSize":32,"totalGlobalMem":85899345920,"maxGridSize":[2147483647,65535,65535],)"
+    R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"maxRegistersPerSM":65536,"maxCtasPerSM":32,)"
+    R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"maxSharedMemoryPerBlock":49152,)"
+    R"("maxSharedMemoryPerBlockOptin":232448,"reservedSharedMemoryPerBlock":1024,"maxSharedMemoryPerSM":233472,)"
+    R"("ccMajor":9,"ccMinor":0})";
+
+TEST(Cudnn, ItselfTakesTheGraphs) {
+    std::optional<Cudnn> library;
+    try {
+        library.emplace(Cudnn::find(), kH100);
+    } catch (const RuntimeError& e) {
+        GTEST_SKIP() << e.what();
+    }
+    // Convolutions become plans without a GPU. Attentions, and what follows a convolution other than a bias and relu,
+    // are compiled when they are planned, which needs the driver: the library knows the graphs, and misses that alone.
+    const auto is_known = [&](const std::string& name, const LibraryKernel& kernel, bool precompiled) {
+        std::string why;
+        const auto plan = library->plan(kernel, why);
+        const bool no_driver = why.find("RUNTIME_PREREQUISITE_MISSING") != std::string::npos ||
+                               why.find("EXECUTION_FAILED_CUDA_DRIVER") != std::string::npos;
+        EXPECT_TRUE(plan != nullptr || (!precompiled && no_driver)) << name << ": " << why;
+        if (plan) {
+            EXPECT_GE(plan->workspace_bytes(), 0);
+        }
+    };
+    for (const Convolution& c : convolutions()) {
+        const auto kernel = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(c))));
+        if (kernel.epilogue == LibraryEpilogue::Gelu) continue;  // groups have none but relu
+        is_known(c.name, kernel, !kernel.added);
+    }
+    for (const Attentions& a : attentions())
+        if (const auto kernel = library_kernel(stages_only(a.text))) is_known(a.name, *kernel, false);
+    // What it knows nothing of is refused with its reason.
+    auto odd = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(convolutions()[0]))));
+    odd.dilations[0] = 0;
+    std::string why;
+    EXPECT_FALSE(library->plan(odd, why));
+    EXPECT_THAT(why, HasSubstr("cuDNN cannot describe a convolution: status 2"));
+}
+
+}  // namespace
+}  // namespace tilewright::cuda

@@ -1,0 +1,295 @@
+// Kernels that are attentions: a product with its scale and mask, a softmax along its columns, a second product.
+//
+// The stages' axes are those of the scores: rows and heads first, in whatever order, then the columns. Of the former
+// those that the keys do not move along count queries (heads that share keys are rows as well), the others the batch.
+
+#include <algorithm>
+
+#include "backend/cuda/library_operands.h"
+
+namespace tilewright::cuda {
+
+namespace {
+
+class AttentionRecognition {
+  public:
+    explicit AttentionRecognition(const Program& stages) : stages_(stages), producers_(stages.producers()) {}
+
+    std::optional<LibraryAttention> run() {
+        for (const Primitive& p : stages_.primitives) {
+            if (p.expr() == nullptr) return std::nullopt;
+            for (const Expr& x : p.expr()->extents)
+                if (!x.is_constant()) return std::nullopt;
+        }
+        return result() && scores() ? assembled() : std::nullopt;
+    }
+
+  private:
+    static constexpr size_t kNone = ~size_t{0};
+
+    const TensorExpr* producer(ValueId v) const {
+        const PrimitiveId p = producers_[v];
+        return p ? stages_.primitives[p].expr() : nullptr;
+    }
+    /// What the access reads, through stages that only put elements elsewhere.
+    Access resolved(Access a) const {
+        for (const TensorExpr* e = producer(a.value); e != nullptr; e = producer(a.value)) {
+            if (e->reducer != Reducer::None || !e->output_index.empty() || e->accesses.size() != 1 ||
+                !plain_access(e->body, e->body.root()) || !e->accesses[0].valid.empty())
+                break;
+            Access inner = e->accesses[0];
+            for (Expr& x : inner.index) x = substitute_axes(x, a.index);
+            a = inner;
+        }
+        return a;
+    }
+    /// The two accesses of a body that is op(access, access), behind casts.
+    static std::optional<std::pair<Access, Access>> operands(const TensorExpr& e, const ScalarBody& body, ScalarId at,
+                                                             ScalarOp op) {
+        while (body[at].op == ScalarOp::Cast) at = body[at].a;
+        if (body[at].op != op) return std::nullopt;
+        const auto a = plain_access(body, body[at].a), b = plain_access(body, body[at].b);
+        if (!a || !b || !e.accesses[*a].valid.empty() || !e.accesses[*b].valid.empty()) return std::nullopt;
+        return std::pair(e.accesses[*a], e.accesses[*b]);
+    }
+    static bool is_index(const Access& a, const std::vector<size_t>& axes) {
+        for (size_t d = 0; d < a.index.size(); ++d)
+            if (!(d < axes.size() && axes[d] != kNone ? a.index[d] == axis(axes[d]) : a.index[d].is_constant(0)))
+                return false;
+        return a.index.size() >= axes.size() - (axes.back() == kNone ? 1 : 0);
+    }
+    /// `rows`, then `last`: kNone is a dimension of one point.
+    static std::vector<size_t> with(std::vector<size_t> rows, size_t last) {
+        rows.push_back(last);
+        return rows;
+    }
+    static std::vector<size_t> first_axes(size_t n) {
+        std::vector<size_t> out;
+        for (size_t a = 0; a < n; ++a) out.push_back(a);
+        return out;
+    }
+
+    /// The row statistic of a value: reducer along the last axis of it.
+    bool is_row_statistic(ValueId v, Reducer reducer, ValueId of) const {
+        const TensorExpr* e = producer(v);
+        if (e == nullptr || e->reducer != reducer || e->spatial + 1 != e->extents.size() || !e->epilogue.empty())
+            return false;
+        const auto slot = plain_access(e->body, e->body.root());
+        if (!slot) return false;
+        const Access& a = e->accesses[*slot];
+        const Access written{v, result_index(*e), {}, 0};
+        return a.value == of && a.valid.empty() && is_index(a, first_axes(e->extents.size())) &&
+               is_index(written, with(first_axes(e->spatial), kNone));
+    }
+
+    /// From the output back to the exponentials: they are divided by their sums before the product, or it is after it.
+    bool result() {
+        if (stages_.outputs.size() != 1) return false;
+        const TensorExpr* last = producer(stages_.outputs[0]);
+        if (last == nullptr || last->spatial < 2) return false;
+        written_ = last;
+        product_ = last;
+        std::optional<Access> sums;
+        if (last->reducer == Reducer::None) {
+            const auto divided = operands(*last, last->body, last->body.root(), ScalarOp::Div);
+            if (!divided || !is_index(divided->first, first_axes(last->spatial))) return false;
+            product_ = producer(divided->first.value);
+            sums = divided->second;
+            if (product_ == nullptr || !product_->output_index.empty()) return false;
+        }
+        if (product_->reducer != Reducer::Sum || product_->spatial + 1 != product_->extents.size()) return false;
+        if (!product_->epilogue.empty() && !plain_epilogue(*product_)) return false;
+        const auto factors = operands(*product_, product_->body, product_->body.root(), ScalarOp::Mul);
+        if (!factors) return false;
+        for (const auto& [left, right] :
+             {std::pair(factors->first, factors->second), std::pair(factors->second, factors->first)}) {
+            if (producer(left.value) == nullptr) continue;
+            // The axis of the product for each of the left factor's rows.
+            rows_.clear();
+            bool plain = true;
+            for (size_t d = 0; d < left.index.size(); ++d) {
+                const auto v = left.index[d].as_var();
+                plain = plain && v && v->kind == VarKind::Axis;
+                if (plain) rows_.push_back(v->id);
+            }
+            if (!plain || rows_.size() < 2 || rows_.back() != product_->spatial) continue;
+            rows_.pop_back();
+            values_ = resolved(right);
+            if (producer(values_.value) != nullptr) continue;
+            ValueId exponentials = left.value;
+            if (sums) return is_index(*sums, with(rows_, kNone)) && softmax(exponentials, sums->value);
+            const TensorExpr& e = *producer(left.value);
+            const auto divided = operands(e, e.body, e.body.root(), ScalarOp::Div);
+            if (e.reducer != Reducer::None || !e.output_index.empty() || !divided ||
+                !is_index(divided->first, first_axes(e.spatial)) ||
+                !is_index(divided->second, with(first_axes(e.spatial - 1), kNone)))
+                return false;
+            return softmax(divided->first.value, divided->second.value);
+        }
+        return false;
+    }
+    static bool plain_epilogue(const TensorExpr& e) {
+        ScalarId at = e.epilogue.root();
+        while (e.epilogue[at].op == ScalarOp::Cast) at = e.epilogue[at].a;
+        return e.epilogue[at].op == ScalarOp::Acc;
+    }
+
+    bool softmax(ValueId exponentials, ValueId sums) {
+        const TensorExpr* e = producer(exponentials);
+        if (e == nullptr || e->reducer != Reducer::None || !e->output_index.empty() ||
+            !is_row_statistic(sums, Reducer::Sum, exponentials))
+            return false;
+        ScalarId at = e->body.root();
+        while (e->body[at].op == ScalarOp::Cast) at = e->body[at].a;
+        if (e->body[at].op != ScalarOp::Exp) return false;
+        const auto shifted = operands(*e, e->body, e->body[at].a, ScalarOp::Sub);
+        if (!shifted || !is_index(shifted->first, first_axes(e->spatial)) ||
+            !is_index(shifted->second, with(first_axes(e->spatial - 1), kNone)) ||
+            !is_row_statistic(shifted->second.value, Reducer::Max, shifted->first.value))
+            return false;
+        scores_ = producer(shifted->first.value);
+        return scores_ != nullptr && scores_->output_index.empty() && scores_->spatial == rows_.size() + 1;
+    }
+
+    /// scale * (queries keys^T) + mask.
+    bool scores() {
+        const TensorExpr& e = *scores_;
+        if (e.reducer != Reducer::Sum || e.spatial + 1 != e.extents.size()) return false;
+        auto factors = operands(e, e.body, e.body.root(), ScalarOp::Mul);
+        if (!factors) return false;
+        queries_ = resolved(factors->first);
+        keys_ = resolved(factors->second);
+        const Var columns{VarKind::Axis, static_cast<uint32_t>(e.spatial - 1)};
+        const auto moves = [&](const Access& a) {
+            return std::any_of(a.index.begin(), a.index.end(), [&](Expr x) { return uses(x, columns); });
+        };
+        if (moves(queries_)) std::swap(queries_, keys_);
+        if (moves(queries_) || producer(queries_.value) != nullptr || producer(keys_.value) != nullptr) return false;
+        if (e.epilogue.empty()) return true;
+        return scaled(e, e.epilogue.root());
+    }
+    bool scaled(const TensorExpr& e, ScalarId at) {
+        while (e.epilogue[at].op == ScalarOp::Cast) at = e.epilogue[at].a;
+        const ScalarNode& n = e.epilogue[at];
+        const auto constant = [&](ScalarId k) { return e.epilogue[k].op == ScalarOp::Const; };
+        switch (n.op) {
+            case ScalarOp::Acc:
+                return true;
+            case ScalarOp::Mul:
+                if (!constant(n.a) && !constant(n.b)) return false;
+                scale_ *= e.epilogue[constant(n.a) ? n.a : n.b].value;
+                factor_seen_ = true;
+                return scaled(e, constant(n.a) ? n.b : n.a);
+            case ScalarOp::Add: {
+                if (mask_ || factor_seen_) return false;  // the scale is not of the mask
+                const auto a = plain_access(e.epilogue, n.a), b = plain_access(e.epilogue, n.b);
+                if (a.has_value() == b.has_value()) return false;
+                const Access& mask = e.accesses[a ? *a : *b];
+                if (!mask.valid.empty()) return false;
+                mask_ = resolved(mask);
+                return producer(mask_->value) == nullptr && scaled(e, a ? n.b : n.a);
+            }
+            default:
+                return false;
+        }
+    }
+
+    std::optional<LibraryAttention> assembled() const {
+        const TensorExpr& s = *scores_;
+        const size_t columns = s.spatial - 1, width = s.spatial, wide = wide_axis();
+        if (wide == kNone) return std::nullopt;
+        const auto q = strides_of(stages_, s, queries_.value, queries_.index),
+                   k = strides_of(stages_, s, keys_.value, keys_.index);
+        const auto v = strides_of(stages_, *product_, values_.value, values_.index);
+        const auto o = strides_of(stages_, *written_, stages_.outputs[0], result_index(*written_));
+        if (!q || !k || !v || !o) return std::nullopt;
+        std::optional<AxisStrides> m;
+        if (mask_ && !(m = strides_of(stages_, s, mask_->value, mask_->index))) return std::nullopt;
+        enum : size_t { kQueries, kKeys, kValues, kResult, kMask, kTensors };
+        std::vector<LibraryAxis> batch, rows;
+        for (size_t a = 0; a < columns; ++a) {
+            if (s.extents[a].is_constant(1)) continue;
+            const LibraryAxis x{s.extents[a].constant(),
+                                {(*q)[a], (*k)[a], (*v)[rows_[a]], (*o)[rows_[a]], m ? (*m)[a] : 0}};
+            if ((x.of[kKeys] == 0) != (x.of[kValues] == 0) || x.of[kQueries] == 0) return std::nullopt;
+            (x.of[kKeys] == 0 ? rows : batch).push_back(x);
+        }
+        const auto all_rows = merged(rows, kTensors);
+        if (!all_rows) return std::nullopt;
+        LibraryAxis outer{1, std::vector<int64_t>(kTensors)}, heads;
+        if (const auto all = merged(batch, kTensors)) {
+            heads = *all;
+        } else if (batch.size() == 2) {
+            const bool ordered = batch[0].of[kResult] > batch[1].of[kResult];
+            outer = batch[ordered ? 0 : 1];
+            heads = batch[ordered ? 1 : 0];
+        } else {
+            return std::nullopt;
+        }
+        const auto tensor = [&](ValueId value, size_t which, int64_t third, int64_t of_third, int64_t fourth,
+                                int64_t of_fourth) {
+            LibraryTensor t{tensor_of(stages_, value), stages_.values[value].dtype, {}, {}};
+            t.extents = {outer.extent, heads.extent, third, fourth};
+            t.strides = {outer.of[which], heads.of[which], of_third, of_fourth};
+            return t;
+        };
+        const auto extent = [](const TensorExpr& e, size_t a) { return e.extents[a].constant(); };
+        LibraryAttention out;
+        out.scale = scale_;
+        out.queries =
+            tensor(queries_.value, kQueries, all_rows->extent, all_rows->of[kQueries], extent(s, width), (*q)[width]);
+        out.keys = tensor(keys_.value, kKeys, extent(s, columns), (*k)[columns], extent(s, width), (*k)[width]);
+        out.values = tensor(values_.value, kValues, extent(s, columns), (*v)[product_->spatial],
+                            extent(*product_, wide), (*v)[wide]);
+        out.result = tensor(stages_.outputs[0], kResult, all_rows->extent, all_rows->of[kResult],
+                            extent(*product_, wide), (*o)[wide]);
+        if (mask_) {
+            LibraryTensor t =
+                tensor(mask_->value, kMask, all_rows->extent, all_rows->of[kMask], extent(s, columns), (*m)[columns]);
+            for (size_t d = 0; d < 3; ++d)
+                if (t.strides[d] == 0) t.extents[d] = 1;
+            out.mask = t;
+        }
+        const DType type = out.queries.type;
+        if (type != DType::F16 && type != DType::BF16) return std::nullopt;
+        for (LibraryTensor* t : {&out.queries, &out.keys, &out.values, &out.result, out.mask ? &*out.mask : nullptr}) {
+            if (t == nullptr) continue;
+            const bool mask = out.mask && t == &*out.mask;
+            if (mask ? !is_library_number(t->type) : t->type != type) return std::nullopt;
+            // Dimensions of one point lie as in a packed tensor.
+            int64_t packed = 1;
+            for (size_t d = 4; d-- > 0; packed = std::max(packed, t->strides[d] * t->extents[d]))
+                if (t->extents[d] == 1) t->strides[d] = packed;
+            if (t->strides[3] != 1) return std::nullopt;
+        }
+        return out;
+    }
+    /// The product's axis that is none of the rows'.
+    size_t wide_axis() const {
+        size_t out = kNone;
+        for (size_t a = 0; a < product_->spatial; ++a)
+            if (std::find(rows_.begin(), rows_.end(), a) == rows_.end()) {
+                if (out != kNone) return kNone;
+                out = a;
+            }
+        return out;
+    }
+
+    const Program& stages_;
+    IndexVector<ValueId, PrimitiveId> producers_;
+    const TensorExpr *written_ = nullptr, *product_ = nullptr, *scores_ = nullptr;
+    std::vector<size_t> rows_;  ///< the product's axis for each axis of the scores but the last
+    Access queries_, keys_, values_;
+    std::optional<Access> mask_;
+    double scale_ = 1;
+    bool factor_seen_ = false;
+};
+
+}  // namespace
+
+std::optional<LibraryAttention> library_attention(const TileProgram& kernel) {
+    if (kernel.stages.primitives.size() < 5) return std::nullopt;
+    return AttentionRecognition(kernel.stages).run();
+}
+
+}  // namespace tilewright::cuda
