@@ -307,6 +307,11 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
         const OperandModel& o = s.operands[k];
         const size_t va = nest.micro->vector_axis.value_or(s.extents.size());
         if (o.result || o.irregular || va >= s.spatial || !o.depends[va]) return 0.0;
+        bool slides = false;  // windows along the vectors: rows, not pixels with their channels side by side
+        for (size_t r = s.spatial; r < s.extents.size(); ++r)
+            slides =
+                slides || (o.strides[r] != 0 && std::abs(o.strides[r]) <= std::abs(o.strides[va]) * (s.extents[r] - 1));
+        if (!slides) return 0.0;
         std::vector<int64_t> tile = s.extents, row;
         for (size_t a = 0; a < s.spatial; ++a) {
             const int64_t registers = a < nest.micro->registers.size() ? nest.micro->registers[a] : 1;

@@ -335,14 +335,25 @@ bool in_rows(const Program& stages, const TensorExpr& e, const std::vector<Opera
     return inside && weights <= static_cast<double>(target.l2_bytes) / 8;
 }
 
-/// Whether a window slides along the axis: an operand's index moves with it and with what is summed.
-bool slides(const TensorExpr& e, size_t a) {
-    const auto is_summed = [&](Var v) { return v.kind == VarKind::Axis && v.id >= e.spatial; };
-    for (const Access& access : e.accesses)
-        for (const Expr& i : access.index)
-            if (const auto all = variables(i);
-                uses(i, {VarKind::Axis, static_cast<uint32_t>(a)}) && std::any_of(all.begin(), all.end(), is_summed))
-                return true;
+/// Whether windows of neighbours along the axis share elements. Where neighbouring axes have become one, an index names
+/// planes beside their rows: steps say which of them slides.
+///     x[12544*i0 + 224*i1 + 112*i3], i3 < 3: a step of i1 is two of i3's three, one of i0 is 112
+bool slides(const Program& stages, const TensorExpr& e, size_t a) {
+    for (const Access& access : e.accesses) {
+        const auto steps = axis_strides(stages, e, access.value, access.index);
+        for (size_t r = e.spatial; r < e.extents.size(); ++r) {
+            if (steps[a] && steps[r] && steps[a]->is_constant() && steps[r]->is_constant()) {
+                const int64_t step = std::abs(steps[a]->constant()), inner = std::abs(steps[r]->constant());
+                if (step > 0 && inner > 0 && step % inner == 0 && step / inner < guessed_extent(e.extents[r]))
+                    return true;
+                continue;
+            }
+            for (const Expr& i : access.index)
+                if (uses(i, {VarKind::Axis, static_cast<uint32_t>(a)}) &&
+                    uses(i, {VarKind::Axis, static_cast<uint32_t>(r)}))
+                    return true;
+        }
+    }
     return false;
 }
 
@@ -352,7 +363,7 @@ bool streams(const Program& stages, const TensorExpr& e, DType out_type, size_t 
     std::vector<int64_t> plane;
     double results = static_cast<double>(byte_size(out_type));
     for (size_t a = 0; a < e.extents.size(); ++a) {
-        const bool counts = a == vector || a >= e.spatial || slides(e, a);
+        const bool counts = a == vector || a >= e.spatial || slides(stages, e, a);
         plane.push_back(counts ? guessed_extent(e.extents[a]) : 1);
         if (a < e.spatial) results *= static_cast<double>(plane.back());
     }
@@ -462,13 +473,15 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         }
         if (!choice.contraction) {
             choice.summed_rows = summed_rows(stages, e, walks, out_type, *vector, target);
+            const bool rows_slide = slides(stages, e, *vector);  // not pixels with their channels side by side
             size_t along = n;
             for (size_t a = e.spatial; a-- > 0 && left > 1 && !choice.summed_rows;)
                 if (a != *vector && guessed_extent(e.extents[a]) > 1) {
                     const auto too_many = [&](uint32_t slot) {
                         const Value& v = stages.values[e.accesses[slot].value];
                         const auto bytes = static_cast<int64_t>(byte_size(v.dtype));
-                        return elements_of(stages, e, e.accesses[slot]) * static_cast<double>(bytes) >
+                        return rows_slide &&
+                               elements_of(stages, e, e.accesses[slot]) * static_cast<double>(bytes) >
                                    static_cast<double>(target.cache_bytes) &&
                                rows_in_turn(e, walks[slot], bytes, a, left) > kRowsFollowed;
                     };
@@ -479,7 +492,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                 }
             // Windows that slide over two axes: those of two rows share rows, and what they are multiplied with.
             for (size_t a = along; a-- > 0 && along < n;)
-                if (a != *vector && slides(e, a) && slides(e, along)) {
+                if (a != *vector && slides(stages, e, a) && slides(stages, e, along)) {
                     micro.registers[a] = std::min<int64_t>(2, guessed_extent(e.extents[a]));
                     choice.windows = a;
                     break;
