@@ -184,6 +184,16 @@ TEST(DefaultSchedule, of_windows_over_what_comes_from_memory_follows_few_rows_at
     EXPECT_EQ(rows(2, 1 << 20), 4);  // nine rows of the operand, in a cache
     EXPECT_EQ(rows(2, 1 << 16), 1);  // three of them
     EXPECT_EQ(rows(1, 1 << 16), 2);  // four
+    // The same where axes have become one: planes lie beside each other, but no window slides from one to the next.
+    const Program merged = parse_program(R"(program pool {
+  input x: f32[12845056]
+  y: f32[3211264] = [1024, 56, 56] -> [3136*i0 + 56*i1 + i2] max(i3 < 3, i4 < 3) @0 where @0 = x[12544*i0 + 224*i1 + 2*i2 + 112*i3 + i4 - 113] when 2*i1 + i3 - 1 >= 0 and 2*i2 + i4 - 1 >= 0 else -inf
+  output y
+})");
+    const Micro flat =
+        choose_micro(merged, *merged.primitives[PrimitiveId(0)].expr(), DType::F32, ScheduleTarget()).micro;
+    EXPECT_EQ(flat.registers[0], 1);
+    EXPECT_EQ(flat.registers[1], 1);
 }
 
 TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) {

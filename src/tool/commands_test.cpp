@@ -183,6 +183,21 @@ TEST_F(Tool, VerifiesAgainstTheInterpreter) {
     EXPECT_THAT(none.err, HasSubstr("no output_0.pb"));
 }
 
+TEST_F(Tool, VerifyAllowsForTheNumbersThatTheModelKeeps) {
+    place.write("wide.onnx", two_outputs());
+    onnx::ModelProto half = two_outputs();
+    half.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+        onnx::TensorProto::FLOAT16);
+    for (onnx::ValueInfoProto& o : *half.mutable_graph()->mutable_output())
+        o.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT16);
+    place.write("half.onnx", half);
+    for (const auto& [model, allowed] : {std::pair("wide.onnx", 1e-4), std::pair("half.onnx", 1e-4 + 20 * 0x1p-11)}) {
+        const Result r = place.run({"verify", model, "--json", "v.json"});
+        EXPECT_EQ(r.status, 0) << r.out << r.err;
+        EXPECT_DOUBLE_EQ(json("v.json")["allowed"].get<double>(), allowed) << model;
+    }
+}
+
 TEST_F(Tool, BenchReportsItsFigures) {
     const Result r = place.run({"bench", "model.onnx", "--iterations", "7", "--warmup", "1", "--threads", "1", "--json",
                                 "bench.json", "--trace", "trace.json"});

@@ -16,20 +16,18 @@
 namespace tilewright::cuda {
 namespace {
 
-bool on_matrix_unit(const TileProgram& p, bool group) {
+/// Whether it has matrix instructions of four warps, which sm_80 does not know.
+bool on_four_warps(const TileProgram& p) {
     const Walk tree = walk(p);
-    return std::any_of(tree.computes.begin(), tree.computes.end(), [&](const auto& c) {
-        return c.second->micro.matrix && (!group || c.second->micro.matrix->group);
-    });
+    return std::any_of(tree.computes.begin(), tree.computes.end(),
+                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
 }
 
-/// Kernels of these for one GPU. Of what differs in nothing but the limits of a block, one in `every`.
-std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, const GpuTarget& target, size_t every) {
+/// Kernels of these for one GPU.
+std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, const GpuTarget& target) {
     std::vector<KernelText> out;
-    size_t number = 0;
     for (const TileProgram& p : programs) {
-        if (target.capability() != 90 && on_matrix_unit(p, true)) continue;
-        if (number++ % every != 0 && !on_matrix_unit(p, false)) continue;
+        if (target.capability() != 90 && on_four_warps(p)) continue;
         try {
             out.push_back(generate(p, {target, kGpuBlockThreads}, "kernel"));
         } catch (const RuntimeError&) {  // made for more shared memory than this one has
@@ -79,9 +77,8 @@ class Executed : public testing::Environment {
         std::vector<TileProgram> programs;
         programs.reserve(all.size());
         for (const std::string& text : all) programs.push_back(parse_tile_program(text));
-        // The text is that of sm_90a but for products of four warps and what fits a block: of the rest a quarter.
-        for (const auto& [target, every] : {std::pair(h200(), size_t{1}), std::pair(a100(), size_t{4})}) {
-            const std::vector<KernelText> texts = texts_for(programs, target, every);
+        for (const GpuTarget& target : {h200(), a100()}) {
+            const std::vector<KernelText> texts = texts_for(programs, target);
             EXPECT_EQ(refused(*nvrtc, texts, target.capability()), "");
             std::cout << texts.size() << " of them were compiled for sm_" << target.capability() << "\n";
             if (whole) {

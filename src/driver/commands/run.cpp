@@ -105,9 +105,14 @@ std::vector<Tensor> outputs_in_lockstep(const RunOptions& o, const Compilation& 
 }
 
 /// What outputs may be off where nobody says otherwise, as a share of their largest magnitude: some twenty roundings of
-/// what a GPU's matrix instructions round operands to (2^-11 for tf32 and f16, 2^-8 for bf16), and what f32 gives.
-double default_tolerance(const std::string& precision) {
-    const double rounding = precision == "bf16" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
+/// what a GPU's matrix instructions round operands to (2^-11 for tf32 and f16, 2^-8 for bf16) or the model itself keeps
+/// numbers in, and what f32 gives.
+double default_tolerance(const std::string& precision, const Program& program) {
+    double rounding = precision == "bf16" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
+    for (const Value& v : program.values) {
+        if (v.dtype == DType::BF16) rounding = std::max(rounding, 0x1p-8);
+        if (v.dtype == DType::F16) rounding = std::max(rounding, 0x1p-11);
+    }
     return 1e-4 + 20 * rounding;
 }
 
@@ -230,7 +235,7 @@ int command_verify(const RunOptions& o) {
     const std::string& folder = o.data.request.folder;
     const std::vector<Tensor> expected = folder.empty() ? interpret(c.program, inputs) : stored_outputs(folder);
     Tolerance tolerance = o.tolerance.get();
-    if (!o.tolerance.given()) tolerance.max_relative = default_tolerance(o.model.precision);
+    if (!o.tolerance.given()) tolerance.max_relative = default_tolerance(o.model.precision, c.program);
     Json comparison = Json::array();
     const bool ok = report_comparison(c.model->outputs(), actual, expected, tolerance, comparison);
     Json j = {{"model", o.model.model}, {"ok", ok}, {"precision", o.model.precision}};
@@ -295,7 +300,8 @@ void add_verify_command(CLI::App& app, int& status) {
     c->footer(
         "Without --data, the reference interpreter computes what is expected, in double precision, and the error "
         "against\n"
-        "it is printed. The default tolerance is --max-relative 1e-4; with --precision tf32 or f16 1e-2, bf16 8e-2.\n\n"
+        "it is printed. The default tolerance is --max-relative 1e-4; with --precision tf32 or f16, or a model in f16, "
+        "1e-2; bf16 8e-2.\n\n"
         "JSON: ok, precision, allowed, error.{largest,rms} (without --data), comparison; with --kernels ok, kernels (a "
         "list: kernel, name, ok, worst, reason or skipped).\n\n"
         "Examples:\n"
