@@ -96,6 +96,7 @@ struct Executor::Impl {
         const cpu::CompiledKernel* kernel = nullptr;
         std::vector<void*> tensors;
         std::vector<int64_t> names;
+        std::unique_ptr<cpu::LibraryCall::Runs> library;  ///< in place of generated code
         int64_t tasks = 0;
         bool alone = false;       ///< one thread does all tasks
         bool to_and_fro = false;  ///< every other run does the tasks in the opposite order
@@ -160,6 +161,8 @@ struct Executor::Impl {
             StepState state;
             if (const auto* call = std::get_if<KernelCall>(&step.what)) {
                 state.kernel.kernel = &(*context.kernels)[call->kernel];
+                if (state.kernel.kernel->library && context.pool != nullptr)
+                    state.kernel.library = state.kernel.kernel->library->runs(context.pool->size());
                 state.kernel.tensors.resize(call->tensors.size());
                 state.kernel.names.resize(state.kernel.kernel->names.size());
                 for (const Var v : state.kernel.kernel->names)
@@ -420,6 +423,10 @@ struct Executor::Impl {
                     state.tensors[i] = slots[call.tensors[i]].data;
         }
         if (state.tasks <= 0) return;
+        if (state.library) {
+            state.library->run(state.tensors.data(), context.scratch);
+            return;
+        }
         const auto body = [&](int64_t begin, int64_t end, int worker) {
             std::byte* scratch = context.scratch + worker * context.scratch_stride;
             if (!backward || !state.to_and_fro)

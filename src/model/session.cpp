@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <set>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -180,19 +182,48 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
         how.sizes = *sizes;
         return std::optional(std::move(how));
     };
-    o.measure = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
-        const auto how = settings_of(kernel, weights);
-        if (!how) return std::nullopt;
-        const TunedKernel tuned = tune_schedules({kernel}, host, *how, database.get())[0];
-        return MeasuredKernel{seconds_of(tuned.measurement), tuned.remembered};
+    const auto measured = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
+        return tune_schedules({kernel}, host, how, database.get())[0];
     };
+    const auto remembered = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
+        auto known = remembered_schedule(kernel, host, how, *database);
+        return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
+    };
+    const auto provider = codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr;
+    /// By generated code or, where that takes less time, by the provider.
+    const auto best_of = [=](const auto& ask) {
+        return [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+            auto how = settings_of(kernel, weights);
+            if (!how) return std::nullopt;
+            const auto ours = ask(kernel, *how);
+            if (!ours) return std::nullopt;
+            MeasuredKernel best{seconds_of(ours->measurement), ours->remembered};
+            if (!provider) return best;
+            best.asked = provider->name();
+            if (auto reason = provider->refusal(kernel.stages, weights)) {
+                best.refused = std::move(*reason);
+                return best;
+            }
+            how->provider = provider;
+            const auto theirs = ask(kernel, *how);
+            if (!theirs) return std::nullopt;
+            best.remembered = best.remembered && theirs->remembered;
+            const double seconds = seconds_of(theirs->measurement);
+            if (seconds < 0) {
+                best.refused = theirs->measurement.verdict == Verdict::wrong ? "its result is not right"
+                                                                             : theirs->measurement.reason;
+                return best;
+            }
+            best.theirs = seconds;
+            if (best.seconds >= 0 && best.seconds <= seconds) return best;
+            best.seconds = seconds;
+            best.provider = best.asked;
+            return best;
+        };
+    };
+    o.measure = best_of(measured);
+    o.recall = best_of(remembered);
     o.remember = memory_of_choices(database, host, settings);
-    o.recall = [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
-        const auto how = settings_of(kernel, weights);
-        if (!how) return std::nullopt;
-        const auto known = remembered_schedule(kernel, host, *how, *database);
-        return known ? std::optional(MeasuredKernel{seconds_of(*known), true}) : std::nullopt;
-    };
 }
 
 }  // namespace
@@ -262,6 +293,74 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
 
 namespace {
 
+/// Machine code, or who computes a kernel in its place.
+std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const cpu::CodegenOptions& codegen,
+                                         const CompileOptions& options) {
+    std::vector<const TileProgram*> ours;
+    for (size_t k = 0; k < kernels.kernels().size(); ++k)
+        if (kernels.provided()[k].provider.empty()) ours.push_back(&kernels.kernels()[k]);
+    std::vector<cpu::CompiledKernel> generated = cpu::compile(ours, codegen), out;
+    size_t next = 0;
+    for (size_t k = 0; k < kernels.kernels().size(); ++k) {
+        const KernelSet::Provided& provided = kernels.provided()[k];
+        if (provided.provider.empty()) {
+            out.push_back(std::move(generated[next++]));
+            continue;
+        }
+        const TileProgram& kernel = kernels.kernels()[k];
+        TW_CHECK(options.provider && options.provider->name() == provided.provider, "a kernel of {}, which is not here",
+                 provided.provider);
+        out.emplace_back();
+        out.back().name = kernel.name;
+        out.back().library = options.provider->provide(kernel.stages, provided.weights,
+                                                       options.threads > 0 ? options.threads : default_thread_count());
+    }
+    return out;
+}
+
+/// Gives libraries' kernels their constants as they want them, in place of those that nobody else reads then.
+void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code) {
+    Program& p = plan.program;
+    std::set<ValueId> replaced, read(p.outputs.begin(), p.outputs.end());
+    std::map<std::tuple<ValueId, size_t, size_t>, ValueId> made;  // of a constant, for a kernel's input
+    for (Step& step : plan.steps) {
+        for (std::shared_ptr<const Plan>& body : step.bodies) {
+            auto prepared = std::make_shared<Plan>(*body);
+            prepare_constants(*prepared, code);
+            body = std::move(prepared);
+        }
+        auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr) {
+            for (const ValueId v : p.primitives[std::get<PrimitiveId>(step.what)].inputs()) read.insert(v);
+            continue;
+        }
+        if (const cpu::LibraryCall* library = code[call->kernel].library.get()) {
+            const std::vector<cpu::LibraryCall::Prepared> all = library->prepared();
+            for (size_t k = 0; k < all.size(); ++k) {
+                ValueId& v = call->tensors.at(all[k].input);
+                const auto [it, fresh] = made.try_emplace({v, call->kernel, k});
+                if (fresh) {
+                    constexpr auto kElement = static_cast<int64_t>(sizeof(float));
+                    const auto block = std::make_shared<Arena>();
+                    block->reserve(std::max(all[k].bytes, kBufferAlignment));
+                    library->prepare(k, p.constants.at(v).data(), block->data());
+                    Value value = p.values[v];
+                    value.name += fmt::format(" for {}", call->provider);
+                    value.shape = {Expr((all[k].bytes + kElement - 1) / kElement)};
+                    it->second = p.values.push_back(value);
+                    p.constants.emplace(it->second,
+                                        Tensor(DType::F32, {value.shape[0].constant()}, block->data(), block));
+                }
+                replaced.insert(v);
+                v = it->second;
+            }
+        }
+        read.insert(call->tensors.begin(), call->tensors.end());
+    }
+    for (const ValueId v : replaced)
+        if (read.count(v) == 0) p.constants.erase(v);
+}
+
 /// For `kMost` readings, or as many as the seconds are enough for; in turns, each plan's times the medians.
 std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kernels, const CompiledModel::Impl& model,
                                  const CompileOptions& options) {
@@ -269,15 +368,14 @@ std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kerne
     constexpr size_t kFewest = 3, kMost = 41;
     const std::vector<Tensor> inputs = options.inputs(model.inputs);
     if (inputs.size() != model.inputs.size()) return {};
-    std::vector<const TileProgram*> programs;
-    for (const TileProgram& t : kernels.kernels()) programs.push_back(&t);
-    const std::vector<cpu::CompiledKernel> code = cpu::compile(programs, model.codegen);
+    const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.codegen, options);
     std::vector<std::unique_ptr<Session>> sessions;
     for (Plan& plan : plans) {
         auto impl = std::make_unique<CompiledModel::Impl>();
         impl->inputs = model.inputs;
         impl->outputs = model.outputs;
         impl->plan = std::move(plan);
+        prepare_constants(impl->plan, code);
         gather_constants(impl->plan);
         impl->kernels = kernels;
         impl->code = code;
@@ -327,23 +425,23 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
         };
     const double start = now_ms();
     impl->plan = orchestrate(program, impl->kernels, o);
-    gather_constants(impl->plan);
     const double planned = now_ms();
-    std::vector<const TileProgram*> programs;
-    for (const TileProgram& t : impl->kernels.kernels()) {
-        programs.push_back(&t);
-        if (!options.gpu) continue;
+    if (options.gpu) {
         cuda::CodegenOptions codegen;
         codegen.target = options.gpu->target;
-        impl->gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", programs.size() - 1)));
+        for (const TileProgram& t : impl->kernels.kernels())
+            impl->gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", impl->gpu_kernels.size())));
+    } else {
+        impl->code = code_of(impl->kernels, impl->codegen, options);
+        prepare_constants(impl->plan, impl->code);
     }
-    if (!options.gpu) impl->code = cpu::compile(programs, impl->codegen);
+    gather_constants(impl->plan);
     const double done = now_ms();
     impl->stats.plan_ms = planned - start;
     impl->stats.schedule_ms = impl->plan.schedule_ms;
     impl->stats.codegen_ms = done - planned;
     impl->stats.compile_ms = done - start;
-    impl->stats.kernels = static_cast<int>(programs.size());
+    impl->stats.kernels = static_cast<int>(impl->kernels.kernels().size());
     impl->stats.steps = count_steps(impl->plan);
     for (const auto& [v, t] : impl->plan.program.constants) impl->stats.weight_bytes += static_cast<int64_t>(t.bytes());
     return std::make_shared<CompiledModel>(std::move(impl));
@@ -372,10 +470,13 @@ struct Session::Impl {
         const CompiledModel::Impl& impl = model->impl();
         if (!impl.gpu_kernels.empty())
             throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
-        for (const cpu::CompiledKernel& k : impl.code)
+        int64_t scratch_bytes = 64;
+        for (const cpu::CompiledKernel& k : impl.code) {
             context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);
+            if (k.library) scratch_bytes = std::max(scratch_bytes, k.library->scratch_bytes(pool->size()));
+        }
         begin();
-        const int64_t scratch_bytes = std::max<int64_t>(64, context.scratch_stride * pool->size());
+        scratch_bytes = std::max(scratch_bytes, context.scratch_stride * pool->size());
         memory.resize(0, static_cast<uint64_t>(scratch_bytes), false, "the kernels' scratch memory");
         scratch.reserve(scratch_bytes);
         context.kernels = &impl.code;

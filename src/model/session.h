@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/provider.h"
 #include "backend/cuda/kernel.h"
 #include "base/tensor.h"
 #include "orchestrate/ablations.h"
@@ -41,6 +42,8 @@ struct CompileOptions {
     /// Inputs to run whole plans on, where optimal orchestration measures: it then keeps what is faster there than the
     /// greedy rule's kernels. Empty, or where it gives nothing: no whole plan is run.
     std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> inputs;
+    /// Where optimal orchestration measures: whose kernels are candidates beside generated code. Null: nobody's.
+    std::shared_ptr<const cpu::KernelProvider> provider;
     std::string database;     ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;        ///< of scheduler search, for each kernel
     std::string code_folder;  ///< where machine code is kept for the next time (base/code_cache.h); empty: nowhere

@@ -11,14 +11,21 @@
 
 namespace tilewright {
 
-size_t KernelSet::add(TileProgram kernel) {
+size_t KernelSet::add(TileProgram kernel, const std::string& provider, const std::vector<bool>& weights) {
     const std::string name = std::exchange(kernel.name, "kernel");
     const std::string stages = std::exchange(kernel.stages.name, "stages");
     std::string text = print(kernel);
     kernel.name = name;
     kernel.stages.name = stages;
+    if (!provider.empty()) {
+        text += provider + ' ';
+        for (const bool weight : weights) text += weight ? 'c' : 'v';
+    }
     const auto [it, fresh] = by_text_.try_emplace(std::move(text), kernels_.size());
-    if (fresh) kernels_.push_back(std::move(kernel));
+    if (fresh) {
+        kernels_.push_back(std::move(kernel));
+        provided_.push_back({provider, provider.empty() ? std::vector<bool>() : weights});
+    }
     return it->second;
 }
 
@@ -166,7 +173,7 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
 Plan plan_of(Grouped given, KernelSet& kernels, OrchestrateOptions options, Schedules& schedules,
              OrchestrationReport& report) {
     options.run = {};
-    auto& [grouped, groups] = given;
+    auto& [grouped, groups, ours] = given;
     Plan plan;
     plan.program = std::move(grouped);
     // Position of every primitive's step: a group runs where its last primitive stands.
@@ -213,7 +220,14 @@ Plan plan_of(Grouped given, KernelSet& kernels, OrchestrateOptions options, Sche
         TileProgram kernel = scheduled.program;
         kernel.name = call.name;
         kernel.stages.name = call.name;
-        call.kernel = kernels.add(std::move(kernel));
+        std::vector<bool> weights;
+        for (size_t i = 0; i < body.stages.inputs.size(); ++i)
+            weights.push_back(plan.program.is_constant(body.tensors[i]));
+        if (const auto provided = schedules.provided(scheduled, weights)) {
+            call.provided = provided->kernel;
+            if (!ours) call.provider = provided->provider;
+        }
+        call.kernel = kernels.add(std::move(kernel), call.provider, weights);
         call.estimated_seconds = scheduled.seconds;
         call.at_least_seconds = schedules.at_least(body);
         call.measured_seconds = schedules.measured(scheduled);
@@ -228,23 +242,28 @@ std::vector<GroupedTimes> run_grouped(const std::vector<Grouped>& all, const Orc
     KernelSet kernels;
     std::vector<Plan> plans;
     std::vector<std::vector<std::optional<size_t>>> chosen;  // per step
+    std::vector<std::vector<std::string>> provided;          // likewise
     OrchestrationReport unwanted;
     for (Grouped grouped : all) {
         split_sums(grouped, schedules);
         plans.push_back(plan_of(std::move(grouped), kernels, options, schedules, unwanted));
         chosen.emplace_back();
+        provided.emplace_back();
         for (const Step& step : plans.back().steps) {
             const auto* call = std::get_if<KernelCall>(&step.what);
             chosen.back().push_back(call == nullptr ? std::nullopt : call->chosen);
+            provided.back().push_back(call == nullptr ? "" : call->provided);
         }
     }
     const std::vector<PlanTimes> times = options.run(std::move(plans), kernels);
     if (times.size() != all.size()) return {};
     std::vector<GroupedTimes> out;
     for (size_t k = 0; k < times.size(); ++k) {
-        out.push_back({times[k].seconds, {}});
-        for (size_t i = 0; i < chosen[k].size(); ++i)
+        out.push_back({times[k].seconds, {}, {}});
+        for (size_t i = 0; i < chosen[k].size(); ++i) {
             if (chosen[k][i]) out.back().chosen[*chosen[k][i]] += times[k].steps.at(i);
+            if (!provided[k][i].empty()) out.back().provided[provided[k][i]] += times[k].steps.at(i);
+        }
     }
     return out;
 }

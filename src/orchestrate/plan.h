@@ -23,11 +23,20 @@ namespace tilewright {
 class KernelSet {
   public:
     /// Position of `kernel`, adding it when no equal one is there. The kernel's name is no part of its text.
-    size_t add(TileProgram kernel);
+    /// `provider`: KernelCall::provider, for whom an equal kernel is another one; and so it is for other `weights`,
+    /// whether the inputs are constants, which only a provider asks about.
+    size_t add(TileProgram kernel, const std::string& provider = "", const std::vector<bool>& weights = {});
     const std::vector<TileProgram>& kernels() const { return kernels_; }
+    /// Who computes each of them, where it is not generated code.
+    struct Provided {
+        std::string provider;
+        std::vector<bool> weights;
+    };
+    const std::vector<Provided>& provided() const { return provided_; }
 
   private:
     std::vector<TileProgram> kernels_;
+    std::vector<Provided> provided_;
     std::unordered_map<std::string, size_t> by_text_;
 };
 
@@ -42,6 +51,8 @@ struct KernelCall {
     double estimated_seconds = 0;         ///< 0: nobody asked the model
     double at_least_seconds = 0;          ///< by the machine's limits, where the model was asked; no launch in either
     std::optional<double> measured_seconds;
+    std::string provider;          ///< of the library that computes it; empty: generated code
+    std::string provided;          ///< Schedules::Provided::kernel, where a library was measured to be faster
     std::optional<size_t> chosen;  ///< which of Plan::optimal's kernels it is, or is part of
 };
 
@@ -65,8 +76,12 @@ struct Plan {
 
 /// What a kernel takes on this machine.
 struct MeasuredKernel {
-    double seconds = -1;      ///< negative: it cannot be run
-    bool remembered = false;  ///< it was known, and nothing was run
+    double seconds = -1;        ///< negative: it cannot be run
+    bool remembered = false;    ///< it was known, and nothing was run
+    std::string asked = {};     ///< the library that was asked as well; empty: there is none
+    std::string provider = {};  ///< `asked`, where it took this time, being faster than generated code
+    std::optional<double> theirs = std::nullopt;  ///< what it takes, where it computes the kernel rightly
+    std::string refused = {};                     ///< why it does not
 };
 /// Nothing where it cannot be known, as sizes are the data's. `weights`: per input of its stages, whether it is a
 /// constant of the model.
@@ -173,12 +188,14 @@ std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const Fus
 struct Grouped {
     Program program;
     std::vector<KernelGroup> groups;  ///< in an order that can run
+    bool ours = false;                ///< all kernels are generated code, also where a library's measured faster
 };
 
 /// What a grouping takes, run as a model: seconds of a run, and of the kernels of each KernelGroup::chosen.
 struct GroupedTimes {
     double seconds = 0;
     std::map<size_t, double> chosen;
+    std::map<std::string, double> provided;  ///< of those that a library has measured faster, by Schedules::Provided
 };
 /// Runs groupings of one program in turns. Nothing where they cannot be run.
 using RunGrouped = std::function<std::vector<GroupedTimes>(const std::vector<Grouped>&)>;

@@ -24,10 +24,11 @@ RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
     TW_CHECK(!schedules->how().measure, "judges do not measure");
     return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
         // Conversions at the program's ends are made of nothing: they are in the total alone.
-        const auto [planned, groups] = group_kernels(prepared(program, folding), options, *schedules);
+        const Grouped grouped = group_kernels(prepared(program, folding), options, *schedules);
+        const Program& planned = grouped.program;
         PlannedCost cost;
         cost.of.resize(program.primitives.size());
-        for (const KernelGroup& g : groups) {
+        for (const KernelGroup& g : grouped.groups) {
             const KernelBody body = extract(planned, g);
             const double its =
                 kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);

@@ -28,6 +28,12 @@ std::string text_of(TileProgram program) {
     return print(program);
 }
 
+std::string weights_text(const std::vector<bool>& weights) {
+    std::string text;
+    for (const bool weight : weights) text += weight ? 'c' : 'v';
+    return text;
+}
+
 /// What was found sooner is not kept: reading it back takes about as long.
 constexpr double kWorthKeepingMs = 0.5;
 
@@ -161,15 +167,29 @@ double Schedules::seconds_of(const Scheduled& s) {
 
 std::optional<MeasuredKernel> Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
     const std::optional<MeasuredKernel> measured = ask_(program, weights);
-    if (measured) measured_[text_of(program)] = measured->seconds;
+    if (measured) note(program, weights, *measured);
     return measured;
 }
 
 std::optional<MeasuredKernel> Schedules::recall(const TileProgram& program, const std::vector<bool>& weights) {
     if (!recall_) return std::nullopt;
     const std::optional<MeasuredKernel> measured = recall_(program, weights);
-    if (measured) measured_[text_of(program)] = measured->seconds;
+    if (measured) note(program, weights, *measured);
     return measured;
+}
+
+void Schedules::note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured) {
+    std::string text = text_of(program);
+    measured_[text] = measured.seconds;
+    if (measured.provider.empty()) return;
+    text += weights_text(weights);
+    provided_[text] = {measured.provider, text};
+}
+
+std::optional<Schedules::Provided> Schedules::provided(const Scheduled& s, const std::vector<bool>& weights) const {
+    if (provided_.empty()) return std::nullopt;
+    const auto it = provided_.find(text_of(s.program) + weights_text(weights));
+    return it == provided_.end() || refused_.count(it->second.kernel) != 0 ? std::nullopt : std::optional(it->second);
 }
 
 std::optional<double> Schedules::measured(const Scheduled& s) const {

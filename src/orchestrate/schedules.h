@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -45,6 +46,14 @@ class Schedules {
     std::optional<MeasuredKernel> recall(const TileProgram& program, const std::vector<bool>& weights);
     /// What measure() found of this kernel, where somebody asked for that and it runs.
     std::optional<double> measured(const Scheduled& s) const;
+    /// A kernel that a library was measured to compute faster than generated code does, and has not been refused.
+    struct Provided {
+        std::string provider;
+        std::string kernel;  ///< tells it from others
+    };
+    std::optional<Provided> provided(const Scheduled& s, const std::vector<bool>& weights) const;
+    /// Whatever it measured: generated code computes this one.
+    void refuse(const Provided& p) { refused_.insert(p.kernel); }
     /// What no schedule of the kernel undercuts; 0 without a machine.
     double at_least(const KernelBody& body) const;
 
@@ -63,7 +72,11 @@ class Schedules {
     std::string who_;  ///< schedules what is kept: all that a schedule depends on but the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
     ScheduledChains chains_, estimated_chains_;
-    std::unordered_map<std::string, double> measured_;  ///< by the text without the kernel's name
+    void note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured);
+
+    std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name
+    std::unordered_map<std::string, Provided> provided_;  ///< by that and the weights
+    std::set<std::string> refused_;
     double spent_ms_ = 0;
 };
 

@@ -67,7 +67,16 @@ class KernelChecker::Impl {
   private:
     /// Leaves the outputs in the operands. Where the kernel wrote elsewhere it has failed, and there are none.
     void run(const cpu::CompiledKernel& kernel, ThreadPool& pool, unsigned char before) {
-        if (!operands_) operands_.emplace(stages_, inputs_, OperandOptions{.guarded = true});
+        if (!operands_ || kernel.library != library_) {
+            const OperandOptions guarded{.guarded = true};
+            library_ = kernel.library;
+            if (library_) {
+                const PreparedInputs prepared = prepared_inputs(stages_, inputs_, *library_);
+                operands_.emplace(prepared.stages, prepared.inputs, guarded);
+            } else {
+                operands_.emplace(stages_, inputs_, guarded);
+            }
+        }
         KernelRun once(kernel, options_.bindings, *operands_, pool);
         operands_->fill_outputs(before);
         once.fill_scratch(before);
@@ -196,7 +205,8 @@ class KernelChecker::Impl {
     Program stages_;
     std::vector<Tensor> inputs_;
     std::optional<Operands> operands_;
-    std::vector<Reference> references_;  // made when the first kernel needs them
+    std::shared_ptr<const cpu::LibraryCall> library_;  ///< that the operands are for; null: generated code
+    std::vector<Reference> references_;                // made when the first kernel needs them
     std::vector<Tensor> actual_;
     CheckResult result_;
 };

@@ -122,6 +122,23 @@ std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
     return inputs;
 }
 
+PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const cpu::LibraryCall& call) {
+    const std::vector<cpu::LibraryCall::Prepared> all = call.prepared();
+    for (size_t k = 0; k < all.size(); ++k) {
+        constexpr auto kElement = static_cast<int64_t>(sizeof(float));
+        Arena there;
+        there.reserve(std::max(all[k].bytes, kBufferAlignment));
+        call.prepare(k, inputs.at(all[k].input).data(), there.data());
+        Tensor prepared(DType::F32, {(all[k].bytes + kElement - 1) / kElement}, false);
+        std::memcpy(prepared.mutable_data(), there.data(), static_cast<size_t>(all[k].bytes));
+        Value& value = stages.values[stages.inputs[all[k].input]];
+        value.dtype = DType::F32;
+        value.shape = {Expr(prepared.count())};
+        inputs[all[k].input] = std::move(prepared);
+    }
+    return {std::move(stages), std::move(inputs)};
+}
+
 // --- Operands
 
 Operands::Operands(const Program& stages, const std::vector<Tensor>& inputs, const OperandOptions& options)
@@ -219,13 +236,22 @@ KernelRun::KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings
     }
     for (const Expr& g : kernel.grid) tasks_ *= std::max<int64_t>(evaluate(g, bindings), 0);
     stride_ = rounded(kernel.scratch_bytes);
-    scratch_->reserve(stride_ * pool.size());
+    scratch_bytes_ = stride_ * pool.size();
+    if (kernel.library) {
+        library_ = kernel.library->runs(pool.size());
+        scratch_bytes_ = rounded(kernel.library->scratch_bytes(pool.size()));
+    }
+    scratch_->reserve(scratch_bytes_);
     fill_scratch(0);  // touched before it is timed
 }
 
 void KernelRun::operator()() {
     if (tasks_ == 0) return;
     void* const* tensors = operands_->next();
+    if (library_) {
+        library_->run(tensors, scratch_->data());
+        return;
+    }
     const auto body = [&](int64_t begin, int64_t end, int worker) {
         kernel_.run(tensors, names_.data(), begin, end, scratch_->data() + worker * stride_);
     };
@@ -236,8 +262,7 @@ void KernelRun::operator()() {
 }
 
 void KernelRun::fill_scratch(unsigned char byte) {
-    const int64_t bytes = stride_ * pool_->size();
-    if (bytes > 0) std::memset(scratch_->data(), byte, static_cast<size_t>(bytes));
+    if (scratch_bytes_ > 0) std::memset(scratch_->data(), byte, static_cast<size_t>(scratch_bytes_));
 }
 
 }  // namespace tilewright

@@ -24,6 +24,13 @@ std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = 128)
 /// (0) to 100.
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed);
 
+/// A kernel's stages and inputs as a library's call wants them: what it has prepared is a row of numbers of its own.
+struct PreparedInputs {
+    Program stages;
+    std::vector<Tensor> inputs;
+};
+PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const cpu::LibraryCall& call);
+
 struct OperandOptions {
     Warmth warmth = Warmth::warm;
     /// Per input of the stages: whether the model has it as a constant. Empty: none is.
@@ -66,10 +73,12 @@ class Operands {
     Arena memory_, weights_;
 };
 
-/// The kernel on the operands, with scratch of its own. Operands and pool must outlive it; runs must not overlap.
+/// The kernel on the operands, with scratch of its own. Operands (of a library's kernel: of its prepared_inputs) and
+/// pool must outlive it; runs must not overlap.
 class KernelRun {
   public:
-    /// `bindings`: numbers of CompiledKernel::names and of what the grid mentions.
+    /// `bindings`: numbers of CompiledKernel::names and of what the grid mentions. A library has as many threads as the
+    /// pool.
     KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings, Operands& operands, ThreadPool& pool);
     void operator()();
     void fill_scratch(unsigned char byte);
@@ -77,10 +86,11 @@ class KernelRun {
   private:
     cpu::CompiledKernel kernel_;
     std::vector<int64_t> names_;
-    int64_t tasks_ = 1, stride_ = 0;
+    int64_t tasks_ = 1, stride_ = 0, scratch_bytes_ = 0;
     Operands* operands_;
     ThreadPool* pool_;
     std::shared_ptr<Arena> scratch_;  ///< shared, so that a KernelRun can be copied into a std::function
+    std::shared_ptr<cpu::LibraryCall::Runs> library_;
 };
 
 }  // namespace tilewright

@@ -29,29 +29,41 @@ class Bench {
     Bench(const Program& stages, const Target& target, const TuneSettings& settings)
         : settings_(settings),
           stages_(with_sizes(stages, settings.sizes)),
-          operands_(stages_, kernel_inputs(stages_, 1),
-                    {.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)}),
+          how_{.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)},
           checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
     /// Gives each measurement, whose keys are set, its verdict.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
-        const auto kernels = compile_all(group, results);
+        const auto kernels = settings_.provider ? provide(results) : compile_all(group, results);
         ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would be pinned with us
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
         for (size_t i = 0; i < group.size(); ++i) {
             if (!kernels[i]) continue;
-            const CheckResult check = checker_.check(*kernels[i], pool);
-            if (!check.ok) {
-                refuse(*results[i], Verdict::wrong, check.reason);
+            try {
+                const CheckResult check = checker_.check(*kernels[i], pool);
+                if (!check.ok) {
+                    refuse(*results[i], Verdict::wrong, check.reason);
+                    continue;
+                }
+                runnables.push_back(
+                    {group[i]->name, KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool)});
+            } catch (const RuntimeError& e) {
+                if (!settings_.provider) throw;
+                refuse(*results[i], Verdict::failed, e.what());
                 continue;
             }
-            runnables.push_back({group[i]->name, KernelRun(*kernels[i], settings_.sizes, operands_, pool)});
             passed.push_back(results[i]);
         }
         MeasureOptions options = settings_.measure;
         options.known_best = best_;
-        const std::vector<Timing> timings = measure(runnables, options);
+        std::vector<Timing> timings;
+        try {
+            timings = measure(runnables, options);
+        } catch (const RuntimeError& e) {  // a library may fail
+            if (!settings_.provider) throw;
+            for (Measurement* m : passed) refuse(*m, Verdict::failed, e.what());
+        }
         for (size_t i = 0; i < timings.size(); ++i) {
             passed[i]->verdict = Verdict::measured;
             passed[i]->seconds = timings[i].seconds;
@@ -60,6 +72,29 @@ class Bench {
     }
 
   private:
+    /// Made when the first kernel needs them.
+    Operands& operands(const cpu::CompiledKernel& kernel) {
+        if (operands_) return *operands_;
+        std::vector<Tensor> inputs = kernel_inputs(stages_, 1);
+        if (!kernel.library) return operands_.emplace(stages_, inputs, how_);
+        const PreparedInputs prepared = prepared_inputs(stages_, std::move(inputs), *kernel.library);
+        return operands_.emplace(prepared.stages, prepared.inputs, how_);
+    }
+
+    /// The provider's kernel, for each of the group, which has one candidate.
+    std::vector<std::optional<cpu::CompiledKernel>> provide(const std::vector<Measurement*>& results) const {
+        TW_CHECK(results.size() == 1, "several schedules of a kernel that is not ours");
+        std::vector<std::optional<cpu::CompiledKernel>> kernels(1);
+        try {
+            cpu::CompiledKernel kernel;
+            kernel.library = settings_.provider->provide(stages_, settings_.weights, settings_.threads);
+            kernels[0] = std::move(kernel);
+        } catch (const RuntimeError& e) {
+            refuse(*results[0], Verdict::failed, e.what());
+        }
+        return kernels;
+    }
+
     static void refuse(Measurement& result, Verdict verdict, std::string reason) {
         result.verdict = verdict;
         result.reason = std::move(reason);
@@ -96,7 +131,8 @@ class Bench {
 
     const TuneSettings settings_;
     Program stages_;
-    Operands operands_;
+    OperandOptions how_;
+    std::optional<Operands> operands_;
     KernelChecker checker_;
     double best_ = std::numeric_limits<double>::infinity();  ///< seconds, of all groups
 };
@@ -106,11 +142,11 @@ class Bench {
 MeasurementKey measurement_key(const TileProgram& candidate, const Target& target, const TuneSettings& settings) {
     MeasurementKey key;
     key.stages = canonical_text(candidate.stages);
-    key.schedule = schedule_text(candidate);
+    key.schedule = settings.provider ? "provider " + settings.provider->name() + "\n" : schedule_text(candidate);
     key.target = target_key(target);
     key.settings = settings_text(settings.threads, settings.warmth, canonical_sizes(candidate.stages, settings.sizes)) +
                    isa_text(settings.codegen.isa);
-    if (settings.warmth == Warmth::cold_weights) {
+    if (settings.warmth == Warmth::cold_weights || settings.provider) {
         key.settings += " weights=";
         for (const bool weight : settings.weights) key.settings += weight ? '1' : '0';
     }

@@ -13,8 +13,8 @@
 
 namespace tilewright {
 
-/// How kernels are run. All of it is part of what a measurement is known by, but for `measure`, `check_work` and
-/// `compile`.
+/// How kernels are run, and by whom. All of it is part of what a measurement is known by, but for `measure`,
+/// `check_work` and `compile`.
 struct TuneSettings {
     int threads = 1;               ///< pinned, one a CPU
     Warmth warmth = Warmth::warm;  ///< warmth_in_model says which
@@ -23,6 +23,9 @@ struct TuneSettings {
     MeasureOptions measure;
     int64_t check_work = CheckOptions().work;
     cpu::CodegenOptions codegen;
+    /// Who computes the kernel in place of generated code; null: nobody. There is one candidate then, whatever its
+    /// tree.
+    std::shared_ptr<const cpu::KernelProvider> provider;
     /// Makes the code. By default cpu::compile; another for tests.
     std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile;
 };

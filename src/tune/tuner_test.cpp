@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
 #include "tile/examples_test.h"
@@ -115,6 +118,119 @@ TEST_F(Tuning, sizes_of_open_dimensions_count) {
 TEST_F(Tuning, works_without_a_database) {
     EXPECT_EQ(tune_schedules({gemm_}, target_, settings_, nullptr)[0].measurement.verdict, Verdict::measured);
     EXPECT_TRUE(tune_schedules({}, target_, settings_, nullptr).empty());
+}
+
+/// Computes nothing but what it is told to: zeros, ones, or an error.
+class Pretended : public cpu::KernelProvider {
+  public:
+    enum class Does : uint8_t { Right, Wrong, Nothing, Fails };
+    explicit Pretended(Does does) : does_(does) {}
+    std::string name() const override { return "pretended 1.0"; }
+    std::optional<std::string> refusal(const Program&, const std::vector<bool>&) const override { return {}; }
+    std::shared_ptr<const cpu::LibraryCall> provide(const Program& stages, const std::vector<bool>&,
+                                                    int) const override {
+        ++asked_;
+        if (does_ == Does::Nothing) throw RuntimeError("has no such primitive");
+        return std::make_shared<const Call>(stages, does_);
+    }
+    int asked() const { return asked_; }
+
+  private:
+    class Call : public cpu::LibraryCall {
+      public:
+        Call(Program stages, Does does) : stages_(std::move(stages)), does_(does) {}
+        std::vector<Prepared> prepared() const override { return {{1, bytes(1)}}; }
+        /// Backwards.
+        void prepare(size_t which, const void* constant, void* to) const override {
+            ASSERT_EQ(which, 0u);
+            const auto* from = static_cast<const float*>(constant);
+            std::reverse_copy(from, from + bytes(1) / 4, static_cast<float*>(to));
+        }
+        int64_t scratch_bytes(int) const override { return bytes(1); }
+        std::unique_ptr<Runs> runs(int) const override { return std::make_unique<Run>(*this); }
+
+      private:
+        class Run : public Runs {
+          public:
+            explicit Run(const Call& call) : call_(call) {}
+            void run(void* const* tensors, void* scratch) override {
+                if (call_.does_ == Does::Fails) throw RuntimeError("fell over");
+                std::vector<Tensor> inputs;
+                for (size_t i = 0; i < call_.stages_.inputs.size(); ++i) {
+                    const Value& v = call_.stages_.values[call_.stages_.inputs[i]];
+                    void* data = tensors[i];
+                    if (i == 1) {
+                        const auto* from = static_cast<const float*>(data);
+                        std::reverse_copy(from, from + call_.bytes(1) / 4, static_cast<float*>(scratch));
+                        data = scratch;
+                    }
+                    inputs.emplace_back(v.dtype, evaluate(v.shape, Bindings{}), data, nullptr);
+                }
+                const Tensor out = interpret(call_.stages_, inputs)[0];
+                auto* to = static_cast<float*>(tensors[inputs.size()]);
+                std::memcpy(to, out.data(), out.bytes());
+                if (call_.does_ == Does::Wrong) to[out.count() / 2] += 0.01F;
+            }
+
+          private:
+            const Call& call_;
+        };
+        int64_t bytes(size_t input) const {
+            return 4 * element_count(evaluate(stages_.values[stages_.inputs[input]].shape, Bindings{}));
+        }
+        Program stages_;
+        Does does_;
+    };
+    Does does_;
+    mutable int asked_ = 0;
+};
+
+class Providing : public Tuning {
+  protected:
+    Measurement of(Pretended::Does does) {
+        const auto provider = std::make_shared<Pretended>(does);
+        settings_.provider = provider;
+        settings_.weights = {false, true, false};
+        const TunedKernel first = tune({gemm_})[0], second = tune({gemm_})[0];
+        EXPECT_EQ(compiled_, 0);
+        EXPECT_FALSE(first.remembered);
+        EXPECT_TRUE(second.remembered);
+        EXPECT_EQ(second.measurement.verdict, first.measurement.verdict);
+        EXPECT_EQ(second.measurement.reason, first.measurement.reason);
+        EXPECT_EQ(second.measurement.seconds, first.measurement.seconds);
+        EXPECT_EQ(provider->asked(), 1);
+        return first.measurement;
+    }
+};
+
+TEST_F(Providing, a_kernel_is_measured_like_ours_and_known_by_its_provider) {
+    const Measurement m = of(Pretended::Does::Right);
+    EXPECT_EQ(m.verdict, Verdict::measured) << m.reason;
+    EXPECT_THAT(m.key.schedule, HasSubstr("pretended 1.0"));
+    settings_.weights = {false, false, false};  // weights that are computed are another matter
+    EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
+    settings_.provider = nullptr;
+    EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
+    EXPECT_FALSE(tune({gemm_})[0].remembered);
+    EXPECT_EQ(compiled_, 1);
+}
+
+TEST_F(Providing, a_wrong_result_is_never_measured) {
+    const Measurement m = of(Pretended::Does::Wrong);
+    EXPECT_EQ(m.verdict, Verdict::wrong);
+    EXPECT_THAT(m.reason, HasSubstr("expected"));
+}
+
+TEST_F(Providing, a_library_without_the_kernel_or_that_fails_says_why) {
+    const Measurement none = of(Pretended::Does::Nothing);
+    EXPECT_EQ(none.verdict, Verdict::failed);
+    EXPECT_EQ(none.reason, "has no such primitive");
+}
+
+TEST_F(Providing, a_library_that_fails_when_it_runs_is_a_failure) {
+    const Measurement m = of(Pretended::Does::Fails);
+    EXPECT_EQ(m.verdict, Verdict::failed);
+    EXPECT_EQ(m.reason, "fell over");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/provider.h"
 #include "base/code_cache.h"
 #include "tile/tile.h"
 
@@ -38,6 +39,8 @@ struct CompiledKernel {
     std::vector<Expr> grid;            ///< trip counts of the parallel loops; their product is the number of tasks
     int64_t scratch_bytes = 0;         ///< per concurrent call
     std::shared_ptr<const void> code;  ///< keeps the machine code alive
+    /// A library's: computes the kernel in place of `run`, which there is none of then, nor anything else but the name.
+    std::shared_ptr<const LibraryCall> library;
 };
 
 struct CodegenOptions {

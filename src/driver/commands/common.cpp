@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "backend/cpu/onednn.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "cost/target.h"
@@ -51,8 +52,30 @@ void SchedulerOptions::apply(CompileOptions& o) const {
         throw CLI::ValidationError("--profile", "says what optimal orchestration measures: give --orchestrate optimal");
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
     o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
+    o.provider = provider(o.optimal.profile != Profile::None && o.orchestrator == Orchestrator::Optimal);
     o.database = database;
     o.trials = trials;
+}
+
+std::shared_ptr<const cpu::KernelProvider> SchedulerOptions::provider(bool measured) const {
+    constexpr std::string_view kOneDnn = "onednn", kPath = "onednn=";
+    if (!measured) {
+        if (!libraries.empty() && libraries != "none")
+            throw CLI::ValidationError("--libraries",
+                                       "they are chosen where kernels are measured: give --orchestrate "
+                                       "optimal and --profile lazy or full");
+        return nullptr;
+    }
+    if (libraries == "none") return nullptr;
+    if (libraries.empty()) try {
+            return std::make_shared<const cpu::OneDnn>();
+        } catch (const RuntimeError&) {  // nobody asked for it
+            return nullptr;
+        }
+    if (libraries == kOneDnn) return std::make_shared<const cpu::OneDnn>();
+    if (!libraries.starts_with(kPath))
+        throw CLI::ValidationError("--libraries", "'" + libraries + "' is not none, onednn or onednn=FILE");
+    return std::make_shared<const cpu::OneDnn>(std::vector<std::string>{libraries.substr(kPath.size())});
 }
 
 void add_orchestrate_option(CLI::App& command, std::string& orchestrate) {
@@ -76,6 +99,9 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     command.add_flag("--measure", o.measure,
                      "run the best candidates of chains, and with --orchestrate optimal the kernels that decide, on "
                      "this machine; remembered for ever");
+    command.add_option("--libraries", o.libraries,
+                       "whose kernels are measured beside generated ones, the faster staying: none, onednn, or "
+                       "onednn=FILE (onednn, if it is installed)");
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));

@@ -21,11 +21,15 @@ namespace tilewright {
 /// Who schedules kernels.
 struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
-                database;
+                libraries, database;
     bool measure = false;
     int trials = 1000;
-    /// Throws CLI::ValidationError where --profile is given and nothing can be measured for it.
+    /// Throws CLI::ValidationError where --profile is given and nothing can be measured for it, or --libraries is and
+    /// nothing is measured; RuntimeError where a library that was asked for is not there.
     void apply(CompileOptions& o) const;
+
+  private:
+    std::shared_ptr<const cpu::KernelProvider> provider(bool measured) const;
 };
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o);
 void add_orchestrate_option(CLI::App& command, std::string& orchestrate);

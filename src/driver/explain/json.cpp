@@ -30,6 +30,7 @@ Json kernels(const Report& r) {
                        {"operators", k.nodes},
                        {"reads", tensors(k.reads)},
                        {"writes", tensors(k.writes)},
+                       {"provider", k.provider.empty() ? "generated" : k.provider},
                        {"tiling", k.tiling},
                        {"estimate_us", k.estimate_us},
                        {"measured_us", optional(k.in_model_us ? k.in_model_us : k.alone_us)},
@@ -107,6 +108,15 @@ std::string to_json(const Report& r) {
                          {"greedy_pieces", o.in_model->greedy},
                          {"plan_ms", o.in_model->seconds * 1e3},
                          {"greedy_ms", o.in_model->greedy_seconds * 1e3}};
+    if (o.provider)
+        j["library"] = {{"name", o.provider->name},
+                        {"measured", o.provider->measured},
+                        {"faster", o.provider->faster},
+                        {"in_plan", o.provider->in_model},
+                        {"kept", o.provider->kept},
+                        {"plan_ms", o.provider->seconds * 1e3},
+                        {"without_ms", o.provider->ours_seconds * 1e3},
+                        {"refused", o.provider->refused}};
     j["orchestrate_ms"] = o.ms;
     j["measure_ms"] = o.measure_ms;
     j["solve_ms"] = o.solve_ms();

@@ -139,6 +139,7 @@ class Explanation {
             (i < inputs ? k.reads : k.writes).push_back(tensor(plan, call.tensors[i]));
         k.from = makers_of(std::span(call.tensors).first(inputs), makers);
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
+        k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
         k.estimate_us = estimate(tiles, machine_).seconds * 1e6;
         k.limit = limit_of(work_of(tiles), target_, threads_);

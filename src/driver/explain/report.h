@@ -53,6 +53,7 @@ struct KernelNote {
     std::vector<std::string> nodes;  ///< source operators
     std::vector<TensorNote> reads, writes;
     std::vector<BoxId> from;  ///< who makes what it reads
+    std::string provider;     ///< of the library that computes it; empty: generated code
     std::string tiling;       ///< one line (tile.h, tiling_expression)
     double estimate_us = 0;   ///< by the cost model, without a launch
     Limit limit;              ///< what no schedule undercuts; sizes that only the run knows are assumed

@@ -92,6 +92,11 @@ std::string search_text(const Report& r) {
             o.optimal() ? "optimal" : fmt::format("optimal in {} of {} pieces", o.proven_pieces(), o.pieces.size()),
             100 * o.gap(), o.bound() * 1e3, o.solve_ms())));
     if (o.in_model) s += wrapped(0, "compared", split(o.in_model->print()));
+    if (o.provider) {
+        s += wrapped(0, "library", split(o.provider->print()));
+        if (!o.provider->refused.empty())
+            s += wrapped(2, "not its", split(counts(o.provider->refused, "{0} because {1}")), 8);
+    }
     return s;
 }
 
@@ -147,7 +152,8 @@ std::string kernel_text(const Report& r, const KernelNote& k, size_t position, d
     s += wrapped(6, "primitives", primitives, 3);
     s += wrapped(6, "reads", texts(k.reads), 3);
     s += wrapped(6, "writes", texts(k.writes), 3);
-    return s + wrapped(6, "tiles", {k.tiling}, 1);
+    return s +
+           wrapped(6, k.provider.empty() ? "tiles" : "computed by", {k.provider.empty() ? k.tiling : k.provider}, 1);
 }
 
 }  // namespace

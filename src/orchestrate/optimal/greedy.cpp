@@ -63,7 +63,8 @@ ValueLayouts layouts_of(const Program& program, const ChosenLayouts& chosen, con
 GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
                        const FusionLimits& limits) {
     const auto [chosen, grouped] = group_greedily(program, options, schedules, limits);
-    const auto& [laid, groups] = grouped;
+    const Program& laid = grouped.program;
+    const std::vector<KernelGroup>& groups = grouped.groups;
     GreedyPlan plan;
     const std::map<ValueId, ValueId> copies = copies_of(chosen.program, program.values.size());
     plan.layouts = layouts_of(program, chosen, copies);

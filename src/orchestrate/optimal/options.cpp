@@ -73,6 +73,13 @@ std::string InModelReport::print() const {
     return s;
 }
 
+std::string ProviderReport::print() const {
+    std::string s = fmt::format("{} computes {} kernels as well, {} of them faster alone; {} of {} of the plan are its",
+                                name, measured, faster, kept, in_model);
+    if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us without", seconds * 1e6, ours_seconds * 1e6);
+    return s;
+}
+
 std::string OrchestrationReport::print() const {
     const auto capped = std::count_if(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.capped; });
     std::string s = fmt::format(
@@ -88,6 +95,7 @@ std::string OrchestrationReport::print() const {
                      seconds() * 1e6, bound() * 1e6);
     if (greedy_seconds() > 0) s += fmt::format(", the greedy rule {:.3f} us", greedy_seconds() * 1e6);
     if (in_model) s += "; " + in_model->print();
+    if (provider) s += "; " + provider->print();
     return s + fmt::format("; {:.0f} ms", ms);
 }
 

@@ -111,6 +111,19 @@ struct InModelReport {
     std::string print() const;
 };
 
+/// A vendor's library beside generated code, over different kernels.
+struct ProviderReport {
+    std::string name;                       ///< "oneDNN 2.6.3"
+    size_t measured = 0;                    ///< that both compute
+    size_t faster = 0;                      ///< of those: the library alone takes less time
+    size_t in_model = 0;                    ///< of those in the plan: as many are to be compared in whole runs
+    size_t kept = 0;                        ///< of those: computed by the library
+    double seconds = 0;                     ///< of a run with it; 0: remembered from an earlier compile, or none was
+    double ours_seconds = 0;                ///< of a run of the same plan without it, in turns with that; likewise
+    std::map<std::string, size_t> refused;  ///< why it does not compute a kernel that was measured
+    std::string print() const;
+};
+
 /// What was looked at and chosen, of a program and the bodies of its control flow together.
 struct OrchestrationReport {
     std::vector<PieceReport> pieces;
@@ -127,8 +140,9 @@ struct OrchestrationReport {
     size_t undercut = 0;                    ///< of those: took less than what was thought the least
     bool measured_enough = true;            ///< false: OptimalOptions::most_measured ended it
     double measure_ms = 0;
-    std::optional<InModelReport> in_model;  ///< where that was asked for and the plans differ
-    double ms = 0;                          ///< that all this took
+    std::optional<InModelReport> in_model;   ///< where that was asked for and the plans differ
+    std::optional<ProviderReport> provider;  ///< where a library was asked as well
+    double ms = 0;                           ///< that all this took
 
     // Sums over the pieces.
     size_t states() const;

@@ -67,6 +67,7 @@ class Orchestration {
         }
         choose();
         if (run_ && options_.optimal.profile != Profile::None) compare();
+        compare_providers();
         return build();
     }
 
@@ -337,7 +338,8 @@ class Orchestration {
         const auto none = [](size_t) { return false; };
         const auto all = [](size_t) { return true; };
         take(all);
-        const Grouped greedy = tried();
+        Grouped greedy = tried();
+        greedy.ours = true;
         const std::map<size_t, size_t> of_greedy = search_of_;
         take(none);
         const Grouped optimal = tried();
@@ -369,6 +371,70 @@ class Orchestration {
             report.seconds = report.greedy_seconds;
         }
         return true;
+    }
+
+    /// A library's kernels between generated ones: its threads are others, and what it leaves in the caches. Those of
+    /// the plan stay that are faster there, all kernels of one text together, if the whole is faster with them.
+    void compare_providers() {
+        if (!report_.provider || report_.provider->faster == 0) return;
+        ProviderReport& r = *report_.provider;
+        const Grouped with = tried();
+        Grouped without = with;
+        without.ours = true;
+        std::map<std::string, Schedules::Provided> of;
+        std::string what = "libraries " + r.name;
+        for (const KernelGroup& g : with.groups) {
+            const KernelBody body = extract(with.program, g);
+            std::vector<bool> weights;
+            for (size_t i = 0; i < body.stages.inputs.size(); ++i)
+                weights.push_back(with.program.is_constant(body.tensors[i]));
+            const Schedules::Scheduled& s = g.chain ? *schedules_.chain(body) : schedules_.kernel(body);
+            const auto provided = schedules_.provided(s, weights);
+            what += '\n' + (provided ? provided->kernel : print(s.program));
+            if (provided) of.emplace(provided->kernel, *provided);
+        }
+        r.in_model = r.kept = of.size();
+        if (of.empty() || !run_) return;
+        const auto known = options_.remember.find ? options_.remember.find(what) : std::nullopt;
+        std::string chosen;
+        if (known && known->size() == of.size()) {
+            chosen = *known;
+        } else {
+            if (options_.watch)
+                options_.watch({"running whole plans with " + r.name, 0, 1, 0, report_.measured - report_.remembered});
+            const double begin = now();
+            const std::vector<GroupedTimes> times = run_({with, without});
+            if (times.size() != 2) return;
+            for (const auto& [kernel, p] : of) {
+                const auto mine = times[0].provided.find(kernel), ours = times[1].provided.find(kernel);
+                const bool faster = mine != times[0].provided.end() && ours != times[1].provided.end() &&
+                                    mine->second < (1 - kGain) * ours->second;
+                chosen += faster ? kOptimal : kGreedy;
+            }
+            r.seconds = times[0].seconds;
+            r.ours_seconds = times[1].seconds;
+            report_.measure_ms += 1e3 * (now() - begin);
+        }
+        size_t k = 0;
+        for (const auto& [kernel, p] : of)
+            if (chosen[k++] == kGreedy) schedules_.refuse(p);
+        if (!known) {
+            const bool some = chosen.find(kOptimal) != std::string::npos;
+            if (some && chosen.find(kGreedy) != std::string::npos) {
+                const std::vector<GroupedTimes> again = run_({with, without});
+                if (again.size() != 2) return;
+                r.seconds = again[0].seconds;
+                r.ours_seconds = again[1].seconds;
+            }
+            if (some && r.seconds >= r.ours_seconds) {
+                for (const auto& [kernel, p] : of) schedules_.refuse(p);
+                chosen.assign(of.size(), kGreedy);
+                r.seconds = r.ours_seconds;
+            }
+            if (!some) r.seconds = r.ours_seconds;
+            if (options_.remember.keep) options_.remember.keep(what, chosen);
+        }
+        r.kept = static_cast<size_t>(std::count(chosen.begin(), chosen.end(), kOptimal));
     }
 
     static double now() {

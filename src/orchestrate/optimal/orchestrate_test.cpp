@@ -367,6 +367,80 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
     EXPECT_TRUE(memory.empty());
 }
 
+/// A library's kernels that win alone stay where they win in whole runs; the others are generated code again.
+TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_runs) {
+    const Program p = with_weights(R"(program t {
+  input x: f32[64, 48]
+  input w0: f32[48, 32]
+  input w1: f32[32, 80]
+  q: f32[64, 32] = [64, 32] sum(i2 < 48) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]
+  y: f32[64, 80] = [64, 80] sum(i2 < 32) mul(@0, @1) where @0 = q[i0, i2], @1 = w1[i2, i1]
+  output y
+})");
+    OrchestrateOptions options = optimally();
+    options.optimal.profile = Profile::Lazy;
+    options.optimal.most_measured = 1;
+    options.measure = [&](const TileProgram&, const std::vector<bool>& weights) {
+        EXPECT_THAT(weights, testing::Contains(true));
+        MeasuredKernel m{5e-6, false};
+        m.asked = m.provider = "library 1.0";
+        m.theirs = 5e-6;
+        return std::optional(m);
+    };
+    // In whole runs a kernel takes 1 ms, the library's first one half as much, its second one twice.
+    size_t runs = 0;
+    double more = 0;  // that a run takes which has anything of the library, in the second comparison
+    options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
+        ++runs;
+        std::vector<PlanTimes> out;
+        for (const Plan& plan : plans) {
+            out.emplace_back();
+            for (const Step& step : plan.steps) {
+                const auto& call = std::get<KernelCall>(step.what);
+                const bool first = plan.program.values[call.tensors.back()].name == "q";
+                out.back().steps.push_back(call.provider.empty() ? 1e-3 : first ? 5e-4 : 2e-3);
+                out.back().seconds += out.back().steps.back();
+                if (!call.provider.empty() && runs > 1) out.back().seconds += more;
+            }
+        }
+        return out;
+    };
+    std::map<std::string, std::string> memory;
+    options.remember.find = [&](const std::string& of) {
+        const auto it = memory.find(of);
+        return it == memory.end() ? std::nullopt : std::optional(it->second);
+    };
+    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
+    const auto providers = [&](const OrchestrateOptions& how) {
+        KernelSet set;
+        const Plan plan = plan_of(p, how, set);
+        std::vector<std::string> out;
+        for (const Step& step : plan.steps) {
+            const auto& call = std::get<KernelCall>(step.what);
+            out.push_back(call.provider);
+            EXPECT_EQ(set.provided()[call.kernel].provider, call.provider);
+        }
+        if (how.orchestrator == Orchestrator::Optimal) {
+            const ProviderReport& r = given(given(plan.optimal).provider);
+            EXPECT_EQ(r.kept, static_cast<size_t>(std::count(out.begin(), out.end(), "library 1.0")));
+            EXPECT_EQ(r.faster, 2u);
+        }
+        return out;
+    };
+    EXPECT_THAT(providers(options), ElementsAre("library 1.0", ""));
+    EXPECT_EQ(runs, 2u) << "with and without the library, then the mixture";
+    EXPECT_THAT(providers(options), ElementsAre("library 1.0", ""));
+    EXPECT_EQ(runs, 2u) << "remembered";
+    EXPECT_THAT(providers(greedily(options)), ElementsAre("", ""));
+    memory.clear();
+    runs = 0;
+    more = 1e-3;  // it gains where its kernel is, and loses it elsewhere
+    EXPECT_THAT(providers(options), ElementsAre("", ""));
+    memory.clear();
+    options.run = {};
+    EXPECT_THAT(providers(options), ElementsAre("library 1.0", "library 1.0"));
+}
+
 /// The greedy rule's plan, its layouts included, is what the choice begins with.
 TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
     int less = 0;

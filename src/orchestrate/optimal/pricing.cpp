@@ -152,13 +152,16 @@ class Profiler {
     void recall(const std::set<size_t>& kernels) {
         for (const size_t k : kernels) {
             double seconds = 0;
+            std::vector<MeasuredKernel> all;
             const KernelMaker::Made& made = maker_[k];
             const bool known = std::all_of(made.kernels.begin(), made.kernels.end(), [&](const ScheduledKernel& one) {
                 const auto remembered = schedules_.recall(one.tiles, one.weights);
                 if (remembered) seconds += seconds_with_launch(*remembered);
+                if (remembered) all.push_back(*remembered);
                 return remembered.has_value();
             });
             if (!known || made.kernels.empty()) continue;
+            for (const MeasuredKernel& one : all) note(one);
             seconds_[k] = seconds;
             ++report_.measured;
             ++report_.remembered;
@@ -168,6 +171,17 @@ class Profiler {
     /// Infinite where it cannot run.
     static double seconds_with_launch(const MeasuredKernel& one) {
         return one.seconds < 0 ? std::numeric_limits<double>::infinity() : one.seconds + kKernelSeconds;
+    }
+
+    /// What a library had to say of it.
+    void note(const MeasuredKernel& one) {
+        if (one.asked.empty()) return;
+        if (!report_.provider) report_.provider.emplace();
+        ProviderReport& r = *report_.provider;
+        r.name = one.asked;
+        if (!one.refused.empty()) ++r.refused[one.refused];
+        r.measured += one.theirs ? 1 : 0;
+        r.faster += one.provider.empty() ? 0 : 1;
     }
 
     struct Measured {
@@ -180,6 +194,7 @@ class Profiler {
         for (const ScheduledKernel& kernel : made.kernels) {
             const std::optional<MeasuredKernel> one = schedules_.measure(kernel.tiles, kernel.weights);
             if (!one) return {made.seconds, false, false};
+            note(*one);
             all.seconds += seconds_with_launch(*one);
             all.remembered = all.remembered && one->remembered;
         }

@@ -1,0 +1,188 @@
+// Which kernels a library of neural network primitives computes as well.
+
+#include "backend/cpu/library_op.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tilewright::cpu {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+LibraryOp library_op_of(const std::string& text, const std::vector<bool>& weights = {}) {
+    const auto found = library_op(parse_program(text), weights);
+    if (const auto* reason = std::get_if<std::string>(&found)) {
+        ADD_FAILURE() << *reason << "\n" << text;
+        return {};
+    }
+    return std::get<LibraryOp>(found);
+}
+
+std::string reason_against(const std::string& text, const std::vector<bool>& weights = {}) {
+    const auto found = library_op(parse_program(text), weights);
+    const auto* reason = std::get_if<std::string>(&found);
+    return reason == nullptr ? "nothing" : *reason;
+}
+
+/// sum_k a[m, k] b[k, n], with something behind it.
+std::string product_then(const std::string& then, const std::string& c = "", const std::string& at = "i1") {
+    return "program p {\n  input a: f32[48, 32]\n  input b: f32[32, 64]\n" +
+           (c.empty() ? "" : "  input c: " + c + "\n") + "  y: f32[48, 64] = [48, 64] sum(i2 < 32) mul(@0, @1)" + then +
+           " where @0 = a[i0, i2], @1 = b[i2, i1]" + (c.empty() ? "" : ", @2 = c[" + at + "]") + "\n  output y\n}";
+}
+
+TEST(LibraryOp, IsAProductWithWhatFollows) {
+    const LibraryOp plain = library_op_of(product_then(""));
+    EXPECT_FALSE(plain.convolution);
+    EXPECT_THAT(plain.data.dims, ElementsAre(48, 32));
+    EXPECT_THAT(plain.data.strides, ElementsAre(32, 1));
+    EXPECT_THAT(plain.weights.dims, ElementsAre(32, 64));
+    EXPECT_THAT(plain.result.dims, ElementsAre(48, 64));
+    EXPECT_EQ(plain.activation, Activation::None);
+    EXPECT_TRUE(plain.added.empty());
+
+    const LibraryOp biased = library_op_of(product_then(" then max(add(acc, @2), 0.0)", "f32[64]"));
+    EXPECT_EQ(biased.activation, Activation::Relu);
+    ASSERT_EQ(biased.added.size(), 1u);
+    EXPECT_TRUE(biased.is_bias(0));
+    const LibraryOp residual = library_op_of(product_then(" then add(acc, @2)", "f32[48, 64]", "i0, i1"));
+    ASSERT_EQ(residual.added.size(), 1u);
+    EXPECT_FALSE(residual.is_bias(0));
+    EXPECT_THAT(residual.added[0].dims, ElementsAre(48, 64));
+    const LibraryOp by_row = library_op_of(product_then(" then add(acc, @2)", "f32[48]", "i0"));
+    EXPECT_THAT(by_row.added.at(0).dims, ElementsAre(48, 1));
+    EXPECT_DOUBLE_EQ(library_op_of(product_then(" then mul(acc, 0.125)")).scale, 0.125);
+}
+
+TEST(LibraryOp, KnowsActivationsByWhatTheyAre) {
+    const std::string x = "add(acc, @2)";
+    const auto of = [&](const std::string& then) {
+        return library_op_of(product_then(" then " + then, "f32[64]")).activation;
+    };
+    EXPECT_EQ(of("mul(mul(" + x + ", 0.5), add(erf(mul(" + x + ", 0.7071067811865476)), 1.0))"), Activation::Gelu);
+    EXPECT_EQ(of("mul(mul(add(erf(mul(" + x + ", 0.7071067811865476)), 1.0), " + x + "), 0.5)"), Activation::Gelu);
+    EXPECT_EQ(of("div(" + x + ", add(exp(neg(" + x + ")), 1.0))"), Activation::Silu);
+    EXPECT_EQ(of("div(1.0, add(exp(neg(" + x + ")), 1.0))"), Activation::Sigmoid);
+    EXPECT_EQ(of("tanh(" + x + ")"), Activation::Tanh);
+    EXPECT_THAT(reason_against(product_then(" then exp(acc)")), HasSubstr("activation"));
+    EXPECT_THAT(reason_against(product_then(" then max(acc, 1.0)")), HasSubstr("activation"));
+    EXPECT_THAT(reason_against(product_then(" then min(max(acc, 0.0), 6.0)")), HasSubstr("activation"));
+    EXPECT_THAT(reason_against(product_then(" then max(mul(acc, 0.5), 0.0)")), HasSubstr("activation"));
+    EXPECT_THAT(reason_against(product_then(" then mul(acc, @2)", "f32[64]")), HasSubstr("activation"));
+    EXPECT_THAT(reason_against(product_then(" then sqrt(acc)")), HasSubstr("sqrt"));
+}
+
+TEST(LibraryOp, KnowsHowTensorsLie) {
+    // Heads of an attention: two axes of a batch that are not one in q; keys are turned.
+    const LibraryOp scores = library_op_of(R"(program p {
+  input q: f32[2, 40, 8, 16]
+  input k: f32[2, 8, 48, 16]
+  c: f32[2, 8, 40, 48] = [2, 8, 40, 48] sum(i4 < 16) mul(@0, @1) where @0 = q[i0, i2, i1, i4], @1 = k[i0, i1, i3, i4]
+  output c
+})");
+    EXPECT_THAT(scores.data.dims, ElementsAre(2, 8, 40, 16));
+    EXPECT_THAT(scores.data.strides, ElementsAre(5120, 16, 128, 1));
+    EXPECT_THAT(scores.weights.dims, ElementsAre(2, 8, 16, 48));
+    EXPECT_THAT(scores.weights.strides, ElementsAre(6144, 768, 1, 16));
+    // Rows of a batch that lie behind each other are rows. The operand on the right is the one whose columns are.
+    const LibraryOp rows = library_op_of(R"(program p {
+  input b: f32[32, 40]
+  input a: f32[3, 20, 32]
+  c: f32[3, 20, 40] = [3, 20, 40] sum(i3 < 32) mul(@0, @1) where @0 = b[i3, i2], @1 = a[i0, i1, i3]
+  output c
+})");
+    EXPECT_THAT(rows.data.dims, ElementsAre(60, 32));
+    EXPECT_EQ(rows.data.tensor, 1u);
+    // Packed weights have no strides, and need none.
+    const std::string packed = R"(program p {
+  input a: f32[20, 32]
+  input b: f32[3, 32, 16]
+  c: f32[20, 48] = [20, 48] sum(i2 < 32) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1 // 16, i2, i1 % 16]
+  output c
+})";
+    EXPECT_THAT(reason_against(packed), HasSubstr("strides"));
+    const LibraryOp product = library_op_of(packed, {false, true});
+    EXPECT_THAT(product.weights.dims, ElementsAre(32, 48));
+    EXPECT_THAT(product.weights.places.at(0), testing::Contains(31 * 16));
+    EXPECT_EQ(product.weights.places.at(1).at(17), 32 * 16 + 1);
+}
+
+TEST(LibraryOp, SeesMatricesInTensorsOfOneDimension) {
+    const LibraryOp op = library_op_of(R"(program p {
+  input a: f32[640]
+  input b: f32[2048]
+  input c: f32[32]
+  y: f32[320] = [32, 10] -> [i0 + 32*i1] sum(i2 < 64) mul(@0, @1) then add(acc, @2) where @0 = a[64*i1 + i2], @1 = b[i0 % 16 + 1024*(i0 // 16) + 16*i2], @2 = c[i0]
+  output y
+})",
+                                       {false, true, true});
+    EXPECT_FALSE(op.convolution);
+    EXPECT_THAT(op.data.dims, ElementsAre(10, 64));
+    EXPECT_THAT(op.weights.dims, ElementsAre(64, 32));
+    EXPECT_EQ(op.weights.places.at(1).at(17), 1025);
+    EXPECT_THAT(op.result.strides, ElementsAre(32, 1));
+}
+
+/// Pictures of channels side by side, 3x3 windows in steps of 2, padded by 1.
+std::string picture(const std::string& valid, const std::string& rows = "2*i1 + i5 - 1") {
+    return "program p {\n  input x: f32[1, 16, 20, 8]\n  input w: f32[24, 8, 3, 3]\n  input b: f32[24]\n"
+           "  y: f32[1, 8, 10, 24] = [1, 8, 10, 24] sum(i4 < 8, i5 < 3, i6 < 3) mul(@0, @1) then max(add(acc, @2), "
+           "0.0) "
+           "where @0 = x[i0, " +
+           rows + ", 2*i2 + i6 - 1, i4]" + valid + ", @1 = w[i3, i4, i5, i6], @2 = b[i3]\n  output y\n}";
+}
+
+TEST(LibraryOp, IsAConvolutionOfPictures) {
+    const std::string valid = " when 2*i1 + i5 - 1 >= 0 and -2*i1 - i5 + 16 >= 0 and 2*i2 + i6 - 1 >= 0 else 0";
+    const LibraryOp c = library_op_of(picture(valid), {false, true, true});
+    EXPECT_TRUE(c.convolution);
+    EXPECT_THAT(c.data.dims, ElementsAre(1, 8, 16, 20));
+    EXPECT_THAT(c.data.strides, ElementsAre(2560, 1, 160, 8));
+    EXPECT_THAT(c.weights.dims, ElementsAre(1, 24, 8, 3, 3));
+    EXPECT_THAT(c.result.dims, ElementsAre(1, 24, 8, 10));
+    EXPECT_THAT(c.strides, ElementsAre(2, 2));
+    EXPECT_THAT(c.dilations, ElementsAre(1, 1));
+    EXPECT_THAT(c.begins, ElementsAre(1, 1));
+    EXPECT_THAT(c.ends, ElementsAre(0, 0));
+    EXPECT_TRUE(c.is_bias(0));
+    EXPECT_EQ(c.activation, Activation::Relu);
+    EXPECT_THAT(reason_against(picture(valid)), HasSubstr("weights"));
+    EXPECT_THAT(reason_against(picture(" when i1 + i2 - 1 >= 0 else 0"), {false, true, true}), HasSubstr("gaps"));
+    EXPECT_THAT(reason_against(picture(" when 2*i1 + i5 - 1 >= 0 and 2*i2 + i6 - 1 >= 0 else 1"), {false, true, true}),
+                HasSubstr("zero"));
+}
+
+TEST(LibraryOp, IsNothingElse) {
+    EXPECT_THAT(reason_against(R"(program p {
+  input a: f32[8, 16]
+  s: f32[8] = [8] sum(i1 < 16) @0 where @0 = a[i0, i1]
+  output s
+})"),
+                HasSubstr("no sum of products"));
+    EXPECT_THAT(reason_against(R"(program p {
+  input a: f32[8, 16]
+  input b: f32[16, 8]
+  s: f32[8, 8] = [8, 8] sum(i2 < 16) mul(max(@0, 0.0), @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output s
+})"),
+                HasSubstr("on the way"));
+    EXPECT_THAT(reason_against(R"(program p {
+  input a: f32[$m, 16]
+  input b: f32[16, 8]
+  s: f32[$m, 8] = [$m, 8] sum(i2 < 16) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output s
+})"),
+                HasSubstr("only the run"));
+    EXPECT_THAT(reason_against(R"(program p {
+  input a: f16[8, 16]
+  input b: f16[16, 8]
+  s: f16[8, 8] = [8, 8] sum(i2 < 16) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  output s
+})"),
+                HasSubstr("type"));
+}
+
+}  // namespace
+}  // namespace tilewright::cpu

@@ -1,0 +1,482 @@
+#include "backend/cpu/onednn.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string_view>
+
+#include "backend/cpu/library_op.h"
+#include "base/error.h"
+#include "runtime/arena.h"
+
+namespace tilewright::cpu {
+
+namespace {
+
+// Numbers of dnnl_types.h, versions 2.
+enum : int { kF32 = 3, kAnyFormat = 1, kCpu = 1, kInference = 96, kDirect = 1, kInOrder = 1, kUserScratchpad = 1 };
+enum : int { kAskImplementation = 8, kAskWeights = 131, kAskScratchpad = 136 };
+enum : int {
+    kEltElu = 63,
+    kEltLinear = 127,
+    kEltGelu = 48,
+    kEltGeluTanh = 207,
+    kEltSwish = 223,
+    kEltLogistic = 175,
+    kEltTanh = 47
+};
+enum : int { kEltHardSwish = 112, kAdd = 131056 };
+enum : int {
+    kArgSource = 1,
+    kArgDestination = 17,
+    kArgWeights = 33,
+    kArgBias = 41,
+    kArgScratchpad = 80,
+    kArgPostOp = 16384
+};
+enum : unsigned { kSequential = 1, kOpenMp = 2 };
+
+/// dnnl_version_t.
+struct Version {
+    int major, minor, patch;
+    const char* hash;
+    unsigned cpu_runtime, gpu_runtime;
+};
+/// dnnl_exec_arg_t.
+struct Argument {
+    int number;
+    void* memory;
+};
+/// dnnl_memory_desc_t: 696 bytes in versions 2. We look at none of them.
+struct TensorForm {
+    alignas(16) std::byte bytes[1024];
+};
+/// Of a product (2,800 bytes), or a convolution (5,976).
+struct Operation {
+    alignas(16) std::byte bytes[16384];
+};
+
+int64_t elements_of(const std::vector<int64_t>& dims) {
+    return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::vector<int64_t> dense_strides(const std::vector<int64_t>& dims) {
+    std::vector<int64_t> strides(dims.size(), 1);
+    for (size_t d = dims.size(); d-- > 1;) strides[d - 1] = strides[d] * dims[d];
+    return strides;
+}
+
+/// Row-major, from wherever they are.
+void gather_constant(const LibraryOperand& o, const float* from, float* to) {
+    std::vector<size_t> at(o.dims.size(), 0);
+    const std::vector<int64_t>& inner = o.places.back();
+    for (int64_t done = 0, all = elements_of(o.dims); done < all; done += static_cast<int64_t>(inner.size())) {
+        const float* row = from;
+        for (size_t d = 0; d + 1 < at.size(); ++d) row += o.places[d][at[d]];
+        for (const int64_t p : inner) *to++ = row[p];
+        for (size_t d = at.size() - 1; d-- > 0;) {
+            if (++at[d] < o.places[d].size()) break;
+            at[d] = 0;
+        }
+    }
+}
+
+}  // namespace
+
+struct OneDnn::Functions {
+    explicit Functions(SharedLibrary found) : library(std::move(found)) {
+        const Version* (*version)() = nullptr;
+        library.find(version, "dnnl_version");
+        const Version& v = *version();
+        name = fmt::format("oneDNN {}.{}.{}", v.major, v.minor, v.patch);
+        // Post-operations of two tensors came with 2.0; versions 3 have other functions.
+        if (v.major != 2) throw RuntimeError(fmt::format("{}: only versions 2 are known", name));
+        if (v.cpu_runtime != kOpenMp && v.cpu_runtime != kSequential)
+            throw RuntimeError(fmt::format("{}: its threads are neither OpenMP's nor none", name));
+        sequential = v.cpu_runtime == kSequential;
+        if (!sequential) {
+            library.find(set_threads, "omp_set_num_threads");
+            library.find(get_threads, "omp_get_max_threads");
+        }
+        library.find(create_engine, "dnnl_engine_create");
+        library.find(destroy_engine, "dnnl_engine_destroy");
+        library.find(create_stream, "dnnl_stream_create");
+        library.find(destroy_stream, "dnnl_stream_destroy");
+        library.find(wait, "dnnl_stream_wait");
+        library.find(form_by_strides, "dnnl_memory_desc_init_by_strides");
+        library.find(form_by_tag, "dnnl_memory_desc_init_by_tag");
+        library.find(form_bytes, "dnnl_memory_desc_get_size");
+        library.find(create_memory, "dnnl_memory_create");
+        library.find(destroy_memory, "dnnl_memory_destroy");
+        library.find(set_address, "dnnl_memory_set_data_handle");
+        library.find(describe_product, "dnnl_matmul_desc_init");
+        library.find(describe_convolution, "dnnl_dilated_convolution_forward_desc_init");
+        library.find(create_attributes, "dnnl_primitive_attr_create");
+        library.find(destroy_attributes, "dnnl_primitive_attr_destroy");
+        library.find(set_scratchpad, "dnnl_primitive_attr_set_scratchpad_mode");
+        library.find(set_post_ops, "dnnl_primitive_attr_set_post_ops");
+        library.find(create_post_ops, "dnnl_post_ops_create");
+        library.find(destroy_post_ops, "dnnl_post_ops_destroy");
+        library.find(append_function, "dnnl_post_ops_append_eltwise");
+        library.find(append_operand, "dnnl_post_ops_append_binary");
+        library.find(choose, "dnnl_primitive_desc_create");
+        library.find(choose_reorder, "dnnl_reorder_primitive_desc_create");
+        library.find(destroy_choice, "dnnl_primitive_desc_destroy");
+        library.find(ask, "dnnl_primitive_desc_query");
+        library.find(ask_form, "dnnl_primitive_desc_query_md");
+        library.find(create_primitive, "dnnl_primitive_create");
+        library.find(destroy_primitive, "dnnl_primitive_destroy");
+        library.find(execute, "dnnl_primitive_execute");
+        check(create_engine(&engine, kCpu, 0), "start");
+    }
+    ~Functions() {
+        if (engine != nullptr) destroy_engine(engine);
+    }
+    Functions(const Functions&) = delete;
+    Functions& operator=(const Functions&) = delete;
+
+    void check(int result, const char* what) const {
+        if (result != 0) throw RuntimeError(fmt::format("{} cannot {}: status {}", name, what, result));
+    }
+
+    TensorForm by_strides(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides) const {
+        TensorForm out{};
+        check(form_by_strides(&out, static_cast<int>(dims.size()), dims.data(), kF32, strides.data()),
+              "describe a tensor");
+        return out;
+    }
+    TensorForm any(const std::vector<int64_t>& dims) const {
+        TensorForm out{};
+        check(form_by_tag(&out, static_cast<int>(dims.size()), dims.data(), kF32, kAnyFormat), "describe a tensor");
+        return out;
+    }
+    /// `address` may be null, and be set later.
+    std::shared_ptr<void> memory(const TensorForm& form, void* address) const {
+        void* made = nullptr;
+        check(create_memory(&made, &form, engine, address), "describe memory");
+        return {made, destroy_memory};
+    }
+    std::shared_ptr<void> stream() const {
+        void* made = nullptr;
+        check(create_stream(&made, engine, kInOrder), "make a stream");
+        return {made, destroy_stream};
+    }
+    std::shared_ptr<void> primitive(const void* choice) const {
+        void* made = nullptr;
+        check(create_primitive(&made, choice), "make a primitive");
+        return {made, destroy_primitive};
+    }
+
+    SharedLibrary library;
+    std::string name;
+    bool sequential = false;
+    void* engine = nullptr;
+    void (*set_threads)(int) = nullptr;
+    int (*get_threads)() = nullptr;
+    int (*create_engine)(void** engine, int kind, size_t index) = nullptr;
+    int (*destroy_engine)(void* engine) = nullptr;
+    int (*create_stream)(void** stream, void* engine, unsigned flags) = nullptr;
+    int (*destroy_stream)(void* stream) = nullptr;
+    int (*wait)(void* stream) = nullptr;
+    int (*form_by_strides)(TensorForm*, int dims, const int64_t* size, int type, const int64_t* strides) = nullptr;
+    int (*form_by_tag)(TensorForm*, int dims, const int64_t* size, int type, int tag) = nullptr;
+    size_t (*form_bytes)(const TensorForm*) = nullptr;
+    int (*create_memory)(void** memory, const TensorForm*, void* engine, void* address) = nullptr;
+    int (*destroy_memory)(void* memory) = nullptr;
+    int (*set_address)(void* memory, void* address) = nullptr;
+    int (*describe_product)(Operation*, const TensorForm* data, const TensorForm* weights, const TensorForm* bias,
+                            const TensorForm* result) = nullptr;
+    int (*describe_convolution)(Operation*, int kind, int algorithm, const TensorForm* data, const TensorForm* weights,
+                                const TensorForm* bias, const TensorForm* result, const int64_t* strides,
+                                const int64_t* dilations, const int64_t* begins, const int64_t* ends) = nullptr;
+    int (*create_attributes)(void**) = nullptr;
+    int (*destroy_attributes)(void*) = nullptr;
+    int (*set_scratchpad)(void* attributes, int mode) = nullptr;
+    int (*set_post_ops)(void* attributes, const void* post_ops) = nullptr;
+    int (*create_post_ops)(void**) = nullptr;
+    int (*destroy_post_ops)(void*) = nullptr;
+    int (*append_function)(void* post_ops, float scale, int algorithm, float alpha, float beta) = nullptr;
+    int (*append_operand)(void* post_ops, int algorithm, const TensorForm*) = nullptr;
+    int (*choose)(void** choice, const Operation*, const void* attributes, void* engine, const void* hint) = nullptr;
+    int (*choose_reorder)(void** choice, const TensorForm* from, void* from_engine, const TensorForm* to,
+                          void* to_engine, const void* attributes) = nullptr;
+    int (*destroy_choice)(void*) = nullptr;
+    int (*ask)(const void* choice, int what, int index, void* answer) = nullptr;
+    const TensorForm* (*ask_form)(const void* choice, int what, int index) = nullptr;
+    int (*create_primitive)(void** primitive, const void* choice) = nullptr;
+    int (*destroy_primitive)(void*) = nullptr;
+    int (*execute)(const void* primitive, void* stream, int count, const Argument* arguments) = nullptr;
+};
+
+namespace {
+
+using Functions = OneDnn::Functions;
+
+/// So many threads of OpenMP for regions of this thread, until the end of the scope.
+class Threads {
+  public:
+    Threads(const Functions& call, int threads) : call_(call) {
+        if (call.sequential) return;
+        before_ = call.get_threads();
+        if (before_ != threads) call.set_threads(threads);
+    }
+    ~Threads() {
+        if (!call_.sequential) call_.set_threads(before_);
+    }
+    Threads(const Threads&) = delete;
+    Threads& operator=(const Threads&) = delete;
+
+  private:
+    const Functions& call_;
+    int before_ = 0;
+};
+
+/// dnnl_memory_desc_t is a plain struct, larger than any: what the library gives is copied as far as it goes.
+TensorForm copy_of(const TensorForm* form) {
+    constexpr size_t kBytes = 696;
+    TensorForm out{};
+    std::memcpy(out.bytes, form, kBytes);
+    return out;
+}
+
+/// What the library made of a kernel, for one number of threads.
+struct Chosen {
+    std::shared_ptr<void> primitive;
+    TensorForm weights{}, scratchpad{};
+    int64_t scratch_bytes = 0;
+};
+
+class OneDnnCall : public LibraryCall {
+  public:
+    OneDnnCall(std::shared_ptr<const Functions> call, LibraryOp op, int threads)
+        : call_(std::move(call)), op_(std::move(op)), threads_(threads) {
+        for (size_t i = 0; i < op_.added.size(); ++i)
+            if (!bias_ && op_.scale == 1 && op_.is_bias(i)) bias_ = i;
+        data_ = op_.data.places.empty() ? call_->by_strides(op_.data.dims, op_.data.strides)
+                                        : call_->by_strides(op_.data.dims, dense_strides(op_.data.dims));
+        result_ = call_->by_strides(op_.result.dims, op_.result.strides);
+        weight_dims_ = op_.weights.dims;
+        if (op_.convolution && weight_dims_[0] == 1) weight_dims_.erase(weight_dims_.begin());
+        const TensorForm wanted = op_.weights.places.empty() ? call_->by_strides(weight_dims_, op_.weights.strides)
+                                                             : call_->any(weight_dims_);
+        for (const LibraryOperand& a : op_.added) added_.push_back(call_->by_strides(a.dims, a.strides));
+        if (bias_) {
+            const LibraryOperand& b = op_.added[*bias_];
+            bias_form_ = op_.convolution ? call_->by_strides({b.dims[1]}, {1})
+                                         : call_->by_strides(b.dims, dense_strides(b.dims));
+        }
+        chosen_ = choose(wanted, threads);
+    }
+
+    std::vector<Prepared> prepared() const override {
+        std::vector<Prepared> out;
+        if (!op_.data.places.empty())
+            out.push_back({op_.data.tensor, elements_of(op_.data.dims) * static_cast<int64_t>(sizeof(float))});
+        if (!op_.weights.places.empty())
+            out.push_back({op_.weights.tensor, static_cast<int64_t>(call_->form_bytes(&chosen_.weights))});
+        return out;
+    }
+
+    void prepare(size_t which, const void* constant, void* to) const override {
+        const auto* from = static_cast<const float*>(constant);
+        if (which == 0 && !op_.data.places.empty()) {
+            gather_constant(op_.data, from, static_cast<float*>(to));
+            return;
+        }
+        Arena plain;
+        plain.reserve(std::max<int64_t>(64, elements_of(op_.weights.dims) * static_cast<int64_t>(sizeof(float))));
+        gather_constant(op_.weights, from, reinterpret_cast<float*>(plain.data()));
+        const TensorForm form = call_->by_strides(weight_dims_, dense_strides(weight_dims_));
+        const Threads with(*call_, threads_);
+        void* made = nullptr;
+        call_->check(call_->choose_reorder(&made, &form, call_->engine, &chosen_.weights, call_->engine, nullptr),
+                     "reorder weights");
+        const std::shared_ptr<void> choice(made, call_->destroy_choice);
+        const std::shared_ptr<void> reorder = call_->primitive(made), stream = call_->stream(),
+                                    source = call_->memory(form, plain.data()),
+                                    destination = call_->memory(chosen_.weights, to);
+        const Argument arguments[] = {{kArgSource, source.get()}, {kArgDestination, destination.get()}};
+        call_->check(call_->execute(reorder.get(), stream.get(), 2, arguments), "reorder weights");
+        call_->check(call_->wait(stream.get()), "reorder weights");
+    }
+
+    int64_t scratch_bytes(int threads) const override { return chosen_for(threads).scratch_bytes; }
+    std::unique_ptr<Runs> runs(int threads) const override;
+
+  private:
+    class OneDnnRuns;
+
+    /// Weights lie as they were prepared, on any number of threads.
+    Chosen chosen_for(int threads) const {
+        if (threads == threads_) return chosen_;
+        const std::lock_guard lock(mutex_);
+        const auto it = others_.find(threads);
+        return it != others_.end() ? it->second
+                                   : others_.emplace(threads, choose(chosen_.weights, threads)).first->second;
+    }
+
+    Chosen choose(const TensorForm& weights, int threads) const {
+        const Functions& f = *call_;
+        const Threads with(f, threads);
+        void* made = nullptr;
+        f.check(f.create_attributes(&made), "describe a primitive");
+        const std::shared_ptr<void> attributes(made, f.destroy_attributes);
+        f.check(f.set_scratchpad(made, kUserScratchpad), "describe a primitive");
+        f.check(f.create_post_ops(&made), "describe a primitive");
+        const std::shared_ptr<void> post_ops(made, f.destroy_post_ops);
+        append(made);
+        f.check(f.set_post_ops(attributes.get(), post_ops.get()), "describe a primitive");
+        const auto operation = std::make_unique<Operation>();
+        const TensorForm* bias = bias_ ? &bias_form_ : nullptr;
+        if (op_.convolution) {
+            std::vector<int64_t> dilations = op_.dilations;  // counted from 0 there
+            for (int64_t& d : dilations) --d;
+            f.check(f.describe_convolution(operation.get(), kInference, kDirect, &data_, &weights, bias, &result_,
+                                           op_.strides.data(), dilations.data(), op_.begins.data(), op_.ends.data()),
+                    "describe a convolution");
+        } else {
+            f.check(f.describe_product(operation.get(), &data_, &weights, bias, &result_), "describe a product");
+        }
+        f.check(f.choose(&made, operation.get(), attributes.get(), f.engine, nullptr), "compute this");
+        const std::shared_ptr<void> choice(made, f.destroy_choice);
+        const char* implementation = nullptr;
+        f.check(f.ask(made, kAskImplementation, 0, &implementation), "say how");
+        if (std::string_view(implementation).find("ref") != std::string_view::npos)
+            throw RuntimeError(fmt::format("{} has only its reference for this", f.name));
+        Chosen out;
+        out.weights = copy_of(f.ask_form(made, kAskWeights, 0));
+        out.scratchpad = copy_of(f.ask_form(made, kAskScratchpad, 0));
+        out.scratch_bytes = static_cast<int64_t>(f.form_bytes(&out.scratchpad));
+        out.primitive = f.primitive(made);
+        return out;
+    }
+
+    /// What follows the sum, in order.
+    void append(void* post_ops) const {
+        const Functions& f = *call_;
+        const auto function = [&](int algorithm, double alpha, double beta = 0) {
+            f.check(f.append_function(post_ops, 1, algorithm, static_cast<float>(alpha), static_cast<float>(beta)),
+                    "describe a primitive");
+        };
+        if (op_.scale != 1) function(kEltLinear, op_.scale);
+        for (size_t i = 0; i < op_.added.size(); ++i)
+            if (i != bias_) f.check(f.append_operand(post_ops, kAdd, &added_[i]), "describe a primitive");
+        switch (op_.activation) {
+            case Activation::None:
+                break;
+            case Activation::Relu:
+                function(kEltElu, 0);
+                function(kEltLinear, 1);  // -0 becomes 0
+                break;
+            case Activation::Gelu:
+                function(kEltGelu, 0);
+                break;
+            case Activation::GeluTanh:
+                function(kEltGeluTanh, 0);
+                break;
+            case Activation::Silu:
+                function(kEltSwish, 1);
+                break;
+            case Activation::Sigmoid:
+                function(kEltLogistic, 0);
+                break;
+            case Activation::Tanh:
+                function(kEltTanh, 0);
+                break;
+            case Activation::HardSwish:
+                function(kEltHardSwish, 0);
+                break;
+        }
+    }
+    /// Position among the post-operations of the first operand.
+    int first_added() const { return op_.scale != 1 ? 1 : 0; }
+
+    std::shared_ptr<const Functions> call_;
+    LibraryOp op_;
+    int threads_;
+    std::optional<size_t> bias_;  ///< of `added`
+    TensorForm data_, result_, bias_form_{};
+    std::vector<int64_t> weight_dims_;
+    std::vector<TensorForm> added_;
+    Chosen chosen_;
+    mutable std::mutex mutex_;
+    mutable std::map<int, Chosen> others_;  ///< per number of threads
+};
+
+class OneDnnCall::OneDnnRuns : public LibraryCall::Runs {
+  public:
+    OneDnnRuns(const OneDnnCall& of, int threads) : call_(of.call_), threads_(threads), stream_(of.call_->stream()) {
+        const Chosen chosen = of.chosen_for(threads);
+        primitive_ = chosen.primitive;
+        add(kArgSource, of.op_.data.tensor, of.data_);
+        add(kArgWeights, of.op_.weights.tensor, chosen.weights);
+        add(kArgDestination, of.op_.result.tensor, of.result_);
+        int position = of.first_added();
+        for (size_t i = 0; i < of.op_.added.size(); ++i)
+            if (i == of.bias_)
+                add(kArgBias, of.op_.added[i].tensor, of.bias_form_);
+            else
+                add((kArgPostOp * (++position)) | 2, of.op_.added[i].tensor, of.added_[i]);
+        if (chosen.scratch_bytes > 0) {
+            memories_.push_back(call_->memory(chosen.scratchpad, nullptr));
+            arguments_.push_back({kArgScratchpad, memories_.back().get()});
+        }
+    }
+
+    void run(void* const* tensors, void* scratch) override {
+        for (size_t i = 0; i < memories_.size(); ++i)
+            call_->check(call_->set_address(memories_[i].get(), i < tensors_.size() ? tensors[tensors_[i]] : scratch),
+                         "take an address");
+        const Threads with(*call_, threads_);
+        call_->check(
+            call_->execute(primitive_.get(), stream_.get(), static_cast<int>(arguments_.size()), arguments_.data()),
+            "run a primitive");
+        call_->check(call_->wait(stream_.get()), "run a primitive");
+    }
+
+  private:
+    void add(int argument, size_t tensor, const TensorForm& form) {
+        memories_.push_back(call_->memory(form, nullptr));
+        arguments_.push_back({argument, memories_.back().get()});
+        tensors_.push_back(tensor);
+    }
+
+    std::shared_ptr<const Functions> call_;
+    int threads_;
+    std::shared_ptr<void> stream_, primitive_;
+    std::vector<std::shared_ptr<void>> memories_;
+    std::vector<Argument> arguments_;
+    std::vector<size_t> tensors_;  ///< per memory but the last, where that is scratch
+};
+
+std::unique_ptr<LibraryCall::Runs> OneDnnCall::runs(int threads) const {
+    return std::make_unique<OneDnnRuns>(*this, threads);
+}
+
+}  // namespace
+
+OneDnn::OneDnn(const std::vector<std::string>& names)
+    : OneDnn(SharedLibrary("oneDNN", names.empty() ? std::vector<std::string>{"libdnnl.so.2", "libdnnl.so.3"} : names,
+                           "its products and convolutions are no candidates without it")) {}
+
+OneDnn::OneDnn(const SharedLibrary& library) : call_(std::make_shared<const Functions>(library)) {}
+
+std::string OneDnn::name() const { return call_->name; }
+
+std::optional<std::string> OneDnn::refusal(const Program& stages, const std::vector<bool>& weights) const {
+    const auto op = library_op(stages, weights);
+    const auto* reason = std::get_if<std::string>(&op);
+    return reason != nullptr ? std::optional(*reason) : std::nullopt;
+}
+
+std::shared_ptr<const LibraryCall> OneDnn::provide(const Program& stages, const std::vector<bool>& weights,
+                                                   int threads) const {
+    auto op = library_op(stages, weights);
+    if (const auto* reason = std::get_if<std::string>(&op)) throw RuntimeError(*reason);
+    return std::make_shared<const OneDnnCall>(call_, std::get<LibraryOp>(std::move(op)), threads);
+}
+
+}  // namespace tilewright::cpu
