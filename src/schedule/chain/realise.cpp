@@ -209,8 +209,6 @@ class Tree {
 
     // --- copies
 
-    static constexpr int64_t kUnbounded = int64_t{1} << 30;  // points of an axis; no cache holds so many
-
     /// Each copy at the outermost place under the grid where a third of the cache holds it.
     void place_loads() {
         for (const auto& [s, accesses] : loads_)
@@ -219,10 +217,7 @@ class Tree {
                 const ValueId v = c_.stages.primitives[s].expr()->accesses[access].value;
                 if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) continue;
                 Load load = std::get<Load>(make_loads(c_.stages, s, {access}, micros_.at(s))[0].kind);
-                // A copy has a size known beforehand: it stands inside the loops that cut open axes.
                 std::vector<int64_t> range = c_.extents;
-                for (size_t a = 0; a < range.size(); ++a)
-                    if (c_.open[a]) range[a] = kUnbounded;
                 insert(t_.body, load, range);
             }
     }

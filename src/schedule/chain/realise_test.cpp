@@ -131,41 +131,6 @@ TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
     }
 }
 
-/// What is copied has a size known beforehand: keys of which there are as many as the run says are copied a tile at a
-/// time, however few the model assumes.
-TEST(Realise, of_open_extents_is_something_wherever_it_is_of_closed_ones) {
-    const auto attention_over = [](const std::string& rows, const std::string& keys) {
-        return given(make_chain(parse_program(fmt::format(R"(program attention {{
-  input q: f32[{0}, 32]
-  input k: f32[{1}, 32]
-  input v: f32[{1}, 32]
-  c: f32[{0}, {1}] = [{0}, {1}] sum(i2 < 32) mul(@0, @1) where @0 = q[i0, i2], @1 = k[i1, i2]
-  r: f32[{0}] = [{0}] max(i1 < {1}) @0 where @0 = c[i0, i1]
-  p: f32[{0}, {1}] = [{0}, {1}] exp(sub(@0, @1)) where @0 = c[i0, i1], @1 = r[i0]
-  s: f32[{0}] = [{0}] sum(i1 < {1}) @0 where @0 = p[i0, i1]
-  w: f32[{0}, {1}] = [{0}, {1}] div(@0, @1) where @0 = p[i0, i1], @1 = s[i0]
-  e: f32[{0}, 32] = [{0}, 32] sum(i2 < {1}) mul(@0, @1) where @0 = w[i0, i2], @1 = v[i2, i1]
-  output e
-}})",
-                                                          rows, keys))));
-    };
-    const Chain open = attention_over("$m", "$n"), closed = attention_over("128", "128");
-    ASSERT_EQ(open.tiled, closed.tiled);
-    int something = 0, copies = 0;
-    for (const TilingExpression& e : make_space(open, kAnyMemory).expressions) {
-        std::vector<int64_t> tiles;
-        for (const size_t a : open.tiled) tiles.push_back(open.open[a] ? 48 : 32);
-        const auto t = realise(open, {e, tiles}, target(8));
-        EXPECT_EQ(t.has_value(), realise(closed, {e, tiles}, target(8)).has_value()) << print(e, names_of(open));
-        if (!t) continue;
-        ++something;
-        copies += print(*t).find(" load ") != std::string::npos ? 1 : 0;
-        EXPECT_EQ(verify(*t), std::vector<std::string>()) << print(*t);
-    }
-    EXPECT_GT(something, 0);
-    EXPECT_GT(copies, 0);
-}
-
 TEST(Realise, gives_trees_that_compute_their_chain) {
     int legal = 0, online = 0, flat = 0, copies = 0, several = 0;
     std::vector<Program> chains = small_chains();
