@@ -1,7 +1,7 @@
 #include "backend/cuda/cublaslt.h"
 
-#include "backend/cuda/library.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tilewright::cuda {
 
@@ -38,7 +38,7 @@ struct Found {
 }  // namespace
 
 struct CublasLt::Functions {
-    Functions(const Gpu& device, Library found) : gpu(device), library(std::move(found)) {
+    Functions(const Gpu& device, SharedLibrary found) : gpu(device), library(std::move(found)) {
         library.find(create, "cublasLtCreate");
         library.find(destroy, "cublasLtDestroy");
         library.find(create_product, "cublasLtMatmulDescCreate");
@@ -66,7 +66,7 @@ struct CublasLt::Functions {
     }
 
     Gpu gpu;
-    Library library;
+    SharedLibrary library;
     void* handle = nullptr;
     int (*create)(void** handle) = nullptr;
     int (*destroy)(void* handle) = nullptr;
@@ -143,11 +143,13 @@ struct CublasLt::Plan : LibraryPlan {
 };
 
 CublasLt::CublasLt(const Gpu& gpu, const std::vector<std::string>& names)
-    : CublasLt(gpu, Library("cuBLASLt",
-                            names.empty() ? std::vector<std::string>{"libcublasLt.so.13", "libcublasLt.so.12"} : names,
-                            "NVIDIA's products of matrices are no candidates without it")) {}
+    : CublasLt(gpu,
+               SharedLibrary("cuBLASLt",
+                             names.empty() ? std::vector<std::string>{"libcublasLt.so.13", "libcublasLt.so.12"} : names,
+                             "NVIDIA's products of matrices are no candidates without it")) {}
 
-CublasLt::CublasLt(const Gpu& gpu, const Library& library) : call_(std::make_shared<const Functions>(gpu, library)) {}
+CublasLt::CublasLt(const Gpu& gpu, const SharedLibrary& library)
+    : call_(std::make_shared<const Functions>(gpu, library)) {}
 
 std::shared_ptr<const LibraryPlan> CublasLt::plan(const LibraryKernel& kernel, std::string& why) const {
     if (!std::holds_alternative<LibraryProduct>(kernel)) {

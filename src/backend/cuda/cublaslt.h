@@ -9,7 +9,7 @@ class CublasLt : public KernelLibrary {
   public:
     /// Throws RuntimeError that says where it was looked for. `names`: of the library; empty: the usual ones.
     explicit CublasLt(const Gpu& gpu, const std::vector<std::string>& names = {});
-    CublasLt(const Gpu& gpu, const Library& library);
+    CublasLt(const Gpu& gpu, const SharedLibrary& library);
 
     std::string name() const override { return "cuBLASLt"; }
     std::shared_ptr<const LibraryPlan> plan(const LibraryKernel& kernel, std::string& why) const override;

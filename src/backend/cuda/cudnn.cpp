@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "backend/cuda/library.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tilewright::cuda {
 
@@ -113,7 +113,7 @@ struct Cudnn::Numbers {
 };
 
 struct Cudnn::Functions : Numbers {
-    Functions(std::optional<Gpu> device, Library found, const std::string& description)
+    Functions(std::optional<Gpu> device, SharedLibrary found, const std::string& description)
         : gpu(std::move(device)), library(std::move(found)) {
         library.find(create, "cudnnCreate");
         library.find(destroy, "cudnnDestroy");
@@ -183,7 +183,7 @@ struct Cudnn::Functions : Numbers {
     void finish(void* descriptor, const char* what) const { check(finalize(descriptor), what); }
 
     std::optional<Gpu> gpu;
-    Library library;
+    SharedLibrary library;
     void* handle = nullptr;
     std::shared_ptr<void> device_properties;  ///< where there is no GPU
     mutable std::mutex running;               ///< the handle has one stream at a time
@@ -461,16 +461,17 @@ class Cudnn::Graph : private Numbers {
     std::vector<int64_t> given_, values_, kept_;  ///< numbers of the plan's tensors, values and unread ones
 };
 
-Library Cudnn::find(const std::vector<std::string>& names) {
+SharedLibrary Cudnn::find(const std::vector<std::string>& names) {
     return {"cuDNN", names.empty() ? std::vector<std::string>{"libcudnn.so.9", "libcudnn.so.8"} : names,
             "NVIDIA's convolutions and attentions are no candidates without it"};
 }
 
 Cudnn::Cudnn(const Gpu& gpu, const std::vector<std::string>& names) : Cudnn(gpu, find(names)) {}
 
-Cudnn::Cudnn(const Gpu& gpu, const Library& library) : call_(std::make_shared<const Functions>(gpu, library, "")) {}
+Cudnn::Cudnn(const Gpu& gpu, const SharedLibrary& library)
+    : call_(std::make_shared<const Functions>(gpu, library, "")) {}
 
-Cudnn::Cudnn(const Library& library, const std::string& device)
+Cudnn::Cudnn(const SharedLibrary& library, const std::string& device)
     : call_(std::make_shared<const Functions>(std::nullopt, library, device)) {}
 
 size_t Cudnn::version() const { return call_->get_version(); }

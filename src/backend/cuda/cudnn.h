@@ -11,12 +11,12 @@ class Cudnn : public KernelLibrary {
   public:
     /// Throws RuntimeError that says where it was looked for. `names`: of the library; empty: the usual ones.
     explicit Cudnn(const Gpu& gpu, const std::vector<std::string>& names = {});
-    Cudnn(const Gpu& gpu, const Library& library);
+    Cudnn(const Gpu& gpu, const SharedLibrary& library);
     /// Without a GPU: plans for one that cuDNN is told of in its own words (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
     /// 9.8 and newer). They are made as far as they go without a driver, and cannot run.
-    Cudnn(const Library& library, const std::string& device);
+    Cudnn(const SharedLibrary& library, const std::string& device);
     /// The usual names, or these. Throws RuntimeError where there is none.
-    static Library find(const std::vector<std::string>& names = {});
+    static SharedLibrary find(const std::vector<std::string>& names = {});
 
     std::string name() const override { return "cuDNN"; }
     std::shared_ptr<const LibraryPlan> plan(const LibraryKernel& kernel, std::string& why) const override;

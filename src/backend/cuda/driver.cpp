@@ -26,7 +26,7 @@ enum Attribute : int {
 
 }  // namespace
 
-Driver::Driver(Library found, int index) : library(std::move(found)) {
+Driver::Driver(SharedLibrary found, int index) : library(std::move(found)) {
     load_functions();
     check(init(0), "start");
     int count = 0;

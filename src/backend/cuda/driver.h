@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "backend/cuda/library.h"
+#include "base/shared_library.h"
 #include "cost/gpu_target.h"
 
 namespace tilewright::cuda {
@@ -18,12 +18,12 @@ inline constexpr int kOutOfMemory = 2, kMostDynamicShared = 8, kNonBlocking = 1,
 /// Every result is 0 where all went well.
 struct Driver {
     /// Opens a device. Throws RuntimeError: a function is missing, there is no such device, or it is too old.
-    Driver(Library library, int index);
+    Driver(SharedLibrary library, int index);
     ~Driver();
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 
-    Library library;
+    SharedLibrary library;
     int (*init)(unsigned flags) = nullptr;
     int (*device_count)(int* count) = nullptr;
     int (*device_get)(int* device, int index) = nullptr;

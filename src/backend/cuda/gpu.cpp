@@ -25,11 +25,12 @@ struct Gpu::Kernel::State {
     void launch(int64_t blocks, const std::vector<void*>& given, void* stream) const;
 };
 
-Gpu::Gpu(int index, Library driver) : driver_(std::make_shared<const Driver>(std::move(driver), index)) {}
+Gpu::Gpu(int index, SharedLibrary driver) : driver_(std::make_shared<const Driver>(std::move(driver), index)) {}
 
 Gpu::Gpu(int index, const std::string& library)
-    : Gpu(index, Library("CUDA driver", {library.empty() ? "libcuda.so.1" : library},
-                         "a GPU needs NVIDIA's driver on this machine (nvidia-smi shows whether there is one)")) {}
+    : Gpu(index, SharedLibrary("CUDA driver", {library.empty() ? "libcuda.so.1" : library},
+                               "a GPU needs NVIDIA's driver on this machine (nvidia-smi shows whether there is one)")) {
+}
 
 const GpuTarget& Gpu::target() const { return driver_->target; }
 

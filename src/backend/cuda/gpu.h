@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/library.h"
+#include "base/shared_library.h"
 
 namespace tilewright::cuda {
 
@@ -20,7 +20,7 @@ class Gpu {
     /// Device `index`. Throws RuntimeError: there is no driver, no such device, or the device is older than sm_80; each
     /// says what to do. `library`: the driver's; empty: the usual one.
     explicit Gpu(int index = 0, const std::string& library = "");
-    Gpu(int index, Library driver);
+    Gpu(int index, SharedLibrary driver);
 
     /// As the driver describes it; rates are estimated from its clocks.
     const GpuTarget& target() const;

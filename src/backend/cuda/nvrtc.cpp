@@ -2,16 +2,16 @@
 
 #include <sstream>
 
-#include "backend/cuda/library.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace tilewright::cuda {
 
 /// As nvrtc.h of CUDA declares them; every result is 0 where all went well.
 struct Nvrtc::Functions {
-    explicit Functions(Library found) : library(std::move(found)) {}
+    explicit Functions(SharedLibrary found) : library(std::move(found)) {}
 
-    Library library;
+    SharedLibrary library;
     int (*version)(int* major, int* minor) = nullptr;
     int (*create)(void** program, const char* text, const char* name, int headers, const char* const* sources,
                   const char* const* names) = nullptr;
@@ -30,7 +30,7 @@ struct Nvrtc::Functions {
 
 namespace {
 
-Library usual_library(const std::vector<std::string>& names) {
+SharedLibrary usual_library(const std::vector<std::string>& names) {
     const std::vector<std::string> usual = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
     return {"NVRTC", names.empty() ? usual : names,
             "kernels for GPUs need CUDA's run-time compiler (libnvrtc) where the loader looks, as in LD_LIBRARY_PATH"};
@@ -40,7 +40,7 @@ Library usual_library(const std::vector<std::string>& names) {
 
 Nvrtc::Nvrtc(const std::vector<std::string>& names) : Nvrtc(usual_library(names)) {}
 
-Nvrtc::Nvrtc(const Library& library) {
+Nvrtc::Nvrtc(const SharedLibrary& library) {
     auto f = std::make_shared<Functions>(library);
     f->library.find(f->version, "nvrtcVersion");
     f->library.find(f->create, "nvrtcCreateProgram");

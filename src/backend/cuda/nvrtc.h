@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/library.h"
+#include "base/shared_library.h"
 
 namespace tilewright::cuda {
 
@@ -26,7 +26,7 @@ class Nvrtc {
   public:
     /// Throws RuntimeError that says where NVRTC was looked for. `names`: of the library; empty: the usual ones.
     explicit Nvrtc(const std::vector<std::string>& names = {});
-    explicit Nvrtc(const Library& library);
+    explicit Nvrtc(const SharedLibrary& library);
 
     /// The code (a cubin) of the kernels, behind device_header(), for compute capability `capability` (80, 90, ...).
     /// Throws RuntimeError with the compiler's messages: a text that it refuses is a bug of ours.

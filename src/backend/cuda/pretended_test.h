@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/library.h"
 #include "backend/cuda/pretended_cudnn_test.h"
+#include "base/shared_library.h"
 
 namespace tilewright::cuda::test {
 
@@ -61,18 +61,18 @@ class PretendedGpu {
     PretendedGpu(const PretendedGpu&) = delete;
     PretendedGpu& operator=(const PretendedGpu&) = delete;
 
-    Library driver() const {
+    SharedLibrary driver() const {
         return {"CUDA driver", [](const std::string& name) { return function(name); }};
     }
     /// cuBLASLt, of products of f32, as its manual has them: matrices by columns.
-    Library products() const {
+    SharedLibrary products() const {
         return {"cuBLASLt", [](const std::string& name) { return function(name); }};
     }
     /// cuDNN, of convolutions and attentions.
-    Library graphs_library() const {
+    SharedLibrary graphs_library() const {
         return {"cuDNN", [](const std::string& name) { return function(name); }};
     }
-    Library compiler() const {
+    SharedLibrary compiler() const {
         return {"NVRTC", [](const std::string& name) { return function(name); }};
     }
 
