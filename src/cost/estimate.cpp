@@ -61,6 +61,21 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
     const size_t va = micro.vector_axis.value_or(s.extents.size());
     double vectors = 1;  // results, in vectors
     for (size_t a = 0; a < s.spatial; ++a) vectors *= static_cast<double>(tile[a]);
+    double maps = s.map && va < s.spatial ? vectors : 0;  // that the tile holds; 0: none whole
+    for (size_t k = 0; maps > 0 && k < s.map->rows.size(); ++k) {
+        const uint32_t a = s.map->rows[k];
+        const int64_t rows = s.map->row_extents[k], held = a < micro.registers.size() ? micro.registers[a] : 1;
+        if (a == va || held % rows != 0) maps = 0;
+        maps *= std::ceil(static_cast<double>(tile[a]) / static_cast<double>(rows)) / static_cast<double>(tile[a]);
+    }
+    if (maps > 0) {
+        // Sums along one axis of a map of two wait in memory for those along the other: registers do not hold them.
+        const double moved = 2 * s.map->column_count;
+        const double gathered = s.operands[0].strides[va] == 1 ? 1 : micro.lanes;
+        const double sums = std::max({s.map->operations / m.fma_a_cycle, moved * gathered / m.loads_a_cycle,
+                                      (s.map->operations + moved + s.map->row_count) / kIssueWidth});
+        return maps * sums + vectors * 2 / m.loads_a_cycle + kTileOverhead;
+    }
     const auto reads = [&](const OperandModel& o) {
         double n = 1;
         for (size_t a = 0; a < s.spatial; ++a)

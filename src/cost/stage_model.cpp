@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/weighed_sum.h"
 #include "tile/cuts.h"
 
 namespace tilewright {
@@ -149,6 +150,8 @@ double StageModel::results() const {
 }
 
 double StageModel::flops() const {
+    if (map)
+        return points() / (map->row_count * map->column_count) * 2 * map->operations + results() * epilogue_operations;
     return points() * (product ? 2 : body_operations) + results() * epilogue_operations;
 }
 
@@ -215,6 +218,9 @@ class Builder {
         m.product = e.reducer == Reducer::Sum && root.op == ScalarOp::Mul;
         m.body_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
         m.epilogue_operations = e.epilogue.empty() ? 0 : body_operations(e.epilogue);
+        if (const auto size = map_size(e))
+            if (const auto map = weighed_sum(e))
+                m.map = {map->rows, map->row_extents, size->rows, size->columns, size->operations};
         const std::vector<uint32_t> slots = e.body.slots();
         for (size_t i = 0; i < e.accesses.size(); ++i) {
             OperandModel o = operand(e.accesses[i].value, e.accesses[i].index, m.extents);

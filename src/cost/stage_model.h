@@ -3,6 +3,7 @@
 // asked thousands of times while schedules are constructed.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -76,6 +77,14 @@ struct StageModel {
     double body_operations = 1;          ///< vector instructions of the body at a point (loads apart)
     double epilogue_operations = 0;      ///< of the epilogue at a result
     bool reduces = false;
+    /// A small linear map by known numbers (program/weighed_sum.h): its rows are axes of the result.
+    struct Map {
+        std::vector<uint32_t> rows;
+        std::vector<int64_t> row_extents;
+        double row_count = 1, column_count = 1;
+        double operations = 0;  ///< of the shared sums, for one column vector
+    };
+    std::optional<Map> map;
 
     double points() const;   ///< of the iteration space
     double results() const;  ///< of its spatial part

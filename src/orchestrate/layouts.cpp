@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "layout/propagate.h"
 #include "orchestrate/plan.h"
+#include "program/weighed_sum.h"
 
 namespace tilewright {
 
@@ -148,13 +149,14 @@ struct Chooser {
         }
     }
 
-    /// The result's dimension that walks the data's channels, where the weights know nothing of those (Winograd's last
-    /// product: a few numbers for all channels).
-    std::optional<size_t> shared_channels(const TensorExpr& e, const Access& x, const Access& w) const {
+    /// The result's dimension that walks the data's channels, where the weights know nothing of those: a few numbers
+    /// for all channels.
+    std::optional<size_t> shared_channels(const TensorExpr& e, const Access& x,
+                                          const std::vector<Expr>& weights) const {
         const auto in = channels.find(x.value);
         if (in == channels.end()) return std::nullopt;
         const auto a = x.index[in->second].as_var();
-        if (!a || a->kind != VarKind::Axis || a->id >= e.spatial || in_index(w.index, a->id)) return std::nullopt;
+        if (!a || a->kind != VarKind::Axis || a->id >= e.spatial || in_index(weights, a->id)) return std::nullopt;
         const std::vector<Expr> out = result_index(e);
         const auto there = std::find(out.begin(), out.end(), axis(a->id));
         if (there == out.end()) return std::nullopt;
@@ -188,6 +190,11 @@ struct Chooser {
         for (const Primitive& p : program.primitives) {
             const TensorExpr* e = p.expr();
             if (e == nullptr) continue;
+            if (const auto map = weighed_sum(*e); map && e->body[map->term].op == ScalarOp::Access) {
+                if (const auto d = shared_channels(*e, e->accesses[e->body[map->term].slot], {}))
+                    wish(p.outputs[0], *d);
+                continue;
+            }
             const auto product = weighted_product(program, *e);
             if (!product) continue;
             const Access& x = e->accesses[product->data];
@@ -195,7 +202,7 @@ struct Chooser {
             if (const auto a = lane_axis(*e, x, w)) {
                 wish(p.outputs[0], *fastest_in(*e, result_index(*e), w, *a));
                 if (const auto d = fastest_in(*e, x.index, w, *a)) wish(x.value, *d);
-            } else if (const auto d = shared_channels(*e, x, w)) {
+            } else if (const auto d = shared_channels(*e, x, w.index)) {
                 wish(p.outputs[0], *d);
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;

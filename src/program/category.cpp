@@ -48,12 +48,13 @@ bool only_moves(const ScalarBody& body, ScalarId id) {
 }
 
 /// A sum of products of two operands over an axis that both use. Each factor may have elementwise work in it, as the
-/// zero points of a quantised product have: mul(sub(@0, @1), sub(@2, @3)).
+/// zero points of a quantised product have: mul(sub(@0, @1), sub(@2, @3)). Or one weighed by numbers of the expression.
 bool is_linear(const TensorExpr& e) {
     if (e.reducer != Reducer::Sum) return false;
     ScalarId root = e.body.root();
     while (e.body[root].op == ScalarOp::Cast) root = e.body[root].a;
     const ScalarNode& product = e.body[root];
+    if (product.op == ScalarOp::Weigh && slots_of(e.body, product.a).empty()) return true;
     if (product.op != ScalarOp::Mul) return false;
     const auto left = slots_of(e.body, product.a), right = slots_of(e.body, product.b);
     for (const uint32_t l : left)

@@ -17,6 +17,8 @@ inline uint64_t form_hash(const ScalarBody& body) {
     for (const ScalarId id : body.nodes().ids()) {
         const ScalarNode& n = body[id];
         uint64_t h = hash_combine(static_cast<uint64_t>(n.op) << 8 | static_cast<uint64_t>(n.dtype), n.slot);
+        if (n.table)
+            for (const double v : *n.table) h = hash_combine(h, std::bit_cast<uint64_t>(v));
         h = hash_combine(h, std::bit_cast<uint64_t>(n.value) ^ hash_mix(static_cast<uint64_t>(n.int_value)));
         h = hash_combine(h, n.index.hash());
         of[id.index()] = hash_combine(hash_combine(hash_combine(h, at(n.a)), at(n.b)), at(n.c));

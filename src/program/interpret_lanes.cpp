@@ -78,6 +78,9 @@ bool float_lanes(ScalarOp op, Column a, Column b, Column out, int64_t n) {
         case ScalarOp::Mul:
             each2<double, double>(a, b, out, n, [](double x, double y) { return x * y; });
             return true;
+        case ScalarOp::Weigh:
+            each2<double, double>(a, b, out, n, [](double x, double y) { return x == 0 ? 0 : x * y; });
+            return true;
         case ScalarOp::Div:
             each2<double, double>(a, b, out, n, [](double x, double y) { return x / y; });
             return true;
@@ -252,8 +255,8 @@ void eval_lanes(const ScalarNode& node, DType operand, Column a, Column b, Colum
     const int operands = arity(node.op);
     const bool to_float = is_float(node.dtype);
     for (int64_t l = 0; l < n; ++l) {
-        const ScalarValue r = eval_scalar(node.op, node.dtype, operand, lane(operand, a, l),
-                                          operands > 1 ? lane(operand, b, l) : ScalarValue{});
+        const ScalarValue r =
+            eval_node(node, operand, lane(operand, a, l), operands > 1 ? lane(operand, b, l) : ScalarValue{});
         if (to_float)
             out.f()[l] = r.f;
         else

@@ -20,7 +20,7 @@ struct OpInfo {
     int arity;
 };
 
-constexpr std::array<OpInfo, 55> kOps{{
+constexpr std::array<OpInfo, 57> kOps{{
     {ScalarOp::Const, "const", 0},
     {ScalarOp::Access, "access", 0},
     {ScalarOp::Acc, "acc", 0},
@@ -52,6 +52,8 @@ constexpr std::array<OpInfo, 55> kOps{{
     {ScalarOp::Select, "select", 3},
     {ScalarOp::Cast, "cast", 1},
     {ScalarOp::Bitcast, "bitcast", 1},
+    {ScalarOp::Table, "table", 1},
+    {ScalarOp::Weigh, "weigh", 2},
     {ScalarOp::Floor, "floor", 1},
     {ScalarOp::Ceil, "ceil", 1},
     {ScalarOp::Trunc, "trunc", 1},
@@ -84,11 +86,15 @@ const OpInfo& info(ScalarOp op) {
     return i;
 }
 
+bool same_table(const ScalarNode& x, const ScalarNode& y) {
+    return x.table == y.table || (x.table && y.table && *x.table == *y.table);
+}
+
 /// Field by field, floats by their bits: -0.0 and 0.0 stay apart, as equal NaNs come together.
 bool same_node(const ScalarNode& x, const ScalarNode& y) {
     return x.op == y.op && x.dtype == y.dtype && x.a == y.a && x.b == y.b && x.c == y.c &&
            std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value) && x.int_value == y.int_value &&
-           x.slot == y.slot && x.index == y.index;
+           x.slot == y.slot && x.index == y.index && same_table(x, y);
 }
 
 ScalarValue value_of(const ScalarNode& n) { return {n.value, n.int_value}; }
@@ -117,6 +123,9 @@ ScalarId identity(const ScalarBody& body, const ScalarNode& n) {
     switch (n.op) {
         case ScalarOp::Mul:
             if (is_const(at(n.b), 1.0, 1)) return n.a;
+            if (is_const(at(n.a), 1.0, 1)) return n.b;
+            break;
+        case ScalarOp::Weigh:
             if (is_const(at(n.a), 1.0, 1)) return n.b;
             break;
         case ScalarOp::Div:
@@ -200,9 +209,9 @@ ScalarId ScalarBody::add(ScalarNode node) {
     if (constant) {
         const ScalarNode zero;
         const DType operand = nodes_[node.op == ScalarOp::Select ? node.b : node.a].dtype;
-        node = const_node(
-            node.dtype, eval_scalar(node.op, node.dtype, operand, value_of(nodes_[node.a]),
-                                    value_of(n > 1 ? nodes_[node.b] : zero), value_of(n > 2 ? nodes_[node.c] : zero)));
+        node = const_node(node.dtype,
+                          eval_node(node, operand, value_of(nodes_[node.a]), value_of(n > 1 ? nodes_[node.b] : zero),
+                                    value_of(n > 2 ? nodes_[node.c] : zero)));
     } else if (n > 0) {
         if (const ScalarId same = identity(*this, node)) return same;
     }
@@ -243,7 +252,8 @@ ScalarId ScalarBody::acc(DType t) {
 }
 
 ScalarId ScalarBody::unary(ScalarOp op, ScalarId a) {
-    TW_CHECK(arity(op) == 1 && op != ScalarOp::Cast && op != ScalarOp::Bitcast, "{}", to_string(op));
+    TW_CHECK(arity(op) == 1 && op != ScalarOp::Cast && op != ScalarOp::Bitcast && op != ScalarOp::Table, "{}",
+             to_string(op));
     ScalarNode n;
     n.op = op;
     n.a = a;
@@ -292,6 +302,18 @@ ScalarId ScalarBody::bitcast(DType t, ScalarId a) {
     n.a = a;
     n.dtype = t;
     return add(n);
+}
+
+ScalarId ScalarBody::table(DType t, std::shared_ptr<const std::vector<double>> numbers, ScalarId position) {
+    TW_CHECK(numbers != nullptr && (t == DType::F32 || t == DType::F64) && nodes_[position].dtype == DType::I64);
+    if (t == DType::F32)
+        for (const double v : *numbers) TW_CHECK(std::isnan(v) || static_cast<float>(v) == v, "{} is no f32", v);
+    ScalarNode n;
+    n.op = ScalarOp::Table;
+    n.a = position;
+    n.dtype = t;
+    n.table = std::move(numbers);
+    return add(std::move(n));
 }
 
 ScalarId ScalarBody::inline_body(const ScalarBody& other,

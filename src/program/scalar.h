@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +59,9 @@ enum class ScalarOp : uint8_t {
            ///< A Cast to F16 or BF16 is allowed: it rounds there and yields F32 (a value exactly representable there).
     Bitcast,  ///< same-size reinterpretation
 
+    Table,  ///< the number at position a (I64) of `table`; 0 where there is none
+    Weigh,  ///< a * b, floats, and 0 where a is 0, whatever b is: a weight of 0 leaves the term out, infinite or not
+
     // rounding, floats
     Floor,
     Ceil,
@@ -106,6 +110,7 @@ struct ScalarNode {
     int64_t int_value = 0;                                                   ///< Const, integers and bool
     uint32_t slot = 0;                                                       ///< Access
     Expr index;                                                              ///< Index
+    std::shared_ptr<const std::vector<double>> table = nullptr;              ///< Table
     friend bool operator==(const ScalarNode&, const ScalarNode&) = default;  // `add` compares floats by bits instead
 };
 
@@ -125,6 +130,8 @@ class ScalarBody {
     ScalarId select(ScalarId condition, ScalarId a, ScalarId b);
     ScalarId cast(DType t, ScalarId a);
     ScalarId bitcast(DType t, ScalarId a);
+    /// F32 or F64; `position` is I64. The numbers must be representable in the type.
+    ScalarId table(DType t, std::shared_ptr<const std::vector<double>> numbers, ScalarId position);
 
     void set_root(ScalarId root) { root_ = root; }
     ScalarId root() const { return root_; }

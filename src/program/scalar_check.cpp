@@ -6,7 +6,7 @@ namespace tilewright {
 
 namespace {
 
-enum class Takes { Numbers, Integers, IntegersOrBool, Floats, Anything };
+enum class Takes { Numbers, Integers, IntegersOrBool, Position, Floats, Anything };
 
 Takes takes(ScalarOp op) {
     switch (op) {
@@ -21,6 +21,8 @@ Takes takes(ScalarOp op) {
         case ScalarOp::Abs:
         case ScalarOp::Sign:
             return Takes::Numbers;
+        case ScalarOp::Table:
+            return Takes::Position;
         case ScalarOp::BitAnd:
         case ScalarOp::BitOr:
         case ScalarOp::BitXor:
@@ -58,6 +60,8 @@ std::string_view describe(Takes t) {
             return "integers";
         case Takes::IntegersOrBool:
             return "integers or booleans";
+        case Takes::Position:
+            return "a 64-bit integer";
         case Takes::Floats:
             return "floating-point numbers";
         case Takes::Anything:
@@ -74,6 +78,8 @@ bool fits(Takes t, DType d) {
             return is_integer(d);
         case Takes::IntegersOrBool:
             return !is_float(d);
+        case Takes::Position:
+            return d == DType::I64;
         case Takes::Floats:
             return is_float(d);
         case Takes::Anything:
@@ -99,6 +105,11 @@ std::string type_fault(const ScalarBody& body, const ScalarNode& node) {
         return fmt::format("operator '{}' takes {}, found {}", to_string(node.op), describe(wanted),
                            name(type(node.a)));
     if (node.op == ScalarOp::Cast) return {};
+    if (node.op == ScalarOp::Table) {
+        if (!node.table) return "operator 'table' without numbers";
+        if (node.dtype == DType::F32 || node.dtype == DType::F64) return {};
+        return fmt::format("operator 'table' gives f32 or f64, not {}", name(node.dtype));
+    }
     if (node.op == ScalarOp::Bitcast) {
         const DType from = body[node.a].dtype;
         if (byte_size(from) == byte_size(node.dtype)) return {};

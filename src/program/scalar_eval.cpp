@@ -118,6 +118,8 @@ double eval_float(ScalarOp op, double a, double b) {
             return a - b;
         case ScalarOp::Mul:
             return a * b;
+        case ScalarOp::Weigh:
+            return a == 0 ? 0 : a * b;
         case ScalarOp::Div:
             return a / b;
         case ScalarOp::FloorMod:
@@ -316,6 +318,18 @@ ScalarValue eval_scalar(ScalarOp op, DType result, DType operand, ScalarValue a,
     }
     if (is_float(operand)) return {eval_float(op, a.f, b.f), 0};
     return {0, wrap_integer(result, eval_integer(op, operand, a.i, b.i))};
+}
+
+double table_at(const ScalarNode& node, int64_t position) {
+    TW_CHECK(node.op == ScalarOp::Table && node.table);
+    const auto& numbers = *node.table;
+    return position >= 0 && position < static_cast<int64_t>(numbers.size()) ? numbers[static_cast<size_t>(position)]
+                                                                            : 0;
+}
+
+ScalarValue eval_node(const ScalarNode& node, DType operand, ScalarValue a, ScalarValue b, ScalarValue c) {
+    if (node.op == ScalarOp::Table) return {table_at(node, a.i), 0};
+    return eval_scalar(node.op, node.dtype, operand, a, b, c);
 }
 
 }  // namespace tilewright

@@ -24,6 +24,11 @@ int64_t wrap_integer(DType t, int64_t v);
 ScalarValue eval_scalar(ScalarOp op, DType result, DType operand, ScalarValue a, ScalarValue b = {},
                         ScalarValue c = {});
 
+/// The same for a node, whose table it may need.
+ScalarValue eval_node(const ScalarNode& node, DType operand, ScalarValue a, ScalarValue b = {}, ScalarValue c = {});
+/// Of a Table: the number at that position, 0 where there is none.
+double table_at(const ScalarNode& node, int64_t position);
+
 /// A leaf's or reducer's number as `t` holds it: v itself for floats, Cast's conversion for integers and Bool.
 ScalarValue scalar_from_double(DType t, double v);
 

@@ -2,6 +2,7 @@
 //
 //     max(add(acc, @2), 0.0)        constants: F32 as 0.0 (0.1f: the float nearest to 0.1), F64 as 0.5:f64,
 //     select(lt(@0, 3), f64(@1), 1.5:f64)      I64 as 3, other integers as 3:i32, Bool as true and false
+//     table{1, 0, -1}(index(i0))               numbers of a table (F64: table.f64{...}), and which of them
 //     let t0 = exp(@0) in mul(t0, t0)          only in bodies that would be long or deep without
 
 #include <fmt/format.h>
@@ -40,6 +41,14 @@ std::string constant_text(const ScalarNode& n) {
         if (shorter != s) return shorter + "f";
     }
     return s;
+}
+
+std::string table_text(const ScalarNode& n) {
+    std::string s = n.dtype == DType::F32 ? "table{" : fmt::format("table.{}{{", to_string(n.dtype));
+    for (const double v : *n.table)
+        s += (s.back() == '{' ? "" : ", ") +
+             (n.dtype == DType::F32 ? float_text(static_cast<float>(v)) : double_text(v));
+    return s + "}";
 }
 
 class BodyPrinter {
@@ -101,6 +110,8 @@ class BodyPrinter {
             s = to_string(n.dtype);
         else if (n.op == ScalarOp::Bitcast)
             s = fmt::format("bitcast.{}", to_string(n.dtype));
+        else if (n.op == ScalarOp::Table)
+            s = table_text(n);
         else
             s = to_string(n.op);
         s += "(";
@@ -223,6 +234,7 @@ class BodyParser {
             text_.expect(".");
             n.dtype = text_.dtype();
         }
+        if (n.op == ScalarOp::Table) read_table(n);
         text_.expect("(");
         n.a = node();
         for (ScalarId* operand : {&n.b, &n.c}) {
@@ -231,12 +243,28 @@ class BodyParser {
             *operand = node();
         }
         text_.expect(")");
-        if (n.op != ScalarOp::Cast && n.op != ScalarOp::Bitcast) n.dtype = result_type(body_, n);
+        if (n.op != ScalarOp::Cast && n.op != ScalarOp::Bitcast && n.op != ScalarOp::Table)
+            n.dtype = result_type(body_, n);
         if (const std::string fault = type_fault(body_, n); !fault.empty()) {
             text_.rewind(start);
             text_.fail(fault);
         }
         return body_.add(n);
+    }
+
+    void read_table(ScalarNode& n) {
+        n.dtype = DType::F32;
+        if (text_.eat(".")) n.dtype = text_.dtype();
+        if (n.dtype != DType::F32 && n.dtype != DType::F64) text_.fail_expected("f32 or f64");
+        std::vector<double> numbers;
+        text_.expect("{");
+        if (!text_.eat("}")) {
+            do {
+                numbers.push_back(n.dtype == DType::F32 ? static_cast<double>(text_.single()) : text_.number());
+            } while (text_.eat(","));
+            text_.expect("}");
+        }
+        n.table = std::make_shared<const std::vector<double>>(std::move(numbers));
     }
 
     TextCursor& text_;

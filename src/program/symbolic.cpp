@@ -242,9 +242,9 @@ class Evaluator {
         const int operands = arity(n.op);
         if (!a || (operands > 1 && !b)) return std::nullopt;
         if (is_number(operand, *a) && (operands < 2 || is_number(operand, *b)))
-            return known(eval_scalar(n.op, n.dtype, operand, number(operand, *a),
-                                     operands > 1 ? number(operand, *b) : ScalarValue{}));
-        if (is_float(operand)) return std::nullopt;
+            return known(
+                eval_node(n, operand, number(operand, *a), operands > 1 ? number(operand, *b) : ScalarValue{}));
+        if (is_float(operand) || n.op == ScalarOp::Table) return std::nullopt;
         if (n.op == ScalarOp::Cast) return cast(n.dtype, operand, a->i);
         if (n.dtype == DType::Bool && operand != DType::Bool) return compare(n.op, a->i, b->i);
         return short_integer_op(n.op, n.dtype, a->i, operands > 1 ? b->i : Expr(0));

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "program/weighed_sum.h"
 
 namespace tilewright {
 
@@ -372,6 +373,36 @@ bool streams(const Program& stages, const TensorExpr& e, DType out_type, size_t 
     return bytes > 4.0 * static_cast<double>(target.l2_bytes);
 }
 
+/// The vector axis of a sum weighed by known numbers: none of the map's own axes, the cheapest of the others.
+std::optional<size_t> map_lanes(const TensorExpr& e, const std::vector<OperandWalk>& walks, const WeighedSum& map,
+                                int lanes) {
+    std::optional<size_t> best;
+    double least = 0;
+    for (size_t a = 0; a < e.spatial; ++a) {
+        if (std::find(map.rows.begin(), map.rows.end(), a) != map.rows.end()) continue;
+        if (e.extents[a].is_constant() && e.extents[a].constant() < std::max(2, lanes / 4)) continue;
+        const double cost = vector_cost(e, walks, a, lanes);
+        if (best && cost >= least) continue;
+        least = cost;
+        best = a;
+    }
+    return best;
+}
+
+/// All rows and columns of the map in the register tile, where its weights are known; vectors innermost, so that every
+/// row of it is written as memory has it.
+void hold_map(const TensorExpr& e, const WeighedSum& map, size_t vector, int lanes, Micro& micro) {
+    micro.vector_axis = vector;
+    micro.lanes = lanes;
+    micro.registers[vector] = lanes;
+    for (size_t k = 0; k < map.rows.size(); ++k) micro.registers[map.rows[k]] = map.row_extents[k];
+    for (size_t k = 0; k < map.columns.size(); ++k) micro.registers[map.columns[k]] = map.column_extents[k];
+    for (size_t a = 0; a < e.extents.size(); ++a)
+        if (a < e.spatial && a != vector) micro.order.push_back(a);
+    micro.order.push_back(vector);
+    for (size_t a = e.spatial; a < e.extents.size(); ++a) micro.order.push_back(a);
+}
+
 StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target) {
     StageChoice choice;
     const size_t n = e.extents.size();
@@ -428,6 +459,12 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
                         vector = r;
                 }
             }
+    }
+    if (const auto map = weighed_sum(e)) {
+        if (const auto lanes_along = map_lanes(e, walks, *map, lanes)) {
+            hold_map(e, *map, *lanes_along, lanes, micro);
+            return choice;
+        }
     }
     micro.lanes = vector ? lanes : 1;
     micro.vector_axis = vector;

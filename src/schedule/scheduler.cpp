@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cost/gpu_estimate.h"
+#include "program/weighed_sum.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
 #include "tile/walk.h"
@@ -31,8 +32,9 @@ bool constructible(const Program& stages) {
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     for (const Expr& x : e.extents)
         if (!x.is_constant() || x.constant() < 1) return false;
-    // Copies and elementwise stages use everything once: there is nothing for tiles to keep.
-    return !e.extents.empty() && e.reducer != Reducer::None;
+    // Copies and elementwise stages use everything once: there is nothing for tiles to keep. A tile of a sum weighed by
+    // known numbers is the whole map.
+    return !e.extents.empty() && e.reducer != Reducer::None && !weighed_sum(e);
 }
 
 /// The first of those that are fastest; of those that cannot run, the first.

@@ -88,7 +88,7 @@ ScalarValue PointEvaluator::evaluate(const ScalarBody& body, const std::vector<I
             default: {
                 const auto operand = [&](ScalarId k) { return k ? values_[k.index()] : ScalarValue(); };
                 const DType type = body[n.op == ScalarOp::Select ? n.b : n.a].dtype;
-                v = eval_scalar(n.op, n.dtype, type, operand(n.a), operand(n.b), operand(n.c));
+                v = eval_node(n, type, operand(n.a), operand(n.b), operand(n.c));
             }
         }
     }

@@ -125,6 +125,32 @@ compute 0 vector n lanes 8 registers [m=6 n=16] order [n m k] padding partition)
     right(t);
 }
 
+// --- small maps by numbers of the expression
+
+inline void sums_weighed_by_tables_know_their_weights_or_read_them(Collector& right) {
+    // Winograd's F(2, 3) of padded rows, along both axes of 4 x 4 tiles that overlap.
+    const std::string stages = R"TW(program weighed {
+  input x: f32[14, 14, $c]
+  input b: f32[$c]
+  y: f32[4, 4, 7, 7, $c] = [4, 4, 7, 7, $c] sum(i5 < 4, i6 < 4) weigh(mul(table{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}(index(4*i0 + i5)), table{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}(index(4*i1 + i6))), @0) then max(add(acc, @1), 0.0) where @0 = x[2*i2 + i5 - 1, 2*i3 + i6 - 1, i4] when 2*i2 + i5 - 1 >= 0 and -2*i2 - i5 + 14 >= 0 and 2*i3 + i6 - 1 >= 0 and -2*i3 - i6 + 14 >= 0 else 0, @1 = b[i4]  ; y ""
+  output y
+})TW";
+    const std::string axes = R"TW(axes p="4" q="4" ty="7" tx="7" c="$c" i="4" j="4"
+stage 0 over [p q ty tx c i j]
+)TW";
+    std::vector<Sizes> sizes;
+    for (const int64_t c : {1, 8, 13, 32}) sizes.push_back({{"c", c}});
+    for (const char* compute : {
+             "vector c lanes 8 registers [p=4 q=4 c=8 i=4 j=4] order [ty tx c p q i j]",  // the whole map
+             "vector c lanes 8 registers [p=4 q=4 tx=2 c=16] order [ty tx c p q i j]",
+             "registers [p=4 q=4] order [p q ty tx c i j]",                               // one number at a time
+             "vector c lanes 8 registers [p=2 q=4 c=8 i=4 j=4] order [p q ty tx c i j]",  // half of it: read
+             "vector c lanes 8 registers [c=8] order [p q ty tx c i j]",
+         })
+        right(kernel(stages, fmt::format("{}parallel ty by 3 {{\ncompute 0 {} padding partition\n}}", axes, compute)),
+              sizes);
+}
+
 // --- vectors under masks
 
 inline void masks_of_wide_vectors_are_kept_where_half_of_them_is_false(Collector& right) {
@@ -431,6 +457,8 @@ inline std::vector<Group> all() {
         {"transposing_copies_of_padded_tensors_fill_whole_lanes",
          transposing_copies_of_padded_tensors_fill_whole_lanes},
         {"packing_loads_turn_their_operand_around", packing_loads_turn_their_operand_around},
+        {"sums_weighed_by_tables_know_their_weights_or_read_them",
+         sums_weighed_by_tables_know_their_weights_or_read_them},
         {"masks_of_wide_vectors_are_kept_where_half_of_them_is_false",
          masks_of_wide_vectors_are_kept_where_half_of_them_is_false},
         {"an_index_from_memory_is_held_to_its_conditions", an_index_from_memory_is_held_to_its_conditions},

@@ -173,7 +173,10 @@ class BodyErrors {
             case ScalarOp::Add:
             case ScalarOp::Sub:
                 return plus(any, round);
-            case ScalarOp::Mul: {
+            case ScalarOp::Table:
+                return if_inexact(any, kInfinity);
+            case ScalarOp::Mul:
+            case ScalarOp::Weigh: {
                 ScalarId e = round;
                 if (a.error) e = plus(e, times(magnitude(b.value), a.error));
                 if (b.error) e = plus(e, times(magnitude(a.value), b.error));

@@ -97,7 +97,7 @@ class EpilogueFunction {
                 v.f = n.value;
             } else {
                 const auto at = [&](ScalarId k) { return k ? values[k.value] : ScalarValue{}; };
-                v = eval_scalar(n.op, n.dtype, body_[n.a].dtype, at(n.a), at(n.b), at(n.c));
+                v = eval_node(n, body_[n.a].dtype, at(n.a), at(n.b), at(n.c));
             }
             values.push_back(v);
         }

@@ -299,7 +299,12 @@ llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DTy
         case ScalarOp::Access:
         case ScalarOp::Acc:
         case ScalarOp::Index:
-            internal_error(__FILE__, __LINE__, "not a leaf", std::string(to_string(op)));
+        case ScalarOp::Table:
+            internal_error(__FILE__, __LINE__, "neither a leaf nor a table", std::string(to_string(op)));
+        case ScalarOp::Weigh: {
+            llvm::Value* zero = llvm::ConstantFP::get(x->getType(), 0.0);
+            return b.CreateSelect(b.CreateFCmpOEQ(x, zero), zero, b.CreateFMul(x, y));
+        }
         case ScalarOp::Add:
             return floating ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
         case ScalarOp::Sub:

@@ -9,6 +9,7 @@
 #include "backend/cpu/scalar_emitter.h"
 #include "backend/cpu/stage_values.h"
 #include "base/error.h"
+#include "program/weighed_sum.h"
 #include "tile/cuts.h"
 #include "tile/register_tile.h"
 
@@ -51,6 +52,7 @@ class StageEmitter : public StageValues {
     void run() {
         decide_first_last();
         choose_cuts();
+        choose_map();
         spatial_loops(0);
     }
 
@@ -70,6 +72,88 @@ class StageEmitter : public StageValues {
         if (partial_)
             TW_CHECK(compute_type(job_.out_dtype) == job_.out_dtype && job_.out_dtype == acc_type_,
                      "partial reductions are kept in the result, which has another type");
+    }
+
+    // --- sums weighed by known numbers (program/weighed_sum.h)
+
+    void choose_map() {
+        if (partial_ || vector_reduces_) return;
+        map_ = weighed_sum(e_);
+        if (!map_) return;
+        for (size_t k = 0; k < map_->rows.size(); ++k) {
+            const uint32_t a = map_->rows[k];
+            const bool blocks = map_->periodic[k] && axis_ranges_[a].lo_multiple % map_->row_extents[k] == 0 &&
+                                register_tile(a) % map_->row_extents[k] == 0;
+            if (a == va_ || !cuts_[a].empty() || (map_->periodic[k] && !blocks) ||
+                (a < m_.virtual_threads.size() && m_.virtual_threads[a] > 1)) {
+                map_.reset();
+                return;
+            }
+        }
+        for (size_t k = 0; k < map_->rows.size(); ++k)
+            if (const uint32_t a = map_->rows[k]; map_->periodic[k]) {
+                period_[a] = map_->row_extents[k];
+                bind_axis(a, axis_ranges_[a].lo);
+            }
+        shared_ = share_sums(*map_);
+    }
+
+    /// Whether the register tile holds all rows of the map, so that every weight in it is known.
+    bool holds_map() const {
+        if (!map_) return false;
+        for (size_t k = 0; k < map_->rows.size(); ++k) {
+            const uint32_t a = map_->rows[k];
+            const auto* base = llvm::dyn_cast<llvm::ConstantInt>(base_[a]);
+            const bool whole = base != nullptr && base->isZero() && regs_[a] == e_.extents[a].constant();
+            if (clamp_[a] || (!map_->periodic[k] && !whole)) return false;
+        }
+        return true;
+    }
+
+    /// A node of the shared sums where the register tile's other axes are at p, once for each such place.
+    llvm::Value* shared_sum(size_t node, const Coords& p) {
+        llvm::Value*& known = sums_[{node, p}];
+        if (known != nullptr) return known;
+        const auto splat = [&](double v) { return constant_of(c_, acc_type_, v, 0, has_vector_ ? lanes_ : 0); };
+        if (node < shared_.inputs) {
+            Coords at = p;
+            auto rest = static_cast<int64_t>(node);
+            for (size_t k = map_->columns.size(); k-- > 0;) {
+                at[map_->columns[k]] = rest % map_->column_extents[k];
+                rest /= map_->column_extents[k];
+            }
+            return known = widen(evaluate(e_.body, body_mask_, map_->term, at, {}));
+        }
+        std::vector<SharedSums::Term> terms = shared_.sums[node - shared_.inputs];
+        std::stable_partition(terms.begin(), terms.end(), [](const auto& t) { return t.weight == 1; });
+        llvm::Value* sum = nullptr;
+        for (const auto& [of, weight] : terms) {
+            llvm::Value* x = shared_sum(of, p);
+            if (sum == nullptr)
+                sum = weight == 1 ? x : weight == -1 ? b_.CreateFNeg(x) : b_.CreateFMul(x, splat(weight));
+            else if (weight == 1)
+                sum = b_.CreateFAdd(sum, x);
+            else if (weight == -1)
+                sum = b_.CreateFSub(sum, x);
+            else
+                sum = b_.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {x, splat(weight), sum});
+        }
+        return sums_[{node, p}] = sum;
+    }
+
+    void store_map() {
+        store_all(tile_points_, [&](size_t i) {
+            const Coords& p = tile_points_[i];
+            const std::optional<size_t> node = shared_.rows[map_->row_at(p)];
+            Coords elsewhere = p;
+            for (size_t k = 0; k < map_->rows.size(); ++k)
+                elsewhere[map_->rows[k]] -= p[map_->rows[k]] % map_->row_extents[k];
+            llvm::Value* v =
+                node ? shared_sum(*node, elsewhere) : constant_of(c_, acc_type_, 0, 0, has_vector_ ? lanes_ : 0);
+            const Val sum{v, has_vector_};
+            if (e_.epilogue.empty()) return sum;
+            return evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum);
+        });
     }
 
     // --- segments
@@ -144,6 +228,7 @@ class StageEmitter : public StageValues {
 
     int64_t register_tile(size_t a) const {
         if (a == chained_axis_) return chains_;
+        if (whole_sum_ && a >= e_.spatial) return e_.extents[a].constant();
         const int64_t r = a < m_.registers.size() ? m_.registers[a] : 1;
         return a == va_ ? std::max<int64_t>(r, lanes_) : std::max<int64_t>(r, 1);
     }
@@ -275,7 +360,7 @@ class StageEmitter : public StageValues {
 
     void reduction_loops(size_t k) {
         const std::vector<size_t> axes = order(true);
-        if (k == axes.size()) return accumulate();
+        if (k == axes.size()) return whole_sum_ ? store_map() : accumulate();
         tiles_of(axes[k], [&] { reduction_loops(k + 1); });
     }
 
@@ -320,6 +405,14 @@ class StageEmitter : public StageValues {
         if (e_.reducer == Reducer::None) {
             const auto value = [&](size_t i) { return evaluate(e_.body, body_mask_, e_.body.root(), tile[i], {}); };
             store_all(tile, value);
+            return;
+        }
+        if (holds_map()) {
+            tile_points_ = tile;
+            whole_sum_ = true;
+            reduction_loops(0);
+            whole_sum_ = false;
+            forget();
             return;
         }
         const bool acc_vector = has_vector_;
@@ -389,6 +482,7 @@ class StageEmitter : public StageValues {
     /// Stores the tile's results, `value(i)` at tile[i]. Where only the run knows whether they are written past the
     /// caches there are stores of either kind, behind one test for the whole tile.
     void store_all(const std::vector<Coords>& tile, const std::function<Val(size_t)>& value) {
+        sums_.clear();
         const bool clamped = std::find(clamp_.begin(), clamp_.end(), true) != clamp_.end();
         if (!job_.out.passes || job_.out.passes_if == nullptr || clamped || tail_mask_ != nullptr) {
             for (size_t i = 0; i < tile.size(); ++i) store(tile[i], value(i));
@@ -397,6 +491,7 @@ class StageEmitter : public StageValues {
         for (const bool past : {true, false})
             branch(past ? job_.out.passes_if : b_.CreateNot(job_.out.passes_if), [&] {
                 forget();
+                sums_.clear();
                 past_ = past;
                 for (size_t i = 0; i < tile.size(); ++i) store(tile[i], value(i));
             });
@@ -511,6 +606,10 @@ class StageEmitter : public StageValues {
     std::optional<size_t> chained_axis_;  ///< the reduction axis that is taken `chains_` steps at a time
     int64_t chains_ = 1;
     std::vector<Coords> tile_points_;
+    std::optional<WeighedSum> map_;
+    SharedSums shared_;
+    bool whole_sum_ = false;  ///< the register tile being emitted has all steps of the sum
+    std::map<std::pair<size_t, Coords>, llvm::Value*> sums_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "backend/cpu/scalar_emitter.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "program/scalar_eval.h"
 #include "tile/cuts.h"
 
 namespace tilewright::cpu {
@@ -29,6 +30,7 @@ StageValues::StageValues(llvm::IRBuilder<>& builder, const ExprEmitter& vars, co
     regs_.assign(n_axes_, 1);
     clamp_.assign(n_axes_, false);
     strips_.resize(n_axes_);
+    period_.assign(n_axes_, 0);
     base_.assign(n_axes_, nullptr);
     past_ = job_.out.passes && job_.out.passes_if == nullptr;
     lane_axis_ = n_axes_;  // extra axis variables: the lane, and the vector axis in units of lanes
@@ -52,6 +54,7 @@ void StageValues::setup_ranges() {
     Interval block{Expr(0), std::nullopt};
     if (has_vector_) block.hi = floor_div(e_.extents[va_] - 1, lanes_);
     r.axes.push_back(block);
+    r.axes.resize(r.axes.size() + n_axes_, {Expr(0), std::nullopt});  // block_of each
     for (const Access& a : e_.accesses) {
         (void)a;
         r.loads.push_back({});
@@ -87,6 +90,9 @@ void StageValues::bind_axis(size_t a, llvm::Value* value) {
         return;
     }
     exprs_.bind({VarKind::Axis, static_cast<uint32_t>(a)}, value);
+    if (period_[a] != 0)
+        exprs_.bind(*block_of(a).as_var(),
+                    b_.CreateUDiv(value, b_.getInt64(static_cast<uint64_t>(period_[a])), "", true));
 }
 
 StageValues::Mask StageValues::mask_of(Expr e) const {
@@ -173,6 +179,9 @@ Val StageValues::evaluate(const ScalarBody& body, const std::vector<Mask>& masks
                 result = {exprs_.scalar(e), false};
             break;
         }
+        case ScalarOp::Table:
+            result = table(n, evaluate(body, masks, n.a, p, acc));
+            break;
         case ScalarOp::Select:
             if (const auto choice = decided(body, n.a, p)) {
                 result = evaluate(body, masks, *choice ? n.b : n.c, p, acc);
@@ -201,6 +210,29 @@ Val StageValues::evaluate(const ScalarBody& body, const std::vector<Mask>& masks
     return result;
 }
 
+Val StageValues::table(const ScalarNode& n, const Val& position) {
+    const auto number = [&](double v) { return constant_of(c_, n.dtype, v, 0, 0); };
+    if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(position.v))
+        return {number(table_at(n, known->getSExtValue())), false};
+    std::vector<llvm::Constant*> numbers;
+    for (const double v : *n.table) numbers.push_back(number(v));
+    llvm::Type* type = number(0)->getType();
+    auto* array = llvm::ArrayType::get(type, numbers.size());
+    llvm::Value* memory = in_memory(llvm::ConstantArray::get(array, numbers));
+    const auto at = [&](llvm::Value* k) -> llvm::Value* {
+        llvm::Value* inside = b_.CreateICmpULT(k, b_.getInt64(numbers.size()));
+        llvm::Value* there = b_.CreateGEP(type, memory, b_.CreateSelect(inside, k, b_.getInt64(0)));
+        return b_.CreateSelect(inside, b_.CreateLoad(type, there), number(0));
+    };
+    if (numbers.empty()) return {number(0), false};
+    if (!position.is_vector) return {at(position.v), false};
+    llvm::Value* out = llvm::PoisonValue::get(llvm::FixedVectorType::get(type, static_cast<unsigned>(lanes_)));
+    for (int lane = 0; lane < lanes_; ++lane)
+        out = b_.CreateInsertElement(out, at(b_.CreateExtractElement(position.v, static_cast<uint64_t>(lane))),
+                                     static_cast<uint64_t>(lane));
+    return {out, true};
+}
+
 std::optional<bool> StageValues::decided(const ScalarBody& body, ScalarId condition, const Coords& p) {
     const auto c = index_condition(body, condition);
     if (!c) return std::nullopt;
@@ -220,6 +252,7 @@ Expr StageValues::at(Expr e, const Coords& p) {
             return axis(a) + lane + reach(a, p[a]);
         }
         if (clamp_[a]) return min(axis(a) + p[a], scalar(clamp_name(a)) - 1);
+        if (period_[a] != 0) return block_of(a) * period_[a] + p[a];
         if (p[a] != 0) return axis(a) + reach(a, p[a]);
         return std::nullopt;
     });

@@ -49,6 +49,7 @@ class StageValues {
     void forget();
     llvm::Value* widen(const Val& v);
     Val evaluate(const ScalarBody& body, const std::vector<Mask>& masks, ScalarId id, const Coords& p, const Val& acc);
+    Val table(const ScalarNode& n, const Val& position);
     /// What a comparison of indices gives at every lane of p, where that is known.
     std::optional<bool> decided(const ScalarBody& body, ScalarId condition, const Coords& p);
     /// The expression at register coordinates p: axis a becomes its base plus the coordinate; the vector axis becomes
@@ -132,6 +133,10 @@ class StageValues {
     std::vector<Mask> access_mask_, body_mask_, epilogue_mask_;
     std::vector<AxisRange> axis_ranges_;  ///< the job's, narrowed to the segment being emitted
     std::vector<int64_t> regs_;           ///< register coordinates of each axis in the code being emitted
+    /// Of an axis that only whole blocks of so many points are walked of, each from its first (the last may be
+    /// shorter): then `at` knows which of a block's points it is. 0: of none.
+    std::vector<int64_t> period_;
+    Expr block_of(size_t a) const { return axis(n_axes_ + 2 + a); }
     /// Of an axis whose register tile lies in interleaved sub-tiles (virtual threads): points of one, and from one to
     /// the next. Distance 0: they lie side by side.
     struct Strip {

@@ -79,7 +79,7 @@ double evaluate_epilogue(const TensorExpr& e, double sum, const std::vector<uint
         else {
             const auto at = [&](ScalarId k) { return k ? values[k.value] : ScalarValue{}; };
             const ScalarId operand = n.op == ScalarOp::Select ? n.b : n.a;
-            v = eval_scalar(n.op, n.dtype, e.epilogue[operand].dtype, at(n.a), at(n.b), at(n.c));
+            v = eval_node(n, e.epilogue[operand].dtype, at(n.a), at(n.b), at(n.c));
         }
         values.push_back(v);
     }

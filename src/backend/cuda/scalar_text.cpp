@@ -236,7 +236,10 @@ std::string scalar_op(ScalarOp op, DType result, DType operand, const std::strin
         case ScalarOp::Access:
         case ScalarOp::Acc:
         case ScalarOp::Index:
-            internal_error(__FILE__, __LINE__, "no leaf", std::string(to_string(op)));
+        case ScalarOp::Table:
+            internal_error(__FILE__, __LINE__, "neither a leaf nor a table", std::string(to_string(op)));
+        case ScalarOp::Weigh:
+            return fmt::format("({} == 0 ? 0 : {} * {})", a, a, b);
         case ScalarOp::Add:
         case ScalarOp::Sub:
         case ScalarOp::Mul:

@@ -326,7 +326,18 @@ std::string StageValues::text(Item item) {
     }
     const auto operand = [&](ScalarId k) { return k ? use({false, k.value}) : std::string(); };
     const std::string a = operand(n.a), b = operand(n.b), c = operand(n.c);
+    if (n.op == ScalarOp::Table) return table_text(n, a);
     return scalar_op(n.op, n.dtype, (*body_)[n.op == ScalarOp::Select ? n.b : n.a].dtype, a, b, c);
+}
+
+std::string StageValues::table_text(const ScalarNode& n, const std::string& position) {
+    if (n.table->empty()) return literal(n.dtype, 0, 0);
+    std::string numbers;
+    for (const double v : *n.table) numbers += (numbers.empty() ? "" : ", ") + literal(n.dtype, v, 0);
+    const std::string name = v_.fresh("table");
+    w_->line("static const {} {}[] = {{{}}};", register_type(n.dtype), name, numbers);
+    return fmt::format("(u64({}) < {} ? {}[{}] : {})", position, n.table->size(), name, position,
+                       literal(n.dtype, 0, 0));
 }
 
 Variables::LoadText StageValues::load_text() {

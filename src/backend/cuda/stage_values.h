@@ -86,6 +86,8 @@ class StageValues {
     std::string use(Item item);
     std::string number_in(Item item, const std::string& name);
     std::string text(Item item);
+    /// The number at `position`, from an array that is declared here.
+    std::string table_text(const ScalarNode& n, const std::string& position);
     Variables::LoadText load_text();
 
     // --- places

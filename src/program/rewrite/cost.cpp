@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "program/rewrite/algebra.h"
+#include "program/weighed_sum.h"
 
 namespace tilewright {
 
@@ -42,6 +43,12 @@ double operation_count(const ScalarBody& body) {
 
 namespace {
 
+/// At one point of the expression's axes.
+double point_operations(const TensorExpr& e) {
+    if (const auto map = map_size(e)) return 2 * map->operations / (map->rows * map->columns);
+    return operation_count(e.body) + (e.reducer == Reducer::None ? 0 : 1);
+}
+
 class Kernels {
   public:
     Kernels(const RewriteContext& context, const RoughRates& model)
@@ -68,7 +75,7 @@ class Kernels {
             const size_t k = kernel_[id.index()];
             runs[k] = true;
             const double points = number(product(e->extents));
-            operations[k] += points * (operation_count(e->body) + (e->reducer == Reducer::None ? 0 : 1));
+            operations[k] += points * point_operations(*e);
             if (!e->epilogue.empty())
                 operations[k] += number(product(c_.value(primitive.outputs[0]).shape)) * operation_count(e->epilogue);
             for (const ValueId v : primitive.inputs()) bytes[k] += read(v, k, points);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "program/rewrite/rewrite.h"
+#include "program/scalar_eval.h"
 
 namespace tilewright {
 
@@ -188,7 +189,11 @@ class Evaluator {
                 case ScalarOp::Sub:
                     s.real = at(n.a).real - at(n.b).real;
                     break;
+                case ScalarOp::Table:
+                    s.real = number(table_at(n, at(n.a).integer));
+                    break;
                 case ScalarOp::Mul:
+                case ScalarOp::Weigh:  // of reals the same
                     s.real = at(n.a).real * at(n.b).real;
                     break;
                 case ScalarOp::Div:

@@ -5,12 +5,14 @@
 //     M[a, b, n, o, ty, tx] = sum(c)     U[a, b, o, c] V[a, b, n, c, ty, tx]                    (m+2)^2 matrix products
 //     y[n, o, h, w]         = sum(a, b)  A[h % m, a] A[w % m, b] M[a, b, n, o, h // m, w // m]
 //
-// The matrices of both dimensions are one constant, so that each of these is a product of two operands, and what
-// follows the convolution becomes the epilogue of the last.
+// A and B are tables in the bodies (program/weighed_sum.h): who computes them knows that most of their numbers are 0 or
+// 1, and that each of the transformations is one along each dimension. What follows the convolution becomes the
+// epilogue of the last. Each dimension's G is multiplied out, as U is computed once.
 
 #include "program/rewrite/winograd.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/error.h"
 #include "program/rewrite/algebra.h"
@@ -94,6 +96,14 @@ std::optional<Convolution3x3> convolution(const RewriteContext& context, const T
     return Convolution3x3{&x, &w, windows[0], windows[1]};
 }
 
+/// matrix[p][i], in a body of f32 or f64.
+ScalarId entry(ScalarBody& body, const std::vector<std::vector<double>>& matrix, DType t, Expr p, Expr i) {
+    std::vector<double> numbers;
+    for (const auto& row : matrix) numbers.insert(numbers.end(), row.begin(), row.end());
+    return body.table(t, std::make_shared<const std::vector<double>>(std::move(numbers)),
+                      body.index(p * static_cast<int64_t>(matrix[0].size()) + i));
+}
+
 /// c[p, q, i, j] = left[p][i] * left[q][j].
 ValueId nested(PatchWriter& patch, const std::vector<std::vector<double>>& matrix, DType t, std::string_view role) {
     const auto rows = static_cast<int64_t>(matrix.size()), columns = static_cast<int64_t>(matrix[0].size());
@@ -150,10 +160,10 @@ class Winograd {
         }
         x.fill = 0;
         ExprWriter v(extents, rank, Reducer::Sum);
-        const ScalarId b =
-            v.read(nested(patch_, matrices_.b, t_, "B"), t_, {axis(0), axis(1), axis(rank), axis(rank + 1)});
+        const ScalarId b = v.body().binary(ScalarOp::Mul, entry(v.body(), matrices_.b, t_, axis(0), axis(rank)),
+                                           entry(v.body(), matrices_.b, t_, axis(1), axis(rank + 1)));
         const ScalarId d = v.read(x.value, t_, x.index, x.valid, x.fill);
-        const ValueId tiles = patch_.make(v.finish(v.body().binary(ScalarOp::Mul, b, d)), t_, "tiles");
+        const ValueId tiles = patch_.make(v.finish(v.body().binary(ScalarOp::Weigh, b, d)), t_, "tiles");
 
         // U, over a, b, the weights' own axes; summed over the taps.
         const std::vector<uint32_t> of_w = those(w_axes);
@@ -211,9 +221,9 @@ class Winograd {
         at.push_back(floor_div(axis(c_.x_dim.out), tile_));
         ExprWriter y(y_extents, s, Reducer::Sum);
         const ScalarId a =
-            y.read(nested(patch_, matrices_.a, t_, "A"), t_,
-                   {mod(axis(c_.y_dim.out), tile_), mod(axis(c_.x_dim.out), tile_), axis(s), axis(s + 1)});
-        patch_.define(out_, y.finish(y.body().binary(ScalarOp::Mul, a, y.read(products, t_, at))));
+            y.body().binary(ScalarOp::Mul, entry(y.body(), matrices_.a, t_, mod(axis(c_.y_dim.out), tile_), axis(s)),
+                            entry(y.body(), matrices_.a, t_, mod(axis(c_.x_dim.out), tile_), axis(s + 1)));
+        patch_.define(out_, y.finish(y.body().binary(ScalarOp::Weigh, a, y.read(products, t_, at))));
         return patch_.take();
     }
 

@@ -62,6 +62,9 @@ class Question {
             word(static_cast<uint64_t>(n.int_value));
             word(n.slot);
             word(n.index);
+            word(n.table ? n.table->size() + 1 : 0);
+            if (n.table)
+                for (const double v : *n.table) word(std::bit_cast<uint64_t>(v));
         }
     }
 

@@ -1,0 +1,135 @@
+// Sums weighed by numbers of the expression itself: which they are, and what they take.
+
+#include "program/weighed_sum.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <fmt/format.h>
+
+namespace tilewright {
+namespace {
+
+/// The one expression of a program with input x: f32[shape] and result y: f32[shape].
+TensorExpr expression(const std::string& x, const std::string& y, const std::string& text) {
+    const Program p = parse_program(
+        fmt::format("program p {{\n  input x: f32[{}]\n  y: f32[{}] = {}  ; y \"\"\n  output y\n}}\n", x, y, text));
+    EXPECT_EQ(verify(p), std::vector<std::string>());
+    return *p.primitives[PrimitiveId(0)].expr();
+}
+
+/// Of one line of the terms.
+std::vector<double> rows_of(const SharedSums& s, const std::vector<double>& line) {
+    std::vector<double> nodes = line;
+    for (const auto& terms : s.sums) {
+        double v = 0;
+        for (const auto& [node, weight] : terms) v += nodes.at(node) * weight;
+        nodes.push_back(v);
+    }
+    std::vector<double> out;
+    for (const auto& node : s.rows) out.push_back(node ? nodes.at(*node) : 0);
+    return out;
+}
+std::vector<double> rows_of(const WeighedSum& m, const std::vector<double>& line) {
+    std::vector<double> out(m.row_count(), 0);
+    for (size_t r = 0; r < out.size(); ++r)
+        for (size_t c = 0; c < line.size(); ++c) out[r] += m.weights[r * line.size() + c] * line[c];
+    return out;
+}
+
+/// B^T of Winograd's F(4, 3).
+constexpr const char* kB =
+    "table{4, 0, -5, 0, 1, 0, 0, -4, -4, 1, 1, 0, 0, 4, -4, -1, 1, 0, 0, -2, -1, 2, 1, 0, 0, 2, -1, -2, 1, 0, 0, 4, "
+    "0, -5, 0, 1}";
+
+TEST(WeighedSum, shares_what_rows_have_in_common) {
+    const TensorExpr e = expression(
+        "6, 16", "6, 16", fmt::format("[6, 16] sum(i2 < 6) weigh({}(index(6*i0 + i2)), @0) where @0 = x[i2, i1]", kB));
+    const auto map = weighed_sum(e);
+    ASSERT_TRUE(map);
+    EXPECT_EQ(map->rows, std::vector<uint32_t>{0});
+    EXPECT_EQ(map->columns, std::vector<uint32_t>{2});
+    EXPECT_EQ(share_sums(*map).operations(), 12U);  // of 22 weights that are not 0
+}
+
+TEST(WeighedSum, goes_along_one_axis_after_the_other) {
+    const TensorExpr e = expression(
+        "6, 6, 16", "6, 6, 16",
+        fmt::format("[6, 6, 16] sum(i3 < 6, i4 < 6) weigh(mul({0}(index(6*i0 + i3)), {0}(index(6*i1 + i4))), @0) "
+                    "where @0 = x[i3, i4, i2]",
+                    kB));
+    const auto map = weighed_sum(e);
+    ASSERT_TRUE(map);
+    EXPECT_EQ(map->row_count(), 36U);
+    EXPECT_EQ(share_sums(*map).operations(), 144U);  // of 484
+    EXPECT_EQ(map_size(e)->operations, 144);
+}
+
+TEST(WeighedSum, is_none_where_the_terms_move_with_the_rows_or_the_data_weighs) {
+    EXPECT_FALSE(weighed_sum(
+        expression("8", "4", "[4] sum(i1 < 3) weigh(table{1, 2, 3}(index(i1 + i0)), @0) where @0 = x[i0 + i1]")));
+    EXPECT_FALSE(weighed_sum(expression("4, 3", "4", "[4] sum(i1 < 3) weigh(@0, @0) where @0 = x[i0, i1]")));
+    EXPECT_FALSE(weighed_sum(expression(
+        "3, 4", "2, 4", "[2, 4] sum(i2 < 3) mul(table{1, 2, 3, 4, 5, 6}(index(3*i0 + i2)), @0) where @0 = x[i2, i1]")));
+    EXPECT_FALSE(weighed_sum(expression(
+        "3, 4", "2, 4", "[2, 4] sum(i2 < 3) weigh(table{1, 2, inf, 4}(index(3*i0 + i2)), @0) where @0 = x[i2, i1]")));
+}
+
+TEST(WeighedSum, shared_sums_are_the_rows_of_the_map) {
+    rc::check("of any map, and of products of maps along several axes", [] {
+        WeighedSum m;
+        const bool nested = *rc::gen::arbitrary<bool>();
+        const auto weights = [](int64_t n) {
+            return *rc::gen::container<std::vector<int>>(static_cast<size_t>(n), rc::gen::inRange(-2, 3));
+        };
+        for (int k = *rc::gen::inRange(1, 4); k > 0; --k) {
+            m.row_extents.push_back(*rc::gen::inRange(1, 5));
+            m.column_extents.push_back(*rc::gen::inRange(1, 5));
+        }
+        const auto total = static_cast<int64_t>(m.row_count() * m.column_count());
+        if (!nested) {
+            for (const int w : weights(total)) m.weights.push_back(w);
+        } else {
+            std::vector<std::vector<int>> along;
+            for (size_t k = 0; k < m.row_extents.size(); ++k)
+                along.push_back(weights(m.row_extents[k] * m.column_extents[k]));
+            for (size_t r = 0; r < m.row_count(); ++r)
+                for (size_t c = 0; c < m.column_count(); ++c) {
+                    auto row = static_cast<int64_t>(r), column = static_cast<int64_t>(c);
+                    double w = 1;
+                    for (size_t k = m.row_extents.size(); k-- > 0;) {
+                        w *= along[k][static_cast<size_t>(row % m.row_extents[k] * m.column_extents[k] +
+                                                          column % m.column_extents[k])];
+                        row /= m.row_extents[k];
+                        column /= m.column_extents[k];
+                    }
+                    m.weights.push_back(w);
+                }
+        }
+        std::vector<double> line;
+        for (size_t c = 0; c < m.column_count(); ++c) line.push_back(*rc::gen::inRange(-8, 9));
+        const SharedSums shared = share_sums(m);
+        RC_ASSERT(rows_of(shared, line) == rows_of(m, line));
+        const auto weighed = std::count_if(m.weights.begin(), m.weights.end(), [](double w) { return w != 0; });
+        RC_ASSERT(static_cast<std::ptrdiff_t>(shared.operations()) <= weighed);
+    });
+}
+
+TEST(WeighedSum, a_weight_of_zero_leaves_the_term_out_whatever_it_is) {
+    const Program p = parse_program(R"(program p {
+  input x: f32[3]
+  y: f32[2] = [2] sum(i1 < 3) weigh(table{1, 0, 2, 0, 3, 0}(index(3*i0 + i1)), @0) where @0 = x[i1]  ; y ""
+  output y
+}
+)");
+    Tensor x(DType::F32, {3});
+    x.set(0, HUGE_VAL);
+    x.set(1, 5);
+    x.set(2, 1);
+    const Tensor y = interpret(p, {x})[0];
+    EXPECT_EQ(y.get(0), HUGE_VAL);
+    EXPECT_EQ(y.get(1), 15);
+}
+
+}  // namespace
+}  // namespace tilewright
