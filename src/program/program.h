@@ -167,8 +167,8 @@ struct Program {
 
 enum class Category : uint8_t { Elementwise, Broadcast, Reduce, Layout, Linear, Opaque, Control };
 /// Korch §3's category of a primitive, from its form: Layout moves elements unchanged; Broadcast repeats some; Linear
-/// is a sum of products of two operands over a reduction axis that both use; Reduce is any other reduction; Elementwise
-/// the rest.
+/// is a sum of products of two operands over a reduction axis that both use, or of one with numbers of the expression
+/// (weighed_sum.h); Reduce is any other reduction; Elementwise the rest.
 Category category(const Program& program, const Primitive& primitive);
 std::string_view to_string(Category c);
 

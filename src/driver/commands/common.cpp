@@ -134,7 +134,7 @@ void RewriteFlags::apply(PipelineOptions& o) const {
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    command.add_flag("--no-winograd", o.no_winograd, "3x3 convolutions by their definition, which rounds less");
+    command.add_flag("--no-winograd", o.no_winograd, "convolutions by their definition, which rounds less");
     command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
 }
 

@@ -32,19 +32,28 @@ TEST(Proofs, every_rule_holds_for_all_reals) {
     }
 }
 
-Program one_tile(int64_t size) {
+/// As many outputs, from as many inputs and a border of zeros.
+Program one_tile(const Dims& outputs) {
     PatternWriter w(1);
-    const ValueId x = w.input({1, 1, size, size});
-    w.outputs = {w.convolution(x, w.weights({1, 1, 3, 3}), 1, 1)};
+    Dims x = {1, 1}, taps = {1, 1};
+    for (const Expr d : outputs) {
+        x.push_back(d);
+        taps.emplace_back(3);
+    }
+    w.outputs = {w.convolution(w.input(x), w.weights(taps), 1, 1)};
     return w.take();
 }
 
 TEST(Proofs, winograd_holds_for_all_reals) {
-    for (const int tile : {2, 4}) {
-        const Program p = one_tile(tile);
-        const auto found = find_all(RewriteContext(p), *rewrite_rule(tile == 2 ? "winograd_2x2" : "winograd_4x4"));
-        ASSERT_EQ(found.size(), 1u);
-        EXPECT_EQ(prove_equal(p, apply(p, found[0]), {.elements = tile == 2 ? size_t{4} : size_t{3}}), Verdict::Proven);
+    // All forms that make fewer multiplications of that many outputs: of 2 that is F(2) alone, of 4 also F(4).
+    const std::vector<std::tuple<Dims, size_t, size_t>> cases = {{{2}, 1, 4},    {{4}, 2, 4},       {{2, 2}, 3, 4},
+                                                                 {{4, 4}, 8, 3}, {{2, 2, 2}, 7, 2}, {{1, 2, 4}, 5, 2}};
+    for (const auto& [outputs, forms, elements] : cases) {
+        const Program p = one_tile(outputs);
+        const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd"));
+        ASSERT_EQ(found.size(), forms);
+        for (const Patch& patch : found)
+            EXPECT_EQ(prove_equal(p, apply(p, patch), {.elements = elements}), Verdict::Proven) << print(p);
     }
 }
 
@@ -62,10 +71,10 @@ Program with_a_wrong_number(Program p, size_t given) {
 }
 
 TEST(Proofs, a_wrong_number_in_winograd_is_refuted) {
-    const Program p = one_tile(2);
-    const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd_2x2"));
-    ASSERT_EQ(found.size(), 1u);
-    EXPECT_EQ(prove_equal(p, with_a_wrong_number(apply(p, found[0]), p.values.size())), Verdict::Refuted);
+    const Program p = one_tile({2, 2});
+    const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd"));
+    ASSERT_EQ(found.size(), 3u);
+    EXPECT_EQ(prove_equal(p, with_a_wrong_number(apply(p, found[2]), p.values.size())), Verdict::Refuted);
 }
 
 /// x, y, z: f32[3, 3], and an output o.

@@ -93,8 +93,8 @@ struct RewriteRule {
 
 struct RewriteOptions {
     FoldOptions folding = {};  ///< what constants will be folded with afterwards
-    /// 3x3 convolutions by Winograd's F(2x2) and F(4x4): a quarter to a half of the multiplications, but errors that
-    /// grow (winograd.h says by how much).
+    /// Convolutions of three taps a dimension by Winograd's F(2) and F(4) in some of the dimensions: down to a sixth of
+    /// the multiplications, but errors that grow (winograd.h says by how much).
     bool winograd = false;
 };
 

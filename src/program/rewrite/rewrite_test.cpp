@@ -80,7 +80,7 @@ TEST(Rules, each_has_a_pattern_and_a_law) {
         EXPECT_EQ(with_pattern.count(r->name), 1u) << r->name;
         EXPECT_NE(r->law.find('='), std::string_view::npos) << r->name;
     }
-    EXPECT_EQ(rewrite_rules().size() + 2, rewrite_rules({.winograd = true}).size());
+    EXPECT_EQ(rewrite_rules().size() + 1, rewrite_rules({.winograd = true}).size());
 }
 
 TEST(Rules, keep_what_random_programs_compute) {
@@ -89,7 +89,7 @@ TEST(Rules, keep_what_random_programs_compute) {
     for (uint64_t seed = 0; seed < 150 && right; ++seed) {
         const Program p = random_program(seed, 12);
         for (const RewriteRule* r : rewrite_rules({.winograd = true}))
-            applied += check_rule(p, *r, seed, r->name == "winograd_4x4" ? 1e-5 : 1e-11, right);
+            applied += check_rule(p, *r, seed, r->name == "winograd" ? 1e-4 : 1e-11, right);
     }
     EXPECT_GT(applied, 300u);
 }

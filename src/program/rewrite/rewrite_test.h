@@ -21,6 +21,11 @@ inline Program parse_sound(std::string_view text) {
     return p;
 }
 
+/// How a window moves along a dimension.
+struct WindowSteps {
+    int64_t pad = 0, stride = 1, dilation = 1;
+};
+
 /// Writes a random program.
 class PatternWriter {
   public:
@@ -80,7 +85,8 @@ class PatternWriter {
     ValueId tanh(ValueId x) { return b.unary(ScalarOp::Tanh, x); }
     /// Positive, far from 0.
     ValueId positive(ValueId x) { return b.unary(ScalarOp::Exp, tanh(x)); }
-    /// x[n, c, h, w] with w[o, c / groups, k, k], pads and stride as given.
+    /// x[n, c, ...] with w[o, c, ...] over one dimension or several, the same steps in each or one for each.
+    ValueId convolution(ValueId x, ValueId w, const std::vector<WindowSteps>& steps);
     ValueId convolution(ValueId x, ValueId w, int64_t pad, int64_t stride, int64_t dilation = 1);
 };
 

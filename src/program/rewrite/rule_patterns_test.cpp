@@ -5,22 +5,31 @@
 namespace tilewright {
 
 ValueId PatternWriter::convolution(ValueId x, ValueId w, int64_t pad, int64_t stride, int64_t dilation) {
+    return convolution(x, w, std::vector<WindowSteps>(b.shape(x).size() - 2, {pad, stride, dilation}));
+}
+
+ValueId PatternWriter::convolution(ValueId x, ValueId w, const std::vector<WindowSteps>& steps) {
     const Dims xs = b.shape(x), ws = b.shape(w);
-    const Expr k = ws[2], reach = (k - 1) * dilation + 1;
+    const size_t rank = steps.size();
     TensorExpr e;
     e.extents = {xs[0], ws[0]};
-    for (const size_t d : {2, 3}) e.extents.push_back(floor_div(xs[d] + 2 * pad - reach, stride) + 1);
-    e.spatial = 4;
-    e.extents.insert(e.extents.end(), {ws[1], k, k});
+    for (size_t d = 0; d < rank; ++d) {
+        const Expr reach = (ws[2 + d] - 1) * steps[d].dilation + 1;
+        e.extents.push_back(floor_div(xs[2 + d] + 2 * steps[d].pad - reach, steps[d].stride) + 1);
+    }
+    e.spatial = 2 + rank;
+    e.extents.insert(e.extents.end(), ws.begin() + 1, ws.end());
     e.reducer = Reducer::Sum;
-    Access image{x, {axis(0), axis(4)}, {}, 0};
-    for (const size_t d : {0, 1}) {
-        const Expr at = axis(2 + d) * stride + axis(5 + d) * dilation - pad;
+    Access image{x, {axis(0), axis(e.spatial)}, {}, 0}, weights{w, {axis(1), axis(e.spatial)}, {}, 0};
+    for (size_t d = 0; d < rank; ++d) {
+        const Expr tap = axis(e.spatial + 1 + d);
+        const Expr at = axis(2 + d) * steps[d].stride + tap * steps[d].dilation - steps[d].pad;
         image.index.push_back(at);
         image.valid.push_back(at);
         image.valid.push_back(xs[2 + d] - 1 - at);
+        weights.index.push_back(tap);
     }
-    e.accesses = {image, {w, {axis(1), axis(4), axis(5), axis(6)}, {}, 0}};
+    e.accesses = {image, weights};
     e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.access(0, DType::F32), e.body.access(1, DType::F32)));
     return b.emit(std::move(e), DType::F32, "convolution");
 }
@@ -309,10 +318,24 @@ void enumerated(W& w) {
     w.outputs = {w.one_in(2) ? w.add(w.b.matmul(a, b), w.b.matmul(a, c)) : w.mul(exp(b), exp(c))};
 }
 
+/// One, two or three dimensions; windows of three taps in at least one of them, at steps of one.
 void winograd(W& w) {
-    const Image i(w);
-    w.outputs = {w.convolution(i.x(w), i.weights(w, 3), w.upto(0, 1), 1)};
-    if (w.one_in(2)) w.outputs[0] = w.b.binary(ScalarOp::Max, w.add(w.outputs[0], w.weights({i.o, 1, 1})), 0.0);
+    const size_t rank = static_cast<size_t>(w.upto(1, 3)), three = static_cast<size_t>(w.upto(0, int64_t(rank) - 1));
+    const Expr c = w.longer(3), o = w.longer(3);
+    Dims x = {w.one_in(3) ? symbol("n") : w.dim(2), c}, taps = {o, c};
+    std::vector<WindowSteps> steps;
+    for (size_t d = 0; d < rank; ++d) {
+        const bool plain = d == three || w.one_in(2);
+        taps.push_back(plain ? Expr(3) : w.dim(3));
+        steps.push_back({w.upto(0, 1), plain ? 1 : w.upto(1, 2), plain ? 1 : w.upto(1, 2)});
+        x.push_back(w.upto(5, rank == 3 ? 6 : 9));
+    }
+    w.outputs = {w.convolution(w.input(x), w.weights(taps), steps)};
+    if (w.one_in(2)) {
+        Dims bias(rank, Expr(1));
+        bias.insert(bias.begin(), o);
+        w.outputs[0] = w.b.binary(ScalarOp::Max, w.add(w.outputs[0], w.weights(bias)), 0.0);
+    }
 }
 
 }  // namespace
@@ -342,8 +365,7 @@ const std::vector<RulePattern>& rule_patterns() {
         {"product_of_linear_map", product_of_linear_map},
         {"sum_of_products", sum_of_products},
         {"enumerated", enumerated},
-        {"winograd_2x2", winograd},
-        {"winograd_4x4", winograd, 1e-5},  // its constants, a sixth among them, are no f32
+        {"winograd", winograd, 1e-4},  // its constants, a sixth among them, are no f32
     };
     return patterns;
 }

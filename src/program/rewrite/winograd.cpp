@@ -1,13 +1,20 @@
-// 3x3 convolutions as three linear primitives in another basis, over tiles of m x m outputs:
+// Convolutions of three taps a dimension as three linear primitives in another basis. Each dimension of the window is
+// taken in tiles of m = 2 or 4 outputs, or stays as it is, whatever the others do. In a picture's two, of one m here:
 //
 //     V[a, b, n, c, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, m*ty + i - 1, m*tx + j - 1]    of tiles of inputs
 //     U[a, b, o, c]         = sum(p, q)  G[a, p] G[b, q] w[o, c, p, q]                          folds: w is constant
 //     M[a, b, n, o, ty, tx] = sum(c)     U[a, b, o, c] V[a, b, n, c, ty, tx]                    (m+2)^2 matrix products
 //     y[n, o, h, w]         = sum(a, b)  A[h % m, a] A[w % m, b] M[a, b, n, o, h // m, w // m]
 //
+// and of a film's three, the first as it is:
+//
+//     V[a, b, n, c, t, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, t - 1, m*ty + i - 1, m*tx + j - 1]
+//     U[a, b, o, c, k]         = sum(p, q)  G[a, p] G[b, q] w[o, c, k, p, q]
+//     M[a, b, n, o, t, ty, tx] = sum(c, k)  U[a, b, o, c, k] V[a, b, n, c, t + k, ty, tx]
+//
 // A and B are tables in the bodies (program/weighed_sum.h): who computes them knows that most of their numbers are 0 or
 // 1, and that each of the transformations is one along each dimension. What follows the convolution becomes the
-// epilogue of the last. Each dimension's G is multiplied out, as U is computed once.
+// epilogue of the last. The dimensions' G are multiplied out, as U is computed once.
 
 #include "program/rewrite/winograd.h"
 
@@ -46,19 +53,21 @@ const WinogradMatrices& winograd_matrices(int tile) {
 
 namespace {
 
-/// One dimension of the window: an axis of the result, one of three taps, read at out + tap + offset.
+/// One dimension of the window: an axis of the result and one of taps, read at step * out + spacing * tap + offset.
 struct WindowDim {
     uint32_t out = 0, tap = 0;
     size_t dim = 0;  ///< of the operand
+    int64_t step = 1, spacing = 1;
     Expr offset;
 };
 
-struct Convolution3x3 {
+struct Convolution {
     const Access *x, *w;
-    WindowDim y_dim, x_dim;
+    std::vector<WindowDim> three;  ///< of three taps side by side, moved by one: these may be transformed
+    std::vector<WindowDim> other;
 };
 
-/// Dimension d of the operand as out + tap + offset, both axes used in no other dimension.
+/// Dimension d of the operand as step * out + spacing * tap + offset, both axes used in no other dimension.
 std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t d) {
     const Expr index = x.index[d];
     std::optional<uint32_t> out, tap;
@@ -68,32 +77,55 @@ std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t
         if (which) return std::nullopt;
         which = v.id;
     }
-    if (!out || !tap || !e.extents[*tap].is_constant(3)) return std::nullopt;
-    const Expr offset = index - axis(*out) - axis(*tap);
+    if (!out || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
+    const auto step = linear_in(index, {VarKind::Axis, *out}), spacing = linear_in(index, {VarKind::Axis, *tap});
+    const auto positive = [](const auto& l) {
+        return l && l->coefficient.is_constant() && l->coefficient.constant() > 0;
+    };
+    if (!positive(step) || !positive(spacing)) return std::nullopt;
+    const Expr offset = index - step->coefficient * axis(*out) - spacing->coefficient * axis(*tap);
     if (!is_uniform(offset)) return std::nullopt;
     for (size_t k = 0; k < x.index.size(); ++k)
         if (k != d && (uses(x.index[k], {VarKind::Axis, *out}) || uses(x.index[k], {VarKind::Axis, *tap})))
             return std::nullopt;
-    return WindowDim{*out, *tap, d, offset};
+    return WindowDim{*out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant(), offset};
 }
 
-std::optional<Convolution3x3> convolution(const RewriteContext& context, const TensorExpr& e, uint32_t x_slot,
-                                          uint32_t w_slot) {
+constexpr int kMostFours = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
+/// Whether these are sums over three taps: weights in the other basis, whose other dimensions have been left as they
+/// are.
+bool transformed(const RewriteContext& context, ValueId weights) {
+    const TensorExpr* e = context.producer(weights);
+    return e != nullptr && e->reducer == Reducer::Sum &&
+           std::any_of(e->extents.begin() + static_cast<std::ptrdiff_t>(e->spatial), e->extents.end(),
+                       [](Expr x) { return x.is_constant(3); });
+}
+
+constexpr size_t kMostDims = 3;  // that are transformed, of a window: forms are three to the power of them
+
+std::optional<Convolution> convolution(const RewriteContext& context, const TensorExpr& e, uint32_t x_slot,
+                                       uint32_t w_slot) {
     const Access &x = e.accesses[x_slot], &w = e.accesses[w_slot];
-    if (!w.valid.empty() || (!x.valid.empty() && x.fill != 0) || uses_load(x.index) || uses_load(w.index))
+    if (!w.valid.empty() || (!x.valid.empty() && x.fill != 0) || uses_load(x.index) || uses_load(w.index) ||
+        transformed(context, w.value))
         return std::nullopt;
-    std::vector<WindowDim> windows;
-    for (size_t d = 0; d < x.index.size(); ++d)
-        if (const auto dim = window_dim(e, x, d)) windows.push_back(*dim);
-    if (windows.size() != 2) return std::nullopt;
+    Convolution c{&x, &w, {}, {}};
     const std::set<uint32_t> w_axes = axes_of(w.index);
-    for (const WindowDim& d : windows)
-        if (w_axes.count(d.out) != 0 || !bare_dim(context, e, w, d.tap)) return std::nullopt;
-    bool sums_more = false;  // over channels that both operands have
+    std::set<uint32_t> taps;
+    for (size_t d = 0; d < x.index.size(); ++d) {
+        const auto window = window_dim(e, x, d);
+        if (!window) continue;
+        const bool three = window->step == 1 && window->spacing == 1 && e.extents[window->tap].is_constant(3) &&
+                           w_axes.count(window->out) == 0 && bare_dim(context, e, w, window->tap);
+        // Channels are seldom a window: 16 * group + c steps over as many as it sums up.
+        if (!three && window->step >= e.extents[window->tap].constant() * window->spacing) continue;
+        (three ? c.three : c.other).push_back(*window);
+        taps.insert(window->tap);
+    }
+    if (c.three.empty() || c.three.size() > kMostDims) return std::nullopt;
     for (auto a = static_cast<uint32_t>(e.spatial); a < e.extents.size(); ++a)
-        sums_more = sums_more || (a != windows[0].tap && a != windows[1].tap);
-    if (!sums_more) return std::nullopt;
-    return Convolution3x3{&x, &w, windows[0], windows[1]};
+        if (taps.count(a) == 0) return c;  // a sum over channels that both operands have
+    return std::nullopt;
 }
 
 /// matrix[p][i], in a body of f32 or f64.
@@ -104,164 +136,257 @@ ScalarId entry(ScalarBody& body, const std::vector<std::vector<double>>& matrix,
                       body.index(p * static_cast<int64_t>(matrix[0].size()) + i));
 }
 
-/// c[p, q, i, j] = left[p][i] * left[q][j].
-ValueId nested(PatchWriter& patch, const std::vector<std::vector<double>>& matrix, DType t, std::string_view role) {
-    const auto rows = static_cast<int64_t>(matrix.size()), columns = static_cast<int64_t>(matrix[0].size());
-    Tensor out(t, {rows, rows, columns, columns});
-    int64_t at = 0;
-    for (const auto& p : matrix)
-        for (const auto& q : matrix)
-            for (const double i : p)
-                for (const double j : q) out.set(at++, i * j);
-    return patch.constant(std::move(out), role);
+/// c[p, q, ..., i, j, ...] = matrices[0][p][i] * matrices[1][q][j] * ...
+Tensor nested(const std::vector<const std::vector<std::vector<double>>*>& matrices, DType t) {
+    Shape rows, columns;
+    for (const auto* m : matrices) {
+        rows.push_back(static_cast<int64_t>(m->size()));
+        columns.push_back(static_cast<int64_t>((*m)[0].size()));
+    }
+    Shape shape = rows;
+    shape.insert(shape.end(), columns.begin(), columns.end());
+    Tensor out(t, shape);
+    std::vector<int64_t> at(shape.size(), 0);
+    for (int64_t i = 0; i < out.count(); ++i) {
+        double x = 1;
+        for (size_t d = 0; d < matrices.size(); ++d)
+            x *= (*matrices[d])[static_cast<size_t>(at[d])][static_cast<size_t>(at[matrices.size() + d])];
+        out.set(i, x);
+        for (size_t d = shape.size(); d-- > 0 && ++at[d] == shape[d];) at[d] = 0;
+    }
+    return out;
+}
+
+/// Multiplications along a dimension of that many outputs, in tiles of m.
+Expr multiplications(Expr outputs, int m) { return m == 1 ? outputs * 3 : ceil_div(outputs, m) * (m + 2); }
+
+/// What tiles of each of the dimensions may have: 1 (as it is), 2 or 4 outputs, as long as each gains something.
+std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
+    std::vector<std::vector<int>> out = {{}};
+    for (const WindowDim& d : c.three) {
+        std::vector<int> tiles;
+        for (const int m : {1, 2, 4}) {
+            const Expr now = multiplications(e.extents[d.out], m);
+            const bool gains = std::all_of(tiles.begin(), tiles.end(), [&](int other) {
+                const Expr then = multiplications(e.extents[d.out], other);
+                return !now.is_constant() || now.constant() < then.constant();
+            });
+            if (gains) tiles.push_back(m);
+        }
+        std::vector<std::vector<int>> next;
+        for (const std::vector<int>& form : out)
+            for (const int m : tiles) {
+                next.push_back(form);
+                next.back().push_back(m);
+            }
+        out = std::move(next);
+    }
+    std::erase_if(out, [](const std::vector<int>& form) {
+        return std::all_of(form.begin(), form.end(), [](int m) { return m == 1; }) ||
+               std::count(form.begin(), form.end(), 4) > kMostFours;
+    });
+    return out;
 }
 
 class Winograd {
   public:
-    Winograd(const RewriteContext& context, PrimitiveId at, const Convolution3x3& c, int tile)
+    Winograd(const RewriteContext& context, PrimitiveId at, const Convolution& c, const std::vector<int>& form)
         : patch_(context, at),
           e_(*context.program().primitives[at].expr()),
           c_(c),
-          tile_(tile),
-          matrices_(winograd_matrices(tile)),
           out_(context.program().primitives[at].outputs[0]),
           t_(context.value(out_).dtype) {
+        for (size_t k = 0; k < form.size(); ++k)
+            if (form[k] > 1)
+                dims_.push_back({c.three[k], form[k], &winograd_matrices(form[k])});
+            else
+                kept_.push_back(c.three[k]);
+        kept_.insert(kept_.end(), c.other.begin(), c.other.end());
         for (uint32_t a = 0; a < e_.extents.size(); ++a)
-            if (a != c.y_dim.out && a != c.y_dim.tap && a != c.x_dim.out && a != c.x_dim.tap) plain_.push_back(a);
+            if (std::none_of(dims_.begin(), dims_.end(), [&](const Dim& d) { return a == d.w.out || a == d.w.tap; }))
+                plain_.push_back(a);
         shape_ = context.value(c.x->value).shape;
     }
 
     std::optional<Patch> run() {
-        const Expr n = tile_ + 2;
-        const Expr tiles_y = ceil_div(e_.extents[c_.y_dim.out], tile_);
-        const Expr tiles_x = ceil_div(e_.extents[c_.x_dim.out], tile_);
-        const std::set<uint32_t> x_axes = axes_of(c_.x->index), w_axes = axes_of(c_.w->index);
-
-        // V, over a, b, the operand's own axes, the tiles; summed over the tile's inputs.
-        const std::vector<uint32_t> of_x = those(x_axes);
-        std::vector<Expr> extents = {n, n};
-        for (const uint32_t a : of_x) extents.push_back(e_.extents[a]);
-        extents.push_back(tiles_y);
-        extents.push_back(tiles_x);
-        const size_t rank = extents.size();
-        extents.push_back(n);
-        extents.push_back(n);
-        std::vector<Expr> onto(e_.extents.size(), Expr(0));
-        for (size_t k = 0; k < of_x.size(); ++k) onto[of_x[k]] = axis(2 + k);
-        onto[c_.y_dim.out] = axis(rank - 2) * tile_ + axis(rank);  // with the tap 0
-        onto[c_.x_dim.out] = axis(rank - 1) * tile_ + axis(rank + 1);
-        Access x = *c_.x;
-        if (!through_sums_alone(x)) return std::nullopt;
-        for (Expr& i : x.index) i = substitute_axes(i, onto);
-        for (Expr& i : x.valid) i = substitute_axes(i, onto);
-        for (const WindowDim* d : {&c_.y_dim, &c_.x_dim}) {  // the last tiles may reach beyond
-            x.valid.push_back(x.index[d->dim]);
-            x.valid.push_back(shape_[d->dim] - 1 - x.index[d->dim]);
-        }
-        x.fill = 0;
-        ExprWriter v(extents, rank, Reducer::Sum);
-        const ScalarId b = v.body().binary(ScalarOp::Mul, entry(v.body(), matrices_.b, t_, axis(0), axis(rank)),
-                                           entry(v.body(), matrices_.b, t_, axis(1), axis(rank + 1)));
-        const ScalarId d = v.read(x.value, t_, x.index, x.valid, x.fill);
-        const ValueId tiles = patch_.make(v.finish(v.body().binary(ScalarOp::Weigh, b, d)), t_, "tiles");
-
-        // U, over a, b, the weights' own axes; summed over the taps.
-        const std::vector<uint32_t> of_w = those(w_axes);
-        std::vector<Expr> w_extents = {n, n};
-        for (const uint32_t a : of_w) w_extents.push_back(e_.extents[a]);
-        const size_t w_rank = w_extents.size();
-        w_extents.push_back(3);
-        w_extents.push_back(3);
-        std::vector<Expr> w_onto(e_.extents.size(), Expr(0));
-        for (size_t k = 0; k < of_w.size(); ++k) w_onto[of_w[k]] = axis(2 + k);
-        w_onto[c_.y_dim.tap] = axis(w_rank);
-        w_onto[c_.x_dim.tap] = axis(w_rank + 1);
-        ExprWriter u(w_extents, w_rank, Reducer::Sum);
-        const ScalarId g =
-            u.read(nested(patch_, matrices_.g, t_, "G"), t_, {axis(0), axis(1), axis(w_rank), axis(w_rank + 1)});
-        std::vector<Expr> w_index = c_.w->index;
-        for (Expr& i : w_index) i = substitute_axes(i, w_onto);
-        const ScalarId w = u.read(c_.w->value, t_, w_index);
-        const ValueId weights = patch_.make(u.finish(u.body().binary(ScalarOp::Mul, g, w)), t_, "weights");
-
-        // M, over a, b, the axes of the result, the tiles; summed over what the convolution sums over but the taps.
-        std::vector<Expr> m_extents = {n, n}, m_onto(e_.extents.size(), Expr(0));
-        for (const uint32_t a : plain_)
-            if (a < e_.spatial) {
-                m_onto[a] = axis(m_extents.size());
-                m_extents.push_back(e_.extents[a]);
-            }
-        const size_t at_tiles = m_extents.size();
-        m_extents.push_back(tiles_y);
-        m_extents.push_back(tiles_x);
-        const size_t m_rank = m_extents.size();
-        for (const uint32_t a : plain_)
-            if (a >= e_.spatial) {
-                m_onto[a] = axis(m_extents.size());
-                m_extents.push_back(e_.extents[a]);
-            }
-        std::vector<Expr> u_at = {axis(0), axis(1)}, v_at = u_at;
-        for (const uint32_t a : of_w) u_at.push_back(m_onto[a]);
-        for (const uint32_t a : of_x) v_at.push_back(m_onto[a]);
-        v_at.push_back(axis(at_tiles));
-        v_at.push_back(axis(at_tiles + 1));
-        ExprWriter m(m_extents, m_rank, Reducer::Sum);
-        const ScalarId mu = m.read(weights, t_, u_at), mv = m.read(tiles, t_, v_at);
-        const ValueId products = patch_.make(m.finish(m.body().binary(ScalarOp::Mul, mu, mv)), t_, "products");
-
-        // y, summed over a and b.
-        std::vector<Expr> y_extents(e_.extents.begin(), e_.extents.begin() + static_cast<std::ptrdiff_t>(e_.spatial));
-        const size_t s = y_extents.size();
-        y_extents.push_back(n);
-        y_extents.push_back(n);
-        std::vector<Expr> at = {axis(s), axis(s + 1)};
-        for (const uint32_t a : plain_)
-            if (a < e_.spatial) at.push_back(axis(a));
-        at.push_back(floor_div(axis(c_.y_dim.out), tile_));
-        at.push_back(floor_div(axis(c_.x_dim.out), tile_));
-        ExprWriter y(y_extents, s, Reducer::Sum);
-        const ScalarId a =
-            y.body().binary(ScalarOp::Mul, entry(y.body(), matrices_.a, t_, mod(axis(c_.y_dim.out), tile_), axis(s)),
-                            entry(y.body(), matrices_.a, t_, mod(axis(c_.x_dim.out), tile_), axis(s + 1)));
-        patch_.define(out_, y.finish(y.body().binary(ScalarOp::Weigh, a, y.read(products, t_, at))));
+        const auto tiles = made_of_tiles();
+        if (!tiles) return std::nullopt;
+        const ValueId weights = of_weights(), products = multiplied(*tiles, weights);
+        combine(products);
         return patch_.take();
     }
 
   private:
-    /// Of the axes that are neither outputs nor taps of the window, those in the set.
-    std::vector<uint32_t> those(const std::set<uint32_t>& set) const {
-        std::vector<uint32_t> out;
-        for (const uint32_t a : plain_)
-            if (set.count(a) != 0) out.push_back(a);
-        return out;
+    struct Dim {
+        WindowDim w;
+        int tile = 2;
+        const WinogradMatrices* matrices = nullptr;
+    };
+
+    /// V, over the rows of B, the operand's own axes, the tiles; summed over a tile's inputs. Where a dimension of the
+    /// window stays as it is, V has the operand's places, those beyond its ends included.
+    std::optional<ValueId> made_of_tiles() {
+        std::vector<Expr> extents, onto(e_.extents.size(), Expr(0));
+        for (const Dim& d : dims_) extents.emplace_back(d.tile + 2);
+        for (const uint32_t a : plain_) {
+            if (axes_of(c_.x->index).count(a) == 0 || is_kept_tap(a)) continue;
+            v_axes_.push_back(a);
+            onto[a] = axis(extents.size());
+            const WindowDim* window = kept(a);
+            extents.push_back(window == nullptr ? e_.extents[a]
+                                                : window->step * (e_.extents[a] - 1) +
+                                                      window->spacing * (e_.extents[window->tap] - 1) + 1);
+        }
+        for (const Dim& d : dims_) extents.push_back(ceil_div(e_.extents[d.w.out], d.tile));
+        const size_t rank = extents.size();
+        for (const Dim& d : dims_) extents.emplace_back(d.tile + 2);
+        Access x = *c_.x;
+        std::vector<std::pair<const WindowDim*, Expr>> places;
+        for (size_t k = 0; k < dims_.size(); ++k)
+            places.emplace_back(&dims_[k].w, axis(rank - dims_.size() + k) * dims_[k].tile + axis(rank + k));
+        for (const WindowDim& w : kept_) places.emplace_back(&w, onto[w.out]);
+        for (auto* exprs : {&x.index, &x.valid})
+            for (Expr& i : *exprs) {
+                const auto there = at_places(i, places, onto);
+                if (!there) return std::nullopt;
+                i = *there;
+            }
+        for (const auto& [window, place] : places) {  // the last tiles may reach beyond, and V's places do
+            x.valid.push_back(x.index[window->dim]);
+            x.valid.push_back(shape_[window->dim] - 1 - x.index[window->dim]);
+        }
+        x.fill = 0;
+        ExprWriter v(extents, rank, Reducer::Sum);
+        ScalarId b;
+        for (size_t k = 0; k < dims_.size(); ++k)
+            b = times(v.body(), b, entry(v.body(), dims_[k].matrices->b, t_, axis(k), axis(rank + k)));
+        const ScalarId d = v.read(x.value, t_, x.index, x.valid, x.fill);
+        return patch_.make(v.finish(v.body().binary(ScalarOp::Weigh, b, d)), t_, "tiles");
     }
 
-    /// Whether the conditions know of out + tap alone: then the tile's input decides them.
-    bool through_sums_alone(const Access& x) const {
-        return std::all_of(x.valid.begin(), x.valid.end(), [&](Expr c) {
-            for (const WindowDim* d : {&c_.y_dim, &c_.x_dim}) {
-                const Expr moved = substitute(c, [&](Var v) -> std::optional<Expr> {
-                    if (v == Var{VarKind::Axis, d->out}) return axis(d->out) - axis(d->tap);
-                    return std::nullopt;
-                });
-                if (uses(moved, {VarKind::Axis, d->tap})) return false;
+    /// U, over the rows of G, the weights' own axes; summed over the taps.
+    ValueId of_weights() {
+        std::vector<Expr> extents, onto(e_.extents.size(), Expr(0));
+        for (const Dim& d : dims_) extents.emplace_back(d.tile + 2);
+        for (const uint32_t a : plain_) {
+            if (axes_of(c_.w->index).count(a) == 0) continue;
+            onto[a] = axis(extents.size());
+            extents.push_back(e_.extents[a]);
+        }
+        const size_t rank = extents.size();
+        for (const Dim& d : dims_) {
+            onto[d.w.tap] = axis(extents.size());
+            extents.emplace_back(3);
+        }
+        ExprWriter u(extents, rank, Reducer::Sum);
+        std::vector<const std::vector<std::vector<double>>*> all;
+        std::vector<Expr> g_at;
+        for (const Dim& d : dims_) all.push_back(&d.matrices->g);
+        for (const size_t from : {size_t{0}, rank})
+            for (size_t k = 0; k < dims_.size(); ++k) g_at.push_back(axis(from + k));
+        const ScalarId g = u.read(patch_.constant(nested(all, t_), "G"), t_, g_at);
+        std::vector<Expr> index = c_.w->index;
+        for (Expr& i : index) i = substitute_axes(i, onto);
+        const ScalarId w = u.read(c_.w->value, t_, index);
+        return patch_.make(u.finish(u.body().binary(ScalarOp::Mul, g, w)), t_, "weights");
+    }
+
+    /// M, over the rows, the axes of the result, the tiles; summed over what the convolution sums over but the taps of
+    /// the dimensions that are transformed.
+    ValueId multiplied(ValueId tiles, ValueId weights) {
+        std::vector<Expr> extents, onto(e_.extents.size(), Expr(0)), u_at, v_at;
+        for (const Dim& d : dims_) {
+            u_at.push_back(axis(extents.size()));
+            extents.emplace_back(d.tile + 2);
+        }
+        v_at = u_at;
+        for (const bool summed : {false, true}) {
+            for (const uint32_t a : plain_) {
+                if ((a >= e_.spatial) != summed) continue;
+                onto[a] = axis(extents.size());
+                extents.push_back(e_.extents[a]);
             }
-            return true;
-        });
+            if (!summed)
+                for (const Dim& d : dims_) extents.push_back(ceil_div(e_.extents[d.w.out], d.tile));
+        }
+        const size_t rank =
+            extents.size() - static_cast<size_t>(std::count_if(plain_.begin(), plain_.end(),
+                                                               [&](uint32_t a) { return a >= e_.spatial; }));
+        for (const uint32_t a : plain_)
+            if (axes_of(c_.w->index).count(a) != 0) u_at.push_back(onto[a]);
+        for (const uint32_t a : v_axes_) {
+            const WindowDim* window = kept(a);
+            v_at.push_back(window == nullptr ? onto[a] : window->step * onto[a] + window->spacing * onto[window->tap]);
+        }
+        for (size_t k = 0; k < dims_.size(); ++k) v_at.push_back(axis(rank - dims_.size() + k));
+        ExprWriter m(extents, rank, Reducer::Sum);
+        const ScalarId u = m.read(weights, t_, u_at), v = m.read(tiles, t_, v_at);
+        return patch_.make(m.finish(m.body().binary(ScalarOp::Mul, u, v)), t_, "products");
+    }
+
+    /// y, summed over the rows.
+    void combine(ValueId products) {
+        std::vector<Expr> extents(e_.extents.begin(), e_.extents.begin() + static_cast<std::ptrdiff_t>(e_.spatial));
+        std::vector<Expr> at;
+        for (const Dim& d : dims_) {
+            at.push_back(axis(extents.size()));
+            extents.emplace_back(d.tile + 2);
+        }
+        for (const uint32_t a : plain_)
+            if (a < e_.spatial) at.push_back(axis(a));
+        for (const Dim& d : dims_) at.push_back(floor_div(axis(d.w.out), d.tile));
+        ExprWriter y(extents, e_.spatial, Reducer::Sum);
+        ScalarId a;
+        for (size_t k = 0; k < dims_.size(); ++k) {
+            const Expr row = mod(axis(dims_[k].w.out), dims_[k].tile);
+            a = times(y.body(), a, entry(y.body(), dims_[k].matrices->a, t_, row, at[k]));
+        }
+        patch_.define(out_, y.finish(y.body().binary(ScalarOp::Weigh, a, y.read(products, t_, at))));
+    }
+
+    static ScalarId times(ScalarBody& body, ScalarId x, ScalarId y) { return x ? body.binary(ScalarOp::Mul, x, y) : y; }
+
+    /// The dimension of the window that stays as it is and walks along the axis.
+    const WindowDim* kept(uint32_t out) const {
+        const auto it = std::find_if(kept_.begin(), kept_.end(), [&](const WindowDim& w) { return w.out == out; });
+        return it == kept_.end() ? nullptr : &*it;
+    }
+    bool is_kept_tap(uint32_t a) const {
+        return std::any_of(kept_.begin(), kept_.end(), [&](const WindowDim& w) { return w.tap == a; });
+    }
+
+    /// `i` where each window's step * out + spacing * tap is the place given; nothing where it knows of the two other
+    /// than through that.
+    static std::optional<Expr> at_places(Expr i, const std::vector<std::pair<const WindowDim*, Expr>>& places,
+                                         std::vector<Expr> onto) {
+        Expr moved = 0;
+        for (const auto& [w, place] : places) {
+            onto[w->out] = onto[w->tap] = 0;
+            const Var out{VarKind::Axis, w->out}, tap{VarKind::Axis, w->tap};
+            if (!uses(i, out) && !uses(i, tap)) continue;
+            const auto by_out = linear_in(i, out), by_tap = linear_in(i, tap);
+            if (!by_out || !by_tap || !by_out->coefficient.is_constant() || !by_tap->coefficient.is_constant())
+                return std::nullopt;
+            const int64_t o = by_out->coefficient.constant(), t = by_tap->coefficient.constant();
+            if (o % w->step != 0 || t % w->spacing != 0 || o / w->step != t / w->spacing) return std::nullopt;
+            moved += place * (o / w->step);
+        }
+        return substitute_axes(i, onto) + moved;
     }
 
     PatchWriter patch_;
     const TensorExpr& e_;
-    Convolution3x3 c_;
-    int tile_;
-    const WinogradMatrices& matrices_;
+    const Convolution& c_;
     ValueId out_;
     DType t_;
-    std::vector<uint32_t> plain_;
+    std::vector<Dim> dims_;         ///< transformed
+    std::vector<WindowDim> kept_;   ///< the window's others
+    std::vector<uint32_t> plain_;   ///< axes that are neither outputs nor taps of the former
+    std::vector<uint32_t> v_axes_;  ///< of those, the ones V has
     std::vector<Expr> shape_;
 };
 
-void winograd(const RewriteContext& context, PrimitiveId at, int tile, std::vector<Patch>& found) {
+void winograd(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();
     if (!is_sum(e, context.value(p.outputs[0]).dtype) || e.accesses.size() != 2) return;
@@ -272,7 +397,8 @@ void winograd(const RewriteContext& context, PrimitiveId at, int tile, std::vect
     for (const auto& [x, w] : {std::pair(*left, *right), std::pair(*right, *left)}) {
         const auto c = convolution(context, e, x, w);
         if (!c) continue;
-        if (auto patch = Winograd(context, at, *c, tile).run()) found.push_back(std::move(*patch));
+        for (const std::vector<int>& form : forms(e, *c))
+            if (auto patch = Winograd(context, at, *c, form).run()) found.push_back(std::move(*patch));
     }
 }
 
@@ -280,10 +406,8 @@ void winograd(const RewriteContext& context, PrimitiveId at, int tile, std::vect
 
 std::span<const RewriteRule> winograd_rewrites() {
     static const std::vector<RewriteRule> rules = {
-        {"winograd_2x2", "3x3 convolution = A^T (U V), tiles of 2x2",
-         [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 2, found); }, true},
-        {"winograd_4x4", "3x3 convolution = A^T (U V), tiles of 4x4",
-         [](const RewriteContext& c, PrimitiveId at, std::vector<Patch>& found) { winograd(c, at, 4, found); }, true},
+        {"winograd", "convolution of 3 taps a dimension = A^T (U V), tiles of 1, 2 or 4 outputs a dimension", winograd,
+         true},
     };
     return rules;
 }
