@@ -63,7 +63,7 @@ Program with_a_wrong_number(Program p, size_t given) {
         if (v.index() < given) continue;
         Tensor changed(tensor.dtype(), tensor.shape());
         for (int64_t i = 0; i < tensor.count(); ++i) changed.set(i, tensor.get(i));
-        changed.set(85, changed.get(85) + 0.25);  // B[1, 1] of x[1, 1], which is no padding
+        changed.set(4, changed.get(4) + 0.25);  // G[1, 1]
         tensor = changed;
         break;
     }

@@ -34,8 +34,9 @@ class Search {
         : options_(options), report_(report), findings_(rewrite_rules(options.rules)) {}
 
     std::vector<Rewritten> run(const Program& start) {
-        most_ = static_cast<size_t>(static_cast<double>(start.primitives.size()) * options_.growth);
-        const Rewritten first{start, cost(start), {}, false};
+        const RewriteContext context(start, options_.rules.folding);
+        most_ = static_cast<size_t>(static_cast<double>(size(context)) * options_.growth);
+        const Rewritten first{start, cost(context), {}, false};
         exact_ = best_ = first;
         seen_ = {structure_hash(start)};
         queue_.push({first, 0});
@@ -67,11 +68,18 @@ class Search {
         double cost;  ///< of the program with this patch alone
     };
 
+    /// Primitives, but those that folding will compute.
+    static size_t size(const RewriteContext& context) {
+        const auto& all = context.program().primitives;
+        return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Primitive& p) {
+            return p.expr() == nullptr || !context.foldable(p.outputs[0]);
+        }));
+    }
+
     bool spent() const { return report_.costed >= options_.programs; }
 
-    double cost(const Program& program) {
+    double cost(const RewriteContext& context) {
         ++report_.costed;
-        const RewriteContext context(program, options_.rules.folding);
         return options_.cost ? options_.cost(context) : analytic_cost(context);
     }
 
@@ -98,8 +106,9 @@ class Search {
             auto next = apply_later(all.program, gain.patch, gain.known);
             if (!next || spent()) continue;
             *next = merge_common_subexpressions(std::move(*next));
-            const double with = made == 0 ? gain.cost : cost(*next);
-            if (!(with < all.cost) || next->primitives.size() > most_) continue;
+            const RewriteContext context(*next, options_.rules.folding);
+            const double with = made == 0 ? gain.cost : cost(context);
+            if (!(with < all.cost) || size(context) > most_) continue;
             all.program = std::move(*next);
             all.cost = with;
             go(all, *gain.rule);
@@ -111,8 +120,10 @@ class Search {
     /// Queues what is new and not too dear. Its cost, if it is new.
     std::optional<double> consider(Program program, const Rewritten& from, const RewriteRule& rule) {
         program = merge_common_subexpressions(std::move(program));
-        if (program.primitives.size() > most_ || !seen_.insert(structure_hash(program)).second) return std::nullopt;
-        const double its = cost(program);
+        if (!seen_.insert(structure_hash(program)).second) return std::nullopt;
+        const RewriteContext context(program, options_.rules.folding);
+        if (size(context) > most_) return std::nullopt;
+        const double its = cost(context);
         if (!(its < options_.alpha * best_.cost)) return its;
         Rewritten found{std::move(program), its, from.way, from.inexact};
         go(found, rule);

@@ -136,27 +136,6 @@ ScalarId entry(ScalarBody& body, const std::vector<std::vector<double>>& matrix,
                       body.index(p * static_cast<int64_t>(matrix[0].size()) + i));
 }
 
-/// c[p, q, ..., i, j, ...] = matrices[0][p][i] * matrices[1][q][j] * ...
-Tensor nested(const std::vector<const std::vector<std::vector<double>>*>& matrices, DType t) {
-    Shape rows, columns;
-    for (const auto* m : matrices) {
-        rows.push_back(static_cast<int64_t>(m->size()));
-        columns.push_back(static_cast<int64_t>((*m)[0].size()));
-    }
-    Shape shape = rows;
-    shape.insert(shape.end(), columns.begin(), columns.end());
-    Tensor out(t, shape);
-    std::vector<int64_t> at(shape.size(), 0);
-    for (int64_t i = 0; i < out.count(); ++i) {
-        double x = 1;
-        for (size_t d = 0; d < matrices.size(); ++d)
-            x *= (*matrices[d])[static_cast<size_t>(at[d])][static_cast<size_t>(at[matrices.size() + d])];
-        out.set(i, x);
-        for (size_t d = shape.size(); d-- > 0 && ++at[d] == shape[d];) at[d] = 0;
-    }
-    return out;
-}
-
 /// Multiplications along a dimension of that many outputs, in tiles of m.
 Expr multiplications(Expr outputs, int m) { return m == 1 ? outputs * 3 : ceil_div(outputs, m) * (m + 2); }
 
@@ -264,31 +243,42 @@ class Winograd {
         return patch_.make(v.finish(v.body().binary(ScalarOp::Weigh, b, d)), t_, "tiles");
     }
 
-    /// U, over the rows of G, the weights' own axes; summed over the taps.
+    /// U, over the rows of all G, the weights' own axes; dimension after dimension, each summed over its taps: that
+    /// takes a fraction of the work of all at once.
     ValueId of_weights() {
-        std::vector<Expr> extents, onto(e_.extents.size(), Expr(0));
-        for (const Dim& d : dims_) extents.emplace_back(d.tile + 2);
-        for (const uint32_t a : plain_) {
-            if (axes_of(c_.w->index).count(a) == 0) continue;
-            onto[a] = axis(extents.size());
-            extents.push_back(e_.extents[a]);
+        ValueId made;
+        for (size_t k = 0; k < dims_.size(); ++k) {
+            std::vector<Expr> extents, onto(e_.extents.size(), Expr(0)), from;
+            const auto add = [&](Expr extent) {
+                extents.push_back(extent);
+                return axis(extents.size() - 1);
+            };
+            for (size_t d = 0; d <= k; ++d) {
+                const Expr row = add(dims_[d].tile + 2);
+                if (d < k) from.push_back(row);
+            }
+            for (const uint32_t a : plain_)
+                if (axes_of(c_.w->index).count(a) != 0) from.push_back(onto[a] = add(e_.extents[a]));
+            for (size_t d = k + 1; d < dims_.size(); ++d) onto[dims_[d].w.tap] = add(3);
+            const size_t rank = extents.size();
+            onto[dims_[k].w.tap] = add(3);
+            for (size_t d = k; d < dims_.size(); ++d) from.push_back(onto[dims_[d].w.tap]);
+            ExprWriter u(extents, rank, Reducer::Sum);
+            const ScalarId g = u.read(matrix(dims_[k].matrices->g), t_, {axis(k), axis(rank)});
+            std::vector<Expr> index = c_.w->index;
+            for (Expr& i : index) i = substitute_axes(i, onto);
+            const ScalarId w = k == 0 ? u.read(c_.w->value, t_, index) : u.read(made, t_, from);
+            made = patch_.make(u.finish(u.body().binary(ScalarOp::Mul, g, w)), t_, "weights");
         }
-        const size_t rank = extents.size();
-        for (const Dim& d : dims_) {
-            onto[d.w.tap] = axis(extents.size());
-            extents.emplace_back(3);
-        }
-        ExprWriter u(extents, rank, Reducer::Sum);
-        std::vector<const std::vector<std::vector<double>>*> all;
-        std::vector<Expr> g_at;
-        for (const Dim& d : dims_) all.push_back(&d.matrices->g);
-        for (const size_t from : {size_t{0}, rank})
-            for (size_t k = 0; k < dims_.size(); ++k) g_at.push_back(axis(from + k));
-        const ScalarId g = u.read(patch_.constant(nested(all, t_), "G"), t_, g_at);
-        std::vector<Expr> index = c_.w->index;
-        for (Expr& i : index) i = substitute_axes(i, onto);
-        const ScalarId w = u.read(c_.w->value, t_, index);
-        return patch_.make(u.finish(u.body().binary(ScalarOp::Mul, g, w)), t_, "weights");
+        return made;
+    }
+
+    ValueId matrix(const std::vector<std::vector<double>>& m) {
+        Tensor out(t_, {static_cast<int64_t>(m.size()), static_cast<int64_t>(m[0].size())});
+        int64_t at = 0;
+        for (const auto& row : m)
+            for (const double x : row) out.set(at++, x);
+        return patch_.constant(std::move(out), "G");
     }
 
     /// M, over the rows, the axes of the result, the tiles; summed over what the convolution sums over but the taps of

@@ -15,7 +15,11 @@ constexpr int64_t kAlwaysFolded = 64;  // elements
 class Folder {
   public:
     Folder(const Program& program, const FoldOptions& options)
-        : out_(program), options_(options), budget_(options.total_work), plan_(program.values.size()) {
+        : out_(program),
+          options_(options),
+          budget_(options.total_work),
+          plan_(program.values.size()),
+          readers_(program.consumers()) {
         for (const auto& [v, tensor] : out_.constants)
             if (out_.unread.count(v) == 0 || !options.contents) {
                 plan_[v].known = true;
@@ -26,6 +30,7 @@ class Folder {
     Program run() {
         find_foldable();
         choose();
+        chosen_ = true;
         for (const ValueId v : out_.values.ids()) {
             if (!plan_[v].materialize) continue;
             const Value& value = out_.values[v];
@@ -210,6 +215,9 @@ class Folder {
         const Shape shape = evaluate(out_.values[v].shape, Bindings());
         plan.contents = interpret(e, operands, out_.values[v].dtype, shape, {});
         plan.producer = PrimitiveId();
+        // What only this was made of is needed no more: weights on their way to another basis are as large as they are.
+        for (const Access& a : e.accesses)
+            if (chosen_ && readers_[a.value].size() == 1 && !plan_[a.value].materialize) plan_[a.value].contents = Tensor();
         return plan.contents;
     }
 
@@ -217,6 +225,8 @@ class Folder {
     const FoldOptions& options_;
     int64_t budget_;
     IndexVector<ValueId, Plan> plan_;
+    IndexVector<ValueId, std::vector<PrimitiveId>> readers_;
+    bool chosen_ = false;  ///< what is to become a constant
 };
 
 }  // namespace
