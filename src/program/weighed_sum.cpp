@@ -18,8 +18,6 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kMostWeights = 65536;
-
 int64_t product(const std::vector<int64_t>& extents) {
     return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }

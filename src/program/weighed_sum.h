@@ -30,7 +30,8 @@ struct WeighedSum {
     /// The number of the row at these coordinates of the expression's axes.
     size_t row_at(const std::vector<int64_t>& axes) const;
 };
-/// Nothing where the expression is none, or the matrix has more than 65536 numbers.
+constexpr int64_t kMostWeights = 65536;
+/// Nothing where the expression is none, or the matrix has more than kMostWeights numbers.
 std::optional<WeighedSum> weighed_sum(const TensorExpr& e);
 
 /// A linear map as sums of few terms. Node k < inputs is column k; node inputs + k is sums[k], of earlier nodes.

@@ -32,24 +32,30 @@ TEST(Proofs, every_rule_holds_for_all_reals) {
     }
 }
 
-/// As many outputs, from as many inputs and a border of zeros.
-Program one_tile(const Dims& outputs) {
+/// As many outputs, from `step` times as many inputs and a border of zeros.
+Program one_tile(const Dims& outputs, int64_t taps_each = 3, int64_t step = 1) {
     PatternWriter w(1);
     Dims x = {1, 1}, taps = {1, 1};
     for (const Expr d : outputs) {
-        x.push_back(d);
-        taps.emplace_back(3);
+        x.push_back(d * step);
+        taps.emplace_back(taps_each);
     }
-    w.outputs = {w.convolution(w.input(x), w.weights(taps), 1, 1)};
+    w.outputs = {w.convolution(w.input(x), w.weights(taps), taps_each / 2, step)};
     return w.take();
 }
 
 TEST(Proofs, winograd_holds_for_all_reals) {
     // All forms that make fewer multiplications of that many outputs: of 2 that is F(2) alone, of 4 also F(4).
-    const std::vector<std::tuple<Dims, size_t, size_t>> cases = {{{2}, 1, 4},    {{4}, 2, 4},       {{2, 2}, 3, 4},
-                                                                 {{4, 4}, 8, 3}, {{2, 2, 2}, 7, 2}, {{1, 2, 4}, 5, 2}};
-    for (const auto& [outputs, forms, elements] : cases) {
-        const Program p = one_tile(outputs);
+    struct Case {
+        Dims outputs;
+        size_t forms, elements;
+        int64_t taps = 3, step = 1;
+    };
+    const std::vector<Case> cases = {{{2}, 1, 4},       {{4}, 2, 4},       {{2, 2}, 3, 4},    {{4, 4}, 8, 3},
+                                     {{2, 2, 2}, 7, 2}, {{1, 2, 4}, 5, 2}, {{4}, 2, 4, 3, 2}, {{2, 2}, 3, 4, 3, 2},
+                                     {{4}, 1, 4, 5},    {{4}, 2, 4, 5, 2}, {{2}, 1, 2, 7, 2}};
+    for (const auto& [outputs, forms, elements, taps, step] : cases) {
+        const Program p = one_tile(outputs, taps, step);
         const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd"));
         ASSERT_EQ(found.size(), forms);
         for (const Patch& patch : found)

@@ -93,7 +93,7 @@ struct RewriteRule {
 
 struct RewriteOptions {
     FoldOptions folding = {};  ///< what constants will be folded with afterwards
-    /// Convolutions of three taps a dimension by Winograd's F(2) and F(4) in some of the dimensions: down to a sixth of
+    /// Convolutions of few taps a dimension by Winograd's F(2) and F(4) in some of the dimensions: down to a sixth of
     /// the multiplications, but errors that grow (winograd.h says by how much).
     bool winograd = false;
 };

@@ -13,6 +13,6 @@ std::span<const RewriteRule> product_rewrites();     ///< products merged, re-as
 std::span<const RewriteRule> layout_rewrites();      ///< views, concatenations and pads across everything else
 std::span<const RewriteRule> linear_map_rewrites();  ///< products across maps that make more points
 std::span<const RewriteRule> enumerated_rewrites();  ///< those found by trying (terms.h)
-std::span<const RewriteRule> winograd_rewrites();    ///< convolutions of three taps in another basis
+std::span<const RewriteRule> winograd_rewrites();    ///< convolutions of few taps in another basis
 
 }  // namespace tilewright

@@ -1,5 +1,6 @@
-// Convolutions of three taps a dimension as three linear primitives in another basis. Each dimension of the window is
-// taken in tiles of m = 2 or 4 outputs, or stays as it is, whatever the others do. In a picture's two, of one m here:
+// Convolutions of few taps a dimension as three linear primitives in another basis. Each dimension of the window is
+// taken in tiles of m = 2 or 4 outputs, or stays as it is, whatever the others do. In a picture's two, of 3 taps moved by
+// one, and of one m here:
 //
 //     V[a, b, n, c, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, m*ty + i - 1, m*tx + j - 1]    of tiles of inputs
 //     U[a, b, o, c]         = sum(p, q)  G[a, p] G[b, q] w[o, c, p, q]                          folds: w is constant
@@ -14,41 +15,109 @@
 //
 // A and B are tables in the bodies (program/weighed_sum.h): who computes them knows that most of their numbers are 0 or
 // 1, and that each of the transformations is one along each dimension. What follows the convolution becomes the
-// epilogue of the last. The dimensions' G are multiplied out, as U is computed once.
+// epilogue of the last.
 
 #include "program/rewrite/winograd.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <tuple>
 
 #include "base/error.h"
 #include "program/rewrite/algebra.h"
 #include "program/rewrite/rules.h"
+#include "program/weighed_sum.h"
 
 namespace tilewright {
 
-const WinogradMatrices& winograd_matrices(int tile) {
-    static const WinogradMatrices two = {2,
-                                         {{1, 1, 1, 0}, {0, 1, -1, -1}},
-                                         {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}},
-                                         {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}};
-    static const WinogradMatrices four = {
-        4,
-        {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}},
-        {{1.0 / 4, 0, 0},
-         {-1.0 / 6, -1.0 / 6, -1.0 / 6},
-         {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-         {1.0 / 24, 1.0 / 12, 1.0 / 6},
-         {1.0 / 24, -1.0 / 12, 1.0 / 6},
-         {0, 0, 1}},
-        {{4, 0, -5, 0, 1, 0},
-         {0, -4, -4, 1, 1, 0},
-         {0, 4, -4, -1, 1, 0},
-         {0, -2, -1, 2, 1, 0},
-         {0, 2, -1, -2, 1, 0},
-         {0, 4, 0, -5, 0, 1}}};
-    TW_CHECK(tile == 2 || tile == 4, "tiles of {} outputs", tile);
-    return tile == 2 ? two : four;
+namespace {
+
+constexpr std::array kPoints = {0.0, 1.0, -1.0, 2.0, -2.0};
+
+double power(double x, int n) {
+    double out = 1;
+    for (; n > 0; --n) out *= x;
+    return out;
+}
+
+/// F(m, r) by Toom and Cook: rows for the finite points, the last for infinity.
+///     M_j = product of (x - p_l) over all l but j,  N_j = M_j(p_j),  M = product over all
+///     A^T[i][j] = p_j^i    G[j][k] = p_j^k / N_j    B^T[j] = coefficients of M_j;  of infinity: those of M
+/// One tap is that many multiplications. Nothing where there are not as many points.
+std::optional<WinogradMatrices> filtered(int m, int r) {
+    WinogradMatrices out;
+    out.tile = m;
+    out.taps = r;
+    const int finite = m + r - 2, rows = m + r - 1;
+    if (r < 1 || m < 2 || (r > 1 && finite > static_cast<int>(kPoints.size()))) return std::nullopt;
+    out.a.assign(static_cast<size_t>(m), std::vector<double>(static_cast<size_t>(rows), 0));
+    for (int j = 0; j < rows; ++j) {
+        const auto row = static_cast<size_t>(j);
+        std::vector<double> g(static_cast<size_t>(r), 0), b(static_cast<size_t>(rows), 0);
+        if (r == 1) {
+            g[0] = b[row] = out.a[row][row] = 1;
+        } else {
+            std::vector<double> polynomial = {1};  // ascending
+            for (int l = 0; l < finite; ++l) {
+                if (l == j) continue;
+                polynomial.push_back(0);
+                for (size_t k = polynomial.size(); k-- > 0;)
+                    polynomial[k] = (k > 0 ? polynomial[k - 1] : 0) - kPoints[static_cast<size_t>(l)] * polynomial[k];
+            }
+            std::copy(polynomial.begin(), polynomial.end(), b.begin());
+            if (j == finite) {
+                g.back() = out.a.back()[row] = 1;
+            } else {
+                const double p = kPoints[row];
+                double n = 0;
+                for (size_t k = 0; k < polynomial.size(); ++k) n += polynomial[k] * power(p, static_cast<int>(k));
+                for (int k = 0; k < r; ++k) g[static_cast<size_t>(k)] = power(p, k) / n;
+                for (int i = 0; i < m; ++i) out.a[static_cast<size_t>(i)][row] = power(p, i);
+            }
+        }
+        out.g.push_back(std::move(g));
+        out.b.push_back(std::move(b));
+    }
+    out.rough = r > 1 && finite > 3;
+    return out;
+}
+
+/// Steps of several: a filter for each input modulo the step.
+std::optional<WinogradMatrices> stepped(int m, int taps, int step) {
+    WinogradMatrices out;
+    out.tile = m;
+    out.taps = taps;
+    out.step = step;
+    out.a.resize(static_cast<size_t>(m));
+    for (int first = 0; first < std::min(step, taps); ++first) {
+        const auto one = filtered(m, (taps - first + step - 1) / step);
+        if (!one) return std::nullopt;
+        out.rough = out.rough || one->rough;
+        const auto spread = [&](const std::vector<double>& numbers, int length) {
+            std::vector<double> apart(static_cast<size_t>(length), 0);
+            for (size_t k = 0; k < numbers.size(); ++k)
+                apart[static_cast<size_t>(first) + k * static_cast<size_t>(step)] = numbers[k];
+            return apart;
+        };
+        for (const auto& g : one->g) out.g.push_back(spread(g, taps));
+        for (const auto& b : one->b) out.b.push_back(spread(b, step * (m - 1) + taps));
+        for (size_t i = 0; i < out.a.size(); ++i) out.a[i].insert(out.a[i].end(), one->a[i].begin(), one->a[i].end());
+    }
+    return out;
+}
+
+}  // namespace
+
+const WinogradMatrices* winograd_matrices(int tile, int taps, int step) {
+    static std::mutex mutex;
+    static std::map<std::tuple<int, int, int>, std::optional<WinogradMatrices>> known;
+    const std::lock_guard lock(mutex);
+    const auto [it, fresh] = known.try_emplace({tile, taps, step});
+    if (fresh) it->second = stepped(tile, taps, step);
+    return it->second ? &*it->second : nullptr;
 }
 
 namespace {
@@ -63,7 +132,7 @@ struct WindowDim {
 
 struct Convolution {
     const Access *x, *w;
-    std::vector<WindowDim> three;  ///< of three taps side by side, moved by one: these may be transformed
+    std::vector<WindowDim> may;  ///< be transformed: of a few taps side by side, moved by one or two
     std::vector<WindowDim> other;
 };
 
@@ -91,14 +160,16 @@ std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t
     return WindowDim{*out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant(), offset};
 }
 
-constexpr int kMostFours = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
-/// Whether these are sums over three taps: weights in the other basis, whose other dimensions have been left as they
+constexpr int kMostRough = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
+constexpr int64_t kMostTaps = 7, kMostStep = 2;
+
+/// Whether these are sums over a few taps: weights in the other basis, whose other dimensions have been left as they
 /// are.
 bool transformed(const RewriteContext& context, ValueId weights) {
     const TensorExpr* e = context.producer(weights);
     return e != nullptr && e->reducer == Reducer::Sum &&
            std::any_of(e->extents.begin() + static_cast<std::ptrdiff_t>(e->spatial), e->extents.end(),
-                       [](Expr x) { return x.is_constant(3); });
+                       [](Expr x) { return x.is_constant() && x.constant() <= kMostTaps; });
 }
 
 constexpr size_t kMostDims = 3;  // that are transformed, of a window: forms are three to the power of them
@@ -115,14 +186,15 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
     for (size_t d = 0; d < x.index.size(); ++d) {
         const auto window = window_dim(e, x, d);
         if (!window) continue;
-        const bool three = window->step == 1 && window->spacing == 1 && e.extents[window->tap].is_constant(3) &&
-                           w_axes.count(window->out) == 0 && bare_dim(context, e, w, window->tap);
         // Channels are seldom a window: 16 * group + c steps over as many as it sums up.
-        if (!three && window->step >= e.extents[window->tap].constant() * window->spacing) continue;
-        (three ? c.three : c.other).push_back(*window);
+        if (window->step >= e.extents[window->tap].constant() * window->spacing) continue;
+        const bool may = window->step <= kMostStep && window->spacing == 1 &&
+                         e.extents[window->tap].constant() <= kMostTaps && w_axes.count(window->out) == 0 &&
+                         bare_dim(context, e, w, window->tap);
+        (may ? c.may : c.other).push_back(*window);
         taps.insert(window->tap);
     }
-    if (c.three.empty() || c.three.size() > kMostDims) return std::nullopt;
+    if (c.may.empty() || c.may.size() > kMostDims) return std::nullopt;
     for (auto a = static_cast<uint32_t>(e.spatial); a < e.extents.size(); ++a)
         if (taps.count(a) == 0) return c;  // a sum over channels that both operands have
     return std::nullopt;
@@ -136,21 +208,29 @@ ScalarId entry(ScalarBody& body, const std::vector<std::vector<double>>& matrix,
                       body.index(p * static_cast<int64_t>(matrix[0].size()) + i));
 }
 
-/// Multiplications along a dimension of that many outputs, in tiles of m.
-Expr multiplications(Expr outputs, int m) { return m == 1 ? outputs * 3 : ceil_div(outputs, m) * (m + 2); }
+/// The matrices of a dimension in tiles of m outputs; null where there are none, or it stays as it is (m = 1).
+const WinogradMatrices* matrices_of(const TensorExpr& e, const WindowDim& d, int m) {
+    if (m == 1) return nullptr;
+    return winograd_matrices(m, static_cast<int>(e.extents[d.tap].constant()), static_cast<int>(d.step));
+}
 
 /// What tiles of each of the dimensions may have: 1 (as it is), 2 or 4 outputs, as long as each gains something.
 std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
     std::vector<std::vector<int>> out = {{}};
-    for (const WindowDim& d : c.three) {
-        std::vector<int> tiles;
-        for (const int m : {1, 2, 4}) {
-            const Expr now = multiplications(e.extents[d.out], m);
-            const bool gains = std::all_of(tiles.begin(), tiles.end(), [&](int other) {
-                const Expr then = multiplications(e.extents[d.out], other);
-                return !now.is_constant() || now.constant() < then.constant();
+    for (const WindowDim& d : c.may) {
+        const Expr outputs = e.extents[d.out];
+        std::vector<int> tiles = {1};
+        std::vector<Expr> multiplications = {outputs * e.extents[d.tap]};
+        for (const int m : {2, 4}) {
+            const WinogradMatrices* w = matrices_of(e, d, m);
+            if (w == nullptr) continue;
+            const Expr now = ceil_div(outputs, m) * w->rows();
+            const bool gains = std::all_of(multiplications.begin(), multiplications.end(), [&](Expr then) {
+                return now.is_constant() ? now.constant() < then.constant() : w->rows() < m * w->taps;
             });
-            if (gains) tiles.push_back(m);
+            if (!gains) continue;
+            tiles.push_back(m);
+            multiplications.push_back(now);
         }
         std::vector<std::vector<int>> next;
         for (const std::vector<int>& form : out)
@@ -160,9 +240,16 @@ std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
             }
         out = std::move(next);
     }
-    std::erase_if(out, [](const std::vector<int>& form) {
-        return std::all_of(form.begin(), form.end(), [](int m) { return m == 1; }) ||
-               std::count(form.begin(), form.end(), 4) > kMostFours;
+    std::erase_if(out, [&](const std::vector<int>& form) {
+        int rough = 0;
+        int64_t rows = 1, inputs = 1;
+        for (size_t k = 0; k < form.size(); ++k)
+            if (const WinogradMatrices* w = matrices_of(e, c.may[k], form[k])) {
+                rough += w->rough ? 1 : 0;
+                rows *= w->rows();
+                inputs *= w->inputs();
+            }
+        return rows == 1 || rough > kMostRough || rows * inputs > kMostWeights;
     });
     return out;
 }
@@ -177,9 +264,9 @@ class Winograd {
           t_(context.value(out_).dtype) {
         for (size_t k = 0; k < form.size(); ++k)
             if (form[k] > 1)
-                dims_.push_back({c.three[k], form[k], &winograd_matrices(form[k])});
+                dims_.push_back({c.may[k], form[k], matrices_of(e_, c.may[k], form[k])});
             else
-                kept_.push_back(c.three[k]);
+                kept_.push_back(c.may[k]);
         kept_.insert(kept_.end(), c.other.begin(), c.other.end());
         for (uint32_t a = 0; a < e_.extents.size(); ++a)
             if (std::none_of(dims_.begin(), dims_.end(), [&](const Dim& d) { return a == d.w.out || a == d.w.tap; }))
@@ -206,7 +293,7 @@ class Winograd {
     /// window stays as it is, V has the operand's places, those beyond its ends included.
     std::optional<ValueId> made_of_tiles() {
         std::vector<Expr> extents, onto(e_.extents.size(), Expr(0));
-        for (const Dim& d : dims_) extents.emplace_back(d.tile + 2);
+        for (const Dim& d : dims_) extents.emplace_back(d.matrices->rows());
         for (const uint32_t a : plain_) {
             if (axes_of(c_.x->index).count(a) == 0 || is_kept_tap(a)) continue;
             v_axes_.push_back(a);
@@ -218,11 +305,12 @@ class Winograd {
         }
         for (const Dim& d : dims_) extents.push_back(ceil_div(e_.extents[d.w.out], d.tile));
         const size_t rank = extents.size();
-        for (const Dim& d : dims_) extents.emplace_back(d.tile + 2);
+        for (const Dim& d : dims_) extents.emplace_back(d.matrices->inputs());
         Access x = *c_.x;
         std::vector<std::pair<const WindowDim*, Expr>> places;
         for (size_t k = 0; k < dims_.size(); ++k)
-            places.emplace_back(&dims_[k].w, axis(rank - dims_.size() + k) * dims_[k].tile + axis(rank + k));
+            places.emplace_back(&dims_[k].w,
+                                axis(rank - dims_.size() + k) * (dims_[k].tile * dims_[k].w.step) + axis(rank + k));
         for (const WindowDim& w : kept_) places.emplace_back(&w, onto[w.out]);
         for (auto* exprs : {&x.index, &x.valid})
             for (Expr& i : *exprs) {
@@ -254,14 +342,14 @@ class Winograd {
                 return axis(extents.size() - 1);
             };
             for (size_t d = 0; d <= k; ++d) {
-                const Expr row = add(dims_[d].tile + 2);
+                const Expr row = add(dims_[d].matrices->rows());
                 if (d < k) from.push_back(row);
             }
             for (const uint32_t a : plain_)
                 if (axes_of(c_.w->index).count(a) != 0) from.push_back(onto[a] = add(e_.extents[a]));
-            for (size_t d = k + 1; d < dims_.size(); ++d) onto[dims_[d].w.tap] = add(3);
+            for (size_t d = k + 1; d < dims_.size(); ++d) onto[dims_[d].w.tap] = add(dims_[d].matrices->taps);
             const size_t rank = extents.size();
-            onto[dims_[k].w.tap] = add(3);
+            onto[dims_[k].w.tap] = add(dims_[k].matrices->taps);
             for (size_t d = k; d < dims_.size(); ++d) from.push_back(onto[dims_[d].w.tap]);
             ExprWriter u(extents, rank, Reducer::Sum);
             const ScalarId g = u.read(matrix(dims_[k].matrices->g), t_, {axis(k), axis(rank)});
@@ -287,7 +375,7 @@ class Winograd {
         std::vector<Expr> extents, onto(e_.extents.size(), Expr(0)), u_at, v_at;
         for (const Dim& d : dims_) {
             u_at.push_back(axis(extents.size()));
-            extents.emplace_back(d.tile + 2);
+            extents.emplace_back(d.matrices->rows());
         }
         v_at = u_at;
         for (const bool summed : {false, true}) {
@@ -320,7 +408,7 @@ class Winograd {
         std::vector<Expr> at;
         for (const Dim& d : dims_) {
             at.push_back(axis(extents.size()));
-            extents.emplace_back(d.tile + 2);
+            extents.emplace_back(d.matrices->rows());
         }
         for (const uint32_t a : plain_)
             if (a < e_.spatial) at.push_back(axis(a));
@@ -396,8 +484,8 @@ void winograd(const RewriteContext& context, PrimitiveId at, std::vector<Patch>&
 
 std::span<const RewriteRule> winograd_rewrites() {
     static const std::vector<RewriteRule> rules = {
-        {"winograd", "convolution of 3 taps a dimension = A^T (U V), tiles of 1, 2 or 4 outputs a dimension", winograd,
-         true},
+        {"winograd", "convolution of few taps a dimension = A^T (U V), tiles of 1, 2 or 4 outputs a dimension",
+         winograd, true},
     };
     return rules;
 }

@@ -64,15 +64,24 @@ TEST(Winograd, takes_tiles_where_they_make_fewer_multiplications) {
               (std::vector<int64_t>{12 * 12}));  // as F(4): 2 tiles, 3 of F(2)
 }
 
-TEST(Winograd, is_for_three_taps_of_stride_and_dilation_one) {
-    for (const WindowSteps& s : std::vector<WindowSteps>{{1, 2, 1}, {1, 1, 2}, {1, 2, 2}})
-        EXPECT_EQ(products(convolution({9, 9}, {3, 3}, {s, s})), std::vector<int64_t>());
-    EXPECT_EQ(products(convolution({9}, {2}, {{0, 1, 1}})), std::vector<int64_t>());
-    // The other dimension stays as it is, whatever its window: 1 tap, 3 of stride 2, 5 with holes.
+TEST(Winograd, takes_steps_of_two_apart_into_even_and_odd_inputs) {
+    // 8 outputs of 3 taps: 24 multiplications as it is; F(2, 2) and 2 for two of them, F(4, 2) and 4 for four.
+    EXPECT_EQ(products(convolution({16}, {3}, {{1, 2, 1}})), (std::vector<int64_t>{18 * 12, 20 * 12}));
+    EXPECT_EQ(products(convolution({16, 8}, {3, 3}, {{1, 2, 1}, {1, 1, 1}})).front(), 18 * 12 * 12);
+    EXPECT_EQ(products(convolution({9}, {3}, {{1, 2, 1}})), std::vector<int64_t>());   // 5 outputs fill no tiles
+    EXPECT_EQ(products(convolution({16}, {2}, {{0, 2, 1}})), std::vector<int64_t>());  // every input is read once
+}
+
+TEST(Winograd, is_for_few_taps_side_by_side) {
+    // 8 outputs: of 2 taps F(4, 2) takes 10 multiplications, of 5 taps F(2, 5) 24.
+    EXPECT_EQ(products(convolution({9}, {2}, {{0, 1, 1}})), (std::vector<int64_t>{10 * 12, 12 * 12}));
+    EXPECT_EQ(products(convolution({8}, {5}, {{2, 1, 1}})), (std::vector<int64_t>{24 * 12}));
+    EXPECT_EQ(products(convolution({16}, {8}, {{4, 1, 1}})), std::vector<int64_t>());
+    for (const WindowSteps& s : std::vector<WindowSteps>{{1, 1, 2}, {1, 2, 2}, {1, 3, 1}})
+        EXPECT_EQ(products(convolution({24, 24}, {3, 3}, {s, s})), std::vector<int64_t>());
+    // The other dimension stays as it is, whatever its window: 1 tap, 5 with holes.
     EXPECT_EQ(products(convolution({4, 8}, {1, 3}, {{0, 1, 1}, {1, 1, 1}})),
               (std::vector<int64_t>{4 * 12 * 12, 4 * 16 * 12}));
-    EXPECT_EQ(products(convolution({8, 8}, {3, 3}, {{1, 2, 1}, {1, 1, 1}})),
-              (std::vector<int64_t>{4 * 3 * 12 * 12, 4 * 3 * 16 * 12}));
     EXPECT_EQ(products(convolution({8, 9}, {3, 5}, {{1, 1, 1}, {0, 1, 2}})),
               (std::vector<int64_t>{12 * 5 * 12, 16 * 5 * 12}));
 }
@@ -90,18 +99,20 @@ TEST(Winograd, is_not_made_of_itself) {
     }
 }
 
-/// A window of three taps in each dimension, taken in tiles of that many outputs, with the matrices of all dimensions
-/// together as f32 has them.
+/// A window of that many taps, moved by that step in each dimension, taken in tiles of that many outputs, with the
+/// matrices of all dimensions together as f32 has them.
 struct TiledWindow {
-    explicit TiledWindow(const std::vector<int>& outputs) : m(outputs), three(outputs.size(), 3) {
-        for (const int d : m) n.push_back(d + 2);
+    TiledWindow(const std::vector<int>& outputs, int taps_each, int step_each)
+        : m(outputs), taps(outputs.size(), taps_each), step(step_each) {
+        for (const int d : m) n.push_back(winograd_matrices(d, taps_each, step)->inputs());
         a = together(&WinogradMatrices::a, m, n);
         b = together(&WinogradMatrices::b, n, n);
-        g = together(&WinogradMatrices::g, n, three);
+        g = together(&WinogradMatrices::g, n, taps);
         for (int at = 0; at < points(m); ++at)
-            for (int tap = 0; tap < points(three); ++tap) {
+            for (int tap = 0; tap < points(taps); ++tap) {
                 int place = 0;
-                for (size_t d = 0; d < m.size(); ++d) place = place * n[d] + digits(at, m)[d] + digits(tap, three)[d];
+                for (size_t d = 0; d < m.size(); ++d)
+                    place = place * n[d] + step * digits(at, m)[d] + digits(tap, taps)[d];
                 reads.push_back(place);
             }
     }
@@ -110,7 +121,8 @@ struct TiledWindow {
         return std::accumulate(extents.begin(), extents.end(), 1, std::multiplies<>());
     }
 
-    std::vector<int> m, three, n;  ///< extents of outputs, taps, inputs
+    std::vector<int> m, taps, n;  ///< extents of outputs, taps, inputs (and multiplications)
+    int step;
     std::vector<float> a, b, g;
     std::vector<int> reads;  ///< by output and tap: the input
 
@@ -127,8 +139,8 @@ struct TiledWindow {
             for (int c = 0; c < points(columns); ++c) {
                 double x = 1;
                 for (size_t d = 0; d < m.size(); ++d)
-                    x *= (winograd_matrices(m[d]).*
-                          which)[static_cast<size_t>(digits(r, rows)[d])][static_cast<size_t>(digits(c, columns)[d])];
+                    x *= (winograd_matrices(m[d], taps[d], step)->*which)[static_cast<size_t>(digits(r, rows)[d])]
+                                                                         [static_cast<size_t>(digits(c, columns)[d])];
                 out.push_back(static_cast<float>(x));
             }
         return out;
@@ -143,7 +155,7 @@ class Tile {
     Tile(const TiledWindow& window, const std::vector<float>& x, const std::vector<float>& w, int channels)
         : k_(window),
           inputs_(TiledWindow::points(window.n)),
-          taps_(TiledWindow::points(window.three)),
+          taps_(TiledWindow::points(window.taps)),
           outputs_(TiledWindow::points(window.m)),
           channels_(channels),
           x_(x.begin(), x.end()),
@@ -192,17 +204,20 @@ class Tile {
 struct Form {
     std::vector<int> outputs;
     double bound;
+    int taps = 3, step = 1;
 };
 
 TEST(Winograd, errors_in_f32_stay_below_what_the_header_states) {
     std::mt19937 rng(5);
     std::uniform_real_distribution<float> uniform(-1, 1);
     constexpr int kChannels = 64;
-    const std::vector<Form> forms = {{{2}, 2e-6},    {{4}, 2e-6},       {{2, 2}, 2e-6},    {{2, 4}, 5e-6},
-                                     {{4, 4}, 1e-5}, {{2, 2, 2}, 2e-6}, {{2, 2, 4}, 5e-6}, {{2, 4, 4}, 1e-5}};
-    for (const auto& [m, bound] : forms) {
-        const TiledWindow window(m);
-        const int inputs = TiledWindow::points(window.n), taps = TiledWindow::points(window.three);
+    const std::vector<Form> forms = {
+        {{2}, 2e-6},          {{4}, 2e-6},          {{2, 2}, 2e-6},       {{2, 4}, 5e-6},       {{4, 4}, 1e-5},
+        {{2, 2, 2}, 2e-6},    {{2, 2, 4}, 5e-6},    {{2, 4, 4}, 1e-5},    {{2, 2}, 2e-6, 3, 2}, {{4, 4}, 1e-5, 3, 2},
+        {{4, 4}, 1e-5, 2, 1}, {{2, 2}, 1e-5, 5, 1}, {{2, 2}, 2e-6, 5, 2}, {{4, 4}, 1e-5, 5, 2}, {{2, 2}, 1e-5, 7, 2}};
+    for (const auto& [m, bound, each, step] : forms) {
+        const TiledWindow window(m, each, step);
+        const int inputs = TiledWindow::points(window.n), taps = TiledWindow::points(window.taps);
         double largest = 0, error = 0, direct_error = 0;
         for (int tile = 0; tile < 3200 / TiledWindow::points(m); ++tile) {
             std::vector<float> x(static_cast<size_t>(kChannels * inputs)), w(static_cast<size_t>(kChannels * taps));
@@ -219,6 +234,7 @@ TEST(Winograd, errors_in_f32_stay_below_what_the_header_states) {
         }
         std::string name;
         for (const int d : m) name += (name.empty() ? "" : "x") + std::to_string(d);
+        name += " of " + std::to_string(each) + " taps, step " + std::to_string(step);
         printf("F(%s): %.2g of the largest output; the direct sum %.2g\n", name.c_str(), error / largest,
                direct_error / largest);
         EXPECT_LT(error / largest, bound) << name;
