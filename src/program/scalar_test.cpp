@@ -135,6 +135,45 @@ TEST(ScalarEval, CastsToFloatsRoundOnce) {
     EXPECT_EQ(cast(DType::F32, DType::U64, {0, -1}).f, 0x1p64);
 }
 
+TEST(ScalarEval, WeightsOfZeroLeaveTheirTermOut) {
+    EXPECT_EQ(on_floats(ScalarOp::Weigh, 3, 2), 6);
+    for (const double term : {kInf, -kInf, kNan, 1e38}) {
+        EXPECT_EQ(on_floats(ScalarOp::Weigh, 0, term), 0);
+        EXPECT_EQ(on_floats(ScalarOp::Weigh, -0.0, term), 0);
+    }
+    EXPECT_TRUE(std::isnan(on_floats(ScalarOp::Weigh, kNan, 0)));
+}
+
+TEST(ScalarTables, GiveTheNumberAtAPositionAndZeroBeyond) {
+    const auto numbers = std::make_shared<const std::vector<double>>(std::vector<double>{4, -0.5});
+    for (const auto& [position, number] : {std::pair(0, 4.0), {1, -0.5}, {2, 0.0}, {-1, 0.0}}) {
+        ScalarBody b;
+        b.set_root(b.table(DType::F32, numbers, b.index(position)));
+        EXPECT_EQ(b[b.root()].op, ScalarOp::Const) << "known at once";
+        EXPECT_EQ(b[b.root()].value, number);
+    }
+}
+
+TEST(ScalarTables, AreOneNodeWhereTheirNumbersAre) {
+    ScalarBody b;
+    const auto table = [&](std::vector<double> numbers) {
+        return b.table(DType::F32, std::make_shared<const std::vector<double>>(std::move(numbers)), b.index(axis(0)));
+    };
+    EXPECT_EQ(table({1, 2}), table({1, 2}));
+    EXPECT_NE(table({1, 2}), table({1, 3}));
+    EXPECT_NE(table({1, 2}), table({1, 2, 0}));
+}
+
+TEST(ScalarTables, ReadAsTheyPrint) {
+    const auto f32 = [](uint32_t) { return std::optional(DType::F32); };
+    for (const std::string text :
+         {"weigh(table{4, -0.5, 0.1}(index(i0)), @0)", "table.f64{0.1, 1e+300}(index(i0 + 1))", "table{}(index(i0))"})
+        EXPECT_EQ(parse_scalar(text, f32, std::nullopt).print(), text);
+    for (const char* wrong :
+         {"table{1, x}(index(i0))", "table{1}(@0)", "table.i32{1}(index(i0))", "table{1(index(i0))"})
+        EXPECT_THROW(parse_scalar(wrong, f32, std::nullopt), ModelError) << wrong;
+}
+
 TEST(ScalarEval, BitcastsKeepBits) {
     EXPECT_EQ(eval_scalar(ScalarOp::Bitcast, DType::I32, DType::F32, {1.0, 0}).i, 0x3F800000);
     EXPECT_EQ(eval_scalar(ScalarOp::Bitcast, DType::F32, DType::U32, {0, 0xFF800000}).f, -kInf);
