@@ -149,6 +149,13 @@ struct Chooser {
         }
     }
 
+    /// Whether copies fill vectors with the dimension. An operand that no product has made is written by copies (slices
+    /// of a picture, put beside each other): 12 channels side by side took 700 us where 12 planes take 280.
+    bool fills_vectors(ValueId v, size_t dim) const {
+        const Expr extent = program.values[v].shape[dim];
+        return extent.is_constant() && extent.constant() >= lanes;
+    }
+
     /// The result's dimension that walks the data's channels, where the weights know nothing of those: a few numbers
     /// for all channels.
     std::optional<size_t> shared_channels(const TensorExpr& e, const Access& x,
@@ -208,7 +215,9 @@ struct Chooser {
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             for (size_t a = e->spatial; a < e->extents.size(); ++a)
                 if (in_index(w.index, a))
-                    if (const auto d = fastest_in(*e, x.index, w, a); d && *d + 1 < x.index.size()) wish(x.value, *d);
+                    if (const auto d = fastest_in(*e, x.index, w, a);
+                        d && *d + 1 < x.index.size() && fills_vectors(x.value, *d))
+                        wish(x.value, *d);
         }
     }
 

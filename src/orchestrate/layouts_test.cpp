@@ -153,6 +153,26 @@ TEST(AssignLayouts, of_projections_into_heads_keep_the_width_of_a_head_last) {
     expect_same(before, after);
 }
 
+/// Slices of an input beside each other, as in front of a detector's first convolution.
+TEST(AssignLayouts, of_copies_keep_planes_where_channels_fill_no_vector) {
+    const auto layout = [](int channels) {
+        const Program before = with_weights(fmt::format(R"(program focus {{
+  input x: f32[1, {0}, 10, 5]
+  input w: f32[16, {1}]
+  s: f32[1, {1}, 5, 5] = [1, {1}, 5, 5] select(lt(index(i1 - {0}), 0), @0, @1) where @0 = x[i0, i1, 2*i2, i3] when -i1 + {0} - 1 >= 0 else 0, @1 = x[i0, i1 - {0}, 2*i2 + 1, i3] when i1 - {0} >= 0 else 0
+  y: f32[1, 16, 5, 5] = [1, 16, 5, 5] sum(i4 < {1}) mul(@0, @1) where @0 = s[i0, i4, i2, i3], @1 = w[i1, i4]
+  z: f32[1, 16, 5, 5] = [1, 16, 5, 5] max(@0, 0.0) where @0 = y[i0, i1, i2, i3]
+  output z
+}})",
+                                                        channels, 2 * channels));
+        const Program after = assign_layouts(before, avx2());
+        expect_same(before, after);
+        return shape_of(after, "s");
+    };
+    EXPECT_EQ(layout(3), "[1, 6, 5, 5]");
+    EXPECT_EQ(layout(4), "[1, 5, 5, 8]");
+}
+
 TEST(AssignLayouts, of_matrix_products_keep_rows) {
     const Program before = with_weights(R"(program mlp {
   input x: f32[10, 48]

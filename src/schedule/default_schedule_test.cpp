@@ -143,6 +143,17 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
     EXPECT_EQ(outermost(sum(200, 9000, "")), "s0 by 2304");  // so that the sums so far stay in the first level
     EXPECT_EQ(outermost(sum(8, 4096, "")), "none");          // few rows
     EXPECT_EQ(outermost(sum(400, 64, "")), "none");          // a register tile reads whole rows
+    const auto panels = [&](int64_t columns) {               // m = 1, weights packed
+        return outermost(parse_program(fmt::format(R"(program product {{
+  input x: f32[200]
+  input w: f32[{0}, 200, {1}]
+  y: f32[1024] = [1024] sum(i1 < 200) mul(@0, @1) where @0 = x[i1], @1 = w[i0 // {1}, i1, i0 % {1}]
+  output y
+}})",
+                                                   1024 / columns, columns)));
+    };
+    EXPECT_EQ(panels(8 * target.lanes), "none");  // a register tile reads a panel from its beginning to its end
+    EXPECT_EQ(panels(512), "r1 by 1");
     target.l2_bytes = 1 << 20;
     EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // near enough
     target.l2_bytes = 1 << 16;

@@ -449,6 +449,38 @@ inline void the_examples_of_tile_programs_compute_what_they_say(Collector& right
     right(parse_tile_program(kSoftmax), all_of("rows", {1, 2, 3, 8}), 1e-6);
 }
 
+// --- results that take long to finish
+
+/// 2 x m x 37 sums of 19 products, through x * sigmoid(x), plus a tensor that has nothing for the first two rows.
+inline std::string gated_product(const std::string& type, const std::string& m) {
+    return fmt::format(R"TW(program gated {{
+  input a: {0}[2, {1}, 19]
+  input w: {0}[19, 37]
+  input bias: {0}[37]
+  input r: {0}[2, {1}, 37]
+  y: {0}[2, {1}, 37] = [2, {1}, 37] sum(i3 < 19) mul(@0, @1) then add(div(add(mul(acc, 0.03125:{0}), @2), add(exp(neg(add(mul(acc, 0.03125:{0}), @2))), 1.0:{0})), @3) where @0 = a[i0, i1, i3], @1 = w[i3, i2], @2 = bias[i2], @3 = r[i0, i1 - 2, i2] when i1 - 2 >= 0 else 0.5  ; y ""
+  output y
+}})TW",
+                       type, m);
+}
+
+inline void long_epilogues_finish_a_tile_row_by_row(Collector& right) {
+    for (const auto& [type, m, registers, part] : std::vector<std::array<const char*, 4>>{
+             {"f32", "18", "m=8 n=16", "19"},
+             {"f32", "$m", "m=8 n=16", "10"},
+             {"f32", "$m", "b=2 m=8 n=8", "19"},
+             {"f64", "18", "b=2 m=8 n=8", "10"},
+         }) {
+        const std::string schedule = fmt::format(
+            "axes b=\"2\" m=\"{}\" n=\"37\" k=\"19\"\nstage 0 over [b m n k]\nfor k by {} {{\n"
+            "compute 0 vector n lanes 8 registers [{}] order [b n m k] padding partition\n}}",
+            m, part, registers);
+        const bool known = std::string(m) != "$m";
+        right(kernel(gated_product(type, m), schedule),
+              known ? std::vector<Sizes>{{}} : all_of("m", {1, 2, 7, 8, 9, 18}), 1e-6);
+    }
+}
+
 /// Every group, in the order of this file.
 inline std::vector<Group> all() {
     const std::pair<const char*, void (*)(Collector&)> groups[] = {
@@ -479,6 +511,7 @@ inline std::vector<Group> all() {
          partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue},
         {"reductions_across_lanes_ignore_lanes_beyond_the_end", reductions_across_lanes_ignore_lanes_beyond_the_end},
         {"stores_write_what_the_layout_of_the_buffer_holds", stores_write_what_the_layout_of_the_buffer_holds},
+        {"long_epilogues_finish_a_tile_row_by_row", long_epilogues_finish_a_tile_row_by_row},
         {"the_examples_of_tile_programs_compute_what_they_say", the_examples_of_tile_programs_compute_what_they_say},
     };
     std::vector<Group> out;

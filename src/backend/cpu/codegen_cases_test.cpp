@@ -67,5 +67,23 @@ compute 0 vector w lanes 8 registers [w=8 q=3] order [c w q] padding partition
     EXPECT_THAT(code, Not(HasSubstr("masked")));  // 56 is 7 vectors; the first begins at its second lane
 }
 
+TEST(CodegenEpilogues, are_written_once_for_a_row_where_they_are_long) {
+    const auto divisions = [&](const std::string& registers) {
+        const std::string code = print_llvm(
+            schedule_cases::kernel(schedule_cases::gated_product("f32", "24"),
+                                   "axes b=\"2\" m=\"24\" n=\"37\" k=\"19\"\nstage 0 over [b m n k]\nfor n by 32 {\n"
+                                   "compute 0 vector n lanes 8 registers [" +
+                                       registers + "] order [b n m k] padding partition\n}"));
+        size_t count = 0;
+        for (size_t at = code.find("fdiv"); at != std::string::npos; at = code.find("fdiv", at + 1)) ++count;
+        return count;
+    };
+    // Rows [0, 2) have nothing in the third tensor and are written out, the others are finished in a loop: three
+    // divisions a vector, for whole vectors and for the last five columns. Few sums are written out.
+    EXPECT_EQ(divisions("m=22 n=8"), 3 + 3);
+    EXPECT_EQ(divisions("m=22 n=16"), 6 + 3);
+    EXPECT_EQ(divisions("m=11 n=8"), 13 + 13);
+}
+
 }  // namespace
 }  // namespace tilewright::cpu

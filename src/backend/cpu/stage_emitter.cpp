@@ -9,6 +9,7 @@
 #include "backend/cpu/scalar_emitter.h"
 #include "backend/cpu/stage_values.h"
 #include "base/error.h"
+#include "cost/stage_model.h"
 #include "program/weighed_sum.h"
 #include "tile/cuts.h"
 #include "tile/register_tile.h"
@@ -142,17 +143,17 @@ class StageEmitter : public StageValues {
     }
 
     void store_map() {
-        store_all(tile_points_, [&](size_t i) {
-            const Coords& p = tile_points_[i];
-            const std::optional<size_t> node = shared_.rows[map_->row_at(p)];
-            Coords elsewhere = p;
-            for (size_t k = 0; k < map_->rows.size(); ++k)
-                elsewhere[map_->rows[k]] -= p[map_->rows[k]] % map_->row_extents[k];
-            llvm::Value* v =
-                node ? shared_sum(*node, elsewhere) : constant_of(c_, acc_type_, 0, 0, has_vector_ ? lanes_ : 0);
-            const Val sum{v, has_vector_};
-            if (e_.epilogue.empty()) return sum;
-            return evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum);
+        store_all([&] {
+            for (const Coords& p : tile_points_) {
+                const std::optional<size_t> node = shared_.rows[map_->row_at(p)];
+                Coords elsewhere = p;
+                for (size_t k = 0; k < map_->rows.size(); ++k)
+                    elsewhere[map_->rows[k]] -= p[map_->rows[k]] % map_->row_extents[k];
+                const Val sum{
+                    node ? shared_sum(*node, elsewhere) : constant_of(c_, acc_type_, 0, 0, has_vector_ ? lanes_ : 0),
+                    has_vector_};
+                store(p, e_.epilogue.empty() ? sum : evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum));
+            }
         });
     }
 
@@ -403,8 +404,9 @@ class StageEmitter : public StageValues {
         forget();
         const std::vector<Coords> tile = points(false);
         if (e_.reducer == Reducer::None) {
-            const auto value = [&](size_t i) { return evaluate(e_.body, body_mask_, e_.body.root(), tile[i], {}); };
-            store_all(tile, value);
+            store_all([&] {
+                for (const Coords& p : tile) store(p, evaluate(e_.body, body_mask_, e_.body.root(), p, {}));
+            });
             return;
         }
         if (holds_map()) {
@@ -458,12 +460,15 @@ class StageEmitter : public StageValues {
             }
             done.push_back({v, acc_vector && !vector_reduces_});
         }
+        const auto finish_one = [&](const Coords& p, const Val& sum) {
+            if (job_.correction) store_correction(p, sum);
+            store(p, e_.epilogue.empty() ? sum : evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), p, sum));
+        };
         const auto finish = [&] {
             forget();
-            store_all(tile, [&](size_t i) {
-                if (job_.correction) store_correction(tile[i], done[i]);
-                if (e_.epilogue.empty()) return done[i];
-                return evaluate(e_.epilogue, epilogue_mask_, e_.epilogue.root(), tile[i], done[i]);
+            store_all([&] {
+                if (const auto a = finishing_axis(tile)) return finish_in_loop(*a, tile, done, finish_one);
+                for (size_t i = 0; i < tile.size(); ++i) finish_one(tile[i], done[i]);
             });
         };
         if (!partial_ || e_.epilogue.empty()) {
@@ -479,21 +484,118 @@ class StageEmitter : public StageValues {
         forget();
     }
 
-    /// Stores the tile's results, `value(i)` at tile[i]. Where only the run knows whether they are written past the
-    /// caches there are stores of either kind, behind one test for the whole tile.
-    void store_all(const std::vector<Coords>& tile, const std::function<Val(size_t)>& value) {
+    /// The axis whose coordinates a loop goes through in which the tile's sums are finished, a few vectors a step; none
+    /// where they are written out. An exponential for each of 28 sums, written out, is 700 instructions that LLVM
+    /// orders by latency: constants, sums and halves of exponentials are spilled, several times each. A loop keeps its
+    /// constants in registers. For few sums it does not pay: the processor meets its end before it is through with
+    /// the product, and guesses it wrong.
+    std::optional<size_t> finishing_axis(const std::vector<Coords>& tile) const {
+        constexpr double kLong = 16;   // instructions of an epilogue; an exponential counts 12
+        constexpr size_t kMany = 16;   // vectors
+        constexpr int64_t kLeast = 4;  // steps
+        if (!has_vector_ || vector_reduces_ || tile.size() < kMany || body_operations(e_.epilogue) < kLong)
+            return std::nullopt;
+        if (std::any_of(strips_.begin(), strips_.end(), [](const Strip& s) { return s.distance != 0; }))
+            return std::nullopt;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (a != va_ && regs_[a] >= kLeast && period_[a] == 0) return a;
+        return std::nullopt;
+    }
+
+    /// finish_one(p, sum) of all sums of the tile, in a loop along the axis.
+    void finish_in_loop(size_t along, const std::vector<Coords>& tile, const std::vector<Val>& done,
+                        const std::function<void(const Coords&, const Val&)>& finish_one) {
+        // The sums lie in memory as the loop meets them.
+        llvm::Type* type = done[0].v->getType();
+        const int64_t steps = regs_[along];
+        const size_t a_step = tile.size() / static_cast<size_t>(steps);
+        llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+        llvm::IRBuilder<> at_entry(&entry, entry.begin());
+        llvm::AllocaInst* there = at_entry.CreateAlloca(llvm::ArrayType::get(type, tile.size()), nullptr, "sums");
+        there->setAlignment(llvm::Align(static_cast<uint64_t>(lanes_) * byte_size(acc_type_)));
+        const auto place = [&](llvm::Value* step, size_t k) {
+            llvm::Value* number = b_.CreateMul(step, b_.getInt64(a_step));
+            return b_.CreateGEP(type, there, b_.CreateAdd(number, b_.getInt64(k)));
+        };
+        std::vector<size_t> met(static_cast<size_t>(steps), 0);
+        for (size_t i = 0; i < tile.size(); ++i) {
+            const auto step = static_cast<size_t>(tile[i][along]);
+            b_.CreateStore(done[i].v, place(b_.getInt64(step), met[step]++));
+        }
+
+        const auto saved = std::tuple(ranges_, clamp_, regs_, base_[along]);
+        llvm::Value* end = b_.getInt64(static_cast<uint64_t>(steps));
+        if (clamp_[along])
+            end = extremum(end, b_.CreateSub(clamp_hi_.at(along), base_[along]), false);
+        else
+            ranges_.axes[along].hi = *ranges_.axes[along].hi + (steps - 1);
+        regs_[along] = 1;
+        clamp_[along] = false;
+        exprs_.set_ranges(ranges_);
+        llvm::Function* f = b_.GetInsertBlock()->getParent();
+        llvm::BasicBlock* before = b_.GetInsertBlock();
+        llvm::Instruction* last = &before->back();
+        const size_t blocks = f->size();
+        emit_loop(
+            b_, b_.getInt64(0), end, 1,
+            [&](llvm::Value* step) {
+                bind_axis(along, b_.CreateNSWAdd(std::get<3>(saved), step));
+                forget();
+                const std::vector<Coords> now = points(false);
+                for (size_t k = 0; k < now.size(); ++k) finish_one(now[k], {b_.CreateLoad(type, place(step, k)), true});
+                forget();
+            },
+            "finish");
+        llvm::BasicBlock* after = b_.GetInsertBlock();
+        b_.SetInsertPoint(before, std::next(last->getIterator()));
+        constants_in_registers(std::next(f->begin(), static_cast<std::ptrdiff_t>(blocks)), f->end());
+        b_.SetInsertPoint(after);
+        bind_axis(along, std::get<3>(saved));
+        std::tie(ranges_, clamp_, regs_, std::ignore) = saved;
+        exprs_.set_ranges(ranges_);
+        forget();
+    }
+
+    /// Loads, at the insertion point, the vector constants that the blocks use most, as many as leave half of the
+    /// registers to what is computed. LLVM would make them anew in every step: where a tile of sums comes before, it
+    /// thinks of constants as too long-lived, and a broadcast takes the place of a multiply-add. It leaves volatile
+    /// loads where they are.
+    void constants_in_registers(llvm::Function::iterator from, llvm::Function::iterator to) {
+        std::map<llvm::Constant*, std::vector<llvm::Use*>> uses;
+        std::vector<llvm::Constant*> found;  // in the order of the code, which is the same in every run
+        for (auto block = from; block != to; ++block)
+            for (llvm::Instruction& i : *block) {
+                if (llvm::isa<llvm::PHINode>(i)) continue;
+                for (llvm::Use& use : i.operands()) {
+                    auto* c = llvm::dyn_cast<llvm::Constant>(use.get());
+                    if (c == nullptr || !c->getType()->isVectorTy() || !c->getType()->isFPOrFPVectorTy()) continue;
+                    if (c->isNullValue() || llvm::isa<llvm::UndefValue>(c)) continue;
+                    if (uses[c].empty()) found.push_back(c);
+                    uses[c].push_back(&use);
+                }
+            }
+        std::stable_sort(found.begin(), found.end(),
+                         [&](llvm::Constant* x, llvm::Constant* y) { return uses[x].size() > uses[y].size(); });
+        const size_t most = job_.vector_bits == 512 ? 16 : 8;
+        if (found.size() > most) found.resize(most);
+        for (llvm::Constant* c : found) {
+            llvm::Value* loaded = b_.CreateLoad(c->getType(), in_memory(c), true);
+            for (llvm::Use* use : uses[c]) use->set(loaded);
+        }
+    }
+
+    /// Emits the stores of a tile. Where only the run knows whether they are written past the caches there are stores
+    /// of either kind, behind one test for the whole tile.
+    void store_all(const std::function<void()>& stores) {
         sums_.clear();
         const bool clamped = std::find(clamp_.begin(), clamp_.end(), true) != clamp_.end();
-        if (!job_.out.passes || job_.out.passes_if == nullptr || clamped || tail_mask_ != nullptr) {
-            for (size_t i = 0; i < tile.size(); ++i) store(tile[i], value(i));
-            return;
-        }
+        if (!job_.out.passes || job_.out.passes_if == nullptr || clamped || tail_mask_ != nullptr) return stores();
         for (const bool past : {true, false})
             branch(past ? job_.out.passes_if : b_.CreateNot(job_.out.passes_if), [&] {
                 forget();
                 sums_.clear();
                 past_ = past;
-                for (size_t i = 0; i < tile.size(); ++i) store(tile[i], value(i));
+                stores();
             });
         past_ = false;
     }
