@@ -78,6 +78,11 @@ inline void expect_right(const std::vector<LockstepCase>& cases, const CodegenOp
         LockstepCase small = cases[k];
         if (failures++ == 0)
             small.program = shrink(cases[k].program, [&](const TileProgram& t) {
+                try {
+                    generate(t, options);
+                } catch (const std::exception&) {
+                    return false;  // refused, which is another fault
+                }
                 return !disagreement({"", t, cases[k].inputs, cases[k].tolerance}, options).empty();
             });
         ADD_FAILURE() << cases[k].name << ": " << wrong << "\n"
