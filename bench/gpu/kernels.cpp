@@ -173,6 +173,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
         how.target = gpu->target();
         // The driver does not say what tensor cores do: a data sheet's rates for the same clock and SMs.
         const double share = how.target.multiprocessors * how.target.ghz / (sheet.multiprocessors * sheet.ghz);
+        how.target.launch_us = sheet.launch_us;
         const GpuTarget& from = how.target.major >= 9 ? sheet : a100();
         how.target.tf32_gflops = from.tf32_gflops * (how.target.major >= 9 ? share : 1);
         how.target.f16_gflops = from.f16_gflops * (how.target.major >= 9 ? share : 1);
