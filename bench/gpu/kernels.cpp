@@ -6,7 +6,8 @@
 // gemm:MxNxK, conv:IMAGESxCHANNELSxPIXELSxRESULTSxTAPSxSTRIDE (padded by half the taps, channels side by side),
 // chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other, their
 // operands as warm as the second-level cache keeps them. What is small enough to interpret is checked first.
-// --compile-only needs no GPU: it makes the kernels and hands them to NVRTC.
+// --compile-only needs no GPU: it makes the kernels, hands them to NVRTC, and prints what ptxas gives them. --text
+// prints tile programs and kernels.
 
 #include <fmt/core.h>
 
@@ -101,15 +102,34 @@ Task parse_task(const std::string& text, const std::string& type) {
     return t;
 }
 
-TileProgram schedule(const Task& t, SchedulerKind kind, const GpuScheduling& how) {
+/// `candidates`: of products by the rule so many; else one.
+std::vector<TileProgram> schedules(const Task& t, SchedulerKind kind, const GpuScheduling& how, int candidates) {
+    if (candidates > 1 && !t.chain) {
+        auto all = gpu_product_schedules(t.stages, how, static_cast<size_t>(candidates));
+        if (!all.empty()) return all;
+    }
     Scheduling s;
     s.kind = t.chain ? SchedulerKind::Mcfuser : kind;
     s.gpu = how;
     if (!t.chain)
-        return make_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), s);
+        return {make_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), s)};
     auto found = make_chain_schedule(t.stages, s);
     if (!found) throw RuntimeError(fmt::format("{}: no schedule fits one kernel", t.name));
-    return std::move(*found);
+    return {std::move(*found)};
+}
+
+/// The loops and register tiles of a product's schedule, on one line.
+std::string tiles_of(const TileProgram& p) {
+    std::string out;
+    std::istringstream lines(print(p));
+    for (std::string line; std::getline(lines, line);) {
+        const size_t at = line.find_first_not_of(' ');
+        if (at == std::string::npos) continue;
+        const std::string text = line.substr(at);
+        if (text.starts_with("parallel ") || text.starts_with("for ")) out += text.substr(0, text.size() - 1);
+        if (text.starts_with("compute 0 ")) out += text.substr(10);
+    }
+    return out;
 }
 
 /// Seconds of a launch.
@@ -141,7 +161,7 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
 }
 
 void run(const std::vector<std::string>& tasks, const std::string& type, SchedulerKind kind, Precision precision,
-         bool compile_only, double budget) {
+         bool compile_only, bool show, int candidates, double budget) {
     constexpr double kChecked = 4e8;  // operations that are interpreted
     const cuda::Nvrtc nvrtc;
     std::optional<cuda::Gpu> gpu;
@@ -153,19 +173,32 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
         how.target = gpu->target();
         // The driver does not say what tensor cores do: a data sheet's rates for the same clock and SMs.
         const double share = how.target.multiprocessors * how.target.ghz / (sheet.multiprocessors * sheet.ghz);
+        how.target.launch_us = sheet.launch_us;
         const GpuTarget& from = how.target.major >= 9 ? sheet : a100();
         how.target.tf32_gflops = from.tf32_gflops * (how.target.major >= 9 ? share : 1);
         how.target.f16_gflops = from.f16_gflops * (how.target.major >= 9 ? share : 1);
     }
-    fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us", "difference");
+    fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us",
+               candidates > 1 ? "difference; schedule" : "difference");
+    std::vector<std::pair<Task, TileProgram>> all;
     for (const std::string& text : tasks) {
         const Task t = parse_task(text, type);
-        const TileProgram program = schedule(t, kind, how);
+        for (TileProgram& p : schedules(t, kind, how, candidates)) all.emplace_back(t, std::move(p));
+    }
+    for (const auto& [t, program] : all) {
+        const std::string& text = t.name;
         const cuda::KernelText kernel = cuda::generate(program, {how.target, 256}, "kernel");
         const std::string code = nvrtc.compile(std::vector<cuda::KernelText>{kernel}, how.target.capability());
         const double estimate = gpu_estimate(program, how.target).seconds;
+        const std::string tiles = candidates > 1 ? "; " + tiles_of(program) : "";
+        if (show) fmt::print("{}{}", print(program), kernel.text);
         if (!gpu) {
-            fmt::print("{:<36}{:>12}{:>12}{:>12.1f}  {} bytes of code\n", text, "-", "-", estimate * 1e6, code.size());
+            const cuda::KernelUse use =
+                nvrtc.uses(cuda::device_header() + "\n" + kernel.text, how.target.capability()).at("kernel");
+            fmt::print(
+                "{:<36}{:>12}{:>12}{:>12.1f}  {} threads, {} registers, {} bytes spilled, {} of shared memory{}\n",
+                text, "-", "-", estimate * 1e6, kernel.threads, use.registers, use.spilled_bytes, kernel.shared_bytes,
+                tiles);
             continue;
         }
         const cuda::Gpu::Kernel loaded = gpu->load(code, kernel);
@@ -175,8 +208,8 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
             difference = fmt::format("{:.2g}", largest_difference(interpret(program.stages, inputs),
                                                                   gpu->run(loaded, kernel, program.stages, inputs)));
         const double seconds = time_kernel(*gpu, loaded, kernel, program.stages, inputs, budget);
-        fmt::print("{:<36}{:>12.1f}{:>12.1f}{:>12.1f}  {}\n", text, seconds * 1e6, t.flops / seconds * 1e-12,
-                   estimate * 1e6, difference);
+        fmt::print("{:<36}{:>12.1f}{:>12.1f}{:>12.1f}  {}{}\n", text, seconds * 1e6, t.flops / seconds * 1e-12,
+                   estimate * 1e6, difference, tiles);
     }
 }
 
@@ -188,7 +221,8 @@ int main(int argc, char** argv) {
     CLI::App app("kernels on a GPU");
     std::vector<std::string> tasks;
     std::string type = "f16", precision = "f32", scheduler = "auto";
-    bool compile_only = false;
+    bool compile_only = false, show = false;
+    int candidates = 1;
     double budget = 0.1;
     app.add_option("tasks", tasks, "gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")
         ->required();
@@ -200,9 +234,12 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"default", "tree", "gensor", "auto"}));
     app.add_option("--seconds", budget, "a kernel is measured so long (0.1)");
     app.add_flag("--compile-only", compile_only, "needs no GPU");
+    app.add_option("--candidates", candidates, "of products, the model's first so many");
+    app.add_flag("--text", show, "print tile programs and kernels");
     CLI11_PARSE(app, argc, argv);
     try {
-        run(tasks, type, *scheduler_from_string(scheduler), *precision_from_string(precision), compile_only, budget);
+        run(tasks, type, *scheduler_from_string(scheduler), *precision_from_string(precision), compile_only, show,
+            candidates, budget);
     } catch (const std::exception& e) {
         fmt::print(stderr, "error: {}\n", e.what());
         return 1;

@@ -7,7 +7,12 @@
 # TILEWRIGHT_BIN=FOLDER: programs that were built elsewhere; else they are built here first, which the nine minutes do
 # not count. TILEWRIGHT_PARTS="tests ptxas ...": these parts alone. TILEWRIGHT_SECONDS=530: for all of them; each step has
 # a limit of its own besides, and what no time is left for is said at the end, as is what a machine has not: a GPU and
-# its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
+# its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran. All that is printed is kept,
+# with date and command, in TILEWRIGHT_TABLES=FILE (docs/gpu.md where there is a GPU).
+#
+# TILEWRIGHT_DRY_RUN=1: every part on a machine without a GPU, on a driver that loads kernels and runs none
+# (pretended_driver.cpp), small sizes, peers on the CPU. What it prints are no measurements; it fails where a program
+# crashes, hangs, or does not take its arguments, and not where results are wrong, which they are.
 set -u
 cd "$(dirname "$0")/../.."
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
@@ -15,16 +20,33 @@ models=${1:-build/gpu_models}
 bin=${TILEWRIGHT_BIN:-}
 parts=${TILEWRIGHT_PARTS:-tests sanitizer kernels products convolutions models peers ptxas}
 budget=${TILEWRIGHT_SECONDS:-530}
+dry=${TILEWRIGHT_DRY_RUN:-}
 here=$PWD
 missing=() failed=()
+device=cuda
 
 if [ -z "$bin" ]; then
     bin=$here/build/bin
     cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null &&
-        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_ptxas || exit 1
+        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_ptxas ${dry:+pretended_driver} ||
+        exit 1
 fi
 begin=$SECONDS
 mkdir -p "$models"
+if [ -n "$dry" ]; then
+    device=cpu
+    export LD_LIBRARY_PATH=$bin/../pretended${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    [ -e "$bin/../pretended/libcuda.so.1" ] || { echo "no $bin/../pretended/libcuda.so.1: build pretended_driver"; exit 1; }
+fi
+tables=${TILEWRIGHT_TABLES:-}
+if [ -z "$tables" ] && [ -z "$dry" ] && nvidia-smi -L 2>/dev/null | grep -q GPU; then tables=docs/gpu.md; fi
+if [ -n "$tables" ]; then
+    mkdir -p "$(dirname "$tables")"
+    printf '# Measured on a GPU\n\n%s, `%s`, parts: %s%s\n\n```\n' "$(date -u +%Y-%m-%d)" "bench/gpu/run.sh" "$parts" \
+        "${dry:+; a dry run, no measurements}" >"$tables"
+    exec > >(tee -a "$tables") 2>&1
+    writer=$!
+fi
 
 wanted() { case " $parts " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 # Seconds at most, then the command.
@@ -37,11 +59,17 @@ step() {
     fi
     [ "$seconds" -le $left ] || seconds=$left
     echo "-- $*"
-    timeout "$seconds" "$@" || failed+=("$* (status $?)")
+    local status=0
+    timeout "$seconds" "$@" || status=$?
+    # 1: results are not right, which a dry run knows; 124: its time is over; 126 and more: no such program, a signal.
+    if [ $status -gt 1 ] || { [ $status = 1 ] && [ -z "$dry" ]; }; then failed+=("$* (status $status)"); fi
 }
 python=${PYTHON:-python3}
 has_gpu=0
-if nvidia-smi -L 2>/dev/null | grep -q GPU; then
+if [ -n "$dry" ]; then
+    has_gpu=1
+    missing+=("everything: this was a dry run")
+elif nvidia-smi -L 2>/dev/null | grep -q GPU; then
     has_gpu=1
     nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader
 else
@@ -51,7 +79,8 @@ has_nvrtc=1
 "$bin/bench_gpu" gemm:64x64x64 --compile-only >/dev/null 2>&1 || has_nvrtc=0
 [ $has_nvrtc = 1 ] || missing+=("NVRTC (libnvrtc) where the loader looks: no kernel was compiled")
 has_torch=0
-[ $has_gpu = 1 ] && "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && has_torch=1
+[ $has_gpu = 1 ] && "$python" -c "import torch, sys; sys.exit('$device' == 'cuda' and not torch.cuda.is_available())" \
+    2>/dev/null && has_torch=1
 [ $has_torch = 1 ] || missing+=("torch that sees a GPU: no peers")
 
 if wanted tests && [ $has_nvrtc = 1 ]; then
@@ -76,29 +105,36 @@ chains="chain:1x512x256x64x64 chain:1x512x256x64x128 chain:1x512x256x64x256 chai
 attentions="attention:8x512x512x64x64 attention:12x512x512x64x64 attention:16x512x512x64x64
  attention:12x256x256x64x64 attention:16x256x256x64x64 attention:16x256x256x80x80 attention:1x512x256x64x64
  attention:1x768x384x64x64 attention:1x1024x512x64x64 attention:16x4096x4096x64x64"
+# Gensor's convolutions: images, channels, pixels, results, taps, stride; channels side by side in memory.
+convolutions="conv:128x256x30x256x3x2 conv:128x128x28x128x3x1 conv:128x128x58x128x3x2 conv:128x3x224x64x7x2
+ conv:128x64x56x64x3x1 conv:128x64x56x256x1x1 conv:128x256x14x256x3x1 conv:128x512x7x512x3x1"
+compiled="resnet50 bert_base segformer_b0 efficientvit_b1 candy yolox_nano bert_small bert_large"
+if [ -n "$dry" ]; then
+    gemms="gemm:256x256x256" chains="chain:1x512x256x64x64" attentions="attention:8x512x512x64x64"
+    convolutions="conv:1x64x14x64x3x1" compiled="yolox_nano efficientvit_b1"
+fi
+peers="--device $device"
 only=$([ $has_gpu = 1 ] || echo --compile-only)
 if wanted kernels && [ $has_nvrtc = 1 ]; then
     for type in f16 bf16; do
         echo "== $type: G1 to G12, S1 to S9, products; ours, then torch's"
         step 40 "$bin/bench_gpu" $gemms $chains $attentions --type $type --precision $type --seconds 0.03 $only
         [ $has_torch = 1 ] && wanted peers &&
-            step 40 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.03
+            step 40 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.03 $peers
     done
 fi
 if wanted products && [ $has_nvrtc = 1 ]; then
-    echo "== products by tf32; as Gensor's walk has them"
+    echo "== products: the model's first eight schedules; by tf32; as Gensor's walk has them"
+    step 40 "$bin/bench_gpu" ${gemms%% *} --type bf16 --candidates 8 --seconds 0.05 $only
     step 20 "$bin/bench_gpu" $gemms --type f32 --precision tf32 --seconds 0.05 $only
     step 20 "$bin/bench_gpu" $gemms --type f16 --scheduler gensor --seconds 0.05 $only
-    [ $has_torch = 1 ] && wanted peers && step 20 "$python" bench/gpu/torch_peers.py $gemms --type f32 --seconds 0.05
+    [ $has_torch = 1 ] && wanted peers && step 20 "$python" bench/gpu/torch_peers.py $gemms --type f32 --seconds 0.05 $peers
 fi
-# Gensor's convolutions: images, channels, pixels, results, taps, stride; channels side by side in memory.
-convolutions="conv:128x256x30x256x3x2 conv:128x128x28x128x3x1 conv:128x128x58x128x3x2 conv:128x3x224x64x7x2
- conv:128x64x56x64x3x1 conv:128x64x56x256x1x1 conv:128x256x14x256x3x1 conv:128x512x7x512x3x1"
 if wanted convolutions && [ $has_nvrtc = 1 ]; then
     echo "== convolutions; ours, then cuDNN's by torch"
     step 30 "$bin/bench_gpu" $convolutions --type f16 --seconds 0.03 $only
     [ $has_torch = 1 ] && wanted peers &&
-        step 30 "$python" bench/gpu/torch_peers.py $convolutions --type f16 --seconds 0.03
+        step 30 "$python" bench/gpu/torch_peers.py $convolutions --type f16 --seconds 0.03 $peers
 fi
 if wanted models; then
     echo "== models"
@@ -126,12 +162,14 @@ LIST
                 step 10 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision $precision
             done
         done
-        for name in resnet50 bert_base segformer_b0 efficientvit_b1 candy yolox_nano bert_small bert_large; do
+        for name in $compiled; do
             step 20 "$bin/tilewright" bench "$models/$name.onnx" --target cuda --precision tf32
             [ $has_torch = 1 ] && wanted peers &&
-                step 40 "$python" bench/gpu/torch_models.py $name --type f32 --seconds 0.3 --limit 30
+                step 40 "$python" bench/gpu/torch_models.py $name --type f32 --seconds 0.3 --limit 30 $peers \
+                    ${dry:+--no-compile}
         done
-    else
+    fi
+    if [ $has_gpu = 0 ]; then
         for name in mlp bert_tiny; do
             step 60 "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision tf32 --lockstep
         done
@@ -146,4 +184,9 @@ fi
 echo "== $((SECONDS - begin)) seconds"
 for m in "${missing[@]+"${missing[@]}"}"; do echo "missing: $m"; done
 for f in "${failed[@]+"${failed[@]}"}"; do echo "FAILED: $f"; done
+if [ -n "$tables" ]; then
+    echo '```'
+    exec >&- 2>&-
+    wait "$writer"
+fi
 [ ${#failed[@]} = 0 ]

@@ -3,6 +3,7 @@
 convolutions (cuDNN).
 
     bench/gpu/torch_peers.py gemm:4096x4096x4096 attention:8x512x512x64x64 --type f16
+    bench/gpu/torch_peers.py gemm:256x256x256 --device cpu      # to see that it works
 """
 
 import argparse
@@ -10,31 +11,31 @@ import sys
 import time
 
 
-def median_seconds(work, torch, seconds):
+def median_seconds(work, synchronize, seconds):
     """Of one call, many behind each other, the operands where they are."""
     for _ in range(3):
         work()
-    torch.cuda.synchronize()
+    synchronize()
     start = time.perf_counter()
     for _ in range(10):
         work()
-    torch.cuda.synchronize()
+    synchronize()
     n = max(10, int(seconds / ((time.perf_counter() - start) / 10)))
     times = []
     for _ in range(5):
         start = time.perf_counter()
         for _ in range(n // 5 + 1):
             work()
-        torch.cuda.synchronize()
+        synchronize()
         times.append((time.perf_counter() - start) / (n // 5 + 1))
     return sorted(times)[2]
 
 
-def ways(task, dtype, torch):
+def ways(task, dtype, torch, device):
     """Name -> callable, and the task's floating-point operations."""
     kind, sizes = task.split(":")
     n = [int(x) for x in sizes.split("x")]
-    rand = lambda *shape: torch.randn(*shape, device="cuda", dtype=dtype)
+    rand = lambda *shape: torch.randn(*shape, device=device, dtype=dtype)
     if kind == "gemm":
         a, b = rand(n[0], n[2]), rand(n[2], n[1])
         return {"matmul (cuBLASLt)": lambda: torch.matmul(a, b)}, 2.0 * n[0] * n[1] * n[2]
@@ -51,7 +52,10 @@ def ways(task, dtype, torch):
     flops = 2.0 * n[0] * n[1] * n[2] * (n[3] + n[4])
     if kind == "chain":
         eager = lambda: torch.matmul(torch.matmul(q, k.transpose(1, 2)), v)
-        return {"two matmuls": eager, "torch.compile": torch.compile(eager, mode="max-autotune")}, flops
+        out = {"two matmuls": eager}
+        if device == "cuda":
+            out["torch.compile"] = torch.compile(eager, mode="max-autotune")
+        return out, flops
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     out = {}
@@ -71,20 +75,23 @@ def main():
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--type", default="f16", choices=["f16", "bf16", "f32"])
     parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     o = parser.parse_args()
     try:
         import torch
     except ImportError:
         sys.exit("torch is not installed: nothing to compare with")
-    if not torch.cuda.is_available():
+    if o.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch sees no GPU")
     torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # of f32: what ours by tf32 is held against
+    synchronize = torch.cuda.synchronize if o.device == "cuda" else lambda: None
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[o.type]
     for task in o.tasks:
-        calls, flops = ways(task, dtype, torch)
+        calls, flops = ways(task, dtype, torch, o.device)
         for name, call in calls.items():
             try:
-                seconds = median_seconds(call, torch, o.seconds)
+                seconds = median_seconds(call, synchronize, o.seconds)
                 print(f"{task:<36}{seconds * 1e6:>12.1f}{flops / seconds * 1e-12:>12.1f}  {name}", flush=True)
             except RuntimeError as e:  # a back end that does not take this shape
                 print(f"{task:<36}{'-':>12}{'-':>12}  {name}: {str(e).splitlines()[0][:60]}", flush=True)

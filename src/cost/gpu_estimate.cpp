@@ -13,10 +13,11 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kAssumed = 128;      ///< extent of what only the run knows
-constexpr double kCacheSpeed = 2.5;    ///< of the second-level cache, in bandwidths of the memory
+constexpr double kCacheBytes = 28;     ///< from the second-level cache, a clock and SM
 constexpr double kSharedBytes = 128;   ///< a clock and SM
 constexpr double kSharedLatency = 23;  ///< clocks
 constexpr double kWait = 0.7e-6;       ///< seconds from a copy's beginning to its end
+constexpr double kDrain = 0.06e-6;     ///< seconds until a block's next products begin where it waits for all others
 constexpr double kBusyWarps = 8;       ///< that an SM needs to be busy
 
 double number(Expr e, const Bindings& bindings) {
@@ -52,6 +53,7 @@ class Model {
             }
             out.blocks = std::max(out.blocks, parallel_trips(path));
             out.waits = std::max(out.waits, waits(path));
+            if (compute->micro.matrix && !in_flight(path)) out.drains += trips / parallel_trips(path);
         }
         for (const auto& [path, load] : tree_.loads) {
             const StageModel model = stage_model(p_.stages, load->stage, bindings_);
@@ -100,8 +102,23 @@ class Model {
     }
     double waits(const TreePath& s) const {
         return over_loops(
-            s, [](const TileLoop& l, double trips) { return l.parallel ? 1 : std::max(1.0, trips / l.stages); });
+            s, [&](const TileLoop& l, double trips) { return l.parallel ? 1 : std::max(1.0, trips / steps_ahead(l)); });
     }
+    /// Products of four warps that a loop's step begins may go on while the next step begins: it then copies to where
+    /// the step before last has read (backend/cuda).
+    static bool in_flight(const TileLoop& l) {
+        if (l.stages < 3) return false;
+        const auto is_load = [](const Stmt& s) { return std::holds_alternative<Load>(s.kind); };
+        const auto behind = std::find_if_not(l.body.begin(), l.body.end(), is_load);
+        const auto* compute = behind == l.body.end() ? nullptr : std::get_if<Compute>(&behind->kind);
+        return compute != nullptr && behind + 1 == l.body.end() && compute->micro.matrix &&
+               compute->micro.matrix->group;
+    }
+    bool in_flight(const TreePath& s) const {
+        const auto it = tree_.loops.find(scope_of(s));
+        return it != tree_.loops.end() && in_flight(*it->second);
+    }
+    static int steps_ahead(const TileLoop& l) { return l.stages - (in_flight(l) ? 1 : 0); }
     bool loaded(PrimitiveId s, size_t access) const {
         return std::any_of(tree_.loads.begin(), tree_.loads.end(),
                            [&](const auto& l) { return l.second->stage == s && l.second->access == access; });
@@ -166,24 +183,30 @@ GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, co
     return gpu_estimate(Model(program, target, bindings).run(), target);
 }
 
+int blocks_at_a_time(const GpuWork& w, const GpuTarget& target) {
+    const int registers = static_cast<int>(std::min<double>(w.registers, target.thread_registers));
+    return std::max(1, blocks_of_sm(target, w.threads, registers, std::min(w.block_bytes, target.block_shared_bytes)));
+}
+
 GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     GpuEstimate out;
     const double bandwidth = target.memory_gbps * 1e9, sms = target.multiprocessors;
+    const double cache = kCacheBytes * target.ghz * 1e9 * sms;
     out.blocks = w.blocks;
     out.registers = w.registers;
     out.compute_seconds = w.compute_seconds;
-    out.memory_seconds =
-        std::max(std::min(w.once_bytes, w.memory_bytes) / bandwidth, w.memory_bytes / (kCacheSpeed * bandwidth));
+    out.memory_seconds = std::max(std::min(w.once_bytes, w.memory_bytes) / bandwidth, w.memory_bytes / cache);
     out.shared_seconds = w.shared_bytes / (kSharedBytes * target.ghz * 1e9 * sms);
-    const int registers = static_cast<int>(std::min<double>(w.registers, target.thread_registers));
-    const double held =
-        std::max(1, blocks_of_sm(target, w.threads, registers, std::min(w.block_bytes, target.block_shared_bytes)));
-    out.wait_seconds = std::ceil(w.blocks / (held * sms)) * w.waits * kWait;
+    const double held = blocks_at_a_time(w, target);
+    const double rounds = std::ceil(w.blocks / (held * sms));
+    out.wait_seconds = rounds * w.waits * kWait;
     const double most = std::max({out.compute_seconds, out.memory_seconds, out.shared_seconds});
     const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
     const double spread = (w.blocks + sms) / w.blocks;  // equation 5
     const double warps = std::min(held, std::max(1.0, w.blocks / sms)) * w.threads / target.warp;
-    const double busy = (most + 0.1 * (all - most)) * spread / std::min(1.0, warps / kBusyWarps);
+    // (The units of an SM stand still while one of its blocks waits, unless another has something for them.)
+    const double busy =
+        (most + 0.1 * (all - most)) * spread / std::min(1.0, warps / kBusyWarps) + rounds * w.drains * kDrain / held;
     out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + target.launch_us * 1e-6;
     return out;
 }

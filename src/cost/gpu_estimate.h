@@ -38,11 +38,14 @@ struct GpuWork {
     double shared_bytes = 0;     ///< that threads read from shared memory
     double blocks = 1;
     double waits = 1;         ///< for memory, of a block, one behind the other
+    double drains = 0;        ///< times that matrix units have done all that a block has begun
     int threads = 32;         ///< of a block
     double registers = 32;    ///< of a thread, of 32 bits
     int64_t block_bytes = 0;  ///< of shared memory, of a block
 };
 GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);
+/// How many blocks of it an SM holds; 1 at least.
+int blocks_at_a_time(const GpuWork& work, const GpuTarget& target);
 
 /// A Compute with a tile (points per axis) at a time, `trips` times in all: adds its arithmetic, what its register
 /// tiles read from shared memory, and the threads and registers it wants. Threads that a warp has no tiles for cost

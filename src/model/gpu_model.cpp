@@ -8,6 +8,7 @@
 
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
+#include "tune/operands.h"
 
 namespace tilewright {
 
@@ -48,16 +49,8 @@ double allowed_difference(const cuda::LibraryKernel& kernel) {
 struct Trial {
     Trial(const cuda::Gpu& device, const Program& program, int64_t workspace_bytes)
         : gpu(device), stages(program), stream(device.stream()) {
-        uint64_t state = 1;
-        for (const ValueId v : stages.inputs) {
-            Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, Bindings{}));
-            for (int64_t i = 0; i < t.count(); ++i) {
-                state = state * 6364136223846793005u + 1442695040888963407u;
-                t.set(i, static_cast<double>(static_cast<int32_t>(state >> 32)) / 2147483648.0);
-            }
-            inputs.push_back(std::move(t));
-            put(inputs.back());
-        }
+        inputs = kernel_inputs(stages, 1);
+        for (const Tensor& t : inputs) put(t);
         for (const ValueId v : stages.outputs) {
             Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, Bindings{}));
             std::memset(t.mutable_data(), 0xff, t.bytes());  // no numbers

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "tile/matrix.h"
 #include "tile/online.h"
 #include "tile/verify_tree.h"
@@ -119,11 +120,21 @@ class Verifier {
         if (loop.parallel) {
             if (!grid) fault("the parallel loop over {} stands inside or beside something else", a);
             if (reduces(loop.axis)) fault("the parallel loop over {} cuts a reduction", a);
-            if (!grid_axes_.insert(loop.axis).second) fault("the grid has the axis {} twice", a);
+            if (const auto [outer, is_new] = grid_steps_.emplace(loop.axis, loop.step); !is_new) {
+                if (!parts_evenly(p_.axes[loop.axis].extent, outer->second, loop.step))
+                    fault("the grid has the axis {} twice, and tasks that have none of it", a);
+                outer->second = loop.step;
+            }
         }
         if (loop.body.empty()) fault("the loop over {} is empty", a);
         if (loop.stages != 1) stage_rules(loop);
         statements_exist(loop.body, grid && loop.parallel);
+    }
+
+    /// Every step of `outer` points, the last included, has as many of `inner`.
+    static bool parts_evenly(Expr extent, int64_t outer, int64_t inner) {
+        return extent.is_constant() && inner > 0 && outer % inner == 0 &&
+               ceil_of(extent.constant(), inner) % (outer / inner) == 0;
     }
 
     void stage_rules(const TileLoop& loop) {
@@ -412,7 +423,7 @@ class Verifier {
 
     const TileProgram& p_;
     std::vector<std::string> faults_;
-    std::set<size_t> grid_axes_;
+    std::map<size_t, int64_t> grid_steps_;  ///< of the innermost parallel loop so far over each axis
     Walk tree_;
     std::map<PrimitiveId, TreePath> compute_at_;
     std::set<PrimitiveId> online_;

@@ -12,6 +12,7 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 using Faults = std::vector<std::string>;
 
@@ -90,7 +91,12 @@ TEST(VerifyTiles, the_grid_is_outermost_and_spatial) {
     EXPECT_THAT(faults(changed(kGemm, "parallel m by 4", "for m by 4")),
                 ElementsAre("the parallel loop over n stands inside or beside something else"));
     EXPECT_THAT(faults(changed(kGemm, "parallel n by 3", "parallel m by 2")),
-                Contains("the grid has the axis m twice"));
+                Contains("the grid has the axis m twice, and tasks that have none of it"));
+    // Five parts of 2 are no whole pairs; four parts of 3, the last of one point, are.
+    const std::string together = changed(kGemm, "parallel m by 4", "parallel m by 6");
+    EXPECT_THAT(faults(changed(together, "parallel n by 3", "parallel m by 3")), IsEmpty());
+    EXPECT_THAT(faults(changed(together, "parallel n by 3", "parallel m by 4")),
+                Contains("the grid has the axis m twice, and tasks that have none of it"));
 }
 
 // --- statements

@@ -3,9 +3,10 @@
 
 namespace tilewright::cuda {
 
-extern const char* const kDeviceCuda;      ///< cuda.cuh
-extern const char* const kDeviceEmulated;  ///< emulated.cuh
-extern const char* const kDeviceCommon;    ///< common.cuh
-extern const char* const kDeviceRun;       ///< run.cuh
+extern const char* const kDeviceCuda;            ///< cuda.cuh
+extern const char* const kDeviceEmulated;        ///< emulated.cuh
+extern const char* const kDeviceEmulatedMatrix;  ///< emulated_matrix.cuh
+extern const char* const kDeviceCommon;          ///< common.cuh
+extern const char* const kDeviceRun;             ///< run.cuh
 
 }  // namespace tilewright::cuda

@@ -60,7 +60,7 @@ class Executed : public testing::Environment {
     void TearDown() override {
         const testing::UnitTest& run = *testing::UnitTest::GetInstance();
         const std::set<std::string>& all = test::executed();
-        std::cout << all.size() << " tile programs were executed in lockstep\n";
+        std::cout << all.size() << " tile programs gave the reference's results in lockstep\n";
         // Fewer where the conformance cases are not at hand, or some tests alone were asked for.
         const bool whole = run.test_to_run_count() == run.total_test_count() &&
                            std::filesystem::exists(std::filesystem::path(TW_SOURCE_DIR) / "../shared/conformance/core");

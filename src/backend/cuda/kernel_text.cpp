@@ -86,6 +86,8 @@ class KernelGenerator {
         const size_t behind_declarations = w_.text().size();
         for (const auto& [path, compute] : tree_.computes)
             if (compute->online) online_[p_.stages.primitives[compute->stage].outputs[0]] = {compute->stage, path};
+        for (const auto& [path, compute] : tree_.computes)
+            if (const auto loop = summed_through(path, *compute)) through_[compute->stage] = *loop;
         for (const TileAxis& a : p_.axes) ranges_.push_back({0, a.extent, a.extent, a.extent, true});
         const std::vector<Stmt>* body = &p_.body;
         TreePath path;
@@ -96,6 +98,7 @@ class KernelGenerator {
         arguments += map_arguments_;
         std::string code = w_.text();
         code.insert(behind_declarations, begin_arrivals());
+        if (!threads_write_) code = without_fences(code);
         if (out_.shared_bytes > options_.target.block_shared_bytes)
             throw RuntimeError(
                 fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
@@ -108,6 +111,72 @@ class KernelGenerator {
     }
 
   private:
+    // --- sums that stay in registers through loops: they are zeros in front of them, and the epilogue stands behind
+    //
+    //     r_c[...] = 0; for (step ...) { ...; r_c[...] += ... } r_c[...] = max(r_c[...] + bias, 0)
+
+    /// The outermost of the loops through which the statement's sums stay in registers, with nothing else to do to
+    /// them on the way. Nothing where the statement begins and ends its sums itself.
+    std::optional<TreePath> summed_through(const TreePath& path, const Compute& compute) const {
+        const PrimitiveId s = compute.stage;
+        const TensorExpr& e = *p_.stages.primitives[s].expr();
+        const ValueId v = p_.stages.primitives[s].outputs[0];
+        const auto buffer = buffer_of(v);
+        if (e.reducer == Reducer::None || compute.online || scales_[s] || !buffer ||
+            !in_registers(plan_.buffers[*buffer]))
+            return std::nullopt;
+        const DType kept = plan_.buffers[*buffer].dtype;
+        if (compute_type(kept) != kept || kept != e.body[e.body.root()].dtype) return std::nullopt;
+        // Sums over what lies in the registers of several threads count each once: they begin with what there was.
+        if (registers_.stages.count(s) != 0 && !compute.micro.matrix) return std::nullopt;
+        const TreePath& home = plan_.buffers[*buffer].scope;
+        const std::vector<TileLoop const*> loops = tree_.loops_below(home, path);
+        const auto reductions = std::span(p_.stage_axes[s]).subspan(e.spatial);
+        if (loops.empty() || std::any_of(loops.begin(), loops.end(), [&](const TileLoop* loop) {
+                return loop->parallel ||
+                       std::find(reductions.begin(), reductions.end(), loop->axis) == reductions.end();
+            }))
+            return std::nullopt;
+        for (size_t i = 0; i < e.accesses.size(); ++i)
+            if (online_.count(e.accesses[i].value) != 0) return std::nullopt;
+        // Behind the loops there is neither what Loads have brought nor what other statements make.
+        if (!e.epilogue.empty())
+            for (const uint32_t slot : e.epilogue.slots())
+                if (!is_input(p_, e.accesses[slot].value) || copy_of(s, slot)) return std::nullopt;
+        return TreePath(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(home.size()) + 1);
+    }
+
+    /// Whether the products of a step may go on while the next begins: it then writes over the copies of the step
+    /// before the last, which takes three of them.
+    bool in_flight(const TileLoop& loop) const {
+        if (loop.stages < 3) return false;
+        size_t products = 0;
+        for (const Stmt& s : loop.body) {
+            if (std::holds_alternative<Load>(s.kind)) continue;
+            const auto* compute = std::get_if<Compute>(&s.kind);
+            if (compute == nullptr || !stays_in_flight(*compute)) return false;
+            ++products;
+        }
+        return products == 1;
+    }
+    bool stays_in_flight(const Compute& compute) const {
+        return compute.micro.matrix && compute.micro.matrix->group && through_.count(compute.stage) != 0;
+    }
+    /// Steps from the one that is computed to the one that is copied.
+    int steps_ahead(const TileLoop& loop) const { return loop.stages - (in_flight(loop) ? 2 : 1); }
+
+    /// What is left to do to the sums behind the loop that stood there.
+    void finish_sums(const TreePath& loop) {
+        for (const auto& [path, compute] : tree_.computes) {
+            const auto it = through_.find(compute->stage);
+            if (it == through_.end() || it->second != loop) continue;
+            const bool has_epilogue = !p_.stages.primitives[compute->stage].expr()->epilogue.empty();
+            if (!has_epilogue && !stays_in_flight(*compute)) continue;
+            w_.line("// sums of compute {}", compute->stage.value);
+            compute_job(*compute, path, StageJob::Phase::Finish);
+        }
+    }
+
     // --- what the kernel is called with
 
     std::string declare_arguments() {
@@ -292,8 +361,19 @@ class KernelGenerator {
 
     /// What threads have written to shared memory is seen by all of them, and by what runs beside them.
     void barrier() {
-        if (groups_) w_.add("tw::fence_async();");
+        if (groups_) w_.add(kFence);
         w_.add("tw::barrier();");
+    }
+    static constexpr std::string_view kFence = "tw::fence_async();";
+    /// Where the copy engine alone writes to shared memory there is nothing to fence.
+    static std::string without_fences(const std::string& code) {
+        std::string out;
+        for (size_t at = 0; at < code.size();) {
+            const size_t end = code.find('\n', at) + 1, text = code.find_first_not_of(' ', at);
+            if (code.compare(text, end - 1 - text, kFence) != 0) out.append(code, at, end - at);
+            at = end;
+        }
+        return out;
     }
 
     void statements(const std::vector<Stmt>& body, const TreePath& path) {
@@ -302,9 +382,10 @@ class KernelGenerator {
             here.push_back(i);
             if (!std::holds_alternative<Load>(body[i].kind)) wait_for_boxes();
             if (barriers_.count(here) != 0) barrier();
-            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind))
+            if (const auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
                 tile_loop(*loop, here);
-            else if (const auto* load = std::get_if<Load>(&body[i].kind)) {
+                finish_sums(here);
+            } else if (const auto* load = std::get_if<Load>(&body[i].kind)) {
                 if (!runs_ahead(path)) emit_load(*load, false);
             } else if (const auto* compute = std::get_if<Compute>(&body[i].kind))
                 emit_compute(*compute, here);
@@ -336,6 +417,7 @@ class KernelGenerator {
         if (!once) {
             v_.forget(ranges_[loop.axis].hi);
             w_.close();
+            if (loop.stages > 1 && in_flight(loop)) w_.add("tw::wait_products<0>();");
         }
         ranges_[loop.axis] = outer;
     }
@@ -347,7 +429,9 @@ class KernelGenerator {
     //     ... }
     //
     // One barrier a step does for both: what this step reads has arrived for every thread, and what is written over has
-    // been read by every thread, in the step before.
+    // been read by every thread, in the step before. Where products go on behind their step, what the step before reads
+    // is still being read: copies are begun one step less ahead, over those of the step before that, for which every
+    // thread has waited.
 
     /// The Loads of the step that `ahead` counts, into the buffers `copy` behind the first.
     void copies_of_step(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr ahead,
@@ -381,7 +465,7 @@ class KernelGenerator {
     void run_ahead(const TileLoop& loop, const TreePath& path, const AxisRange& outer, Expr length) {
         const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
         const std::string name = v_.name(ahead);
-        w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", name, loop.stages - 1));
+        w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", name, steps_ahead(loop)));
         w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
         copies_of_step(loop, path, outer, ahead, name);
         w_.close();
@@ -398,7 +482,7 @@ class KernelGenerator {
 
     void pipelined_body(const TileLoop& loop, const TreePath& path, const AxisRange& outer) {
         const Expr counter = counters_.at(path), length = v_.simplified(outer.hi - outer.lo);
-        if (copies_by_threads(loop)) w_.line("tw::wait_async<{}>();", loop.stages - 2);
+        if (copies_by_threads(loop)) w_.line("tw::wait_async<{}>();", steps_ahead(loop) - 1);
         for (const Stmt& s : loop.body)
             if (const auto* load = std::get_if<Load>(&s.kind)) {
                 const size_t buffer = existing(copy_of(load->stage, load->access));
@@ -408,7 +492,7 @@ class KernelGenerator {
         barrier();
         w_.open("");
         const Expr ahead = v_.add("ahead", {Expr(0), ceil_div(outer.most, loop.step) - 1});
-        w_.line("const {} {} = {} + {};", v_.type(ahead), v_.name(ahead), v_.name(counter), loop.stages - 1);
+        w_.line("const {} {} = {} + {};", v_.type(ahead), v_.name(ahead), v_.name(counter), steps_ahead(loop));
         w_.open(fmt::format("if ({} < {})", v_.text(ahead * loop.step), v_.text(length)));
         copies_of_step(loop, path, outer, ahead, fmt::format("({} % {})", v_.name(ahead), loop.stages));
         w_.close();
@@ -428,10 +512,26 @@ class KernelGenerator {
     void enter_scope(const TreePath& path) {
         for (size_t a = 0; a < p_.axes.size(); ++a) starts_[{path, a}] = ranges_[a].lo;
         for (size_t i = 0; i < plan_.buffers.size(); ++i)
-            if (in_registers(plan_.buffers[i]) && plan_.buffers[i].scope == path)
-                w_.add(array_declaration(storage_type(plan_.buffers[i].dtype), objects_[i],
-                                         registers_of(plan_.buffers[i].value)) +
-                       ";");
+            if (in_registers(plan_.buffers[i]) && plan_.buffers[i].scope == path) declare_registers(i);
+    }
+    void declare_registers(size_t buffer) {
+        const Buffer& b = plan_.buffers[buffer];
+        const std::vector<int64_t> extents = registers_of(b.value);
+        w_.add(array_declaration(storage_type(b.dtype), objects_[buffer], extents) + ";");
+        const PrimitiveId from = p_.stages.producers()[b.value];
+        if (b.correction || through_.count(from) == 0) return;
+        std::string element = objects_[buffer];
+        int loops = 0;
+        for (const int64_t n : extents) {
+            if (n == 1) continue;
+            const std::string r = v_.fresh("r");
+            w_.add("TW_UNROLL");
+            w_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", r, n));
+            element += fmt::format("[{}]", r);
+            ++loops;
+        }
+        w_.line("{} = {};", element, identity_of(p_.stages.primitives[from].expr()->reducer, b.dtype));
+        while (loops-- > 0) w_.close();
     }
     std::vector<int64_t> registers_of(ValueId v) const {
         std::vector<int64_t> out = registers_.values.at(v).registers;
@@ -478,7 +578,19 @@ class KernelGenerator {
 
     void emit_compute(const Compute& compute, const TreePath& path) {
         const Primitive& stage = p_.stages.primitives[compute.stage];
+        w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
+                print(p_.stages, *stage.expr()));
+        compute_job(compute, path,
+                    through_.count(compute.stage) != 0 ? StageJob::Phase::Steps : StageJob::Phase::Whole);
+    }
+    void compute_job(const Compute& compute, const TreePath& path, StageJob::Phase phase) {
+        const Primitive& stage = p_.stages.primitives[compute.stage];
         StageJob job;
+        job.phase = phase;
+        if (phase == StageJob::Phase::Finish)
+            job.in_flight = stays_in_flight(compute);
+        else if (const auto loop = tree_.loops.find(scope_of(path)); loop != tree_.loops.end())
+            job.in_flight = counters_.count(loop->first) != 0 && in_flight(*loop->second);
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) {
@@ -500,10 +612,12 @@ class KernelGenerator {
         job.out = place_of(stage.outputs[0], compute.stage);
         TensorExpr expr;
         online_jobs(compute, path, job, expr);
-        w_.line("// compute {}: {} = {}", compute.stage.value, p_.stages.values[stage.outputs[0]].name,
-                print(p_.stages, *stage.expr()));
         const auto adopted = registers_.stages.find(compute.stage);
-        emit(job, adopted == registers_.stages.end() ? nullptr : &adopted->second);
+        // (Behind the loops more threads would share a sum than have added to it.)
+        const Partition* share = phase != StageJob::Phase::Whole      ? &registers_.values.at(stage.outputs[0])
+                                 : adopted != registers_.stages.end() ? &adopted->second
+                                                                      : nullptr;
+        emit(job, share);
     }
 
     /// Along which axes of the stage the copy that a Load makes for it ends in zeros: there the index leaves the
@@ -532,6 +646,7 @@ class KernelGenerator {
     bool emit(StageJob& job, const Partition* share) {
         job.threads = threads_;
         job.room = block_.room;
+        threads_write_ = threads_write_ || job.out.shared || (job.correction && job.correction->shared);
         gpu::Share own;
         for (size_t k = 0; k < job.ranges.size(); ++k) {
             own.most.push_back(job.ranges[k].most);
@@ -792,7 +907,9 @@ class KernelGenerator {
     std::map<std::pair<TreePath, size_t>, Expr> starts_;
     std::map<TreePath, Expr> counters_;  ///< of pipelined loops
     std::map<ValueId, OnlineMaximum> online_;
+    std::map<PrimitiveId, TreePath> through_;  ///< summed_through
     std::string scratch_;
+    bool threads_write_ = false;   ///< to shared memory
     std::set<size_t> boxes_;       ///< buffers that the copy engine fills
     std::vector<size_t> waiting_;  ///< those that nobody has waited for yet
     std::vector<std::string> map_names_;

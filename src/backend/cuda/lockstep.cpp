@@ -115,7 +115,7 @@ Lockstep::Lockstep(std::vector<KernelText> kernels, const LockstepOptions& optio
                    log = folder.path / "log";
     {
         std::ofstream out(source);
-        out << kDeviceEmulated << "\n" << kDeviceCommon << "\n" << kDeviceRun;
+        out << kDeviceEmulated << "\n" << kDeviceEmulatedMatrix << "\n" << kDeviceCommon << "\n" << kDeviceRun;
         for (size_t k = 0; k < kernels_.size(); ++k) out << "\n" << kernels_[k].text << entry_text(kernels_[k], k);
         if (!out.flush()) throw RuntimeError("cannot write " + source.string());
     }

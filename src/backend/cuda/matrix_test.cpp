@@ -35,7 +35,7 @@ TEST(CudaMatrixText, BringsFragmentsOfHalvesByLdmatrixAndCopiesAhead) {
     EXPECT_THAT(text.text, HasSubstr("tw::wait_async<1>();\n        tw::barrier();"));
     EXPECT_THAT(text.text, HasSubstr("tw::load_matrices(left[2 * f + 0][2 * g + 0]"));
     EXPECT_THAT(text.text, HasSubstr("tw::load_matrices_turned(right[f"));
-    EXPECT_THAT(text.text, HasSubstr("tw::multiply_f16(sum[2 * i + 0][2 * j + 0]"));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_f16(r_c[2 * i + 0][2 * j + 0]"));
     EXPECT_THAT(text.text, HasSubstr("tw::store<2>(g_c"));
     // Whole tiles need no condition.
     EXPECT_THAT(text.text, Not(HasSubstr("held")));
@@ -97,9 +97,9 @@ TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
     EXPECT_EQ(text.threads, 256);
     // Four warps have 64 rows and 96 columns, in instructions of 64 and 32; rows of 16 bytes, 129 of them to a column.
     EXPECT_THAT(text.text, HasSubstr("tw::thread() % 128 / 32 * 16 + "));
-    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_64<0, 1>(sum[2 * f + 0], sum[2 * f + 1], "
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_64<0, 1>(r_c[2 * f + 0], r_c[2 * f + 1], "
                                      "tw::cores<2064, 128>(s_a_at"));
-    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 1>(sum[2 * f + 0] + 16, "));
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 1>(r_c[2 * f + 0] + 16, "));
     EXPECT_THAT(text.text, HasSubstr("tw::fence_async();\n        tw::barrier();"));
     // Copies go by 16 bytes on both sides, and neighbouring threads along the rows of memory.
     EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
@@ -165,7 +165,7 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
     EXPECT_THAT(text.text, HasSubstr("tw::expect_bytes(s_arrivals + (0 + ahead), 16384);"));
     EXPECT_THAT(text.text,
                 HasSubstr("tw::wait_arrival(s_arrivals + (3 + (step_k % 3)), arrived_3 >> (step_k % 3) & 1);"));
-    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_128<0, 1>(sum[2 * f + 0], sum[2 * f + 1], "
+    EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_128<0, 1>(r_c[2 * f + 0], r_c[2 * f + 1], "
                                      "tw::cores<16, 1024, 128>(s_a_at"));
     EXPECT_THAT(text.text, HasSubstr("tw::cores<1024, 8192, 128>(s_b_at"));
     EXPECT_THAT(text.text, Not(HasSubstr("copy_async")));
@@ -227,6 +227,97 @@ TEST(CudaGroupText, OfSwizzledBoxesComputesWhatTheySay) {
         symbolic.inputs.push_back(schedule_cases::whole_numbers(symbolic.program.stages, {{"m", m}}));
     cases.push_back(symbolic);
     expect_right(cases);
+}
+
+TEST(CudaGroupText, TakesLeftOperandsThatNoInstructionReadsFromEachWarpsOwnRows) {
+    // Windows of rows that are 66 pixels apart begin in the middle of eight: ldmatrix brings them.
+    const TileProgram t = schedule_cases::kernel(R"TW(program p {
+  input x: f16[1, 4, 66, 32]
+  input w: f16[1, 3, 32, 16]
+  y: f16[1, 4, 64, 16] = [1, 4, 64, 16] sum(i4 < 3, i5 < 32) mul(@0, @1) where @0 = x[i0, i1, i2 + i4, i5], @1 = w[i0, i4, i5, i3]
+  output y
+})TW",
+                                                 R"TW(axes b="1" h="4" w="64" o="16" t="3" c="32"
+stage 0 over [b h w o t c]
+load 0 access 0 layout "" swizzle 64 padding local
+load 0 access 1 layout "" swizzle 32 padding local
+compute 0 matrix f16 group [w o c] registers [w=64 o=16 c=32] padding local)TW");
+    const std::string text = generate(t).text;
+    EXPECT_THAT(text, AllOf(HasSubstr("tw::load_matrices(left["), HasSubstr("tw::multiply_group_f16_16<")));
+    expect_right({whole_numbers("windows", t)});
+}
+
+/// Six steps by three or four copies, brought by the engine or by threads.
+MatrixProduct in_flight(const char* type, const char* unit, bool swizzled, int stages) {
+    MatrixProduct p = group_product("130", "72", "192", type, unit);
+    p.block = "128";
+    p.warp_columns = "72";
+    p.stages = stages;
+    p.swizzled = swizzled;
+    return p;
+}
+
+TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
+    const KernelText text = generate(matrix_product(in_flight("f16", "f16", true, 4)), {}, "kernel");
+    // Sums begin as zeros in front of the loop and get their epilogue behind it. Of four copies one is being read, one
+    // by the step before, and two are on their way.
+    const size_t zeros = text.text.find("= 0.0f;"), loop = text.text.find("for (int step_k"),
+                 one = text.text.find("tw::wait_products<1>();"), all = text.text.find("tw::wait_products<0>();"),
+                 epilogue = text.text.find("tw::maximum((r_c[");
+    ASSERT_NE(epilogue, std::string::npos);
+    EXPECT_LT(zeros, loop);
+    EXPECT_LT(loop, one);
+    EXPECT_LT(one, all);
+    EXPECT_LT(all, epilogue);
+    EXPECT_THAT(text.text, HasSubstr("const int ahead_2 = step_k + 2;"));
+    EXPECT_THAT(text.text, Not(HasSubstr("fence_async")));  // the engine alone writes
+    EXPECT_THAT(generate(matrix_product(in_flight("f16", "f16", false, 4))).text,
+                HasSubstr("tw::wait_async<1>();\n        tw::fence_async();\n        tw::barrier();"));
+    // Two copies are one too few.
+    const std::string two = generate(matrix_product(in_flight("f16", "f16", true, 2))).text;
+    EXPECT_THAT(two, AllOf(HasSubstr("const int ahead_2 = step_k + 1;"), Not(HasSubstr("wait_products<1>"))));
+
+    std::vector<LockstepCase> cases;
+    for (const auto& [type, unit] : {std::pair("f16", "f16"), std::pair("bf16", "bf16"), std::pair("f32", "tf32")})
+        for (const bool swizzled : {false, true})
+            for (const int stages : {3, 4})
+                cases.push_back(whole_numbers(fmt::format("{} {} {}", unit, swizzled, stages),
+                                              matrix_product(in_flight(type, unit, swizzled, stages))));
+    expect_right(cases);
+}
+
+TEST(CudaGroupText, IsSeenToGoWrongWhereProductsAreStillReading) {
+    const TileProgram t = matrix_product(in_flight("f16", "f16", true, 3));
+    const KernelText right = generate(t, {}, "right");
+    const auto changed = [&](const char* name, const std::vector<std::pair<std::string, std::string>>& changes) {
+        KernelText k = right;
+        k.name = name;
+        for (const auto& [from, to] : changes) {
+            const size_t at = k.text.find(from);
+            EXPECT_NE(at, std::string::npos) << from;
+            k.text.replace(at, from.size(), to);
+        }
+        k.text.replace(k.text.find("(right,"), 7, fmt::format("({},", name));
+        return k;
+    };
+    const Lockstep kernels({changed("one_further", {{"ahead < 1", "ahead < 2"}, {"step_k + 1", "step_k + 2"}}),
+                            changed("no_barrier", {{"        tw::barrier();\n        {", "        {"}}),
+                            changed("no_wait", {{"tw::wait_products<1>();", ""}}),
+                            changed("no_last_wait", {{"    tw::wait_products<0>();", ""}})},
+                           lockstep_options());
+    const std::vector<Tensor> inputs = schedule_cases::whole_numbers(t.stages, {});
+    const auto said = [&](size_t k) -> std::string {
+        try {
+            const double far = largest_difference(interpret(t.stages, inputs), kernels.run(k, t.stages, inputs));
+            return far == 0 ? "nothing" : "other numbers";
+        } catch (const RuntimeError& e) {
+            return e.what();
+        }
+    };
+    EXPECT_THAT(said(0), HasSubstr("which a product that nobody has waited for may read"));
+    EXPECT_THAT(said(1), HasSubstr("since the last barrier"));
+    EXPECT_THAT(said(2), HasSubstr("which a product that nobody has waited for may read"));
+    EXPECT_EQ(said(3), "other numbers");
 }
 
 TEST(CudaMatrixText, RoundsOperandsAndAddsUpInFloats) {

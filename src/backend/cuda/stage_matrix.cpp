@@ -156,7 +156,9 @@ bool StageValues::load_matrices(uint32_t slot, size_t across, bool is_left, Expr
         v_.add("f", {Expr(0), Expr(is_left ? part_.registers[across] / 2 - 1 : part_.registers[across] - 1)});
     const Expr g = v_.add("g", {Expr(0), Expr(words() / brings - 1)});
     const Expr inside = v_.add("inside", {Expr(0), Expr(7)});  // a row of eight
-    const Expr fragment = across_begin + f * (is_left ? 16 : 8), sum = sum_begin + g * (brings * 8);
+    Expr fragment = across_begin + f * (is_left ? matrix_rows(u) : kMatrixColumns);
+    const Expr sum = sum_begin + g * (brings * 8);
+    if (is_left && u.group) fragment += floor_div(lane_row_, 16) * 16;  // each of four warps has rows of its own
     for (const bool turned : {false, true}) {
         Expr across_at, sum_at;
         if (is_left) {  // rows 0 to 7, 8 to 15, then those of the second eight of the sum
@@ -314,7 +316,7 @@ std::optional<StageValues::Cores> StageValues::swizzled_cores(uint32_t slot, siz
 }
 
 // Instructions of four warps: the right operand, and the left where it is nothing but a tensor, are read where Loads
-// have put them, while the threads may go on; here they wait.
+// have put them, while the threads may go on (StageJob::in_flight): they then wait for the statement before this one.
 //
 //     tw::begin_products();
 //     for k < 2: tw::multiply_group_f16_64<0, 1>(sum[0], sum[1], tw::cores<128, 1040>(s_a + ...), tw::cores<...>(...));
@@ -331,9 +333,6 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
     if (u.rows > u.columns) refuse("its columns are not its last axis");
     const int64_t step = part_.span(u.sum), unit = matrix_sum(u.type), span = part_.span(u.columns);
     const Expr length = local_range(u.sum), most = job_.ranges[u.sum].most;
-    const auto settle = [&] {
-        in_loops(result_mask_, [&] { w_->line("tw::settle({});", acc_ + coordinates(result_mask_)); });
-    };
     group_ = mask_ = result_mask_;
     settle();
     Expr begin = 0;
@@ -431,16 +430,22 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
     if (!written_out) w_->close();
     w_->close();
     close_loops(others);
+    // The registers of words are the next part's; operands in shared memory stay until the next statement waits.
     const auto wait = [&] {
         w_->add("tw::end_products();");
-        w_->add("tw::wait_products<0>();");
+        w_->line("tw::wait_products<{}>();", job_.in_flight && !words ? 1 : 0);
     };
-    if (words) wait();  // the registers of its words are the next part's
+    if (words) wait();
     w_->close();
     if (!words) wait();
     settle();
     mask_ = result_mask_;
     overhang_ &= ~(Mask{1} << u.sum);
+}
+
+void StageValues::settle() {
+    group_ = mask_ = result_mask_;
+    in_loops(result_mask_, [&] { w_->line("tw::settle({});", acc_ + coordinates(result_mask_)); });
 }
 
 void StageValues::instructions(const Operand& left, const Operand& right) {

@@ -33,6 +33,7 @@ class StageText : public StageValues {
     // --- which part of a reduction this is
 
     void decide_first_last() {
+        if (job_.phase != StageJob::Phase::Whole) return;
         std::string first, last;
         for (size_t a = e_.spatial; a < n_; ++a) {
             const AxisRange& r = job_.ranges[a];
@@ -186,12 +187,29 @@ class StageText : public StageValues {
     }
 
     void reduction() {
+        if (job_.phase != StageJob::Phase::Whole) {
+            acc_ = job_.out.object;
+            if (job_.phase == StageJob::Phase::Finish) {
+                if (job_.in_flight) settle();
+                if (!e_.epilogue.empty()) store_last();
+                return;
+            }
+            add_up();
+            return;
+        }
         acc_ = v_.fresh("sum");
         for (size_t a = e_.spatial; a < n_; ++a)
             quad_ = quad_ || (part_.spread[a] == Spread::Columns && !job_.micro->matrix);
         const std::string type = register_type(acc_type_);
         w_->add(array_declaration(type, acc_, extents(mask_)) + ";");
         begin_sum();
+        add_up();
+        if (quad_ || part_.group > 1) exchange();
+        finish_sum();
+    }
+
+    /// Adds to the sums what the current ranges give.
+    void add_up() {
         const bool matrix = part_.warps != 0 && job_.micro->matrix;
         size_t loops = 0;
         for (const size_t a : reduction_order()) {
@@ -205,8 +223,6 @@ class StageText : public StageValues {
             accumulate();
         mask_ = result_mask_;
         while (loops-- > 0) w_->close();
-        if (quad_ || part_.group > 1) exchange();
-        finish_sum();
     }
 
     std::string sum_here() const { return acc_ + coordinates(result_mask_); }
@@ -303,8 +319,13 @@ class StageText : public StageValues {
         });
     }
 
+    void store(const std::string& value) { put(job_.out, to_storage(job_.out.storage, value)); }
+    void store_last() {
+        evaluate(e_.epilogue, {e_.epilogue.root()}, true,
+                 [&](const std::vector<std::string>& value) { store(value[0]); });
+    }
+
     void finish_sum() {
-        const auto store = [&](const std::string& value) { put(job_.out, to_storage(job_.out.storage, value)); };
         const auto store_sum = [&] {
             group_ = mask_;
             raw_points_ = true;
@@ -322,10 +343,6 @@ class StageText : public StageValues {
             });
         };
         if (e_.epilogue.empty()) return store_sum();
-        const auto store_last = [&] {
-            evaluate(e_.epilogue, {e_.epilogue.root()}, true,
-                     [&](const std::vector<std::string>& value) { store(value[0]); });
-        };
         if (!partial_) return store_last();
         w_->open(fmt::format("if ({})", last_));
         store_last();

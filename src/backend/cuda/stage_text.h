@@ -64,9 +64,14 @@ struct StageJob {
     std::optional<Place> correction;  ///< of an online maximum: takes exp(old - new), indexed as `out`
     std::optional<size_t> rescale;    ///< access of `expr` whose element multiplies what was summed up before
     Partition share;                  ///< of the threads
-    bool async = false;               ///< a copy that may still be under way when the statement is through
-    int threads = 32;                 ///< of the block
-    int64_t room = 0;                 ///< byte of shared memory from which on groups of several warps exchange sums
+    /// A sum that stays in the registers of `out` through the loops around its statement: Steps adds to what is there,
+    /// Finish, behind the loops, makes the result of it.
+    enum class Phase : uint8_t { Whole, Steps, Finish };
+    Phase phase = Phase::Whole;
+    bool in_flight = false;  ///< products of four warps may go on behind the statement, until the next one's end
+    bool async = false;      ///< a copy that may still be under way when the statement is through
+    int threads = 32;        ///< of the block
+    int64_t room = 0;        ///< byte of shared memory from which on groups of several warps exchange sums
 };
 
 /// Appends the statement; whether it writes vectors. Throws InternalError where partial sums are kept in another type

@@ -173,6 +173,8 @@ class StageValues {
     /// The index of an access there, where it may be read at this point.
     std::optional<std::vector<Expr>> index_in_box(uint32_t slot, const std::vector<Expr>& point) const;
     void multiply_group(const std::vector<Expr>& tile_begin);
+    /// The compiler moves no work on the sums across this.
+    void settle();
     bool load_matrices(uint32_t slot, size_t across, bool is_left, Expr across_begin, Expr sum_begin,
                        const Operand& to);
     void instructions(const Operand& left, const Operand& right);

@@ -7,8 +7,6 @@
 
 namespace tilewright {
 
-namespace {}  // namespace
-
 GpuNest::GpuNest(const Program& stages, const std::optional<GpuProduct>& product, int64_t assumed)
     : stage_(stage_model(stages, PrimitiveId(0), {}, assumed)), product_(product) {
     const PrimitiveId id(0);
@@ -51,6 +49,13 @@ int64_t GpuNest::copy_bytes(std::span<const int64_t> tile) const {
     return bytes;
 }
 
+double GpuNest::operand_bytes(size_t axis) const {
+    double bytes = 0;
+    for (const OperandModel& o : stage_.operands)
+        if (o.in_body && !o.result && o.depends[axis]) bytes += o.bytes(stage_.extents);
+    return bytes;
+}
+
 GpuWork GpuNest::work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target) const {
     tile = clipped(tile);
     GpuWork w;
@@ -67,7 +72,9 @@ GpuWork GpuNest::work(const Micro& micro, std::vector<int64_t> tile, int ahead, 
     }
     w.memory_bytes += product_ ? result_bytes_ : stage_.result().bytes(tile) * trips;
     w.once_bytes = once_bytes_;
-    w.waits = std::max(1.0, steps / ahead);
+    const bool in_flight = micro.matrix && micro.matrix->group && ahead > 2;
+    w.waits = std::max(1.0, steps / (in_flight ? ahead - 1 : ahead));
+    if (micro.matrix && !in_flight) w.drains = steps;
     w.block_bytes = ahead * copy_bytes(tile);
     return w;
 }

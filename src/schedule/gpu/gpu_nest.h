@@ -30,6 +30,9 @@ class GpuNest {
     /// `ahead`: TileLoop::stages of the loop over the sum.
     GpuWork work(const Micro& micro, std::vector<int64_t> tile, int ahead, const GpuTarget& target) const;
 
+    /// Of the product's operands that move along that axis, as a whole.
+    double operand_bytes(size_t axis) const;
+
     const std::vector<GpuCopy>& copies() const { return copies_; }
 
   private:

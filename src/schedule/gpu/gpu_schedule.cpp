@@ -103,11 +103,38 @@ std::vector<GpuTiles> group_candidates(int64_t all_rows, int64_t all_columns, in
     return out;
 }
 
-TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTiles& tiles) {
+/// How many tiles of rows go by before the next column of tiles: of what divides them the number for which the blocks
+/// that run at a time read least, where the second-level cache does not hold the operands as a whole.
+///
+///     parallel m by 1024 { parallel n by 256 { parallel m by 128 { ... } } }     8 of them
+int64_t rows_together(const GpuNest& nest, const GpuProduct& p, const GpuTiles& tiles, const GpuWork& work,
+                      const GpuTarget& target) {
+    const std::vector<int64_t>& extents = nest.stage().extents;
+    const double row_bytes = nest.operand_bytes(p.rows), column_bytes = nest.operand_bytes(p.columns);
+    if (row_bytes + column_bytes < 0.5 * static_cast<double>(target.l2_bytes)) return 1;
+    const int64_t rows = ceil_of(extents[p.rows], tiles.rows), columns = ceil_of(extents[p.columns], tiles.columns);
+    const int64_t at_once = int64_t{target.multiprocessors} * blocks_at_a_time(work, target);
+    const auto read = [&](int64_t together) {
+        int64_t of_rows = together, of_columns = ceil_of(at_once, together);
+        if (of_columns > columns) {
+            of_rows = together * ceil_of(at_once, together * columns);
+            of_columns = columns;
+        }
+        return row_bytes * static_cast<double>(std::min(of_rows, rows)) / static_cast<double>(rows) +
+               column_bytes * static_cast<double>(of_columns) / static_cast<double>(columns);
+    };
+    int64_t best = 1;
+    for (int64_t n = 2; n <= std::min<int64_t>(rows, 32); ++n)
+        if (rows % n == 0 && read(n) < 0.95 * read(best)) best = n;
+    return best;
+}
+
+/// `together`: rows_together.
+TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTiles& tiles, int64_t together) {
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
     std::vector<int64_t> inside(e.spatial, 1);
-    inside[p.rows] = tiles.rows;
+    inside[p.rows] = tiles.rows * together;
     inside[p.columns] = tiles.columns;
     TileLoop steps;
     steps.axis = p.sum;
@@ -119,6 +146,15 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     std::vector<Stmt> body;
     body.push_back(Stmt{std::move(steps)});
     body.push_back(Stmt{store});
+    if (together > 1) {
+        TileLoop rows;
+        rows.axis = p.rows;
+        rows.step = tiles.rows;
+        rows.parallel = true;
+        rows.body = std::move(body);
+        body.clear();
+        body.push_back(Stmt{std::move(rows)});
+    }
     TileProgram t = one_stage(stages, inside, std::move(body));
     // Copies in front of the Compute, in the innermost body.
     std::vector<Stmt>* at = &t.body;
@@ -130,17 +166,21 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
     return t;
 }
 
-/// Of all tiles the best by the model whose copies fit.
-std::optional<TileProgram> schedule_product(const Program& stages, const GpuScheduling& how) {
+}  // namespace
+
+std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuScheduling& how, size_t most) {
+    std::vector<TileProgram> out;
+    if (stages.primitives.size() != 1) return out;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], how.precision);
-    if (!found) return std::nullopt;
+    if (!found) return out;
     GpuProduct group = *found;
     group.group = true;
     struct Ranked {
         double seconds;
         const GpuProduct* product;
         GpuTiles tiles;
+        int64_t together;
     };
     std::vector<Ranked> ranked;
     for (const GpuProduct* p : {&*found, static_cast<const GpuProduct*>(&group)}) {
@@ -156,19 +196,24 @@ std::optional<TileProgram> schedule_product(const Program& stages, const GpuSche
             tile[p->sum] = t.sum;
             const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, how.target);
             if (work.block_bytes > how.target.block_shared_bytes) continue;
-            ranked.push_back({gpu_estimate(work, how.target).seconds, p, t});
+            const bool closed = e.extents[p->rows].is_constant() && e.extents[p->columns].is_constant();
+            ranked.push_back({gpu_estimate(work, how.target).seconds, p, t,
+                              closed ? rows_together(nest, *p, t, work, how.target) : 1});
         }
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
-    for (const auto& [seconds, p, tiles] : ranked) {
-        TileProgram t = product_tree(stages, *p, tiles);
+    for (const auto& [seconds, p, tiles, together] : ranked) {
+        if (out.size() == most) break;
+        TileProgram t = product_tree(stages, *p, tiles, together);
         if (!verify(t).empty()) continue;
         const auto bytes = shared_bytes(t);
-        if (bytes && *bytes <= how.target.block_shared_bytes) return t;
+        if (bytes && *bytes <= how.target.block_shared_bytes) out.push_back(std::move(t));
     }
-    return std::nullopt;
+    return out;
 }
+
+namespace {
 
 // --- everything else
 
@@ -361,8 +406,8 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
     TileProgram out;
     if (stages.primitives.size() > 1) {
         out = default_schedule(std::move(stages), row_axes, gpu_rule(how.target));
-    } else if (auto product = schedule_product(stages, how)) {
-        out = std::move(*product);
+    } else if (auto products = gpu_product_schedules(stages, how, 1); !products.empty()) {
+        out = std::move(products[0]);
     } else {
         out = schedule_points(std::move(stages), how);
     }

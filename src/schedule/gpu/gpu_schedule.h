@@ -33,6 +33,10 @@ struct GpuScheduling {
 TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                          const GpuScheduling& how);
 
+/// The best tiles by the model of a kernel that is one product, best first, `most` of them; none: it is no product. The
+/// rule takes the first; what has a GPU to measure on may try more.
+std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuScheduling& how, size_t most);
+
 /// For a kernel of several products. Nothing where no candidate is legal and fits.
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
                                               const chain::SearchOptions& options);

@@ -1,0 +1,152 @@
+// A CUDA driver without a GPU: libcuda.so.1 for bench/gpu/run.sh's dry run. Memory is the host's, kernels are loaded
+// and not run, streams do everything at once. It says what it is asked for that a driver would refuse; results are
+// zeros.
+//
+//     LD_LIBRARY_PATH=build/pretended build/bin/bench_gpu gemm:256x256x256
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+using Address = unsigned long long;
+enum : int { kFine = 0, kInvalid = 1, kOutOfMemory = 2, kNotFound = 500 };
+
+/// Numbers of cuda.h's CUdevice_attribute, as an H200 answers them.
+int attribute_of(int attribute) {
+    switch (attribute) {
+        case 1:
+            return 1024;  // threads of a block
+        case 10:
+            return 32;
+        case 13:
+            return 1980000;  // kHz
+        case 16:
+            return 132;
+        case 36:
+            return 3201000;  // kHz of the memory
+        case 37:
+            return 6144;  // bits
+        case 38:
+            return 50 << 20;
+        case 39:
+            return 2048;
+        case 75:
+            return 9;
+        case 76:
+            return 0;
+        case 81:
+            return 228 << 10;
+        case 82:
+            return 65536;
+        case 97:
+            return 227 << 10;
+        case 106:
+            return 32;
+        default:
+            return -1;
+    }
+}
+
+int refuse(const char* what) {
+    std::fprintf(stderr, "pretended driver: %s\n", what);
+    return kInvalid;
+}
+int some_handle(void** out) {
+    static char handle;
+    *out = &handle;
+    return kFine;
+}
+
+constexpr size_t kMemory = size_t{8} << 30;
+
+}  // namespace
+
+// NOLINTBEGIN(readability-identifier-naming): the driver's names
+extern "C" {
+int cuInit(unsigned) { return kFine; }
+int cuGetExportTable(const void** table, const void*) {  // NVRTC asks, and goes on without
+    *table = nullptr;
+    return kNotFound;
+}
+int cuDeviceGetCount(int* n) { return *n = 1, kFine; }
+int cuDeviceGet(int* device, int) { return *device = 0, kFine; }
+int cuDeviceGetName(char* name, int size, int) { return std::snprintf(name, size, "no GPU (dry run)"), kFine; }
+int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = kMemory, kFine; }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    *value = attribute_of(attribute);
+    return *value < 0 ? refuse("an attribute that no one has asked for before") : kFine;
+}
+int cuDevicePrimaryCtxRetain(void** context, int) { return some_handle(context); }
+int cuDevicePrimaryCtxRelease_v2(int) { return kFine; }
+int cuCtxSetCurrent(void*) { return kFine; }
+int cuCtxSynchronize() { return kFine; }
+int cuModuleLoadData(void** module, const void* image) {
+    if (std::memcmp(image,
+                    "\x7f"
+                    "ELF",
+                    4) != 0)
+        return refuse("a module that is no cubin");
+    return some_handle(module);
+}
+int cuModuleUnload(void*) { return kFine; }
+int cuModuleGetFunction(void** function, void*, const char* name) {
+    return name == nullptr || *name == 0 ? kNotFound : some_handle(function);
+}
+int cuFuncSetAttribute(void*, int, int value) {
+    return value > (227 << 10) ? refuse("more shared memory than a block has") : kFine;
+}
+int cuLaunchKernel(void*, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void*, void** arguments, void**) {
+    if (x == 0 || y == 0 || z == 0 || y > 65535 || z > 65535 || x > 0x7fffffffu) return refuse("a grid of that size");
+    if (bx * by * bz == 0 || bx * by * bz > 1024 || shared > (227u << 10)) return refuse("a block of that size");
+    return arguments == nullptr ? refuse("a launch without arguments") : kFine;
+}
+int cuMemAlloc_v2(Address* memory, size_t bytes) {
+    if (bytes == 0) return refuse("an allocation of nothing");
+    void* p = bytes > kMemory ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    *memory = reinterpret_cast<Address>(p);
+    return p == nullptr ? kOutOfMemory : kFine;
+}
+int cuMemFree_v2(Address memory) { return std::free(reinterpret_cast<void*>(memory)), kFine; }
+int cuMemcpyHtoD_v2(Address to, const void* from, size_t n) {
+    return std::memcpy(reinterpret_cast<void*>(to), from, n), kFine;
+}
+int cuMemcpyDtoH_v2(void* to, Address from, size_t n) {
+    return std::memcpy(to, reinterpret_cast<const void*>(from), n), kFine;
+}
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void*) { return cuMemcpyHtoD_v2(to, from, n); }
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void*) { return cuMemcpyDtoH_v2(to, from, n); }
+int cuMemGetInfo_v2(size_t* free, size_t* all) { return *free = *all = kMemory, kFine; }
+int cuMemAllocHost_v2(void** memory, size_t bytes) {
+    *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *memory == nullptr ? kOutOfMemory : kFine;
+}
+int cuMemFreeHost(void* memory) { return std::free(memory), kFine; }
+int cuStreamCreate(void** stream, unsigned) { return some_handle(stream); }
+int cuStreamDestroy_v2(void*) { return kFine; }
+int cuStreamSynchronize(void*) { return kFine; }
+int cuStreamBeginCapture_v2(void*, int) { return kFine; }
+int cuStreamEndCapture(void*, void** graph) { return some_handle(graph); }
+int cuGraphInstantiateWithFlags(void** executable, void*, unsigned long long) { return some_handle(executable); }
+int cuGraphDestroy(void*) { return kFine; }
+int cuGraphExecDestroy(void*) { return kFine; }
+int cuGraphLaunch(void*, void*) { return kFine; }
+int cuGetErrorString(int error, const char** text) {
+    *text = error == kOutOfMemory ? "out of memory" : error == kNotFound ? "named symbol not found" : "invalid value";
+    return kFine;
+}
+int cuTensorMapEncodeTiled(void*, int, unsigned rank, void* address, const uint64_t* extents, const uint64_t* strides,
+                           const unsigned* box, const unsigned*, int, int, int, int) {
+    // What the driver's manual asks for.
+    if (rank < 1 || rank > 5 || reinterpret_cast<Address>(address) % 16 != 0) return refuse("a map of that tensor");
+    for (unsigned d = 0; d < rank; ++d)
+        if (extents[d] == 0 || extents[d] > (uint64_t{1} << 32) || box[d] == 0 || box[d] > 256 ||
+            (d + 1 < rank && (strides[d] % 16 != 0 || strides[d] >= (uint64_t{1} << 40))))
+            return refuse("a map of those boxes");
+    return kFine;
+}
+}
+// NOLINTEND(readability-identifier-naming)
