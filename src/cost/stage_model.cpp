@@ -122,7 +122,7 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
 
 namespace {
 
-/// A tile's part over which the operand is read, on average: whole points along each axis, and what that is too much.
+/// The part of a tile over which the operand is read, where it is read at all, and the share of tiles that do.
 struct ReadPart {
     std::vector<int64_t> tile;
     double share = 1;
@@ -130,9 +130,8 @@ struct ReadPart {
 ReadPart read_part(const OperandModel& o, std::span<const int64_t> tile) {
     ReadPart part{{tile.begin(), tile.end()}, 1};
     for (size_t a = 0; a < o.shares.size(); ++a) {
-        const double points = static_cast<double>(tile[a]) * o.shares[a];
-        part.tile[a] = std::max<int64_t>(1, std::llround(points));
-        part.share *= std::min(1.0, points / static_cast<double>(part.tile[a]));
+        part.tile[a] = std::max<int64_t>(1, std::min(tile[a], o.read_points[a]));
+        part.share *= std::min(1.0, static_cast<double>(tile[a]) * o.shares[a] / static_cast<double>(part.tile[a]));
     }
     return part;
 }
@@ -283,8 +282,13 @@ class Builder {
         if (!now) return;
         m.body_operations = body_operations(e.body, &now->nodes) + more;
         for (size_t i = 0; i < e.accesses.size(); ++i)
-            if (std::any_of(now->accesses[i].begin(), now->accesses[i].end(), [](double x) { return x > 0 && x < 1; }))
-                m.operands[i].shares = now->accesses[i];
+            if (std::any_of(now->accesses[i].begin(), now->accesses[i].end(),
+                            [](double x) { return x > 0 && x < 1; })) {
+                OperandModel& o = m.operands[i];
+                o.shares = now->accesses[i];
+                for (size_t a = 0; a < o.shares.size(); ++a)
+                    o.read_points.push_back(std::llround(o.shares[a] * static_cast<double>(m.extents[a])));
+            }
     }
 
     void find_cuts(const TensorExpr& e, StageModel& m) const {

@@ -51,8 +51,9 @@ struct OperandModel {
     std::vector<int64_t> strides;  ///< elements moved by one step along each axis
     std::vector<bool> depends;     ///< on each axis, through numbers that are read as well
     std::vector<bool> picks;  ///< per axis: it says which number is read, and so where this operand is; may be empty
-    /// Per axis: over which share of it the operand is read, where loops are cut so that it is not read elsewhere (one
-    /// of a concatenation's). Empty: everywhere.
+    /// Per axis: over how many of its points the operand is read, and which share of them that is, where loops are cut
+    /// so that it is not read elsewhere (one of a concatenation's). Empty: everywhere.
+    std::vector<int64_t> read_points;
     std::vector<double> shares;
     bool in_body = true;  ///< read once a point (else once a result, by the epilogue)
     bool result = false;

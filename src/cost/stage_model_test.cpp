@@ -311,17 +311,19 @@ TEST(StageModel, of_a_concatenation_computes_and_reads_one_operand_at_a_point) {
         const StageModel m = model_of(concatenation(n, 10));
         EXPECT_NEAR(m.body_operations, 1, 1e-9) << n;
         EXPECT_NEAR(m.least_operations, 1, 1e-9) << n;
-        double whole = 0, row = 0, once = 0;
+        double whole = 0, row = 0, once = 0, lines = 0;
         for (const OperandModel& o : m.operands) {
             if (o.result) continue;
             EXPECT_NEAR(o.share(), 1.0 / static_cast<double>(n), 1e-9);
             whole += o.elements(m.extents);
             row += o.elements(std::vector<int64_t>{1, 32 * static_cast<int64_t>(n)});
             once += o.elements(std::vector<int64_t>{1, 1});
+            lines += o.bytes(std::vector<int64_t>{10, 16});
         }
         EXPECT_NEAR(whole, 10.0 * 32 * static_cast<double>(n), 1e-6);
         EXPECT_NEAR(row, 32.0 * static_cast<double>(n), 1e-6);
         EXPECT_NEAR(once, 1, 1e-6);
+        EXPECT_NEAR(lines, 10.0 * 64, 1e-6);
     }
 }
 
