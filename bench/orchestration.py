@@ -9,8 +9,14 @@ binary programs, and the gap that is left; seconds of the whole compilation, and
 measuring; the plan's and the greedy rule's milliseconds, and their ratio: by the costs that the choice went by,
 estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs; then also those of the
 greedy rule over the program as its operators write it, without rewrites, and their ratio to the plan's. --database
-names the tuning database: what an empty one takes, and what a full one takes, are two runs of this program. --ablations is another
-table: what the plan takes by estimate where a part is left out, over what it takes with all of them.
+names the tuning database: what an empty one takes, and what a full one takes, are two runs of this program.
+--ablations is another table: what the plan takes by estimate where a part is left out, over what it takes with all of
+them. --forms is one of the two binary programs (Korch's, and the stronger one): their linear relaxations and the times
+of these. --bounds is one of the bound on the pieces that the graph is cut into: for each bound the pieces, the
+megabytes and the greedy rule's kernels that cuts go through, what the plan takes by estimate over what it takes with
+the last bound, and the seconds of choosing. --outputs runs the models with and without each part, on the same inputs,
+and prints how far apart outputs are at most, over the largest number among them; it fails where that is more than 1e-3.
+It needs numpy.
 """
 import argparse
 import json
@@ -79,6 +85,107 @@ def ablations(arguments, more):
     return complete
 
 
+def outputs_of(arguments, model, more):
+    """By name; nothing where the tool failed, which is printed."""
+    import numpy
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = [arguments.tool, "run", str(model), "--threads", str(arguments.threads), "--output-dir", folder,
+                   *more]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            print(f"{model.name} {' '.join(more)}: {done.stderr.strip()}", file=sys.stderr)
+            return None
+        return {path.name: numpy.load(path) for path in Path(folder).glob("*.npy")}
+
+
+def outputs(arguments, more):
+    """The table of how far apart outputs are; false where a model failed, or they are not equal."""
+    import numpy
+
+    def apart(one, other):
+        if one is None or other is None or one.keys() != other.keys() or not one:
+            return math.inf
+        worst = 0.0
+        for name, a in one.items():
+            b = other[name]
+            if a.shape != b.shape or a.dtype != b.dtype or not numpy.array_equal(numpy.isfinite(a), numpy.isfinite(b)):
+                return math.inf
+            finite = numpy.isfinite(a)
+            x, y = a[finite].astype(numpy.float64), b[finite].astype(numpy.float64)
+            if x.size:
+                worst = max(worst, float(numpy.max(numpy.abs(x - y)) / max(1e-30, numpy.max(numpy.abs(x)))))
+        return worst
+
+    print("| model | " + " | ".join(ABLATIONS) + " |\n" + "|---" * (len(ABLATIONS) + 1) + "|", flush=True)
+    equal = True
+    for name in arguments.only:
+        model = arguments.models / f"{name}.onnx"
+        if not model.exists():
+            print(f"{model}: not there", file=sys.stderr)
+            continue
+        whole = outputs_of(arguments, model, [*more, "--orchestrate", "optimal"])
+        cells = []
+        for part in ABLATIONS:
+            how = f"--{part}".split() if "orchestrate" in part else ["--orchestrate", "optimal", f"--{part}"]
+            cells.append(apart(whole, outputs_of(arguments, model, [*more, *how])))
+        equal = equal and max(cells) <= 1e-3
+        print(f"| {name} | " + " | ".join(f"{x:.1e}" for x in cells) + " |", flush=True)
+    return equal
+
+
+def forms(arguments, more):
+    """The table of both binary programs; false where a model failed."""
+    print("| model | columns x rows | plan ms | strong root ms | ms | published root ms | ms |\n" + "|---" * 7 + "|",
+          flush=True)
+    shares = []
+    complete = True
+    for name in arguments.only:
+        model = arguments.models / f"{name}.onnx"
+        if not model.exists():
+            print(f"{model}: not there", file=sys.stderr)
+            continue
+        report = explain(arguments.tool, model, arguments, [*more, "--blp", "both"])
+        complete = complete and report is not None
+        if report is None:
+            continue
+        roots = report["blp_roots"]
+        strong, published = roots["strong"], roots["published"]
+        plan = report["choice"]["plan_ms"]
+        shares.append((strong["root_ms"] / plan, published["root_ms"] / plan))
+        print(f"| {name} | {report['blp_columns']} x {report['blp_rows']} | {plan:.3f} | "
+              + " | ".join(f"{r['root_ms']:.3f} ({100 * r['root_ms'] / plan:.2f} %) | {r['solve_ms']:.0f}"
+                           for r in (strong, published)) + " |", flush=True)
+    if shares:
+        print("\nRelaxation over plan, geometric means: " + ", ".join(
+            f"{which} {100 * math.exp(sum(math.log(s[k]) for s in shares) / len(shares)):.2f} %"
+            for k, which in enumerate(("strong", "published"))))
+    return complete
+
+
+def bounds(arguments, more):
+    """The table of bounds on pieces; false where a model failed."""
+    print("| model | " + " | ".join(f"{n} primitives" for n in arguments.bounds) + " |\n"
+          + "|---" * (len(arguments.bounds) + 1) + "|", flush=True)
+    complete = True
+    for name in arguments.only:
+        model = arguments.models / f"{name}.onnx"
+        if not model.exists():
+            print(f"{model}: not there", file=sys.stderr)
+            continue
+        reports = [explain(arguments.tool, model, arguments, [*more, "--piece-nodes", str(n)])
+                   for n in arguments.bounds]
+        complete = complete and None not in reports
+        if None in reports:
+            continue
+        last = reports[-1]["choice"]["plan_ms"]
+        print(f"| {name} | " + " | ".join(
+            f"{len(r['pieces'])} pieces, {r['cuts']['bytes'] / 1e6:.1f} MB, {r['cuts']['greedy_kernels']} kernels; "
+            f"{r['choice']['plan_ms'] / last:.3f}; {r['orchestrate_ms'] / 1e3:.1f} s" for r in reports) + " |",
+              flush=True)
+    return complete
+
+
 def costs_of(report, timed):
     """Milliseconds of the plan, and of the greedy rule's."""
     chosen = report if timed else report["choice"]
@@ -96,6 +203,9 @@ def main():
     parser.add_argument("--time", type=float, help="run both plans for so many seconds each")
     parser.add_argument("--dim", nargs="+", default=[], metavar="NAME=SIZE", help="of the inputs that --time runs on")
     parser.add_argument("--ablations", action="store_true", help="what leaving out each part loses, by estimate")
+    parser.add_argument("--outputs", action="store_true", help="whether leaving out each part changes what is computed")
+    parser.add_argument("--forms", action="store_true", help="the relaxations of both binary programs")
+    parser.add_argument("--bounds", type=int, nargs="+", metavar="N", help="what bounding pieces to N primitives does")
     arguments = parser.parse_args()
     more = [f"--dim={d}" for d in arguments.dim]
     if arguments.database:
@@ -104,6 +214,12 @@ def main():
         more += ["--time", str(arguments.time)]
     if arguments.ablations:
         return 0 if ablations(arguments, more) else 1
+    if arguments.outputs:
+        return 0 if outputs(arguments, more) else 1
+    if arguments.forms:
+        return 0 if forms(arguments, more) else 1
+    if arguments.bounds:
+        return 0 if bounds(arguments, more) else 1
     header = HEADER + (["greedy without rewrites", "ratio"] if arguments.time else [])
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
     ratios, before = [], []

@@ -80,7 +80,7 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
         double n = 1;
         for (size_t a = 0; a < s.spatial; ++a)
             if (o.depends[a]) n *= static_cast<double>(tile[a]);
-        return n;
+        return n * o.share();
     };
     const auto spread = [&](const OperandModel& o) {
         return va < s.extents.size() && !o.result && !o.irregular && !o.picked_along(va) && o.strides[va] > 1 &&

@@ -121,20 +121,56 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
 
 }  // namespace
 
+namespace {
+
+/// The part of a tile over which the operand is read, where it is read at all, and the share of tiles that do.
+struct ReadPart {
+    std::vector<int64_t> tile;
+    double share = 1;
+};
+ReadPart read_part(const OperandModel& o, std::span<const int64_t> tile) {
+    ReadPart part{{tile.begin(), tile.end()}, 1};
+    for (size_t a = 0; a < o.shares.size(); ++a) {
+        part.tile[a] = std::max<int64_t>(1, std::min(tile[a], o.read_points[a]));
+        part.share *= std::min(1.0, static_cast<double>(tile[a]) * o.shares[a] / static_cast<double>(part.tile[a]));
+    }
+    return part;
+}
+
+}  // namespace
+
+double OperandModel::share() const {
+    double out = 1;
+    for (const double s : shares) out *= s;
+    return out;
+}
+
 double OperandModel::elements(std::span<const int64_t> tile) const {
+    if (!shares.empty()) {
+        const ReadPart part = read_part(*this, tile);
+        const Runs r = runs_of(*this, part.tile, 1);
+        return r.length * r.number * part.share;
+    }
     const Runs r = runs_of(*this, tile, 1);
     return r.length * r.number;
 }
 
-double OperandModel::bytes(std::span<const int64_t> tile) const {
+double OperandModel::bytes(std::span<const int64_t> whole) const {
+    ReadPart part;
+    if (!shares.empty()) part = read_part(*this, whole);
+    const std::span<const int64_t> tile = shares.empty() ? whole : part.tile;
     const Runs r = runs_of(*this, tile, std::max<int64_t>(1, 64 / element_bytes));
     const double run_bytes = r.length * static_cast<double>(element_bytes);
-    return r.number * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
+    return part.share * r.number * (run_bytes < 64 ? 64 : std::ceil(run_bytes / 64) * 64);
 }
 
-double OperandModel::pages(std::span<const int64_t> tile, int64_t page_bytes) const {
+double OperandModel::pages(std::span<const int64_t> whole, int64_t page_bytes) const {
+    ReadPart part;
+    if (!shares.empty()) part = read_part(*this, whole);
+    const std::span<const int64_t> tile = shares.empty() ? whole : part.tile;
     const Runs r = runs_of(*this, tile, std::max<int64_t>(1, page_bytes / element_bytes));
-    return r.number * std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
+    return part.share * r.number *
+           std::max(1.0, r.length * static_cast<double>(element_bytes) / static_cast<double>(page_bytes));
 }
 
 double StageModel::points() const {
@@ -152,49 +188,54 @@ double StageModel::results() const {
 double StageModel::flops() const {
     if (map)
         return points() / (map->row_count * map->column_count) * 2 * map->operations + results() * epilogue_operations;
-    return points() * (product ? 2 : body_operations) + results() * epilogue_operations;
+    return points() * (product ? 2 : least_operations) + results() * epilogue_operations;
 }
 
-double body_operations(const ScalarBody& body) {
+namespace {
+
+double operations(ScalarOp op) {
+    switch (op) {
+        case ScalarOp::Const:
+        case ScalarOp::Access:
+        case ScalarOp::Acc:
+        case ScalarOp::Index:
+        case ScalarOp::Cast:
+            return 0;
+        case ScalarOp::Div:
+        case ScalarOp::Sqrt:
+            return 8;
+        case ScalarOp::Exp:
+        case ScalarOp::Log:
+        case ScalarOp::Log1p:
+        case ScalarOp::Expm1:
+            return 12;
+        case ScalarOp::Tanh:
+        case ScalarOp::Erf:
+        case ScalarOp::Sinh:
+        case ScalarOp::Cosh:
+            return 24;
+        case ScalarOp::Pow:
+        case ScalarOp::Sin:
+        case ScalarOp::Cos:
+        case ScalarOp::Tan:
+        case ScalarOp::Asin:
+        case ScalarOp::Acos:
+        case ScalarOp::Atan:
+        case ScalarOp::Asinh:
+        case ScalarOp::Acosh:
+        case ScalarOp::Atanh:
+            return 40;
+        default:
+            return 1;
+    }
+}
+
+}  // namespace
+
+double body_operations(const ScalarBody& body, const std::vector<double>* needed) {
     double n = 0;
-    for (const ScalarNode& node : body.nodes()) switch (node.op) {
-            case ScalarOp::Const:
-            case ScalarOp::Access:
-            case ScalarOp::Acc:
-            case ScalarOp::Index:
-            case ScalarOp::Cast:
-                break;
-            case ScalarOp::Div:
-            case ScalarOp::Sqrt:
-                n += 8;
-                break;
-            case ScalarOp::Exp:
-            case ScalarOp::Log:
-            case ScalarOp::Log1p:
-            case ScalarOp::Expm1:
-                n += 12;
-                break;
-            case ScalarOp::Tanh:
-            case ScalarOp::Erf:
-            case ScalarOp::Sinh:
-            case ScalarOp::Cosh:
-                n += 24;
-                break;
-            case ScalarOp::Pow:
-            case ScalarOp::Sin:
-            case ScalarOp::Cos:
-            case ScalarOp::Tan:
-            case ScalarOp::Asin:
-            case ScalarOp::Acos:
-            case ScalarOp::Atan:
-            case ScalarOp::Asinh:
-            case ScalarOp::Acosh:
-            case ScalarOp::Atanh:
-                n += 40;
-                break;
-            default:
-                n += 1;
-        }
+    for (const ScalarId id : body.nodes().ids())
+        n += operations(body[id].op) * (needed != nullptr ? (*needed)[id.index()] : 1);
     return n;
 }
 
@@ -216,7 +257,7 @@ class Builder {
         m.reduces = e.reducer != Reducer::None;
         const ScalarNode& root = e.body[e.body.root()];
         m.product = e.reducer == Reducer::Sum && root.op == ScalarOp::Mul;
-        m.body_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
+        m.body_operations = m.least_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
         m.epilogue_operations = e.epilogue.empty() ? 0 : body_operations(e.epilogue);
         if (const auto size = map_size(e))
             if (const auto map = weighed_sum(e))
@@ -232,10 +273,30 @@ class Builder {
         m.operands.back().result = true;
         m.operands.back().in_body = false;
         find_cuts(e, m);
+        choose(e, m);
         return m;
     }
 
   private:
+    /// What choices by index leave of the body and the reads, where the code is cut, and where it could be.
+    static void choose(const TensorExpr& e, StageModel& m) {
+        const double more = m.reduces && !m.product ? 1 : 0;
+        const auto least = needed_between(e, m.extents, choice_cuts(e));
+        if (!least) return;
+        m.least_operations = body_operations(e.body, &least->nodes) + more;
+        const auto now = needed_between(e, m.extents, m.cuts);
+        if (!now) return;
+        m.body_operations = body_operations(e.body, &now->nodes) + more;
+        for (size_t i = 0; i < e.accesses.size(); ++i)
+            if (std::any_of(now->accesses[i].begin(), now->accesses[i].end(),
+                            [](double x) { return x > 0 && x < 1; })) {
+                OperandModel& o = m.operands[i];
+                o.shares = now->accesses[i];
+                for (size_t a = 0; a < o.shares.size(); ++a)
+                    o.read_points.push_back(std::llround(o.shares[a] * static_cast<double>(m.extents[a])));
+            }
+    }
+
     void find_cuts(const TensorExpr& e, StageModel& m) const {
         const Ranges ranges = e.ranges();
         CutQuestion q;

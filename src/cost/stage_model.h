@@ -52,10 +52,15 @@ struct OperandModel {
     std::vector<int64_t> strides;  ///< elements moved by one step along each axis
     std::vector<bool> depends;     ///< on each axis, through numbers that are read as well
     std::vector<bool> picks;  ///< per axis: it says which number is read, and so where this operand is; may be empty
-    bool in_body = true;      ///< read once a point (else once a result, by the epilogue)
+    /// Per axis: over how many of its points the operand is read, and which share of them that is, where loops are cut
+    /// so that it is not read elsewhere (one of a concatenation's). Empty: everywhere.
+    std::vector<int64_t> read_points;
+    std::vector<double> shares;
+    bool in_body = true;  ///< read once a point (else once a result, by the epilogue)
     bool result = false;
     bool irregular = false;  ///< indexed by data
 
+    double share() const;  ///< of the stage's points at which it is read
     bool picked_along(size_t axis) const { return axis < picks.size() && picks[axis]; }
 
     /// Elements that a tile with these extents per axis touches: neighbours run together (windows overlap), what lies
@@ -74,7 +79,8 @@ struct StageModel {
     std::vector<std::vector<int64_t>> cuts;
     std::vector<OperandModel> operands;  ///< one per access, then the result
     bool product = false;                ///< a sum of products: one multiply-add a point
-    double body_operations = 1;          ///< vector instructions of the body at a point (loads apart)
+    double body_operations = 1;          ///< vector instructions of the body at a point (loads apart), on average
+    double least_operations = 1;         ///< of those, what no code can do without: one side of every choice by index
     double epilogue_operations = 0;      ///< of the epilogue at a result
     bool reduces = false;
     /// A small linear map by known numbers (program/weighed_sum.h): its rows are axes of the result.
@@ -88,7 +94,7 @@ struct StageModel {
 
     double points() const;   ///< of the iteration space
     double results() const;  ///< of its spatial part
-    /// Floating-point operations: two a point for a product, else those of the body.
+    /// Floating-point operations that no code can do without: two a point for a product, else those of the body.
     double flops() const;
     const OperandModel& result() const { return operands.back(); }
 };
@@ -96,7 +102,8 @@ struct StageModel {
 /// `assumed`: the extent of dimensions that only the run knows, unless `bindings` says.
 StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {}, int64_t assumed = 128);
 
-/// Cheap instructions of one evaluation of a body, transcendentals counted as their polynomials.
-double body_operations(const ScalarBody& body);
+/// Cheap instructions of one evaluation of a body, transcendentals counted as their polynomials. `needed`: at which
+/// share of the points each node is evaluated.
+double body_operations(const ScalarBody& body, const std::vector<double>* needed = nullptr);
 
 }  // namespace tilewright

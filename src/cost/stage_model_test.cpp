@@ -2,6 +2,7 @@
 
 #include "cost/stage_model.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -288,6 +289,60 @@ TEST(StageModel, assumes_extents_that_only_the_run_knows_unless_told) {
     const Bindings told = {{given(symbol("n").as_var()), 5}};
     EXPECT_THAT(model_of(text, 0, told).extents, ElementsAre(5, 8));
     EXPECT_THAT(model_of(text, 0, told).operands[0].extents, ElementsAre(5, 8));
+}
+
+/// n operands of `rows` x 32 side by side, then a ReLU: what concatenations become.
+std::string concatenation(size_t n, int64_t rows) {
+    std::string inputs, body = fmt::format("@{}", n - 1), reads;
+    for (size_t k = 0; k < n; ++k) {
+        inputs += fmt::format("  input x{}: f32[{}, 32]\n", k, rows);
+        reads += fmt::format("{}@{} = x{}[i0, i1 - {}] when i1 - {} >= 0 and {} - i1 >= 0 else 0", k > 0 ? ", " : "", k,
+                             k, 32 * k, 32 * k, 32 * k + 31);
+    }
+    for (size_t k = n - 1; k-- > 0;) body = fmt::format("select(lt(index(i1 - {}), 0), @{}, {})", 32 * k + 32, k, body);
+    return fmt::format("program concatenation {{\n{}  y: f32[{}, {}] = [{}, {}] max({}, 0.0) where {}\n  output y\n}}",
+                       inputs, rows, 32 * n, rows, 32 * n, body, reads);
+}
+
+/// Each point of a concatenation comes from one operand: the work does not grow with their number, and neither does
+/// what a tile reads.
+TEST(StageModel, of_a_concatenation_computes_and_reads_one_operand_at_a_point) {
+    for (const size_t n : {2, 6, 24, 40}) {
+        const StageModel m = model_of(concatenation(n, 10));
+        EXPECT_NEAR(m.body_operations, 1, 1e-9) << n;
+        EXPECT_NEAR(m.least_operations, 1, 1e-9) << n;
+        double whole = 0, row = 0, once = 0, lines = 0;
+        for (const OperandModel& o : m.operands) {
+            if (o.result) continue;
+            EXPECT_NEAR(o.share(), 1.0 / static_cast<double>(n), 1e-9);
+            whole += o.elements(m.extents);
+            row += o.elements(std::vector<int64_t>{1, 32 * static_cast<int64_t>(n)});
+            once += o.elements(std::vector<int64_t>{1, 1});
+            lines += o.bytes(std::vector<int64_t>{10, 16});
+        }
+        EXPECT_NEAR(whole, 10.0 * 32 * static_cast<double>(n), 1e-6);
+        EXPECT_NEAR(row, 32.0 * static_cast<double>(n), 1e-6);
+        EXPECT_NEAR(once, 1, 1e-6);
+        EXPECT_NEAR(lines, 10.0 * 64, 1e-6);
+    }
+}
+
+/// Where the code is not cut both sides are computed, but no code must: it is in no lower bound.
+TEST(StageModel, choices_that_no_cut_decides_are_work_but_not_in_the_least) {
+    // 80 operands are more pieces than the code is cut into.
+    const StageModel many = model_of(concatenation(80, 4));
+    EXPECT_NEAR(many.least_operations, 1, 1e-9);
+    EXPECT_GT(many.body_operations, 100);
+    EXPECT_NEAR(many.flops(), many.points(), 1e-6);
+    // A choice by data is computed whichever way it goes.
+    const StageModel data = model_of(R"(program data {
+  input x: f32[8]
+  input z: f32[8]
+  y: f32[8] = [8] select(lt(@0, @1), @0, mul(@1, @1)) where @0 = x[i0], @1 = z[i0]
+  output y
+})");
+    EXPECT_EQ(data.body_operations, 3);
+    EXPECT_EQ(data.least_operations, 3);
 }
 
 }  // namespace

@@ -420,7 +420,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
 
     // The vector axis: a reuse pattern of a contraction decides first, cost otherwise.
     std::optional<size_t> vector;
-    double best = 1.5;  // the cost of scalar code per element
+    double best = std::max(1.5, 0.5 * static_cast<double>(walks.size()));  // scalar code, two operands a cycle
     for (size_t a = 0; a < n; ++a) {
         if (e.extents[a].is_constant() && e.extents[a].constant() < std::max(2, lanes / 4)) continue;
         const double cost = vector_cost(e, walks, a, lanes);

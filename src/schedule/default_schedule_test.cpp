@@ -316,6 +316,25 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
     EXPECT_EQ(spatial_order(many, 3), (std::vector<size_t>{0, 2, 1}));
 }
 
+/// Scalar code reads many operands as slowly as they are many: 24 of a concatenation are no reason against vectors.
+TEST(DefaultSchedule, of_a_concatenation_has_vectors_however_many_operands_there_are) {
+    for (const size_t n : {2, 24, 40}) {
+        std::string inputs, body = fmt::format("@{}", n - 1), reads;
+        for (size_t k = 0; k < n; ++k) {
+            inputs += fmt::format("  input x{}: f32[6, 32]\n", k);
+            reads += fmt::format("{0}@{1} = x{1}[i0, i1 - {2}] when i1 - {2} >= 0 and {3} - i1 >= 0 else 0",
+                                 k > 0 ? ", " : "", k, 32 * k, 32 * k + 31);
+        }
+        for (size_t k = n - 1; k-- > 0;)
+            body = fmt::format("select(lt(index(i1 - {}), 0), @{}, {})", 32 * k + 32, k, body);
+        const Program stages = parse_program(fmt::format(
+            "program c {{\n{0}  y: f32[6, {1}] = [6, {1}] {2} where {3}\n  output y\n}}", inputs, 32 * n, body, reads));
+        const TileProgram t = default_schedule(stages, targets()[0]);
+        legal(t, stages, fmt::format("{} operands", n));
+        EXPECT_NE(print(t).find("vector "), std::string::npos) << n << "\n" << print(t);
+    }
+}
+
 TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {
     const Program stages = parse_program(R"TW(program softmax {
   input x: f32[$rows, 40]

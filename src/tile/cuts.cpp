@@ -1,6 +1,7 @@
 #include "tile/cuts.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace tilewright {
 
@@ -22,7 +23,155 @@ std::optional<Expr> cut_of(Expr condition, size_t a, const Ranges& ranges) {
     return k > 0 ? ceil_div(-*least, k) : floor_div(*least, -k) + 1;
 }
 
+/// What a Select chooses by, where that is one axis and numbers: its second operand from `cut` on or, without `above`,
+/// below it.
+struct AxisChoice {
+    size_t axis = 0;
+    int64_t cut = 0;
+    bool above = false;
+};
+
+std::optional<AxisChoice> axis_choice(const ScalarBody& body, const ScalarNode& n) {
+    if (n.op != ScalarOp::Select) return std::nullopt;
+    const auto c = index_condition(body, n.a);
+    if (!c) return std::nullopt;
+    const std::vector<Var> used = variables(c->expression);
+    if (used.size() != 1 || used[0].kind != VarKind::Axis) return std::nullopt;
+    const auto linear = linear_in(c->expression, used[0]);
+    if (!linear || !linear->coefficient.is_constant() || !linear->rest.is_constant()) return std::nullopt;
+    const int64_t k = linear->coefficient.constant(), rest = linear->rest.constant();
+    if (k == 0) return std::nullopt;
+    const int64_t cut = k > 0 ? -floor_div(rest, k) : floor_div(rest, -k) + 1;
+    return AxisChoice{used[0].id, cut, (k > 0) != c->negated};
+}
+
+class Choices {
+  public:
+    explicit Choices(const ScalarBody& body) : body_(body) {
+        for (const ScalarNode& n : body.nodes()) {
+            of_.push_back(axis_choice(body, n));
+            any_ = any_ || of_.back().has_value();
+        }
+    }
+    bool any() const { return any_; }
+    const std::vector<std::optional<AxisChoice>>& all() const { return of_; }
+
+    /// Calls `f` with each node that is evaluated where `range(a)`, [from, to), is the range of axis a.
+    template <class Range, class F>
+    void each_needed(const Range& range, const F& f) const {
+        std::vector<char> seen(body_.nodes().size(), 0);
+        std::vector<ScalarId> open{body_.root()};
+        while (!open.empty()) {
+            const ScalarId id = open.back();
+            open.pop_back();
+            if (seen[id.index()] != 0) continue;
+            seen[id.index()] = 1;
+            const ScalarNode& n = body_[id];
+            if (const auto& choice = of_[id.index()]) {
+                const auto [from, to] = range(choice->axis);
+                if (from >= choice->cut || to <= choice->cut) {
+                    open.push_back((from >= choice->cut) == choice->above ? n.b : n.c);
+                    continue;
+                }
+            }
+            f(id);
+            for (const ScalarId k : {n.a, n.b, n.c})
+                if (k) open.push_back(k);
+        }
+    }
+
+  private:
+    const ScalarBody& body_;
+    std::vector<std::optional<AxisChoice>> of_;
+    bool any_ = false;
+};
+
+using Piece = std::pair<int64_t, int64_t>;
+
+std::vector<Piece> pieces_of(int64_t extent, const std::vector<int64_t>& cuts) {
+    std::vector<Piece> out;
+    int64_t from = 0;
+    for (const int64_t c : cuts)
+        if (c > from && c < extent) {
+            out.emplace_back(from, c);
+            from = c;
+        }
+    out.emplace_back(from, extent);
+    return out;
+}
+
+/// Nodes that are written out in all pieces of axis a together, where it is cut at these numbers.
+size_t nodes_in_pieces(const ScalarBody& body, size_t a, int64_t extent, const std::vector<Expr>& cuts) {
+    std::vector<int64_t> at;
+    for (const Expr& c : cuts) at.push_back(c.constant());
+    const Choices choices(body);
+    size_t n = 0;
+    for (const Piece& piece : pieces_of(extent, at))
+        choices.each_needed([&](size_t axis) { return axis == a ? piece : Piece(INT64_MIN, INT64_MAX); },
+                            [&](ScalarId) { ++n; });
+    return n;
+}
+
 }  // namespace
+
+std::optional<Needed> needed_between(const TensorExpr& e, const std::vector<int64_t>& extents,
+                                     const std::vector<std::vector<int64_t>>& cuts) {
+    constexpr size_t kMostBoxes = 4096;
+    const Choices choices(e.body);
+    if (!choices.any()) return std::nullopt;
+    std::vector<std::vector<Piece>> pieces;
+    size_t boxes = 1;
+    for (size_t a = 0; a < extents.size(); ++a) {
+        const bool chosen =
+            std::any_of(choices.all().begin(), choices.all().end(), [&](const auto& c) { return c && c->axis == a; });
+        pieces.push_back(pieces_of(extents[a], chosen && a < cuts.size() ? cuts[a] : std::vector<int64_t>()));
+        boxes *= pieces.back().size();
+        if (boxes > kMostBoxes) return std::nullopt;
+    }
+    Needed out;
+    out.nodes.assign(e.body.nodes().size(), 0);
+    std::vector<std::vector<std::vector<char>>> read(e.accesses.size());  // by access, axis, piece
+    for (auto& axes : read)
+        for (const auto& p : pieces) axes.emplace_back(p.size(), 0);
+    std::vector<size_t> at(pieces.size(), 0);
+    for (size_t box = 0; box < boxes; ++box) {
+        double share = 1;
+        for (size_t a = 0, rest = box; a < pieces.size(); rest /= pieces[a].size(), ++a) {
+            at[a] = rest % pieces[a].size();
+            share *= static_cast<double>(pieces[a][at[a]].second - pieces[a][at[a]].first) /
+                     static_cast<double>(std::max<int64_t>(1, extents[a]));
+        }
+        choices.each_needed([&](size_t a) { return pieces[a][at[a]]; },
+                            [&](ScalarId id) {
+                                out.nodes[id.index()] += share;
+                                const ScalarNode& n = e.body[id];
+                                if (n.op != ScalarOp::Access) return;
+                                for (size_t a = 0; a < at.size(); ++a) read[n.slot][a][at[a]] = 1;
+                            });
+    }
+    for (const auto& axes : read) {
+        out.accesses.emplace_back();
+        for (size_t a = 0; a < axes.size(); ++a) {
+            int64_t points = 0;
+            for (size_t p = 0; p < axes[a].size(); ++p)
+                if (axes[a][p] != 0) points += pieces[a][p].second - pieces[a][p].first;
+            out.accesses.back().push_back(static_cast<double>(points) /
+                                          static_cast<double>(std::max<int64_t>(1, extents[a])));
+        }
+    }
+    return out;
+}
+
+std::vector<std::vector<int64_t>> choice_cuts(const TensorExpr& e) {
+    std::vector<std::vector<int64_t>> out(e.extents.size());
+    for (const ScalarNode& n : e.body.nodes())
+        if (const auto c = axis_choice(e.body, n)) out[c->axis].push_back(c->cut);
+    for (std::vector<int64_t>& cuts : out) {
+        std::sort(cuts.begin(), cuts.end());
+        cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    }
+    return out;
+}
 
 std::optional<IndexComparison> index_condition(const ScalarBody& body, ScalarId id) {
     const ScalarNode& n = body[id];
@@ -75,11 +224,18 @@ std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& q) {
             if (std::find(cuts.begin(), cuts.end(), *cut) == cuts.end()) cuts.push_back(*cut);
         }
         const size_t pieces = segments * (cuts.size() + 1);
-        if (cuts.empty() || pieces > kMostSegments || pieces * size > kMostSegmentCode) continue;
+        if (cuts.empty() || pieces > kMostSegments) continue;
         std::sort(cuts.begin(), cuts.end(), [](Expr x, Expr y) {
             if (x.is_constant() != y.is_constant()) return x.is_constant();
             return x.is_constant() && x.constant() < y.constant();
         });
+        // A piece of a concatenation has the code of one operand.
+        size_t code = pieces * size;
+        if (code > kMostSegmentCode && e.extents[a].is_constant() && cuts.back().is_constant())
+            code = segments * q.tile_points *
+                   (nodes_in_pieces(e.body, a, e.extents[a].constant(), cuts) +
+                    (cuts.size() + 1) * e.epilogue.nodes().size());
+        if (code > kMostSegmentCode) continue;
         segments = pieces;
         out[a] = std::move(cuts);
     }

@@ -21,8 +21,8 @@ struct CutQuestion {
     std::vector<bool> may_cut;  ///< per spatial axis
     std::vector<bool> checked;  ///< per access: its conditions are decided elsewhere
     size_t tile_points = 1;     ///< how often the body is written out in one piece of code
-    /// The axis whose points are computed `lanes` at a time, if any. A padded edge there is as wide as a vector, under a
-    /// mask: rows of 56 with lanes of 16 are 16, 32 and 8 points, four vectors, not 1, 48 and 7, which are five.
+    /// The axis whose points are computed `lanes` at a time, if any. A padded edge there is as wide as a vector, under
+    /// a mask: rows of 56 with lanes of 16 are 16, 32 and 8 points, four vectors, not 1, 48 and 7, which are five.
     std::optional<size_t> vector_axis;
     int64_t lanes = 1;
 };
@@ -30,6 +30,21 @@ struct CutQuestion {
 /// Per axis, ascending: constants, then expressions over symbols. A cut c separates points below c from c on. Empty
 /// where there are none, or where the code would grow too much.
 std::vector<std::vector<Expr>> choose_cuts(const CutQuestion& question);
+
+/// Where loops are cut at such points, each piece evaluates a part of the body.
+struct Needed {
+    std::vector<double> nodes;  ///< per node of the body: at which share of the stage's points it is evaluated
+    /// Per access and axis: over which share of the axis it is read. Empty: everywhere.
+    std::vector<std::vector<double>> accesses;
+};
+/// `extents`: of the axes; `cuts`: points per axis, ascending. Choices between ranges of one axis (a concatenation's)
+/// are decided where every piece lies on one side; both sides are evaluated where one does not. Nothing where no choice
+/// depends on the index alone.
+std::optional<Needed> needed_between(const TensorExpr& e, const std::vector<int64_t>& extents,
+                                     const std::vector<std::vector<int64_t>>& cuts);
+/// The points at which some choice changes, per axis, ascending: with these every choice between ranges of one axis is
+/// decided.
+std::vector<std::vector<int64_t>> choice_cuts(const TensorExpr& e);
 
 /// A cut within the first or the last vector of an axis of `extent` points, moved to where that vector ends or begins;
 /// any other cut as it is.

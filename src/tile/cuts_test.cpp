@@ -112,6 +112,66 @@ TEST(Cuts, are_left_out_where_the_code_would_grow_too_much) {
                 ElementsAre(IsEmpty(), IsEmpty(), IsEmpty(), IsEmpty()));
 }
 
+/// n operands of `rows` x 32 side by side, then a ReLU: what concatenations become.
+std::string concatenation(size_t n, int64_t rows) {
+    std::string inputs, body = fmt::format("@{}", n - 1), reads;
+    for (size_t k = 0; k < n; ++k) {
+        inputs += fmt::format("  input x{}: f32[{}, 32]\n", k, rows);
+        reads += fmt::format("{}@{} = x{}[i0, i1 - {}] when i1 - {} >= 0 and {} - i1 >= 0 else 0", k > 0 ? ", " : "", k,
+                             k, 32 * k, 32 * k, 32 * k + 31);
+    }
+    for (size_t k = n - 1; k-- > 0;) body = fmt::format("select(lt(index(i1 - {}), 0), @{}, {})", 32 * k + 32, k, body);
+    return fmt::format("program concatenation {{\n{}  y: f32[{}, {}] = [{}, {}] max({}, 0.0) where {}\n  output y\n}}",
+                       inputs, rows, 32 * n, rows, 32 * n, body, reads);
+}
+
+const TensorExpr& expr_of(const Program& p) { return *p.primitives[PrimitiveId(0)].expr(); }
+
+/// A piece of a concatenation has the code of one operand, so that many are cut as well as few.
+TEST(Cuts, of_concatenations_count_the_code_of_each_piece) {
+    const auto cuts_of = [](size_t n, size_t tile_points) {
+        const Program p = parse_program(concatenation(n, 8));
+        const Ranges ranges = expr_of(p).ranges();
+        CutQuestion q;
+        q.expr = &expr_of(p);
+        q.ranges = &ranges;
+        q.may_cut = {true, true};
+        q.checked.assign(n, false);
+        q.tile_points = tile_points;
+        return choose_cuts(q)[1].size();
+    };
+    EXPECT_EQ(cuts_of(40, 14), 39u);
+    EXPECT_EQ(cuts_of(71, 8), 70u);
+    EXPECT_EQ(cuts_of(80, 1), 0u) << "too many pieces";
+    EXPECT_EQ(cuts_of(40, 200), 0u) << "too much code";
+}
+
+TEST(Needed, is_one_operand_where_a_concatenation_is_cut_and_all_where_it_is_not) {
+    const Program p = parse_program(concatenation(3, 8));
+    const TensorExpr& e = expr_of(p);
+    const auto share = [&](const Needed& n) {
+        double of_reads = 0;
+        for (const ScalarId id : e.body.nodes().ids())
+            if (e.body[id].op == ScalarOp::Access) of_reads += n.nodes[id.index()];
+        return of_reads;
+    };
+    const std::vector<std::vector<int64_t>> all = choice_cuts(e);
+    EXPECT_THAT(all, ElementsAre(IsEmpty(), ElementsAre(32, 64)));
+    const Needed cut = *needed_between(e, {8, 96}, all);
+    EXPECT_NEAR(share(cut), 1, 1e-9);
+    for (const auto& axes : cut.accesses) {
+        EXPECT_EQ(axes[0], 1);
+        EXPECT_NEAR(axes[1], 1.0 / 3, 1e-9);
+    }
+    EXPECT_NEAR(share(*needed_between(e, {8, 96}, {})), 3, 1e-9);
+    // Cut at 64 alone, two thirds of the points have two operands each.
+    EXPECT_NEAR(share(*needed_between(e, {8, 96}, {{}, {64}})), 2 * 2.0 / 3 + 1.0 / 3, 1e-9);
+    const Program plain = parse_program(
+        "program p {\n  input x: f32[8]\n  y: f32[8] = [8] exp(@0) where @0 = x[i0]\n"
+        "  output y\n}");
+    EXPECT_FALSE(needed_between(expr_of(plain), {8}, {}).has_value());
+}
+
 TEST(Cuts, are_not_made_for_conditions_on_data) {
     EXPECT_THAT(cuts("  input x: f32[8]\n  input at: i64[8]",
                      "f32[8] = [8] @1 where @0 = at[i0], @1 = x[@0] when @0 + i0 - 3 >= 0 else 0"),

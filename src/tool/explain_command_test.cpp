@@ -77,6 +77,55 @@ TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
     EXPECT_EQ(j["execution_states"], states);
 }
 
+/// What scripts rely on: every figure of orchestration has its name at the top level.
+TEST_F(Explain, NamesItsFiguresAtTheTopLevel) {
+    for (const std::vector<std::string>& how : {std::vector<std::string>{},
+                                                {"--orchestrate", "optimal"},
+                                                {"--orchestrate", "optimal", "--profile", "lazy"}}) {
+        std::vector<std::string> more = how;
+        more.insert(more.end(), {"--database", "own.db"});
+        const Json j = json(more);
+        for (const char* number : {"execution_states", "candidates", "measured", "blp_columns", "blp_rows", "blp_gap",
+                                   "compile_ms", "greedy_ms", "plan_ms"})
+            EXPECT_TRUE(j.contains(number) && j[number].is_number()) << number;
+        EXPECT_TRUE(j["blp_status"].is_string());
+        for (const char* list : {"kernels", "primitives", "pieces", "plans"})
+            EXPECT_TRUE(j.contains(list) && j[list].is_array()) << list;
+        EXPECT_TRUE(j["refused"].is_object());
+    }
+}
+
+/// Both binary programs: the published one's relaxation is no closer to the plan than the strong one's.
+TEST_F(Explain, PrintsTheRootsOfBothPrograms) {
+    const Json j = json({"--orchestrate", "optimal", "--blp", "both"});
+    const double strong = j["blp_roots"]["strong"]["root_ms"], published = j["blp_roots"]["published"]["root_ms"];
+    EXPECT_GT(published, 0);
+    EXPECT_LE(published, strong * (1 + 1e-6));
+    EXPECT_LE(strong, j["choice"]["plan_ms"].get<double>() * (1 + 1e-6));
+    EXPECT_GE(j["blp_roots"]["strong"]["solve_ms"], 0);
+    const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--blp", "both"});
+    EXPECT_THAT(r.out, AllOf(HasSubstr("roots"), HasSubstr("strong "), HasSubstr("published ")));
+    EXPECT_TRUE(json({"--orchestrate", "optimal"})["blp_roots"]["published"].is_null());
+    EXPECT_EQ(json({"--orchestrate", "optimal", "--blp", "published"})["blp_status"], "optimal");
+}
+
+/// A tighter bound on pieces: more cuts, more values across them, a plan that costs no less.
+TEST_F(Explain, ShowsWhatTheBoundOfPiecesCosts) {
+    double before = 0, bytes = 0;
+    size_t pieces = 0;
+    for (const char* nodes : {"100", "6", "2", "1"}) {
+        const Json j = json({"--orchestrate", "optimal", "--piece-nodes", nodes});
+        EXPECT_GE(j["pieces"].size(), pieces) << nodes;
+        EXPECT_GE(j["cuts"]["bytes"], bytes) << nodes;
+        EXPECT_GE(j["choice"]["plan_ms"], before * (1 - 1e-6)) << nodes;
+        for (const Json& piece : j["pieces"]) EXPECT_LE(piece["primitives"], std::stoi(nodes));
+        pieces = j["pieces"].size();
+        bytes = j["cuts"]["bytes"];
+        before = j["choice"]["plan_ms"];
+    }
+    EXPECT_GT(pieces, 4u);
+}
+
 TEST_F(Explain, ReadsWellOnATerminal) {
     const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "1"});
     ASSERT_EQ(r.status, 0) << r.err;
@@ -117,6 +166,65 @@ TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
         EXPECT_THAT(code["tiles"].get<std::string>(), HasSubstr("compute"));
         EXPECT_FALSE(code["assembly"].get<std::string>().empty());
     }
+}
+
+/// Vendors' kernels are candidates where kernels are measured: those of oneDNN if it is there, or none. What was asked
+/// for by name and is not there ends the command; what nobody asked for is done without.
+TEST_F(Explain, MeasuresLibrariesBesideGeneratedKernels) {
+    write("mlp", {"in=256", "hidden=128", "layers=2", "out=64", "batch=64"}, "model.onnx");
+    const std::vector<std::string> measured = {"--orchestrate", "optimal", "--profile", "full", "--threads", "1"};
+    const auto with = [&](const std::string& libraries, const std::string& database) {
+        std::vector<std::string> more = measured;
+        more.insert(more.end(), {"--database", database});
+        if (!libraries.empty()) more.insert(more.end(), {"--libraries", libraries});
+        return more;
+    };
+    const Json none = json(with("none", "none.db"));
+    EXPECT_FALSE(none.contains("library"));
+    for (const Json& k : none["kernels"]) EXPECT_EQ(k["provider"], "generated");
+    // A library that is not there.
+    std::vector<std::string> absent = with("onednn=/nowhere/libdnnl.so.2", "absent.db");
+    absent.insert(absent.begin(), {"explain", "model.onnx"});
+    const Result missing = place.run(absent);
+    EXPECT_TRUE(refused(missing)) << missing.err;
+    EXPECT_THAT(missing.err, AllOf(HasSubstr("oneDNN"), HasSubstr("/nowhere/libdnnl.so.2")));
+    // A shared library that is something else.
+    absent.back() = "onednn=libc.so.6";
+    EXPECT_TRUE(refused(place.run(absent)));
+    // What --libraries says makes no sense, or nothing is measured.
+    for (const std::vector<std::string>& wrong :
+         {std::vector<std::string>{"--orchestrate", "optimal", "--profile", "lazy", "--libraries", "mkl"},
+          {"--orchestrate", "optimal", "--libraries", "onednn"},
+          {"--libraries", "onednn"}}) {
+        std::vector<std::string> arguments = {"explain", "model.onnx"};
+        arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+        const Result r = place.run(arguments);
+        EXPECT_EQ(r.status, 2) << r.err;
+        EXPECT_THAT(r.err, HasSubstr("--libraries"));
+    }
+    // By default what is installed, here oneDNN or nothing; asked for by name only where it is.
+    const Json some = json(with("", "some.db"));
+    std::vector<std::string> named = with("onednn", "some.db");
+    named.insert(named.begin(), {"explain", "model.onnx"});
+    const Result asked = place.run(named);
+    if (!some.contains("library")) {
+        EXPECT_TRUE(refused(asked)) << asked.err;
+        GTEST_SKIP() << "oneDNN is not installed";
+    }
+    EXPECT_EQ(asked.status, 0) << asked.err;
+    const Json& library = some["library"];
+    EXPECT_THAT(library["name"].get<std::string>(), testing::StartsWith("oneDNN "));
+    EXPECT_GT(library["measured"], 0) << "a product is nothing it does not know";
+    EXPECT_LE(library["faster"], library["measured"]);
+    size_t kept = 0;
+    for (const Json& k : some["kernels"]) kept += k["provider"] == library["name"] ? 1 : 0;
+    EXPECT_EQ(library["kept"], kept);
+    const Result right = place.run([&] {
+        std::vector<std::string> v = with("onednn", "some.db");
+        v.insert(v.begin(), {"verify", "model.onnx"});
+        return v;
+    }());
+    EXPECT_EQ(right.status, 0) << right.out << right.err;
 }
 
 /// What orchestration does without is an option of every command that compiles.

@@ -52,6 +52,9 @@ void SchedulerOptions::apply(CompileOptions& o) const {
         throw CLI::ValidationError("--profile", "says what optimal orchestration measures: give --orchestrate optimal");
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
     o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
+    o.optimal.piece_nodes = piece_nodes;
+    o.optimal.published_form = blp == "published";
+    o.optimal.compare_forms = blp == "both";
     o.provider = provider(o.optimal.profile != Profile::None && o.orchestrator == Orchestrator::Optimal);
     o.database = database;
     o.trials = trials;
@@ -102,6 +105,16 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     command.add_option("--libraries", o.libraries,
                        "whose kernels are measured beside generated ones, the faster staying: none, onednn, or "
                        "onednn=FILE (onednn, if it is installed)");
+    command
+        .add_option("--piece-nodes", o.piece_nodes,
+                    fmt::format("primitives of a piece of the graph that optimal orchestration solves by itself ({})",
+                                o.piece_nodes))
+        ->check(CLI::Range(1, 100000));
+    command
+        .add_option("--blp", o.blp,
+                    "its binary program: strong, published (Korch's equations 2 to 4), or both (strong, with the "
+                    "relaxations of both and their times) (strong)")
+        ->check(CLI::IsMember({"strong", "published", "both"}));
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));

@@ -23,6 +23,8 @@ struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
                 libraries, database;
     bool measure = false;
+    size_t piece_nodes = OptimalOptions().piece_nodes;
+    std::string blp = "strong";
     int trials = 1000;
     /// Throws CLI::ValidationError where --profile is given and nothing can be measured for it, or --libraries is and
     /// nothing is measured; RuntimeError where a library that was asked for is not there.

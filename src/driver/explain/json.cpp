@@ -10,6 +10,10 @@ using Json = nlohmann::ordered_json;
 
 Json optional(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
 
+Json relaxed(const std::optional<PieceReport::Relaxed>& r) {
+    return r ? Json({{"root_ms", r->root * 1e3}, {"solve_ms", r->ms}}) : Json(nullptr);
+}
+
 Json tensors(const std::vector<TensorNote>& notes) {
     Json out = Json::array();
     for (const TensorNote& t : notes) {
@@ -74,6 +78,8 @@ Json pieces(const OrchestrationReport& o) {
                        {"ms", p.seconds * 1e3},
                        {"bound_ms", p.bound * 1e3},
                        {"root_ms", p.root * 1e3},
+                       {"strong", relaxed(p.strong)},
+                       {"published", relaxed(p.published)},
                        {"programs", p.rounds},
                        {"greedy_ms", p.greedy_seconds * 1e3},
                        {"solve_ms", p.solve_ms}});
@@ -97,6 +103,8 @@ std::string to_json(const Report& r) {
     j["blp_rows"] = o.rows();
     j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";
     j["blp_gap"] = o.gap();
+    j["blp_roots"] = {{"strong", relaxed(o.strong())}, {"published", relaxed(o.published())}};
+    j["cuts"] = {{"number", o.cuts}, {"bytes", o.cut_bytes}, {"greedy_kernels", o.cut_kernels}};
     // By what the choice went by: measured where it is, else estimated.
     j["choice"] = {
         {"plan_ms", o.seconds() * 1e3}, {"greedy_ms", o.greedy_seconds() * 1e3}, {"bound_ms", o.bound() * 1e3}};

@@ -91,6 +91,17 @@ std::string search_text(const Report& r) {
             "{} columns, {} rows, {}, gap {:.2f} %, bound {:.3f} ms, solved in {:.0f} ms", o.columns(), o.rows(),
             o.optimal() ? "optimal" : fmt::format("optimal in {} of {} pieces", o.proven_pieces(), o.pieces.size()),
             100 * o.gap(), o.bound() * 1e3, o.solve_ms())));
+    if (const auto strong = o.strong(), published = o.published(); strong && published)
+        s += wrapped(
+            2, "roots",
+            split(fmt::format("strong {:.3f} ms in {:.1f} ms, published {:.3f} ms in {:.1f} ms, with the costs at "
+                              "first",
+                              strong->root * 1e3, strong->ms, published->root * 1e3, published->ms)));
+    if (!o.measured_enough)
+        s += wrapped(2, "measured", {"as many as may be: of what was measured this is the best plan"});
+    if (o.undercut > 0)
+        s += wrapped(2, "undercut",
+                     {fmt::format("{} took less than was thought the least", plural(o.undercut, "kernel"))});
     if (o.in_model) s += wrapped(0, "compared", split(o.in_model->print()));
     if (o.provider) {
         s += wrapped(0, "library", split(o.provider->print()));

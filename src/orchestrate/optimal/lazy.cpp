@@ -8,6 +8,12 @@
 
 namespace tilewright::optimal {
 
+namespace {
+
+constexpr double kAskedAtOnce = 0.5;  // of what a solution's unknown kernels cost
+
+}  // namespace
+
 LazySearch::LazySearch(Choice choice, std::vector<bool> known, BlpOptions options)
     : said_(std::move(choice)), now_(said_), known_(std::move(known)), options_(std::move(options)) {
     TW_CHECK(known_.size() == said_.candidates.size());
@@ -33,23 +39,40 @@ void LazySearch::solve_now() {
     ++result_.solutions;
 }
 
+std::vector<size_t> LazySearch::dearest_unknown() const {
+    std::vector<size_t> out;
+    double all = 0;
+    for (const size_t k : result_.blp.chosen)
+        if (!known_[k]) {
+            out.push_back(k);
+            all += now_.candidates[k].cost;
+        }
+    const auto cost = [&](size_t k) { return now_.candidates[k].cost; };
+    std::sort(out.begin(), out.end(),
+              [&](size_t a, size_t b) { return cost(a) != cost(b) ? cost(a) > cost(b) : a < b; });
+    double some = 0;
+    size_t n = 0;
+    while (n < out.size() && (n == 0 || some < kAskedAtOnce * all)) some += cost(out[n++]);
+    out.resize(n);
+    std::sort(out.begin(), out.end());
+    return out;
+}
+
 std::vector<size_t> LazySearch::next() {
     if (done_) return {};
     if (!asked_.empty()) {
-        // What was asked for is known now. As cheap as any plan can be?
-        asked_.clear();
+        // Some of the solution is known now. Is it still as cheap as any plan can be?
         const double truly = now_.cost(result_.blp.chosen);
         if (truly <= result_.blp.bound && result_.undercut == undercut_before_) {
-            result_.blp.objective = truly;
-            done_ = true;
-            return {};
+            asked_ = dearest_unknown();
+            done_ = asked_.empty();
+            if (done_) result_.blp.objective = truly;
+            return asked_;
         }
         if (!std::isinf(truly)) options_.start = result_.blp.chosen;
     }
     solve_now();
-    for (const size_t k : result_.blp.chosen)
-        if (!known_[k]) asked_.push_back(k);
-    std::sort(asked_.begin(), asked_.end());
+    asked_ = dearest_unknown();
     undercut_before_ = result_.undercut;
     done_ = asked_.empty();
     return asked_;

@@ -22,7 +22,9 @@ struct LazyResult {
 ///
 ///     for (auto which = search.next(); !which.empty(); which = search.next()) search.tell(which, costs of these);
 ///
-/// Ends when a plan all of whose kernels are known costs no more than the last program's bound.
+/// Of a solution's unknown kernels the dearest are asked for first, half of what the unknown ones cost at least: where
+/// one of them turns out slow the solution is none any more, and the others need not be known. Ends when a plan all of
+/// whose kernels are known costs no more than the last program's bound.
 ///
 /// If no candidate costs less than `choice` says, this is the optimum of measuring everything: every program's costs
 /// are at most the true ones, so its optimum, and its bound, are at most the true cost of any plan; the plan found
@@ -52,6 +54,7 @@ class LazySearch {
 
   private:
     void solve_now();
+    std::vector<size_t> dearest_unknown() const;
 
     Choice said_, now_;  ///< `now_`: with what is known in place of what was said
     std::vector<bool> known_;

@@ -69,6 +69,54 @@ TEST(LazyProfiling, ends_at_once_where_the_bounds_are_the_costs) {
     EXPECT_EQ(lazy.measured, lazy.blp.chosen.size());
 }
 
+/// All that a solution does not know, at once: what asking for the dearest first is held against.
+size_t measured_all_at_once(const Case& c) {
+    LazySearch search(c.said, std::vector<bool>(c.said.candidates.size(), false), {});
+    std::vector<bool> known(c.said.candidates.size());
+    size_t measured = 0;
+    while (!search.next().empty()) {
+        std::vector<size_t> which;
+        std::vector<double> costs;
+        for (const size_t k : search.result().blp.chosen)
+            if (!known[k]) {
+                known[k] = true;
+                which.push_back(k);
+                costs.push_back(c.truth.candidates[k].cost);
+            }
+        measured += which.size();
+        search.tell(which, costs);
+    }
+    return measured;
+}
+
+TEST(LazyProfiling, asks_for_the_dearest_of_a_solution_first_which_takes_fewer_measurements) {
+    size_t at_once = 0, dearest_first = 0;
+    for (uint64_t seed = 0; seed < 150; ++seed) {
+        const Case c = random_case(seed, 0.6, 1);
+        LazySearch search(c.said, std::vector<bool>(c.said.candidates.size(), false), {});
+        const std::vector<size_t> first = search.next();
+        const std::vector<size_t>& chosen = search.result().blp.chosen;
+        double asked = 0, all = 0, cheapest_asked = kInfinity, dearest_left = 0;
+        for (const size_t k : chosen) {
+            const double cost = c.said.candidates[k].cost;
+            all += cost;
+            if (std::find(first.begin(), first.end(), k) != first.end()) {
+                asked += cost;
+                cheapest_asked = std::min(cheapest_asked, cost);
+            } else {
+                dearest_left = std::max(dearest_left, cost);
+            }
+        }
+        EXPECT_GE(asked, 0.5 * all);
+        EXPECT_GE(cheapest_asked, dearest_left);
+        EXPECT_LT(asked - cheapest_asked, 0.5 * all) << "no more than needed";
+        Measurer measurer(c.truth);
+        dearest_first += solve_lazily(c.said, Profile::Lazy, std::ref(measurer)).measured;
+        at_once += measured_all_at_once(c);
+    }
+    EXPECT_LT(static_cast<double>(dearest_first), 0.95 * static_cast<double>(at_once));
+}
+
 /// Where estimates may be too high, some better kernel may never be tried, but no plan is better by what is known.
 TEST(LazyProfiling, with_estimates_is_best_by_what_is_known) {
     size_t undercut = 0;

@@ -53,6 +53,29 @@ double OrchestrationReport::seconds() const { return sum(pieces, &PieceReport::s
 double OrchestrationReport::bound() const { return sum(pieces, &PieceReport::bound); }
 double OrchestrationReport::root() const { return sum(pieces, &PieceReport::root); }
 double OrchestrationReport::solve_ms() const { return sum(pieces, &PieceReport::solve_ms); }
+namespace {
+
+std::optional<PieceReport::Relaxed> relaxed(const std::vector<PieceReport>& pieces,
+                                            std::optional<PieceReport::Relaxed> PieceReport::*of) {
+    std::optional<PieceReport::Relaxed> all;
+    for (const PieceReport& p : pieces) {
+        const auto& one = p.*of;
+        if (!one) continue;
+        if (!all) all.emplace();
+        all->root += one->root;
+        all->ms += one->ms;
+    }
+    return all;
+}
+
+}  // namespace
+
+std::optional<PieceReport::Relaxed> OrchestrationReport::strong() const {
+    return relaxed(pieces, &PieceReport::strong);
+}
+std::optional<PieceReport::Relaxed> OrchestrationReport::published() const {
+    return relaxed(pieces, &PieceReport::published);
+}
 double OrchestrationReport::gap() const { return seconds() > bound() ? 1 - bound() / seconds() : 0; }
 
 size_t OrchestrationReport::proven_pieces() const {

@@ -39,13 +39,14 @@ struct OptimalOptions {
     /// Of all candidates at most this share is measured lazily, but for the greedy rule's kernels, which always are.
     /// After that the best plan of measured kernels is taken.
     double most_measured = 0.1;
-    bool chains = true;        ///< several products in a kernel, beyond what the greedy rule makes of them
-    size_t piece_nodes = 40;   ///< primitives of a piece of the graph that is solved by itself
-    size_t kernel_nodes = 12;  ///< primitives of a kernel; those that the greedy rule makes may have more
-    size_t most_sets = 1500;   ///< convex sets of a piece; where there are more, the largest are left out
-    size_t most_outputs = 4;   ///< output sets of one convex set
-    double seconds = 20;       ///< of processor time, for each piece's program
-    /// Also solve the relaxation of the paper's binary program, for the report: PieceReport::published_root.
+    bool chains = true;           ///< several products in a kernel, beyond what the greedy rule makes of them
+    size_t piece_nodes = 40;      ///< primitives of a piece of the graph that is solved by itself
+    size_t kernel_nodes = 12;     ///< primitives of a kernel; those that the greedy rule makes may have more
+    size_t most_sets = 1500;      ///< convex sets of a piece; where there are more, the largest are left out
+    size_t most_outputs = 4;      ///< output sets of one convex set
+    double seconds = 20;          ///< of processor time, for each piece's program
+    bool published_form = false;  ///< solve the paper's binary program instead of the stronger one (blp.h)
+    /// Also solve the relaxations of both binary programs, for the report: PieceReport::strong and published.
     bool compare_forms = false;
 };
 
@@ -80,12 +81,16 @@ struct PieceReport {
     /// Of its plan: measured where it is, else by the model, and then kernels that the greedy rule does not have with
     /// the margin that they must gain by.
     double seconds = 0;
-    double bound = 0;                      ///< no plan of these candidates takes less
-    double root = 0;                       ///< of the first program's linear relaxation
-    std::optional<double> published_root;  ///< of the paper's form; where OptimalOptions::compare_forms
-    double greedy_seconds = 0;             ///< of the greedy rule's kernels; 0 where some are no kernels here
-    double solve_ms = 0;                   ///< processor time of its programs
-    double published_ms = 0;               ///< of the paper's relaxation
+    double bound = 0;           ///< no plan of these candidates takes less
+    double root = 0;            ///< of the first program's linear relaxation
+    double greedy_seconds = 0;  ///< of the greedy rule's kernels; 0 where some are no kernels here
+    double solve_ms = 0;        ///< processor time of its programs
+    /// The linear relaxations of both forms, with the costs at first; where OptimalOptions::compare_forms.
+    struct Relaxed {
+        double root = 0;  ///< seconds of a plan: no plan of these candidates takes less
+        double ms = 0;    ///< processor time
+    };
+    std::optional<Relaxed> strong, published;
 };
 
 /// A kernel as it was chosen. KernelCall::chosen says which calls it became: one, unless it was taken apart.
@@ -158,6 +163,9 @@ struct OrchestrationReport {
     double gap() const;  ///< what a better plan could save at most, as a share
     double root() const;
     double solve_ms() const;
+    /// Sums over the pieces; nothing without OptimalOptions::compare_forms.
+    std::optional<PieceReport::Relaxed> strong() const;
+    std::optional<PieceReport::Relaxed> published() const;
     double greedy_seconds() const;  ///< 0 where some of the greedy rule's kernels are no kernels here
     /// One line.
     std::string print() const;

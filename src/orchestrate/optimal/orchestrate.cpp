@@ -181,6 +181,7 @@ class Orchestration {
                 kMostChains);
         how.exact = o.profile == Profile::None;
         how.seconds = o.seconds;
+        how.published_form = o.published_form;
         how.compare_forms = o.compare_forms;
         return how;
     }
@@ -450,7 +451,9 @@ class Orchestration {
         if (searched.report) {
             r = report_.pieces[*searched.report];
             r.like = searched.report;
-            r.solve_ms = r.published_ms = 0;
+            r.solve_ms = 0;
+            for (auto* relaxed : {&r.strong, &r.published})
+                if (*relaxed) (*relaxed)->ms = 0;
             report_.pieces.push_back(r);
         } else {
             r.primitives = step.piece.dag.nodes.size();
@@ -473,10 +476,8 @@ class Orchestration {
             r.root = blp.root;
             r.greedy_seconds = plan.started ? plan.start_seconds : 0;
             r.solve_ms = 1e3 * blp.seconds;
-            if (plan.published) {
-                r.published_root = plan.published->root;
-                r.published_ms = 1e3 * plan.published->seconds;
-            }
+            if (plan.strong) r.strong = {plan.strong->root, 1e3 * plan.strong->seconds};
+            if (plan.published) r.published = {plan.published->root, 1e3 * plan.published->seconds};
             searched.report = report_.pieces.size();
             report_.pieces.push_back(r);
         }

@@ -163,7 +163,9 @@ TEST(GroupOptimally, reports_what_was_looked_at_and_chosen) {
     EXPECT_GT(piece.columns, 0u);
     EXPECT_GT(piece.rows, 0u);
     EXPECT_NEAR(piece.root, piece.seconds, 1e-6 * piece.seconds);
-    EXPECT_LE(given(piece.published_root), piece.root * (1 + 1e-6));
+    EXPECT_NEAR(given(piece.strong).root, piece.root, 1e-6 * piece.root);
+    EXPECT_LE(given(piece.published).root, piece.root * (1 + 1e-6));
+    EXPECT_NEAR(given(report.published()).root, piece.published->root, 1e-12);
     EXPECT_EQ(report.gap(), 0);
     ASSERT_EQ(report.kernels.size(), 1u);
     const KernelReport& kernel = report.kernels[0];
@@ -246,6 +248,57 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
     }
     EXPECT_GT(equal, 10u);
     EXPECT_GT(few, 30u);
+}
+
+/// Where only so many candidates may be measured, all of these are, and the plan is the best of them; what a better one
+/// could save at most is said.
+TEST(GroupOptimally, measures_as_many_as_it_may) {
+    size_t ended = 0, closer = 0;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+        const Program p = random_program(seed, 6 + static_cast<int>(seed % 7));
+        OrchestrateOptions options = optimally();
+        options.optimal.profile = Profile::Lazy;
+        const Machine& machine = given(options.scheduling.machine);
+        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+            TileProgram named = kernel;
+            named.name = named.stages.name = "kernel";
+            const auto error = static_cast<double>((std::hash<std::string>()(print(named)) + seed) % 64) / 64;
+            return std::optional(MeasuredKernel{estimate(kernel, machine).seconds * (1 + error), false});
+        };
+        const auto planned = [&](double share) {
+            options.optimal.most_measured = share;
+            KernelSet set;
+            return given(orchestrate(p, set, options).optimal);
+        };
+        const OrchestrationReport none = planned(0), some = planned(0.3), all = planned(1);
+        const auto most = static_cast<size_t>(0.3 * static_cast<double>(some.candidates()));
+        EXPECT_LE(some.measured, std::max(none.measured, most)) << "seed " << seed;
+        EXPECT_LE(some.seconds(), none.seconds() * (1 + 1e-9)) << "seed " << seed;
+        EXPECT_LE(some.seconds(), some.greedy_seconds() * (1 + 1e-9));
+        EXPECT_TRUE(all.measured_enough);
+        EXPECT_EQ(all.gap(), 0);
+        closer += some.seconds() < none.seconds() * (1 - 1e-9) ? 1 : 0;
+        if (some.measured_enough) continue;
+        EXPECT_EQ(some.measured, std::max(none.measured, most)) << "seed " << seed;
+        ++ended;
+    }
+    EXPECT_GT(ended, 2u);
+    EXPECT_GT(closer, 3u);
+}
+
+/// The paper's binary program is an option, and finds plans of the same cost.
+TEST(GroupOptimally, solves_the_published_program_where_it_is_asked_to) {
+    for (uint64_t seed = 0; seed < 25; ++seed) {
+        const Program p = random_program(seed, 3 + static_cast<int>(seed % 6));
+        OrchestrateOptions options = optimally();
+        KernelSet a, b;
+        const OrchestrationReport strong = given(orchestrate(p, a, options).optimal);
+        options.optimal.published_form = true;
+        const OrchestrationReport published = given(orchestrate(p, b, options).optimal);
+        EXPECT_TRUE(published.optimal());
+        EXPECT_NEAR(published.seconds(), strong.seconds(), 1e-6 * strong.seconds()) << "seed " << seed;
+        EXPECT_LE(published.root(), strong.root() * (1 + 1e-6));
+    }
 }
 
 /// What was measured before is a cost before the first solution: nothing of it is asked again, and where everything

@@ -59,7 +59,14 @@ class PieceSearch::Impl {
         blp.seconds = options_.seconds;
         blp.start = start;
         if (choice_.once && !start_is_once()) blp.start = alone();
-        if (options_.compare_forms) plan_.published = relaxation(choice_, BlpForm::Published);
+        if (options_.published_form) {
+            blp.form = BlpForm::Published;
+            blp.reduce = false;
+        }
+        if (options_.compare_forms) {
+            plan_.strong = relaxation(choice_, BlpForm::Strong);
+            plan_.published = relaxation(choice_, BlpForm::Published);
+        }
         return search_.emplace(choice_, std::move(known), std::move(blp));
     }
 

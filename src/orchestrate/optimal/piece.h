@@ -46,8 +46,9 @@ struct PieceOptions {
     std::vector<NodeSet> also;  ///< sets of nodes to ask for beside those that are listed, whatever bounds these
     /// False: candidates whose costs are estimates. Then none is left out for what the model says.
     bool exact = true;
-    double seconds = 20;         ///< of processor time, for the program
-    bool compare_forms = false;  ///< PiecePlan::published as well
+    double seconds = 20;          ///< of processor time, for the program
+    bool published_form = false;  ///< BlpForm::Published in place of Strong
+    bool compare_forms = false;   ///< PiecePlan::strong and published as well
 };
 
 /// A candidate and what is known of it.
@@ -60,16 +61,16 @@ struct PieceKernel {
 struct PiecePlan {
     std::vector<PieceKernel> kernels;  ///< in an order that runs
     LazyResult solution;
-    size_t sets = 0;                        ///< convex sets listed
-    size_t candidates = 0;                  ///< with their output sets and layouts: kernels that can be made
-    size_t conversions = 0, chains = 0;     ///< conversions apart from those; chains of those
-    size_t dropped = 0;                     ///< of those, because smaller kernels cost no more together
-    bool capped = false;                    ///< there were more sets than asked for
-    std::map<std::string, size_t> refused;  ///< how many had which reason
-    bool started = false;                   ///< `start` ran
-    double start_seconds = 0;               ///< what it costs
-    std::vector<PieceKernel> start;         ///< its kernels, in an order that runs; empty where it did not
-    std::optional<Relaxation> published;    ///< of the paper's program, with the costs at first
+    size_t sets = 0;                              ///< convex sets listed
+    size_t candidates = 0;                        ///< with their output sets and layouts: kernels that can be made
+    size_t conversions = 0, chains = 0;           ///< conversions apart from those; chains of those
+    size_t dropped = 0;                           ///< of those, because smaller kernels cost no more together
+    bool capped = false;                          ///< there were more sets than asked for
+    std::map<std::string, size_t> refused;        ///< how many had which reason
+    bool started = false;                         ///< `start` ran
+    double start_seconds = 0;                     ///< what it costs
+    std::vector<PieceKernel> start;               ///< its kernels, in an order that runs; empty where it did not
+    std::optional<Relaxation> strong, published;  ///< of either program, with the costs at first
 };
 
 /// The choice of one piece. Costs are the model's seconds, or are told (price, tell) as lazy.h says.

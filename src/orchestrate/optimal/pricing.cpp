@@ -89,7 +89,14 @@ class Profiler {
             if (!which.empty()) wanted.emplace_back(s, std::move(which));
         }
         if (wanted.empty()) return false;
-        if (seconds_.size() + kernels.size() > most) {
+        const size_t room = most - std::min(most, seconds_.size());
+        if (kernels.size() > room) {
+            // What costs most decides most.
+            std::vector<size_t> dearest(kernels.begin(), kernels.end());
+            std::stable_sort(dearest.begin(), dearest.end(), [&](size_t a, size_t b) { return least(a) > least(b); });
+            kernels = std::set<size_t>(dearest.begin(), dearest.begin() + static_cast<std::ptrdiff_t>(room));
+        }
+        if (room == 0 && !wanted.empty()) {
             report_.measured_enough = false;
             for (PieceSearch* s : searches_) {
                 tell_all(*s);

@@ -21,8 +21,9 @@ namespace tilewright::optimal {
 /// from where one before it was, and on a full database one or two solutions do.
 ///
 /// Then every search solves and says what it wants to know; all that is measured, once for equal kernels of all
-/// pieces; and again, until none wants anything or OptimalOptions::most_measured of `candidates` are: those of all
-/// pieces, however many of these a search stands for. On a full database nothing is run.
+/// pieces, the dearest of it where not all of it may be; and again, until none wants anything or
+/// OptimalOptions::most_measured of `candidates` are: those of all pieces, however many of these a search stands for.
+/// On a full database nothing is run.
 void measure_lazily(std::vector<PieceSearch*> searches, size_t candidates, const KernelMaker& maker,
                     Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report);
 
