@@ -2,8 +2,11 @@
 
 #include "orchestrate/optimal/orchestrate.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "cost/given_test.h"
 #include "orchestrate/program_test.h"
@@ -345,6 +348,42 @@ TEST(GroupOptimally, begins_with_what_was_measured_before) {
         fewer += rounds_again < rounds_first ? 1 : 0;
     }
     EXPECT_GT(fewer, 5u);
+}
+
+/// Of plans that cost the same, a compile that measures finds the one that the next compile finds, which measures
+/// nothing: else whole runs would be repeated.
+TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+        const Program p = random_program(seed, 5 + static_cast<int>(seed % 7));
+        OrchestrateOptions options = optimally();
+        options.optimal.profile = Profile::Lazy;
+        options.optimal.most_measured = seed % 2 == 0 ? 1 : 0.3;
+        std::set<std::string> known;
+        const auto text = [](TileProgram kernel) {
+            kernel.name = kernel.stages.name = "kernel";
+            return print(kernel);
+        };
+        const auto cost = [](const std::string& key) { return 1e-5 * static_cast<double>(1 + key.size() / 400); };
+        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+            const bool fresh = known.insert(text(kernel)).second;
+            return std::optional(MeasuredKernel{cost(text(kernel)), !fresh});
+        };
+        options.recall = [&](const TileProgram& kernel, const std::vector<bool>&) {
+            return known.count(text(kernel)) == 0 ? std::nullopt
+                                                  : std::optional(MeasuredKernel{cost(text(kernel)), true});
+        };
+        const auto planned = [&] {
+            KernelSet set;
+            std::vector<std::string> out;
+            for (const KernelReport& k : given(orchestrate(p, set, options).optimal).kernels)
+                out.push_back(fmt::format("{} -> {}", fmt::join(k.reads, ", "), fmt::join(k.writes, ", ")));
+            return out;
+        };
+        const std::vector<std::string> first = planned();
+        const size_t measured = known.size();
+        EXPECT_EQ(planned(), first) << "seed " << seed;
+        EXPECT_EQ(known.size(), measured) << "seed " << seed;
+    }
 }
 
 /// Kernels that win alone and lose in whole runs are not taken, piece by piece; and what came of it is remembered.

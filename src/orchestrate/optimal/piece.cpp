@@ -41,6 +41,13 @@ class PieceSearch::Impl {
     std::vector<size_t> start;
 
     void price(const std::function<Price(const PieceKernel&)>& of) {
+        if (search_) {
+            const LazyResult& r = search_->result();
+            before_.measured += r.measured;
+            before_.blp.rounds += r.blp.rounds;
+            before_.blp.seconds += r.blp.seconds;
+        }
+        search_.reset();
         for (PieceKernel& k : kernels) {
             const Price p = of(k);
             k.candidate.cost = p.cost;
@@ -74,6 +81,9 @@ class PieceSearch::Impl {
         TW_CHECK(search_, "a piece is planned before it is solved");
         PiecePlan plan = plan_;
         plan.solution = search_->result();
+        plan.solution.measured += before_.measured;
+        plan.solution.blp.rounds += before_.blp.rounds;
+        plan.solution.blp.seconds += before_.blp.seconds;
         TW_CHECK(plan.solution.blp.status != BlpStatus::Infeasible, "a piece of {} nodes has no plan",
                  dag_.nodes.size());
         for (const size_t k : plan.solution.blp.chosen) plan.kernels.push_back(kernels[k]);
@@ -264,6 +274,7 @@ class PieceSearch::Impl {
     PiecePlan plan_;
     bool started_ = false;
     std::optional<LazySearch> search_;
+    LazyResult before_;  ///< what searches took that began before this one
 };
 
 PieceSearch::PieceSearch(const Dag& piece, const std::vector<Candidate>& start, const AskKernel& ask,

@@ -91,6 +91,7 @@ class PieceSearch {
         double cost = 0;
         bool known = true;
     };
+    /// Priced again, the search begins anew.
     void price(const std::function<Price(const PieceKernel&)>& of);
 
     std::vector<size_t> next();                                                     ///< LazySearch::next
