@@ -30,7 +30,7 @@ struct WeighedSum {
     /// The number of the row at these coordinates of the expression's axes.
     size_t row_at(const std::vector<int64_t>& axes) const;
 };
-constexpr int64_t kMostWeights = 65536;
+constexpr int64_t kMostWeights = 65536;  ///< of a map: three dimensions of Winograd's have 144 x 144
 /// Nothing where the expression is none, or the matrix has more than kMostWeights numbers.
 std::optional<WeighedSum> weighed_sum(const TensorExpr& e);
 

@@ -46,12 +46,12 @@ Program one_tile(const Dims& outputs, int64_t taps_each = 3, int64_t step = 1) {
 
 TEST(Proofs, winograd_holds_for_all_reals) {
     // All forms that make fewer multiplications of that many outputs: of 2 that is F(2) alone, of 4 also F(4).
-    struct Case {
+    struct Tiles {
         Dims outputs;
         size_t forms, elements;
         int64_t taps = 3, step = 1;
     };
-    const std::vector<Case> cases = {{{2}, 1, 4},       {{4}, 2, 4},       {{2, 2}, 3, 4},    {{4, 4}, 8, 3},
+    const std::vector<Tiles> cases = {{{2}, 1, 4},       {{4}, 2, 4},       {{2, 2}, 3, 4},    {{4, 4}, 8, 3},
                                      {{2, 2, 2}, 7, 2}, {{1, 2, 4}, 5, 2}, {{4}, 2, 4, 3, 2}, {{2, 2}, 3, 4, 3, 2},
                                      {{4}, 1, 4, 5},    {{4}, 2, 4, 5, 2}, {{2}, 1, 2, 7, 2}};
     for (const auto& [outputs, forms, elements, taps, step] : cases) {

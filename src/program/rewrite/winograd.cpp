@@ -117,7 +117,8 @@ const WinogradMatrices* winograd_matrices(int tile, int taps, int step) {
     const std::lock_guard lock(mutex);
     const auto [it, fresh] = known.try_emplace({tile, taps, step});
     if (fresh) it->second = stepped(tile, taps, step);
-    return it->second ? &*it->second : nullptr;
+    const std::optional<WinogradMatrices>& found = it->second;
+    return found.has_value() ? &found.value() : nullptr;
 }
 
 namespace {
