@@ -16,13 +16,13 @@ namespace {
 constexpr size_t kMostShapes = 32;  ///< that a step remembers
 
 /// Kernels that follow each other.
-class KernelRun : public OpaqueOp {
+class GpuKernelRun : public OpaqueOp {
   public:
     /// `inputs`: what the host brings; `outputs`: what it fetches; `kept`: places of what runs leave for each other on
     /// the device, of which these kernels write `made`.
-    KernelRun(const Plan& plan, std::vector<const KernelCall*> calls, std::vector<ValueId> inputs,
-              std::vector<ValueId> outputs, std::map<ValueId, size_t> kept, std::vector<ValueId> made,
-              const GpuModel& model, GpuMemory& memory)
+    GpuKernelRun(const Plan& plan, std::vector<const KernelCall*> calls, std::vector<ValueId> inputs,
+                 std::vector<ValueId> outputs, std::map<ValueId, size_t> kept, std::vector<ValueId> made,
+                 const GpuModel& model, GpuMemory& memory)
         : plan_(plan),
           calls_(std::move(calls)),
           inputs_(std::move(inputs)),
@@ -321,7 +321,7 @@ Plan on_gpu(const Plan& plan, const GpuModel& model, GpuMemory& memory) {
             }
         }
         Opaque op;
-        op.op = std::make_shared<const KernelRun>(plan, calls, inputs, outputs, kept, made, model, memory);
+        op.op = std::make_shared<const GpuKernelRun>(plan, calls, inputs, outputs, kept, made, model, memory);
         op.inputs.assign(inputs.begin(), inputs.end());
         Primitive primitive;
         primitive.name =
