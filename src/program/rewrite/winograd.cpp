@@ -1,6 +1,6 @@
 // Convolutions of few taps a dimension as three linear primitives in another basis. Each dimension of the window is
-// taken in tiles of m = 2 or 4 outputs, or stays as it is, whatever the others do. In a picture's two, of 3 taps moved by
-// one, and of one m here:
+// taken in tiles of m = 2 or 4 outputs, or stays as it is, whatever the others do. In a picture's two, of 3 taps moved
+// by one, and of one m here:
 //
 //     V[a, b, n, c, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, m*ty + i - 1, m*tx + j - 1]    of tiles of inputs
 //     U[a, b, o, c]         = sum(p, q)  G[a, p] G[b, q] w[o, c, p, q]                          folds: w is constant
@@ -181,6 +181,10 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
     if (!w.valid.empty() || (!x.valid.empty() && x.fill != 0) || uses_load(x.index) || uses_load(w.index) ||
         transformed(context, w.value))
         return std::nullopt;
+    // Conditions on taps that no index has (a window over one row) would be asked once for all taps.
+    const std::set<uint32_t> x_axes = axes_of(x.index);
+    for (const uint32_t a : axes_of(x.valid))
+        if (x_axes.count(a) == 0) return std::nullopt;
     Convolution c{&x, &w, {}, {}};
     const std::set<uint32_t> w_axes = axes_of(w.index);
     std::set<uint32_t> taps;

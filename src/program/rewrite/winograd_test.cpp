@@ -86,6 +86,18 @@ TEST(Winograd, is_for_few_taps_side_by_side) {
               (std::vector<int64_t>{12 * 5 * 12, 16 * 5 * 12}));
 }
 
+TEST(Winograd, leaves_windows_alone_whose_padding_depends_on_taps_that_are_not_read_by) {
+    // A window of 5 x 5 over one row: of its rows the middle one alone is no padding.
+    const Program p = parse_program(R"(program row {
+  input x: f32[4, 16]
+  input w: f32[4, 5, 5]
+  y: f32[4, 16] = [4, 16] sum(i2 < 5, i3 < 5) mul(@0, @1) where @0 = x[i0, i1 + i3 - 2] when i2 - 2 >= 0 and -i2 + 2 >= 0 and i1 + i3 - 2 >= 0 and -i1 - i3 + 17 >= 0 else 0, @1 = w[i0, i2, i3]  ; y ""
+  output y
+}
+)");
+    EXPECT_TRUE(find_all(RewriteContext(p), *rewrite_rule("winograd")).empty());
+}
+
 TEST(Winograd, is_not_among_the_rules_unless_asked_for) {
     for (const RewriteRule* r : rewrite_rules()) EXPECT_EQ(r->name.find("winograd"), std::string_view::npos);
 }
