@@ -266,7 +266,8 @@ class Winograd {
           e_(*context.program().primitives[at].expr()),
           c_(c),
           out_(context.program().primitives[at].outputs[0]),
-          t_(context.value(out_).dtype) {
+          t_(context.value(out_).dtype),
+          folds_(context.foldable(c.w->value)) {
         for (size_t k = 0; k < form.size(); ++k)
             if (form[k] > 1)
                 dims_.push_back({c.may[k], form[k], matrices_of(e_, c.may[k], form[k])});
@@ -282,7 +283,9 @@ class Winograd {
     std::optional<Patch> run() {
         const auto tiles = made_of_tiles();
         if (!tiles) return std::nullopt;
-        const ValueId weights = of_weights(), products = multiplied(*tiles, weights);
+        const ValueId weights = of_weights();
+        if (folds_ && work_ > FoldOptions().work) return std::nullopt;  // they would be made in every run
+        const ValueId products = multiplied(*tiles, weights);
         combine(products);
         return patch_.take();
     }
@@ -361,7 +364,11 @@ class Winograd {
             std::vector<Expr> index = c_.w->index;
             for (Expr& i : index) i = substitute_axes(i, onto);
             const ScalarId w = k == 0 ? u.read(c_.w->value, t_, index) : u.read(made, t_, from);
-            made = patch_.make(u.finish(u.body().binary(ScalarOp::Mul, g, w)), t_, "weights");
+            TensorExpr stage = u.finish(u.body().binary(ScalarOp::Mul, g, w));
+            const Expr points = product(stage.extents);
+            if (points.is_constant())
+                work_ = std::max(work_, points.constant() * static_cast<int64_t>(stage.body.nodes().size()));
+            made = patch_.make(std::move(stage), t_, "weights");
         }
         return made;
     }
@@ -462,6 +469,8 @@ class Winograd {
     const Convolution& c_;
     ValueId out_;
     DType t_;
+    bool folds_;                    ///< the weights are known
+    int64_t work_ = 0;              ///< FoldOptions::work of their largest stage
     std::vector<Dim> dims_;         ///< transformed
     std::vector<WindowDim> kept_;   ///< the window's others
     std::vector<uint32_t> plain_;   ///< axes that are neither outputs nor taps of the former

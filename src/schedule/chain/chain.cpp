@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "program/transform/inline.h"
+#include "program/weighed_sum.h"
 #include "schedule/chain/groups.h"
 
 namespace tilewright::chain {
@@ -339,8 +340,10 @@ std::optional<KernelAxes> identify_axes(const Program& p) {
 }
 
 std::optional<Chain> make_chain(const Program& original) {
+    // The tile of a sum weighed by known numbers is its whole map, which the tiles of products around it know nothing
+    // of.
     for (const Primitive& s : original.primitives)
-        if (s.expr() == nullptr) return std::nullopt;
+        if (s.expr() == nullptr || map_size(*s.expr())) return std::nullopt;
     Chain c;
     c.stages = factored(original);
     const Program& p = c.stages;
