@@ -59,16 +59,22 @@ def row(name, report, costs):
             f"{report['measure_ms'] / 1e3:.1f}", *(f"{x:.3f}" for x in costs), f"{costs[1] / costs[0]:.3f}"]
 
 
+def models(arguments):
+    """Names and files of those asked for that are there; the others are named on standard error."""
+    for name in arguments.only:
+        model = arguments.models / f"{name}.onnx"
+        if model.exists():
+            yield name, model
+        else:
+            print(f"{model}: not there", file=sys.stderr)
+
+
 def ablations(arguments, more):
     """The table of what is lost without each part; false where a model failed."""
     print("| model | plan ms | " + " | ".join(ABLATIONS) + " |\n" + "|---" * (len(ABLATIONS) + 2) + "|", flush=True)
     losses = {name: [] for name in ABLATIONS}
     complete = True
-    for name in arguments.only:
-        model = arguments.models / f"{name}.onnx"
-        if not model.exists():
-            print(f"{model}: not there", file=sys.stderr)
-            continue
+    for name, model in models(arguments):
         whole = explain(arguments.tool, model, arguments, more)
         cells = []
         for part in ABLATIONS if whole else []:
@@ -119,11 +125,7 @@ def outputs(arguments, more):
 
     print("| model | " + " | ".join(ABLATIONS) + " |\n" + "|---" * (len(ABLATIONS) + 1) + "|", flush=True)
     equal = True
-    for name in arguments.only:
-        model = arguments.models / f"{name}.onnx"
-        if not model.exists():
-            print(f"{model}: not there", file=sys.stderr)
-            continue
+    for name, model in models(arguments):
         whole = outputs_of(arguments, model, [*more, "--orchestrate", "optimal"])
         cells = []
         for part in ABLATIONS:
@@ -140,11 +142,7 @@ def forms(arguments, more):
           flush=True)
     shares = []
     complete = True
-    for name in arguments.only:
-        model = arguments.models / f"{name}.onnx"
-        if not model.exists():
-            print(f"{model}: not there", file=sys.stderr)
-            continue
+    for name, model in models(arguments):
         report = explain(arguments.tool, model, arguments, [*more, "--blp", "both"])
         complete = complete and report is not None
         if report is None:
@@ -168,11 +166,7 @@ def bounds(arguments, more):
     print("| model | " + " | ".join(f"{n} primitives" for n in arguments.bounds) + " |\n"
           + "|---" * (len(arguments.bounds) + 1) + "|", flush=True)
     complete = True
-    for name in arguments.only:
-        model = arguments.models / f"{name}.onnx"
-        if not model.exists():
-            print(f"{model}: not there", file=sys.stderr)
-            continue
+    for name, model in models(arguments):
         reports = [explain(arguments.tool, model, arguments, [*more, "--piece-nodes", str(n)])
                    for n in arguments.bounds]
         complete = complete and None not in reports
@@ -224,11 +218,7 @@ def main():
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
     ratios, before = [], []
     failed = False
-    for name in arguments.only:
-        model = arguments.models / f"{name}.onnx"
-        if not model.exists():
-            print(f"{model}: not there", file=sys.stderr)
-            continue
+    for name, model in models(arguments):
         report = explain(arguments.tool, model, arguments, more)
         failed = failed or report is None
         if report is None:
