@@ -220,18 +220,18 @@ class Sharing {
             const int64_t column = (d / inner * c_count + k) * inner + d % inner;
             return m.weights[static_cast<size_t>((r * s_count + s) * c_count * d_count + column)];
         };
-        // A weight of 1, so that the factors are no stranger numbers than the products.
-        std::optional<std::array<int64_t, 4>> pivot;
-        for (int64_t r = 0; r < r_count; ++r)
-            for (int64_t s = 0; s < s_count; ++s)
-                for (int64_t k = 0; k < c_count; ++k)
-                    for (int64_t d = 0; d < d_count; ++d)
-                        if (at(r, s, k, d) == 1 || (!pivot && at(r, s, k, d) != 0)) {
-                            pivot = {r, s, k, d};
-                            if (at(r, s, k, d) == 1) goto found;
-                        }
+        // A weight of 1 where there is one, so that the factors are no stranger numbers than the products.
+        const auto with = [&](const auto& fits) -> std::optional<std::array<int64_t, 4>> {
+            for (int64_t r = 0; r < r_count; ++r)
+                for (int64_t s = 0; s < s_count; ++s)
+                    for (int64_t k = 0; k < c_count; ++k)
+                        for (int64_t d = 0; d < d_count; ++d)
+                            if (fits(at(r, s, k, d))) return std::array{r, s, k, d};
+            return std::nullopt;
+        };
+        auto pivot = with([](double w) { return w == 1; });
+        if (!pivot) pivot = with([](double w) { return w != 0; });
         if (!pivot) return std::nullopt;
-    found:
         const auto [r0, s0, k0, d0] = *pivot;
         for (int64_t r = 0; r < r_count; ++r)
             for (int64_t k = 0; k < c_count; ++k) f.first.weights.push_back(at(r, s0, k, d0) / at(r0, s0, k0, d0));

@@ -109,7 +109,7 @@ class Profiler {
             std::stable_sort(dearest.begin(), dearest.end(), [&](size_t a, size_t b) { return least(a) > least(b); });
             kernels = std::set<size_t>(dearest.begin(), dearest.begin() + static_cast<std::ptrdiff_t>(room));
         }
-        if (room == 0 && !wanted.empty()) {
+        if (room == 0) {
             report_.measured_enough = false;
             for (PieceSearch* s : searches_) {
                 tell_all(*s);
