@@ -72,12 +72,22 @@ TEST(Winograd, takes_steps_of_two_apart_into_even_and_odd_inputs) {
     EXPECT_EQ(products(convolution({16}, {2}, {{0, 2, 1}})), std::vector<int64_t>());  // every input is read once
 }
 
-TEST(Winograd, is_for_few_taps_side_by_side) {
+TEST(Winograd, takes_taps_apart_as_convolutions_of_every_so_many_th_input) {
+    // 24 outputs, taps 2 apart: tiles of 4 are whole; 3 apart as well; of 12 outputs tiles of 2 alone are.
+    for (const int spacing : {2, 3})
+        EXPECT_EQ(products(convolution({24}, {3}, {{spacing, 1, spacing}})), (std::vector<int64_t>{36 * 12, 48 * 12}));
+    EXPECT_EQ(products(convolution({12}, {3}, {{2, 1, 2}})), std::vector<int64_t>{24 * 12});
+    EXPECT_EQ(products(convolution({14}, {3}, {{3, 1, 3}})), std::vector<int64_t>());
+    // Each dimension by itself: 8 x 2 outputs of 9 taps by F(2x2), the second dimension's taps too far apart for F(4).
+    EXPECT_EQ(products(convolution({8, 12}, {3, 3}, {{1, 1, 1}, {2, 1, 2}})).front(), 12 * 24 * 12);
+}
+
+TEST(Winograd, is_for_few_taps) {
     // 8 outputs: of 2 taps F(4, 2) takes 10 multiplications, of 5 taps F(2, 5) 24.
     EXPECT_EQ(products(convolution({9}, {2}, {{0, 1, 1}})), (std::vector<int64_t>{10 * 12, 12 * 12}));
     EXPECT_EQ(products(convolution({8}, {5}, {{2, 1, 1}})), (std::vector<int64_t>{24 * 12}));
     EXPECT_EQ(products(convolution({16}, {8}, {{4, 1, 1}})), std::vector<int64_t>());
-    for (const WindowSteps& s : std::vector<WindowSteps>{{1, 1, 2}, {1, 2, 2}, {1, 3, 1}})
+    for (const WindowSteps& s : std::vector<WindowSteps>{{5, 1, 5}, {1, 2, 2}, {1, 3, 1}})
         EXPECT_EQ(products(convolution({24, 24}, {3, 3}, {s, s})), std::vector<int64_t>());
     // The other dimension stays as it is, whatever its window: 1 tap, 5 with holes.
     EXPECT_EQ(products(convolution({4, 8}, {1, 3}, {{0, 1, 1}, {1, 1, 1}})),
