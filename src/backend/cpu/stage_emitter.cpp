@@ -243,6 +243,13 @@ class StageEmitter : public StageValues {
         return out;
     }
 
+    /// Whether rows of the result may be computed twice in a run, each time from the same operands.
+    bool may_compute_again(size_t a) const {
+        return a != va_ && a < e_.spatial && e_.reducer != Reducer::None && !partial_ && !job_.correction &&
+               !job_.rescale && period_[a] == 0 && register_tile(a) >= 4 &&
+               (a >= m_.virtual_threads.size() || m_.virtual_threads[a] <= 1);
+    }
+
     /// Runs `inner` once for every register tile of axis a; full tiles in a loop, the rest as its own code.
     void tiles_of(size_t a, const std::function<void()>& inner) {
         const AxisRange& r = axis_ranges_[a];
@@ -300,9 +307,22 @@ class StageEmitter : public StageValues {
                 b_, r.lo, b_.CreateAdd(r.lo, b_.getInt64(static_cast<uint64_t>(strips_[a].distance))), points,
                 [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "strip");
             strips_[a] = {};
-        } else if (!r.constant_extent || *r.constant_extent >= tile)
+        } else if (!rest && may_compute_again(a)) {
+            // A rest that only the run knows, too long for code of its own, is the last whole tile of the range. Clamped
+            // rows need a pointer each: 11 of 13 rows took twice a tile's time.
+            llvm::Value* left = b_.CreateSub(hi, whole_hi);
+            llvm::Value* again = b_.CreateAnd(
+                b_.CreateICmpSGE(r.extent, b_.getInt64(static_cast<uint64_t>(tile))),
+                b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rest_rungs(tile).rbegin()[1]))));
+            llvm::Value* last = b_.CreateSub(hi, b_.getInt64(static_cast<uint64_t>(tile)));
+            whole_hi = b_.CreateSelect(again, hi, whole_hi);
+            emit_loop(
+                b_, r.lo, whole_hi, tile,
+                [&](llvm::Value* at) { with(extremum(at, last, false), tile, nullptr, false); }, "tile");
+        } else if (!r.constant_extent || *r.constant_extent >= tile) {
             emit_loop(
                 b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
+        }
         if (rest && *rest == 0) return;
         const auto tail = [&](llvm::Value* at) {
             if (lanes_here) {
