@@ -124,11 +124,12 @@ const WinogradMatrices* winograd_matrices(int tile, int taps, int step) {
 namespace {
 
 /// One dimension of the window: an axis of the result and one of taps, read at step * out + spacing * tap + offset.
+/// The offset may be another one for each filter: the four of a transposed convolution in steps of two begin at four
+/// places.
 struct WindowDim {
     uint32_t out = 0, tap = 0;
     size_t dim = 0;  ///< of the operand
     int64_t step = 1, spacing = 1;
-    Expr offset;
 };
 
 struct Convolution {
@@ -137,28 +138,34 @@ struct Convolution {
     std::vector<WindowDim> other;
 };
 
-/// Dimension d of the operand as step * out + spacing * tap + offset, both axes used in no other dimension.
-std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t d) {
+/// Dimension d of the operand as step * out + spacing * tap + offset, both axes used in no other dimension. `filters`:
+/// axes of the weights.
+std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t d, const std::set<uint32_t>& filters) {
     const Expr index = x.index[d];
-    std::optional<uint32_t> out, tap;
+    std::vector<uint32_t> outs, shifts;
+    std::optional<uint32_t> tap;
     for (const Var v : variables(index)) {
+        if (v.kind == VarKind::Load) return std::nullopt;
         if (v.kind != VarKind::Axis) continue;
-        std::optional<uint32_t>& which = v.id < e.spatial ? out : tap;
-        if (which) return std::nullopt;
-        which = v.id;
+        if (v.id < e.spatial) {
+            (filters.count(v.id) == 0 ? outs : shifts).push_back(v.id);
+        } else {
+            if (tap) return std::nullopt;
+            tap = v.id;
+        }
     }
-    if (!out || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
+    if (outs.empty()) std::swap(outs, shifts);
+    if (outs.size() != 1 || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
+    const std::optional<uint32_t> out = outs[0];
     const auto step = linear_in(index, {VarKind::Axis, *out}), spacing = linear_in(index, {VarKind::Axis, *tap});
     const auto positive = [](const auto& l) {
         return l && l->coefficient.is_constant() && l->coefficient.constant() > 0;
     };
     if (!positive(step) || !positive(spacing)) return std::nullopt;
-    const Expr offset = index - step->coefficient * axis(*out) - spacing->coefficient * axis(*tap);
-    if (!is_uniform(offset)) return std::nullopt;
     for (size_t k = 0; k < x.index.size(); ++k)
         if (k != d && (uses(x.index[k], {VarKind::Axis, *out}) || uses(x.index[k], {VarKind::Axis, *tap})))
             return std::nullopt;
-    return WindowDim{*out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant(), offset};
+    return WindowDim{*out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant()};
 }
 
 constexpr int kMostRough = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
@@ -189,7 +196,7 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
     const std::set<uint32_t> w_axes = axes_of(w.index);
     std::set<uint32_t> taps;
     for (size_t d = 0; d < x.index.size(); ++d) {
-        const auto window = window_dim(e, x, d);
+        const auto window = window_dim(e, x, d, w_axes);
         if (!window) continue;
         // Channels are seldom a window: 16 * group + c steps over as many as it sums up.
         if (window->step >= e.extents[window->tap].constant() * window->spacing) continue;

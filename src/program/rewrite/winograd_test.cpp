@@ -82,6 +82,29 @@ TEST(Winograd, takes_taps_apart_as_convolutions_of_every_so_many_th_input) {
     EXPECT_EQ(products(convolution({8, 12}, {3, 3}, {{1, 1, 1}, {2, 1, 2}})).front(), 12 * 24 * 12);
 }
 
+/// Two sets of four filters of 2 taps. `shift`: how much further on the second set reads.
+Program two_sets(const std::string& filters, const std::string& filter, const std::string& shift) {
+    Program p = parse_program(
+        "program sets {\n  input x: f32[3, 10]\n  input w: f32[" + filters +
+        ", 3, 2]\n  y: f32[2, 4, 8] = [2, 4, 8] sum(i3 < 3, i4 < 2) mul(@0, @1) where @0 = x[i3, " + shift +
+        "i2 + i4 - 1] when " + shift + "i2 + i4 - 1 >= 0 else 0, @1 = w[" + filter + ", i3, i4]\n  output y\n}");
+    const ValueId w = p.inputs.back();
+    p.inputs.pop_back();
+    Tensor numbers(DType::F32, evaluate(p.values[w].shape, {}));
+    for (int64_t i = 0; i < numbers.count(); ++i) numbers.set(i, static_cast<double>(i % 7) - 2.5);
+    p.constants.emplace(w, std::move(numbers));
+    return p;
+}
+
+TEST(Winograd, takes_filters_that_begin_at_places_of_their_own) {
+    // A transposed convolution of 4 taps in steps of two is two convolutions of 2 taps, the second one place further
+    // on.
+    EXPECT_EQ(products(two_sets("2, 4", "i0, i1", "i0 + ")), (std::vector<int64_t>{2 * 10 * 12, 2 * 12 * 12}));
+    EXPECT_EQ(products(two_sets("2, 4", "i0, i1", "")), (std::vector<int64_t>{2 * 10 * 12, 2 * 12 * 12}));
+    // Where the weights know neither of the two axes, nothing says which one is the window's.
+    EXPECT_EQ(products(two_sets("4", "i1", "i0 + ")), std::vector<int64_t>());
+}
+
 TEST(Winograd, is_for_few_taps) {
     // 8 outputs: of 2 taps F(4, 2) takes 10 multiplications, of 5 taps F(2, 5) 24.
     EXPECT_EQ(products(convolution({9}, {2}, {{0, 1, 1}})), (std::vector<int64_t>{10 * 12, 12 * 12}));
