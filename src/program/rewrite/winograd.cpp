@@ -149,10 +149,9 @@ std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t
     }
     if (!out || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
     const auto step = linear_in(index, {VarKind::Axis, *out}), spacing = linear_in(index, {VarKind::Axis, *tap});
-    const auto positive = [](const auto& l) {
-        return l && l->coefficient.is_constant() && l->coefficient.constant() > 0;
-    };
-    if (!positive(step) || !positive(spacing)) return std::nullopt;
+    if (!step || !spacing) return std::nullopt;
+    const auto positive = [](Expr by) { return by.is_constant() && by.constant() > 0; };
+    if (!positive(step->coefficient) || !positive(spacing->coefficient)) return std::nullopt;
     const Expr offset = index - step->coefficient * axis(*out) - spacing->coefficient * axis(*tap);
     if (!is_uniform(offset)) return std::nullopt;
     for (size_t k = 0; k < x.index.size(); ++k)
@@ -316,6 +315,7 @@ class Winograd {
         for (const Dim& d : dims_) extents.emplace_back(d.matrices->inputs());
         Access x = *c_.x;
         std::vector<std::pair<const WindowDim*, Expr>> places;
+        places.reserve(dims_.size() + kept_.size());
         for (size_t k = 0; k < dims_.size(); ++k)
             places.emplace_back(&dims_[k].w,
                                 axis(rank - dims_.size() + k) * (dims_[k].tile * dims_[k].w.step) + axis(rank + k));

@@ -241,7 +241,9 @@ class Tile {
     }
 
   private:
-    static size_t at2(int row, int columns, int column) { return static_cast<size_t>(row * columns + column); }
+    static size_t at2(int row, int columns, int column) {
+        return static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(column);
+    }
     static std::vector<T> times(const std::vector<float>& matrix, const T* x, int rows, int columns) {
         std::vector<T> out;
         for (int r = 0; r < rows; ++r) {
