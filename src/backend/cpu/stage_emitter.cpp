@@ -118,11 +118,7 @@ class StageEmitter : public StageValues {
         const auto splat = [&](double v) { return constant_of(c_, acc_type_, v, 0, has_vector_ ? lanes_ : 0); };
         if (node < shared_.inputs) {
             Coords at = p;
-            auto rest = static_cast<int64_t>(node);
-            for (size_t k = map_->columns.size(); k-- > 0;) {
-                at[map_->columns[k]] = rest % map_->column_extents[k];
-                rest /= map_->column_extents[k];
-            }
+            map_->to_column(node, at);
             return known = widen(evaluate(e_.body, body_mask_, map_->term, at, {}));
         }
         std::vector<SharedSums::Term> terms = shared_.sums[node - shared_.inputs];

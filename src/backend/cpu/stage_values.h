@@ -136,7 +136,8 @@ class StageValues {
     /// Of an axis that only whole blocks of so many points are walked of, each from its first (the last may be
     /// shorter): then `at` knows which of a block's points it is. 0: of none.
     std::vector<int64_t> period_;
-    Expr block_of(size_t a) const { return axis(n_axes_ + 2 + a); }
+    Expr block_of(size_t a) const { return axis(block_axis_of(a)); }
+    uint32_t block_axis_of(size_t a) const { return static_cast<uint32_t>(n_axes_ + 2 + a); }
     /// Of an axis whose register tile lies in interleaved sub-tiles (virtual threads): points of one, and from one to
     /// the next. Distance 0: they lie side by side.
     struct Strip {

@@ -53,6 +53,7 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
     o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
     o.optimal.piece_nodes = piece_nodes;
+    o.optimal.seconds = blp_seconds;
     o.optimal.published_form = blp == "published";
     o.optimal.compare_forms = blp == "both";
     o.provider = provider(o.optimal.profile != Profile::None && o.orchestrator == Orchestrator::Optimal);
@@ -115,6 +116,12 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                     "its binary program: strong, published (Korch's equations 2 to 4), or both (strong, with the "
                     "relaxations of both and their times) (strong)")
         ->check(CLI::IsMember({"strong", "published", "both"}));
+    command
+        .add_option("--blp-seconds", o.blp_seconds,
+                    fmt::format("processor time for a piece's binary program; after that the best plan found is taken, "
+                                "and the gap says what a better one could save ({})",
+                                o.blp_seconds))
+        ->check(CLI::Range(0.0, 86400.0));
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));

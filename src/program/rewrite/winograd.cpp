@@ -156,16 +156,15 @@ std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t
     }
     if (outs.empty()) std::swap(outs, shifts);
     if (outs.size() != 1 || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
-    const std::optional<uint32_t> out = outs[0];
-    const auto step = linear_in(index, {VarKind::Axis, *out}), spacing = linear_in(index, {VarKind::Axis, *tap});
-    const auto positive = [](const auto& l) {
-        return l && l->coefficient.is_constant() && l->coefficient.constant() > 0;
-    };
-    if (!positive(step) || !positive(spacing)) return std::nullopt;
+    const uint32_t out = outs[0];
+    const auto step = linear_in(index, {VarKind::Axis, out}), spacing = linear_in(index, {VarKind::Axis, *tap});
+    if (!step || !spacing) return std::nullopt;
+    const auto positive = [](Expr by) { return by.is_constant() && by.constant() > 0; };
+    if (!positive(step->coefficient) || !positive(spacing->coefficient)) return std::nullopt;
     for (size_t k = 0; k < x.index.size(); ++k)
-        if (k != d && (uses(x.index[k], {VarKind::Axis, *out}) || uses(x.index[k], {VarKind::Axis, *tap})))
+        if (k != d && (uses(x.index[k], {VarKind::Axis, out}) || uses(x.index[k], {VarKind::Axis, *tap})))
             return std::nullopt;
-    return WindowDim{*out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant()};
+    return WindowDim{out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant()};
 }
 
 constexpr int kMostRough = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
@@ -330,6 +329,7 @@ class Winograd {
         for (const Dim& d : dims_) extents.emplace_back(d.matrices->inputs());
         Access x = *c_.x;
         std::vector<std::pair<const WindowDim*, Expr>> places;
+        places.reserve(dims_.size() + kept_.size());
         for (size_t k = 0; k < dims_.size(); ++k) {
             const int64_t spacing = dims_[k].w.spacing;
             const Expr tile = axis(rank - dims_.size() + k);

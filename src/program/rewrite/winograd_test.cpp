@@ -2,6 +2,7 @@
 
 #include "program/rewrite/winograd.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "program/rewrite/rewrite.h"
 #include "program/rewrite/rewrite_test.h"
+#include "program/rewrite/search.h"
 #include "program/transform/fold.h"
 
 namespace tilewright {
@@ -131,6 +133,48 @@ TEST(Winograd, leaves_windows_alone_whose_padding_depends_on_taps_that_are_not_r
     EXPECT_TRUE(find_all(RewriteContext(p), *rewrite_rule("winograd")).empty());
 }
 
+/// As many channels to as many, a window of 3 x 3 over 8 x 8 places; weights are a constant, or an input.
+Program square_convolution(int64_t channels, bool constant) {
+    Program p = parse_program(fmt::format(R"(program square {{
+  input x: f32[{0}, 8, 8]
+  input w: f32[{0}, {0}, 3, 3]
+  y: f32[{0}, 8, 8] = [{0}, 8, 8] sum(i3 < {0}, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + 8 >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + 8 >= 0 else 0, @1 = w[i0, i3, i4, i5]  ; y ""
+  output y
+}}
+)",
+                                          channels));
+    if (constant) {
+        p.constants.emplace(p.inputs[1], Tensor(DType::F32, {channels, channels, 3, 3}));
+        p.inputs.pop_back();
+    }
+    return p;
+}
+
+TEST(Winograd, is_offered_for_constant_weights_only_where_folding_makes_all_of_them) {
+    const auto offered = [](int64_t channels) {
+        const Program p = square_convolution(channels, true);
+        const std::vector<Patch> all = find_all(RewriteContext(p), *rewrite_rule("winograd"));
+        for (const Patch& patch : all) {
+            const Program q = fold_constants(apply(p, patch), {.contents = false});
+            EXPECT_EQ(q.primitives.size(), 3u) << channels << " channels\n" << print(q);
+        }
+        return all.size();
+    };
+    const size_t every = offered(64);
+    EXPECT_EQ(every, 8u);
+    EXPECT_EQ(offered(512), every - 1);  // all but F(4) in both dimensions
+    EXPECT_EQ(offered(1024), 0u);
+}
+
+TEST(Winograd, of_weights_that_only_the_run_knows_counts_what_making_them_takes) {
+    // 64 channels to 64 over 8 x 8 places: F(4) in both dimensions would be a quarter of the multiplications, but its
+    // weights, made in every run, take more than is saved.
+    const RewriteSearch winograd = {.rules = {.winograd = true}};
+    const Program known = square_convolution(64, true), unknown = square_convolution(64, false);
+    EXPECT_NE(structure_hash(rewrite(known, winograd)), structure_hash(known));
+    EXPECT_EQ(structure_hash(rewrite(unknown, winograd)), structure_hash(unknown)) << print(rewrite(unknown, winograd));
+}
+
 TEST(Winograd, is_not_among_the_rules_unless_asked_for) {
     for (const RewriteRule* r : rewrite_rules()) EXPECT_EQ(r->name.find("winograd"), std::string_view::npos);
 }
@@ -230,7 +274,9 @@ class Tile {
     }
 
   private:
-    static size_t at2(int row, int columns, int column) { return static_cast<size_t>(row * columns + column); }
+    static size_t at2(int row, int columns, int column) {
+        return static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(column);
+    }
     static std::vector<T> times(const std::vector<float>& matrix, const T* x, int rows, int columns) {
         std::vector<T> out;
         for (int r = 0; r < rows; ++r) {
