@@ -320,6 +320,31 @@ compute 0 vector s0 lanes 16 registers [s0=16 s1=2 s2=4 {3}] order [{2} r3 r4] p
     EXPECT_EQ(fetches("$h", 1, "s1 s2 s0", "r3=3 r4=3"), 8);    // how large it is only the run knows
 }
 
+TEST(Codegen, turns_blocks_around_whose_rows_are_as_far_apart_as_the_run_says) {
+    const TileProgram t = parse_tile_program(R"(tile stages {
+stages {
+program stages {
+  input x: f32[32, $n]
+  y: f32[$n, 32] = [32, $n] -> [i1, i0] @0 where @0 = x[i0, i1]  ; y ""
+  output y
+}
+}
+axes s0="32" s1="$n"
+stage 0 over [s0 s1]
+compute 0 vector s0 lanes 8 registers [s0=8 s1=8] order [s0 s1] padding partition
+}
+)");
+    // What is behind the whole blocks, up to seven columns, is gathered: 1 + 2 + ... + 6 and 8 vectors.
+    EXPECT_EQ(occurrences(print_llvm(t), "call <8 x float> @llvm.masked.gather"), 29);
+    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    const CompiledKernel code = compile(t, {Isa::avx2(), true});
+    for (const int64_t n : {1, 8, 21, 40}) {
+        std::vector<Tensor> x{Tensor(DType::F32, {32, n})};
+        for (int64_t i = 0; i < x[0].count(); ++i) x[0].set(i, static_cast<double>(i));
+        ASSERT_EQ(disagreement(code, t, x, 0), "") << n << " columns";
+    }
+}
+
 TEST(Codegen, that_was_kept_is_the_same_code) {
     const TemporaryFolder folder;
     CodegenOptions options;
