@@ -572,8 +572,7 @@ std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p
             contiguous = simplify(offset_of(place, a.index, next) - start, ranges_).is_constant(i);
         }
         if (!contiguous) continue;
-        const Address where = address(place, start);
-        if (where.per_lane != nullptr) continue;
+        if (!lane_rows(start)) continue;
         bool decided = true;
         if (!place.checked)
             for (const Expr& condition : a.valid) {
@@ -589,6 +588,12 @@ std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p
     return std::nullopt;
 }
 
+std::optional<Linear> StageValues::lane_rows(Expr offset) const {
+    const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
+    if (!linear || lane_dependent(linear->coefficient) || lane_dependent(linear->rest)) return std::nullopt;
+    return linear;
+}
+
 llvm::Value* StageValues::transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask) {
     const Place& place = job_.accesses[slot];
     Coords q = p;
@@ -597,10 +602,13 @@ llvm::Value* StageValues::transposed(size_t slot, const Coords& p, size_t u, llv
     if (rows.empty()) {
         llvm::Type* type = storage_type(c_, place.storage, lanes_);
         const auto align = llvm::Align(byte_size(place.storage));
-        const Address where = address(place, offset_of(place, e_.accesses[slot].index, q));
+        llvm::Type* element_type = storage_type(c_, place.storage, 0);
+        const Linear start = *lane_rows(offset_of(place, e_.accesses[slot].index, q));
+        llvm::Value* first = element(element_type, place.base, start.rest);
+        llvm::Value* apart = exprs_.scalar(start.coefficient);
         for (int i = 0; i < lanes_; ++i) {
-            llvm::Value* pointer = b_.CreateGEP(storage_type(c_, place.storage, 0), where.pointer,
-                                                b_.getInt64(static_cast<uint64_t>(where.lane_stride * i)));
+            llvm::Value* pointer =
+                b_.CreateGEP(element_type, first, b_.CreateNSWMul(apart, b_.getInt64(static_cast<uint64_t>(i))));
             if (mask == nullptr) {
                 rows.push_back(annotate(b_.CreateAlignedLoad(type, pointer, align), place));
                 continue;

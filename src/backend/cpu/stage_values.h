@@ -90,9 +90,11 @@ class StageValues {
     /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
     bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
-    /// are a constant stride apart: then `lanes` contiguous loads and a transposition in registers replace as many
-    /// gathers. Conditions may depend on the lane, not on that axis.
+    /// are one stride apart, which may be the run's: then `lanes` contiguous loads and a transposition in registers
+    /// replace as many gathers. Conditions may depend on the lane, not on that axis.
     std::optional<size_t> transposing_axis(size_t slot, const Coords& p);
+    /// The offset as stride * lane + start, where lanes are one stride apart.
+    std::optional<Linear> lane_rows(Expr offset) const;
     /// Element p of the block that transposing_axis found. The block is loaded once:
     ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the
     ///     lanes
