@@ -42,6 +42,7 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
                                             const std::string& database, int threads,
                                             const std::function<void(const std::string&)>& progress) {
     const cuda::Gpu gpu;
+    check_fits(*model, gpu.target());  // before minutes of compiling for it
     std::string folder;
     try {
         const std::filesystem::path file = database.empty() ? TuningDatabase::default_path() : database;

@@ -114,6 +114,21 @@ TEST(Stream, DoesWhatItIsAskedForInOrderWhenSomebodyWaits) {
     EXPECT_EQ(c.machine.contexts, 0);
 }
 
+TEST(Stream, FindsWhatWasCopiedBefore) {
+    // Copies of what is not pinned return early, and no stream of ours waits for the default one.
+    Counter c;
+    const Gpu gpu(0, c.machine.driver());
+    const Gpu::Stream stream = gpu.stream();
+    const auto pinned = gpu.allocate_pinned(8), memory = gpu.allocate(8);
+    const int64_t number = 42;
+    auto& seen = *static_cast<int64_t*>(pinned.get());
+    gpu.to_device(memory.get(), &number, 8);
+    stream.to_host(&seen, memory.get(), 8);
+    stream.synchronize();
+    EXPECT_EQ(seen, 42);
+    EXPECT_EQ(c.machine.wrong, "");
+}
+
 TEST(Stream, CapturesAGraphThatDoesTheSameAgain) {
     Counter c;
     {
