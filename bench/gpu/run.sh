@@ -14,7 +14,7 @@
 # are expected on a machine with 16 cores, of 530; the processor's are measured (2 cores of Zen 4, NVRTC 13.0), what torch
 # takes is a guess:
 #
-#     tests           60   of 100: 1,400 kernels of 0.13 s through NVRTC, four processes; the numbers' reference
+#     tests           60   of 120: 1,400 kernels of 0.13 s through NVRTC, eight processes; the numbers' reference
 #     kernels         70   of 120: 54 of ours (20 s of one core, on all of them), torch's eager ones, then 20 s of compiled
 #     models         190   of 330: verify 12 times, four at a time; ours 8 times 3 to 10; torch's, compiled before, 100
 #     products        40   of 85
@@ -177,13 +177,13 @@ convolutions="conv:128x256x30x256x3x2 conv:128x128x28x128x3x1 conv:128x128x58x12
  conv:128x64x56x64x3x1 conv:128x64x56x256x1x1 conv:128x256x14x256x3x1 conv:128x512x7x512x3x1"
 compiled="resnet50 bert_base segformer_b0 efficientvit_b1 candy yolox_nano bert_small bert_large"
 verified="bert_tiny mobilenet_64 resnet18_64"
-# Not those that look at the executor itself.
-all_tests="Cuda*:GpuSchedule.*:Gpu.*:Nvrtc.*:Cudnn.*-CudaGroupText.IsSeenToGoWrong*"
+# Not those that look at the executor itself, nor one whose kernels CudaText has as well.
+all_tests="Cuda*:GpuSchedule.*:Gpu.*:Nvrtc.*:Cudnn.*-CudaGroupText.IsSeenToGoWrong*:Gpu.RunsWhatTheExecutorRuns"
 few_tests="Gpu.RunsAFewOfThem:CudaMatrices.*:CudaMatrixText.Of*:CudaGroupText.Of*"
 if [ -n "$dry" ]; then
     gemms="gemm:256x256x256" chains="chain:1x512x256x64x64" attentions="attention:8x512x512x64x64"
     convolutions="conv:1x64x14x64x3x1" compiled="yolox_nano efficientvit_b1" verified="bert_tiny"
-    all_tests="Gpu.*:Nvrtc.*:CudaMatrices.*:CudaMatrixText.OfConvolutions*"
+    all_tests="Gpu.*:Nvrtc.*:CudaMatrices.*:CudaMatrixText.OfConvolutions*-Gpu.RunsWhatTheExecutorRuns"
 fi
 peers="--device $device"
 only=$([ $has_gpu = 1 ] || echo --compile-only)
@@ -221,10 +221,10 @@ fi
 if wanted tests && [ $has_nvrtc = 1 ]; then
     if [ $has_gpu = 1 ]; then
         echo "== every test of kernels on the device"
-        step 100 tests_on_gpu 4 "$all_tests"
+        step 120 tests_on_gpu 8 "$all_tests"
     else
         echo "== kernels in the executor"
-        step 90 ours "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*'
+        step 90 ours "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*:CudaMatri*'
     fi
 fi
 for p in "${background[@]+"${background[@]}"}"; do wait "$p"; done  # what is measured is alone

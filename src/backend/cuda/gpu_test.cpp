@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/machine_code.h"
 #include "backend/cuda/matrix_cases_test.h"
@@ -364,14 +367,19 @@ TEST(Gpu, RunsAFewOfThem) {
 }
 
 TEST(Gpu, RunsWhatTheExecutorRuns) {
-    const auto [gpu, nvrtc, missing] = device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
+    const Device there = device();
+    if (!there.missing.empty()) GTEST_SKIP() << there.missing;
+    const auto& gpu = there.gpu;
     std::vector<KernelText> all;
     const auto cases = texts();
     for (const auto& [c, text] : cases) all.push_back(text);
-    const std::string code = nvrtc->compile(all, gpu->target().capability());
-    for (const auto& [c, text] : cases) {
-        const Gpu::Kernel kernel = gpu->load(code, text);
+    const std::vector<std::string> code = machine_code(
+        all, gpu->target().capability(), CodeCache(TW_TEST_CUBINS), [&] { return *there.nvrtc; },
+        static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+    for (size_t k = 0; k < cases.size(); ++k) {
+        const auto& [c, named] = cases[k];
+        const KernelText text = alone(named);
+        const Gpu::Kernel kernel = gpu->load(code[k], text);
         for (const schedule_cases::Sizes& sizes : c.sizes) {
             const std::vector<Tensor> inputs = schedule_cases::whole_numbers(c.program.stages, sizes);
             EXPECT_LE(largest_difference(interpret(c.program.stages, inputs),
