@@ -69,8 +69,8 @@ TEST_F(GpuCommand, run_says_where_there_is_no_gpu) {
     const Result r = place_.run({"run", "model.onnx", "--target", "cuda:sm_80"});
     if (r.status == 0) GTEST_SKIP() << "there is a GPU";
     EXPECT_EQ(r.status, 1);
-    EXPECT_THAT(r.err, AllOf(HasSubstr("model.onnx was compiled for cuda:sm_80 (1 kernels), but cannot run here:"),
-                             HasSubstr("driver")));
+    EXPECT_THAT(r.err, AllOf(HasSubstr("model.onnx was compiled for cuda:sm_80 (1 kernels, "),
+                             HasSubstr("), but cannot run here: no CUDA driver"), HasSubstr("nvidia-smi")));
     EXPECT_EQ(place_.run({"run", "model.onnx", "--precision", "tf32"}).status, 2);
     EXPECT_THAT(place_.run({"bench", "model.onnx", "--target", "cuda"}).err, HasSubstr("cannot run here:"));
 }
@@ -107,8 +107,9 @@ TEST_F(PretendedGpuCommand, runs_where_there_is_a_driver_and_keeps_the_code_of_k
 
 TEST_F(PretendedGpuCommand, old_and_other_gpus_are_refused) {
     EXPECT_THAT(run({"run", "model.onnx", "--target", "cuda"}, {{"TILEWRIGHT_PRETENDED_CAPABILITY", "75"}}).err,
-                AllOf(HasSubstr("was compiled for cuda (1 kernels), but cannot run here:"),
+                AllOf(HasSubstr("was compiled for cuda (1 kernels, whose machine code is kept), but cannot run here:"),
                       HasSubstr("has compute capability 7.5: kernels are made for 8.0 (Ampere) and newer")));
+    EXPECT_TRUE(place_.exists("cache/tilewright/code"));
     // A product that takes instructions of sm_90a.
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
