@@ -13,8 +13,9 @@ namespace tilewright {
 
 namespace {
 
-/// What two kernels must save by the model's word alone.
-constexpr double kConvincing = 0.1;
+/// What two kernels must save by the model's word alone. On a GPU, whose model has met none, a vendor's library may have
+/// the whole, but not its parts.
+constexpr double kConvincing = 0.1, kConvincingOnGpu = 0.3;
 constexpr double kWorthwhile = 4 * kKernelSeconds;  // a kernel that takes less stays one
 
 /// All stages as a chain.
@@ -211,7 +212,8 @@ std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Schedul
         if (auto parts = in_so_many(fewer, body, schedules, workers.another);
             parts && (!out || parts->seconds < out->seconds))
             out = std::move(parts);
-    if (!out || out->seconds > (1 - kConvincing) * schedules.seconds_of(whole)) return std::nullopt;
+    const double gain = how.gpu ? kConvincingOnGpu : kConvincing;
+    if (!out || out->seconds > (1 - gain) * schedules.seconds_of(whole)) return std::nullopt;
     return out;
 }
 
