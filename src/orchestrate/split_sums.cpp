@@ -13,8 +13,8 @@ namespace tilewright {
 
 namespace {
 
-/// What two kernels must save by the model's word alone. On a GPU, whose model has met none, a vendor's library may have
-/// the whole, but not its parts.
+/// What two kernels must save by the model's word alone. On a GPU, whose model has met none, a vendor's library may
+/// have the whole, but not its parts.
 constexpr double kConvincing = 0.1, kConvincingOnGpu = 0.3;
 constexpr double kWorthwhile = 4 * kKernelSeconds;  // a kernel that takes less stays one
 
