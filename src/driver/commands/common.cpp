@@ -261,14 +261,22 @@ Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress
 
 Session session_of(const ModelOptions& o, const Compilation& c) {
     const int threads = default_thread_count(o.threads);
-    if (!gpu_of(o.target)) return Session(c.model, threads);
+    const std::optional<GpuTarget> gpu = gpu_of(o.target);
+    if (!gpu) return Session(c.model, threads);
     Progress progress("compiling kernels of " + o.model);
+    const auto step = [&](const std::string& text) { progress.step(text); };
     try {
-        return Session(
-            load_on_gpu(c.model, o.scheduler.database, threads, [&](const std::string& step) { progress.step(step); }));
+        return Session(load_on_gpu(c.model, o.scheduler.database, threads, step));
     } catch (const RuntimeError& e) {
-        throw RuntimeError(fmt::format("{} was compiled for {} ({} kernels), but cannot run here: {}", o.model,
-                                       o.target, c.model->gpu_kernels().size(), e.what()));
+        std::string kept;
+        if (!has_gpu()) try {  // then for the machine that has one
+                compile_for_gpu(*c.model, gpu->capability(), o.scheduler.database, threads, step);
+                kept = ", whose machine code is kept";
+            } catch (const RuntimeError&) {
+                kept = ", as text, since NVRTC is not here";
+            }
+        throw RuntimeError(fmt::format("{} was compiled for {} ({} kernels{}), but cannot run here: {}", o.model,
+                                       o.target, c.model->gpu_kernels().size(), kept, e.what()));
     }
 }
 
