@@ -10,8 +10,8 @@
 namespace tilewright::cpu {
 namespace {
 
-using test::product_then;
-using test::scores_of_heads;
+using tilewright::test::product_then;
+using tilewright::test::scores_of_heads;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

@@ -11,8 +11,8 @@
 namespace tilewright::cuda {
 namespace {
 
-using test::product_then;
-using test::scores_of_heads;
+using tilewright::test::product_then;
+using tilewright::test::scores_of_heads;
 
 std::optional<LibraryKernel> kernel_of(const std::string& stages) {
     GpuScheduling how;
