@@ -114,8 +114,8 @@ struct Executor::Impl {
         std::vector<StepTime> times;
         std::exception_ptr error;
     };
-    /// Kernels that run slice by slice, where the last of them stands. A thread has memory of its own for what they hand
-    /// on, one slice of it.
+    /// Kernels that run slice by slice, where the last of them stands. A thread has memory of its own for what they
+    /// hand on, one slice of it.
     struct SlicedSteps {
         const Slices* of = nullptr;
         std::vector<int64_t> kept_bytes;           ///< by kept value: of a thread's slice, a multiple of 64
@@ -134,6 +134,7 @@ struct Executor::Impl {
     ExecutionContext& context;
     IndexVector<ValueId, Slot> slots;
     std::vector<StepState> steps;
+    const int workers;  ///< at most
     std::vector<SlicedSteps> sliced;
     std::vector<int> sliced_as;              ///< by step: which of them it is part of, -1: none
     std::vector<std::vector<size_t>> order;  ///< in which steps run; those that stand together run side by side
@@ -149,7 +150,7 @@ struct Executor::Impl {
     double flops = 0;
 
     Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>& known)
-        : plan(p), context(c), slots(p.program.values.size()) {
+        : plan(p), context(c), slots(p.program.values.size()), workers(c.pool != nullptr ? c.pool->size() : 1) {
         early.insert(known.begin(), known.end());
         input_bindings.resize(plan.program.inputs.size());
         for (size_t i = 0; i < plan.program.inputs.size(); ++i) {
@@ -205,8 +206,6 @@ struct Executor::Impl {
 
     // --- kernels slice by slice
 
-    int threads() const { return context.pool != nullptr ? context.pool->size() : 1; }
-
     void find_slices() {
         sliced_as.assign(steps.size(), -1);
         for (const Slices& of : plan.slices) {
@@ -219,9 +218,10 @@ struct Executor::Impl {
                 group.kept_place.emplace_back();
                 for (const ValueId v : tensors) {
                     const auto it = std::find(of.kept.begin(), of.kept.end(), v);
-                    group.kept_place.back().push_back(it == of.kept.end() ? -1 : static_cast<int>(it - of.kept.begin()));
+                    group.kept_place.back().push_back(it == of.kept.end() ? -1
+                                                                          : static_cast<int>(it - of.kept.begin()));
                 }
-                for (int t = 0; t < threads(); ++t) group.tensors.emplace_back(tensors.size());
+                for (int t = 0; t < workers; ++t) group.tensors.emplace_back(tensors.size());
             }
             if (!known) continue;
             group.spent_us.resize(group.tensors.size());
@@ -248,7 +248,7 @@ struct Executor::Impl {
             for (int64_t slice = begin; slice < end; ++slice)
                 for (size_t k = 0; k < of.count; ++k) {
                     const KernelState& state = steps[of.first + k].kernel;
-                    const size_t mine = k * static_cast<size_t>(threads()) + static_cast<size_t>(worker);
+                    const size_t mine = k * static_cast<size_t>(workers) + static_cast<size_t>(worker);
                     std::vector<void*>& tensors = group.tensors[mine];
                     for (size_t i = 0; i < tensors.size(); ++i) {
                         tensors[i] = state.tensors[i];
@@ -274,13 +274,13 @@ struct Executor::Impl {
     void* slice_base(const SlicedSteps& group, size_t kept, int64_t slice, int worker) const {
         const auto mine = reinterpret_cast<uintptr_t>(slots[group.of->kept[kept]].data) +
                           static_cast<uintptr_t>(worker * group.kept_bytes[kept]);
-        return reinterpret_cast<void*>(mine -
-                                       static_cast<uintptr_t>(slice * (bytes_of(group.of->kept[kept]) / group.of->slices)));
+        return reinterpret_cast<void*>(
+            mine - static_cast<uintptr_t>(slice * (bytes_of(group.of->kept[kept]) / group.of->slices)));
     }
 
     /// Their times one behind the other, as if they had run so: of what the threads spent, the mean.
     void tell(const SlicedSteps& group, double start) {
-        const auto n = static_cast<size_t>(threads());
+        const auto n = static_cast<size_t>(workers);
         for (size_t k = 0; k < group.of->count; ++k) {
             const auto& call = std::get<KernelCall>(plan.steps[group.of->first + k].what);
             double spent = 0;
@@ -462,7 +462,7 @@ struct Executor::Impl {
     int64_t room_for(ValueId v) const {
         for (const SlicedSteps& group : sliced)
             for (size_t k = 0; k < group.of->kept.size(); ++k)
-                if (group.of->kept[k] == v) return threads() * group.kept_bytes[k];
+                if (group.of->kept[k] == v) return workers * group.kept_bytes[k];
         return bytes_of(v);
     }
 

@@ -7,6 +7,8 @@
 #include <new>
 
 #include "model/session.h"
+#include "model/sliced_convolution_test.h"
+#include "orchestrate/plan.h"
 #include "program/builder.h"
 #include "program/random_program.h"
 
@@ -92,6 +94,16 @@ TEST(SteadyState, ARunOfKernelsAllocatesNothing) {
         Session session(compile_program(program, options), 2);
         EXPECT_EQ(allocations_of_a_run(session, inputs), 0) << "seed " << seed << "\n" << print(program);
     }
+}
+
+TEST(SteadyState, ARunInSlicesAllocatesNothing) {
+    const Program program = test::sliced_convolution();
+    CompileOptions options;
+    options.threads = 2;
+    const auto model = compile_program(program, options);
+    ASSERT_FALSE(model->plan().slices.empty());
+    Session session(model, 2);
+    EXPECT_EQ(allocations_of_a_run(session, random_inputs(program, 1)), 0);
 }
 
 TEST(SteadyState, NewShapesAllocateOnceAndThenNoMore) {

@@ -62,9 +62,9 @@ struct Step {
     std::vector<std::shared_ptr<const Plan>> bodies;
 };
 
-/// Kernels that stand together, each reading what the one before has written, and that may run slice by slice (slices.h):
-/// all of them for the first slice, then all for the second. Of the `kept` values, which nobody else reads, a thread
-/// needs no more than one slice at a time.
+/// Kernels that stand together, each reading what the one before has written, and that may run slice by slice
+/// (slices.h): all of them for the first slice, then all for the second. Of the `kept` values, which nobody else reads,
+/// a thread needs no more than one slice at a time.
 struct Slices {
     size_t first = 0, count = 0;  ///< of Plan::steps
     int64_t slices = 1;           ///< divides the tasks of each, and the elements of the kept values

@@ -1,6 +1,6 @@
 #pragma once
-// Kernels run slice by slice. Winograd's transforms and the products between them are kernels of their own, as each wants
-// another order of loops, and what they hand on is larger than what it is made of:
+// Kernels run slice by slice. Winograd's transforms and the products between them are kernels of their own, as each
+// wants another order of loops, and what they hand on is larger than what it is made of:
 //
 //     x [64, 224, 224] 12.8 MB   ->   tiles 28.9 MB   ->   products 28.9 MB   ->   y 12.8 MB
 //

@@ -224,8 +224,8 @@ class Verifier {
         for (const ValueId v : p_.near)
             if (!p_.stages.values.contains(v))
                 fault("value {} of {} is near", v.value, p_.stages.values.size());
-            else if (!is_output(p_, v) && std::find(p_.stages.inputs.begin(), p_.stages.inputs.end(), v) ==
-                                              p_.stages.inputs.end())
+            else if (!is_output(p_, v) &&
+                     std::find(p_.stages.inputs.begin(), p_.stages.inputs.end(), v) == p_.stages.inputs.end())
                 fault("'{}' is near, but neither read nor written by the kernel", name(v));
     }
 

@@ -345,12 +345,12 @@ class StageEmitter : public StageValues {
                 [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "strip");
             strips_[a] = {};
         } else if (!rest && may_compute_again(a)) {
-            // A rest that only the run knows, too long for code of its own, is the last whole tile of the range. Clamped
-            // rows need a pointer each: 11 of 13 rows took twice a tile's time.
+            // A rest that only the run knows, too long for code of its own, is the last whole tile of the range.
+            // Clamped rows need a pointer each: 11 of 13 rows took twice a tile's time.
             llvm::Value* left = b_.CreateSub(hi, whole_hi);
-            llvm::Value* again = b_.CreateAnd(
-                b_.CreateICmpSGE(r.extent, b_.getInt64(static_cast<uint64_t>(tile))),
-                b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rest_rungs(tile).rbegin()[1]))));
+            llvm::Value* again =
+                b_.CreateAnd(b_.CreateICmpSGE(r.extent, b_.getInt64(static_cast<uint64_t>(tile))),
+                             b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rest_rungs(tile).rbegin()[1]))));
             llvm::Value* last = b_.CreateSub(hi, b_.getInt64(static_cast<uint64_t>(tile)));
             whole_hi = b_.CreateSelect(again, hi, whole_hi);
             emit_loop(

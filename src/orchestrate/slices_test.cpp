@@ -1,0 +1,97 @@
+// Kernels that hand on more than a cache holds run slice by slice.
+
+#include "orchestrate/slices.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+#include "orchestrate/scheduling_test.h"
+
+namespace tilewright {
+namespace {
+
+using namespace test;
+
+/// Winograd's F(2, 3) along rows of 32 pixels, 32 channels to 24: tiles of 128 KiB and products of 96 KiB, where the
+/// second-level cache has 32.
+std::string convolution(const std::string& more = "", const std::string& outputs = "y") {
+    return fmt::format(R"(program convolution {{
+  input x: f32[32, 16, 34]
+  input w: f32[4, 24, 32]
+  v: f32[4, 32, 16, 16] = [4, 32, 16, 16] sum(i4 < 4) weigh(table{{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
+  m: f32[4, 24, 16, 16] = [4, 24, 16, 16] sum(i4 < 32) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
+  y: f32[24, 16, 32] = [24, 16, 32] sum(i3 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, -1}}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
+{}  output {}
+}})",
+                       more, outputs);
+}
+
+OrchestrateOptions small_cache(int threads = 1) {
+    OrchestrateOptions o = orchestration(Orchestrator::Greedy, 8, threads);
+    o.target.l2_bytes = 32 << 10;
+    return o;
+}
+
+struct Planned {
+    Plan plan;
+    KernelSet kernels;
+    Planned(const std::string& text, const OrchestrateOptions& options) {
+        const Program p = with_weights(text);
+        plan = orchestrate(p, kernels, options);
+        const std::vector<Tensor> inputs = random_inputs(p, 3);
+        EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-4) << plan.print();
+    }
+    const TileProgram& kernel(size_t step) const {
+        return kernels.kernels().at(std::get<KernelCall>(plan.steps.at(step).what).kernel);
+    }
+};
+
+TEST(Slices, of_tiles_products_and_what_becomes_of_them_are_rows_of_tiles) {
+    const Planned p(convolution(), small_cache());
+    ASSERT_EQ(p.plan.slices.size(), 1u) << p.plan.print();
+    const Slices& s = p.plan.slices[0];
+    EXPECT_EQ(s.count, 3u);
+    EXPECT_EQ(s.slices, 8);
+    std::vector<std::string> kept;
+    for (const ValueId v : s.kept) kept.push_back(shape_of(p.plan.program, p.plan.program.values[v].name));
+    EXPECT_THAT(kept, testing::ElementsAre("[8, 4, 2, 16, 32]", "[8, 4, 2, 16, 24]"));
+    const std::vector<size_t> near = {1, 2, 1};  // of what a kernel reads and writes
+    for (size_t k = 0; k < s.count; ++k) {
+        const TileProgram& kernel = p.kernel(s.first + k);
+        ASSERT_EQ(kernel.body.size(), 1u);
+        const auto* loop = std::get_if<TileLoop>(&kernel.body[0].kind);
+        ASSERT_NE(loop, nullptr) << print(kernel);
+        EXPECT_TRUE(loop->parallel && loop->step == 1) << print(kernel);
+        EXPECT_TRUE(kernel.axes[loop->axis].extent.is_constant(8)) << print(kernel);
+        EXPECT_EQ(kernel.near.size(), near[k]) << print(kernel);
+    }
+}
+
+TEST(Slices, are_not_of_what_a_cache_holds) {
+    OrchestrateOptions roomy = small_cache();
+    roomy.target.l2_bytes = 1 << 20;
+    EXPECT_TRUE(Planned(convolution(), roomy).plan.slices.empty());
+}
+
+TEST(Slices, are_not_of_what_others_read_too) {
+    const Planned shown(convolution("", "y, v"), small_cache());
+    for (const Slices& s : shown.plan.slices)
+        for (const ValueId v : s.kept) EXPECT_NE(shown.plan.program.values[v].name, "v") << shown.plan.print();
+    const Planned p(convolution(R"(  s: f32[24] = [24] max(i1 < 4, i2 < 16, i3 < 16) @0 where @0 = m[i1, i0, i2, i3]
+)",
+                                "y, s"),
+                    small_cache());
+    for (const Slices& s : p.plan.slices)
+        for (const ValueId v : s.kept) EXPECT_NE(p.plan.program.values[v].name, "m") << p.plan.print();
+}
+
+TEST(Slices, are_some_for_each_thread) {
+    EXPECT_EQ(Planned(convolution(), small_cache(2)).plan.slices.size(), 1u);
+    EXPECT_TRUE(Planned(convolution(), small_cache(4)).plan.slices.empty()) << "8 slices for 4 threads";
+}
+
+}  // namespace
+}  // namespace tilewright
