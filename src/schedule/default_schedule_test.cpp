@@ -90,6 +90,33 @@ TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_stri
     EXPECT_NE(text.find("vector s1 lanes 16 registers ["), std::string::npos) << text;
 }
 
+TEST(DefaultSchedule, of_open_rows_has_tasks_of_weights_on_one_thread_too) {
+    // 1 MiB of weights, which a recurrence reads to and fro, task by task.
+    const Program stages = parse_program(R"TW(program step {
+  input h: f32[$batch, 256]
+  input w: f32[256, 1024]
+  y: f32[$batch, 1024] = [$batch, 1024] sum(i2 < 256) mul(@0, @1) where @0 = h[i0, i2], @1 = w[i2, i1]  ; y ""
+  output y
+})TW");
+    const auto tasks = [&](int64_t l2_bytes) {
+        ScheduleTarget target;
+        target.l2_bytes = l2_bytes;
+        const TileProgram t = default_schedule(stages, target);
+        legal(t, stages, "step");
+        int64_t n = 1;
+        for (const std::vector<Stmt>* body = &t.body; body->size() == 1;) {
+            const auto* loop = std::get_if<TileLoop>(&body->front().kind);
+            if (loop == nullptr || !loop->parallel) break;
+            if (const Expr extent = t.axes[loop->axis].extent; extent.is_constant())
+                n *= (extent.constant() + loop->step - 1) / loop->step;
+            body = &loop->body;
+        }
+        return n;
+    };
+    EXPECT_EQ(tasks(1 << 20), 4);
+    EXPECT_EQ(tasks(4 << 20), 1);
+}
+
 TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
     const Program stages = parse_program(R"TW(program convolution {
   input x: f32[2, 3, 14, 14]

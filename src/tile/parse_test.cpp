@@ -40,6 +40,17 @@ TEST(TileText, matrix_units_and_stages) {
     EXPECT_THROW(parse_tile_program(changed(text, "matrix bf16", "matrix f64")), ModelError);
 }
 
+TEST(TileText, values_that_lie_in_a_cache) {
+    const std::string text = changed(kGemm, "parallel m", "near a\nparallel m");
+    const TileProgram gemm = parse_tile_program(text);
+    EXPECT_EQ(print(gemm), text);
+    EXPECT_EQ(gemm.near.size(), 1u);
+    EXPECT_TRUE(verify(gemm).empty());
+    TileProgram wrong = gemm;
+    wrong.near = {ValueId(99)};
+    EXPECT_FALSE(verify(wrong).empty());
+}
+
 TEST(TileText, names_of_any_spelling) {
     TileProgram t = parse_tile_program(kGemm);
     t.name = "conv1 + \"relu\" {";

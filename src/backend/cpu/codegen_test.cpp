@@ -170,6 +170,44 @@ TEST(Codegen, writes_past_the_caches_what_only_the_run_knows_to_be_larger) {
     }
 }
 
+TEST(Codegen, writes_into_a_cache_what_is_near_however_large_it_is) {
+    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    TileProgram t = product_of_rows("4096", 64);
+    CodegenOptions options;
+    options.isa = Isa::avx2();
+    options.cache_bytes = 100 * 16 * 4;
+    EXPECT_NE(print_assembly(t, options).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_llvm(t, options).find("llvm.prefetch"), std::string::npos);
+    t.near = {t.stages.inputs[0], t.stages.outputs[0]};
+    EXPECT_EQ(print_assembly(t, options).find("vmovntps"), std::string::npos);
+    EXPECT_EQ(print_llvm(t, options).find("llvm.prefetch"), std::string::npos);
+}
+
+/// F(2, 3) along rows of pixels with 16 channels: of the next tile's four pixels this one has two.
+TEST(Codegen, fetches_what_a_map_s_next_tile_reads_anew) {
+    const auto fetches = [](int rows) {
+        const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile map {{
+stages {{
+program map {{
+  input x: f32[{0}, 66, 16]
+  y: f32[4, {0}, 32, 16] = [4, {0}, 32, 16] sum(i4 < 4) weigh(table{{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}}(index(4*i0 + i4)), @0) where @0 = x[i1, 2*i2 + i4, i3]  ; y ""
+  output y
+}}
+}}
+axes s0="4" s1="{0}" s2="32" s3="16" r4="4"
+stage 0 over [s0 s1 s2 s3 r4]
+compute 0 vector s3 lanes 8 registers [s0=4 s3=8 r4=4] order [s0 s1 s2 s3 r4] padding partition
+}}
+)",
+                                                                           rows)));
+        size_t calls = 0;
+        for (size_t at = 0; (at = code.find("call void @llvm.prefetch", at)) != std::string::npos; ++at) ++calls;
+        return calls;
+    };
+    EXPECT_EQ(fetches(400), 2u);
+    EXPECT_EQ(fetches(40), 0u);  // a second-level cache holds all of it
+}
+
 /// 6 rows of 64 floats are 24 lines, of which each step of the sum asks for its share: 6 floats further in each.
 TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
     const auto fetches = [](const std::string& rows, int sum) {

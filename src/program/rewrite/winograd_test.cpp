@@ -164,6 +164,18 @@ TEST(Winograd, is_offered_for_constant_weights_only_where_folding_makes_all_of_t
     EXPECT_EQ(every, 8u);
     EXPECT_EQ(offered(512), every - 1);  // all but F(4) in both dimensions
     EXPECT_EQ(offered(1024), 0u);
+    // Who folds more has more of it.
+    FoldOptions more;
+    more.work = int64_t{1} << 29;
+    const Program p = square_convolution(1024, true);
+    EXPECT_EQ(find_all(RewriteContext(p, more), *rewrite_rule("winograd")).size(), every);
+}
+
+TEST(Winograd, is_found_where_a_convolution_is_all_there_is) {
+    // Three primitives in place of one are more than twice as many.
+    const Program known = square_convolution(64, true);
+    const Program q = fold_constants(rewrite(known, {.rules = {.winograd = true}}), {.contents = false});
+    EXPECT_EQ(q.primitives.size(), 3u) << print(q);
 }
 
 TEST(Winograd, of_weights_that_only_the_run_knows_counts_what_making_them_takes) {
