@@ -72,6 +72,34 @@ TEST(Interpret, inputs_that_do_not_fit_are_errors_of_the_model) {
     EXPECT_EQ(message_of(p, {ints({1, 2}), floats({2}, {1, 2})}), "'a' is expected to be f32, but is i64");
 }
 
+TEST(Interpret, requirements_are_checked_as_soon_as_their_names_have_numbers) {
+    const Program p = parse_positive(R"(program t {
+  input a: f32[$n]
+  input b: f32[$m]
+  input where: i64[1]
+  require spread [$m, $n]  ; dimensions add
+  bad: f32[1] = [1] @1 where @0 = where[0], @1 = a[@0]
+  ?k = read where[0]
+  x: f32[?k] = [?k] add(@0, @1) where @0 = a[i0], @1 = b[min(i0, $m - 1)]
+  output x, bad
+})");
+    EXPECT_EQ(interpret(p, {floats({3}, {1, 2, 3}), floats({1}, {5}), ints({2})})[0], floats({2}, {6, 7}));
+    EXPECT_EQ(message_of(p, {floats({3}, {1, 2, 3}), floats({2}, {5, 6}), ints({9})}),
+              "add: dimensions m = 2 and n = 3 do not broadcast: the first should be 1 or the second")
+        << "before anything runs";
+    const Program late = parse_positive(R"(program t {
+  input a: f32[$n]
+  input where: i64[1]
+  require at_least [$n, ?k]  ; dimensions cut
+  ?k = read where[0]
+  x: f32[?k] = [?k] @0 where @0 = a[i0]
+  output x
+})");
+    EXPECT_EQ(message_of(late, {floats({3}, {1, 2, 3}), ints({3})}), "no error");
+    EXPECT_EQ(message_of(late, {floats({3}, {1, 2, 3}), ints({4})}),
+              "cut: dimensions n = 3 and k = 4 do not fit: the first should not be smaller");
+}
+
 TEST(Interpret, errors_name_the_primitive) {
     Program p = parse_positive(R"(program t {
   input ids: i64[2]

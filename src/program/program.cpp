@@ -22,6 +22,62 @@ bool has_names(const TensorExpr& e) {
                        [&](const Access& a) { return any(a.index) || any(a.valid); });
 }
 
+bool Requirement::holds(int64_t a_is, int64_t b_is) const {
+    switch (kind) {
+        case Kind::Equal:
+            return a_is == b_is;
+        case Kind::Broadcast:
+            // The result is their maximum, which is wrong for 0 and 1; nothing else is lost by refusing these.
+            return a_is == b_is || (a_is == 1 && b_is > 0) || (b_is == 1 && a_is > 0);
+        case Kind::Spread:
+            return a_is == b_is || a_is == 1;
+        case Kind::AtLeast:
+            return a_is >= b_is;
+    }
+    return false;
+}
+
+std::string Requirement::violated(int64_t a_is, int64_t b_is) const {
+    // As the model names it: "N" for $N.
+    const auto number = [](Expr e, int64_t is) {
+        if (e.is_constant()) return std::to_string(is);
+        std::string text = e.text();
+        text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == '$' || c == '?'; }), text.end());
+        return fmt::format("{} = {}", text, is);
+    };
+    std::string_view how;
+    switch (kind) {
+        case Kind::Equal:
+            how = "differ";
+            break;
+        case Kind::Broadcast:
+            how = "do not broadcast";
+            break;
+        case Kind::Spread:
+            how = "do not broadcast: the first should be 1 or the second";
+            break;
+        case Kind::AtLeast:
+            how = "do not fit: the first should not be smaller";
+            break;
+    }
+    return fmt::format("{}{}{} {} and {} {}", source, source.empty() ? "" : ": ", what, number(a, a_is),
+                       number(b, b_is), how);
+}
+
+std::string_view to_string(Requirement::Kind kind) {
+    switch (kind) {
+        case Requirement::Kind::Equal:
+            return "equal";
+        case Requirement::Kind::Broadcast:
+            return "broadcast";
+        case Requirement::Kind::Spread:
+            return "spread";
+        case Requirement::Kind::AtLeast:
+            return "at_least";
+    }
+    return "equal";
+}
+
 std::vector<Expr> result_index(const TensorExpr& e) {
     if (!e.output_index.empty()) return e.output_index;
     std::vector<Expr> index;

@@ -36,6 +36,11 @@ class Verifier {
         }
         where_ = "program output";
         for (const ValueId v : p_.outputs) operand(v);
+        for (const Requirement& r : p_.requirements) {
+            where_ = fmt::format("requirement of {}", r.source.empty() ? "nobody" : r.source);
+            uniform(r.a, r.what);
+            uniform(r.b, r.what);
+        }
     }
 
   private:
@@ -198,7 +203,7 @@ class Verifier {
             fault("access @{} fills {} with {}", k, to_string(from.dtype), a.fill);
         if (!fit) return;
         for (size_t d = 0; d < a.index.size(); ++d)
-            if (const auto found = find_outside(a.index[d], from.shape[d], a.valid, e.extents))
+            if (const auto found = find_outside(a.index[d], from.shape[d], a.valid, e.extents, p_.requirements))
                 fault("access @{} leaves dimension {} of {}, which is {}: index {}: {}", k, d, quoted(a.value),
                       from.shape[d].text(), a.index[d].text(), *found);
     }
