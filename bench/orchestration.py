@@ -115,9 +115,12 @@ def outputs(arguments, more):
         worst = 0.0
         for name, a in one.items():
             b = other[name]
-            if a.shape != b.shape or a.dtype != b.dtype or not numpy.array_equal(numpy.isfinite(a), numpy.isfinite(b)):
-                return math.inf
             finite = numpy.isfinite(a)
+            if a.shape != b.shape or a.dtype != b.dtype or (a.size and not finite.any()):
+                return math.inf  # also where all is NaN: equal, but that says nothing
+            others = [numpy.where(numpy.isfinite(v), 0, v) for v in (a, b)]
+            if not numpy.array_equal(*others, equal_nan=True):
+                return math.inf
             x, y = a[finite].astype(numpy.float64), b[finite].astype(numpy.float64)
             if x.size:
                 worst = max(worst, float(numpy.max(numpy.abs(x - y)) / max(1e-30, numpy.max(numpy.abs(x)))))

@@ -8,7 +8,8 @@ SUITE holds suite.tsv (columns name, skeleton, inputs, dynamic_axes, input_value
 fill_weights.py, which writes a skeleton with its weights; CACHE keeps what it wrote.
 
 Each model is compiled once, its open dimensions left open, and then runs every shape that suite.tsv lists for it, and
-further ones where it is dynamic, at each number of threads. A line says how far the outputs lie apart: the largest
+further ones where it is dynamic, at each number of threads; with --time it is compiled for each number, as the peers'
+sessions are. A line says how far the outputs lie apart: the largest
 difference as a share of the reference's standard deviation, which a model of any scale can be judged by. The reference
 is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what multiply-adds reach on one thread
 (`tilewright info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs come to in our
@@ -58,6 +59,12 @@ class CIo(ctypes.Structure):
                 ("dims", ctypes.POINTER(ctypes.c_int64)), ("dim_names", ctypes.POINTER(ctypes.c_char_p))]
 
 
+class COptions(ctypes.Structure):
+    """tilewright_options."""
+    _fields_ = [("threads", ctypes.c_int32), ("isa", ctypes.c_char_p), ("dim_count", ctypes.c_size_t),
+                ("dim_names", ctypes.POINTER(ctypes.c_char_p)), ("dim_sizes", ctypes.POINTER(ctypes.c_int64))]
+
+
 class Library:
     """The C interface, include/tilewright/tilewright.h."""
 
@@ -76,9 +83,14 @@ class Library:
 
 
 class CompiledModel:
-    def __init__(self, library, path):
+    """threads: what the code is laid out for; 0: the processors there are. It runs on any number."""
+
+    def __init__(self, library, path, threads=0):
         self.library, self.handle = library, ctypes.c_void_p()
-        library.call("compile_file", str(path).encode(), None, ctypes.byref(self.handle))
+        start = time.perf_counter()
+        library.call("compile_file", str(path).encode(), ctypes.byref(COptions(threads=threads)),
+                     ctypes.byref(self.handle))
+        self.seconds = time.perf_counter() - start
         io = CIo()
         self.inputs = []
         for k in range(library.c.tilewright_input_count(self.handle)):
@@ -277,15 +289,15 @@ def run_model(library, path, rows, options):
     it would be at the peak)]})."""
     tolerance = TOLERANCES.get(path.stem, TOLERANCE)
     failures, ratios = 0, {}
-    start = time.perf_counter()
+    models = {}
     try:
-        model = CompiledModel(library, path)
+        for threads in options.threads if options.time else [0]:
+            models[threads] = CompiledModel(library, path, threads)
     except RuntimeError as e:
         print(f"{path.stem:20} FAIL  not compiled: {e}", flush=True)
         return 1, {}
-    compiled = time.perf_counter() - start
     reference = onnx_runtime(path, options.threads[0])
-    sessions = {n: Session(model, n) for n in options.threads}
+    sessions = {n: Session(models[n if options.time else 0], n) for n in options.threads}
     for text, sizes, declared, gmacs in shapes_of(rows, options.listed):
         inputs = make_inputs(declared, sizes, options.seed)
         want = reference(inputs)
@@ -302,7 +314,7 @@ def run_model(library, path, rows, options):
                 continue
             good = error <= tolerance
             failures += not good
-            line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}  compiled in {compiled:4.1f} s"
+            line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}  compiled in {session.model.seconds:4.1f} s"
             if options.time and good:
                 peers = timed_peers(path, threads, inputs, options)
                 ours, *theirs = times([lambda: session.run(tensors), *peers.values()], options.seconds)
@@ -317,7 +329,8 @@ def run_model(library, path, rows, options):
             print(line, flush=True)
     for session in sessions.values():
         session.close()
-    model.close()
+    for model in models.values():
+        model.close()
     return failures, ratios
 
 

@@ -4,21 +4,26 @@
 //     bench_gpu gemm:4096x4096x4096 chain:1x512x256x64x64 attention:8x512x512x64x64 --type f16
 //
 // gemm:MxNxK, conv:IMAGESxCHANNELSxPIXELSxRESULTSxTAPSxSTRIDE (padded by half the taps, channels side by side),
-// chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other, their
-// operands as warm as the second-level cache keeps them. What is small enough to interpret is checked first.
+// chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other in a CUDA graph,
+// their operands as warm as the second-level cache keeps them. What is small enough to interpret is checked first.
 // --compile-only needs no GPU: it makes the kernels, hands them to NVRTC, and prints what ptxas gives them. --text
 // prints tile programs and kernels.
 
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <iterator>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
+#include "bench/gpu/on_threads.h"
 #include "cost/gpu_estimate.h"
 #include "program/random_program.h"
 #include "schedule/scheduler.h"
@@ -132,7 +137,7 @@ std::string tiles_of(const TileProgram& p) {
     return out;
 }
 
-/// Seconds of a launch.
+/// Seconds of a launch, of many behind each other: a graph of them, so that a small kernel waits for no host.
 double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text,
                    const Program& stages, const std::vector<Tensor>& inputs, double budget) {
     std::vector<std::shared_ptr<void>> memory;
@@ -148,17 +153,36 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
     std::vector<void*> pointers, arguments;
     for (const auto& m : memory) pointers.push_back(m.get());
     for (void*& p : pointers) arguments.push_back(&p);
+    constexpr int kTogether = 20;
+    const cuda::Gpu::Stream stream = gpu.stream();
+    stream.launch(kernel, blocks, arguments);  // its code is on the device from here on
+    stream.synchronize();
+    const cuda::Gpu::Graph graph = stream.capture([&] {
+        for (int k = 0; k < kTogether; ++k) stream.launch(kernel, blocks, arguments);
+    });
     const auto launches = [&](int n) {
         const auto start = std::chrono::steady_clock::now();
-        for (int k = 0; k < n; ++k) kernel.launch(blocks, arguments);
-        gpu.synchronize();
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        for (int k = 0; k < n; ++k) stream.launch(graph);
+        stream.synchronize();
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / (n * kTogether);
     };
-    launches(3);
-    const double one = launches(10) / 10;
-    const int n = std::max(10, static_cast<int>(budget / one));
-    return launches(n) / n;
+    const double one = launches(1);
+    const int n = std::clamp(static_cast<int>(budget / (one * kTogether) / 5), 1, 1000);
+    std::vector<double> seconds;
+    for (int k = 0; k < 5; ++k) seconds.push_back(launches(n));
+    std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+    return seconds[2];
 }
+
+/// A kernel on its way to the device.
+struct Compiled {
+    const Task* task = nullptr;
+    TileProgram program;
+    cuda::KernelText kernel;
+    std::string code;
+    cuda::KernelUse use;                   ///< where it is asked for
+    std::vector<Tensor> inputs, expected;  ///< of what is checked
+};
 
 void run(const std::vector<std::string>& tasks, const std::string& type, SchedulerKind kind, Precision precision,
          bool compile_only, bool show, int candidates, double budget) {
@@ -180,36 +204,55 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     }
     fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us",
                candidates > 1 ? "difference; schedule" : "difference");
-    std::vector<std::pair<Task, TileProgram>> all;
-    for (const std::string& text : tasks) {
-        const Task t = parse_task(text, type);
-        for (TileProgram& p : schedules(t, kind, how, candidates)) all.emplace_back(t, std::move(p));
-    }
-    for (const auto& [t, program] : all) {
-        const std::string& text = t.name;
-        const cuda::KernelText kernel = cuda::generate(program, {how.target, 256}, "kernel");
-        const std::string code = nvrtc.compile(std::vector<cuda::KernelText>{kernel}, how.target.capability());
-        const double estimate = gpu_estimate(program, how.target).seconds;
-        const std::string tiles = candidates > 1 ? "; " + tiles_of(program) : "";
-        if (show) fmt::print("{}{}", print(program), kernel.text);
+    std::vector<Task> parsed;
+    for (const std::string& text : tasks) parsed.push_back(parse_task(text, type));
+    // All that needs no device, on all processors.
+    const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    std::vector<std::vector<Compiled>> found(parsed.size());
+    on_threads(parsed.size(), threads, [&](size_t k) {
+        for (TileProgram& p : schedules(parsed[k], kind, how, candidates)) {
+            found[k].emplace_back();
+            found[k].back().task = &parsed[k];
+            found[k].back().program = std::move(p);
+        }
+    });
+    std::vector<Compiled> all;
+    for (std::vector<Compiled>& of_task : found) std::move(of_task.begin(), of_task.end(), std::back_inserter(all));
+    on_threads(all.size(), threads, [&](size_t k) {
+        Compiled& c = all[k];
+        c.kernel = cuda::generate(c.program, {how.target, kGpuBlockThreads}, "kernel");
+        if (compile_only)
+            c.use = nvrtc.uses(cuda::device_header() + "\n" + c.kernel.text, how.target.capability()).at("kernel");
+        else
+            c.code = nvrtc.compile(std::vector<cuda::KernelText>{c.kernel}, how.target.capability());
+        if (compile_only || c.task->flops >= kChecked) return;
+        c.inputs = random_inputs(c.program.stages, 1);
+        c.expected = interpret(c.program.stages, c.inputs);
+    });
+    for (const Compiled& c : all) {
+        const std::string& text = c.task->name;
+        const cuda::KernelText& kernel = c.kernel;
+        const double estimate = gpu_estimate(c.program, how.target).seconds;
+        const std::string tiles = candidates > 1 ? "; " + tiles_of(c.program) : "";
+        if (show) fmt::print("{}{}", print(c.program), kernel.text);
         if (!gpu) {
-            const cuda::KernelUse use =
-                nvrtc.uses(cuda::device_header() + "\n" + kernel.text, how.target.capability()).at("kernel");
+            const cuda::KernelUse& use = c.use;
             fmt::print(
                 "{:<36}{:>12}{:>12}{:>12.1f}  {} threads, {} registers, {} bytes spilled, {} of shared memory{}\n",
                 text, "-", "-", estimate * 1e6, kernel.threads, use.registers, use.spilled_bytes, kernel.shared_bytes,
                 tiles);
             continue;
         }
-        const cuda::Gpu::Kernel loaded = gpu->load(code, kernel);
-        const std::vector<Tensor> inputs = random_inputs(program.stages, 1);
+        const cuda::Gpu::Kernel loaded = gpu->load(c.code, kernel);
+        const std::vector<Tensor> inputs = c.inputs.empty() ? random_inputs(c.program.stages, 1) : c.inputs;
         std::string difference = "not checked";
-        if (t.flops < kChecked)
-            difference = fmt::format("{:.2g}", largest_difference(interpret(program.stages, inputs),
-                                                                  gpu->run(loaded, kernel, program.stages, inputs)));
-        const double seconds = time_kernel(*gpu, loaded, kernel, program.stages, inputs, budget);
-        fmt::print("{:<36}{:>12.1f}{:>12.1f}{:>12.1f}  {}{}\n", text, seconds * 1e6, t.flops / seconds * 1e-12,
+        if (!c.expected.empty())
+            difference = fmt::format(
+                "{:.2g}", largest_difference(c.expected, gpu->run(loaded, kernel, c.program.stages, inputs)));
+        const double seconds = time_kernel(*gpu, loaded, kernel, c.program.stages, inputs, budget);
+        fmt::print("{:<36}{:>12.1f}{:>12.1f}{:>12.1f}  {}{}\n", text, seconds * 1e6, c.task->flops / seconds * 1e-12,
                    estimate * 1e6, difference, tiles);
+        std::fflush(stdout);  // of what is cut off the rest is there
     }
 }
 

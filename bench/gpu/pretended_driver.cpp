@@ -1,18 +1,31 @@
-// A CUDA driver without a GPU: libcuda.so.1 for bench/gpu/run.sh's dry run. Memory is the host's, kernels are loaded
-// and not run, streams do everything at once. It says what it is asked for that a driver would refuse; results are
-// zeros.
+// A CUDA driver without a GPU: libcuda.so.1 for bench/gpu/run.sh's dry run and the tests of the command line. Memory is
+// the host's, kernels are loaded and not run, streams do everything at once. It says what it is asked for that a driver
+// would refuse.
 //
 //     LD_LIBRARY_PATH=build/pretended build/bin/bench_gpu gemm:256x256x256
+//
+// It is an H200, unless TILEWRIGHT_PRETENDED_CAPABILITY=80 says another one, TILEWRIGHT_PRETENDED_BYTES=1000 how much
+// memory it has.
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace {
 
 using Address = unsigned long long;
 enum : int { kFine = 0, kInvalid = 1, kOutOfMemory = 2, kNotFound = 500 };
+
+/// What the environment says, or else.
+size_t setting(const char* name, size_t otherwise) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+int capability() { return static_cast<int>(setting("TILEWRIGHT_PRETENDED_CAPABILITY", 90)); }
+size_t memory() { return setting("TILEWRIGHT_PRETENDED_BYTES", size_t{8} << 30); }
 
 /// Numbers of cuda.h's CUdevice_attribute, as an H200 answers them.
 int attribute_of(int attribute) {
@@ -34,9 +47,9 @@ int attribute_of(int attribute) {
         case 39:
             return 2048;
         case 75:
-            return 9;
+            return capability() / 10;
         case 76:
-            return 0;
+            return capability() % 10;
         case 81:
             return 228 << 10;
         case 82:
@@ -60,7 +73,16 @@ int some_handle(void** out) {
     return kFine;
 }
 
-constexpr size_t kMemory = size_t{8} << 30;
+/// Who has how much of the memory.
+struct Allocations {
+    std::mutex mutex;
+    std::map<Address, size_t> bytes;
+    size_t used = 0;
+};
+Allocations& allocations() {
+    static auto* all = new Allocations;  // it stays: whoever ends last may still free
+    return *all;
+}
 
 }  // namespace
 
@@ -74,7 +96,7 @@ int cuGetExportTable(const void** table, const void*) {  // NVRTC asks, and goes
 int cuDeviceGetCount(int* n) { return *n = 1, kFine; }
 int cuDeviceGet(int* device, int) { return *device = 0, kFine; }
 int cuDeviceGetName(char* name, int size, int) { return std::snprintf(name, size, "no GPU (dry run)"), kFine; }
-int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = kMemory, kFine; }
+int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = memory(), kFine; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     *value = attribute_of(attribute);
     return *value < 0 ? refuse("an attribute that no one has asked for before") : kFine;
@@ -104,13 +126,27 @@ int cuLaunchKernel(void*, unsigned x, unsigned y, unsigned z, unsigned bx, unsig
     if (bx * by * bz == 0 || bx * by * bz > 1024 || shared > (227u << 10)) return refuse("a block of that size");
     return arguments == nullptr ? refuse("a launch without arguments") : kFine;
 }
-int cuMemAlloc_v2(Address* memory, size_t bytes) {
+int cuMemAlloc_v2(Address* address, size_t bytes) {
     if (bytes == 0) return refuse("an allocation of nothing");
-    void* p = bytes > kMemory ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    *memory = reinterpret_cast<Address>(p);
-    return p == nullptr ? kOutOfMemory : kFine;
+    Allocations& all = allocations();
+    const std::lock_guard lock(all.mutex);
+    if (bytes > memory() - all.used) return kOutOfMemory;
+    void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (p == nullptr) return kOutOfMemory;
+    *address = reinterpret_cast<Address>(p);
+    all.bytes[*address] = bytes;
+    all.used += bytes;
+    return kFine;
 }
-int cuMemFree_v2(Address memory) { return std::free(reinterpret_cast<void*>(memory)), kFine; }
+int cuMemFree_v2(Address address) {
+    Allocations& all = allocations();
+    const std::lock_guard lock(all.mutex);
+    const auto it = all.bytes.find(address);
+    if (it == all.bytes.end()) return refuse("memory is freed that is none");
+    all.used -= it->second;
+    all.bytes.erase(it);
+    return std::free(reinterpret_cast<void*>(address)), kFine;
+}
 int cuMemcpyHtoD_v2(Address to, const void* from, size_t n) {
     return std::memcpy(reinterpret_cast<void*>(to), from, n), kFine;
 }
@@ -119,7 +155,10 @@ int cuMemcpyDtoH_v2(void* to, Address from, size_t n) {
 }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void*) { return cuMemcpyHtoD_v2(to, from, n); }
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void*) { return cuMemcpyDtoH_v2(to, from, n); }
-int cuMemGetInfo_v2(size_t* free, size_t* all) { return *free = *all = kMemory, kFine; }
+int cuMemGetInfo_v2(size_t* free, size_t* all) {
+    const std::lock_guard lock(allocations().mutex);
+    return *all = memory(), *free = *all - allocations().used, kFine;
+}
 int cuMemAllocHost_v2(void** memory, size_t bytes) {
     *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *memory == nullptr ? kOutOfMemory : kFine;

@@ -13,17 +13,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <random>
 #include <sstream>
-#include <thread>
 
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
+#include "bench/gpu/on_threads.h"
 #include "cost/gpu_estimate.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/chain/realise.h"
@@ -34,26 +31,6 @@ namespace tilewright {
 namespace {
 
 GpuTarget target_of(int capability) { return capability >= 90 ? h200() : a100(); }
-
-/// Calls work(0) to work(count - 1) on several threads; throws what one of them threw.
-template <class F>
-void on_threads(size_t count, int threads, const F& work) {
-    std::atomic<size_t> next{0};
-    std::vector<std::thread> all;
-    std::mutex mutex;
-    std::exception_ptr wrong;
-    for (int t = 0; t < threads; ++t)
-        all.emplace_back([&] {
-            for (size_t k = next++; k < count; k = next++) try {
-                    work(k);
-                } catch (...) {
-                    const std::lock_guard lock(mutex);
-                    wrong = std::current_exception();
-                }
-        });
-    for (std::thread& t : all) t.join();
-    if (wrong) std::rethrow_exception(wrong);
-}
 
 struct Kernel {
     std::string name;

@@ -11,28 +11,45 @@ import sys
 import time
 
 
-def median_seconds(work, synchronize, seconds):
-    """Of one call, many behind each other, the operands where they are."""
-    for _ in range(3):
-        work()
+def graph_of(torch, work, times):
+    """A CUDA graph of so many calls: what the device takes, whatever Python does in between."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            work()
+    return graph.replay
+
+
+def median_seconds(torch, device, work, seconds):
+    """Of one call, many behind each other, the operands where they are; on a GPU as a CUDA graph, as ours are timed."""
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    together = 20 if device == "cuda" else 1
+    if device == "cuda":
+        work = graph_of(torch, work, together)
+    work()
     synchronize()
     start = time.perf_counter()
-    for _ in range(10):
-        work()
+    work()
     synchronize()
-    n = max(10, int(seconds / ((time.perf_counter() - start) / 10)))
+    n = max(1, int(seconds / (time.perf_counter() - start) / 5))
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        for _ in range(n // 5 + 1):
+        for _ in range(n):
             work()
         synchronize()
-        times.append((time.perf_counter() - start) / (n // 5 + 1))
+        times.append((time.perf_counter() - start) / (n * together))
     return sorted(times)[2]
 
 
 def ways(task, dtype, torch, device):
-    """Name -> callable, and the task's floating-point operations."""
+    """Name -> callable (those that torch.compile makes last), and the task's floating-point operations."""
     kind, sizes = task.split(":")
     n = [int(x) for x in sizes.split("x")]
     rand = lambda *shape: torch.randn(*shape, device=device, dtype=dtype)
@@ -54,7 +71,7 @@ def ways(task, dtype, torch, device):
         eager = lambda: torch.matmul(torch.matmul(q, k.transpose(1, 2)), v)
         out = {"two matmuls": eager}
         if device == "cuda":
-            out["torch.compile"] = torch.compile(eager, mode="max-autotune")
+            out["torch.compile (max-autotune)"] = torch.compile(eager, mode="max-autotune-no-cudagraphs")
         return out, flops
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -76,7 +93,9 @@ def main():
     parser.add_argument("--type", default="f16", choices=["f16", "bf16", "f32"])
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which nothing more is compiled")
     o = parser.parse_args()
+    begin = time.perf_counter()
     try:
         import torch
     except ImportError:
@@ -85,16 +104,26 @@ def main():
         sys.exit("torch sees no GPU")
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # of f32: what ours by tf32 is held against
-    synchronize = torch.cuda.synchronize if o.device == "cuda" else lambda: None
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[o.type]
-    for task in o.tasks:
-        calls, flops = ways(task, dtype, torch, o.device)
-        for name, call in calls.items():
-            try:
-                seconds = median_seconds(call, synchronize, o.seconds)
-                print(f"{task:<36}{seconds * 1e6:>12.1f}{flops / seconds * 1e-12:>12.1f}  {name}", flush=True)
-            except RuntimeError as e:  # a back end that does not take this shape
-                print(f"{task:<36}{'-':>12}{'-':>12}  {name}: {str(e).splitlines()[0][:60]}", flush=True)
+
+    def measure(task, name, call, flops):
+        try:
+            seconds = median_seconds(torch, o.device, call, o.seconds)
+            print(f"{task:<36}{seconds * 1e6:>12.1f}{flops / seconds * 1e-12:>12.1f}  {name}", flush=True)
+        except Exception as e:  # a back end that does not take this shape, a compiler that gives up
+            print(f"{task:<36}{'-':>12}{'-':>12}  {name}: {(str(e).splitlines() or [repr(e)])[0][:60]}", flush=True)
+
+    with torch.inference_mode():
+        for compiled in (False, True):  # what takes tens of seconds to compile comes when all else is there
+            for task in o.tasks:
+                calls, flops = ways(task, dtype, torch, o.device)
+                for name, call in calls.items():
+                    if name.startswith("torch.compile") != compiled:
+                        continue
+                    if compiled and time.perf_counter() - begin > o.limit:
+                        print(f"{task:<36}{'-':>12}{'-':>12}  {name}: left out, {o.limit:.0f} seconds are over", flush=True)
+                        continue
+                    measure(task, name, call, flops)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,16 @@
 #include "base/code_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
+#include <thread>
 
 #include "base/temporary_folder_test.h"
 
@@ -53,6 +58,39 @@ TEST(CodeCache, UsesNoFolderThatOthersMayWriteTo) {
     fs::permissions(made, fs::perms::group_write, fs::perm_options::remove);
     EXPECT_EQ(cache.find("another"), std::nullopt);
     EXPECT_EQ(cache.find("a text"), "code");
+}
+
+TEST(CodeCache, HasAllOrNothingOfWhatAKilledProcessKept) {
+    const TemporaryFolder folder;
+    constexpr int kTexts = 64;
+    const auto code_of = [](int k) { return std::string(300000, static_cast<char>('a' + k % 26)) + std::to_string(k); };
+    std::mt19937 rng(3);
+    int found = 0, lost = 0;
+    for (int round = 0; round < 20; ++round) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            const CodeCache cache(folder.path());
+            for (int k = 0;; ++k) cache.keep(std::to_string(k % kTexts), code_of(k % kTexts));
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(rng() % 30000));
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, 0);
+        const CodeCache cache(folder.path());
+        for (int k = 0; k < kTexts; ++k)
+            if (const auto code = cache.find(std::to_string(k))) {
+                EXPECT_EQ(*code, code_of(k)) << k;
+                ++found;
+            } else {
+                ++lost;
+            }
+    }
+    EXPECT_GT(found, 0);
+    // What was half written is in nobody's way, and goes when room is needed.
+    const CodeCache small(folder.path(), 400000);
+    for (int k = 0; k < 40; ++k) small.keep("new " + std::to_string(k), "code");
+    int64_t bytes = 0;
+    for (const fs::path& f : folder.files()) bytes += static_cast<int64_t>(fs::file_size(f));
+    EXPECT_LT(bytes, 500000) << lost;
 }
 
 TEST(CodeCache, ForgetsWhatWasAskedForLongestAgo) {

@@ -1,10 +1,12 @@
 #include "driver/files.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
@@ -25,14 +27,33 @@ std::string read_file(const std::string& path) {
     return bytes;
 }
 
+namespace {
+
+[[noreturn]] void cannot_write(const std::string& path, int error) {
+    throw RuntimeError(
+        fmt::format("cannot write '{}': {}", path, error != 0 ? std::strerror(error) : "the device refuses"));
+}
+
+}  // namespace
+
 void write_file(const std::string& path, std::initializer_list<std::string_view> parts) {
     errno = 0;
     std::ofstream out(path, std::ios::binary);
     for (const std::string_view part : parts) out.write(part.data(), static_cast<std::streamsize>(part.size()));
     out.close();
-    if (!out)
-        throw RuntimeError(
-            fmt::format("cannot write '{}': {}", path, errno != 0 ? std::strerror(errno) : "the device refuses"));
+    if (!out) cannot_write(path, errno);
+}
+
+void check_writable(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) {
+        if (S_ISDIR(info.st_mode)) cannot_write(path, EISDIR);
+        if (::access(path.c_str(), W_OK) != 0) cannot_write(path, errno);
+        return;
+    }
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    if (path.empty() || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
+        cannot_write(path, path.empty() ? ENOENT : errno);
 }
 
 std::string file_name_of(const std::string& tensor) {

@@ -38,17 +38,40 @@ std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vecto
     return interpret(program_of(model.plan(), model.kernels(), run), inputs);
 }
 
+namespace {
+
+/// Where code of kernels is kept. Nowhere where there is no place for it: it is compiled each time.
+CodeCache code_beside(const std::string& database) {
+    try {
+        const std::filesystem::path file = database.empty() ? TuningDatabase::default_path() : database;
+        return CodeCache((file.parent_path() / "code").string());
+    } catch (const RuntimeError&) {
+        return CodeCache("");
+    }
+}
+
+}  // namespace
+
+bool has_gpu() {
+    try {
+        const cuda::Gpu gpu;
+        return true;
+    } catch (const RuntimeError&) {
+        return false;
+    }
+}
+
+void compile_for_gpu(const CompiledModel& model, int capability, const std::string& database, int threads,
+                     const std::function<void(const std::string&)>& progress) {
+    cuda::machine_code(
+        model.gpu_kernels(), capability, code_beside(database), [] { return cuda::Nvrtc(); }, threads, progress);
+}
+
 std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model,
                                             const std::string& database, int threads,
                                             const std::function<void(const std::string&)>& progress) {
     const cuda::Gpu gpu;
-    std::string folder;
-    try {
-        const std::filesystem::path file = database.empty() ? TuningDatabase::default_path() : database;
-        folder = (file.parent_path() / "code").string();
-    } catch (const RuntimeError&) {
-        folder = "";  // there is no place for it: it is compiled each time
-    }
+    check_fits(*model, gpu.target());  // before minutes of compiling for it
     GpuLibraries libraries;
     const auto look_for = [&](auto make) {
         try {
@@ -62,7 +85,7 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
     auto loaded =
         std::make_shared<const GpuModel>(model, gpu,
                                          cuda::machine_code(
-                                             model->gpu_kernels(), gpu.target().capability(), CodeCache(folder),
+                                             model->gpu_kernels(), gpu.target().capability(), code_beside(database),
                                              [] { return cuda::Nvrtc(); }, threads, progress),
                                          libraries);
     if (progress)

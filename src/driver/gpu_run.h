@@ -27,4 +27,11 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
                                             const std::string& database = {}, int threads = 1,
                                             const std::function<void(const std::string&)>& progress = {});
 
+/// Whether this machine has a GPU that models can run on.
+bool has_gpu();
+/// Compiles the model's kernels for GPUs of this compute capability (80, 90), and keeps their code where load_on_gpu
+/// looks for it. Needs no GPU. Throws RuntimeError: no NVRTC.
+void compile_for_gpu(const CompiledModel& model, int capability, const std::string& database = {}, int threads = 1,
+                     const std::function<void(const std::string&)>& progress = {});
+
 }  // namespace tilewright

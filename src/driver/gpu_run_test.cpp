@@ -67,5 +67,24 @@ TEST(GpuRun, RunsALayerInLockstepAtEveryPrecision) {
     }
 }
 
+TEST(GpuRun, RunsSumsInPartsInLockstep) {
+    // Few results of long sums: parts of them in blocks of their own, then what adds them up.
+    const Program p = parse_program(R"(program long {
+  input a: f32[4, 16384]
+  input b: f32[16384, 16]
+  input bias: f32[16]
+  c: f32[4, 16] = [4, 16] sum(i2 < 16384) mul(@0, @1) then max(add(acc, @2), 0.0) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = bias[i1]
+  output c
+})");
+    const std::vector<Tensor> inputs = random_inputs(p, 3);
+    for (const GpuTarget& target : {a100(), h200()}) {
+        CompileOptions o;
+        o.gpu = GpuScheduling{target, Precision::F32};
+        const auto model = compile_program(p, o);
+        EXPECT_EQ(model->kernels().size(), size_t{2}) << model->dump("tiles");
+        EXPECT_LT(largest_difference(interpret(p, inputs), run_in_lockstep(*model, inputs)), 1e-4);
+    }
+}
+
 }  // namespace
 }  // namespace tilewright

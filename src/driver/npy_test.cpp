@@ -119,6 +119,20 @@ TEST(Files, NameThePathTheyCannotReadOrWrite) {
     EXPECT_THROW(write_file("no/such/folder/x", {"a"}), RuntimeError);
 }
 
+TEST(Files, KnowBeforehandWhatCannotBeWritten) {
+    const std::string path = testing::TempDir() + "/checked";
+    ::unlink(path.c_str());
+    EXPECT_NO_THROW(check_writable(path));
+    EXPECT_THROW(read_file(path), RuntimeError) << "it was made";
+    write_file(path, {"a"});
+    EXPECT_NO_THROW(check_writable(path));
+    EXPECT_NO_THROW(check_writable("/dev/null"));
+    EXPECT_EQ(read_file(path), "a");
+    for (const std::string& bad : {std::string("no/such/folder/x"), testing::TempDir(), path + "/x", std::string()})
+        EXPECT_THROW(check_writable(bad), RuntimeError) << bad;
+    ::unlink(path.c_str());
+}
+
 TEST(Files, NamesOfTensorsNeverLeaveTheirFolder) {
     EXPECT_EQ(file_name_of("logits"), "logits");
     EXPECT_EQ(file_name_of("a/b:0"), "a_b_0");

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
+#include "tile/walk.h"
 #include "tune/operands.h"
 
 namespace tilewright {
@@ -127,20 +128,35 @@ struct Trial {
 
 }  // namespace
 
+void check_fits(const CompiledModel& model, const GpuTarget& gpu) {
+    const std::vector<cuda::KernelText>& texts = model.gpu_kernels();
+    if (texts.size() != model.kernels().size())
+        throw RuntimeError("the model was compiled for a CPU: it has no kernels for a GPU");
+    for (size_t k = 0; k < texts.size(); ++k) {
+        const Walk tree = walk(model.kernels()[k]);
+        const bool groups = std::any_of(tree.computes.begin(), tree.computes.end(), [](const auto& c) {
+            return c.second->micro.matrix && c.second->micro.matrix->group;
+        });
+        if (groups && gpu.capability() != 90)
+            throw RuntimeError(
+                fmt::format("the model was compiled for sm_90a: kernel {} has instructions of four warps, which '{}' "
+                            "(compute capability {}.{}) has not; compile it with --target cuda:sm_80",
+                            k, gpu.name, gpu.major, gpu.minor));
+        if (texts[k].shared_bytes > gpu.block_shared_bytes)
+            throw RuntimeError(fmt::format(
+                "the model was compiled for a GPU with more shared memory: kernel {} needs {} bytes a block, '{}' has "
+                "{}; --target cuda:sm_80 needs less",
+                k, texts[k].shared_bytes, gpu.name, gpu.block_shared_bytes));
+    }
+}
+
 GpuModel::GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu,
                    const std::vector<std::string>& code, const GpuLibraries& libraries)
     : model_(std::move(model)), gpu_(gpu) {
     const std::vector<cuda::KernelText>& texts = model_->gpu_kernels();
-    if (texts.size() != model_->kernels().size())
-        throw RuntimeError("the model was compiled for a CPU: it has no kernels for a GPU");
+    check_fits(*model_, gpu_.target());
     TW_CHECK(code.size() == texts.size(), "every kernel has its code");
     for (size_t k = 0; k < texts.size(); ++k) {
-        const int64_t most = gpu_.target().block_shared_bytes;
-        if (texts[k].shared_bytes > most)
-            throw RuntimeError(fmt::format(
-                "the model was compiled for a GPU with more shared memory: kernel {} needs {} bytes a block, '{}' has "
-                "{}; --target cuda:sm_80 needs less",
-                k, texts[k].shared_bytes, gpu_.target().name, most));
         kernels_.push_back(gpu_.load(code[k], cuda::alone(texts[k])));
         libraries_.push_back(libraries.libraries.empty() ? nullptr : fastest(k, libraries));
     }

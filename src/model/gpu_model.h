@@ -19,6 +19,10 @@
 
 namespace tilewright {
 
+/// Throws RuntimeError: the model was compiled for a CPU, for instructions that this GPU has not, or for more shared
+/// memory; it says for what to compile it.
+void check_fits(const CompiledModel& model, const GpuTarget& gpu);
+
 /// Vendors' libraries whose kernels are candidates beside ours.
 struct GpuLibraries {
     std::vector<std::shared_ptr<const cuda::KernelLibrary>> libraries;
@@ -30,7 +34,7 @@ struct GpuLibraries {
 class GpuModel {
   public:
     /// `code`: of each of the model's gpu_kernels(), as cuda::machine_code gives it for this device. Throws
-    /// RuntimeError: the model is for a CPU, or for a GPU with more shared memory, or its weights do not fit.
+    /// RuntimeError: what check_fits() says, or its weights do not fit.
     /// Of each kernel that libraries have as well the fastest runs, of those whose results are the kernel's.
     GpuModel(std::shared_ptr<const CompiledModel> model, const cuda::Gpu& gpu, const std::vector<std::string>& code,
              const GpuLibraries& libraries = {});

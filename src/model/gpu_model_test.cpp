@@ -450,6 +450,22 @@ TEST(GpuSession, RefusesAModelThatIsNotForThisDevice) {
     machine.gpu().shared_bytes = 1000;
     EXPECT_THAT(error_of([&] { machine.load(); }),
                 HasSubstr("the model was compiled for a GPU with more shared memory: kernel 0 needs"));
+    // Instructions of four warps are of one architecture, not of what is newer.
+    Program large;
+    large.name = "large";
+    Builder b(large);
+    large.outputs = {b.matmul(b.input("x", DType::F16, {1024, 1024}), b.input("y", DType::F16, {1024, 1024}))};
+    CompileOptions o;
+    o.gpu = GpuScheduling{h200(), Precision::F16};
+    const auto model = compile_program(large, o);
+    GpuTarget other = h200();
+    EXPECT_NO_THROW(check_fits(*model, other));
+    for (const int major : {8, 10}) {
+        other.major = major;
+        EXPECT_THAT(error_of([&] { check_fits(*model, other); }),
+                    AllOf(HasSubstr("compiled for sm_90a: kernel 0 has instructions of four warps"),
+                          HasSubstr("compile it with --target cuda:sm_80")));
+    }
 }
 
 TEST(GpuSession, ReportsAKernelThatFails) {

@@ -11,6 +11,7 @@
 #include "orchestrate/operators.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
+#include "orchestrate/scheduling_test.h"
 
 namespace tilewright {
 namespace {
@@ -84,13 +85,8 @@ struct Planned {
 };
 
 OrchestrateOptions options_of(Orchestrator orchestrator, const Ablations& without) {
-    OrchestrateOptions o;
-    o.orchestrator = orchestrator;
+    OrchestrateOptions o = orchestration(orchestrator);
     o.without = without;
-    o.target.lanes = 8;
-    o.target.vector_registers = 16;
-    o.target.threads = 1;
-    o.scheduling.machine = Machine(generic_target(VectorIsa::avx2), 1);
     return o;
 }
 

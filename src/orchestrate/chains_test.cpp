@@ -102,6 +102,32 @@ TEST(GroupChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on
     EXPECT_TRUE(can_run(p, all)) << testing::PrintToString(names(p, all));
 }
 
+TEST(GroupChains, transforms_by_known_numbers_stay_outside) {
+    // Sums and differences of pairs of rows, between two products: by known numbers, or sums alone.
+    const auto grouped = [](const std::string& pairs) {
+        const Program p = parse_program(R"(program transformed {
+  input x: f32[2, 65536, 8]
+  input b: f32[8, 64]
+  input d: f32[64, 8]
+  c: f32[2, 65536, 64] = [2, 65536, 64] sum(i3 < 8) mul(@0, @1) where @0 = x[i0, i1, i3], @1 = b[i3, i2]
+  t: f32[2, 65536, 64] = [2, 65536, 64] sum(i3 < 2) )" +
+                                        pairs + R"( where @0 = c[i3, i1, i2]
+  e: f32[2, 65536, 8] = [2, 65536, 8] sum(i3 < 64) mul(@0, @1) where @0 = t[i0, i1, i3], @1 = d[i3, i2]
+  output e
+})");
+        Scheduling how = avx2_scheduling();
+        how.measure = [](const std::vector<TileProgram>& all) {  // whatever shares a kernel is a bargain
+            std::vector<double> seconds;
+            for (const TileProgram& t : all) seconds.push_back(t.stages.primitives.size() == 1 ? 1 : 0.1);
+            return seconds;
+        };
+        Schedules schedules(how);
+        return names(p, group_chains(p, group_rows(p, true), schedules));
+    };
+    EXPECT_THAT(grouped("@0"), ElementsAre("chain: c t e"));
+    EXPECT_THAT(grouped("weigh(table{1, 1, 1, -1}(index(2*i0 + i3)), @0)"), ElementsAre("c", "t", "e"));
+}
+
 TEST(GroupChains, a_value_in_between_that_is_an_output_keeps_kernels_apart) {
     const Program p = with(attention(), "", "w");
     EXPECT_EQ(groups(p), names(p, group_rows(p, true)));

@@ -162,12 +162,15 @@ struct Chooser {
                                           const std::vector<Expr>& weights) const {
         const auto in = channels.find(x.value);
         if (in == channels.end()) return std::nullopt;
-        const auto a = x.index[in->second].as_var();
-        if (!a || a->kind != VarKind::Axis || a->id >= e.spatial || in_index(weights, a->id)) return std::nullopt;
         const std::vector<Expr> out = result_index(e);
-        const auto there = std::find(out.begin(), out.end(), axis(a->id));
-        if (there == out.end()) return std::nullopt;
-        return static_cast<size_t>(there - out.begin());
+        for (const Var v : variables(x.index[in->second])) {  // c, or 64 + c of two products' channels
+            if (v.kind != VarKind::Axis || v.id >= e.spatial || in_index(weights, v.id)) continue;
+            const auto walked = linear_in(x.index[in->second], v);
+            const auto there = std::find(out.begin(), out.end(), axis(v.id));
+            if (walked && walked->coefficient.is_constant(1) && is_uniform(walked->rest) && there != out.end())
+                return static_cast<size_t>(there - out.begin());
+        }
+        return std::nullopt;
     }
 
     /// The axis of the weights whose neighbours should be neighbours in the result's memory. None where one already is

@@ -66,6 +66,24 @@ TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_the
     expect_same(before, after);
 }
 
+/// Two convolutions of one picture, multiplied as one: each takes its part of the channels back.
+TEST(AssignLayouts, parts_of_channels_keep_them_together) {
+    const Program before = with_weights(R"(program winograd {
+  input x: f32[5, 8, 3]
+  input w0: f32[48, 8]
+  m: f32[5, 48, 3] = [5, 48, 3] sum(i3 < 8) mul(@0, @1) where @0 = x[i0, i3, i2], @1 = w0[i1, i3]
+  y: f32[24, 12] = [24, 12] sum(i2 < 5) weigh(table{1, 1, 1, 1, 0, 0, 1, -1, 2, 0, 0, 1, 1, 4, 0, 0, 1, -1, 8, 1}(index(5*(i1 % 4) + i2)), @0) where @0 = m[i2, i0, i1 // 4]
+  z: f32[24, 12] = [24, 12] sum(i2 < 5) weigh(table{1, 1, 1, 1, 0, 0, 1, -1, 2, 0, 0, 1, 1, 4, 0, 0, 1, -1, 8, 1}(index(5*(i1 % 4) + i2)), @0) where @0 = m[i2, i0 + 24, i1 // 4]
+  out: f32[24, 12] = [24, 12] mul(@0, @1) where @0 = y[i0, i1], @1 = z[i0, i1]
+  output out
+})");
+    const Program after = assign_layouts(before, avx2());
+    EXPECT_EQ(shape_of(after, "m"), "[5, 3, 48]");
+    EXPECT_EQ(shape_of(after, "y"), "[12, 24]");
+    EXPECT_EQ(shape_of(after, "z"), "[12, 24]");
+    expect_same(before, after);
+}
+
 /// A 3 x 3 window over 24 channels of so many pixels either way that is all of a model.
 Program one_window(const std::string& expression, int stride, int pixels = 20) {
     const int out = (pixels - 3) / stride + 1;

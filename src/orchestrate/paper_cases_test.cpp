@@ -10,6 +10,7 @@
 #include "orchestrate/planned_cost.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
+#include "orchestrate/scheduling_test.h"
 #include "program/transform/fold.h"
 
 namespace tilewright {
@@ -21,16 +22,6 @@ using testing::Contains;
 using testing::IsSupersetOf;
 using testing::Not;
 
-OrchestrateOptions options_of(Orchestrator orchestrator) {
-    OrchestrateOptions o;
-    o.orchestrator = orchestrator;
-    o.target.lanes = 16;
-    o.target.vector_registers = 32;
-    o.target.threads = 1;
-    o.scheduling.machine = Machine(generic_target(VectorIsa::avx512), 1);
-    return o;
-}
-
 struct Case {
     Program program;                             ///< that was planned
     std::vector<std::set<std::string>> kernels;  ///< the results of the primitives that each computes
@@ -40,7 +31,7 @@ enum class Rewrites : uint8_t { None, Judged, Found };  ///< Found: by the searc
 
 /// Rewritten, if asked for, and planned; the outputs are compared.
 Case plan_of(Program p, Rewrites rewrites) {
-    const OrchestrateOptions options = options_of(Orchestrator::Optimal);
+    const OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     const Program original = p;
     if (rewrites != Rewrites::None) {
         RewriteSearch search;
@@ -183,7 +174,7 @@ Program memory_bound(int64_t batch) {
 
 /// Kernels of the plan where each takes what the model says, but `slower` times as long where it has all of the work.
 size_t measured_kernels(int64_t batch, double slower) {
-    OrchestrateOptions options = options_of(Orchestrator::Optimal);
+    OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
     const Scheduling model = scheduling(options);

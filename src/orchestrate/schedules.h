@@ -105,11 +105,11 @@ struct InParts {
     std::vector<Part> parts;
     double seconds = 0;  ///< of all of them
 };
-/// Nothing where all threads have a task as it is, nothing can be cut, or it does not gain.
+/// Nothing where all threads (a GPU's multiprocessors) have a task as it is, nothing can be cut, or it does not gain.
 std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules);
 
-/// Kernels that would leave threads without a task, few results of long sums each, become two where that is estimated
-/// (or measured) to gain. Nothing with one thread.
+/// Kernels that would leave threads, or a GPU's multiprocessors, without a task, few results of long sums each, become
+/// two where that is estimated (or measured) to gain. Nothing with one thread.
 void split_sums(Grouped& grouped, Schedules& schedules);
 
 }  // namespace tilewright

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cost/gpu_estimate.h"
 #include "orchestrate/schedules.h"
 #include "schedule/chain/split.h"
 
@@ -12,8 +13,9 @@ namespace tilewright {
 
 namespace {
 
-/// What two kernels must save by the model's word alone.
-constexpr double kConvincing = 0.1;
+/// What two kernels must save by the model's word alone. On a GPU, whose model has met none, a vendor's library may
+/// have the whole, but not its parts.
+constexpr double kConvincing = 0.1, kConvincingOnGpu = 0.3;
 constexpr double kWorthwhile = 4 * kKernelSeconds;  // a kernel that takes less stays one
 
 /// All stages as a chain.
@@ -156,17 +158,25 @@ class Splits {
 
 }  // namespace
 
-std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules) {
-    const Scheduling& how = schedules.how();
-    if (!how.machine || how.rule.threads <= 1 || !how.chains() || whole.seconds < kWorthwhile) return std::nullopt;
-    const auto& primitives = body.stages.primitives;
-    if (std::none_of(primitives.begin(), primitives.end(),
-                     [](const Primitive& p) { return p.expr()->reducer != Reducer::None; }))
-        return std::nullopt;
-    const auto threads = static_cast<double>(how.rule.threads);
-    const double tasks = estimate(whole.program, *how.machine).tasks;
-    if (tasks >= threads) return std::nullopt;
-    auto split = chain::split_sum(body.stages, static_cast<int64_t>(std::ceil(threads / tasks)));
+namespace {
+
+/// Who works side by side: a CPU's threads, or a GPU's multiprocessors.
+struct Workers {
+    double all = 1;
+    double busy = 1;     ///< with a schedule's tasks, or blocks
+    double another = 0;  ///< seconds of one more kernel that estimates do not have
+};
+Workers workers_of(const TileProgram& program, const Scheduling& how) {
+    if (how.gpu)  // whose estimates have the launch
+        return {static_cast<double>(how.gpu->target.multiprocessors), gpu_estimate(program, how.gpu->target).blocks, 0};
+    return {static_cast<double>(how.rule.threads), estimate(program, *how.machine).tasks, kKernelSeconds};
+}
+bool has_workers(const Scheduling& how) { return how.chains() && (how.gpu || (how.machine && how.rule.threads > 1)); }
+/// What takes less stays one kernel.
+double worthwhile(const Scheduling& how) { return how.gpu ? 4e-6 * how.gpu->target.launch_us : kWorthwhile; }
+
+std::optional<InParts> in_so_many(int64_t count, const KernelBody& body, Schedules& schedules, double another) {
+    auto split = chain::split_sum(body.stages, count);
     if (!split) return std::nullopt;
     InParts out;
     out.parts.push_back({std::move(split->partial), {}});
@@ -177,17 +187,38 @@ std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Schedul
         for (const KernelGroup& g : part.groups) {
             const Schedules::Scheduled* s = scheduled(extract(part.stages, g), g.chain, schedules);
             if (s == nullptr) return std::nullopt;
-            out.seconds += schedules.seconds_of(*s) + kKernelSeconds;
+            out.seconds += schedules.seconds_of(*s) + another;
         }
     }
-    out.seconds -= kKernelSeconds;  // the one that there is in any case
-    if (out.seconds > (1 - kConvincing) * schedules.seconds_of(whole)) return std::nullopt;
+    out.seconds -= another;  // the one that there is in any case
+    return out;
+}
+
+}  // namespace
+
+std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules) {
+    const Scheduling& how = schedules.how();
+    if (!has_workers(how) || whole.seconds < worthwhile(how)) return std::nullopt;
+    const auto& primitives = body.stages.primitives;
+    if (std::none_of(primitives.begin(), primitives.end(),
+                     [](const Primitive& p) { return p.expr()->reducer != Reducer::None; }))
+        return std::nullopt;
+    const Workers workers = workers_of(whole.program, how);
+    if (workers.busy >= workers.all) return std::nullopt;
+    const auto most = static_cast<int64_t>(std::ceil(workers.all / workers.busy));
+    std::optional<InParts> out = in_so_many(most, body, schedules, workers.another);
+    // A hundred multiprocessors want something to do, but each part is added up again: fewer may be better.
+    for (int64_t fewer = most / 2; how.gpu && fewer > 1; fewer /= 2)
+        if (auto parts = in_so_many(fewer, body, schedules, workers.another);
+            parts && (!out || parts->seconds < out->seconds))
+            out = std::move(parts);
+    const double gain = how.gpu ? kConvincingOnGpu : kConvincing;
+    if (!out || out->seconds > (1 - gain) * schedules.seconds_of(whole)) return std::nullopt;
     return out;
 }
 
 void split_sums(Grouped& grouped, Schedules& schedules) {
-    const Scheduling& how = schedules.how();
-    if (how.machine && how.rule.threads > 1 && how.chains()) Splits(grouped, schedules).run();
+    if (has_workers(schedules.how())) Splits(grouped, schedules).run();
 }
 
 }  // namespace tilewright

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cost/gpu_estimate.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/schedules.h"
@@ -69,6 +70,43 @@ TEST(SplitSums, a_long_sum_of_few_results_is_two_kernels_where_threads_are_idle)
     EXPECT_EQ(shape_of(g.program, g.program.values[g.program.primitives[PrimitiveId(0)].outputs[0]].name),
               "[4, 4, 16]");
     computes(product(4, 16, 4096), avx2_scheduling(SchedulerKind::Mcfuser, 4));
+}
+
+Scheduling gpu_scheduling(Precision precision = Precision::F32) {
+    Scheduling how;
+    how.kind = SchedulerKind::Auto;
+    how.gpu = GpuScheduling{h200(), precision};
+    return how;
+}
+
+TEST(SplitSums, a_gpu_gets_blocks_for_its_multiprocessors) {
+    // Two heads of one query each: two blocks, which go through 16,384 keys one after the other.
+    const Program decoding = chain::attention(2, 1, 16384, 64, 64);
+    for (const Program& p : {product(4, 16, 65536), product(64, 64, 16384), decoding}) {
+        const Grouped g = split(p, gpu_scheduling(Precision::TF32));
+        EXPECT_GT(g.groups.size(), size_t{1}) << print(p);
+        ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
+        // The first kernel has more blocks than the whole.
+        Schedules schedules(gpu_scheduling(Precision::TF32));
+        const auto blocks = [&](const Program& program, const KernelGroup& group) {
+            const KernelBody body = extract(program, group);
+            const TileProgram t = group.chain ? schedules.chain(body).value().program : schedules.kernel(body).program;
+            return gpu_estimate(t, h200()).blocks;
+        };
+        Grouped whole;
+        whole.program = fuse_greedily(p);
+        whole.groups = group_chains(whole.program, group_rows(whole.program, true), schedules);
+        EXPECT_GT(blocks(g.program, g.groups[0]), 2 * blocks(whole.program, whole.groups.back()));
+    }
+    for (const Program& p : {product(1024, 1024, 4096), product(4, 16, 64), chain::attention(64, 512, 512, 64, 64)}) {
+        Schedules schedules(gpu_scheduling());
+        Grouped whole;
+        whole.program = fuse_greedily(p);
+        whole.groups = group_chains(whole.program, group_rows(whole.program, true), schedules);
+        EXPECT_EQ(names(split(p, gpu_scheduling())), names(whole)) << print(p);
+    }
+    for (const Program& p : {product(4, 16, 16384), chain::attention(1, 2, 4096, 16, 16)})
+        computes(p, gpu_scheduling());
 }
 
 TEST(SplitSums, many_results_or_short_sums_stay_one_kernel) {

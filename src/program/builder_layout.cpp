@@ -216,8 +216,19 @@ ValueId Builder::slice(ValueId a, int64_t along, Expr start, Expr count, Expr st
     return view(a, std::move(out), std::move(index), "slice");
 }
 
+/// Parts of one concatenation: each is a choice that every element goes through, in one kernel. More are taken together
+/// in groups first.
+constexpr size_t kMostParts = 64;
+
 ValueId Builder::concat(std::span<const ValueId> parts, int64_t along) {
     if (parts.empty()) fail("there is nothing to concatenate");
+    if (parts.size() > kMostParts) {
+        std::vector<ValueId> groups;
+        groups.reserve(parts.size() / kMostParts + 1);
+        for (size_t at = 0; at < parts.size(); at += kMostParts)
+            groups.push_back(concat(parts.subspan(at, std::min(kMostParts, parts.size() - at)), along));
+        return concat(groups, along);
+    }
     const auto k = static_cast<size_t>(normalize_axis(along, rank(parts[0])));
     TensorExpr e;
     e.extents = common_dims(*this, parts, k);

@@ -422,6 +422,24 @@ TEST(BuilderLayout, ConcatenatesPartsOfUnknownLength) {
     EXPECT_THAT(numbers(out), ElementsAre(0, 1, 2, 0, 0, 1));
 }
 
+TEST(BuilderLayout, ConcatenatesManyPartsInGroups) {
+    OneInput t({symbol("n")});
+    std::vector<ValueId> parts;
+    std::vector<double> expected;
+    for (int k = 0; k < 1000; ++k) {  // single numbers, some of none, and one of unknown length among them
+        parts.push_back(k == 500 ? t.x
+                                 : t.b.constant(k % 7 == 3 ? Tensor(DType::F32, {0})
+                                                           : Tensor::of<double>(DType::F32, {1}, {double(k)})));
+        if (k == 500)
+            expected.insert(expected.end(), {0, 1, 2});
+        else if (k % 7 != 3)
+            expected.push_back(k);
+    }
+    t.b.set_outputs({t.b.concat(parts, 0)});
+    EXPECT_EQ(numbers(interpret(t.program, {iota(DType::F32, {3})}).front()), expected);
+    for (const Primitive& p : t.program.primitives) EXPECT_LE(p.expr()->accesses.size(), 64u);
+}
+
 TEST(BuilderLayout, PadsAndCrops) {
     OneInput t({4});
     EXPECT_THAT(numbers(t.run(t.b.pad(t.x, {-1}, {2}, 9), iota(DType::F32, {4}))), ElementsAre(1, 2, 3, 9, 9));

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "program/scalar_eval.h"
 
 namespace tilewright {
@@ -95,6 +96,15 @@ bool same_node(const ScalarNode& x, const ScalarNode& y) {
     return x.op == y.op && x.dtype == y.dtype && x.a == y.a && x.b == y.b && x.c == y.c &&
            std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value) && x.int_value == y.int_value &&
            x.slot == y.slot && x.index == y.index && same_table(x, y);
+}
+
+/// Equal for the same nodes. Tables are not looked at: one is seldom in a body with others.
+uint64_t hash_of(const ScalarNode& n) {
+    uint64_t h = hash_combine(static_cast<uint64_t>(n.op) << 8 | static_cast<uint64_t>(n.dtype), n.slot);
+    h = hash_combine(h, std::bit_cast<uint64_t>(n.value) ^ hash_mix(static_cast<uint64_t>(n.int_value)));
+    h = hash_combine(h, n.index.hash());
+    for (const ScalarId id : {n.a, n.b, n.c}) h = hash_combine(h, id ? id.index() + 1 : 0);
+    return h;
 }
 
 ScalarValue value_of(const ScalarNode& n) { return {n.value, n.int_value}; }
@@ -216,9 +226,31 @@ ScalarId ScalarBody::add(ScalarNode node) {
         if (const ScalarId same = identity(*this, node)) return same;
     }
     if (node.op == ScalarOp::Const && std::isnan(node.value)) node.value = std::numeric_limits<double>::quiet_NaN();
-    for (size_t k = nodes_.size(); k-- > 0;)
-        if (same_node(nodes_[ScalarId(k)], node)) return ScalarId(k);
+    if (const ScalarId same = find(node)) return same;
     return nodes_.push_back(std::move(node));
+}
+
+ScalarId ScalarBody::find(const ScalarNode& node) {
+    constexpr size_t kLarge = 64;  // nodes: few are compared faster than hashed
+    if (nodes_.size() < kLarge) {
+        for (size_t k = nodes_.size(); k-- > 0;)
+            if (same_node(nodes_[ScalarId(k)], node)) return ScalarId(k);
+        return {};
+    }
+    const auto place = [&](const ScalarNode& n) {
+        size_t at = hash_of(n) & (table_.size() - 1);
+        while (table_[at] != 0 && !same_node(nodes_[ScalarId(size_t{table_[at]} - 1)], n))
+            at = (at + 1) & (table_.size() - 1);
+        return at;
+    };
+    if (table_.size() < 2 * nodes_.size() + 2) {
+        table_.assign(std::bit_ceil(4 * nodes_.size()), 0);
+        for (const ScalarId id : nodes_.ids()) table_[place(nodes_[id])] = static_cast<uint32_t>(id.index() + 1);
+    }
+    uint32_t& found = table_[place(node)];
+    if (found != 0) return ScalarId(size_t{found} - 1);
+    found = static_cast<uint32_t>(nodes_.size() + 1);  // where it goes now
+    return {};
 }
 
 ScalarId ScalarBody::constant(DType t, double v) { return add(const_node(t, scalar_from_double(compute_type(t), v))); }

@@ -158,8 +158,13 @@ class ScalarBody {
     friend bool operator==(const ScalarBody&, const ScalarBody&);
 
   private:
+    /// The node that is the same; none.
+    ScalarId find(const ScalarNode& node);
+
     IndexVector<ScalarId, ScalarNode> nodes_;
     ScalarId root_;
+    /// Of a large body: its nodes by hash, open addressing; 1 + the number of a node, 0 where there is none.
+    std::vector<uint32_t> table_;
 };
 
 }  // namespace tilewright

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "program/scalar_eval.h"
@@ -193,6 +194,26 @@ TEST(ScalarBody, EqualNodesAreOne) {
     EXPECT_NE(b.constant(DType::F32, 0.0), b.constant(DType::F32, -0.0));
     EXPECT_EQ(b.constant(DType::F32, kNan), b.constant(DType::F32, kNan));
     EXPECT_NE(b.constant(DType::F32, 1), b.constant(DType::F64, 1));
+}
+
+TEST(ScalarBody, EqualNodesAreOneInLargeBodiesAndTheirCopies) {
+    constexpr uint32_t kOperands = 500;
+    const auto node = [](ScalarBody& b, uint32_t k) {
+        const ScalarId x = b.binary(ScalarOp::Mul, b.access(k, DType::F32), b.constant(DType::F32, k % 7));
+        return b.binary(ScalarOp::Add, x, b.constant(DType::F32, k % 2 == 0 ? 0.0 : -0.0));
+    };
+    ScalarBody b;
+    std::vector<ScalarId> ids;
+    for (uint32_t k = 0; k < kOperands; ++k) ids.push_back(node(b, k));
+    ScalarBody copy = b;
+    for (const auto body : {&b, &copy}) {
+        const size_t before = body->nodes().size();
+        for (uint32_t k = 0; k < kOperands; ++k) EXPECT_EQ(node(*body, k), ids[k]);
+        EXPECT_EQ(body->nodes().size(), before);
+        std::set<ScalarId> different(ids.begin(), ids.end());
+        EXPECT_TRUE(different.insert(node(*body, kOperands)).second);  // copies grow by themselves
+    }
+    EXPECT_EQ(b.nodes().size(), copy.nodes().size());
 }
 
 TEST(ScalarBody, IdentitiesThatHoldForEveryOperandDisappear) {

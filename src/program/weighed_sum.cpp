@@ -22,6 +22,16 @@ int64_t product(const std::vector<int64_t>& extents) {
     return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }
 
+/// Point `k` of a box over `axes`, the last one moving first, among all coordinates.
+void to_point(size_t k, const std::vector<uint32_t>& axes, const std::vector<int64_t>& extents,
+              std::vector<int64_t>& at) {
+    auto rest = static_cast<int64_t>(k);
+    for (size_t d = axes.size(); d-- > 0;) {
+        at[axes[d]] = rest % extents[d];
+        rest /= extents[d];
+    }
+}
+
 /// m, where `axis(a) % m` stands in the expression.
 std::optional<int64_t> period(Expr e, uint32_t a) {
     for (const Term& t : e.terms())
@@ -79,6 +89,9 @@ size_t WeighedSum::row_at(const std::vector<int64_t>& axes) const {
     int64_t at = 0;
     for (size_t k = 0; k < rows.size(); ++k) at = at * row_extents[k] + axes[rows[k]] % row_extents[k];
     return static_cast<size_t>(at);
+}
+void WeighedSum::to_column(size_t column, std::vector<int64_t>& axes) const {
+    to_point(column, columns, column_extents, axes);
 }
 
 std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
@@ -139,13 +152,9 @@ std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
     Env env;
     env.axes = at;
     std::vector<ScalarValue> values(e.body.nodes().size());
-    const int64_t count = product(out.row_extents) * product(out.column_extents);
-    for (int64_t k = 0; k < count; ++k) {
-        int64_t rest = k;
-        for (size_t d = axes.size(); d-- > 0;) {
-            at[axes[d]] = rest % extents[d];
-            rest /= extents[d];
-        }
+    const size_t count = out.row_count() * out.column_count();
+    for (size_t k = 0; k < count; ++k) {
+        to_point(k, axes, extents, at);
         for (size_t i = 0; i <= out.weight.index(); ++i) {
             if (!of_weight[i]) continue;
             const ScalarNode& n = e.body[ScalarId(i)];

@@ -29,6 +29,8 @@ struct WeighedSum {
     size_t column_count() const;
     /// The number of the row at these coordinates of the expression's axes.
     size_t row_at(const std::vector<int64_t>& axes) const;
+    /// The same the other way for a column: its coordinates, among those of the expression's axes.
+    void to_column(size_t column, std::vector<int64_t>& axes) const;
 };
 constexpr int64_t kMostWeights = 65536;  ///< of a map: three dimensions of Winograd's have 144 x 144
 /// Nothing where the expression is none, or the matrix has more than kMostWeights numbers.

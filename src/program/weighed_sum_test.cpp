@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 namespace tilewright {
 namespace {
 
@@ -18,6 +20,13 @@ TensorExpr expression(const std::string& x, const std::string& y, const std::str
     return *p.primitives[PrimitiveId(0)].expr();
 }
 
+/// The map that the expression is a sum by.
+WeighedSum map_of(const TensorExpr& e) {
+    const auto map = weighed_sum(e);
+    if (!map) throw std::logic_error("no sum weighed by known numbers");
+    return *map;
+}
+
 /// Of one line of the terms.
 std::vector<double> rows_of(const SharedSums& s, const std::vector<double>& line) {
     std::vector<double> nodes = line;
@@ -27,6 +36,7 @@ std::vector<double> rows_of(const SharedSums& s, const std::vector<double>& line
         nodes.push_back(v);
     }
     std::vector<double> out;
+    out.reserve(s.rows.size());
     for (const auto& node : s.rows) out.push_back(node ? nodes.at(*node) : 0);
     return out;
 }
@@ -45,11 +55,10 @@ constexpr const char* kB =
 TEST(WeighedSum, shares_what_rows_have_in_common) {
     const TensorExpr e = expression(
         "6, 16", "6, 16", fmt::format("[6, 16] sum(i2 < 6) weigh({}(index(6*i0 + i2)), @0) where @0 = x[i2, i1]", kB));
-    const auto map = weighed_sum(e);
-    ASSERT_TRUE(map);
-    EXPECT_EQ(map->rows, std::vector<uint32_t>{0});
-    EXPECT_EQ(map->columns, std::vector<uint32_t>{2});
-    EXPECT_EQ(share_sums(*map).operations(), 12U);  // of 22 weights that are not 0
+    const WeighedSum map = map_of(e);
+    EXPECT_EQ(map.rows, std::vector<uint32_t>{0});
+    EXPECT_EQ(map.columns, std::vector<uint32_t>{2});
+    EXPECT_EQ(share_sums(map).operations(), 12U);  // of 22 weights that are not 0
 }
 
 TEST(WeighedSum, goes_along_one_axis_after_the_other) {
@@ -58,11 +67,23 @@ TEST(WeighedSum, goes_along_one_axis_after_the_other) {
         fmt::format("[6, 6, 16] sum(i3 < 6, i4 < 6) weigh(mul({0}(index(6*i0 + i3)), {0}(index(6*i1 + i4))), @0) "
                     "where @0 = x[i3, i4, i2]",
                     kB));
-    const auto map = weighed_sum(e);
-    ASSERT_TRUE(map);
-    EXPECT_EQ(map->row_count(), 36U);
-    EXPECT_EQ(share_sums(*map).operations(), 144U);  // of 484
-    EXPECT_EQ(map_size(e)->operations, 144);
+    const WeighedSum map = map_of(e);
+    EXPECT_EQ(map.row_count(), 36U);
+    EXPECT_EQ(share_sums(map).operations(), 144U);  // of 484
+    EXPECT_EQ(map_size(e).value_or(MapSize()).operations, 144);
+}
+
+TEST(WeighedSum, numbers_rows_and_columns_the_last_axis_first) {
+    const TensorExpr e = expression(
+        "2, 3, 16", "4, 16",
+        "[4, 16] sum(i2 < 2, i3 < 3) weigh(table{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}(index(6*(i0 % 2) + 3*i2 + i3)),"
+        " @0) where @0 = x[i2, i3, i1]");
+    const WeighedSum map = map_of(e);
+    EXPECT_EQ(map.row_at({3, 7, 0, 0}), 1U);  // of two, again and again
+    std::vector<int64_t> axes = {3, 7, 0, 0};
+    map.to_column(5, axes);
+    EXPECT_EQ(axes, (std::vector<int64_t>{3, 7, 1, 2}));
+    EXPECT_EQ(map.weights.at(1 * map.column_count() + 5), 12);
 }
 
 TEST(WeighedSum, is_none_where_the_terms_move_with_the_rows_or_the_data_weighs) {
@@ -91,6 +112,7 @@ TEST(WeighedSum, shared_sums_are_the_rows_of_the_map) {
             for (const int w : weights(total)) m.weights.push_back(w);
         } else {
             std::vector<std::vector<int>> along;
+            along.reserve(m.row_extents.size());
             for (size_t k = 0; k < m.row_extents.size(); ++k)
                 along.push_back(weights(m.row_extents[k] * m.column_extents[k]));
             for (size_t r = 0; r < m.row_count(); ++r)
@@ -107,6 +129,7 @@ TEST(WeighedSum, shared_sums_are_the_rows_of_the_map) {
                 }
         }
         std::vector<double> line;
+        line.reserve(m.column_count());
         for (size_t c = 0; c < m.column_count(); ++c) line.push_back(*rc::gen::inRange(-8, 9));
         const SharedSums shared = share_sums(m);
         RC_ASSERT(rows_of(shared, line) == rows_of(m, line));

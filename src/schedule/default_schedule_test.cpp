@@ -254,7 +254,7 @@ Program depthwise_program(const std::string& height, const std::string& width, i
                                      height, width, channels, channels / 16));
 }
 
-TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_goes_row_by_row_where_memory_is_far) {
+TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_takes_all_channels_of_them_where_memory_is_far) {
     const auto depthwise = [](const std::string& height, const std::string& width, int channels) {
         const Program p = depthwise_program(height, width, channels);
         return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, ScheduleTarget{}).micro;
@@ -264,8 +264,9 @@ TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_goes_row_by_row_
         EXPECT_EQ(m.registers, (std::vector<int64_t>{16, 2, 4, 3, 3}));
     }
     EXPECT_EQ(spatial_order(depthwise("28", "28", 192), 3), (std::vector<size_t>{0, 1, 2}));
-    EXPECT_EQ(spatial_order(depthwise("256", "256", 256), 3), (std::vector<size_t>{1, 0, 2}));
-    EXPECT_EQ(spatial_order(depthwise("$h", "$w", 256), 3), (std::vector<size_t>{1, 0, 2}));
+    for (const auto& [size, channels] : {std::pair("112", 32), std::pair("256", 256)})
+        EXPECT_EQ(spatial_order(depthwise(size, size, channels), 3), (std::vector<size_t>{1, 2, 0}));
+    EXPECT_EQ(spatial_order(depthwise("$h", "$w", 256), 3), (std::vector<size_t>{1, 2, 0}));
     // Threads share out the rows, not the channels of each.
     ScheduleTarget two;
     two.threads = 2;

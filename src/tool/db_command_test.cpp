@@ -43,9 +43,10 @@ class DbCommand : public testing::Test {
         c.when = 1'700'000'000;
         db.insert(c);
     }
-    Result db(std::vector<std::string> arguments, const std::string& file = "tuning.db") const {
+    Result db(std::vector<std::string> arguments, const std::string& file = "tuning.db",
+              const std::string& option = "--db") const {
         arguments.insert(arguments.begin(), "db");
-        arguments.insert(arguments.begin() + 2, {"--db", file});
+        arguments.insert(arguments.begin() + 2, {option, file});
         return place_.run(arguments);
     }
 
@@ -55,6 +56,7 @@ class DbCommand : public testing::Test {
 TEST_F(DbCommand, list_shows_what_there_is) {
     const Result r = db({"list"});
     EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out, db({"list"}, "tuning.db", "--database").out);  // as other commands call it
     EXPECT_THAT(r.out, HasSubstr("1.00 +-1%"));
     EXPECT_THAT(r.out, HasSubstr("f32[8]"));
     EXPECT_THAT(r.out, HasSubstr("f32[16]: output v1, element [3] is 2"));

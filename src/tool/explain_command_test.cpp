@@ -77,6 +77,15 @@ TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
     EXPECT_EQ(j["execution_states"], states);
 }
 
+TEST_F(Explain, WithoutTimeIsNoWorseThanWhatTheSearchBeginsWith) {
+    const Json j = json({"--orchestrate", "optimal", "--blp-seconds", "0"}), whole = json({"--orchestrate", "optimal"});
+    EXPECT_EQ(j["candidates"], whole["candidates"]);
+    EXPECT_GE(j["choice"]["plan_ms"], whole["choice"]["plan_ms"]);
+    EXPECT_LE(j["choice"]["plan_ms"], j["choice"]["greedy_ms"]);
+    EXPECT_LE(j["choice"]["bound_ms"], whole["choice"]["plan_ms"]);
+    EXPECT_EQ(place.run({"explain", "model.onnx", "--blp-seconds", "-1"}).status, 2);
+}
+
 /// What scripts rely on: every figure of orchestration has its name at the top level.
 TEST_F(Explain, NamesItsFiguresAtTheTopLevel) {
     for (const std::vector<std::string>& how : {std::vector<std::string>{},
@@ -140,6 +149,15 @@ TEST_F(Explain, MeasuresThePlansItComparesOnRequest) {
     const Json j = json({"--time", "0.01"});
     for (const Json& plan : j["plans"]) EXPECT_GT(plan["measured_ms"], 0) << plan;
     for (const Json& k : j["kernels"]) EXPECT_GT(k["measured_us"], 0) << k;
+}
+
+TEST_F(Explain, SaysBeforeItCompilesThatAFileCannotBeWritten) {
+    for (const char* option : {"--json", "--html"}) {
+        const Result r = place.run({"explain", "model.onnx", option, "no/such/folder/plan"});
+        EXPECT_EQ(r.status, 1);
+        EXPECT_THAT(r.err, HasSubstr("cannot write 'no/such/folder/plan': No such file or directory"));
+        EXPECT_EQ(r.out, "");
+    }
 }
 
 TEST_F(Explain, WritesAPageThatNeedsNothingElse) {

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <map>
+#include <optional>
+
 #include "onnx/onnx_pb.h"
 
 #include "tool/tool_runner_test.h"
@@ -65,11 +69,76 @@ TEST_F(GpuCommand, run_says_where_there_is_no_gpu) {
     const Result r = place_.run({"run", "model.onnx", "--target", "cuda:sm_80"});
     if (r.status == 0) GTEST_SKIP() << "there is a GPU";
     EXPECT_EQ(r.status, 1);
-    EXPECT_THAT(r.err, AllOf(HasSubstr("model.onnx was compiled for cuda:sm_80 (1 kernels), but cannot run here:"),
-                             HasSubstr("driver")));
+    EXPECT_THAT(r.err, AllOf(HasSubstr("model.onnx was compiled for cuda:sm_80 (1 kernels, "),
+                             HasSubstr("), but cannot run here: no CUDA driver"), HasSubstr("nvidia-smi")));
     EXPECT_EQ(place_.run({"run", "model.onnx", "--precision", "tf32"}).status, 2);
     EXPECT_THAT(place_.run({"bench", "model.onnx", "--target", "cuda"}).err, HasSubstr("cannot run here:"));
 }
+
+#ifdef TW_PRETENDED
+/// The tool on a machine whose driver and compiler are pretended: kernels are loaded, and give nothing.
+class PretendedGpuCommand : public GpuCommand {
+  protected:
+    using Environment = std::vector<std::pair<std::string, std::string>>;
+    Result run(const std::vector<std::string>& arguments, Environment environment = {}) {
+        environment.emplace_back("LD_LIBRARY_PATH", TW_PRETENDED ":" TW_PRETENDED "/nvrtc");
+        environment.emplace_back("XDG_CACHE_HOME", place_ / "cache");
+        std::map<std::string, std::optional<std::string>> before;
+        for (const auto& [name, value] : environment) {
+            const char* was = std::getenv(name.c_str());
+            before[name] = was == nullptr ? std::nullopt : std::optional<std::string>(was);
+            setenv(name.c_str(), value.c_str(), 1);
+        }
+        const Result r = place_.run(arguments);
+        for (const auto& [name, value] : before)
+            value ? setenv(name.c_str(), value->c_str(), 1) : unsetenv(name.c_str());
+        return r;
+    }
+};
+
+TEST_F(PretendedGpuCommand, runs_where_there_is_a_driver_and_keeps_the_code_of_kernels) {
+    const Result r = run({"bench", "model.onnx", "--target", "cuda", "--dim", "batch=4", "--iterations", "5"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=4"}).status, 0);
+    EXPECT_TRUE(place_.exists("cache/tilewright/code"));
+    // Zeros are not what the model gives, and verify says so.
+    EXPECT_EQ(run({"verify", "model.onnx", "--target", "cuda", "--dim", "batch=4"}).status, 1);
+}
+
+TEST_F(PretendedGpuCommand, old_and_other_gpus_are_refused) {
+    EXPECT_THAT(run({"run", "model.onnx", "--target", "cuda"}, {{"TILEWRIGHT_PRETENDED_CAPABILITY", "75"}}).err,
+                AllOf(HasSubstr("was compiled for cuda (1 kernels, whose machine code is kept), but cannot run here:"),
+                      HasSubstr("has compute capability 7.5: kernels are made for 8.0 (Ampere) and newer")));
+    EXPECT_TRUE(place_.exists("cache/tilewright/code"));
+    // A product that takes instructions of sm_90a.
+    onnx::ModelProto m = new_model();
+    onnx::GraphProto& g = *m.mutable_graph();
+    add_input(g, "x", {512, 1024});
+    add_input(g, "a", {1024, 512});
+    add_node(g, "MatMul", {"x", "a"}, {"y"});
+    add_output(g, "y");
+    for (onnx::ValueInfoProto& o : *g.mutable_output()) o.mutable_type()->mutable_tensor_type()->clear_shape();
+    place_.write("large.onnx", m);
+    const std::vector<std::string> words = {"run", "large.onnx", "--precision", "tf32", "--target"};
+    const auto with = [&](const char* target) {
+        std::vector<std::string> all = words;
+        all.emplace_back(target);
+        return all;
+    };
+    EXPECT_THAT(run(with("cuda"), {{"TILEWRIGHT_PRETENDED_CAPABILITY", "80"}}).err,
+                AllOf(HasSubstr("compiled for sm_90a"), HasSubstr("compile it with --target cuda:sm_80")));
+    EXPECT_EQ(run(with("cuda:sm_80"), {{"TILEWRIGHT_PRETENDED_CAPABILITY", "80"}}).status, 0);
+}
+
+TEST_F(PretendedGpuCommand, what_does_not_fit_is_said_with_what_there_is) {
+    const Result r = run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=100000"},
+                         {{"TILEWRIGHT_PRETENDED_BYTES", "100000"}});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_THAT(r.err,
+                testing::ContainsRegex("error: .*out of memory on 'no GPU [(]dry run[)]': what the model computes "
+                                       "on the way needs [0-9]+ bytes, and [0-9]+ of its 100000 are free"));
+}
+#endif
 
 }  // namespace
 }  // namespace tilewright::tool_test

@@ -9,6 +9,6 @@ namespace tilewright {
 /// release of LLVM. Schedulers have no part in it: what they choose is remembered under their own name and options.
 ///
 /// Records of other versions stay in the database and are not found; `tilewright db prune` removes them.
-inline constexpr int kGeneratorVersion = 8;
+inline constexpr int kGeneratorVersion = 9;
 
 }  // namespace tilewright

@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tile/library_products_test.h"
+
 namespace tilewright::cpu {
 namespace {
 
+using tilewright::test::product_then;
+using tilewright::test::scores_of_heads;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -24,13 +28,6 @@ std::string reason_against(const std::string& text, const std::vector<bool>& wei
     const auto found = library_op(parse_program(text), weights);
     const auto* reason = std::get_if<std::string>(&found);
     return reason == nullptr ? "nothing" : *reason;
-}
-
-/// sum_k a[m, k] b[k, n], with something behind it.
-std::string product_then(const std::string& then, const std::string& c = "", const std::string& at = "i1") {
-    return "program p {\n  input a: f32[48, 32]\n  input b: f32[32, 64]\n" +
-           (c.empty() ? "" : "  input c: " + c + "\n") + "  y: f32[48, 64] = [48, 64] sum(i2 < 32) mul(@0, @1)" + then +
-           " where @0 = a[i0, i2], @1 = b[i2, i1]" + (c.empty() ? "" : ", @2 = c[" + at + "]") + "\n  output y\n}";
 }
 
 TEST(LibraryOp, IsAProductWithWhatFollows) {
@@ -75,13 +72,7 @@ TEST(LibraryOp, KnowsActivationsByWhatTheyAre) {
 }
 
 TEST(LibraryOp, KnowsHowTensorsLie) {
-    // Heads of an attention: two axes of a batch that are not one in q; keys are turned.
-    const LibraryOp scores = library_op_of(R"(program p {
-  input q: f32[2, 40, 8, 16]
-  input k: f32[2, 8, 48, 16]
-  c: f32[2, 8, 40, 48] = [2, 8, 40, 48] sum(i4 < 16) mul(@0, @1) where @0 = q[i0, i2, i1, i4], @1 = k[i0, i1, i3, i4]
-  output c
-})");
+    const LibraryOp scores = library_op_of(scores_of_heads("f32"));
     EXPECT_THAT(scores.data.dims, ElementsAre(2, 8, 40, 16));
     EXPECT_THAT(scores.data.strides, ElementsAre(5120, 16, 128, 1));
     EXPECT_THAT(scores.weights.dims, ElementsAre(2, 8, 16, 48));

@@ -39,6 +39,7 @@ StageValues::StageValues(llvm::IRBuilder<>& builder, const ExprEmitter& vars, co
     setup_dependences();
     if (has_vector_) {
         std::vector<llvm::Constant*> lane_numbers;
+        lane_numbers.reserve(static_cast<size_t>(lanes_));
         for (int i = 0; i < lanes_; ++i) lane_numbers.push_back(b_.getInt64(static_cast<uint64_t>(i)));
         exprs_.bind({VarKind::Axis, static_cast<uint32_t>(lane_axis_)}, llvm::ConstantVector::get(lane_numbers));
         aligned_ = axis_ranges_[va_].lo_multiple % lanes_ == 0;
@@ -91,7 +92,7 @@ void StageValues::bind_axis(size_t a, llvm::Value* value) {
     }
     exprs_.bind({VarKind::Axis, static_cast<uint32_t>(a)}, value);
     if (period_[a] != 0)
-        exprs_.bind(*block_of(a).as_var(),
+        exprs_.bind({VarKind::Axis, block_axis_of(a)},
                     b_.CreateUDiv(value, b_.getInt64(static_cast<uint64_t>(period_[a])), "", true));
 }
 
@@ -257,7 +258,8 @@ Expr StageValues::at(Expr e, const Coords& p) {
         return std::nullopt;
     });
     for (size_t a = 0; a < n_axes_; ++a)
-        if (clamp_[a]) exprs_bind_once({VarKind::Scalar, scalar(clamp_name(a)).as_var()->id}, clamp_hi_[a]);
+        if (clamp_[a])
+            if (const auto last = scalar(clamp_name(a)).as_var()) exprs_bind_once(*last, clamp_hi_[a]);
     return simplify(s, ranges_);
 }
 
@@ -413,8 +415,7 @@ Val StageValues::read(size_t slot, const Coords& p) {
         if (scalar_ok != nullptr) pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
         llvm::Value* v =
             from_storage(b_, place.storage, annotate(b_.CreateAlignedLoad(element_type, pointer, align), place));
-        if (scalar_ok != nullptr)
-            v = b_.CreateSelect(scalar_ok, v, constant_of(c_, t, a.fill, static_cast<int64_t>(fill_int(a.fill)), 0));
+        if (scalar_ok != nullptr) v = b_.CreateSelect(scalar_ok, v, constant_of(c_, t, a.fill, fill_int(a.fill), 0));
         return {v, false};
     }
     llvm::Value* mask = lane_mask(p);
@@ -504,6 +505,7 @@ llvm::Value* StageValues::spread(const Place& place, const Address& where, LaneR
         const int64_t begin = std::max(first, std::min(first + k * lanes_, end - lanes_));
         llvm::Value* pointer = b_.CreateGEP(element_type, where.pointer, b_.getInt64(static_cast<uint64_t>(begin)));
         std::vector<llvm::Constant*> there;
+        there.reserve(static_cast<size_t>(lanes_));
         for (int64_t i = 0; i < lanes_; ++i) there.push_back(b_.getInt1(begin + i < end));
         llvm::Value* block = end - first < lanes_ ? masked_load(place, pointer, llvm::ConstantVector::get(there))
                                                   : annotate(b_.CreateAlignedLoad(type, pointer, align), place);
@@ -570,8 +572,7 @@ std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p
             contiguous = simplify(offset_of(place, a.index, next) - start, ranges_).is_constant(i);
         }
         if (!contiguous) continue;
-        const Address where = address(place, start);
-        if (where.per_lane != nullptr) continue;
+        if (!lane_rows(start)) continue;
         bool decided = true;
         if (!place.checked)
             for (const Expr& condition : a.valid) {
@@ -587,6 +588,12 @@ std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p
     return std::nullopt;
 }
 
+std::optional<Linear> StageValues::lane_rows(Expr offset) const {
+    const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
+    if (!linear || lane_dependent(linear->coefficient) || lane_dependent(linear->rest)) return std::nullopt;
+    return linear;
+}
+
 llvm::Value* StageValues::transposed(size_t slot, const Coords& p, size_t u, llvm::Value* mask) {
     const Place& place = job_.accesses[slot];
     Coords q = p;
@@ -595,10 +602,13 @@ llvm::Value* StageValues::transposed(size_t slot, const Coords& p, size_t u, llv
     if (rows.empty()) {
         llvm::Type* type = storage_type(c_, place.storage, lanes_);
         const auto align = llvm::Align(byte_size(place.storage));
-        const Address where = address(place, offset_of(place, e_.accesses[slot].index, q));
+        llvm::Type* element_type = storage_type(c_, place.storage, 0);
+        const Linear start = *lane_rows(offset_of(place, e_.accesses[slot].index, q));
+        llvm::Value* first = element(element_type, place.base, start.rest);
+        llvm::Value* apart = exprs_.scalar(start.coefficient);
         for (int i = 0; i < lanes_; ++i) {
-            llvm::Value* pointer = b_.CreateGEP(storage_type(c_, place.storage, 0), where.pointer,
-                                                b_.getInt64(static_cast<uint64_t>(where.lane_stride * i)));
+            llvm::Value* pointer =
+                b_.CreateGEP(element_type, first, b_.CreateNSWMul(apart, b_.getInt64(static_cast<uint64_t>(i))));
             if (mask == nullptr) {
                 rows.push_back(annotate(b_.CreateAlignedLoad(type, pointer, align), place));
                 continue;
@@ -625,6 +635,7 @@ llvm::Value* StageValues::splat_int(int64_t v) {
 Expr StageValues::out_offset(const Coords& p, const Place& place) {
     if (!e_.output_index.empty()) return offset_of(place, e_.output_index, p);
     std::vector<Expr> index;
+    index.reserve(e_.spatial);
     for (size_t a = 0; a < e_.spatial; ++a) index.push_back(axis(a));
     return offset_of(place, index, p);
 }

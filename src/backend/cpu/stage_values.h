@@ -90,9 +90,11 @@ class StageValues {
     /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
     bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
-    /// are a constant stride apart: then `lanes` contiguous loads and a transposition in registers replace as many
-    /// gathers. Conditions may depend on the lane, not on that axis.
+    /// are one stride apart, which may be the run's: then `lanes` contiguous loads and a transposition in registers
+    /// replace as many gathers. Conditions may depend on the lane, not on that axis.
     std::optional<size_t> transposing_axis(size_t slot, const Coords& p);
+    /// The offset as stride * lane + start, where lanes are one stride apart.
+    std::optional<Linear> lane_rows(Expr offset) const;
     /// Element p of the block that transposing_axis found. The block is loaded once:
     ///     row i = load [pointer + i * stride], lanes neighbours along u;   the block transposed = vectors along the
     ///     lanes
@@ -136,7 +138,8 @@ class StageValues {
     /// Of an axis that only whole blocks of so many points are walked of, each from its first (the last may be
     /// shorter): then `at` knows which of a block's points it is. 0: of none.
     std::vector<int64_t> period_;
-    Expr block_of(size_t a) const { return axis(n_axes_ + 2 + a); }
+    Expr block_of(size_t a) const { return axis(block_axis_of(a)); }
+    uint32_t block_axis_of(size_t a) const { return static_cast<uint32_t>(n_axes_ + 2 + a); }
     /// Of an axis whose register tile lies in interleaved sub-tiles (virtual threads): points of one, and from one to
     /// the next. Distance 0: they lie side by side.
     struct Strip {

@@ -159,14 +159,14 @@ TEST(CudaScalars, OperatorsMeanWhatTheyDoElsewhere) {
         kernels.push_back(each(fmt::format("op_{}", kernels.size()), c.operands, out,
                                to_storage(out, scalar_op(c.op, c.result, operand, x[0], x[1], x[2]))));
     }
-    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const TestKernels runner(kernels, {TW_TEST_CXX, {"-O0"}});
     for (size_t k = 0; k < cases.size(); ++k) {
         const OpCase& c = cases[k];
         std::vector<Tensor> tensors = operands(c.operands);
         const int64_t n = tensors[0].count();
         const DType out = compute_type(c.result);
         tensors.emplace_back(out, Shape{n});
-        lockstep.run(k, tensors, {n}, 1);
+        runner.run(k, tensors, {n}, 1);
         const std::string what =
             fmt::format("{}({}) -> {}", to_string(c.op), to_string(c.operands[0]), to_string(c.result));
         int wrong = 0;
@@ -203,10 +203,10 @@ TEST(CudaScalars, StorageIsWhatTheHostHas) {
     }
     for (const DType t : narrow)
         kernels.push_back(each(fmt::format("to_{}", to_string(t)), {compute_type(t)}, t, to_storage(t, "x0[i]")));
-    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const TestKernels runner(kernels, {TW_TEST_CXX, {"-O0"}});
     const auto run = [&](size_t k, const Tensor& x, DType out) {
         std::vector<Tensor> tensors = {x, Tensor(out, {x.count()})};
-        lockstep.run(k, tensors, {x.count()}, 1);
+        runner.run(k, tensors, {x.count()}, 1);
         return tensors[1];
     };
     for (size_t k = 0; k < types.size(); ++k) {
@@ -316,7 +316,7 @@ TEST(CudaMatrices, InstructionsMultiplyWhatTheManualSays) {
                                            {"multiply_bf16", DType::BF16, 16, 0}};
     std::vector<KernelText> kernels;
     for (const MatrixCase& c : cases) kernels.push_back(multiplication(c.name, c.type, c.k));
-    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const TestKernels runner(kernels, {TW_TEST_CXX, {"-O0"}});
     for (size_t n = 0; n < cases.size(); ++n) {
         const MatrixCase& c = cases[n];
         for (const bool whole : {true, false}) {  // whole numbers are exact in every type
@@ -327,7 +327,7 @@ TEST(CudaMatrices, InstructionsMultiplyWhatTheManualSays) {
                     const auto v = static_cast<double>((i * 37 + k * 11 + i * i) % 23 - 11);
                     tensors[k].set(i, whole ? v : v * 0.37 + 0.01);
                 }
-            lockstep.run(n, tensors, {}, 1);
+            runner.run(n, tensors, {}, 1);
             for (int64_t row = 0; row < 16; ++row)
                 for (int64_t column = 0; column < 8; ++column) {
                     double sum = 0, size = 0;
@@ -357,7 +357,7 @@ TEST(CudaMatrices, NumbersArePackedAsTheyAreStored) {
             name);
         kernels.push_back(k);
     }
-    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const TestKernels runner(kernels, {TW_TEST_CXX, {"-O0"}});
     for (size_t k = 0; k < 2; ++k) {
         std::vector<Tensor> tensors = {Tensor(DType::F32, {64}), Tensor(kernels[k].tensors[1].dtype, {64})};
         Tensor expected = tensors[1];
@@ -365,7 +365,7 @@ TEST(CudaMatrices, NumbersArePackedAsTheyAreStored) {
             tensors[0].set(i, std::ldexp(1 + static_cast<double>(i) / 64 + 1e-3, static_cast<int>(i % 30) - 14));
             expected.set(i, tensors[0].get(i));
         }
-        lockstep.run(k, tensors, {}, 1);
+        runner.run(k, tensors, {}, 1);
         EXPECT_EQ(largest_difference({expected}, {tensors[1]}), 0);
     }
 }
@@ -391,11 +391,11 @@ TEST(CudaMatrices, RowsOfHalvesAreLoadedAsFragments) {
                              k.name, turned);
         kernels.push_back(k);
     }
-    const Lockstep lockstep(kernels, {TW_TEST_CXX, {"-O0"}});
+    const TestKernels runner(kernels, {TW_TEST_CXX, {"-O0"}});
     for (size_t k = 0; k < 2; ++k) {
         std::vector<Tensor> tensors = {Tensor(DType::F16, {32, 8}), Tensor(DType::F16, {32, 8})};
         for (int64_t i = 0; i < 256; ++i) tensors[0].set(i, i);
-        lockstep.run(k, tensors, {}, 1);
+        runner.run(k, tensors, {}, 1);
         for (int64_t t = 0; t < 32; ++t)
             for (int64_t i = 0; i < 8; ++i) {
                 const int64_t matrix = i / 2, a = t / 4, b = t % 4 * 2 + i % 2;

@@ -11,23 +11,15 @@
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/machine_code.h"
 #include "base/error.h"
-#include "tile/walk.h"
 
 namespace tilewright::cuda {
 namespace {
-
-/// Whether it has matrix instructions of four warps, which sm_80 does not know.
-bool on_four_warps(const TileProgram& p) {
-    const Walk tree = walk(p);
-    return std::any_of(tree.computes.begin(), tree.computes.end(),
-                       [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
-}
 
 /// Kernels of these for one GPU.
 std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, const GpuTarget& target) {
     std::vector<KernelText> out;
     for (const TileProgram& p : programs) {
-        if (target.capability() != 90 && on_four_warps(p)) continue;
+        if (target.capability() != 90 && test::on_four_warps(p)) continue;
         try {
             out.push_back(generate(p, {target, kGpuBlockThreads}, "kernel"));
         } catch (const RuntimeError&) {  // made for more shared memory than this one has
@@ -60,6 +52,11 @@ class Executed : public testing::Environment {
     void TearDown() override {
         const testing::UnitTest& run = *testing::UnitTest::GetInstance();
         const std::set<std::string>& all = test::executed();
+        if (const test::TestGpu* on = test::test_gpu()) {
+            std::cout << all.size() << " tile programs gave the reference's results on '" << on->gpu.target().name
+                      << "'\n";
+            return;
+        }
         std::cout << all.size() << " tile programs gave the reference's results in lockstep\n";
         // Fewer where the conformance cases are not at hand, or some tests alone were asked for.
         const bool whole = run.test_to_run_count() == run.total_test_count() &&

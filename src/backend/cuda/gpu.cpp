@@ -1,5 +1,7 @@
 #include "backend/cuda/gpu.h"
 
+#include <cstring>
+
 #include "backend/cuda/driver.h"
 #include "base/error.h"
 
@@ -70,8 +72,12 @@ std::shared_ptr<void> Gpu::allocate_pinned(size_t bytes) const {
 }
 
 void Gpu::to_device(void* device, const void* host, size_t bytes) const {
+    if (bytes == 0) return;
     driver_->enter();
-    if (bytes > 0) driver_->check(driver_->to_device(address_of(device), host, bytes), "copy to the device");
+    driver_->check(driver_->to_device(address_of(device), host, bytes), "copy to the device");
+    // The driver may return when it has read what is not pinned, before it lies on the device; our streams, which do
+    // not wait for the default one, would read what was there before.
+    driver_->check(driver_->synchronize_stream(nullptr), "copy to the device");
 }
 
 void Gpu::to_host(void* host, const void* device, size_t bytes) const {
@@ -241,7 +247,10 @@ std::vector<Tensor> Gpu::run(const Kernel& kernel, const KernelText& text, const
     std::vector<Tensor> outputs;
     for (const ValueId v : stages.outputs) {
         outputs.emplace_back(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
-        memory.push_back(allocate(outputs.back().bytes()));
+        Tensor& t = outputs.back();
+        memory.push_back(allocate(t.bytes()));
+        if (t.bytes() > 0) std::memset(t.mutable_data(), 0xff, t.bytes());  // no numbers: what nobody writes is seen
+        to_device(memory.back().get(), t.data(), t.bytes());
     }
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, bindings);

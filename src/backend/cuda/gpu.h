@@ -34,7 +34,7 @@ class Gpu {
     std::shared_ptr<void> allocate(size_t bytes, const std::string& what = "a tensor") const;
     /// Memory of the host that streams copy from and to while the caller goes on.
     std::shared_ptr<void> allocate_pinned(size_t bytes) const;
-    void to_device(void* device, const void* host, size_t bytes) const;
+    void to_device(void* device, const void* host, size_t bytes) const;  ///< every stream finds it there
     void to_host(void* host, const void* device, size_t bytes) const;
 
     /// A function of a cubin (Nvrtc::compile), with leave to use that much shared memory.

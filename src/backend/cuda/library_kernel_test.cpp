@@ -5,10 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tile/library_products_test.h"
 #include "tile/schedule_cases_test.h"
 
 namespace tilewright::cuda {
 namespace {
+
+using tilewright::test::product_then;
+using tilewright::test::scores_of_heads;
 
 std::optional<LibraryKernel> kernel_of(const std::string& stages) {
     GpuScheduling how;
@@ -22,15 +26,6 @@ std::optional<LibraryProduct> of(const std::string& stages) {
     const auto kernel = kernel_of(stages);
     if (!kernel || !std::holds_alternative<LibraryProduct>(*kernel)) return std::nullopt;
     return std::get<LibraryProduct>(*kernel);
-}
-
-/// sum_k a[m, k] b[k, n], with something behind it.
-std::string product_then(const std::string& then, const std::string& bias = "", const std::string& type = "f32",
-                         const std::string& at = "i1") {
-    return "program p {\n  input a: " + type + "[48, 32]\n  input b: " + type + "[32, 64]\n" +
-           (bias.empty() ? "" : "  input c: " + bias + "\n") + "  y: " + type +
-           "[48, 64] = [48, 64] sum(i2 < 32) mul(@0, @1)" + then + " where @0 = a[i0, i2], @1 = b[i2, i1]" +
-           (bias.empty() ? "" : ", @2 = c[" + at + "]") + "\n  output y\n}";
 }
 
 TEST(LibraryProduct, IsAProductWithItsEpilogue) {
@@ -65,8 +60,8 @@ TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
     EXPECT_FALSE(of(product_then(" then tanh(acc)")));
     EXPECT_FALSE(of(product_then(" then mul(acc, 0.5)")));
     EXPECT_FALSE(of(product_then(" then max(acc, 1.0)")));
-    EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[48]", "f32", "i0")));  // an element a row
-    const std::string x = "acc";                                                   // gelu by erf
+    EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[48]", "i0")));  // an element a row
+    const std::string x = "acc";                                            // gelu by erf
     EXPECT_FALSE(of(product_then(" then mul(mul(acc, 0.5), add(erf(mul(acc, 0.7071067811865475)), 1.0))")));
     // Operands that are computed on the way, windows, sizes that only the run knows.
     EXPECT_FALSE(of(R"(program p {
@@ -85,13 +80,7 @@ TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
 }
 
 TEST(LibraryProduct, KnowsHowMatricesLie) {
-    // Attention's first product_then: heads are a batch, keys are turned.
-    const auto scores = of(R"(program p {
-  input q: f16[2, 40, 8, 16]
-  input k: f16[2, 8, 48, 16]
-  c: f16[2, 8, 40, 48] = [2, 8, 40, 48] sum(i4 < 16) mul(@0, @1) where @0 = q[i0, i2, i1, i4], @1 = k[i0, i1, i3, i4]
-  output c
-})");
+    const auto scores = of(scores_of_heads("f16"));
     EXPECT_FALSE(scores) << "two axes of a batch that are not one in q";
     const auto turned = of(R"(program p {
   input q: f16[40, 8, 16]

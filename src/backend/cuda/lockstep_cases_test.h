@@ -1,5 +1,5 @@
 #pragma once
-// Tile programs under the lockstep executor, many to a translation unit.
+// Tile programs under the lockstep executor, many to a translation unit; or on a GPU (on_gpu_test.h).
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/lockstep.h"
+#include "backend/cuda/on_gpu_test.h"
 #include "program/random_program.h"
 #include "tile/random_schedule.h"
 
@@ -20,7 +22,8 @@ namespace tilewright::cuda::test {
 
 inline LockstepOptions lockstep_options() { return {TW_TEST_CXX, {"-O1"}}; }
 
-/// Tile programs, as texts, that the executor has run in this process, and that gave what their stages give.
+/// Tile programs, as texts, that the executor, or the GPU, has run in this process, and that gave what their stages
+/// give.
 inline std::set<std::string>& executed() {
     static std::set<std::string> all;
     return all;
@@ -42,8 +45,9 @@ struct LockstepCase {
     double tolerance = 1e-4;
 };
 
-/// Empty where the emulated kernel gives, up to the tolerance relative to 1 + |x|, what the stages give.
-inline std::string disagreement(const Lockstep& kernels, size_t k, const LockstepCase& c) {
+/// Empty where the kernel, executed or on a GPU, gives, up to the tolerance relative to 1 + |x|, what the stages give.
+template <class Kernels>
+std::string disagreement(const Kernels& kernels, size_t k, const LockstepCase& c) {
     for (const std::vector<Tensor>& inputs : c.inputs) try {
             const std::vector<Tensor> expected = interpret(c.program.stages, inputs);
             const double difference = largest_difference(expected, kernels.run(k, c.program.stages, inputs));
@@ -62,8 +66,59 @@ inline std::string disagreement(const LockstepCase& c, const CodegenOptions& opt
     }
 }
 
+/// Kernels where this process tests them: in the executor, or on a GPU.
+class TestKernels {
+  public:
+    explicit TestKernels(const std::vector<KernelText>& kernels, const LockstepOptions& options = lockstep_options()) {
+        if (TestGpu* on = test_gpu())
+            gpu_.emplace(*on, kernels);
+        else
+            lockstep_.emplace(kernels, options);
+    }
+    void run(size_t k, std::vector<Tensor>& tensors, const std::vector<int64_t>& names, int64_t blocks) const {
+        gpu_ ? gpu_->run(k, tensors, names, blocks) : lockstep_->run(k, tensors, names, blocks);
+    }
+    std::vector<Tensor> run(size_t k, const Program& stages, const std::vector<Tensor>& inputs,
+                            const Bindings& bindings = {}) const {
+        return gpu_ ? gpu_->run(k, stages, inputs, bindings) : lockstep_->run(k, stages, inputs, bindings);
+    }
+
+  private:
+    std::optional<Lockstep> lockstep_;
+    std::optional<KernelsOnGpu> gpu_;
+};
+
+/// expect_right() on a GPU. What it cannot run, as it has less shared memory or not these instructions, is left out.
+inline void expect_right_on(TestGpu& on, const std::vector<LockstepCase>& cases, const CodegenOptions& options) {
+    std::vector<KernelText> texts;
+    std::vector<const LockstepCase*> run;
+    for (const LockstepCase& c : cases) try {
+            if (on.lacks(c.program)) continue;
+            texts.push_back(generate(c.program, options_on(on.gpu, options), fmt::format("kernel_{}", texts.size())));
+            run.push_back(&c);
+        } catch (const RuntimeError&) {  // made for more shared memory
+        }
+    try {
+        const KernelsOnGpu kernels(on, texts);
+        int failures = 0;
+        for (size_t k = 0; k < run.size() && failures < 3; ++k) {
+            const std::string wrong = disagreement(kernels, k, *run[k]);
+            if (wrong.empty())
+                count_executed(run[k]->program);
+            else if (++failures == 1)
+                ADD_FAILURE() << run[k]->name << ": " << wrong << "\n" << print(run[k]->program) << texts[k].text;
+            else
+                ADD_FAILURE() << run[k]->name << ": " << wrong;
+            if (!on.lost.empty()) return;  // the rest would say the same
+        }
+    } catch (const RuntimeError& e) {
+        ADD_FAILURE() << e.what();
+    }
+}
+
 /// Expects of every case that its kernel is right; of the first that is not, the simplest program that still is not.
 inline void expect_right(const std::vector<LockstepCase>& cases, const CodegenOptions& options = {}) {
+    if (TestGpu* on = test_gpu()) return expect_right_on(*on, cases, options);
     std::vector<KernelText> texts;
     for (const LockstepCase& c : cases) {
         ASSERT_EQ(verify(c.program), std::vector<std::string>()) << c.name << "\n" << print(c.program);

@@ -145,14 +145,14 @@ bool collect(const fs::path& folder, std::set<std::string>& seen, std::vector<Op
 }
 
 /// "" where the kernel gives what the interpreter gave.
-std::string disagreement(const Lockstep& lockstep, size_t k, const OperatorKernel& kernel) {
+std::string difference_of(const TestKernels& kernels, size_t k, const OperatorKernel& kernel) {
     try {
         const Program& stages = kernel.program.stages;
         std::vector<Tensor> inputs;  // axes may have been merged
         for (size_t i = 0; i < kernel.inputs.size(); ++i)
             inputs.push_back(
                 kernel.inputs[i].reshaped(evaluate(stages.values[stages.inputs[i]].shape, kernel.bindings)));
-        const Tensor got = lockstep.run(k, stages, inputs, kernel.bindings).at(0).reshaped(kernel.expected.shape());
+        const Tensor got = kernels.run(k, stages, inputs, kernel.bindings).at(0).reshaped(kernel.expected.shape());
         const double difference = largest_difference({kernel.expected}, {got});
         return difference <= 1e-4 ? "" : fmt::format("{} from the interpreter", difference);
     } catch (const std::exception& e) {
@@ -189,9 +189,9 @@ TEST(CudaOperators, OfTheTestCasesComputeWhatTheInterpreterDoes) {
         std::vector<KernelText> texts;
         const size_t to = std::min(from + kMany, kernels.size());
         for (size_t k = from; k < to; ++k) texts.push_back(kernels[k].text);
-        const Lockstep lockstep(texts, lockstep_options());
+        const TestKernels runner(texts);
         for (size_t k = from; k < to; ++k) {
-            const std::string wrong = disagreement(lockstep, k - from, kernels[k]);
+            const std::string wrong = difference_of(runner, k - from, kernels[k]);
             EXPECT_EQ(wrong, "") << kernels[k].name << "\n" << print(kernels[k].program) << texts[k - from].text;
             if (wrong.empty()) count_executed(kernels[k].program);
         }

@@ -222,7 +222,13 @@ class PretendedGpu {
             [](void** m, size_t n) { return locked([&](auto& g) { return *m = std::malloc(n), ++g.pinned, kFine; }); });
         add("cuMemFreeHost", [](void* m) { return locked([&](auto& g) { return std::free(m), --g.pinned, kFine; }); });
         add("cuMemcpyHtoD_v2", [](Address to, const void* from, size_t n) {
-            return locked([&](auto& g) { return g.copy([&] { std::memcpy(g.at(to, n), from, n); }); });
+            // What is not pinned has been read when this returns, and may still be on its way.
+            const std::vector<unsigned char> read(static_cast<const unsigned char*>(from),
+                                                  static_cast<const unsigned char*>(from) + n);
+            return locked([&](auto& g) {
+                g.ask(nullptr, [=](PretendedGpu& gpu) { std::memcpy(gpu.at(to, n), read.data(), n); });
+                return kFine;
+            });
         });
         add("cuMemcpyDtoH_v2", [](void* to, Address from, size_t n) {
             return locked([&](auto& g) {
@@ -452,6 +458,7 @@ class PretendedGpu {
         return ++allocations, kFine;
     }
     int release(Address m) {
+        finish(default_);  // it waits for what is under way
         const auto it = blocks_.find(m);
         if (it == blocks_.end()) return complain("memory is freed that is none");
         used -= it->second.size;

@@ -12,6 +12,7 @@
 #include "cost/target.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
+#include "driver/files.h"
 #include "driver/gpu_run.h"
 #include "driver/opspec/limit.h"
 #include "runtime/thread_count.h"
@@ -162,6 +163,7 @@ void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
 }
 
 int command_bench(const BenchOptions& o) {
+    if (!o.json.empty()) check_writable(o.json);
     const Compilation c = compile(o.model);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     const int threads = default_thread_count(o.model.threads);

@@ -53,6 +53,7 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
     o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
     o.optimal.piece_nodes = piece_nodes;
+    o.optimal.seconds = blp_seconds;
     o.optimal.published_form = blp == "published";
     o.optimal.compare_forms = blp == "both";
     o.provider = provider(o.optimal.profile != Profile::None && o.orchestrator == Orchestrator::Optimal);
@@ -115,6 +116,12 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                     "its binary program: strong, published (Korch's equations 2 to 4), or both (strong, with the "
                     "relaxations of both and their times) (strong)")
         ->check(CLI::IsMember({"strong", "published", "both"}));
+    command
+        .add_option("--blp-seconds", o.blp_seconds,
+                    fmt::format("processor time for a piece's binary program; after that the best plan found is taken, "
+                                "and the gap says what a better one could save ({})",
+                                o.blp_seconds))
+        ->check(CLI::Range(0.0, 86400.0));
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
     command.add_option("--trials", o.trials, "candidates of --scheduler search for each kernel (1000)")
         ->check(CLI::Range(1, 1000000));
@@ -254,14 +261,22 @@ Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress
 
 Session session_of(const ModelOptions& o, const Compilation& c) {
     const int threads = default_thread_count(o.threads);
-    if (!gpu_of(o.target)) return Session(c.model, threads);
+    const std::optional<GpuTarget> gpu = gpu_of(o.target);
+    if (!gpu) return Session(c.model, threads);
     Progress progress("compiling kernels of " + o.model);
+    const auto step = [&](const std::string& text) { progress.step(text); };
     try {
-        return Session(
-            load_on_gpu(c.model, o.scheduler.database, threads, [&](const std::string& step) { progress.step(step); }));
+        return Session(load_on_gpu(c.model, o.scheduler.database, threads, step));
     } catch (const RuntimeError& e) {
-        throw RuntimeError(fmt::format("{} was compiled for {} ({} kernels), but cannot run here: {}", o.model,
-                                       o.target, c.model->gpu_kernels().size(), e.what()));
+        std::string kept;
+        if (!has_gpu()) try {  // then for the machine that has one
+                compile_for_gpu(*c.model, gpu->capability(), o.scheduler.database, threads, step);
+                kept = ", whose machine code is kept";
+            } catch (const RuntimeError&) {
+                kept = ", as text, since NVRTC is not here";
+            }
+        throw RuntimeError(fmt::format("{} was compiled for {} ({} kernels{}), but cannot run here: {}", o.model,
+                                       o.target, c.model->gpu_kernels().size(), kept, e.what()));
     }
 }
 

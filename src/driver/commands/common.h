@@ -24,6 +24,7 @@ struct SchedulerOptions {
                 libraries, database;
     bool measure = false;
     size_t piece_nodes = OptimalOptions().piece_nodes;
+    double blp_seconds = OptimalOptions().seconds;
     std::string blp = "strong";
     int trials = 1000;
     /// Throws CLI::ValidationError where --profile is given and nothing can be measured for it, or --libraries is and

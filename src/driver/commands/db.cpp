@@ -36,7 +36,7 @@ std::string path_of(const DbOptions& o) { return o.file.empty() ? TuningDatabase
 TuningDatabase existing(const DbOptions& o) { return TuningDatabase(path_of(o), {.must_exist = true}); }
 
 void add_file_option(CLI::App& command, DbOptions& o) {
-    command.add_option("--db", o.file, "the database (tuning.db in the cache folder)");
+    command.add_option("--db,--database", o.file, "the database (tuning.db in the cache folder)");
 }
 
 void add_filters(CLI::App& command, DbOptions& o) {

@@ -37,6 +37,8 @@ std::vector<explain::CodeText> codes_of(const CompiledModel& model, const std::s
 }
 
 int command_explain(const ExplainCommand& o) {
+    for (const std::string& path : {o.json, o.html})  // measuring may take minutes before there is anything to write
+        if (!path.empty()) check_writable(path);
     explain::Report report;
     std::vector<explain::CodeText> codes;
     {

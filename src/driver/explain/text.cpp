@@ -99,6 +99,8 @@ std::string search_text(const Report& r) {
                               strong->root * 1e3, strong->ms, published->root * 1e3, published->ms)));
     if (!o.measured_enough)
         s += wrapped(2, "measured", {"as many as may be: of what was measured this is the best plan"});
+    else if (!o.optimal())
+        s += wrapped(2, "time", {"was up: of the plans that were found this is the best"});
     if (o.undercut > 0)
         s += wrapped(2, "undercut",
                      {fmt::format("{} took less than was thought the least", plural(o.undercut, "kernel"))});

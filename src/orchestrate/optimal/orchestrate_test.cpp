@@ -11,6 +11,7 @@
 #include "cost/given_test.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
+#include "orchestrate/scheduling_test.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
 
@@ -21,14 +22,7 @@ using namespace tilewright::test;
 using testing::ElementsAre;
 
 OrchestrateOptions optimally(int lanes = 8, int threads = 1, SchedulerKind kind = SchedulerKind::Default) {
-    OrchestrateOptions o;
-    o.orchestrator = Orchestrator::Optimal;
-    o.target.lanes = lanes;
-    o.target.vector_registers = lanes == 16 ? 32 : 16;
-    o.target.threads = threads;
-    o.scheduling.kind = kind;
-    o.scheduling.machine = Machine(generic_target(lanes == 16 ? VectorIsa::avx512 : VectorIsa::avx2), threads);
-    return o;
+    return orchestration(Orchestrator::Optimal, lanes, threads, kind);
 }
 
 OrchestrateOptions greedily(OrchestrateOptions o) {

@@ -32,15 +32,15 @@ TEST(Proofs, every_rule_holds_for_all_reals) {
     }
 }
 
-/// As many outputs, from `step` times as many inputs and a border of zeros.
-Program one_tile(const Dims& outputs, int64_t taps_each = 3, int64_t step = 1) {
+/// As many outputs, from `step` times as many inputs and a border of zeros; taps `spacing` apart.
+Program one_tile(const Dims& outputs, int64_t taps_each = 3, int64_t step = 1, int64_t spacing = 1) {
     PatternWriter w(1);
     Dims x = {1, 1}, taps = {1, 1};
     for (const Expr d : outputs) {
         x.push_back(d * step);
         taps.emplace_back(taps_each);
     }
-    w.outputs = {w.convolution(w.input(x), w.weights(taps), taps_each / 2, step)};
+    w.outputs = {w.convolution(w.input(x), w.weights(taps), taps_each / 2 * spacing, step, spacing)};
     return w.take();
 }
 
@@ -49,18 +49,38 @@ TEST(Proofs, winograd_holds_for_all_reals) {
     struct Tiles {
         Dims outputs;
         size_t forms, elements;
-        int64_t taps = 3, step = 1;
+        int64_t taps = 3, step = 1, spacing = 1;
     };
-    const std::vector<Tiles> cases = {{{2}, 1, 4},       {{4}, 2, 4},       {{2, 2}, 3, 4},    {{4, 4}, 8, 3},
-                                     {{2, 2, 2}, 7, 2}, {{1, 2, 4}, 5, 2}, {{4}, 2, 4, 3, 2}, {{2, 2}, 3, 4, 3, 2},
-                                     {{4}, 1, 4, 5},    {{4}, 2, 4, 5, 2}, {{2}, 1, 2, 7, 2}};
-    for (const auto& [outputs, forms, elements, taps, step] : cases) {
-        const Program p = one_tile(outputs, taps, step);
+    const std::vector<Tiles> cases = {{{2}, 1, 4},         {{4}, 2, 4},       {{2, 2}, 3, 4},    {{4, 4}, 8, 3},
+                                      {{2, 2, 2}, 7, 2},   {{1, 2, 4}, 5, 2}, {{4}, 2, 4, 3, 2}, {{2, 2}, 3, 4, 3, 2},
+                                      {{4}, 1, 4, 5},      {{4}, 2, 4, 5, 2}, {{2}, 1, 2, 7, 2}, {{4}, 1, 4, 3, 1, 2},
+                                      {{3}, 1, 6, 2, 1, 3}};
+    for (const auto& [outputs, forms, elements, taps, step, spacing] : cases) {
+        const Program p = one_tile(outputs, taps, step, spacing);
         const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd"));
         ASSERT_EQ(found.size(), forms);
         for (const Patch& patch : found)
             EXPECT_EQ(prove_equal(p, apply(p, patch), {.elements = elements}), Verdict::Proven) << print(p);
     }
+}
+
+TEST(Proofs, winograd_holds_for_filters_that_begin_at_places_of_their_own) {
+    const Program p = parse_program(R"(program phases {
+  input x: f32[3]
+  input w: f32[2, 2]
+  y: f32[2, 2] = [2, 2] sum(i2 < 2, i3 < 1) mul(@0, @1) where @0 = x[i0 + i1 + i2 + i3 - 1] when i0 + i1 + i2 + i3 - 1 >= 0 and -i0 - i1 - i2 - i3 + 3 >= 0 else 0, @1 = w[i0, i2 + i3]
+  output y
+})");
+    EXPECT_TRUE(find_all(RewriteContext(p), *rewrite_rule("winograd")).empty()) << "two axes of taps in one dimension";
+    const Program q = parse_program(R"(program phases {
+  input x: f32[1, 3]
+  input w: f32[2, 1, 2]
+  y: f32[2, 2] = [2, 2] sum(i2 < 1, i3 < 2) mul(@0, @1) where @0 = x[i2, i0 + i1 + i3 - 1] when i0 + i1 + i3 - 1 >= 0 and -i0 - i1 - i3 + 3 >= 0 else 0, @1 = w[i0, i2, i3]
+  output y
+})");
+    const auto found = find_all(RewriteContext(q), *rewrite_rule("winograd"));
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(prove_equal(q, apply(q, found[0]), {.elements = 4}), Verdict::Proven);
 }
 
 /// One entry of a constant that the rewrite brought, changed.

@@ -318,7 +318,8 @@ void enumerated(W& w) {
     w.outputs = {w.one_in(2) ? w.add(w.b.matmul(a, b), w.b.matmul(a, c)) : w.mul(exp(b), exp(c))};
 }
 
-/// One, two or three dimensions; windows of a few taps side by side in at least one of them, at steps of one or two.
+/// One, two or three dimensions; windows of a few taps side by side or two apart in at least one of them, at steps of
+/// one or two.
 void winograd(W& w) {
     const size_t rank = static_cast<size_t>(w.upto(1, 3)), three = static_cast<size_t>(w.upto(0, int64_t(rank) - 1));
     const Expr c = w.longer(3), o = w.longer(3);
@@ -327,8 +328,8 @@ void winograd(W& w) {
     for (size_t d = 0; d < rank; ++d) {
         const bool plain = d == three || w.one_in(2);
         taps.push_back(plain ? Expr(w.one_in(2) ? 3 : w.upto(2, 5)) : w.dim(3));
-        steps.push_back({w.upto(0, 1), w.one_in(2) ? 1 : w.upto(1, 2), plain ? 1 : w.upto(1, 2)});
-        x.push_back(w.upto(5, rank == 3 ? 6 : 9));
+        steps.push_back({w.upto(0, 1), w.one_in(2) ? 1 : w.upto(1, 2), plain && !w.one_in(4) ? 1 : w.upto(1, 2)});
+        x.push_back(w.upto(5, rank == 3 ? 6 : 9) + (plain && steps.back().dilation > 1 ? 3 : 0));
     }
     w.outputs = {w.convolution(w.input(x), w.weights(taps), steps)};
     if (w.one_in(2)) {

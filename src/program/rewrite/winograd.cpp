@@ -124,41 +124,47 @@ const WinogradMatrices* winograd_matrices(int tile, int taps, int step) {
 namespace {
 
 /// One dimension of the window: an axis of the result and one of taps, read at step * out + spacing * tap + offset.
+/// The offset may be another one for each filter: the four of a transposed convolution in steps of two begin at four
+/// places.
 struct WindowDim {
     uint32_t out = 0, tap = 0;
     size_t dim = 0;  ///< of the operand
     int64_t step = 1, spacing = 1;
-    Expr offset;
 };
 
 struct Convolution {
     const Access *x, *w;
-    std::vector<WindowDim> may;  ///< be transformed: of a few taps side by side, moved by one or two
+    std::vector<WindowDim> may;  ///< be transformed: of a few taps, moved by one, or side by side and moved by two
     std::vector<WindowDim> other;
 };
 
-/// Dimension d of the operand as step * out + spacing * tap + offset, both axes used in no other dimension.
-std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t d) {
+/// Dimension d of the operand as step * out + spacing * tap + offset, both axes used in no other dimension. `filters`:
+/// axes of the weights.
+std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t d, const std::set<uint32_t>& filters) {
     const Expr index = x.index[d];
-    std::optional<uint32_t> out, tap;
+    std::vector<uint32_t> outs, shifts;
+    std::optional<uint32_t> tap;
     for (const Var v : variables(index)) {
+        if (v.kind == VarKind::Load) return std::nullopt;
         if (v.kind != VarKind::Axis) continue;
-        std::optional<uint32_t>& which = v.id < e.spatial ? out : tap;
-        if (which) return std::nullopt;
-        which = v.id;
+        if (v.id < e.spatial) {
+            (filters.count(v.id) == 0 ? outs : shifts).push_back(v.id);
+        } else {
+            if (tap) return std::nullopt;
+            tap = v.id;
+        }
     }
-    if (!out || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
-    const auto step = linear_in(index, {VarKind::Axis, *out}), spacing = linear_in(index, {VarKind::Axis, *tap});
-    const auto positive = [](const auto& l) {
-        return l && l->coefficient.is_constant() && l->coefficient.constant() > 0;
-    };
-    if (!positive(step) || !positive(spacing)) return std::nullopt;
-    const Expr offset = index - step->coefficient * axis(*out) - spacing->coefficient * axis(*tap);
-    if (!is_uniform(offset)) return std::nullopt;
+    if (outs.empty()) std::swap(outs, shifts);
+    if (outs.size() != 1 || !tap || !e.extents[*tap].is_constant()) return std::nullopt;
+    const uint32_t out = outs[0];
+    const auto step = linear_in(index, {VarKind::Axis, out}), spacing = linear_in(index, {VarKind::Axis, *tap});
+    if (!step || !spacing) return std::nullopt;
+    const auto positive = [](Expr by) { return by.is_constant() && by.constant() > 0; };
+    if (!positive(step->coefficient) || !positive(spacing->coefficient)) return std::nullopt;
     for (size_t k = 0; k < x.index.size(); ++k)
-        if (k != d && (uses(x.index[k], {VarKind::Axis, *out}) || uses(x.index[k], {VarKind::Axis, *tap})))
+        if (k != d && (uses(x.index[k], {VarKind::Axis, out}) || uses(x.index[k], {VarKind::Axis, *tap})))
             return std::nullopt;
-    return WindowDim{*out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant(), offset};
+    return WindowDim{out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant()};
 }
 
 constexpr int kMostRough = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
@@ -189,11 +195,11 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
     const std::set<uint32_t> w_axes = axes_of(w.index);
     std::set<uint32_t> taps;
     for (size_t d = 0; d < x.index.size(); ++d) {
-        const auto window = window_dim(e, x, d);
+        const auto window = window_dim(e, x, d, w_axes);
         if (!window) continue;
         // Channels are seldom a window: 16 * group + c steps over as many as it sums up.
         if (window->step >= e.extents[window->tap].constant() * window->spacing) continue;
-        const bool may = window->step <= kMostStep && window->spacing == 1 &&
+        const bool may = (window->spacing == 1 ? window->step <= kMostStep : window->step == 1) &&
                          e.extents[window->tap].constant() <= kMostTaps && w_axes.count(window->out) == 0 &&
                          bare_dim(context, e, w, window->tap);
         (may ? c.may : c.other).push_back(*window);
@@ -219,6 +225,13 @@ const WinogradMatrices* matrices_of(const TensorExpr& e, const WindowDim& d, int
     return winograd_matrices(m, static_cast<int>(e.extents[d.tap].constant()), static_cast<int>(d.step));
 }
 
+/// Outputs whose taps lie `spacing` apart are so many convolutions of taps side by side, each of every `spacing`-th
+/// place. All of them are whole tiles, so that a kernel has the rows of a tile as an axis.
+///     24 outputs, taps 3 apart, F(4): outputs 0 3 6 9, 1 4 7 10, 2 5 8 11, then those 12 further on
+bool fills_tiles(const WindowDim& d, Expr outputs, int m) {
+    return d.spacing == 1 || (outputs.is_constant() && outputs.constant() % (d.spacing * m) == 0);
+}
+
 /// What tiles of each of the dimensions may have: 1 (as it is), 2 or 4 outputs, as long as each gains something.
 std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
     std::vector<std::vector<int>> out = {{}};
@@ -228,7 +241,7 @@ std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
         std::vector<Expr> multiplications = {outputs * e.extents[d.tap]};
         for (const int m : {2, 4}) {
             const WinogradMatrices* w = matrices_of(e, d, m);
-            if (w == nullptr) continue;
+            if (w == nullptr || !fills_tiles(d, outputs, m)) continue;
             const Expr now = ceil_div(outputs, m) * w->rows();
             const bool gains = std::all_of(multiplications.begin(), multiplications.end(), [&](Expr then) {
                 return now.is_constant() ? now.constant() < then.constant() : w->rows() < m * w->taps;
@@ -316,9 +329,13 @@ class Winograd {
         for (const Dim& d : dims_) extents.emplace_back(d.matrices->inputs());
         Access x = *c_.x;
         std::vector<std::pair<const WindowDim*, Expr>> places;
-        for (size_t k = 0; k < dims_.size(); ++k)
-            places.emplace_back(&dims_[k].w,
-                                axis(rank - dims_.size() + k) * (dims_[k].tile * dims_[k].w.step) + axis(rank + k));
+        places.reserve(dims_.size() + kept_.size());
+        for (size_t k = 0; k < dims_.size(); ++k) {
+            const int64_t spacing = dims_[k].w.spacing;
+            const Expr tile = axis(rank - dims_.size() + k);
+            places.emplace_back(&dims_[k].w, floor_div(tile, spacing) * (dims_[k].tile * dims_[k].w.step * spacing) +
+                                                 mod(tile, spacing) + axis(rank + k) * spacing);
+        }
         for (const WindowDim& w : kept_) places.emplace_back(&w, onto[w.out]);
         for (auto* exprs : {&x.index, &x.valid})
             for (Expr& i : *exprs) {
@@ -424,11 +441,13 @@ class Winograd {
         }
         for (const uint32_t a : plain_)
             if (a < e_.spatial) at.push_back(axis(a));
-        for (const Dim& d : dims_) at.push_back(floor_div(axis(d.w.out), d.tile));
+        for (const Dim& d : dims_)
+            at.push_back(floor_div(axis(d.w.out), d.tile * d.w.spacing) * d.w.spacing +
+                         mod(axis(d.w.out), d.w.spacing));
         ExprWriter y(extents, e_.spatial, Reducer::Sum);
         ScalarId a;
         for (size_t k = 0; k < dims_.size(); ++k) {
-            const Expr row = mod(axis(dims_[k].w.out), dims_[k].tile);
+            const Expr row = mod(floor_div(axis(dims_[k].w.out), dims_[k].w.spacing), dims_[k].tile);
             a = times(y.body(), a, entry(y.body(), dims_[k].matrices->a, t_, row, at[k]));
         }
         patch_.define(out_, y.finish(y.body().binary(ScalarOp::Weigh, a, y.read(products, t_, at))));

@@ -2,6 +2,7 @@
 
 #include "program/rewrite/winograd.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "program/rewrite/rewrite.h"
 #include "program/rewrite/rewrite_test.h"
+#include "program/rewrite/search.h"
 #include "program/transform/fold.h"
 
 namespace tilewright {
@@ -72,12 +74,45 @@ TEST(Winograd, takes_steps_of_two_apart_into_even_and_odd_inputs) {
     EXPECT_EQ(products(convolution({16}, {2}, {{0, 2, 1}})), std::vector<int64_t>());  // every input is read once
 }
 
-TEST(Winograd, is_for_few_taps_side_by_side) {
+TEST(Winograd, takes_taps_apart_as_convolutions_of_every_so_many_th_input) {
+    // 24 outputs, taps 2 apart: tiles of 4 are whole; 3 apart as well; of 12 outputs tiles of 2 alone are.
+    for (const int spacing : {2, 3})
+        EXPECT_EQ(products(convolution({24}, {3}, {{spacing, 1, spacing}})), (std::vector<int64_t>{36 * 12, 48 * 12}));
+    EXPECT_EQ(products(convolution({12}, {3}, {{2, 1, 2}})), std::vector<int64_t>{24 * 12});
+    EXPECT_EQ(products(convolution({14}, {3}, {{3, 1, 3}})), std::vector<int64_t>());
+    // Each dimension by itself: 8 x 2 outputs of 9 taps by F(2x2), the second dimension's taps too far apart for F(4).
+    EXPECT_EQ(products(convolution({8, 12}, {3, 3}, {{1, 1, 1}, {2, 1, 2}})).front(), 12 * 24 * 12);
+}
+
+/// Two sets of four filters of 2 taps. `shift`: how much further on the second set reads.
+Program two_sets(const std::string& filters, const std::string& filter, const std::string& shift) {
+    Program p = parse_program(
+        "program sets {\n  input x: f32[3, 10]\n  input w: f32[" + filters +
+        ", 3, 2]\n  y: f32[2, 4, 8] = [2, 4, 8] sum(i3 < 3, i4 < 2) mul(@0, @1) where @0 = x[i3, " + shift +
+        "i2 + i4 - 1] when " + shift + "i2 + i4 - 1 >= 0 else 0, @1 = w[" + filter + ", i3, i4]\n  output y\n}");
+    const ValueId w = p.inputs.back();
+    p.inputs.pop_back();
+    Tensor numbers(DType::F32, evaluate(p.values[w].shape, {}));
+    for (int64_t i = 0; i < numbers.count(); ++i) numbers.set(i, static_cast<double>(i % 7) - 2.5);
+    p.constants.emplace(w, std::move(numbers));
+    return p;
+}
+
+TEST(Winograd, takes_filters_that_begin_at_places_of_their_own) {
+    // A transposed convolution of 4 taps in steps of two is two convolutions of 2 taps, the second one place further
+    // on.
+    EXPECT_EQ(products(two_sets("2, 4", "i0, i1", "i0 + ")), (std::vector<int64_t>{2 * 10 * 12, 2 * 12 * 12}));
+    EXPECT_EQ(products(two_sets("2, 4", "i0, i1", "")), (std::vector<int64_t>{2 * 10 * 12, 2 * 12 * 12}));
+    // Where the weights know neither of the two axes, nothing says which one is the window's.
+    EXPECT_EQ(products(two_sets("4", "i1", "i0 + ")), std::vector<int64_t>());
+}
+
+TEST(Winograd, is_for_few_taps) {
     // 8 outputs: of 2 taps F(4, 2) takes 10 multiplications, of 5 taps F(2, 5) 24.
     EXPECT_EQ(products(convolution({9}, {2}, {{0, 1, 1}})), (std::vector<int64_t>{10 * 12, 12 * 12}));
     EXPECT_EQ(products(convolution({8}, {5}, {{2, 1, 1}})), (std::vector<int64_t>{24 * 12}));
     EXPECT_EQ(products(convolution({16}, {8}, {{4, 1, 1}})), std::vector<int64_t>());
-    for (const WindowSteps& s : std::vector<WindowSteps>{{1, 1, 2}, {1, 2, 2}, {1, 3, 1}})
+    for (const WindowSteps& s : std::vector<WindowSteps>{{5, 1, 5}, {1, 2, 2}, {1, 3, 1}})
         EXPECT_EQ(products(convolution({24, 24}, {3, 3}, {s, s})), std::vector<int64_t>());
     // The other dimension stays as it is, whatever its window: 1 tap, 5 with holes.
     EXPECT_EQ(products(convolution({4, 8}, {1, 3}, {{0, 1, 1}, {1, 1, 1}})),
@@ -96,6 +131,48 @@ TEST(Winograd, leaves_windows_alone_whose_padding_depends_on_taps_that_are_not_r
 }
 )");
     EXPECT_TRUE(find_all(RewriteContext(p), *rewrite_rule("winograd")).empty());
+}
+
+/// As many channels to as many, a window of 3 x 3 over 8 x 8 places; weights are a constant, or an input.
+Program square_convolution(int64_t channels, bool constant) {
+    Program p = parse_program(fmt::format(R"(program square {{
+  input x: f32[{0}, 8, 8]
+  input w: f32[{0}, {0}, 3, 3]
+  y: f32[{0}, 8, 8] = [{0}, 8, 8] sum(i3 < {0}, i4 < 3, i5 < 3) mul(@0, @1) where @0 = x[i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + 8 >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + 8 >= 0 else 0, @1 = w[i0, i3, i4, i5]  ; y ""
+  output y
+}}
+)",
+                                          channels));
+    if (constant) {
+        p.constants.emplace(p.inputs[1], Tensor(DType::F32, {channels, channels, 3, 3}));
+        p.inputs.pop_back();
+    }
+    return p;
+}
+
+TEST(Winograd, is_offered_for_constant_weights_only_where_folding_makes_all_of_them) {
+    const auto offered = [](int64_t channels) {
+        const Program p = square_convolution(channels, true);
+        const std::vector<Patch> all = find_all(RewriteContext(p), *rewrite_rule("winograd"));
+        for (const Patch& patch : all) {
+            const Program q = fold_constants(apply(p, patch), {.contents = false});
+            EXPECT_EQ(q.primitives.size(), 3u) << channels << " channels\n" << print(q);
+        }
+        return all.size();
+    };
+    const size_t every = offered(64);
+    EXPECT_EQ(every, 8u);
+    EXPECT_EQ(offered(512), every - 1);  // all but F(4) in both dimensions
+    EXPECT_EQ(offered(1024), 0u);
+}
+
+TEST(Winograd, of_weights_that_only_the_run_knows_counts_what_making_them_takes) {
+    // 64 channels to 64 over 8 x 8 places: F(4) in both dimensions would be a quarter of the multiplications, but its
+    // weights, made in every run, take more than is saved.
+    const RewriteSearch winograd = {.rules = {.winograd = true}};
+    const Program known = square_convolution(64, true), unknown = square_convolution(64, false);
+    EXPECT_NE(structure_hash(rewrite(known, winograd)), structure_hash(known));
+    EXPECT_EQ(structure_hash(rewrite(unknown, winograd)), structure_hash(unknown)) << print(rewrite(unknown, winograd));
 }
 
 TEST(Winograd, is_not_among_the_rules_unless_asked_for) {
@@ -197,7 +274,9 @@ class Tile {
     }
 
   private:
-    static size_t at2(int row, int columns, int column) { return static_cast<size_t>(row * columns + column); }
+    static size_t at2(int row, int columns, int column) {
+        return static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(column);
+    }
     static std::vector<T> times(const std::vector<float>& matrix, const T* x, int rows, int columns) {
         std::vector<T> out;
         for (int r = 0; r < rows; ++r) {

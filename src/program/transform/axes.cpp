@@ -76,23 +76,20 @@ std::optional<Split> next_split(const TensorExpr& expr) {
     return *std::min_element(found.begin(), found.end(), larger);
 }
 
-std::optional<size_t> axis_of_one_point(const TensorExpr& expr) {
-    for (size_t k = 0; k < expr.extents.size(); ++k) {
-        if (!expr.extents[k].is_constant(1)) continue;
-        // The last reduction axis stays: without one there would be no reduction.
-        if (k >= expr.spatial && expr.extents.size() == expr.spatial + 1) continue;
-        return k;
-    }
-    return std::nullopt;
-}
-
-TensorExpr drop_axis(const TensorExpr& expr, size_t k) {
+/// Axes of one point gone, all at once: tensors may have thousands. Nothing where there are none.
+std::optional<TensorExpr> without_points(const TensorExpr& expr) {
     std::vector<Expr> by, extents;
+    size_t spatial = expr.spatial;
     for (size_t a = 0; a < expr.extents.size(); ++a) {
-        by.push_back(a == k ? Expr(0) : axis(extents.size()));
-        if (a != k) extents.push_back(expr.extents[a]);
+        // The last reduction axis stays: without one there would be no reduction.
+        const bool last = a >= expr.spatial && a + 1 == expr.extents.size() && extents.size() == spatial;
+        const bool goes = expr.extents[a].is_constant(1) && !last;
+        by.push_back(goes ? Expr(0) : axis(extents.size()));
+        if (!goes) extents.push_back(expr.extents[a]);
+        if (goes && a < expr.spatial) --spatial;
     }
-    return replace_axes(expr, by, std::move(extents), expr.spatial - (k < expr.spatial ? 1 : 0));
+    if (extents.size() == expr.extents.size()) return std::nullopt;
+    return replace_axes(expr, by, std::move(extents), spatial);
 }
 
 /// Whether axes k and k + 1 appear as axis(k) * extent(k + 1) + axis(k + 1) only.
@@ -146,8 +143,8 @@ TensorExpr normalize_axes(const TensorExpr& expr) {
     while (true) {
         if (const auto split = next_split(out))
             out = split_axis(out, split->axis, split->inner);
-        else if (const auto one = axis_of_one_point(out))
-            out = drop_axis(out, *one);
+        else if (auto fewer = without_points(out))
+            out = std::move(*fewer);
         else if (const auto pair = axes_to_merge(out))
             out = merge_axes(out, *pair);
         else

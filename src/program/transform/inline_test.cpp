@@ -271,6 +271,20 @@ TEST(Axes, axes_of_one_point_go) {
     EXPECT_EQ(print(p, normalize_axes(expr_of(p, "c"))), "[5] -> [0, i0, 0] sum(i1 < 3) @0 where @0 = a[0, i0, 0, i1]");
 }
 
+TEST(Axes, of_reduction_axes_of_one_point_the_last_stays) {
+    const auto normalized = [](const std::string& expression) {
+        const Program p =
+            parse_program("program t {\n  input a: f32[5, 1, 1, 3]\n  c: " + expression + "\n  output c\n}");
+        return print(p, normalize_axes(expr_of(p, "c")));
+    };
+    EXPECT_EQ(normalized("f32[5, 1] = [5, 1] sum(i2 < 1, i3 < 1) @0 where @0 = a[i0, i2, i3, 0]"),
+              "[5] -> [i0, 0] sum(i1 < 1) @0 where @0 = a[i0, 0, 0, 0]");
+    EXPECT_EQ(normalized("f32[5] = [5] sum(i1 < 1, i2 < 3) @0 where @0 = a[i0, i1, i1, i2]"),
+              "[5] sum(i1 < 3) @0 where @0 = a[i0, 0, 0, i1]");
+    EXPECT_EQ(normalized("f32[5] = [5] sum(i1 < 3, i2 < 1) @0 where @0 = a[i0, i2, i2, i1]"),
+              "[5] sum(i1 < 3) @0 where @0 = a[i0, 0, 0, i1]");
+}
+
 TEST(Axes, axes_that_appear_as_one_are_merged) {
     const Program p = parse_program(R"(program t {
   input a: f32[4, 30]

@@ -132,6 +132,24 @@ TEST(MakeChain, is_nothing_with_fewer_than_two_products) {
 })")));
 }
 
+TEST(MakeChain, is_nothing_where_a_stage_is_a_sum_weighed_by_known_numbers) {
+    // Two products, then the sums and differences of pairs of rows: .
+    const auto chain_of = [](const std::string& sums) {
+        return make_chain(parse_program(R"(program transformed {
+  input a: f32[12, 8]
+  input b: f32[8, 16]
+  input d: f32[16, 8]
+  c: f32[12, 16] = [12, 16] sum(i2 < 8) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+  e: f32[12, 8] = [12, 8] sum(i2 < 16) mul(@0, @1) where @0 = c[i0, i2], @1 = d[i2, i1]
+  y: f32[2, 6, 8] = [2, 6, 8] sum(i3 < 2) )" +
+                                        sums + R"( where @0 = e[2*i1 + i3, i2]
+  output y
+})"));
+    };
+    EXPECT_TRUE(chain_of("@0"));
+    EXPECT_FALSE(chain_of("weigh(table{1, 1, 1, -1}(index(2*i0 + i3)), @0)"));
+}
+
 TEST(IsLink, is_one_of_a_batch_of_products_with_a_vector) {
     const auto link = [](const std::string& expression) {
         const Program p =

@@ -165,7 +165,7 @@ TW_DEVICE void expect_bytes(unsigned long long* arrival, int bytes) {
 TW_DEVICE void wait_arrival(unsigned long long* arrival, unsigned parity) {
     asm volatile(
         "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra.uni over;\nbra.uni again;\nover:\n}" ::"r"(at_shared(arrival)),
+        "@done bra over;\nbra again;\nover:\n}" ::"r"(at_shared(arrival)),  // threads of a warp need not agree
         "r"(parity)
         : "memory");
 }

@@ -1,0 +1,32 @@
+#!/bin/bash
+# The programs that bench/gpu/run.sh runs, with the shared libraries they need, for a GPU machine where nothing can be
+# installed or built:
+#
+#     bench/gpu/pack.sh programs.tar.xz [build/bin]
+#
+# and there, in the same sources:
+#
+#     mkdir -p build/packed && tar xf programs.tar.xz -C build/packed
+#     TILEWRIGHT_BIN=build/packed/bin bench/gpu/run.sh
+#
+# The C library, the C++ library and the loader are the other machine's, which are no older than these. NVRTC, cuBLASLt
+# and cuDNN are looked for there, where torch or the toolkit has them.
+set -euo pipefail
+out=$(realpath -m "${1:?"usage: bench/gpu/pack.sh FILE.tar.xz [FOLDER of programs]"}")
+bin=$(realpath "${2:-$(dirname "$0")/../../build/bin}")
+programs=(tilewright backend_cuda_test bench_gpu bench_ptxas)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/bin" "$folder/lib"
+for program in "${programs[@]}"; do
+    [ -x "$bin/$program" ] || { echo "no $bin/$program: build it first" >&2; exit 1; }
+    strip -o "$folder/bin/$program" "$bin/$program"
+    ldd "$bin/$program" | awk '/not found/ {exit 1} $2 == "=>" {print $1, $3}'
+done | sort -u | while read -r name path; do
+    case $name in
+    libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | ld-linux* | libstdc++.so.* | libgcc_s.so.*) ;;
+    *) cp -L "$path" "$folder/lib/$name" ;;
+    esac
+done
+tar c -C "$folder" bin lib | xz -T0 -6 >"$out"
+echo "$(du -m "$out" | cut -f1) MB in $out: $(ls "$folder/lib" | wc -l) libraries, ${#programs[@]} programs"
