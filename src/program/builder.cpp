@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "index/expr_size.h"
 
 namespace tilewright {
 
@@ -11,6 +12,7 @@ namespace {
 constexpr int64_t kAssumedSize = 128;  ///< of dimensions that kernels are measured with
 constexpr size_t kLong = 400;          ///< characters; dimensions of a deep network's last layers stay below
 constexpr size_t kLongFromData = 64;   ///< sums and products of a few scalars stay below
+constexpr size_t kMostParts = 16;      ///< of a common dimension; operators mostly have two or three operands
 
 bool is_whole(DType t) { return is_integer(t) || t == DType::Bool; }
 
@@ -28,6 +30,9 @@ Expr rewrite(Expr e, std::span<const Expr> loads, const Ranges& ranges) {
     });
     return simplify(replaced, ranges);
 }
+
+/// Unless it is long: of hundreds of names every step asks about all of them.
+Expr simplified(Expr e) { return is_long(e) ? e : simplify(e, {}); }
 
 /// min(a, b), if the expression is just that.
 const Atom* as_minimum(Expr e) {
@@ -89,14 +94,15 @@ void Builder::fail(const std::string& message) const {
 
 // --- requirements
 
-void Builder::require(Requirement::Kind kind, Expr a, Expr b, const std::string& message, std::string_view what) {
+void Builder::require(Requirement::Kind kind, Expr a, Expr b, const std::function<std::string()>& message,
+                      std::string_view what) {
     Requirement r{kind, a, b, std::string(what), described_};
-    const Expr left = simplify(a, {}), right = simplify(b, {});
+    const Expr left = simplified(a), right = simplified(b);
     if (left.is_constant() && right.is_constant()) {
-        if (!r.holds(left.constant(), right.constant())) fail(message);
+        if (!r.holds(left.constant(), right.constant())) fail(message());
         return;
     }
-    if (left == right || simplify(left - right, {}).is_constant(0)) return;
+    if (left == right || simplified(left - right).is_constant(0)) return;
     const bool known = std::any_of(program_.requirements.begin(), program_.requirements.end(), [&](const auto& o) {
         const bool both = (o.a == a && o.b == b) || (o.a == b && o.b == a);
         return o.is_about(r) || (both && (o.kind == Requirement::Kind::Equal ||
@@ -136,10 +142,13 @@ void Builder::require_inside(const TensorExpr& e) {
                 most = linear->coefficient * (e.extents[v.id] - 1) + linear->rest;
             }
             if (!sum) continue;
-            require(Requirement::Kind::AtLeast, dims[d], most + 1,
-                    fmt::format("dimension {} of '{}' is {}, and element {} is read", d, program_.values[a.value].name,
-                                dims[d].text(), most.text()),
-                    "dimensions");
+            require(
+                Requirement::Kind::AtLeast, dims[d], most + 1,
+                [&] {
+                    return fmt::format("dimension {} of '{}' is {}, and element {} is read", d,
+                                       program_.values[a.value].name, dims[d].text(), most.text());
+                },
+                "dimensions");
         }
     }
 }
@@ -433,10 +442,16 @@ std::vector<int64_t> Builder::normalize_axes(const std::vector<int64_t>& axes, s
 Dims Builder::broadcast(std::span<const Dims> shapes) {
     size_t r = 0;
     for (const Dims& s : shapes) r = std::max(r, s.size());
-    const auto message = [&](Expr a, Expr b) {
-        std::vector<std::string> texts;
-        for (const Dims& t : shapes) texts.push_back(to_string(t));
-        return fmt::format("shapes {} do not broadcast: {} against {}", fmt::join(texts, " and "), a.text(), b.text());
+    const auto fit = [&](Requirement::Kind kind, Expr a, Expr b) {
+        require(
+            kind, a, b,
+            [&] {
+                std::vector<std::string> texts;
+                for (const Dims& t : shapes) texts.push_back(to_string(t));
+                return fmt::format("shapes {} do not broadcast: {} against {}", fmt::join(texts, " and "), a.text(),
+                                   b.text());
+            },
+            "dimensions");
     };
     Dims out(r, Expr(1));
     for (const Dims& s : shapes) {
@@ -447,22 +462,28 @@ Dims Builder::broadcast(std::span<const Dims> shapes) {
             if (d.is_constant(1)) {
                 d = other;
             } else if (other.is_constant()) {
-                require_spread(d, other, message(d, other));  // the unknown one is 1 or the same number
+                fit(Requirement::Kind::Spread, d, other);  // the unknown one is 1 or the same number
                 d = other;
             } else if (d.is_constant()) {
-                require_spread(other, d, message(d, other));
+                fit(Requirement::Kind::Spread, other, d);
             } else if (made_of_[d].count(other) == 0) {
-                require(Requirement::Kind::Broadcast, d, other, message(d, other), "dimensions");
-                const Expr both = simplify(max(d, other), {});
-                std::set<Expr> parts = made_of_[d];
-                parts.merge(std::set<Expr>(made_of_[other]));
-                parts.insert({d, other});
-                made_of_[both].merge(parts);
-                d = both;
+                fit(Requirement::Kind::Broadcast, d, other);
+                d = common_dimension(d, other);
             }
         }
     }
     return out;
+}
+
+Expr Builder::common_dimension(Expr d, Expr other) {
+    const Expr both = simplified(max(d, other));
+    std::set<Expr> parts = made_of_[d];
+    parts.merge(std::set<Expr>(made_of_[other]));
+    if (parts.size() > kMostParts) parts.clear();
+    parts.insert({d, other});
+    std::set<Expr>& known = made_of_[both];
+    known.merge(parts);
+    return both;
 }
 
 /// Whether what has been required of the inputs' dimensions leaves `d` no choice but `whole`, the common dimension of a
@@ -470,7 +491,7 @@ Dims Builder::broadcast(std::span<const Dims> shapes) {
 ///     d = min($s, 1024), whole = $s:  required is that d is 1 or $s, and where it is 1, $s is
 bool Builder::spans_whole(Expr d, Expr whole) const {
     const auto parts = made_of_.find(whole);
-    if (parts == made_of_.end() || parts->second.count(d) == 0) return false;
+    if (parts == made_of_.end() || parts->second.count(d) == 0 || is_long(whole)) return false;
     for (const Expr p : parts->second) {
         // A later check would come after kernels that rely on it.
         const std::vector<Var> names = variables(p);

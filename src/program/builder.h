@@ -152,18 +152,21 @@ class Builder {
     // --- what operators ask of dimensions. Known numbers that do not fit fail with `message`; where a number is not
     // known, what must hold is written down in Program::requirements, once.
     void require_equal(Expr a, Expr b, const std::string& message, std::string_view what = "dimensions") {
-        require(Requirement::Kind::Equal, a, b, message, what);
+        require(
+            Requirement::Kind::Equal, a, b, [&] { return message; }, what);
     }
     /// a == b, or a is 1 and repeated.
     void require_spread(Expr a, Expr b, const std::string& message, std::string_view what = "dimensions") {
-        require(Requirement::Kind::Spread, a, b, message, what);
+        require(
+            Requirement::Kind::Spread, a, b, [&] { return message; }, what);
     }
     void require_at_least(Expr a, Expr b, const std::string& message, std::string_view what = "dimensions") {
-        require(Requirement::Kind::AtLeast, a, b, message, what);
+        require(
+            Requirement::Kind::AtLeast, a, b, [&] { return message; }, what);
     }
     /// `a` is a multiple of `n`.
     void require_multiple(Expr a, Expr n, const std::string& message, std::string_view what = "dimensions") {
-        require(Requirement::Kind::Equal, a, floor_div(a, n) * n, message, what);
+        require_equal(a, floor_div(a, n) * n, message, what);
     }
 
     // --- helpers
@@ -180,8 +183,10 @@ class Builder {
     size_t fold_limit = 1 << 20;  ///< elements of one output folded at once; larger ones are left to fold_constants
 
   private:
-    void require(Requirement::Kind kind, Expr a, Expr b, const std::string& message, std::string_view what);
+    void require(Requirement::Kind kind, Expr a, Expr b, const std::function<std::string()>& message,
+                 std::string_view what);
     void require_inside(const TensorExpr& e);
+    Expr common_dimension(Expr d, Expr other);
     bool spans_whole(Expr d, Expr whole) const;
     /// The elements in another shape; who calls this has made sure that there are as many.
     ValueId reshaped(ValueId a, Dims shape);
@@ -207,7 +212,8 @@ class Builder {
     std::unordered_set<ValueId> pending_;  ///< known contents that no primitive computes yet
     std::unordered_map<std::string, int> used_names_;
     std::unordered_map<Expr, Expr> settled_;
-    /// Of a broadcast's common dimension, the dimensions that it was required to fit, itself included.
+    /// Of a broadcast's common dimension, the dimensions that were required to fit each other, itself included. Of
+    /// many, the last two alone: each common dimension on the way is one.
     std::unordered_map<Expr, std::set<Expr>> made_of_;
     std::set<Var> of_inputs_;                         ///< symbols that are dimensions of the program's inputs
     std::shared_ptr<std::set<std::string>> symbols_;  ///< names of symbols and scalars, shared with nested builders

@@ -76,12 +76,13 @@ Program eliminate_dead_code(Program program) {
 
     // Whoever relies on a requirement has its names in the dimensions of what it reads.
     std::erase_if(lost, [&](Var v) { return names.count(v) != 0; });
-    std::erase_if(program.requirements, [&](const Requirement& r) {
-        std::set<Var> its;
-        add_names(r.a, its);
-        add_names(r.b, its);
-        return std::any_of(its.begin(), its.end(), [&](Var v) { return lost.count(v) != 0; });
-    });
+    if (!lost.empty())
+        std::erase_if(program.requirements, [&](const Requirement& r) {
+            std::set<Var> its;
+            add_names(r.a, its);
+            add_names(r.b, its);
+            return std::any_of(its.begin(), its.end(), [&](Var v) { return lost.count(v) != 0; });
+        });
     program.primitives = {};
     for (auto p = kept.rbegin(); p != kept.rend(); ++p) program.primitives.push_back(std::move(*p));
     std::erase_if(program.constants, [&](const auto& entry) { return needed[entry.first] == 0; });

@@ -102,7 +102,12 @@ Program substitute_names(const Program& program, const std::map<Var, Expr>& by) 
 }
 
 void substitute_names(std::vector<Requirement>& requirements, const std::map<Var, Expr>& by) {
-    const auto f = substitution(by);
+    if (by.empty()) return;
+    const auto replaced = substitution(by);
+    const auto f = [&](Expr e) {
+        const std::vector<Var> names = variables(e);
+        return std::any_of(names.begin(), names.end(), [&](Var v) { return by.count(v) != 0; }) ? replaced(e) : e;
+    };
     std::vector<Requirement> out;
     for (Requirement& r : requirements) {
         r.a = f(r.a);
