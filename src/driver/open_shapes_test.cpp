@@ -54,6 +54,19 @@ TEST(OpenShapes, SessionsRefuseWhatDoesNotFit) {
     }
 }
 
+TEST(OpenShapes, ErrorsSayWhichInputsGiveTheDimensions) {
+    const OpenCase c = test::open_cases().front();
+    const Compilation compiled = compile_model(c.model(), options());
+    Session session(compiled.model, 1);
+    try {
+        session.run(open_inputs(c.inputs, c.misfit));
+        FAIL() << "not refused";
+    } catch (const ModelError& e) {
+        EXPECT_STREQ(e.what(), "node 'MatMul0' (MatMul, opset 17): dimensions K = 3 and L = 4 differ");
+        EXPECT_EQ(e.hint(), "give inputs whose sizes fit: K is dimension 1 of 'a', L is dimension 0 of 'b'");
+    }
+}
+
 TEST(OpenShapes, SessionsCheckWhatTheDataSays) {
     const Compilation c =
         compile_model(model(graph({{"a", DType::F32, {"N"}}, {"n", DType::I64, {1}}, {"b", DType::F32, {"M"}}},
@@ -68,6 +81,17 @@ TEST(OpenShapes, SessionsCheckWhatTheDataSays) {
     EXPECT_EQ(with(2), "accepted");
     EXPECT_THAT(with(3), HasSubstr("= 3 and M = 2 do not broadcast"));
     EXPECT_EQ(with(1), "accepted") << "with sizes of the inputs that were refused before";
+}
+
+TEST(OpenShapes, SessionsRefuseNumbersBelowZeroAndBeyond64Bits) {
+    for (const test::SaidCase& c : test::said_cases()) {
+        const Compilation compiled = compile_model(c.model(), options());
+        Session session(compiled.model, 1);
+        for (int round = 0; round < 2; ++round) {
+            EXPECT_THAT(outcome(session, c.with(c.misfit)), HasSubstr(c.says)) << c.op;
+            EXPECT_EQ(outcome(session, c.with(c.fitting)), "accepted") << c.op;
+        }
+    }
 }
 
 TEST(OpenShapes, SessionsCheckEachIterationOfALoop) {

@@ -578,10 +578,8 @@ struct Executor::Impl {
     bool is_early(Expr e) const { return are_known(e, early); }
 
     void check(const std::vector<const Requirement*>& requirements) const {
-        for (const Requirement* r : requirements) {
-            const int64_t a = context.names->evaluate(r->a), b = context.names->evaluate(r->b);
-            if (!r->holds(a, b)) throw ModelError(r->violated(a, b));
-        }
+        for (const Requirement* r : requirements)
+            tilewright::check(*r, plan.program, [this](Expr e) { return context.names->evaluate(e); });
     }
 
     /// Whether every run of this plan, as a loop's body, finds the sizes of the one before.

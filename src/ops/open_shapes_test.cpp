@@ -65,6 +65,34 @@ TEST(OpenShapes, WhatTheDataSaysIsCheckedWhenItIsRead) {
     EXPECT_THAT(with(3), HasSubstr("= 3 and M = 2 do not broadcast"));
 }
 
+TEST(OpenShapes, NumbersBelowZeroAndBeyond64BitsDoNotFit) {
+    for (const test::SaidCase& c : test::said_cases()) {
+        const Program p = lower(c.model());
+        EXPECT_THAT(verify(p), IsEmpty()) << c.op;
+        EXPECT_THAT(outcome(p, c.with(c.misfit)), HasSubstr(c.says))
+            << c.op << " " << fmt::format("{}", fmt::join(c.misfit, ", "));
+        EXPECT_EQ(outcome(p, c.with(c.fitting)), "accepted")
+            << c.op << " " << fmt::format("{}", fmt::join(c.fitting, ", "));
+    }
+}
+
+TEST(OpenShapes, ThousandOperandsWithDimensionsOfTheirOwn) {  // seconds each if every step asks about all names
+    std::vector<In> inputs;
+    std::vector<std::string> names;
+    std::vector<Tensor> given;
+    for (int k = 0; k < 1000; ++k) {
+        names.push_back("a" + std::to_string(k));
+        inputs.push_back(open(names.back(), {"D" + std::to_string(k)}));
+        given.push_back(floats({1}, {1}));
+    }
+    const Program p = lower(model(graph(inputs, {node("Sum", names, {"y"})}, {"y"})));
+    EXPECT_EQ(p.requirements.size(), 999u);
+    given[3] = given[700] = floats({2}, {10, 20});
+    EXPECT_EQ(test::numbers(interpret(p, given).front()), (std::vector<double>{1018, 1038}));
+    given[999] = Tensor(DType::F32, {3});
+    EXPECT_THAT(outcome(p, given), HasSubstr("dimensions 2 and D999 = 3 do not broadcast"));
+}
+
 TEST(OpenShapes, EachIterationOfALoopChecksWhatItIsGiven) {
     // h = Concat(h, h), and then h + b where b has M elements.
     Graph body =

@@ -85,6 +85,41 @@ inline std::vector<OpenCase> open_cases() {
     return out;
 }
 
+/// A model whose last input says a shape, numbers that say one that does not fit the rest, and numbers that do.
+struct SaidCase {
+    std::string op;
+    std::vector<In> inputs;
+    std::vector<Tensor> fixed;  ///< the inputs but the last
+    std::vector<int64_t> misfit, fitting;
+    std::string says;
+    Model model() const {
+        std::vector<std::string> names;
+        for (const In& in : inputs) names.push_back(in.name);
+        return test::model(graph(inputs, {node(op, names, {"y"})}, {"y"}));
+    }
+    std::vector<Tensor> with(const std::vector<int64_t>& numbers) const {
+        std::vector<Tensor> all = fixed;
+        all.push_back(whole({static_cast<int64_t>(numbers.size())}, numbers));
+        return all;
+    }
+};
+
+inline std::vector<SaidCase> said_cases() {
+    const std::vector<In> line = {open("a", {"N"}), {"s", DType::I64, {2}}};
+    const std::vector<In> table = {open("a", {"N", "K"}), {"s", DType::I64, {2}}};
+    const Tensor two(DType::F32, {2}), six(DType::F32, {2, 3});
+    // 3 * 6148914691236517206 is 2^64 + 2, 2^32 * 2^32 is 2^64.
+    const int64_t third = 6148914691236517206, root = int64_t{1} << 32;
+    return {{"Reshape", line, {two}, {3, third}, {2, 1}, "overflows 64 bits"},
+            {"Reshape", line, {Tensor(DType::F32, {0})}, {root, root}, {0, 1}, "overflows 64 bits"},
+            {"Reshape", table, {six}, {-2, -3}, {3, -1}, "Reshape0"},
+            {"Reshape", table, {six}, {4, 2}, {6, 1}, "element counts"},
+            {"Expand", table, {six}, {-2, 3}, {2, 1}, "do not broadcast"},
+            {"Expand", table, {six}, {2, 4}, {1, 1}, "do not broadcast"},
+            {"Tile", table, {six}, {-1, 1}, {0, 1}, "-2"},
+            {"ConstantOfShape", {{"s", DType::I64, {2}}}, {}, {2, -3}, {2, 3}, "-3"}};
+}
+
 /// Numbers between -4 and 4, integers of any sign.
 inline std::vector<Tensor> open_inputs(const std::vector<In>& declared, const std::vector<Shape>& shapes) {
     std::vector<Tensor> out;

@@ -114,8 +114,7 @@ class Execution {
         };
         std::erase_if(unchecked_, [&](const Requirement* r) {
             if (!bound(r->a) || !bound(r->b)) return false;
-            const int64_t a = evaluate(r->a, bindings_), b = evaluate(r->b, bindings_);
-            if (!r->holds(a, b)) throw ModelError(r->violated(a, b));
+            check(*r, program_, [&](Expr e) { return evaluate(e, bindings_); });
             return true;
         });
     }

@@ -211,6 +211,11 @@ uint64_t contents_hash(const Tensor& tensor);
 /// The expression alone, as it stands after "name = " in print().
 std::string print(const Program& program, const TensorExpr& expr);
 
+/// Throws ModelError where a requirement of the program does not hold with the numbers that `number` gives its sides;
+/// the hint says which dimensions of the program's inputs it is about: "give inputs whose sizes fit: N is dimension 0
+/// of 'a'".
+void check(const Requirement& requirement, const Program& program, const std::function<int64_t(Expr)>& number);
+
 /// Values of symbols and scalars during an execution.
 using Bindings = std::map<Var, int64_t>;
 /// Binds the symbols of `shape` from `actual`: bare symbols are set (or compared when already set), other dimensions
