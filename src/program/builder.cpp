@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kAssumedSize = 128;  ///< of dimensions that kernels are measured with
 constexpr size_t kLong = 400;          ///< characters; dimensions of a deep network's last layers stay below
 constexpr size_t kLongFromData = 64;   ///< sums and products of a few scalars stay below
-constexpr size_t kMostParts = 16;      ///< of a common dimension; operators mostly have two or three operands
+constexpr size_t kMostFitting = 16;    ///< of a common dimension; operators mostly have two or three operands
 
 bool is_whole(DType t) { return is_integer(t) || t == DType::Bool; }
 
@@ -479,7 +479,7 @@ Expr Builder::common_dimension(Expr d, Expr other) {
     const Expr both = simplified(max(d, other));
     std::set<Expr> parts = made_of_[d];
     parts.merge(std::set<Expr>(made_of_[other]));
-    if (parts.size() > kMostParts) parts.clear();
+    if (parts.size() > kMostFitting) parts.clear();
     parts.insert({d, other});
     std::set<Expr>& known = made_of_[both];
     known.merge(parts);
