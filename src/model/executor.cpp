@@ -119,6 +119,15 @@ struct Executor::Impl {
         std::exception_ptr error;
         std::vector<const Requirement*> requirements;  ///< whose last name it binds
     };
+    /// Kernels that run slice by slice, where the last of them stands. A thread has memory of its own for what they hand
+    /// on, one slice of it.
+    struct SlicedSteps {
+        const Slices* of = nullptr;
+        std::vector<int64_t> kept_bytes;           ///< by kept value: of a thread's slice, a multiple of 64
+        std::vector<std::vector<void*>> tensors;   ///< by thread and kernel
+        std::vector<double> spent_us;              ///< likewise, where somebody wants to know
+        std::vector<std::vector<int>> kept_place;  ///< by kernel and tensor: which kept value it is, -1: none
+    };
     /// Output dimensions that a step binds: value, dimension, slot.
     struct Binding {
         ValueId value;
@@ -130,6 +139,8 @@ struct Executor::Impl {
     ExecutionContext& context;
     IndexVector<ValueId, Slot> slots;
     std::vector<StepState> steps;
+    std::vector<SlicedSteps> sliced;
+    std::vector<int> sliced_as;              ///< by step: which of them it is part of, -1: none
     std::vector<std::vector<size_t>> order;  ///< in which steps run; those that stand together run side by side
     std::map<PrimitiveId, std::vector<Binding>> bindings;
     std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
@@ -205,6 +216,102 @@ struct Executor::Impl {
         TW_CHECK(requirements.empty(), "nothing binds the names of {} and {}", requirements[0]->a.text(),
                  requirements[0]->b.text());
         find_order();
+        find_slices();
+    }
+
+    // --- kernels slice by slice
+
+    int threads() const { return context.pool != nullptr ? context.pool->size() : 1; }
+
+    void find_slices() {
+        sliced_as.assign(steps.size(), -1);
+        for (const Slices& of : plan.slices) {
+            SlicedSteps group{&of, {}, {}, {}, {}};
+            bool known = true;
+            for (size_t k = 0; k < of.count; ++k) {
+                const KernelState& state = steps[of.first + k].kernel;
+                known = known && !state.late && !state.library;
+                const auto& tensors = std::get<KernelCall>(plan.steps[of.first + k].what).tensors;
+                group.kept_place.emplace_back();
+                for (const ValueId v : tensors) {
+                    const auto it = std::find(of.kept.begin(), of.kept.end(), v);
+                    group.kept_place.back().push_back(it == of.kept.end() ? -1 : static_cast<int>(it - of.kept.begin()));
+                }
+                for (int t = 0; t < threads(); ++t) group.tensors.emplace_back(tensors.size());
+            }
+            if (!known) continue;
+            group.spent_us.resize(group.tensors.size());
+            for (size_t k = 0; k < of.count; ++k) sliced_as[of.first + k] = static_cast<int>(sliced.size());
+            sliced.push_back(std::move(group));
+        }
+    }
+
+    bool runs_later(size_t s) const {
+        return sliced_as[s] >= 0 && s + 1 != sliced[static_cast<size_t>(sliced_as[s])].of->first +
+                                                 sliced[static_cast<size_t>(sliced_as[s])].of->count;
+    }
+
+    void run_slices(SlicedSteps& group) {
+        const Slices& of = *group.of;
+        const bool profiled = context.profile != nullptr;
+        const double begun = profiled ? now_us() : 0;
+        for (size_t k = 0; k < of.count; ++k)
+            fetch_places(std::get<KernelCall>(plan.steps[of.first + k].what), steps[of.first + k].kernel);
+        std::fill(group.spent_us.begin(), group.spent_us.end(), 0);
+        const auto body = [&](int64_t begin, int64_t end, int worker) {
+            std::byte* scratch = context.scratch + worker * context.scratch_stride;
+            double before = profiled ? now_us() : 0;
+            for (int64_t slice = begin; slice < end; ++slice)
+                for (size_t k = 0; k < of.count; ++k) {
+                    const KernelState& state = steps[of.first + k].kernel;
+                    const size_t mine = k * static_cast<size_t>(threads()) + static_cast<size_t>(worker);
+                    std::vector<void*>& tensors = group.tensors[mine];
+                    for (size_t i = 0; i < tensors.size(); ++i) {
+                        tensors[i] = state.tensors[i];
+                        if (const int kept = group.kept_place[k][i]; kept >= 0)
+                            tensors[i] = slice_base(group, static_cast<size_t>(kept), slice, worker);
+                    }
+                    const int64_t tasks = state.tasks / of.slices;
+                    state.kernel->run(tensors.data(), state.names.data(), slice * tasks, (slice + 1) * tasks, scratch);
+                    if (!profiled) continue;
+                    const double now = now_us();
+                    group.spent_us[mine] += now - before;
+                    before = now;
+                }
+        };
+        if (context.pool == nullptr)
+            body(0, of.slices, 0);
+        else
+            parallel_for(*context.pool, of.slices, body);
+        if (profiled) tell(group, begun);
+    }
+
+    /// Where the whole value would lie if this slice of it lay in the thread's memory.
+    void* slice_base(const SlicedSteps& group, size_t kept, int64_t slice, int worker) const {
+        const auto mine = reinterpret_cast<uintptr_t>(slots[group.of->kept[kept]].data) +
+                          static_cast<uintptr_t>(worker * group.kept_bytes[kept]);
+        return reinterpret_cast<void*>(mine -
+                                       static_cast<uintptr_t>(slice * (bytes_of(group.of->kept[kept]) / group.of->slices)));
+    }
+
+    /// Their times one behind the other, as if they had run so: of what the threads spent, the mean.
+    void tell(const SlicedSteps& group, double start) {
+        const auto n = static_cast<size_t>(threads());
+        for (size_t k = 0; k < group.of->count; ++k) {
+            const auto& call = std::get<KernelCall>(plan.steps[group.of->first + k].what);
+            double spent = 0;
+            for (size_t t = 0; t < n; ++t) spent += group.spent_us[k * n + t] / static_cast<double>(n);
+            context.profile->push_back({call.name, start - context.profile_start_us, spent, flops_of(call),
+                                        static_cast<int>(call.kernel), bytes_of(call)});
+            start += spent;
+        }
+    }
+
+    double flops_of(const KernelCall& call) const {
+        double work = 0;
+        for (const PrimitiveId p : call.primitives)
+            work += product_flops(*plan.program.primitives[p].expr(), *context.names);
+        return work;
     }
 
     // --- loops side by side
@@ -312,12 +419,22 @@ struct Executor::Impl {
             if (!slots[v].late && !slots[v].constant && !slots[v].input) shape_value(v);
         const auto touch = [&](ValueId v, int64_t step) {
             if (slots[v].late || slots[v].fixed()) return;
-            const auto [it, fresh] = lives.try_emplace(v, BufferLife{bytes_of(v) + 64, step, step});
+            const auto [it, fresh] = lives.try_emplace(v, BufferLife{room_for(v) + 64, step, step});
             it->second.last_step = step;
         };
+        std::vector<int64_t> runs(plan.steps.size());  // where
         for (size_t at = 0; at < order.size(); ++at)
-            for (const size_t s : order[at]) {
-                const auto step = static_cast<int64_t>(at);
+            for (const size_t s : order[at]) runs[s] = static_cast<int64_t>(at);
+        for (SlicedSteps& group : sliced) {
+            group.kept_bytes.clear();
+            for (const ValueId v : group.of->kept)
+                group.kept_bytes.push_back((bytes_of(v) / group.of->slices + 63) / 64 * 64);
+            for (size_t k = 0; k < group.of->count; ++k)
+                runs[group.of->first + k] = runs[group.of->first + group.of->count - 1];
+        }
+        for (const std::vector<size_t>& now : order)
+            for (const size_t s : now) {
+                const int64_t step = runs[s];
                 if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
                     for (const ValueId v : call->tensors) touch(v, step);
                 } else {
@@ -356,6 +473,14 @@ struct Executor::Impl {
                                "what the model computes on the way");
         arena_charged = static_cast<uint64_t>(bytes);
         arena.reserve(bytes);
+    }
+
+    /// Bytes that a value takes in the arena.
+    int64_t room_for(ValueId v) const {
+        for (const SlicedSteps& group : sliced)
+            for (size_t k = 0; k < group.of->kept.size(); ++k)
+                if (group.of->kept[k] == v) return threads() * group.kept_bytes[k];
+        return bytes_of(v);
     }
 
     void prepare_kernel(const KernelCall& call, KernelState& state) {
@@ -405,16 +530,17 @@ struct Executor::Impl {
                 continue;
             }
             const size_t s = now[0];
+            if (sliced_as[s] >= 0) {
+                if (!runs_later(s)) run_slices(sliced[static_cast<size_t>(sliced_as[s])]);
+                continue;
+            }
             const double start = context.profile != nullptr ? now_us() : 0;
             if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what)) {
                 run_kernel(*call, steps[s].kernel);
                 if (context.profile != nullptr) {
                     const double end = now_us();
-                    double work = 0;
-                    for (const PrimitiveId p : call->primitives)
-                        work += product_flops(*plan.program.primitives[p].expr(), *context.names);
-                    context.profile->push_back({call->name, start - context.profile_start_us, end - start, work,
-                                                static_cast<int>(call->kernel), bytes_of(*call)});
+                    context.profile->push_back({call->name, start - context.profile_start_us, end - start,
+                                                flops_of(*call), static_cast<int>(call->kernel), bytes_of(*call)});
                 }
             } else {
                 const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
@@ -435,10 +561,7 @@ struct Executor::Impl {
             for (const PrimitiveId p : call.primitives)
                 context.flops += product_flops(*plan.program.primitives[p].expr(), *context.names);
         } else {
-            // Inputs are wherever the caller has them this time.
-            for (size_t i = 0; i < call.tensors.size(); ++i)
-                if (slots[call.tensors[i]].input || slots[call.tensors[i]].placed)
-                    state.tensors[i] = slots[call.tensors[i]].data;
+            fetch_places(call, state);
         }
         if (state.tasks <= 0) return;
         if (state.library) {
@@ -456,6 +579,13 @@ struct Executor::Impl {
             body(0, state.tasks, 0);
         else
             parallel_for(*context.pool, state.tasks, body);
+    }
+
+    /// Inputs are wherever the caller has them this time.
+    void fetch_places(const KernelCall& call, KernelState& state) const {
+        for (size_t i = 0; i < call.tensors.size(); ++i)
+            if (slots[call.tensors[i]].input || slots[call.tensors[i]].placed)
+                state.tensors[i] = slots[call.tensors[i]].data;
     }
 
     bool is_result(const KernelCall& call, ValueId v) const {

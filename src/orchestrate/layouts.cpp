@@ -85,6 +85,57 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
+/// The same for the tiles of a weighed sum (program/weighed_sum.h), whose first `rows` dimensions are rows of its map:
+/// those rows lie together for as many tiles as the second-level cache has room for. A map that writes 144 rows, or
+/// reads them, would walk through memory in 144 places at once, often so far apart that a cache has one set for all.
+///     [36, 64, 56, 56]: 36 rows of 64 channels in 56 x 56 tiles   ->   [28, 36, 2, 56, 64]
+std::optional<Layout> tile_block(const std::vector<Expr>& shape, size_t rows, size_t dim, int lanes, int64_t l2_bytes) {
+    auto layout = channel_block(shape, dim, lanes);
+    if (!layout || rows == 0 || dim < rows) return layout;
+    int64_t elements = 1, near = 1;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        if (!shape[d].is_constant()) return layout;
+        elements *= shape[d].constant();
+        if (d < rows || d == dim) near *= shape[d].constant();
+    }
+    const int64_t most = l2_bytes / 2 / static_cast<int64_t>(sizeof(float));
+    if (elements <= 2 * most) return layout;
+    // Near each other, from the last dimension on: whole dimensions, then of one as many as fit.
+    size_t far = shape.size();
+    int64_t part = 1;
+    for (; far > rows && part == 1; --far) {
+        const size_t d = far - 1;
+        const int64_t extent = shape[d].constant();
+        if (d == dim) continue;
+        if (near * extent > most) {
+            for (int64_t f = 2; f < extent; ++f)
+                if (extent % f == 0 && near * f <= most) part = f;
+            if (part == 1) break;
+            near *= part;
+        } else {
+            near *= extent;
+        }
+    }
+    const size_t parted = part > 1 ? far : shape.size();
+    const bool blocks = shape[dim].constant() > kMostBlock && shape[dim].constant() % kMostBlock == 0;
+    Layout out;
+    layout::Reorder order;
+    std::vector<size_t> at(shape.size() + 1, 0);  // of a dimension, or of the outer part of two
+    for (size_t d = 0; d < shape.size(); ++d) at[d + 1] = at[d] + (d == parted || (d == dim && blocks) ? 2 : 1);
+    if (parted > dim && parted < shape.size()) out.primitives.emplace_back(layout::Split{parted, part});
+    if (blocks) out.primitives.emplace_back(layout::Split{dim, kMostBlock});
+    if (parted < dim) out.primitives.emplace_back(layout::Split{parted, part});
+    for (size_t d = rows; d < far + (parted < shape.size() ? 1 : 0); ++d)
+        if (d != dim) order.permutation.push_back(at[d]);
+    for (size_t d = 0; d < rows; ++d) order.permutation.push_back(at[d]);
+    if (blocks) order.permutation.push_back(at[dim]);
+    for (size_t d = far; d < shape.size(); ++d)
+        if (d != dim) order.permutation.push_back(at[d + 1] - 1);
+    order.permutation.push_back(at[dim + 1] - 1);
+    out.primitives.emplace_back(order);
+    return out;
+}
+
 /// A window slid over a tensor: the dimension that walks through channels, in the operand and in the result.
 struct Window {
     size_t in = 0, out = 0;
@@ -114,7 +165,8 @@ bool walks_badly(const TensorExpr& e, const Access& x, int lanes, int64_t apart 
 }
 
 std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
-    if (e.reducer == Reducer::None || e.accesses.size() != 1 || taps_of(e) < kManyTaps) return std::nullopt;
+    if (e.reducer == Reducer::None || e.accesses.size() != 1 || taps_of(e) < kManyTaps || weighed_sum(e))
+        return std::nullopt;
     const std::vector<Expr>& in = e.accesses[0].index;
     const std::vector<Expr> out = result_index(e);
     const auto slides = [&](Expr i) {
@@ -134,16 +186,54 @@ std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
     return std::nullopt;
 }
 
+/// What a sum weighed by known numbers has as terms, as it is or by way of a function of nothing else.
+const Access* mapped(const Primitive& p, const WeighedSum& map) {
+    const TensorExpr& e = *p.expr();
+    const ScalarNode& term = e.body[map.term];
+    if (term.op == ScalarOp::Access) return &e.accesses[term.slot];
+    return e.accesses.size() == 1 && e.body.slots().size() == 1 ? &e.accesses[0] : nullptr;
+}
+const Access* mapped(const Primitive& p) {
+    const auto map = p.expr() != nullptr ? weighed_sum(*p.expr()) : std::nullopt;
+    return map ? mapped(p, *map) : nullptr;
+}
+
+/// How many of a value's first dimensions are rows of the map that makes it, or columns of the one that reads it.
+std::map<ValueId, size_t> map_dimensions(const Program& program) {
+    std::map<ValueId, size_t> out;
+    const auto leading = [](const std::vector<Expr>& index, const std::set<uint32_t>& axes) {
+        size_t n = 0;
+        while (n < index.size() && index[n].as_var() && axes.count(index[n].as_var()->id) != 0) ++n;
+        return n;
+    };
+    for (const Primitive& p : program.primitives) {
+        const auto map = p.expr() != nullptr ? weighed_sum(*p.expr()) : std::nullopt;
+        const Access* x = map ? mapped(p, *map) : nullptr;
+        if (x == nullptr) continue;
+        std::set<uint32_t> rows;
+        for (size_t k = 0; k < map->rows.size(); ++k)
+            if (!map->periodic[k]) rows.insert(map->rows[k]);
+        if (const size_t n = leading(result_index(*p.expr()), rows); n > 0) out[p.outputs[0]] = n;
+        if (const size_t n = leading(x->index, {map->columns.begin(), map->columns.end()}); n > 0) out[x->value] = n;
+    }
+    return out;
+}
+
 struct Chooser {
     const Program& program;
-    int lanes;
+    const ScheduleTarget& target;
     std::set<ValueId> fixed;  ///< stay row-major
-    std::map<ValueId, Layout> layouts;
-    std::map<ValueId, size_t> channels;  ///< the dimension that the layout is for
+    std::map<ValueId, Layout> layouts = {};
+    std::map<ValueId, size_t> channels = {};  ///< the dimension that the layout is for
+    int lanes = target.lanes;
+    std::map<ValueId, size_t> maps = map_dimensions(program);
 
     void wish(ValueId v, size_t dim) {
         if (fixed.count(v) != 0 || layouts.count(v) != 0) return;
-        if (auto layout = channel_block(program.values[v].shape, dim, lanes)) {
+        const std::vector<Expr>& shape = program.values[v].shape;
+        const auto map = maps.find(v);
+        if (auto layout = map == maps.end() ? channel_block(shape, dim, lanes)
+                                            : tile_block(shape, map->second, dim, lanes, target.l2_bytes)) {
             layouts.emplace(v, *layout);
             channels.emplace(v, dim);
         }
@@ -200,9 +290,8 @@ struct Chooser {
         for (const Primitive& p : program.primitives) {
             const TensorExpr* e = p.expr();
             if (e == nullptr) continue;
-            if (const auto map = weighed_sum(*e); map && e->body[map->term].op == ScalarOp::Access) {
-                if (const auto d = shared_channels(*e, e->accesses[e->body[map->term].slot], {}))
-                    wish(p.outputs[0], *d);
+            if (const Access* x = mapped(p)) {
+                if (const auto d = shared_channels(*e, *x, {})) wish(p.outputs[0], *d);
                 continue;
             }
             const auto product = weighted_product(program, *e);
@@ -221,6 +310,18 @@ struct Chooser {
                     if (const auto d = fastest_in(*e, x.index, w, a);
                         d && *d + 1 < x.index.size() && fills_vectors(x.value, *d))
                         wish(x.value, *d);
+        }
+        // What a map makes tiles of has channels where the tiles have them.
+        const std::vector<PrimitiveId> ids = program.primitives.ids();
+        for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+            const Primitive& p = program.primitives[*id];
+            if (const Access* x = mapped(p))
+                if (const auto made = channels.find(p.outputs[0]); made != channels.end()) {
+                    const Expr channel = result_index(*p.expr())[made->second];
+                    const auto there = std::find(x->index.begin(), x->index.end(), channel);
+                    if (there != x->index.end() && channel.as_var())
+                        wish(x->value, static_cast<size_t>(there - x->index.begin()));
+                }
         }
     }
 
@@ -244,6 +345,11 @@ struct Chooser {
         std::vector<std::pair<ValueId, size_t>> out;
         const TensorExpr* e = p.expr();
         if (e == nullptr) return out;
+        if (const Access* x = mapped(p)) {
+            for (const ValueId v : {x->value, p.outputs[0]})
+                if (const auto dim = channels.find(v); dim != channels.end()) out.emplace_back(v, dim->second);
+            return out;
+        }
         if (const auto w = pooling_window(*e, lanes)) return {{e->accesses[0].value, w->in}, {p.outputs[0], w->out}};
         const auto product = weighted_product(program, *e);
         if (!product) return out;
@@ -287,9 +393,10 @@ namespace {
 
 /// Inputs and outputs are row-major. Those that a convolution or a pool would read or write far better otherwise get a
 /// copy, whose layout is free.
-Program free_ends(Program program, int lanes) {
+Program free_ends(Program program, const ScheduleTarget& target) {
     const std::set<ValueId> fixed = row_major_values(program);
-    const Chooser chooser{program, lanes, {}, {}, {}};
+    Chooser chooser{program, target, {}};
+    chooser.products();
     std::map<ValueId, ValueId> copies;  // of inputs
     IndexVector<PrimitiveId, Primitive> all;
     for (Primitive p : program.primitives) {
@@ -298,7 +405,8 @@ Program free_ends(Program program, int lanes) {
             const std::vector<Expr> shape = program.values[v].shape;
             const bool pixels = std::any_of(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end(),
                                             [](Expr d) { return !d.is_constant(1); });
-            if (fixed.count(v) == 0 || program.is_constant(v) || !pixels || !channel_block(shape, dim, lanes)) continue;
+            if (fixed.count(v) == 0 || program.is_constant(v) || !pixels || !channel_block(shape, dim, target.lanes))
+                continue;
             const bool result = v == p.outputs[0];
             auto copy = copies.find(v);
             if (result || copy == copies.end()) {
@@ -474,7 +582,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
     ChosenLayouts chosen;
-    chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target.lanes) : given;
+    chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target) : given;
     const Program& program = chosen.program;
     PropagateOptions propagation;
     if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(program);
@@ -483,7 +591,7 @@ ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target,
         return q.expr() != nullptr && weighted_product(p, *q.expr()).has_value();
     };
     propagation.kept_dimensions = true;
-    Chooser chooser{program, target.lanes, propagation.fixed, {}, {}};
+    Chooser chooser{program, target, propagation.fixed};
     chooser.products();
     chooser.windows();
     chosen.values = propagate_layouts(program, std::move(chooser.layouts), propagation);

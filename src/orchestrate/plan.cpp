@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "orchestrate/operators.h"
 #include "orchestrate/optimal/orchestrate.h"
+#include "orchestrate/slices.h"
 
 namespace tilewright {
 
@@ -191,6 +192,8 @@ Plan plan_of(Grouped given, KernelSet& kernels, OrchestrateOptions options, Sche
                          plan.program.values[v].name);
         }
     };
+    std::vector<std::optional<TileProgram>> programs;  // per step
+    std::vector<std::vector<bool>> weights;            // likewise: which inputs are constants
     for (const PrimitiveId id : plan.program.primitives.ids()) {
         const Primitive& primitive = plan.program.primitives[id];
         if (primitive.expr() == nullptr) {
@@ -205,6 +208,8 @@ Plan plan_of(Grouped given, KernelSet& kernels, OrchestrateOptions options, Sche
                 step.bodies.push_back(
                     std::make_shared<Plan>(orchestrate(*loop->body, kernels, options, schedules, report)));
             plan.steps.push_back(std::move(step));
+            programs.emplace_back();
+            weights.emplace_back();
             continue;
         }
         const auto it = ends.find(id);
@@ -220,20 +225,24 @@ Plan plan_of(Grouped given, KernelSet& kernels, OrchestrateOptions options, Sche
         TileProgram kernel = scheduled.program;
         kernel.name = call.name;
         kernel.stages.name = call.name;
-        std::vector<bool> weights;
+        weights.emplace_back();
         for (size_t i = 0; i < body.stages.inputs.size(); ++i)
-            weights.push_back(plan.program.is_constant(body.tensors[i]));
-        if (const auto provided = schedules.provided(scheduled, weights)) {
+            weights.back().push_back(plan.program.is_constant(body.tensors[i]));
+        if (const auto provided = schedules.provided(scheduled, weights.back())) {
             call.provided = provided->kernel;
             if (!ours) call.provider = provided->provider;
         }
-        call.kernel = kernels.add(std::move(kernel), call.provider, weights);
+        programs.emplace_back(std::move(kernel));
         call.estimated_seconds = scheduled.seconds;
         call.at_least_seconds = schedules.at_least(body);
         call.measured_seconds = schedules.measured(scheduled);
         call.chosen = it->second->chosen;
         plan.steps.push_back(Step{std::move(call), {}});
     }
+    if (options.fuse && !schedules.how().gpu) plan.slices = take_in_slices(plan, programs, options.target);
+    for (size_t s = 0; s < plan.steps.size(); ++s)
+        if (auto* call = std::get_if<KernelCall>(&plan.steps[s].what))
+            call->kernel = kernels.add(std::move(*programs[s]), call->provider, weights[s]);
     return plan;
 }
 
@@ -318,6 +327,8 @@ std::string Plan::print() const {
         }
         for (const auto& body : steps[i].bodies) s += "  body:\n" + body->print();
     }
+    for (const Slices& x : slices)
+        s += fmt::format("steps {} to {} in {} slices\n", x.first, x.first + x.count - 1, x.slices);
     if (optimal) s += "optimal: " + optimal->print() + "\n";
     return s;
 }

@@ -62,12 +62,22 @@ struct Step {
     std::vector<std::shared_ptr<const Plan>> bodies;
 };
 
+/// Kernels that stand together, each reading what the one before has written, and that may run slice by slice (slices.h):
+/// all of them for the first slice, then all for the second. Of the `kept` values, which nobody else reads, a thread
+/// needs no more than one slice at a time.
+struct Slices {
+    size_t first = 0, count = 0;  ///< of Plan::steps
+    int64_t slices = 1;           ///< divides the tasks of each, and the elements of the kept values
+    std::vector<ValueId> kept;    ///< the results of all kernels but the last
+};
+
 /// Values have their physical shapes; the program's inputs and outputs are row-major as the model declares them.
 struct Plan {
     Program program;
     /// What it was made of: Origin::parts of the program's primitives refer to this one's. Its constants are empty.
     Program unfused;
     std::vector<Step> steps;
+    std::vector<Slices> slices = {};
     double schedule_ms = 0;  ///< what constructing its kernels' schedules took, bodies included
     /// Where it was optimal orchestration that grouped, bodies included.
     std::optional<OrchestrationReport> optimal;

@@ -838,6 +838,18 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     }
     for (const size_t a : cut_order)
         while (!shared && e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
+    // A single thread needs no tasks, but a loop whose every step reads the same weights takes them in tasks to and fro
+    // (executor.cpp), and how many rows there are then is seldom known before.
+    if (open_rows && target.threads == 1) {
+        const auto weights = [&] {
+            int64_t bytes = 0;
+            for (const Access& a : e.accesses)
+                if (uses_axis(a, *micro.vector_axis) && !uses_axis(a, rows.back()))
+                    bytes += box_bytes(stages, a, inside);
+            return bytes;
+        };
+        while (weights() > target.l2_bytes / 4 && halve(*micro.vector_axis)) continue;
+    }
     // What only the run knows is cut where that does not give enough, to where a task is worth being handed out.
     if (!shared && target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
         const auto task_work = [&] {

@@ -7,6 +7,7 @@
 //     axes m="512" n="768" k="3072"
 //     stage 0 over [m n k]
 //     buffer c layout "reorder(1, 0)"
+//     near a
 //     parallel m by 96 {
 //       load 0 access 1 layout "split(1, 32)" padding local
 //       for k by 64 {
@@ -49,6 +50,7 @@ class Parser {
             const ValueId v = value();
             p_.buffer_layouts[v] = layout();
         }
+        while (text_.eat_word("near")) p_.near.insert(value());
         p_.body = statements(0);
         if (!text_.at_end()) text_.fail_expected("the end of the text");
         return std::move(p_);

@@ -32,6 +32,7 @@ class Printer {
         }
         for (const auto& [v, layout] : p_.buffer_layouts)
             out_ += fmt::format("buffer {} layout \"{}\"\n", value_name(v), print_layout(layout));
+        for (const ValueId v : p_.near) out_ += fmt::format("near {}\n", value_name(v));
         statements(p_.body, 0);
         return out_ + "}\n";
     }

@@ -146,6 +146,9 @@ struct TileProgram {
     /// Layout of buffers of values that are computed in the kernel and not written to memory, over their box. Absent:
     /// row-major.
     std::map<ValueId, Layout> buffer_layouts;
+    /// Inputs and outputs that lie in a near cache, however large they are: who wrote them has just been, or who reads
+    /// them comes at once (orchestrate/slices.h). They are neither written past the caches nor fetched ahead.
+    std::set<ValueId> near;
 };
 
 /// One of the task's buffers: derived from the tree, never stored in it.

@@ -27,6 +27,7 @@ class Verifier {
         for (const auto& [path, store] : tree_.stores) store_rules(path, *store);
         for (const auto& [path, compute] : tree_.computes) micro_rules(*compute);
         buffer_layout_rules();
+        near_rules();
         if (!faults_.empty()) return faults_;
         scales_ = online_scales(p_.stages, online_maxima(p_));
         for (const PrimitiveId s : p_.stages.primitives.ids()) value_rules(s);
@@ -217,6 +218,15 @@ class Verifier {
                 fault("the buffer of '{}' has the layout {}: a computed element has one place", name(v), print(layout));
             if (in_memory(v)) fault("'{}' has a buffer layout, but no buffer", name(v));
         }
+    }
+
+    void near_rules() {
+        for (const ValueId v : p_.near)
+            if (!p_.stages.values.contains(v))
+                fault("value {} of {} is near", v.value, p_.stages.values.size());
+            else if (!is_output(p_, v) && std::find(p_.stages.inputs.begin(), p_.stages.inputs.end(), v) ==
+                                              p_.stages.inputs.end())
+                fault("'{}' is near, but neither read nor written by the kernel", name(v));
     }
 
     void micro_rules(const Compute& compute) {

@@ -138,6 +138,9 @@ TileProgram with_schedule(const Program& stages, std::string_view schedule) {
     std::map<ValueId, Layout> layouts;
     for (auto& [v, layout] : out.buffer_layouts) layouts.emplace(back(v), std::move(layout));
     out.buffer_layouts = std::move(layouts);
+    std::set<ValueId> near;
+    for (const ValueId v : out.near) near.insert(back(v));
+    out.near = std::move(near);
     const auto restore = [&](const auto& self, std::vector<Stmt>& body) -> void {
         for (Stmt& s : body) {
             if (auto* loop = std::get_if<TileLoop>(&s.kind)) self(self, loop->body);

@@ -144,9 +144,10 @@ class KernelEmitter {
             place.storage = p_.stages.values[values[i]].dtype;
             place.strides = row_major_strides(p_.stages.values[values[i]].shape);
             const Expr bytes = bytes_of(p_.stages.values[values[i]]);
-            place.streams = bytes.is_constant() && bytes.constant() >= kStreams;
+            const bool near = p_.near.count(values[i]) != 0;
+            place.streams = !near && bytes.is_constant() && bytes.constant() >= kStreams;
             place.rows_stream = place.streams || !bytes.is_constant();
-            if (i >= p_.stages.inputs.size() && cache_bytes_ > 0) {
+            if (i >= p_.stages.inputs.size() && cache_bytes_ > 0 && !near) {
                 place.passes = !bytes.is_constant() || bytes.constant() > cache_bytes_;
                 if (!bytes.is_constant())
                     place.passes_if = b_.CreateICmpSGT(exprs_.scalar(bytes),

@@ -138,7 +138,48 @@ class StageEmitter : public StageValues {
         return sums_[{node, p}] = sum;
     }
 
+    /// What the map's next tile reads and this one has not is asked for, where it comes from far away: a tile's lines
+    /// lie in as many places as it has inputs, and the hardware follows few of them.
+    ///     6 x 6 pixels in steps of four, channels side by side: of the next tile the last four columns
+    void fetch_next_map() {
+        const std::vector<size_t> axes = order(false);
+        if (!has_vector_ || vector_reduces_ || tile_points_.empty()) return;
+        for (const uint32_t slot : e_.body.slots()) {
+            const Place& place = job_.accesses[slot];
+            if (!place.rows_stream || place.layout || !on_vector(access_mask_[slot])) continue;
+            Expr from = 0;
+            for (size_t d = 0; d < place.strides.size(); ++d) from += e_.accesses[slot].index[d] * place.strides[d];
+            std::vector<int64_t> strides(n_axes_, 0);
+            bool affine = true;
+            for (uint32_t a = 0; a < n_axes_; ++a) {
+                const auto linear = linear_in(from, {VarKind::Axis, a});
+                affine = affine && linear && linear->coefficient.is_constant();
+                if (affine) strides[a] = linear->coefficient.constant();
+            }
+            const auto next = std::find_if(axes.rbegin(), axes.rend(), [&](size_t a) {
+                return a != va_ && strides[a] != 0 && !e_.extents[a].is_constant(regs_[a]);
+            });
+            if (!affine || next == axes.rend()) continue;
+            const int64_t ahead = strides[*next] * register_tile(*next);
+            std::map<int64_t, Coords> lines;
+            for (size_t c = 0; c < map_->column_count(); ++c) {
+                Coords at(n_axes_, 0);
+                map_->to_column(c, at);
+                int64_t offset = 0;
+                for (const uint32_t a : map_->columns) offset += strides[a] * at[a];
+                lines.emplace(offset, std::move(at));
+            }
+            const auto bytes = static_cast<int64_t>(byte_size(place.storage));
+            for (const auto& [offset, at] : lines) {
+                if (lines.count(offset + ahead) != 0) continue;
+                const Address here = address(place, offset_of(place, e_.accesses[slot].index, at));
+                if (here.per_lane == nullptr) prefetch(here.pointer, 2 * ahead * bytes);
+            }
+        }
+    }
+
     void store_map() {
+        fetch_next_map();
         store_all([&] {
             for (const Coords& p : tile_points_) {
                 const std::optional<size_t> node = shared_.rows[map_->row_at(p)];

@@ -32,6 +32,7 @@ std::optional<int64_t> fold_work(const TensorExpr& e) {
 
 RewriteContext::RewriteContext(const Program& program, const FoldOptions& folding)
     : program_(program),
+      folding_(folding),
       producers_(program.producers()),
       consumers_(program.consumers()),
       is_output_(program.values.size(), 0),

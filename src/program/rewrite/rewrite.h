@@ -44,6 +44,8 @@ class RewriteContext {
     explicit RewriteContext(const Program& program, const FoldOptions& folding = {});
 
     const Program& program() const { return program_; }
+    /// What constants will be folded with afterwards.
+    const FoldOptions& folding() const { return folding_; }
     const Value& value(ValueId v) const { return program_.values[noted(v)]; }
     /// The expression that computes `v`; null for inputs, constants, and what no expression computes.
     const TensorExpr* producer(ValueId v) const;
@@ -76,6 +78,7 @@ class RewriteContext {
     uint64_t made(ValueId v) const;
 
     const Program& program_;
+    FoldOptions folding_;
     IndexVector<ValueId, PrimitiveId> producers_;
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
     IndexVector<ValueId, char> is_output_, foldable_;

@@ -35,7 +35,9 @@ class Search {
 
     std::vector<Rewritten> run(const Program& start) {
         const RewriteContext context(start, options_.rules.folding);
-        most_ = static_cast<size_t>(static_cast<double>(size(context)) * options_.growth);
+        const size_t primitives = size(context);
+        most_ = std::max(static_cast<size_t>(static_cast<double>(primitives) * options_.growth),
+                         primitives + options_.always);
         const Rewritten first{start, cost(context), {}, false};
         exact_ = best_ = first;
         seen_ = {structure_hash(start)};

@@ -43,6 +43,7 @@ struct RewriteSearch {
     size_t budget = 24;       ///< programs taken from the queue, a piece
     size_t patience = 6;      ///< of those in a row that lead to nothing better end it
     double growth = 2;        ///< primitives that are not folded, at most, as a multiple of the piece's
+    size_t always = 4;        ///< or so many more than the piece's: a convolution alone becomes three
     size_t piece = 32;        ///< primitives of a piece, at most
     size_t programs = 20000;  ///< looked at in all pieces together; pieces whose turn does not come stay as they are
     RewriteCost cost = {};    ///< none: analytic_cost

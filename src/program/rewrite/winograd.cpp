@@ -280,7 +280,8 @@ class Winograd {
           c_(c),
           out_(context.program().primitives[at].outputs[0]),
           t_(context.value(out_).dtype),
-          folds_(context.foldable(c.w->value)) {
+          folds_(context.foldable(c.w->value)),
+          most_work_(context.folding().work) {
         for (size_t k = 0; k < form.size(); ++k)
             if (form[k] > 1)
                 dims_.push_back({c.may[k], form[k], matrices_of(e_, c.may[k], form[k])});
@@ -297,7 +298,7 @@ class Winograd {
         const auto tiles = made_of_tiles();
         if (!tiles) return std::nullopt;
         const ValueId weights = of_weights();
-        if (folds_ && work_ > FoldOptions().work) return std::nullopt;  // they would be made in every run
+        if (folds_ && work_ > most_work_) return std::nullopt;  // they would be made in every run
         const ValueId products = multiplied(*tiles, weights);
         combine(products);
         return patch_.take();
@@ -489,7 +490,8 @@ class Winograd {
     ValueId out_;
     DType t_;
     bool folds_;                    ///< the weights are known
-    int64_t work_ = 0;              ///< FoldOptions::work of their largest stage
+    int64_t most_work_;             ///< FoldOptions::work
+    int64_t work_ = 0;              ///< of their largest stage
     std::vector<Dim> dims_;         ///< transformed
     std::vector<WindowDim> kept_;   ///< the window's others
     std::vector<uint32_t> plain_;   ///< axes that are neither outputs nor taps of the former
