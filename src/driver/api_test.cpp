@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "driver/files.h"
+#include "driver/zoo/builder.h"
 #include "driver/zoo/zoo.h"
 #include "tilewright/tilewright.h"
 #include "tilewright/tilewright.hpp"
@@ -162,6 +163,30 @@ TEST_F(Api, RefusesInputsThatDoNotFit) {
     type.dtype = static_cast<tilewright_dtype>(77);
     EXPECT_EQ(error({type}), "1 input 'input': 77 is no element type");
     EXPECT_EQ(error({tw::tensor(x, {2, width})}), "accepted") << "a session should survive its errors";
+}
+
+TEST_F(Api, RefusesDimensionsThatDoNotFitEachOther) {
+    using tilewright::nets::Extent;
+    tilewright::nets::GraphBuilder b("product", {});
+    const auto x = b.input("x", tilewright::DType::F32, {Extent(2, "N"), Extent(3, "K")});
+    const auto y = b.input("y", tilewright::DType::F32, {Extent(3, "L"), Extent(2, "M")});
+    b.output(b.node("MatMul", {x, y}, {}, {Extent(2, "N"), Extent(2, "M")}), "z");
+    const std::string product = b.serialize();
+    tw::Session session(tw::Model::from_memory(product.data(), product.size()), 1);
+    const std::vector<float> numbers = values(64);
+    const auto with = [&](int64_t n, int64_t k, int64_t l, int64_t m) {
+        const std::vector<float> left(numbers.begin(), numbers.begin() + n * k);
+        const std::vector<float> right(numbers.begin(), numbers.begin() + l * m);
+        try {
+            return std::to_string(
+                session.run({tw::tensor(left, {n, k}), tw::tensor(right, {l, m})}).at(0).shape.size());
+        } catch (const tw::Error& e) {
+            return std::to_string(e.status()) + " " + e.what();
+        }
+    };
+    EXPECT_THAT(with(2, 3, 4, 5),
+                testing::MatchesRegex("2 node '.*MatMul' \\(MatMul, opset 17\\): dimensions K = 3 and L = 4 differ"));
+    EXPECT_EQ(with(2, 4, 4, 5), "2");
 }
 
 TEST_F(Api, ANullPointerIsAnErrorEverywhere) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -626,9 +627,12 @@ std::vector<Expr> plain_axes(size_t n, size_t first) {
 }
 
 std::vector<Var> variables(Expr e) {
+    constexpr size_t kFew = 16;
     std::vector<Var> out;
+    std::set<Var> seen;  // of the same, where they are many
     visit_vars(e, [&](Var u) {
-        if (std::find(out.begin(), out.end(), u) == out.end()) out.push_back(u);
+        if (out.size() == kFew && seen.empty()) seen.insert(out.begin(), out.end());
+        if (seen.empty() ? std::find(out.begin(), out.end(), u) == out.end() : seen.insert(u).second) out.push_back(u);
     });
     return out;
 }

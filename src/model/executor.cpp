@@ -52,6 +52,10 @@ void collect(std::set<Var>& out, const Plan& plan) {
             if (loop->trip_count) collect(out, *loop->trip_count);
         }
     }
+    for (const Requirement& r : plan.program.requirements) {
+        collect(out, r.a);
+        collect(out, r.b);
+    }
     for (const Step& s : plan.steps)
         for (const auto& body : s.bodies) collect(out, *body);
 }
@@ -113,6 +117,7 @@ struct Executor::Impl {
         std::unique_ptr<ExecutionContext> context;
         std::vector<StepTime> times;
         std::exception_ptr error;
+        std::vector<const Requirement*> requirements;  ///< whose last name it binds
     };
     /// Kernels that run slice by slice, where the last of them stands. A thread has memory of its own for what they
     /// hand on, one slice of it.
@@ -141,6 +146,7 @@ struct Executor::Impl {
     std::map<PrimitiveId, std::vector<Binding>> bindings;
     std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
     std::set<Var> early;
+    std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts
     Arena arena;
     uint64_t arena_charged = 0;  ///< bytes of it that the budget knows of
     bool prepared = false;
@@ -169,6 +175,9 @@ struct Executor::Impl {
         for (const Var v : early) early_slots.push_back(context.names->slot(v));
         find_late();
         std::set<Var> so_far = early;
+        std::vector<const Requirement*> requirements;
+        for (const Requirement& r : plan.program.requirements)
+            (is_early(r.a) && is_early(r.b) ? early_requirements : requirements).push_back(&r);
         for (const Step& step : plan.steps) {
             StepState state;
             if (const auto* call = std::get_if<KernelCall>(&step.what)) {
@@ -197,9 +206,16 @@ struct Executor::Impl {
                 for (const auto& body : step.bodies)
                     state.bodies.push_back(std::make_unique<Executor>(*body, state.context ? *state.context : context,
                                                                       std::vector<Var>(so_far.begin(), so_far.end())));
+                std::erase_if(requirements, [&](const Requirement* r) {
+                    const bool now = are_known(r->a, so_far) && are_known(r->b, so_far);
+                    if (now) state.requirements.push_back(r);
+                    return now;
+                });
             }
             steps.push_back(std::move(state));
         }
+        TW_CHECK(requirements.empty(), "nothing binds the names of {} and {}", requirements[0]->a.text(),
+                 requirements[0]->b.text());
         find_order();
         find_slices();
     }
@@ -397,6 +413,7 @@ struct Executor::Impl {
     void prepare() {
         if (same_names()) return;
         prepared = false;
+        check(early_requirements);
         std::map<ValueId, BufferLife> lives;
         for (const ValueId v : plan.program.values.ids())
             if (!slots[v].late && !slots[v].constant && !slots[v].input) shape_value(v);
@@ -528,6 +545,7 @@ struct Executor::Impl {
             } else {
                 const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);
                 run_other(id, steps[s]);
+                check(steps[s].requirements);
                 if (context.profile != nullptr)
                     context.profile->push_back(
                         {plan.program.primitives[id].name, start - context.profile_start_us, now_us() - start, 0, -1});
@@ -682,10 +700,16 @@ struct Executor::Impl {
 
     // --- loops
 
-    /// Whether the number is known when the plan starts.
-    bool is_early(Expr e) const {
+    static bool are_known(Expr e, const std::set<Var>& known) {
         const std::vector<Var> names = variables(e);
-        return std::all_of(names.begin(), names.end(), [&](Var v) { return early.count(v) != 0; });
+        return std::all_of(names.begin(), names.end(), [&](Var v) { return known.count(v) != 0; });
+    }
+    /// Whether the number is known when the plan starts.
+    bool is_early(Expr e) const { return are_known(e, early); }
+
+    void check(const std::vector<const Requirement*>& requirements) const {
+        for (const Requirement* r : requirements)
+            tilewright::check(*r, plan.program, [this](Expr e) { return context.names->evaluate(e); });
     }
 
     /// Whether every run of this plan, as a loop's body, finds the sizes of the one before.

@@ -194,6 +194,30 @@ TEST(GpuSession, AgreesWithTheInterpreterOnRandomPrograms) {
     }
 }
 
+TEST(GpuSession, RefusesDimensionsThatDoNotFitBeforeAnyKernelRuns) {
+    Program p;
+    Builder b(p);
+    const ValueId x = b.input("x", DType::F32, {symbol("n"), symbol("k")});
+    const ValueId y = b.input("y", DType::F32, {symbol("l"), symbol("m")});
+    b.set_source("product", "MatMul");
+    b.set_outputs({b.matmul(x, y)});
+    Machine machine(p);
+    Session session(machine.load());
+    const auto inputs = [](int64_t k, int64_t l) {
+        return std::vector<Tensor>{Tensor(DType::F32, {4, k}), Tensor(DType::F32, {l, 5})};
+    };
+    for (int round = 0; round < 2; ++round) {
+        try {
+            session.run(inputs(7, 3));
+            ADD_FAILURE() << "nothing was refused";
+        } catch (const ModelError& e) {
+            EXPECT_STREQ(e.what(), "node 'product' (MatMul): dimensions k = 7 and l = 3 differ");
+        }
+        EXPECT_EQ(session.run(inputs(3, 3)).at(0).shape(), (Shape{4, 5}));
+    }
+    EXPECT_EQ(machine.gpu().wrong, "");
+}
+
 /// for k in 0..n: y = relu(y - x), and collects the rows; what the host steps between kernels.
 Program loop() {
     auto step = std::make_shared<Program>();

@@ -20,8 +20,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// [batch, length, heads * size]   ->   [batch, heads, length, size]
 ValueId split_heads(NodeContext& c, ValueId v, int64_t heads) {
     const Dims s = c.b.shape(v);
-    c.require(heads >= 1 && (!s[2].is_constant() || s[2].constant() % heads == 0),
-              fmt::format("{} features do not divide into {} heads", s[2].text(), heads));
+    const std::string misfit = fmt::format("{} features do not divide into {} heads", s[2].text(), heads);
+    c.require(heads >= 1, misfit);
+    c.b.require_multiple(s[2], heads, misfit, "features");
     return c.b.transpose(c.b.reshape(v, {s[0], s[1], heads, floor_div(s[2], heads)}), {0, 2, 1, 3});
 }
 
@@ -158,6 +159,13 @@ ValueId masked(Builder& b, ValueId s, const Scoring& how) {
     Sx score = read(s, std::move(own));
     const Sx never = score.of(-kInfinity);
     if (how.mask) {
+        const Dims& m_shape = b.shape(*how.mask);
+        for (size_t k = 0; k < m_shape.size(); ++k) {
+            const Expr d = e.extents[e.spatial - m_shape.size() + k];
+            b.require_spread(m_shape[k], d,
+                             fmt::format("a mask of shape {} does not broadcast to {}", to_string(m_shape),
+                                         to_string(std::span<const Expr>(e.extents))));
+        }
         const Sx m = read(*how.mask, b.broadcast_index(b.shape(*how.mask), e.extents));
         score = b.dtype(*how.mask) == DType::Bool ? m.choose(score, never) : score + m.cast(compute_type(t));
     }
@@ -201,8 +209,10 @@ Scoring scoring(NodeContext& c, const AttentionInputs& in) {
     how.mask = attention_mask(c, in.heads, c.b.shape(in.k)[2]);
     const bool causal = c.node.attr_int("is_causal", 0) != 0;
     if (c.has(6)) {
-        c.require(c.rank(6) == 1, fmt::format("'nonpad_kv_seqlen' has shape {}, and one number per example is expected",
-                                              to_string(c.shape(6))));
+        const std::string misfit = fmt::format(
+            "'nonpad_kv_seqlen' has shape {}, and one number per example is expected", to_string(c.shape(6)));
+        c.require(c.rank(6) == 1, misfit);
+        c.b.require_equal(c.shape(6)[0], c.b.shape(in.q)[0], misfit);
         how.lengths = c.in(6);
         how.causal_at_the_end = causal;
     } else if (causal) {
@@ -281,15 +291,14 @@ void rotary_embedding(NodeContext& c) {
         const int64_t heads = c.node.attr_int("num_heads", 0);
         c.require(heads >= 1, "an input of rank 3 needs the attribute num_heads");
         const Dims s = c.shape(0);
-        c.require(!s[2].is_constant() || s[2].constant() % heads == 0,
-                  fmt::format("{} features do not divide into {} heads", s[2].text(), heads));
+        c.b.require_multiple(s[2], heads, fmt::format("{} features do not divide into {} heads", s[2].text(), heads),
+                             "features");
         x = c.b.reshape(x, {s[0], s[1], heads, floor_div(s[2], heads)});
     }
     const Expr size = c.b.shape(x)[3];
     const int64_t asked = c.node.attr_int("rotary_embedding_dim", 0);
     const Expr rotated = asked > 0 ? Expr(asked) : size;
-    c.require(!rotated.is_constant() || rotated.constant() % 2 == 0,
-              fmt::format("{} features do not form pairs", rotated.text()));
+    c.b.require_multiple(rotated, 2, fmt::format("{} features do not form pairs", rotated.text()), "features");
     ValueId cosines = c.in(1), sines = c.in(2);
     if (c.has(3)) {
         cosines = c.b.gather(cosines, c.in(3), 0);
@@ -298,6 +307,16 @@ void rotary_embedding(NodeContext& c) {
     c.require(c.b.rank(cosines) == 3 && c.b.rank(sines) == 3,
               fmt::format("tables of shape {} do not fit an input of shape {}", to_string(c.b.shape(cosines)),
                           to_string(c.shape(0))));
+    for (const ValueId table : {cosines, sines}) {
+        const Dims& t = c.b.shape(table);
+        const std::string misfit =
+            fmt::format("tables of shape {} do not fit an input of shape {}", to_string(t), to_string(c.shape(0)));
+        if (!t[0].is_constant(1)) c.b.require_equal(t[0], c.shape(0)[0], misfit);
+        c.b.require_at_least(t[1], c.b.shape(x)[along], misfit);
+        c.b.require_at_least(t[2], floor_div(rotated, 2), misfit);
+    }
+    c.b.require_at_least(size, rotated, fmt::format("{} of {} features are rotated", rotated.text(), size.text()),
+                         "features");
     const ValueId turned = rotate(c.b, x, along, cosines, sines, rotated, c.node.attr_int("interleaved", 0) != 0);
     ValueId y = turned;
     if (!(rotated == size)) {

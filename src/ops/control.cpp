@@ -180,6 +180,10 @@ void scan_rule(NodeContext& c) {
         const int64_t at = c.b.normalize_axis(axes[k], c.b.rank(v));
         plan.scan_inputs.push_back({v, at, directions[k] != 0});
         const Expr length = c.b.shape(v)[static_cast<size_t>(at)];
+        if (plan.trip_count)
+            c.b.require_equal(*plan.trip_count, length,
+                              fmt::format("scan inputs have {} and {} slices", plan.trip_count->text(), length.text()),
+                              "slices");
         if (!plan.trip_count || length.is_constant()) plan.trip_count = length;
     }
     c.require(graph.outputs.size() >= states, "the body gives fewer outputs than there are states");
@@ -212,7 +216,12 @@ void scan_8_rule(NodeContext& c) {
             const ValueId v = one(states + k);
             c.require(c.b.rank(v) >= 1, "scan inputs need a sequence dimension");
             plan.scan_inputs.push_back({v, 0, directions[k] != 0});
-            plan.trip_count = c.b.shape(v)[0];
+            const Expr length = c.b.shape(v)[0];
+            if (plan.trip_count)
+                c.b.require_equal(
+                    *plan.trip_count, length,
+                    fmt::format("scan inputs have {} and {} slices", plan.trip_count->text(), length.text()), "slices");
+            plan.trip_count = length;
         }
         const std::vector<ValueId> out = emit_loop(c, graph, std::move(plan));
         for (size_t k = 0; k < out.size(); ++k) results[k].push_back(c.b.unsqueeze(out[k], {0}));

@@ -124,7 +124,13 @@ void take_only_way(NodeContext& c, const Graph& branch, bool condition, const st
     auto require = std::make_shared<RequireCondition>(
         condition, fmt::format("{}: the condition is {}, and what follows from that cannot be run: {}",
                                c.node.describe(), condition ? "false" : "true", why_not_the_other));
+    std::vector<Requirement>& required = c.b.program().requirements;
+    const size_t before = required.size();
     const std::vector<ValueId> given = c.inline_body(branch, {});
+    // They are checked before the condition is.
+    for (size_t k = before; k < required.size(); ++k)
+        required[k].source += fmt::format(", on the only way from {} that can be run (the other one: {})",
+                                          c.node.describe(), why_not_the_other);
     std::vector<ValueId> inputs = {c.in(0)};
     std::vector<std::pair<DType, Dims>> types;
     for (const ValueId v : given) {

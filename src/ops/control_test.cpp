@@ -102,7 +102,21 @@ TEST(ControlIf, AConditionThatLeadsToTheBrokenWayIsAnErrorOfTheRun) {
     EXPECT_THAT(error_of([&] {
                     interpret(p, {floats({2, 3}, {1, 2, 3, 4, 5, 6})});
                 }),
-                AllOf(HasSubstr("'If3'"), HasSubstr("the condition is false"), HasSubstr("Transpose4")));
+                AllOf(HasSubstr("node 'Squeeze0' (Squeeze, opset 17), on the only way from node 'If3'"),
+                      HasSubstr("Transpose4"), HasSubstr("): dimensions n = 2 and 1 differ")));
+    // Where the dimensions fit and the condition leads there all the same.
+    const Program q = lower(model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {1, 3}}},
+                                        {node("If", {"c"}, {"y"},
+                                              branches(graph({}, {node("Squeeze", {"x", "zeros"}, {"a"})}, {"a"}),
+                                                       graph({}, {node("Identity", {"x"}, {"b"})}, {"b"}))),
+                                         node("Transpose", {"y"}, {"z"}, {{"perm", ints({0})}})},
+                                        {"z"}, numbers_needed())));
+    const Tensor x = floats({1, 3}, {1, 2, 3});
+    EXPECT_THAT(numbers(interpret(q, {Tensor::of<int>(DType::Bool, {}, {1}), x})[0]), ElementsAre(1, 2, 3));
+    EXPECT_THAT(error_of([&] {
+                    interpret(q, {Tensor::of<int>(DType::Bool, {}, {0}), x});
+                }),
+                AllOf(HasSubstr("'If0'"), HasSubstr("the condition is false"), HasSubstr("Transpose1")));
 }
 
 TEST(ControlIf, BothWaysBrokenIsAnErrorOfTheModel) {

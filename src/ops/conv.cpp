@@ -76,9 +76,10 @@ ValueId convolve(NodeContext& c, ValueId x, ValueId w, int64_t groups, const std
 ValueId add_bias(NodeContext& c, ValueId y, size_t input) {
     if (!c.has(input)) return y;
     const Dims& s = c.shape(input);
-    c.require(
-        s.size() == 1 && (!s[0].is_constant() || !c.b.shape(y)[1].is_constant() || s[0] == c.b.shape(y)[1]),
-        fmt::format("the bias has shape {}, and there are {} output channels", to_string(s), c.b.shape(y)[1].text()));
+    const std::string misfit =
+        fmt::format("the bias has shape {}, and there are {} output channels", to_string(s), c.b.shape(y)[1].text());
+    c.require(s.size() == 1, misfit);
+    c.b.require_equal(s[0], c.b.shape(y)[1], misfit, "channels");
     Dims bias(c.b.rank(y) - 1, Expr(1));
     bias[0] = s[0];
     return c.b.binary(ScalarOp::Add, y, c.b.cast(c.b.reshape(c.in(input), std::move(bias)), c.b.dtype(y)));
@@ -319,9 +320,10 @@ void conv_transpose(NodeContext& c) {
     const Dims x = c.shape(0), w = c.shape(1);
     require_images(c, x, w);
     const int64_t groups = group_attr(c);
-    c.require(!x[1].is_constant() || !w[0].is_constant() || (x[1] == w[0] && w[0].constant() % groups == 0),
-              fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
-                          to_string(w)));
+    const std::string misfit =
+        fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups, to_string(w));
+    c.b.require_equal(x[1], w[0], misfit, "channels");
+    c.b.require_multiple(w[0], groups, misfit, "channels");
     const auto axes = transposed_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w));
     if (groups == 1)
         if (const auto y = whole_phases(c, axes)) return c.out(0, add_bias(c, *y, 2));
@@ -338,10 +340,12 @@ void conv_transpose(NodeContext& c) {
 void causal_conv_with_state(NodeContext& c) {
     const Dims x = c.shape(0), w = c.shape(1);
     require_images(c, x, w);
-    c.require(x.size() == 3 && (w[1].is_constant(1) || !w[1].is_constant()),
-              fmt::format("input [batch, channels, length] and weights [channels, 1, k] are expected, and the shapes "
-                          "are {} and {}",
-                          to_string(x), to_string(w)));
+    const std::string misfit = fmt::format(
+        "input [batch, channels, length] and weights [channels, 1, k] are expected, and the shapes are {} and {}",
+        to_string(x), to_string(w));
+    c.require(x.size() == 3, misfit);
+    c.b.require_equal(w[1], 1, misfit, "channels");
+    c.b.require_equal(w[0], x[1], misfit, "channels");
     const int64_t k = kernel_dims(c, w).front();
     const std::string activation = c.node.attr_string("activation", "none");
     c.require(activation == "none" || activation == "silu" || activation == "swish",
@@ -385,11 +389,12 @@ ValueId convolution(NodeContext& c, ValueId input, ValueId weights) {
     const Dims x = c.b.shape(input), w = c.b.shape(weights);
     require_ranks(c, x, w);
     const int64_t groups = group_attr(c);
-    c.require(!x[1].is_constant() || !w[1].is_constant() || x[1] == w[1] * groups,
-              fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups,
-                          to_string(w)));
-    c.require(!w[0].is_constant() || w[0].constant() % groups == 0,
-              fmt::format("{} output channels do not divide into {} groups", w[0].text(), groups));
+    c.b.require_equal(
+        x[1], w[1] * groups,
+        fmt::format("{} input channels in {} groups do not fit weights of shape {}", x[1].text(), groups, to_string(w)),
+        "channels");
+    c.b.require_multiple(
+        w[0], groups, fmt::format("{} output channels do not divide into {} groups", w[0].text(), groups), "channels");
     return convolve(c, input, weights, groups, window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w)));
 }
 

@@ -61,7 +61,13 @@ void gather_nd(NodeContext& c) {
     e.extents.insert(e.extents.end(), data.begin() + static_cast<std::ptrdiff_t>(batch + tuple), data.end());
     e.spatial = e.extents.size();
     Access what{c.in(0), {}, {}, 0};
-    for (size_t k = 0; k < batch; ++k) what.index.push_back(axis(k));
+    for (size_t k = 0; k < batch; ++k) {
+        c.b.require_equal(data[k], indices[k],
+                          fmt::format("data of shape {} and indices of shape {} differ in batch "
+                                      "dimension {}",
+                                      to_string(data), to_string(indices), k));
+        what.index.push_back(axis(k));
+    }
     for (size_t t = 0; t < tuple; ++t) {
         Access where{c.in(1), {}, {}, 0};
         for (size_t k = 0; k < points; ++k) where.index.push_back(axis(k));
@@ -274,6 +280,14 @@ void tensor_scatter(NodeContext& c) {
               fmt::format("attribute 'mode' should be linear or circular, and is {}", quoted_name(mode)));
     c.require(c.rank(1) == c.rank(0) && c.dtype(1) == c.dtype(0), "the update must have the cache's rank and type");
     c.require(along != 0, "the cache is written along a dimension behind the batch");
+    for (size_t k = 0; k < c.rank(0); ++k)
+        if (k != along)
+            c.b.require_equal(c.shape(1)[k], c.shape(0)[k],
+                              fmt::format("an update of shape {} does not fit a cache of shape {}",
+                                          to_string(c.shape(1)), to_string(c.shape(0))));
+    c.b.require_at_least(c.shape(0)[along], c.shape(1)[along],
+                         fmt::format("an update of shape {} does not fit a cache of shape {}", to_string(c.shape(1)),
+                                     to_string(c.shape(0))));
     TensorExpr e;
     e.extents = c.shape(0);
     e.spatial = e.extents.size();
@@ -284,6 +298,11 @@ void tensor_scatter(NodeContext& c) {
     std::optional<uint32_t> where;
     if (c.has(2)) {
         require_indices(c, 2);
+        c.require(c.rank(2) == 1,
+                  fmt::format("one place per example is expected, and their shape is {}", to_string(c.shape(2))));
+        c.b.require_equal(
+            c.shape(2)[0], c.shape(0)[0],
+            fmt::format("{} places are given for {} examples", c.shape(2)[0].text(), c.shape(0)[0].text()));
         e.accesses.push_back({c.in(2), {axis(0)}, {}, 0});
         where = 0;
         position = position - load(0);

@@ -64,9 +64,9 @@ Expr block_size(NodeContext& c) {
 }
 
 Expr divided(NodeContext& c, Expr dimension, Expr by) {
-    if (dimension.is_constant() && by.is_constant() && floor_mod(dimension.constant(), by.constant()) != 0)
-        c.fail(fmt::format("dimension {} of shape {} is no multiple of {}", dimension.text(), to_string(c.shape(0)),
-                           by.text()));
+    c.b.require_multiple(dimension, by,
+                         fmt::format("dimension {} of shape {} is no multiple of {}", dimension.text(),
+                                     to_string(c.shape(0)), by.text()));
     return floor_div(dimension, by);
 }
 
@@ -101,6 +101,9 @@ void reverse_sequence(NodeContext& c) {
     const auto time = static_cast<size_t>(c.axis_attr("time_axis", 0, c.rank(0)));
     c.require(batch != time, "batch_axis and time_axis are the same");
     c.require(c.rank(1) == 1, "sequence_lens must have one dimension");
+    c.b.require_equal(
+        c.shape(1)[0], c.shape(0)[batch],
+        fmt::format("{} lengths are given for {} examples", c.shape(1)[0].text(), c.shape(0)[batch].text()));
     TensorExpr e;
     e.extents = c.shape(0);
     e.spatial = e.extents.size();

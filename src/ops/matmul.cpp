@@ -30,21 +30,19 @@ void gemm(NodeContext& c) {
     const std::string a = c.node.attr_int("transA", 0) != 0 ? "km" : "mk";
     const std::string b = c.node.attr_int("transB", 0) != 0 ? "nk" : "kn";
     const Expr depth_a = c.shape(0)[a.find('k')], depth_b = c.shape(1)[b.find('k')];
-    c.require(!depth_a.is_constant() || !depth_b.is_constant() || depth_a == depth_b,
-              fmt::format("shapes {} and {} do not multiply: {} columns against {} rows", to_string(c.shape(0)),
-                          to_string(c.shape(1)), depth_a.text(), depth_b.text()));
+    c.b.require_equal(depth_a, depth_b,
+                      fmt::format("shapes {} and {} do not multiply: {} columns against {} rows", to_string(c.shape(0)),
+                                  to_string(c.shape(1)), depth_a.text(), depth_b.text()));
     const ValueId product = c.b.contract(a + "," + b + "->mn", c.in(0), c.in(1), c.dtype(0), "product");
     ValueId y = scaled(c.b, product, c.node.attr_float("alpha", 1));
     const float beta = c.node.attr_float("beta", 1);
     if (c.has(2) && beta != 0) {
         const Dims target = c.b.shape(y);
         const Dims& s = c.shape(2);
-        bool fits = s.size() <= 2;
-        for (size_t k = 0; k < s.size() && fits; ++k) {
-            const Expr d = target[2 - s.size() + k];
-            fits = s[k].is_constant(1) || !s[k].is_constant() || !d.is_constant() || s[k] == d;
-        }
-        c.require(fits, fmt::format("C of shape {} does not broadcast to {}", to_string(s), to_string(target)));
+        const std::string misfit =
+            fmt::format("C of shape {} does not broadcast to {}", to_string(s), to_string(target));
+        c.require(s.size() <= 2, misfit);
+        for (size_t k = 0; k < s.size(); ++k) c.b.require_spread(s[k], target[2 - s.size() + k], misfit);
         y = c.b.binary(ScalarOp::Add, y, scaled(c.b, c.in(2), beta));
     }
     c.out(0, y);
@@ -142,9 +140,9 @@ ValueId diagonal(NodeContext& c, ValueId v, std::string& labels) {
             once += labels[k];
             shape.push_back(d);
         }
-        c.require(shape[at] == d || !d.is_constant() || !shape[at].is_constant(),
-                  fmt::format("label '{}' names dimensions of {} and {} of one operand", labels[k], shape[at].text(),
-                              d.text()));
+        c.b.require_equal(shape[at], d,
+                          fmt::format("label '{}' names dimensions of {} and {} of one operand", labels[k],
+                                      shape[at].text(), d.text()));
         index.push_back(axis(at));
     }
     if (once.size() == labels.size()) return v;

@@ -52,8 +52,9 @@ ValueId per_channel(NodeContext& c, ValueId v, size_t rank) {
     c.require(c.b.rank(v) == 1,
               fmt::format("one number per channel is expected, and the shape is {}", to_string(c.b.shape(v))));
     const Expr channels = c.shape(0)[1];
-    c.require(!channels.is_constant() || !c.b.shape(v)[0].is_constant() || channels == c.b.shape(v)[0],
-              fmt::format("{} numbers are given for {} channels", c.b.shape(v)[0].text(), channels.text()));
+    c.b.require_equal(c.b.shape(v)[0], channels,
+                      fmt::format("{} numbers are given for {} channels", c.b.shape(v)[0].text(), channels.text()),
+                      "channels");
     shape[0] = c.b.shape(v)[0];
     return c.b.reshape(v, std::move(shape));
 }
@@ -150,8 +151,8 @@ void group_normalization(NodeContext& c) {
     c.require(x.size() >= 2, fmt::format("an input of rank 2 or more is expected, and its shape is {}", to_string(x)));
     const int64_t groups = c.node.attr_int("num_groups", 0);
     c.require(groups >= 1, fmt::format("attribute 'num_groups' should be positive, and is {}", groups));
-    c.require(!x[1].is_constant() || x[1].constant() % groups == 0,
-              fmt::format("{} channels do not divide into {} groups", x[1].text(), groups));
+    c.b.require_multiple(x[1], groups, fmt::format("{} channels do not divide into {} groups", x[1].text(), groups),
+                         "channels");
     const bool per_group = c.node.opset < 21;
     Dims split = {x[0], groups, floor_div(x[1], groups)};
     split.insert(split.end(), x.begin() + 2, x.end());
@@ -163,9 +164,10 @@ void group_normalization(NodeContext& c) {
         shape[0] = groups;
         if (!per_group) shape[1] = split[2];
         const Expr expected = per_group ? Expr(groups) : x[1], given = c.b.count(c.in(input));
-        c.require(c.rank(input) == 1 && (!expected.is_constant() || !given.is_constant() || expected == given),
-                  fmt::format("scale and bias should have shape [{}], and one has {}", expected.text(),
-                              to_string(c.shape(input))));
+        const std::string misfit = fmt::format("scale and bias should have shape [{}], and one has {}", expected.text(),
+                                               to_string(c.shape(input)));
+        c.require(c.rank(input) == 1, misfit);
+        c.b.require_equal(given, expected, misfit, "channels");
         return c.b.reshape(c.in(input), std::move(shape));
     };
     c.out(0, c.b.reshape(affine(c.b, y, factor(1), factor(2), c.dtype(0)), x));
@@ -174,8 +176,11 @@ void group_normalization(NodeContext& c) {
 // --- LayerNormalization, RMSNormalization
 
 void require_scale(const NodeContext& c, size_t input) {
-    c.require(c.rank(input) <= c.rank(0), fmt::format("input {} of shape {} does not broadcast to {}", input,
-                                                      to_string(c.shape(input)), to_string(c.shape(0))));
+    const Dims s = c.shape(input), x = c.shape(0);
+    const std::string misfit =
+        fmt::format("input {} of shape {} does not broadcast to {}", input, to_string(s), to_string(x));
+    c.require(s.size() <= x.size(), misfit);
+    for (size_t k = 0; k < s.size(); ++k) c.b.require_spread(s[k], x[x.size() - s.size() + k], misfit);
 }
 
 void layer_normalization(NodeContext& c) {

@@ -113,6 +113,12 @@ void max_unpool(NodeContext& c) {
     Dims out = c.has(2) ? c.b.read_ints(c.in(2)) : counted;
     c.require(out.size() == x.size(),
               fmt::format("'output_shape' has {} numbers, and {} are expected", out.size(), x.size()));
+    c.require(c.rank(1) == x.size(),
+              fmt::format("an input of shape {} has indices of shape {}", to_string(x), to_string(c.shape(1))));
+    for (size_t k = 0; k < x.size(); ++k)
+        c.b.require_equal(
+            c.shape(1)[k], x[k],
+            fmt::format("an input of shape {} has indices of shape {}", to_string(x), to_string(c.shape(1))));
     const auto length = static_cast<int64_t>(x.size());
     const std::vector<ValueId> inputs = {c.in(0), c.in(1), c.b.int_values(out, {length}),
                                          c.b.int_values(counted, {length})};

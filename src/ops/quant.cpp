@@ -45,10 +45,10 @@ std::vector<Expr> scale_index(NodeContext& c) {
     const Dims &x = c.shape(0), &s = c.shape(1);
     if (c.b.count(c.in(1)).is_constant(1) && s.size() <= 1) return std::vector<Expr>(s.size(), Expr(0));
     const auto along = static_cast<size_t>(c.axis_attr("axis", 1, x.size()));
-    const auto agrees = [](Expr a, Expr b) { return a == b || !a.is_constant() || !b.is_constant(); };
     if (s.size() == 1) {
-        c.require(agrees(s[0], x[along]), fmt::format("{} scales do not fit axis {} of an input of shape {}",
-                                                      s[0].text(), along, to_string(x)));
+        c.b.require_equal(
+            s[0], x[along],
+            fmt::format("{} scales do not fit axis {} of an input of shape {}", s[0].text(), along, to_string(x)));
         return {axis(along)};
     }
     const int64_t block = c.node.attr_int("block_size", 0);
@@ -57,9 +57,10 @@ std::vector<Expr> scale_index(NodeContext& c) {
                           to_string(x)));
     std::vector<Expr> index;
     for (size_t k = 0; k < s.size(); ++k) {
-        c.require(agrees(s[k], k == along ? ceil_div(x[k], block) : x[k]),
-                  fmt::format("scales of shape {} in blocks of {} along axis {} do not fit an input of shape {}",
-                              to_string(s), block, along, to_string(x)));
+        c.b.require_equal(
+            s[k], k == along ? ceil_div(x[k], block) : x[k],
+            fmt::format("scales of shape {} in blocks of {} along axis {} do not fit an input of shape {}",
+                        to_string(s), block, along, to_string(x)));
         index.push_back(k == along ? floor_div(axis(k), block) : axis(k));
     }
     return index;
@@ -75,10 +76,11 @@ TensorExpr scaled_expression(NodeContext& c) {
     const std::vector<Expr> where = scale_index(c);
     e.accesses = {{c.in(0), own, {}, 0}, {c.in(1), where, {}, 0}};
     if (c.has(2)) {
-        c.require(c.rank(2) == where.size() || c.b.count(c.in(2)).is_constant(1),
-                  fmt::format("zero points of shape {} do not fit scales of shape {}", to_string(c.shape(2)),
-                              to_string(c.shape(1))));
+        const std::string misfit = fmt::format("zero points of shape {} do not fit scales of shape {}",
+                                               to_string(c.shape(2)), to_string(c.shape(1)));
         const bool same = c.rank(2) == where.size();
+        c.require(same || c.b.count(c.in(2)).is_constant(1), misfit);
+        for (size_t k = 0; k < where.size() && same; ++k) c.b.require_equal(c.shape(2)[k], c.shape(1)[k], misfit);
         e.accesses.push_back({c.in(2), same ? where : std::vector<Expr>(c.rank(2), Expr(0)), {}, 0});
     }
     return e;

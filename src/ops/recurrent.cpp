@@ -44,10 +44,12 @@ Sequence sequence_of(NodeContext& c) {
     const auto width = static_cast<int64_t>(gate_count(c)) * s.hidden;
     const Dims expected_w = {static_cast<int64_t>(s.directions), width, c.shape(0)[2]};
     for (size_t k = 0; k < 3; ++k) {
-        c.require(!w[k].is_constant() || !expected_w[k].is_constant() || w[k] == expected_w[k],
-                  fmt::format("W has shape {}, and {} is expected", to_string(w), to_string(expected_w)));
-        c.require(k == 2 || !r[k].is_constant() || r[k] == expected_w[k],
-                  fmt::format("R has shape {}, which does not fit W of shape {}", to_string(r), to_string(w)));
+        c.b.require_equal(w[k], expected_w[k],
+                          fmt::format("W has shape {}, and {} is expected", to_string(w), to_string(expected_w)));
+        if (k < 2)
+            c.b.require_equal(
+                r[k], expected_w[k],
+                fmt::format("R has shape {}, which does not fit W of shape {}", to_string(r), to_string(w)));
     }
     return s;
 }
@@ -57,8 +59,10 @@ std::optional<ValueId> length_mask(NodeContext& c, const Sequence& s) {
     if (!c.has(4)) return std::nullopt;
     if (const auto known = c.b.int_contents(c.in(4)))
         if (std::all_of(known->begin(), known->end(), [&](Expr n) { return n == s.length; })) return std::nullopt;
-    c.require(c.rank(4) == 1, fmt::format("'sequence_lens' has shape {}, and one number per example is expected",
-                                          to_string(c.shape(4))));
+    const std::string misfit =
+        fmt::format("'sequence_lens' has shape {}, and one number per example is expected", to_string(c.shape(4)));
+    c.require(c.rank(4) == 1, misfit);
+    c.b.require_equal(c.shape(4)[0], s.batch, misfit);
     TensorExpr e;
     e.extents = {s.length, s.batch};
     e.spatial = 2;
@@ -79,6 +83,15 @@ ValueId projected_input(NodeContext& c, const Sequence& s, size_t direction, con
 /// States before the first step, [batch, hidden]: inputs 5 and (LSTM) 6, or zeros.
 std::vector<ValueId> initial_states(NodeContext& c, const Sequence& s, size_t direction, size_t count) {
     std::vector<ValueId> out;
+    const Dims expected = s.batch_first ? Dims{s.batch, static_cast<int64_t>(s.directions), s.hidden}
+                                        : Dims{static_cast<int64_t>(s.directions), s.batch, s.hidden};
+    for (size_t k = 0; k < count; ++k) {
+        if (!c.has(5 + k)) continue;
+        const std::string misfit = fmt::format("input {} has shape {}, and {} is expected", 5 + k,
+                                               to_string(c.shape(5 + k)), to_string(expected));
+        c.require(c.rank(5 + k) == 3, misfit);
+        for (size_t d = 0; d < 3; ++d) c.b.require_equal(c.shape(5 + k)[d], expected[d], misfit);
+    }
     for (size_t k = 0; k < count; ++k)
         out.push_back(c.has(5 + k) ? take(c.b, c.in(5 + k), s.batch_first ? 1 : 0, static_cast<int64_t>(direction))
                                    : c.b.full({s.batch, s.hidden}, c.dtype(0), 0));

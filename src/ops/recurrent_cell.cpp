@@ -114,8 +114,11 @@ struct Biases {
 };
 std::optional<Biases> biases(NodeContext& c, size_t direction, int64_t width) {
     if (!c.has(3)) return std::nullopt;
-    c.require(c.rank(3) == 2 && (!c.shape(3)[1].is_constant() || c.shape(3)[1].is_constant(2 * width)),
-              fmt::format("the bias has shape {}, and [directions, {}] is expected", to_string(c.shape(3)), 2 * width));
+    const std::string misfit =
+        fmt::format("the bias has shape {}, and [directions, {}] is expected", to_string(c.shape(3)), 2 * width);
+    c.require(c.rank(3) == 2, misfit);
+    c.b.require_equal(c.shape(3)[0], c.shape(2)[0], misfit);
+    c.b.require_equal(c.shape(3)[1], 2 * width, misfit);
     const ValueId v = take(c.b, c.in(3), 0, static_cast<int64_t>(direction));
     return Biases{columns(c.b, v, 0, width), columns(c.b, v, width, width)};
 }
@@ -150,6 +153,11 @@ RecurrentCell lstm_cell(NodeContext& c, size_t direction, size_t directions, int
         cell.input_bias = c.b.binary(ScalarOp::Add, both->input, both->recurrent);
     const bool peepholes = c.has(7);
     if (peepholes) {
+        const std::string misfit = fmt::format("the peepholes have shape {}, and [directions, {}] is expected",
+                                               to_string(c.shape(7)), 3 * hidden);
+        c.require(c.rank(7) == 2, misfit);
+        c.b.require_equal(c.shape(7)[0], c.shape(2)[0], misfit);
+        c.b.require_equal(c.shape(7)[1], 3 * hidden, misfit);
         const ValueId p = take(c.b, c.in(7), 0, static_cast<int64_t>(direction));
         for (int64_t k = 0; k < 3; ++k) cell.weights.push_back(columns(c.b, p, k * hidden, hidden));  // i, o, f
     }

@@ -242,8 +242,7 @@ void resize_by(NodeContext& c, Request r) {
     const auto n = static_cast<int64_t>(r.axes.size());
     r.extents = c.b.int_values(std::move(extents), {n});
     const Expr given = c.b.count(r.asked);
-    c.require(!given.is_constant() || given.is_constant(n),
-              fmt::format("{} scales or sizes are given for {} axes", given.text(), n));
+    c.b.require_equal(given, n, fmt::format("{} scales or sizes are given for {} axes", given.text(), n), "numbers");
     ValueId x = c.in(0);
     for (size_t k = 0; k < r.axes.size(); ++k) x = resize_axis(c, r, k, x);
     c.out(0, c.b.cast(x, t));

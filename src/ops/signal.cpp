@@ -302,8 +302,10 @@ void stft(NodeContext& c) {
     ValueId table = c.b.constant(transform_table(t, compute_type(storage)), "table");
     if (c.has(2)) {
         const Dims& w = c.shape(2);
-        c.require(w.size() == 1 && (!w[0].is_constant() || w[0].constant() == t.length),
-                  fmt::format("a window of shape {} does not fit frames of {}", to_string(w), t.length));
+        const std::string misfit =
+            fmt::format("a window of shape {} does not fit frames of {}", to_string(w), t.length);
+        c.require(w.size() == 1, misfit);
+        c.b.require_equal(w[0], t.length, misfit);
         const ValueId window = c.b.reshape(c.b.cast(c.in(2), c.b.dtype(table)), {t.length, 1, 1, 1});
         table = c.b.binary(ScalarOp::Mul, table, window);
     }

@@ -87,9 +87,10 @@ void split(NodeContext& c) {
     } else {
         const int64_t n = c.node.attr_int("num_outputs", static_cast<int64_t>(parts));
         c.require(n >= 1, fmt::format("attribute 'num_outputs' should be positive, and is {}", n));
-        c.require(
-            c.node.opset >= 18 || !d.is_constant() || d.constant() % n == 0,
-            fmt::format("dimension {} of shape {} does not split into {} equal parts", k, to_string(c.shape(0)), n));
+        if (c.node.opset < 18)
+            c.b.require_multiple(d, n,
+                                 fmt::format("dimension {} of shape {} does not split into {} equal parts", k,
+                                             to_string(c.shape(0)), n));
         const Expr each = c.node.opset >= 18 ? ceil_div(d, n) : floor_div(d, n);
         sizes.assign(static_cast<size_t>(n), each);
         if (c.node.opset >= 18)
@@ -98,9 +99,9 @@ void split(NodeContext& c) {
     c.require(parts <= sizes.size(), fmt::format("{} outputs are named, and {} parts made", parts, sizes.size()));
     Expr total = 0;
     for (const Expr s : sizes) total = total + s;
-    c.require(!total.is_constant() || !d.is_constant() || total == d,
-              fmt::format("parts of sizes {} do not make dimension {} of shape {}", to_string(sizes), k,
-                          to_string(c.shape(0))));
+    c.b.require_equal(total, d,
+                      fmt::format("parts of sizes {} do not make dimension {} of shape {}", to_string(sizes), k,
+                                  to_string(c.shape(0))));
     Expr start = 0;
     for (size_t p = 0; p < parts; ++p) {
         if (c.wants(p)) c.out(p, c.b.slice(c.in(0), static_cast<int64_t>(k), start, sizes[p]));

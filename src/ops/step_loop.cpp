@@ -27,11 +27,17 @@ std::vector<ValueId> single_step(Builder& b, const StepLoop& loop, const Step& s
 ValueId take(Builder& b, ValueId v, int64_t axis, int64_t k) { return b.squeeze(b.slice(v, axis, k, 1), {axis}); }
 
 std::vector<ValueId> run_steps(NodeContext& c, StepLoop loop, const Step& step) {
+    for (const Loop::ScanInput& s : loop.scanned) {
+        const Expr length = c.b.shape(s.value)[static_cast<size_t>(s.axis)];
+        c.b.require_equal(length, loop.length,
+                          fmt::format("a sequence has {} steps where {} are taken", length.text(), loop.length.text()),
+                          "steps");
+    }
     if (loop.length.is_constant(1)) return single_step(c.b, loop, step);
     std::vector<ValueId> captures;
     std::vector<std::pair<DType, Dims>> types;
     const auto body = NodeContext::write_body(c.node.name + "/" + loop.name, [&](Builder& b) {
-        b.set_source("", c.node.op);
+        b.set_source("", c.node.op, c.node.describe());
         b.input("iteration", DType::I64, {});
         const auto declare = [&](const std::vector<ValueId>& values, std::string_view name) {
             std::vector<ValueId> inside;

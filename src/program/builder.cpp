@@ -3,13 +3,16 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "index/expr_size.h"
 
 namespace tilewright {
 
 namespace {
 
-constexpr size_t kLong = 400;         ///< characters; dimensions of a deep network's last layers stay below
-constexpr size_t kLongFromData = 64;  ///< sums and products of a few scalars stay below
+constexpr int64_t kAssumedSize = 128;  ///< of dimensions that kernels are measured with
+constexpr size_t kLong = 400;          ///< characters; dimensions of a deep network's last layers stay below
+constexpr size_t kLongFromData = 64;   ///< sums and products of a few scalars stay below
+constexpr size_t kMostFitting = 16;    ///< of a common dimension; operators mostly have two or three operands
 
 bool is_whole(DType t) { return is_integer(t) || t == DType::Bool; }
 
@@ -26,6 +29,30 @@ Expr rewrite(Expr e, std::span<const Expr> loads, const Ranges& ranges) {
         return std::nullopt;
     });
     return simplify(replaced, ranges);
+}
+
+/// Unless it is long: of hundreds of names every step asks about all of them.
+Expr simplified(Expr e) { return is_long(e) ? e : simplify(e, {}); }
+
+/// min(a, b), if the expression is just that.
+const Atom* as_minimum(Expr e) {
+    if (e.terms().size() != 1 || e.constant() != 0) return nullptr;
+    const Term& t = e.terms()[0];
+    if (t.coefficient != 1 || t.atoms.size() != 1 || t.atoms[0]->kind != Atom::Kind::Min) return nullptr;
+    return t.atoms[0];
+}
+
+/// Whether d >= min(other, 2), whatever the symbols are, 0 included: wherever `d` is 1, `other` is no more.
+bool is_two_with(Expr d, Expr other) {
+    if (const Atom* least = as_minimum(d)) return is_two_with(least->a, other) && is_two_with(least->b, other);
+    if (d == other) return true;
+    const auto from_zero = [](Expr e) {  // proofs take symbols to be 1 at least
+        return substitute(e, [](Var v) -> std::optional<Expr> {
+            if (v.kind != VarKind::Symbol) return std::nullopt;
+            return Expr::var(v) - 1;
+        });
+    };
+    return prove_nonnegative(from_zero(d) - 2, {}) || prove_nonnegative(from_zero(d - other), {});
 }
 
 /// The slots the body needs, and those that the indices and conditions of needed accesses load from.
@@ -63,6 +90,67 @@ void Builder::set_outputs(std::vector<ValueId> outputs) {
 
 void Builder::fail(const std::string& message) const {
     throw ModelError(described_.empty() ? message : described_ + ": " + message);
+}
+
+// --- requirements
+
+void Builder::require(Requirement::Kind kind, Expr a, Expr b, const std::function<std::string()>& message,
+                      std::string_view what) {
+    Requirement r{kind, a, b, std::string(what), described_};
+    const Expr left = simplified(a), right = simplified(b);
+    if (left.is_constant() && right.is_constant()) {
+        if (!r.holds(left.constant(), right.constant())) fail(message());
+        return;
+    }
+    if (left == right || simplified(left - right).is_constant(0)) return;
+    const bool known = std::any_of(program_.requirements.begin(), program_.requirements.end(), [&](const auto& o) {
+        const bool both = (o.a == a && o.b == b) || (o.a == b && o.b == a);
+        return o.is_about(r) || (both && (o.kind == Requirement::Kind::Equal ||
+                                          (o.kind == kind && kind == Requirement::Kind::Broadcast)));
+    });
+    if (!known) program_.requirements.push_back(std::move(r));
+}
+
+/// What an index that is certain to be used says of its dimension. Rules that compare dimensions have said more, and in
+/// their own words; this is for those that do not:
+///     x[i0 + 2], i0 < $n   gives   x's dimension >= $n + 2
+/// Indices that only hold under conditions on their axes, or that loads give, are their rules' business.
+void Builder::require_inside(const TensorExpr& e) {
+    const Ranges ranges = e.ranges();
+    for (const Access& a : e.accesses) {
+        std::set<Var> conditional;
+        bool certain = true;
+        for (const Expr condition : a.valid) {
+            const std::vector<Var> used = variables(condition);
+            conditional.insert(used.begin(), used.end());
+            certain = certain && std::any_of(used.begin(), used.end(), [](Var v) { return v.kind == VarKind::Axis; });
+        }
+        if (!certain) continue;  // perhaps never
+        const Dims dims = shape(a.value);
+        for (size_t d = 0; d < dims.size(); ++d) {
+            const Expr index = a.index[d];
+            if (prove_less(index, dims[d], ranges)) continue;
+            // The last point: exact where axes are added up.
+            Expr most = index;
+            bool sum = true;
+            for (const Var v : variables(index)) {
+                if (v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) continue;
+                const auto linear =
+                    v.kind == VarKind::Axis && conditional.count(v) == 0 ? linear_in(most, v) : std::nullopt;
+                sum = sum && linear && linear->coefficient.is_constant() && linear->coefficient.constant() > 0;
+                if (!sum) break;
+                most = linear->coefficient * (e.extents[v.id] - 1) + linear->rest;
+            }
+            if (!sum) continue;
+            require(
+                Requirement::Kind::AtLeast, dims[d], most + 1,
+                [&] {
+                    return fmt::format("dimension {} of '{}' is {}, and element {} is read", d,
+                                       program_.values[a.value].name, dims[d].text(), most.text());
+                },
+                "dimensions");
+        }
+    }
 }
 
 // --- names
@@ -110,6 +198,8 @@ ValueId Builder::new_value(std::string name, DType dtype, Dims shape) {
 ValueId Builder::input(const std::string& name, DType dtype, Dims shape) {
     for (const Expr d : shape)
         for (const Var v : variables(d)) symbols_->insert(var_name(v));
+    for (const Expr d : shape)
+        if (const auto v = d.as_var(); v && v->kind == VarKind::Symbol) of_inputs_.insert(*v);
     const ValueId v = new_value({}, dtype, std::move(shape));
     rename(v, name);
     program_.inputs.push_back(v);
@@ -289,6 +379,7 @@ ValueId Builder::emit(TensorExpr expr, DType dtype, std::string_view role) {
         if (d.is_constant() && d.constant() < 0) fail(fmt::format("a dimension of {} would be {}", role, d.text()));
     }
     TensorExpr e = normalized(std::move(expr));
+    require_inside(e);
     const DType got = e.body.dtype();
     TW_CHECK(compute_type(got) == compute_type(dtype), "{}/{}: the body gives {}, the output is {}", node_, role,
              to_string(got), to_string(dtype));
@@ -348,9 +439,20 @@ std::vector<int64_t> Builder::normalize_axes(const std::vector<int64_t>& axes, s
     return out;
 }
 
-Dims Builder::broadcast(std::span<const Dims> shapes) const {
+Dims Builder::broadcast(std::span<const Dims> shapes) {
     size_t r = 0;
     for (const Dims& s : shapes) r = std::max(r, s.size());
+    const auto fit = [&](Requirement::Kind kind, Expr a, Expr b) {
+        require(
+            kind, a, b,
+            [&] {
+                std::vector<std::string> texts;
+                for (const Dims& t : shapes) texts.push_back(to_string(t));
+                return fmt::format("shapes {} do not broadcast: {} against {}", fmt::join(texts, " and "), a.text(),
+                                   b.text());
+            },
+            "dimensions");
+    };
     Dims out(r, Expr(1));
     for (const Dims& s : shapes) {
         for (size_t k = 0; k < s.size(); ++k) {
@@ -359,19 +461,46 @@ Dims Builder::broadcast(std::span<const Dims> shapes) const {
             if (d == other || other.is_constant(1)) continue;
             if (d.is_constant(1)) {
                 d = other;
-            } else if (d.is_constant() && other.is_constant()) {
-                std::vector<std::string> texts;
-                for (const Dims& t : shapes) texts.push_back(to_string(t));
-                fail(fmt::format("shapes {} do not broadcast: {} against {}", fmt::join(texts, " and "), d.text(),
-                                 other.text()));
             } else if (other.is_constant()) {
-                d = other;  // the unknown one is 1 or the same number
-            } else if (!d.is_constant()) {
-                d = max(d, other);
+                fit(Requirement::Kind::Spread, d, other);  // the unknown one is 1 or the same number
+                d = other;
+            } else if (d.is_constant()) {
+                fit(Requirement::Kind::Spread, other, d);
+            } else if (made_of_[d].count(other) == 0) {
+                fit(Requirement::Kind::Broadcast, d, other);
+                d = common_dimension(d, other);
             }
         }
     }
     return out;
+}
+
+Expr Builder::common_dimension(Expr d, Expr other) {
+    const Expr both = simplified(max(d, other));
+    std::set<Expr> parts = made_of_[d];
+    parts.merge(std::set<Expr>(made_of_[other]));
+    if (parts.size() > kMostFitting) parts.clear();
+    parts.insert({d, other});
+    std::set<Expr>& known = made_of_[both];
+    known.merge(parts);
+    return both;
+}
+
+/// Whether what has been required of the inputs' dimensions leaves `d` no choice but `whole`, the common dimension of a
+/// broadcast:
+///     d = min($s, 1024), whole = $s:  required is that d is 1 or $s, and where it is 1, $s is
+bool Builder::spans_whole(Expr d, Expr whole) const {
+    const auto parts = made_of_.find(whole);
+    if (parts == made_of_.end() || parts->second.count(d) == 0 || is_long(whole)) return false;
+    for (const Expr p : parts->second) {
+        // A later check would come after kernels that rely on it.
+        const std::vector<Var> names = variables(p);
+        if (!std::all_of(names.begin(), names.end(), [&](Var v) { return of_inputs_.count(v) != 0; })) return false;
+        if (!is_two_with(d, p)) return false;
+    }
+    // Kernels are measured at sizes that nobody has checked (tune/operands.h): there it should hold as well.
+    const auto number = [](Expr e) { return substitute(e, [](Var) { return std::optional(Expr(kAssumedSize)); }); };
+    return number(d) == number(whole);
 }
 
 std::vector<Expr> Builder::broadcast_index(const Dims& a, const Dims& out) const {
@@ -380,7 +509,7 @@ std::vector<Expr> Builder::broadcast_index(const Dims& a, const Dims& out) const
     const size_t shift = out.size() - a.size();
     for (size_t k = 0; k < a.size(); ++k) {
         const Expr i = axis(k + shift);
-        if (a[k] == out[k + shift])
+        if (a[k] == out[k + shift] || spans_whole(a[k], out[k + shift]))
             index.push_back(i);
         else if (a[k].is_constant(1))
             index.push_back(0);

@@ -32,7 +32,8 @@ class Builder {
   public:
     explicit Builder(Program& program) : program_(program), symbols_(std::make_shared<std::set<std::string>>()) {}
     /// For the body of a control-flow primitive: fresh symbols and scalars are new in `outer`'s program too.
-    Builder(Program& program, const Builder& outer) : program_(program), symbols_(outer.symbols_) {}
+    Builder(Program& program, const Builder& outer)
+        : program_(program), described_(outer.described_), symbols_(outer.symbols_) {}
     Program& program() { return program_; }
     /// Declares the program's outputs, materialising those that are known contents only. Call once, last.
     void set_outputs(std::vector<ValueId> outputs);
@@ -125,7 +126,7 @@ class Builder {
 
     // --- layout: elements move, nothing is computed
     ValueId transpose(ValueId a, const std::vector<int64_t>& permutation);
-    /// The element counts must agree; throws ModelError when both are constant and differ.
+    /// The element counts must agree.
     ValueId reshape(ValueId a, Dims shape);
     ValueId expand(ValueId a, const Dims& shape);  ///< two-way broadcast of a's shape with `shape` (ONNX Expand)
     ValueId unsqueeze(ValueId a, std::vector<int64_t> axes);  ///< positions in the result
@@ -144,14 +145,34 @@ class Builder {
     /// How an access uses what access `slot` loads from `indices` as a position in a dimension of `extent`: negative
     /// ones count from the end. Indices known to be inside stay as they are; any other is made to lie inside. Where
     /// `indices` are tuples (GatherND), member `k` of each `n` is meant.
-    Expr wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k = 0, size_t n = 1) const;
+    Expr wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k = 0, size_t n = 1);
     /// Removes nothing, adds nothing: the same value under a new name (for graph outputs that are inputs or constants).
     ValueId copy(ValueId a, std::string_view role = "copy");
 
+    // --- what operators ask of dimensions. Known numbers that do not fit fail with `message`; where a number is not
+    // known, what must hold is written down in Program::requirements, once.
+    void require_equal(Expr a, Expr b, const std::string& message, std::string_view what = "dimensions") {
+        require(
+            Requirement::Kind::Equal, a, b, [&] { return message; }, what);
+    }
+    /// a == b, or a is 1 and repeated.
+    void require_spread(Expr a, Expr b, const std::string& message, std::string_view what = "dimensions") {
+        require(
+            Requirement::Kind::Spread, a, b, [&] { return message; }, what);
+    }
+    void require_at_least(Expr a, Expr b, const std::string& message, std::string_view what = "dimensions") {
+        require(
+            Requirement::Kind::AtLeast, a, b, [&] { return message; }, what);
+    }
+    /// `a` is a multiple of `n`.
+    void require_multiple(Expr a, Expr n, const std::string& message, std::string_view what = "dimensions") {
+        require_equal(a, floor_div(a, n) * n, message, what);
+    }
+
     // --- helpers
     /// Common numpy shape of several. Equal expressions stay; 1 gives way; two unequal unknown dimensions become max(a,
-    /// b).
-    Dims broadcast(std::span<const Dims> shapes) const;
+    /// b), and it is required that they broadcast.
+    Dims broadcast(std::span<const Dims> shapes);
     /// Index of a into an output of shape `out` over axes 0..out.size()-1, following numpy broadcasting.
     std::vector<Expr> broadcast_index(const Dims& a, const Dims& out) const;
     /// -rank..rank-1 to 0..rank-1; throws ModelError naming the node.
@@ -162,6 +183,13 @@ class Builder {
     size_t fold_limit = 1 << 20;  ///< elements of one output folded at once; larger ones are left to fold_constants
 
   private:
+    void require(Requirement::Kind kind, Expr a, Expr b, const std::function<std::string()>& message,
+                 std::string_view what);
+    void require_inside(const TensorExpr& e);
+    Expr common_dimension(Expr d, Expr other);
+    bool spans_whole(Expr d, Expr whole) const;
+    /// The elements in another shape; who calls this has made sure that there are as many.
+    ValueId reshaped(ValueId a, Dims shape);
     std::string unique_name(std::string_view role);
     Origin origin();
     std::string unique_symbol(std::string_view hint);
@@ -184,6 +212,10 @@ class Builder {
     std::unordered_set<ValueId> pending_;  ///< known contents that no primitive computes yet
     std::unordered_map<std::string, int> used_names_;
     std::unordered_map<Expr, Expr> settled_;
+    /// Of a broadcast's common dimension, the dimensions that were required to fit each other, itself included. Of
+    /// many, the last two alone: each common dimension on the way is one.
+    std::unordered_map<Expr, std::set<Expr>> made_of_;
+    std::set<Var> of_inputs_;                         ///< symbols that are dimensions of the program's inputs
     std::shared_ptr<std::set<std::string>> symbols_;  ///< names of symbols and scalars, shared with nested builders
 };
 

@@ -85,18 +85,18 @@ std::vector<Group> matching_groups(const Dims& in, const Dims& out) {
 }
 
 /// The dimensions that parts of a concatenation share; a constant one wins over an unknown.
-Dims common_dims(const Builder& b, std::span<const ValueId> parts, size_t along) {
+Dims common_dims(Builder& b, std::span<const ValueId> parts, size_t along) {
     Dims dims = b.shape(parts[0]);
     for (const ValueId v : parts) {
         const Dims& s = b.shape(v);
         if (s.size() != dims.size())
             b.fail(fmt::format("the parts have different ranks: {} and {}", to_string(dims), to_string(s)));
         for (size_t k = 0; k < s.size(); ++k) {
-            if (k == along || s[k] == dims[k] || !s[k].is_constant()) continue;
-            if (dims[k].is_constant())
-                b.fail(fmt::format("the parts have shapes {} and {}, which differ in dimension {}", to_string(dims),
-                                   to_string(s), k));
-            dims[k] = s[k];
+            if (k == along || s[k] == dims[k]) continue;
+            b.require_equal(dims[k], s[k],
+                            fmt::format("the parts have shapes {} and {}, which differ in dimension {}",
+                                        to_string(dims), to_string(s), k));
+            if (s[k].is_constant()) dims[k] = s[k];
         }
     }
     return dims;
@@ -146,9 +146,17 @@ ValueId Builder::reshape(ValueId a, Dims out) {
     const Dims& in = shape(a);
     if (in == out) return a;
     const Expr before = product(in), after = product(out);
-    if (before.is_constant() && after.is_constant() && !(before == after))
-        fail(fmt::format("{} elements of shape {} do not make a tensor of shape {}", before.text(), to_string(in),
-                         to_string(out)));
+    require_equal(before, after,
+                  fmt::format("{} elements of shape {} do not make a tensor of shape {}", before.text(), to_string(in),
+                              to_string(out)),
+                  "element counts");
+    return reshaped(a, std::move(out));
+}
+
+ValueId Builder::reshaped(ValueId a, Dims out) {
+    const Dims& in = shape(a);
+    if (in == out) return a;
+    const Expr after = product(out);
     const bool numbers = std::all_of(out.begin(), out.end(), [](Expr d) { return d.is_constant(); });
     if (const Tensor* t = contents(a); t != nullptr && numbers) {
         Shape s;
@@ -181,7 +189,7 @@ ValueId Builder::unsqueeze(ValueId a, std::vector<int64_t> axes) {
         const bool fresh = std::find(axes.begin(), axes.end(), static_cast<int64_t>(k)) != axes.end();
         out.push_back(fresh ? Expr(1) : shape(a)[next++]);
     }
-    return reshape(a, std::move(out));
+    return reshaped(a, std::move(out));
 }
 
 ValueId Builder::squeeze(ValueId a, std::vector<int64_t> axes) {
@@ -191,10 +199,11 @@ ValueId Builder::squeeze(ValueId a, std::vector<int64_t> axes) {
         const Expr d = shape(a)[k];
         if (std::find(axes.begin(), axes.end(), static_cast<int64_t>(k)) == axes.end())
             out.push_back(d);
-        else if (d.is_constant() && !d.is_constant(1))
-            fail(fmt::format("dimension {} of shape {} is not 1 and cannot be squeezed", k, to_string(shape(a))));
+        else
+            require_equal(
+                d, 1, fmt::format("dimension {} of shape {} is not 1 and cannot be squeezed", k, to_string(shape(a))));
     }
-    return reshape(a, std::move(out));
+    return reshaped(a, std::move(out));
 }
 
 ValueId Builder::slice(ValueId a, int64_t along, Expr start, Expr count, Expr step) {
@@ -267,9 +276,13 @@ ValueId Builder::pad(ValueId a, const Dims& before, const Dims& after, double fi
     return view(a, std::move(out), std::move(index), "pad", std::move(valid), fill);
 }
 
-Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k, size_t n) const {
+Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k, size_t n) {
     const auto known = int_contents(indices);
-    if (!known) return mod(load(slot), extent);  // provably inside, whatever the data says
+    if (!known) {
+        // Provably inside, whatever the data says, where there is an inside.
+        require_at_least(extent, min(count(indices), 1), "a dimension of 0 is indexed");
+        return mod(load(slot), extent);
+    }
     bool all_inside = true, all_from_end = true;
     for (size_t i = k; i < known->size(); i += n) {
         const Expr e = (*known)[i];
@@ -277,6 +290,9 @@ Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k,
         const bool from_end = prove_nonnegative(-e - 1, {}) && prove_nonnegative(e + extent, {});
         if (e.is_constant() && extent.is_constant() && !inside && !from_end)
             fail(fmt::format("index {} is outside a dimension of {}", e.text(), extent.text()));
+        if (e.is_constant())
+            require_at_least(extent, e.constant() < 0 ? -e : e + 1,
+                             fmt::format("index {} is outside a dimension of {}", e.text(), extent.text()));
         all_inside = all_inside && inside;
         all_from_end = all_from_end && from_end;
     }

@@ -143,9 +143,9 @@ ValueId Builder::matmul(ValueId a, ValueId b, std::string_view role) {
     if (ra == 0 || rb == 0) fail("a matrix product needs operands of rank 1 or more, and one is a scalar");
     const Dims &sa = shape(a), &sb = shape(b);
     const Expr ka = sa[ra - 1], kb = rb == 1 ? sb[0] : sb[rb - 2];
-    if (ka.is_constant() && kb.is_constant() && !(ka == kb))
-        fail(fmt::format("shapes {} and {} do not multiply: {} columns against {} rows", to_string(sa), to_string(sb),
-                         ka.text(), kb.text()));
+    require_equal(ka, kb,
+                  fmt::format("shapes {} and {} do not multiply: {} columns against {} rows", to_string(sa),
+                              to_string(sb), ka.text(), kb.text()));
     const std::vector<Dims> batches = {Dims(sa.begin(), sa.end() - (ra == 1 ? 1 : 2)),
                                        Dims(sb.begin(), sb.end() - (rb == 1 ? 1 : 2))};
     TensorExpr e;
@@ -198,10 +198,10 @@ ValueId Builder::contract(std::string_view subscripts, ValueId a, ValueId b, DTy
             }
             const Expr d = shape(v)[k];
             std::optional<Expr>& known = extents[at];
-            if (known && known->is_constant() && d.is_constant() && !(*known == d) && !d.is_constant(1) &&
-                !known->is_constant(1))
-                fail(fmt::format("dimension '{}' is {} in one operand and {} in another", names[k], known->text(),
-                                 d.text()));
+            if (known && !d.is_constant(1) && !known->is_constant(1))
+                require_equal(*known, d,
+                              fmt::format("dimension '{}' is {} in one operand and {} in another", names[k],
+                                          known->text(), d.text()));
             if (!known || known->is_constant(1) || (d.is_constant() && !d.is_constant(1))) known = d;
         }
     }

@@ -47,6 +47,131 @@ struct OneInput {
     }
 };
 
+// --- requirements
+
+/// "broadcast [$n, $m]", one a line.
+std::string required(const Program& p) {
+    std::string s;
+    for (const Requirement& r : p.requirements)
+        s += fmt::format("{} {}\n", to_string(r.kind), to_string(std::vector{r.a, r.b}));
+    return s;
+}
+
+struct TwoInputs {
+    Program program;
+    Builder b{program};
+    ValueId x, y;
+    TwoInputs(Dims one, Dims two) {
+        x = b.input("x", DType::F32, std::move(one));
+        y = b.input("y", DType::F32, std::move(two));
+        b.set_source("node", "Op");
+    }
+};
+
+TEST(BuilderRequirements, SayOnceWhatOnlyTheRunCanCheck) {
+    TwoInputs t({symbol("n"), symbol("k")}, {symbol("l"), symbol("m")});
+    t.b.matmul(t.x, t.y);
+    t.b.matmul(t.x, t.y);
+    EXPECT_EQ(required(t.program), "equal [$k, $l]\n");
+    EXPECT_EQ(t.program.requirements[0].source, "node 'node' (Op)");
+    EXPECT_EQ(t.program.requirements[0].violated(3, 4), "node 'node' (Op): dimensions k = 3 and l = 4 differ");
+    t.b.contract("nk,lm->nm", t.x, t.y, DType::F32, "apart");
+    t.b.contract("nk,km->nm", t.x, t.y, DType::F32, "product");
+    EXPECT_EQ(t.program.requirements.size(), 1u);
+}
+
+TEST(BuilderRequirements, AreNoneWhereEverythingIsKnownOrTheSame) {
+    TwoInputs t({symbol("n"), 3}, {3, symbol("n")});
+    t.b.matmul(t.x, t.y);
+    t.b.binary(ScalarOp::Add, t.x, t.x);
+    t.b.reshape(t.x, {3, symbol("n")});
+    t.b.slice(t.x, 1, 1, 2);
+    t.b.pad(t.x, {1, 0}, {2, 2}, 0);
+    EXPECT_EQ(required(t.program), "");
+}
+
+TEST(BuilderRequirements, FollowTheKnownOfTwoDimensions) {
+    TwoInputs t({symbol("n"), symbol("k")}, {5, 1});
+    const ValueId sum = t.b.binary(ScalarOp::Add, t.x, t.y);
+    EXPECT_EQ(required(t.program), "spread [$n, 5]\n");
+    EXPECT_THAT(t.b.shape(sum), ElementsAre(Expr(5), symbol("k")));
+    const std::vector<ValueId> parts = {t.x, t.y};
+    t.b.concat(parts, 0);
+    EXPECT_EQ(required(t.program), "spread [$n, 5]\nequal [$k, 1]\n");
+}
+
+TEST(BuilderRequirements, OfABroadcastKnowWhatItsResultIsMadeOf) {
+    TwoInputs t({symbol("n")}, {symbol("m")});
+    const ValueId sum = t.b.binary(ScalarOp::Add, t.x, t.y);
+    t.b.binary(ScalarOp::Add, t.b.binary(ScalarOp::Mul, sum, t.x), t.y);
+    EXPECT_EQ(required(t.program), "broadcast [$n, $m]\n");
+    // A maximum that no broadcast made says nothing.
+    TwoInputs other({max(symbol("n"), symbol("m"))}, {symbol("n")});
+    other.b.binary(ScalarOp::Add, other.x, other.y);
+    EXPECT_EQ(required(other.program), "broadcast [max($m, $n), $n]\n");
+}
+
+TEST(BuilderRequirements, MakeAnIndexPlainWhereOnlyTheWholeFits) {
+    const auto index = [](Expr d, const std::vector<Expr>& inputs) {
+        Program p;
+        Builder b(p);
+        b.input("sizes", DType::F32, inputs);
+        const ValueId x = b.full({symbol("s")}, DType::F32, 1);
+        TensorExpr e;  // of shape [d], by no rule of broadcasting
+        e.extents = {d};
+        e.spatial = 1;
+        e.body.set_root(e.body.cast(DType::F32, e.body.index(axis(0))));
+        const ValueId mask = b.emit(std::move(e), DType::F32, "mask");
+        const std::string text = made_by(p, b.binary(ScalarOp::Add, mask, x));
+        return text.substr(text.find("mask["), text.find("]", text.find("mask[")) - text.find("mask[") + 1);
+    };
+    const Expr s = symbol("s"), t = symbol("t");
+    EXPECT_EQ(index(min(s, 1024), {s, t}), "mask[i0]");
+    EXPECT_EQ(index(min(min(s, 700), 1024), {s, t}), "mask[i0]");
+    EXPECT_EQ(index(t, {s, t}), "mask[min($t - 1, i0)]") << "may be 1 alone";
+    EXPECT_EQ(index(min(s, t), {s, t}), "mask[min(i0, min($s, $t) - 1)]") << "likewise";
+    EXPECT_EQ(index(min(t + 1, 1024), {s, t}), "mask[min(i0, min($t + 1, 1024) - 1)]") << "1 where $t is 0";
+    EXPECT_EQ(index(t + 2, {s, t}), "mask[i0]");
+    EXPECT_EQ(index(min(s, 64), {s, t}), "mask[min(i0, min($s, 64) - 1)]") << "kernels are measured with 128";
+    EXPECT_EQ(index(min(s, 1024), {2 * s, t}), "mask[min(i0, min($s, 1024) - 1)]") << "$s is not an input's own";
+}
+
+TEST(BuilderRequirements, CompareElementCountsOfReshapes) {
+    TwoInputs t({symbol("n"), symbol("k")}, {symbol("l")});
+    t.b.reshape(t.x, {symbol("l")});
+    t.b.squeeze(t.x, {1});
+    t.b.unsqueeze(t.x, {1});
+    EXPECT_EQ(required(t.program), "equal [$k*$n, $l]\nequal [$k, 1]\n");
+    EXPECT_EQ(t.program.requirements[0].what, "element counts");
+}
+
+TEST(BuilderRequirements, KeepKnownIndicesInside) {
+    TwoInputs t({symbol("n"), symbol("k")}, {symbol("n")});
+    t.b.gather(t.x, t.b.constant(Tensor::of_i64({4, -2})), 0);
+    EXPECT_EQ(required(t.program), "at_least [$n, 5]\nat_least [$n, 2]\n");
+    // Rules of operators may forget; an index that is certain to be used does not.
+    TwoInputs u({symbol("n")}, {});
+    u.b.view(u.x, {symbol("k")}, {axis(0) + 2}, "view");
+    EXPECT_EQ(required(u.program), "at_least [$n, $k + 2]\n");
+    u.b.view(u.x, {symbol("k")}, {axis(0) + 2}, "view", {symbol("n") - 3 - axis(0)});
+    EXPECT_EQ(u.program.requirements.size(), 1u) << "where a condition says that it is inside";
+}
+
+TEST(BuilderRequirements, HoldOrDoNot) {
+    using Kind = Requirement::Kind;
+    const auto holds = [](Kind kind, int64_t a, int64_t b) { return Requirement{kind, {}, {}, "", ""}.holds(a, b); };
+    for (const Kind kind : {Kind::Equal, Kind::Broadcast, Kind::Spread, Kind::AtLeast})
+        for (const int64_t n : {0, 1, 7}) EXPECT_TRUE(holds(kind, n, n)) << to_string(kind);
+    EXPECT_FALSE(holds(Kind::Equal, 1, 2));
+    EXPECT_TRUE(holds(Kind::Broadcast, 1, 2) && holds(Kind::Broadcast, 2, 1));
+    EXPECT_FALSE(holds(Kind::Broadcast, 2, 3) || holds(Kind::Broadcast, 0, 1) || holds(Kind::Broadcast, 1, 0))
+        << "the result's dimension, their maximum, would be 1";
+    EXPECT_TRUE(holds(Kind::Spread, 1, 2) && holds(Kind::Spread, 1, 0));
+    EXPECT_FALSE(holds(Kind::Spread, 2, 1) || holds(Kind::Spread, 0, 1));
+    EXPECT_TRUE(holds(Kind::AtLeast, 3, 2));
+    EXPECT_FALSE(holds(Kind::AtLeast, 2, 3));
+}
+
 // --- index maps of reshapes
 
 TEST(BuilderReshape, SplitsOnlyTheDimensionsThatChange) {

@@ -81,12 +81,14 @@ class Execution {
             for (const ValueId v : program.primitives[p].inputs()) last_use_[v] = p;
         for (const ValueId v : program.outputs) last_use_[v] = PrimitiveId();
         for (const auto& [v, tensor] : program.constants) tensors_[v] = tensor;
+        for (const Requirement& r : program.requirements) unchecked_.push_back(&r);
     }
 
     std::vector<Tensor> run(const std::vector<Tensor>& inputs) {
         TW_CHECK(inputs.size() == program_.inputs.size(), "program '{}' takes {} inputs, {} given", program_.name,
                  program_.inputs.size(), inputs.size());
         for (size_t k = 0; k < inputs.size(); ++k) define(program_.inputs[k], inputs[k]);
+        check_requirements();
         for (const PrimitiveId id : program_.primitives.ids()) {
             const Primitive& p = program_.primitives[id];
             try {
@@ -94,6 +96,7 @@ class Execution {
             } catch (const InternalError& e) {
                 throw InternalError(fmt::format("interpreting '{}': {}", p.name, e.what()));
             }
+            if (p.expr() == nullptr) check_requirements();
             for (const ValueId v : p.inputs())
                 if (last_use_[v] == id && !program_.is_constant(v)) tensors_[v] = Tensor();
         }
@@ -103,6 +106,19 @@ class Execution {
     }
 
   private:
+    /// Those whose names have numbers by now.
+    void check_requirements() {
+        const auto bound = [&](Expr e) {
+            const std::vector<Var> names = variables(e);
+            return std::all_of(names.begin(), names.end(), [&](Var v) { return bindings_.count(v) != 0; });
+        };
+        std::erase_if(unchecked_, [&](const Requirement* r) {
+            if (!bound(r->a) || !bound(r->b)) return false;
+            check(*r, program_, [&](Expr e) { return evaluate(e, bindings_); });
+            return true;
+        });
+    }
+
     const Tensor& get(ValueId v) const {
         const Tensor& t = tensors_[v];
         TW_CHECK(t.data() != nullptr || !t.shape().empty(), "value '{}' is read before it is made",
@@ -258,6 +274,7 @@ class Execution {
     const InterpretOptions& options_;
     IndexVector<ValueId, Tensor> tensors_;
     IndexVector<ValueId, PrimitiveId> last_use_;
+    std::vector<const Requirement*> unchecked_;
 };
 
 std::vector<Tensor> run_program(const Program& program, const std::vector<Tensor>& inputs, Bindings bindings,

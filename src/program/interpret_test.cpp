@@ -72,6 +72,64 @@ TEST(Interpret, inputs_that_do_not_fit_are_errors_of_the_model) {
     EXPECT_EQ(message_of(p, {ints({1, 2}), floats({2}, {1, 2})}), "'a' is expected to be f32, but is i64");
 }
 
+TEST(Interpret, requirements_are_checked_as_soon_as_their_names_have_numbers) {
+    const Program p = parse_positive(R"(program t {
+  input a: f32[$n]
+  input b: f32[$m]
+  input where: i64[1]
+  require spread [$m, $n]  ; dimensions add
+  bad: f32[1] = [1] @1 where @0 = where[0], @1 = a[@0]
+  ?k = read where[0]
+  x: f32[?k] = [?k] add(@0, @1) where @0 = a[i0], @1 = b[min(i0, $m - 1)]
+  output x, bad
+})");
+    EXPECT_EQ(interpret(p, {floats({3}, {1, 2, 3}), floats({1}, {5}), ints({2})})[0], floats({2}, {6, 7}));
+    EXPECT_EQ(message_of(p, {floats({3}, {1, 2, 3}), floats({2}, {5, 6}), ints({9})}),
+              "add: dimensions m = 2 and n = 3 do not broadcast: the first should be 1 or the second")
+        << "before anything runs";
+    const Program late = parse_positive(R"(program t {
+  input a: f32[$n]
+  input where: i64[1]
+  require at_least [$n, ?k]  ; dimensions cut
+  ?k = read where[0]
+  x: f32[?k] = [?k] @0 where @0 = a[i0]
+  output x
+})");
+    EXPECT_EQ(message_of(late, {floats({3}, {1, 2, 3}), ints({3})}), "no error");
+    EXPECT_EQ(message_of(late, {floats({3}, {1, 2, 3}), ints({4})}),
+              "cut: dimensions n = 3 and k = 4 do not fit: the first should not be smaller");
+}
+
+TEST(Interpret, requirements_say_what_they_found_and_which_inputs_give_it) {
+    std::string wide = "$n % 3";
+    for (int k = 4; k < 43; ++k) wide += " + $n % " + std::to_string(k);
+    const auto refused = [&](const std::string& requirement, const Shape& a) {
+        const Program p =
+            parse_positive("program t {\n  input a: f32[$n, $m]\n  require " + requirement + "\n  output a\n}");
+        try {
+            interpret(p, {Tensor(DType::F32, a)});
+        } catch (const ModelError& e) {
+            return std::string(e.what()) + " -> " + e.hint();
+        }
+        return std::string("no error");
+    };
+    const std::string both = " -> give inputs whose sizes fit: n is dimension 0 of 'a', m is dimension 1 of 'a'";
+    EXPECT_EQ(refused("equal [$n, $m]  ; dimensions x", {2, 3}), "x: dimensions n = 2 and m = 3 differ" + both);
+    EXPECT_EQ(refused("broadcast [$n, $m]  ; dimensions x", {2, 3}),
+              "x: dimensions n = 2 and m = 3 do not broadcast" + both);
+    EXPECT_EQ(refused("spread [$n, $m]  ; dimensions x", {2, 1}),
+              "x: dimensions n = 2 and m = 1 do not broadcast: the first should be 1 or the second" + both);
+    EXPECT_EQ(refused("at_least [$n, 2*$n]  ; features \"\"", {2, 1}),
+              "features n = 2 and 2*n = 4 do not fit: the first should not be smaller -> "
+              "give inputs whose sizes fit: n is dimension 0 of 'a'");
+    EXPECT_EQ(refused("equal [$n*$n*$n, $m]  ; \"element counts\" x", {int64_t{1} << 22, 0}),
+              "x: element counts: shape arithmetic overflows 64 bits: 17592186044416 * 4194304" + both);
+    EXPECT_EQ(refused("equal [$n, " + wide + "]  ; dimensions x", {2, 3}),
+              "x: dimensions n = 2 and 80 differ -> give inputs whose sizes fit: n is dimension 0 of 'a'")
+        << "an expression that fills lines";
+    EXPECT_EQ(refused("equal [3, 4]  ; dimensions x", {1, 1}), "x: dimensions 3 and 4 differ -> ");
+}
+
 TEST(Interpret, errors_name_the_primitive) {
     Program p = parse_positive(R"(program t {
   input ids: i64[2]

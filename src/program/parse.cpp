@@ -3,6 +3,7 @@
 //     program mlp {
 //       input x: f32[$batch, 3]
 //       const w: f32[3, 2] = {1, 2, 3, 4, 5, 6}                       large ones: = #0123456789abcdef
+//       require broadcast [$batch, $rows]  ; dimensions "node 'add' (Add)"    equal, broadcast, spread or at_least
 //       h: f32[$batch, 2] = [$batch, 2] sum(i2 < 3) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; fc/products
 //       Gemm t: f32[4], k: i64[4] = opaque "TopK(axis=0)"(h, -)             - : an operand that is left out ?n = read
 //       k[0] y: f32[] = if c(x)
@@ -20,6 +21,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -72,6 +74,7 @@ class Parser {
             if (first == "input") return input(s);
             if (first == "const") return constant(s);
             if (first == "output") return outputs(s);
+            if (first == "require") return requirement(s);
         }
         text_.rewind(start);
         std::vector<Value> made;
@@ -147,6 +150,27 @@ class Parser {
             elements(t, name);
         }
         s.program.constants.emplace(id, std::move(t));
+    }
+
+    void requirement(Scope& s) {
+        Requirement r;
+        const std::string word(text_.peek_word());
+        using Kind = Requirement::Kind;
+        const auto kinds = {Kind::Equal, Kind::Broadcast, Kind::Spread, Kind::AtLeast};
+        const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](Kind k) { return to_string(k) == word; });
+        if (kind == kinds.end()) text_.fail_expected("equal, broadcast, spread or at_least");
+        text_.eat_word(word);
+        r.kind = *kind;
+        const std::vector<Expr> sides = text_.expr_list();
+        if (sides.size() != 2)
+            text_.fail(fmt::format("a requirement is about two expressions, found {}", sides.size()));
+        r.a = sides[0];
+        r.b = sides[1];
+        if (text_.more_on_line() && text_.eat(";")) {
+            r.what = text_.name();
+            r.source = text_.name();
+        }
+        s.program.requirements.push_back(std::move(r));
     }
 
     uint64_t hash() {

@@ -22,6 +22,104 @@ bool has_names(const TensorExpr& e) {
                        [&](const Access& a) { return any(a.index) || any(a.valid); });
 }
 
+bool Requirement::holds(int64_t a_is, int64_t b_is) const {
+    switch (kind) {
+        case Kind::Equal:
+            return a_is == b_is;
+        case Kind::Broadcast:
+            // The result is their maximum, which is wrong for 0 and 1; nothing else is lost by refusing these.
+            return a_is == b_is || (a_is == 1 && b_is > 0) || (b_is == 1 && a_is > 0);
+        case Kind::Spread:
+            return a_is == b_is || a_is == 1;
+        case Kind::AtLeast:
+            return a_is >= b_is;
+    }
+    return false;
+}
+
+namespace {
+
+constexpr size_t kLongestShown = 80;  ///< characters; what is computed of many names tells nobody anything
+
+/// As the model names it: "N" for $N. Nothing where that is no help.
+std::string shown(Expr e) {
+    std::string text = e.is_constant() ? "" : e.text();
+    text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == '$' || c == '?'; }), text.end());
+    return text.size() <= kLongestShown ? text : "";
+}
+
+/// "N is dimension 0 of 'a', M is dimension 1 of 'b'": what the caller can change.
+std::string where_given(const Requirement& r, const Program& p) {
+    std::vector<Var> names = variables(r.a);
+    for (const Var v : variables(r.b))
+        if (std::find(names.begin(), names.end(), v) == names.end()) names.push_back(v);
+    std::string text;
+    for (const Var name : names) {
+        const auto given = [&]() -> std::string {
+            for (const ValueId v : p.inputs)
+                for (size_t d = 0; d < p.values[v].shape.size(); ++d)
+                    if (p.values[v].shape[d] == Expr::var(name))
+                        return fmt::format("{} is dimension {} of '{}'", shown(Expr::var(name)), d, p.values[v].name);
+            return "";
+        }();
+        if (!given.empty()) text += (text.empty() ? "" : ", ") + given;
+    }
+    return text;
+}
+
+}  // namespace
+
+void check(const Requirement& r, const Program& program, const std::function<int64_t(Expr)>& number) {
+    std::string found;
+    try {
+        const int64_t a = number(r.a), b = number(r.b);
+        if (r.holds(a, b)) return;
+        found = r.violated(a, b);
+    } catch (const ModelError& e) {  // beyond 64 bits
+        found = fmt::format("{}{}{}: {}", r.source, r.source.empty() ? "" : ": ", r.what, e.what());
+    }
+    const std::string where = where_given(r, program);
+    throw ModelError(found, where.empty() ? "" : "give inputs whose sizes fit: " + where);
+}
+
+std::string Requirement::violated(int64_t a_is, int64_t b_is) const {
+    const auto number = [](Expr e, int64_t is) {
+        const std::string text = shown(e);
+        return text.empty() ? std::to_string(is) : fmt::format("{} = {}", text, is);
+    };
+    std::string_view how;
+    switch (kind) {
+        case Kind::Equal:
+            how = "differ";
+            break;
+        case Kind::Broadcast:
+            how = "do not broadcast";
+            break;
+        case Kind::Spread:
+            how = "do not broadcast: the first should be 1 or the second";
+            break;
+        case Kind::AtLeast:
+            how = "do not fit: the first should not be smaller";
+            break;
+    }
+    return fmt::format("{}{}{} {} and {} {}", source, source.empty() ? "" : ": ", what, number(a, a_is),
+                       number(b, b_is), how);
+}
+
+std::string_view to_string(Requirement::Kind kind) {
+    switch (kind) {
+        case Requirement::Kind::Equal:
+            return "equal";
+        case Requirement::Kind::Broadcast:
+            return "broadcast";
+        case Requirement::Kind::Spread:
+            return "spread";
+        case Requirement::Kind::AtLeast:
+            return "at_least";
+    }
+    return "equal";
+}
+
 std::vector<Expr> result_index(const TensorExpr& e) {
     if (!e.output_index.empty()) return e.output_index;
     std::vector<Expr> index;

@@ -147,6 +147,27 @@ struct Primitive {
     std::vector<ValueId> inputs() const;  ///< each operand once, in order of first use
 };
 
+/// What two dimensions must be to each other, or the program reads beyond its tensors. The kinds say how operators
+/// compare dimensions whose numbers only a run knows; they are checked as soon as it knows them, before any primitive
+/// that relies on them. Kernels that are cut out of a program have none: whoever runs the program has checked.
+struct Requirement {
+    enum class Kind : uint8_t {
+        Equal,      ///< a == b
+        Broadcast,  ///< a == b, or one of them is 1 (then the result has the other)
+        Spread,     ///< a == b, or a is 1: a is repeated along b
+        AtLeast,    ///< a >= b
+    };
+    Kind kind = Kind::Equal;
+    Expr a, b;           ///< over symbols and scalars
+    std::string what;    ///< what both are, for messages: "dimensions", "element counts"
+    std::string source;  ///< who asks for it: "node 'x' (Add)"
+    bool holds(int64_t a_is, int64_t b_is) const;
+    bool is_about(const Requirement& other) const { return kind == other.kind && a == other.a && b == other.b; }
+    /// "node 'x' (Add): dimensions N = 3 and M = 2 do not broadcast"
+    std::string violated(int64_t a_is, int64_t b_is) const;
+};
+std::string_view to_string(Requirement::Kind kind);
+
 /// Primitives in topological order. `constants` are the values whose contents are known (weights, folded results).
 struct Program {
     std::string name;
@@ -157,7 +178,8 @@ struct Program {
     /// Constants that were read from a text without their contents: zeros in `constants`, here the hash of what they
     /// were, which they print as.
     std::map<ValueId, uint64_t> unread;
-    std::vector<SourceNode> nodes;  ///< of the model, those that became primitives; what origins refer to
+    std::vector<SourceNode> nodes;          ///< of the model, those that became primitives; what origins refer to
+    std::vector<Requirement> requirements;  ///< each once
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
     /// Per value: the primitive that makes it (none for inputs and constants), and those that read it.
@@ -174,7 +196,8 @@ std::string_view to_string(Category c);
 
 /// Empty when all is well, else one sentence per fault, naming primitive and value: topological order, single
 /// definition, types, ranks, indices provably inside their dimension wherever the access is valid, shapes equal to
-/// extents (or reached through output_index), roots and slots in range, no Acc outside an epilogue, subprogram arity.
+/// extents (or reached through output_index), roots and slots in range, no Acc outside an epilogue, subprogram arity,
+/// names of requirements bound by some value or scalar.
 std::vector<std::string> verify(const Program& program);
 /// Stable text. Constants print as their type and shape with a hash, small ones (up to 64 elements) in full, so that
 /// parse(print(p)) prints the same; large constants parse as zeros marked with their hash.
@@ -188,6 +211,11 @@ uint64_t contents_hash(const Tensor& tensor);
 /// The expression alone, as it stands after "name = " in print().
 std::string print(const Program& program, const TensorExpr& expr);
 
+/// Throws ModelError where a requirement of the program does not hold with the numbers that `number` gives its sides;
+/// the hint says which dimensions of the program's inputs it is about: "give inputs whose sizes fit: N is dimension 0
+/// of 'a'".
+void check(const Requirement& requirement, const Program& program, const std::function<int64_t(Expr)>& number);
+
 /// Values of symbols and scalars during an execution.
 using Bindings = std::map<Var, int64_t>;
 /// Binds the symbols of `shape` from `actual`: bare symbols are set (or compared when already set), other dimensions
@@ -198,7 +226,8 @@ int64_t evaluate(Expr e, const Bindings& bindings);
 Shape evaluate(std::span<const Expr> shape, const Bindings& bindings);
 
 /// Reference execution: double precision, every intermediate rounded once to its element type when stored. Plain, with
-/// the bounds of every read checked (InternalError naming the access).
+/// the bounds of every read checked (InternalError naming the access), and every requirement (ModelError) as soon as
+/// its names have numbers.
 struct InterpretOptions {
     /// Keep f32 values in double between primitives, outputs included: their storage is F64. Narrower floats are
     /// rounded all the same, since rounding is what a model means by them.

@@ -91,6 +91,10 @@ TEST(ProgramText, EveryKindOfPrimitiveReadsBack) {
         "program \"all kinds\" {\n"
         "  input x: f32[$n, 3]\n"
         "  input go: bool[]\n"
+        "  require equal [$n, ?count]  ; \"element counts\" \"node 'a b' (Reshape)\"\n"
+        "  require broadcast [$n, max($k, 3)]  ; dimensions \"\"\n"
+        "  require spread [$n, 7]  ; dimensions x\n"
+        "  require at_least [2*$n, $k]  ; \"\" x\n"
         "  iota: i64[4] = [4] index(i0)\n"
         "  flat: f32[3*$n] = [$n, 3] -> [3*i0 + i1] @0 where @0 = x[i0, i1]  ; reshape Reshape\n"
         "  picked: f32[4] = [4] @1 where @0 = iota[i0], @1 = flat[min(2, @0)]\n"
@@ -101,6 +105,7 @@ TEST(ProgramText, EveryKindOfPrimitiveReadsBack) {
         "    then yes {\n"
         "      input a: f32[$n, 3]\n"
         "      input b: i64[4]\n"
+        "      require equal [$n, 5]  ; dimensions inner\n"
         "      r: f32[3] = [3] max(i1 < $n) @0 where @0 = a[i1, i0]\n"
         "      output r\n"
         "    }\n"
@@ -219,6 +224,9 @@ TEST(ProgramText, UnreadableTextSaysWhere) {
     EXPECT_EQ(line("const c: f32[99] = #12"), "3, column 23: expected a hash of 16 hexadecimal digits, found '12'");
     EXPECT_EQ(line("?n = read x[a]"), "3, column 15: expected a 64-bit integer, found 'a]'");
     EXPECT_EQ(line("y: f32[4] = if x() then a { }"), "4, column 1: expected 'else', found '}'");
+    EXPECT_EQ(line("require same [$n, 2]"),
+              "3, column 11: expected equal, broadcast, spread or at_least, found 'same [$n, 2]'");
+    EXPECT_EQ(line("require equal [$n]"), "3, column 21: a requirement is about two expressions, found 1");
     EXPECT_EQ(line("output \"x"), "3, column 12: a quoted name does not end on its line");
     EXPECT_EQ(line("output \"\\q\""), "3, column 12: '\\q' is no escape in a quoted name");
 }

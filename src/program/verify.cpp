@@ -14,12 +14,16 @@ namespace tilewright {
 
 namespace {
 
+constexpr size_t kFewNames = 8;                 // in a requirement that says something about an index
 constexpr int64_t kMostOutputPoints = 1 << 16;  // of an output index that is checked point by point
 
 class Verifier {
   public:
     Verifier(const Program& program, std::string prefix, std::set<Var> bound, std::vector<std::string>& faults)
-        : p_(program), prefix_(std::move(prefix)), faults_(faults), bound_(std::move(bound)) {}
+        : p_(program), prefix_(std::move(prefix)), faults_(faults), bound_(std::move(bound)) {
+        for (const Requirement& r : p_.requirements)
+            if (variables(r.a).size() + variables(r.b).size() <= kFewNames) of_few_names_.push_back(r);
+    }
 
     void run() {
         names();
@@ -36,6 +40,11 @@ class Verifier {
         }
         where_ = "program output";
         for (const ValueId v : p_.outputs) operand(v);
+        for (const Requirement& r : p_.requirements) {
+            where_ = fmt::format("requirement of {}", r.source.empty() ? "nobody" : r.source);
+            uniform(r.a, r.what);
+            uniform(r.b, r.what);
+        }
     }
 
   private:
@@ -198,7 +207,7 @@ class Verifier {
             fault("access @{} fills {} with {}", k, to_string(from.dtype), a.fill);
         if (!fit) return;
         for (size_t d = 0; d < a.index.size(); ++d)
-            if (const auto found = find_outside(a.index[d], from.shape[d], a.valid, e.extents))
+            if (const auto found = find_outside(a.index[d], from.shape[d], a.valid, e.extents, of_few_names_))
                 fault("access @{} leaves dimension {} of {}, which is {}: index {}: {}", k, d, quoted(a.value),
                       from.shape[d].text(), a.index[d].text(), *found);
     }
@@ -406,6 +415,7 @@ class Verifier {
     }
 
     const Program& p_;
+    std::vector<Requirement> of_few_names_;
     std::string prefix_, where_;
     std::vector<std::string>& faults_;
     std::set<Var> bound_;  ///< symbols and scalars that have a number by now

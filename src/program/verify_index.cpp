@@ -14,6 +14,7 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kMostPoints = 20000;
+constexpr size_t kMostSymbols = 8;
 
 using Symbols = std::map<Var, int64_t>;
 
@@ -64,8 +65,13 @@ void collect_constants(Expr e, std::set<int64_t>& out) {
 
 class ReachSearch {
   public:
-    ReachSearch(Expr index, Expr dimension, std::span<const Expr> valid, std::span<const Expr> extents)
-        : index_(index), dimension_(dimension), valid_(valid.begin(), valid.end()), extents_(extents) {}
+    ReachSearch(Expr index, Expr dimension, std::span<const Expr> valid, std::span<const Expr> extents,
+                std::span<const Requirement> requirements)
+        : index_(index),
+          dimension_(dimension),
+          valid_(valid.begin(), valid.end()),
+          extents_(extents),
+          requirements_(requirements) {}
 
     std::optional<std::string> run() {
         std::vector<Expr> all = valid_;
@@ -85,9 +91,11 @@ class ReachSearch {
             }
         }
         std::sort(axes_.begin(), axes_.end());
-        if (symbols.size() > 8) return std::nullopt;
+        if (symbols.size() > kMostSymbols) return std::nullopt;
+        add_required(symbols);
         std::optional<std::string> found;
         for (const Symbols& s : assignments(symbols)) {
+            if (is_refused(s)) continue;
             const std::optional<std::string> shown = outside(s);
             if (!shown) return std::nullopt;
             if (!found) found = shown;
@@ -96,6 +104,34 @@ class ReachSearch {
     }
 
   private:
+    /// The symbols that requirements compare with those at hand, as long as they are few.
+    void add_required(std::vector<Var>& symbols) const {
+        const std::vector<Var> given = symbols;
+        const auto among = [](const std::vector<Var>& list, Var v) {
+            return std::find(list.begin(), list.end(), v) != list.end();
+        };
+        for (const Requirement& r : requirements_) {
+            std::vector<Var> names = variables(r.a);
+            for (const Var v : variables(r.b)) names.push_back(v);
+            std::vector<Var> more = symbols;
+            for (const Var v : names)
+                if (v.kind == VarKind::Symbol && !among(more, v)) more.push_back(v);
+            const bool concerned = std::any_of(names.begin(), names.end(), [&](Var v) { return among(given, v); });
+            if (concerned && more.size() <= kMostSymbols) symbols = std::move(more);
+        }
+    }
+
+    /// Whether a requirement does not hold there; those over other symbols say nothing.
+    bool is_refused(const Symbols& symbols) const {
+        const auto known = [&](Expr e) {
+            const std::vector<Var> names = variables(e);
+            return std::all_of(names.begin(), names.end(), [&](Var v) { return symbols.count(v) != 0; });
+        };
+        return std::any_of(requirements_.begin(), requirements_.end(), [&](const Requirement& r) {
+            return known(r.a) && known(r.b) && !r.holds(evaluate(r.a, symbols), evaluate(r.b, symbols));
+        });
+    }
+
     std::optional<std::string> outside(const Symbols& symbols) {
         const std::function<std::optional<int64_t>(Var)> names = [&](Var v) -> std::optional<int64_t> {
             const auto it = symbols.find(v);
@@ -148,6 +184,7 @@ class ReachSearch {
     Expr index_, dimension_;
     std::vector<Expr> valid_;
     std::span<const Expr> extents_;
+    std::span<const Requirement> requirements_;
     std::vector<uint32_t> axes_;
     std::set<int64_t> constants_;
 };
@@ -155,12 +192,12 @@ class ReachSearch {
 }  // namespace
 
 std::optional<std::string> find_outside(Expr index, Expr dimension, std::span<const Expr> valid,
-                                        std::span<const Expr> extents) {
+                                        std::span<const Expr> extents, std::span<const Requirement> requirements) {
     try {
         const Ranges ranges = Ranges::of_extents(extents);
         if (prove_nonnegative(index, ranges, valid) && prove_nonnegative(dimension - 1 - index, ranges, valid))
             return std::nullopt;
-        return ReachSearch(index, dimension, valid, extents).run();
+        return ReachSearch(index, dimension, valid, extents, requirements).run();
     } catch (const ModelError&) {
         return std::nullopt;  // beyond 64 bits: nothing is shown
     }

@@ -165,6 +165,19 @@ TEST(Verify, SymbolsHaveANumberBeforeTheyAreUsed) {
               "primitive 'p' (value 'z'): an extent uses $k, which is no dimension of a tensor made before");
 }
 
+TEST(Verify, RequirementsAreAboutNamesThatTheRunKnows) {
+    EXPECT_EQ(faults("input x: f32[$n]\n require equal [$n, ?k] ; dimensions me\n input t: i64[1]\n ?k = read t[0]"),
+              "");
+    EXPECT_EQ(faults("input x: f32[$n]\n require equal [$n, $m] ; dimensions me"),
+              "requirement of me: dimensions uses $m, which is no dimension of a tensor made before");
+    EXPECT_EQ(faults("input x: f32[$n]\n require equal [$n, i0] ; dimensions me"),
+              "requirement of me: dimensions uses i0");
+    const std::string beyond = "input x: f32[$n]\n y: f32[2*$n] = [2*$n] @0 where @0 = x[i0] ; p Op\n output y";
+    EXPECT_NE(faults(beyond), "");
+    EXPECT_EQ(faults(beyond + "\n require equal [$n, 2*$n] ; dimensions me"), "") << "no run comes to it";
+    EXPECT_NE(faults(beyond + "\n require equal [$n, 5] ; dimensions me"), "");
+}
+
 TEST(Verify, BranchesTakeTheCapturesAndGiveTheOutputs) {
     const std::string branch = "{ input a: f32[4]\n output a }";
     EXPECT_EQ(

@@ -124,6 +124,28 @@ TEST_F(Tool, RunsOnArraysAndWritesArrays) {
     EXPECT_EQ(r.err, "") << "standard error is for errors when it is no terminal";
 }
 
+TEST_F(Tool, RefusesSizesThatDoNotFitEachOther) {
+    onnx::ModelProto m = new_model();
+    onnx::GraphProto& g = *m.mutable_graph();
+    for (const char* name : {"a", "b"}) {
+        add_input(g, name, {1, 1});
+        auto* shape = g.mutable_input(g.input_size() - 1)->mutable_type()->mutable_tensor_type()->mutable_shape();
+        for (int d = 0; d < 2; ++d) shape->mutable_dim(d)->set_dim_param(std::string(name) + std::to_string(d));
+    }
+    add_node(g, "MatMul", {"a", "b"}, {"y"});
+    add_output(g, "y");
+    place.write("product.onnx", m);
+    save_npy(place / "b.npy", Tensor(DType::F32, {4, 5}));
+    const Result misfit = place.run({"run", "product.onnx", "--input", "a=x.npy", "--input", "b=b.npy"});
+    EXPECT_EQ(misfit.status, 1);
+    EXPECT_THAT(misfit.err, AllOf(StartsWith("error: "), HasSubstr("(MatMul, opset "),
+                                  HasSubstr("): dimensions a1 = 3 and b0 = 4 differ\n")));
+    save_npy(place / "b.npy", Tensor(DType::F32, {3, 5}));
+    const Result fit = place.run({"run", "product.onnx", "--input", "a=x.npy", "--input", "b=b.npy"});
+    EXPECT_EQ(fit.status, 0) << fit.err;
+    EXPECT_THAT(fit.out, HasSubstr("f32[2, 5]"));
+}
+
 TEST_F(Tool, TakesInputsOfEveryKind) {
     save_npz(place / "in.npz", {{"x", kX}});
     save_tensor_pb(place / "x.pb", {"", kX});

@@ -39,6 +39,7 @@ class Merger {
             merge_nested(p);
             if (!merged(p)) out_.primitives.push_back(std::move(p));
         }
+        substitute_names(out_.requirements, names_);
         return eliminate_dead_code(std::move(out_));
     }
 

@@ -45,6 +45,7 @@ Program eliminate_dead_code(Program program) {
     for (const ValueId v : program.outputs) need(v);
 
     std::vector<Primitive> kept;  // last first
+    std::set<Var> lost;           // names that only primitives without readers would have bound
     const std::vector<PrimitiveId> ids = program.primitives.ids();
     for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
         Primitive& p = program.primitives[*id];
@@ -53,7 +54,14 @@ Program eliminate_dead_code(Program program) {
                                           : std::any_of(p.outputs.begin(), p.outputs.end(),
                                                         [&](ValueId v) { return needed[v] != 0; }) ||
                                                 binds_used_symbol(program, p, names, given);
-        if (!live) continue;
+        if (!live) {
+            if (read != nullptr) lost.insert(*scalar(read->name).as_var());
+            if (p.expr() == nullptr)
+                for (const ValueId v : p.outputs)
+                    for (const Expr e : program.values[v].shape)
+                        if (const auto s = e.as_var()) lost.insert(*s);
+            continue;
+        }
         Primitive& copy = kept.emplace_back(std::move(p));
         if (auto* branch = std::get_if<If>(&copy.kind)) {
             branch->then_branch = cleaned(branch->then_branch);
@@ -66,6 +74,15 @@ Program eliminate_dead_code(Program program) {
         if (!plain) names.merge(names_used(copy));
     }
 
+    // Whoever relies on a requirement has its names in the dimensions of what it reads.
+    std::erase_if(lost, [&](Var v) { return names.count(v) != 0; });
+    if (!lost.empty())
+        std::erase_if(program.requirements, [&](const Requirement& r) {
+            std::set<Var> its;
+            add_names(r.a, its);
+            add_names(r.b, its);
+            return std::any_of(its.begin(), its.end(), [&](Var v) { return lost.count(v) != 0; });
+        });
     program.primitives = {};
     for (auto p = kept.rbegin(); p != kept.rend(); ++p) program.primitives.push_back(std::move(*p));
     std::erase_if(program.constants, [&](const auto& entry) { return needed[entry.first] == 0; });

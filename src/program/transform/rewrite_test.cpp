@@ -85,6 +85,70 @@ TEST(DeadCode, a_scalar_read_lives_where_its_name_is_used) {
 )");
 }
 
+TEST(DeadCode, requirements_go_with_names_that_nobody_uses) {
+    const Program p = parse_dice(R"(program t {
+  input a: f32[$n]
+  input where: i64[2]
+  require equal [$n, ?start]  ; dimensions kept
+  require equal [$n, ?other]  ; dimensions gone
+  require equal [$n, 4]  ; dimensions kept
+  require equal [$k, 4]  ; dimensions gone
+  ?start = read where[0]
+  ?other = read where[1]
+  b: i64[$k] = opaque NotZero(where)
+  x: f32[4] = [4] @0 where @0 = a[min(max(i0 + ?start, 0), 8)]
+  output x
+})");
+    EXPECT_EQ(print(eliminate_dead_code(p)), R"(program t {
+  input a: f32[$n]
+  input where: i64[2]
+  require equal [$n, ?start]  ; dimensions kept
+  require equal [$n, 4]  ; dimensions kept
+  ?start = read where[0]
+  x: f32[4] = [4] @0 where @0 = a[min(8, max(0, ?start + i0))]
+  output x
+}
+)");
+}
+
+TEST(CommonSubexpressions, requirements_follow_the_name_that_stays) {
+    const Program p = parse_dice(R"(program t {
+  input a: f32[$n]
+  input where: i64[1]
+  require equal [$n, ?p]  ; dimensions x
+  require equal [$n, ?q]  ; dimensions x
+  require broadcast [?p, ?q]  ; dimensions x
+  ?p = read where[0]
+  ?q = read where[0]
+  x: f32[?p] = [?p] @0 where @0 = a[i0]
+  y: f32[?q] = [?q] neg(@0) where @0 = a[i0]
+  output x, y
+})");
+    const Program q = merge_common_subexpressions(p);
+    ASSERT_EQ(q.requirements.size(), 1u) << print(q);
+    EXPECT_EQ(q.requirements[0].b, scalar("p"));
+}
+
+TEST(FoldConstants, requirements_take_numbers_and_go_where_they_hold) {
+    const Program p = parse_dice(R"(program t {
+  input a: f32[$n]
+  const where: i64[2] = {3, 4}
+  require equal [$n, ?start]  ; dimensions x
+  require at_least [?count, ?start]  ; dimensions x
+  ?start = read where[0]
+  ?count = read where[1]
+  x: f32[?count] = [?count] @0 where @0 = a[i0 % ?start]
+  output x
+})");
+    EXPECT_EQ(print(fold_constants(p)), R"(program t {
+  input a: f32[$n]
+  require equal [$n, 3]  ; dimensions x
+  x: f32[4] = [4] @0 where @0 = a[i0 % 3]
+  output x
+}
+)");
+}
+
 TEST(CommonSubexpressions, equal_primitives_copies_and_constants_become_one) {
     const Program p = parse_dice(R"(program t {
   input a: f32[4]

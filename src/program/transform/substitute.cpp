@@ -1,5 +1,7 @@
 #include "program/transform/substitute.h"
 
+#include <algorithm>
+
 #include "program/transform/tidy.h"
 
 namespace tilewright {
@@ -17,6 +19,10 @@ void add_names_of(const Program& program, std::set<Var>& names) {
     for (const Value& v : program.values)
         for (const Expr e : v.shape) add_names(e, names);
     for (const Primitive& p : program.primitives) names.merge(names_used(p));
+    for (const Requirement& r : program.requirements) {
+        add_names(r.a, names);
+        add_names(r.b, names);
+    }
 }
 
 std::function<Expr(Expr)> substitution(const std::map<Var, Expr>& by) {
@@ -91,7 +97,26 @@ Program substitute_names(const Program& program, const std::map<Var, Expr>& by) 
     for (Value& v : out.values)
         for (Expr& e : v.shape) e = f(e);
     for (Primitive& p : out.primitives) substitute_names(p, by);
+    substitute_names(out.requirements, by);
     return out;
+}
+
+void substitute_names(std::vector<Requirement>& requirements, const std::map<Var, Expr>& by) {
+    if (by.empty()) return;
+    const auto replaced = substitution(by);
+    const auto f = [&](Expr e) {
+        const std::vector<Var> names = variables(e);
+        return std::any_of(names.begin(), names.end(), [&](Var v) { return by.count(v) != 0; }) ? replaced(e) : e;
+    };
+    std::vector<Requirement> out;
+    for (Requirement& r : requirements) {
+        r.a = f(r.a);
+        r.b = f(r.b);
+        if (r.a == r.b || (r.a.is_constant() && r.b.is_constant() && r.holds(r.a.constant(), r.b.constant()))) continue;
+        if (std::none_of(out.begin(), out.end(), [&](const Requirement& o) { return o.is_about(r); }))
+            out.push_back(std::move(r));
+    }
+    requirements = std::move(out);
 }
 
 }  // namespace tilewright

@@ -15,11 +15,13 @@ std::set<Var> names_used(const Primitive& primitive);
 void add_names(Expr e, std::set<Var>& names);
 
 /// The program with symbols and scalars replaced everywhere: in shapes, extents, index expressions, trip counts, and in
-/// nested programs. A ReadScalar keeps the name it binds.
+/// nested programs, and in requirements, of which those that then hold are dropped. A ReadScalar keeps the name it
+/// binds.
 ///     {batch: 8}:  x: f32[$batch, 64]  ->  x: f32[8, 64]
 Program substitute_names(const Program& program, const std::map<Var, Expr>& by);
-/// One primitive likewise.
+/// One primitive, or requirements alone, likewise.
 void substitute_names(Primitive& primitive, const std::map<Var, Expr>& by);
+void substitute_names(std::vector<Requirement>& requirements, const std::map<Var, Expr>& by);
 
 /// The same expression with axis ranges, indices and bodies rewritten by `f`, which sees expressions over axes, loads,
 /// symbols and scalars.
