@@ -85,21 +85,37 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
-/// The same for the tiles of a weighed sum (program/weighed_sum.h), whose first `rows` dimensions are rows of its map:
-/// those rows lie together for as many tiles as the second-level cache has room for. A map that writes 144 rows, or
-/// reads them, would walk through memory in 144 places at once, often so far apart that a cache has one set for all.
+std::optional<int64_t> elements_of(const std::vector<Expr>& shape) {
+    const Expr n = product(shape);
+    return n.is_constant() && n.constant() > 0 ? std::optional(n.constant()) : std::nullopt;
+}
+
+/// What a map of a weighed sum makes, or another reads.
+struct MapTiles {
+    size_t rows = 0;  ///< how many of the first dimensions are rows of the one, or columns of the other
+    /// Of this value; or of the tiles and the products of them, whichever are more: both are cut at the same tiles.
+    int64_t elements = 0;
+};
+
+/// The same for the tiles of a weighed sum (program/weighed_sum.h): rows of the map lie together for as many tiles as
+/// the second-level cache has room for. A map that writes 144 rows, or reads them, would walk through memory in 144
+/// places at once, often so far apart that a cache has one set for all.
 ///     [36, 64, 56, 56]: 36 rows of 64 channels in 56 x 56 tiles   ->   [28, 36, 2, 56, 64]
-std::optional<Layout> tile_block(const std::vector<Expr>& shape, size_t rows, size_t dim, int lanes, int64_t l2_bytes) {
+std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles& of, size_t dim, int lanes,
+                                 int64_t l2_bytes) {
     auto layout = channel_block(shape, dim, lanes);
-    if (!layout || rows == 0 || dim < rows) return layout;
-    int64_t elements = 1, near = 1;
-    for (size_t d = 0; d < shape.size(); ++d) {
-        if (!shape[d].is_constant()) return layout;
-        elements *= shape[d].constant();
-        if (d < rows || d == dim) near *= shape[d].constant();
-    }
+    const auto elements = elements_of(shape);
+    const size_t rows = of.rows;
+    if (!layout || !elements || dim < rows) return layout;
     const int64_t most = l2_bytes / 2 / static_cast<int64_t>(sizeof(float));
-    if (elements <= 2 * most) return layout;
+    if (of.elements <= 2 * most) return layout;
+    const auto fits = [&](int64_t n) {
+        return static_cast<double>(n) * static_cast<double>(of.elements) <=
+               static_cast<double>(most) * static_cast<double>(*elements);
+    };
+    int64_t near = 1;
+    for (size_t d = 0; d < shape.size(); ++d)
+        if (d < rows || d == dim) near *= shape[d].constant();
     // Near each other, from the last dimension on: whole dimensions, then of one as many as fit.
     size_t far = shape.size();
     int64_t part = 1;
@@ -107,9 +123,9 @@ std::optional<Layout> tile_block(const std::vector<Expr>& shape, size_t rows, si
         const size_t d = far - 1;
         const int64_t extent = shape[d].constant();
         if (d == dim) continue;
-        if (near * extent > most) {
+        if (!fits(near * extent)) {
             for (int64_t f = 2; f < extent; ++f)
-                if (extent % f == 0 && near * f <= most) part = f;
+                if (extent % f == 0 && fits(near * f)) part = f;
             if (part == 1) break;
             near *= part;
         } else {
@@ -198,9 +214,11 @@ const Access* mapped(const Primitive& p) {
     return map ? mapped(p, *map) : nullptr;
 }
 
-/// How many of a value's first dimensions are rows of the map that makes it, or columns of the one that reads it.
-std::map<ValueId, size_t> map_dimensions(const Program& program) {
-    std::map<ValueId, size_t> out;
+std::map<ValueId, MapTiles> tiles_of_maps(const Program& program) {
+    std::map<ValueId, MapTiles> out;
+    const auto found = [&](ValueId v, size_t rows) {
+        if (rows > 0) out[v] = {rows, elements_of(program.values[v].shape).value_or(0)};
+    };
     const auto leading = [](const std::vector<Expr>& index, const std::set<uint32_t>& axes) {
         size_t n = 0;
         while (n < index.size() && index[n].as_var() && axes.count(index[n].as_var()->id) != 0) ++n;
@@ -213,8 +231,16 @@ std::map<ValueId, size_t> map_dimensions(const Program& program) {
         std::set<uint32_t> rows;
         for (size_t k = 0; k < map->rows.size(); ++k)
             if (!map->periodic[k]) rows.insert(map->rows[k]);
-        if (const size_t n = leading(result_index(*p.expr()), rows); n > 0) out[p.outputs[0]] = n;
-        if (const size_t n = leading(x->index, {map->columns.begin(), map->columns.end()}); n > 0) out[x->value] = n;
+        found(p.outputs[0], leading(result_index(*p.expr()), rows));
+        found(x->value, leading(x->index, {map->columns.begin(), map->columns.end()}));
+    }
+    for (const Primitive& p : program.primitives) {
+        const auto product = p.expr() != nullptr ? weighted_product(program, *p.expr()) : std::nullopt;
+        if (!product) continue;
+        const auto tiles = out.find(p.expr()->accesses[product->data].value), products = out.find(p.outputs[0]);
+        if (tiles == out.end() || products == out.end()) continue;
+        tiles->second.elements = products->second.elements =
+            std::max(tiles->second.elements, products->second.elements);
     }
     return out;
 }
@@ -226,7 +252,7 @@ struct Chooser {
     std::map<ValueId, Layout> layouts = {};
     std::map<ValueId, size_t> channels = {};  ///< the dimension that the layout is for
     int lanes = target.lanes;
-    std::map<ValueId, size_t> maps = map_dimensions(program);
+    std::map<ValueId, MapTiles> maps = tiles_of_maps(program);
 
     void wish(ValueId v, size_t dim) {
         if (fixed.count(v) != 0 || layouts.count(v) != 0) return;

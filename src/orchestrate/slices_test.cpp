@@ -17,16 +17,16 @@ using namespace test;
 
 /// Winograd's F(2, 3) along rows of 32 pixels, 32 channels to 24: tiles of 128 KiB and products of 96 KiB, where the
 /// second-level cache has 32.
-std::string convolution(const std::string& more = "", const std::string& outputs = "y") {
+std::string convolution(const std::string& more = "", const std::string& outputs = "y", int channels = 24) {
     return fmt::format(R"(program convolution {{
   input x: f32[32, 16, 34]
-  input w: f32[4, 24, 32]
+  input w: f32[4, {2}, 32]
   v: f32[4, 32, 16, 16] = [4, 32, 16, 16] sum(i4 < 4) weigh(table{{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
-  m: f32[4, 24, 16, 16] = [4, 24, 16, 16] sum(i4 < 32) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
-  y: f32[24, 16, 32] = [24, 16, 32] sum(i3 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, -1}}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
+  m: f32[4, {2}, 16, 16] = [4, {2}, 16, 16] sum(i4 < 32) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
+  y: f32[{2}, 16, 32] = [{2}, 16, 32] sum(i3 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, -1}}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
 {}  output {}
 }})",
-                       more, outputs);
+                       more, outputs, channels);
 }
 
 OrchestrateOptions small_cache(int threads = 1) {
@@ -68,6 +68,13 @@ TEST(Slices, of_tiles_products_and_what_becomes_of_them_are_rows_of_tiles) {
         EXPECT_TRUE(kernel.axes[loop->axis].extent.is_constant(8)) << print(kernel);
         EXPECT_EQ(kernel.near.size(), near[k]) << print(kernel);
     }
+}
+
+TEST(Slices, are_cut_at_the_same_tiles_where_products_have_more_channels) {
+    const Planned p(convolution("", "y", 64), small_cache());
+    ASSERT_EQ(p.plan.slices.size(), 1u) << p.plan.print();
+    EXPECT_EQ(p.plan.slices[0].count, 3u);
+    EXPECT_EQ(p.plan.slices[0].slices, 16);
 }
 
 TEST(Slices, are_not_of_what_a_cache_holds) {
