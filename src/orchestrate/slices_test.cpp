@@ -24,7 +24,7 @@ std::string convolution(const std::string& more = "", const std::string& outputs
   v: f32[4, 32, 16, 16] = [4, 32, 16, 16] sum(i4 < 4) weigh(table{{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
   m: f32[4, {2}, 16, 16] = [4, {2}, 16, 16] sum(i4 < 32) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
   y: f32[{2}, 16, 32] = [{2}, 16, 32] sum(i3 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, -1}}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
-{}  output {}
+{0}  output {1}
 }})",
                        more, outputs, channels);
 }
