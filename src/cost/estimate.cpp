@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <queue>
 
 #include "base/error.h"
 #include "base/numbers.h"
@@ -298,6 +300,35 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
 
 }  // namespace
 
+double slowest_share(std::span<const TaskAxis> grid, int threads) {
+    // With so many tasks a thread, the last one's size no longer matters.
+    constexpr double kMany = 16;
+    if (threads <= 1) return 1;
+    double tasks = 1;
+    for (const TaskAxis& a : grid) tasks *= std::ceil(static_cast<double>(a.extent) / static_cast<double>(a.step));
+    if (tasks <= 1) return 1;
+    if (tasks > kMany * threads) return std::ceil(tasks / threads) / tasks;
+    std::vector<double> sizes{1};
+    for (const TaskAxis& a : grid) {
+        std::vector<double> finer;
+        for (const double size : sizes)
+            for (int64_t at = 0; at < a.extent; at += a.step)
+                finer.push_back(size * static_cast<double>(std::min(a.step, a.extent - at)));
+        sizes = std::move(finer);
+    }
+    std::priority_queue<double, std::vector<double>, std::greater<>> done;  // when each thread is
+    for (int t = 0; t < threads; ++t) done.push(0);
+    double last = 0, all = 0;
+    for (const double size : sizes) {
+        const double end = done.top() + size;
+        done.pop();
+        done.push(end);
+        last = std::max(last, end);
+        all += size;
+    }
+    return last / all;
+}
+
 NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std::optional<double> compute) {
     NestCost out;
     out.compute_cycles = compute ? *compute : compute_cycles(s, nest, m);
@@ -384,15 +415,16 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
     out.memory_cycles = slowest;
     const double bottleneck = std::max(out.compute_cycles, slowest);
     out.cycles = bottleneck + kSerial * (out.compute_cycles + sum - bottleneck);
-    for (size_t d = 0; d < nest.parallel; ++d) out.tasks *= std::ceil(x.trips[d]);
+    std::vector<TaskAxis> grid;
+    for (size_t d = 0; d < nest.parallel; ++d) {
+        out.tasks *= std::ceil(x.trips[d]);
+        grid.push_back({x.ranges[d][nest.loops[d].axis], x.ranges[d + 1][nest.loops[d].axis]});
+    }
+    out.slowest = slowest_share(grid, m.threads);
     return out;
 }
 
-double NestCost::seconds(const Machine& m) const {
-    const double rounds = std::ceil(tasks / m.threads);
-    const double share = m.threads == 1 ? 1 : rounds / tasks;
-    return (cycles * share + m.dispatch_cycles) / (m.ghz * 1e9);
-}
+double NestCost::seconds(const Machine& m) const { return (cycles * slowest + m.dispatch_cycles) / (m.ghz * 1e9); }
 
 double lower_bound(const Program& stages, const Machine& m, const Bindings& bindings, bool warm) {
     double flops = 0, bytes = 0;
@@ -443,11 +475,13 @@ class TreeEstimate {
             cycles += 2 * n / m_.lanes / m_.loads_a_cycle;
         }
         Estimate e;
+        std::vector<TaskAxis> grid;
         for (const TileLoop* loop : tree_.loops_below({}, tree_.computes.at(0).first)) {
             if (!loop->parallel) break;
             e.tasks *= std::ceil(static_cast<double>(extents_[loop->axis]) / static_cast<double>(loop->step));
+            grid.push_back({extents_[loop->axis], loop->step});
         }
-        const double share = m_.threads == 1 ? 1 : std::ceil(e.tasks / m_.threads) / e.tasks;
+        const double share = slowest_share(grid, m_.threads);
         const double hz = m_.ghz * 1e9;
         e.seconds = (cycles * share + m_.dispatch_cycles) / hz;
         e.compute_seconds = compute * share / hz;

@@ -50,6 +50,14 @@ struct Nest {
     double entry_cycles = 40;  ///< until the micro-kernel has begun, and to come back from it
 };
 
+/// An axis of a grid: its tasks take `step` points each, the last one what is left.
+struct TaskAxis {
+    int64_t extent = 1, step = 1;
+};
+/// What part of a grid's points the slowest of `threads` computes, each taking the next task when it is done; at least
+/// 1 / threads. The tasks of the grid go row by row. 197 rows by 22 on two threads: nine tasks, 110 / 197.
+double slowest_share(std::span<const TaskAxis> grid, int threads);
+
 struct NestCost {
     double compute_cycles = 0;  ///< of one thread doing everything
     std::vector<double> bytes;  ///< moved into each cache level
@@ -57,7 +65,8 @@ struct NestCost {
     double memory_cycles = 0;   ///< the slowest level's
     double cycles = 0;          ///< of one thread doing everything, what overlaps overlapping
     double tasks = 1;
-    double seconds(const Machine& machine) const;  ///< with all threads
+    double slowest = 1;                            ///< slowest_share() of the grid
+    double seconds(const Machine& machine) const;  ///< with all threads of the machine it was computed for
 };
 /// `compute`: its compute_cycles, where they are known: they do not depend on the loops' order.
 NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine,

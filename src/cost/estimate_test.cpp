@@ -252,10 +252,25 @@ TEST(NestCost, tasks_are_shared_out_in_rounds) {
     Machine one = machine_with(1e6), three = one, four = one;
     three.threads = 3;
     four.threads = 4;
-    const NestCost c = nest_cost(x.stage, x.nest, one);
-    EXPECT_EQ(c.tasks, 4);
-    EXPECT_DOUBLE_EQ(c.seconds(four), c.seconds(one) / 4);
-    EXPECT_DOUBLE_EQ(c.seconds(three), c.seconds(one) / 2);  // one of the three has two
+    const auto seconds = [&](const Machine& m) { return nest_cost(x.stage, x.nest, m).seconds(m); };
+    EXPECT_EQ(nest_cost(x.stage, x.nest, one).tasks, 4);
+    EXPECT_DOUBLE_EQ(seconds(four), seconds(one) / 4);
+    EXPECT_DOUBLE_EQ(seconds(three), seconds(one) / 2);  // one of the three has two
+}
+
+TEST(SlowestShare, is_of_the_thread_that_ends_last_when_each_takes_the_next_task) {
+    const auto share = [](const std::vector<TaskAxis>& grid, int threads) { return slowest_share(grid, threads); };
+    EXPECT_EQ(share({{197, 22}}, 1), 1);
+    EXPECT_EQ(share({{197, 197}}, 2), 1);
+    EXPECT_DOUBLE_EQ(share({{36, 4}}, 2), 20.0 / 36);          // nine tasks: five and four
+    EXPECT_DOUBLE_EQ(share({{36, 3}}, 2), 0.5);                // twelve
+    EXPECT_DOUBLE_EQ(share({{197, 56}}, 2), 112.0 / 197);      // 56 + 56, and 56 + 29
+    EXPECT_DOUBLE_EQ(share({{197, 98}}, 2), 99.0 / 197);       // 98 + 1, and 98
+    EXPECT_DOUBLE_EQ(share({{3, 1}, {10, 6}}, 2), 16.0 / 30);  // 6 + 6 + 4, and 4 + 6 + 4
+    // Of many tasks the last one's size hardly matters.
+    EXPECT_DOUBLE_EQ(share({{1000, 1}, {3, 2}}, 2), 0.5);
+    // Where there is nothing to do, nobody waits.
+    EXPECT_EQ(share({{0, 4}}, 2), 1);
 }
 
 TEST(TileCycles, of_a_full_register_tile_are_its_multiply_adds) {

@@ -7,19 +7,12 @@
 
 #include "base/error.h"
 #include "program/weighed_sum.h"
+#include "schedule/boxes.h"
+#include "schedule/tasks.h"
 
 namespace tilewright {
 
 namespace {
-
-constexpr int64_t kAssumedExtent = 128;  // of a dimension that only the run knows, at least
-
-int64_t guessed_extent(Expr e) {
-    if (e.is_constant()) return std::max<int64_t>(1, e.constant());
-    Bindings assumed;
-    for (const Var v : variables(e)) assumed.emplace(v, kAssumedExtent);
-    return std::clamp<int64_t>(evaluate(e, assumed), kAssumedExtent, int64_t{1} << 20);
-}
 
 /// How an operand or the result is walked along every axis.
 struct OperandWalk {
@@ -226,22 +219,6 @@ bool clashes(const TensorExpr& e, const OperandWalk& w, size_t vector) {
     return false;
 }
 
-/// Bytes of the box an access touches when the axes have these extents.
-int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int64_t>& extents) {
-    int64_t elements = 1;
-    for (const Expr& i : a.index) {
-        int64_t size = 1;
-        for (const Var v : variables(i)) {
-            if (v.kind != VarKind::Axis) continue;
-            const auto linear = linear_in(i, v);  // where it is not, every step is taken for one element
-            const bool known = linear && linear->coefficient.is_constant();
-            size += (known ? std::abs(linear->coefficient.constant()) : 1) * (extents[v.id] - 1);
-        }
-        elements *= size;
-    }
-    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
-}
-
 /// How many elements of its operand an access reads, each once.
 double elements_of(const Program& stages, const TensorExpr& e, const Access& a) {
     std::vector<int64_t> extents;
@@ -272,8 +249,7 @@ std::optional<std::vector<int64_t>> rearranged(const TensorExpr& e, const std::v
 /// The sums so far wait in the result, which must be of their type, and in the first-level cache. Where the matrix is
 /// packed in panels of no more columns than a register tile has, each panel is read from its beginning to its end
 /// anyway, and 32 panels a row at a time are 32 streams: 25088 x 4096 takes 19 ms like that, 13 panel by panel.
-constexpr int64_t kSummedVectors = 8;        // of a register tile
-constexpr int64_t kSummedBytes = 16 * 1024;  // of the sums so far: half a first-level cache
+constexpr int64_t kSummedVectors = 8;  // of a register tile
 std::optional<size_t> summed_rows(const Program& stages, const TensorExpr& e, const std::vector<OperandWalk>& walks,
                                   DType out_type, size_t vector, const ScheduleTarget& target) {
     if (compute_type(out_type) != out_type || out_type != e.body.dtype()) return std::nullopt;
@@ -661,12 +637,6 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
 
 namespace {
 
-bool uses_axis(const Access& access, size_t a) {
-    return std::any_of(access.index.begin(), access.index.end(), [&](Expr x) {
-        return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
-    });
-}
-
 /// Packs a loaded operand so that the lanes lie side by side: the dimension indexed by the vector axis goes last, in
 /// blocks of the register tile. [n, k] -> split(0, 32) reorder(0, 2, 1): [n/32, k, 32].
 Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
@@ -735,140 +705,9 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     StageChoice choice = choose_micro(stages, e, stages.values[stages.primitives[id].outputs[0]].dtype, target);
     const Micro& micro = choice.micro;
 
-    double points = 1;
-    for (const Expr& x : e.extents) points *= static_cast<double>(guessed_extent(x));
-    const double work =
-        points * (0.5 + 0.5 * static_cast<double>(e.body.nodes().size())) / (micro.vector_axis ? target.lanes : 1);
-
-    // How far each axis runs inside one task.
-    std::vector<int64_t> inside(n);
-    for (size_t a = 0; a < n; ++a) inside[a] = guessed_extent(e.extents[a]);
-    std::vector<bool> split(n, false);
-    const int64_t wanted_tasks = work < 4000 ? 1 : target.threads > 1 ? target.threads * 4 : 1;
+    const Tasks tasks = cut_tasks(stages, choice, target);
+    const std::vector<int64_t>& inside = tasks.inside;
     const auto unit = [&](size_t a) { return std::max<int64_t>(1, micro.registers[a]); };
-
-    const auto halve = [&](size_t a) {
-        // Pages of rows that are summed up are read to their ends, by one thread.
-        const bool page = choice.summed_rows && a == micro.vector_axis;
-        const int64_t least = page ? (kPage / 4 + unit(a) - 1) / unit(a) * unit(a) : unit(a);
-        const int64_t next = std::max<int64_t>(least, (inside[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
-        const bool smaller = next < inside[a];
-        inside[a] = next;
-        split[a] = split[a] || smaller;
-        return smaller;
-    };
-
-    // Loads need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share
-    // what was packed stay together), then rows until it fits.
-    const auto load_bytes = [&] {
-        int64_t bytes = 0;
-        for (const size_t i : choice.loads) bytes += box_bytes(stages, e.accesses[i], inside);
-        return bytes;
-    };
-    bool reduction_unknown = false;
-    for (size_t a = e.spatial; a < n; ++a) reduction_unknown = reduction_unknown || !e.extents[a].is_constant();
-    if (reduction_unknown) choice.loads.clear();
-    if (!choice.loads.empty()) {
-        const auto moves_loads = [&](size_t a) {
-            return std::any_of(choice.loads.begin(), choice.loads.end(),
-                               [&](size_t i) { return uses_axis(e.accesses[i], a); });
-        };
-        for (size_t a = 0; a < e.spatial; ++a)
-            if (!e.extents[a].is_constant() && moves_loads(a)) {
-                inside[a] = a == micro.vector_axis ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : unit(a) * 8;
-                split[a] = true;
-            }
-        const int64_t limit = target.l2_bytes * 2 / 5;
-        for (size_t a = 0; a < e.spatial; ++a)
-            while (a != micro.vector_axis && moves_loads(a) && load_bytes() > limit && halve(a)) continue;
-        while (micro.vector_axis && load_bytes() > limit && halve(*micro.vector_axis)) continue;
-        if (load_bytes() > limit * 4) choice.loads.clear();
-    }
-
-    // Tasks there are whatever the run's sizes: an extent that only it knows counts once.
-    const auto tasks = [&] {
-        int64_t t = 1;
-        for (size_t a = 0; a < e.spatial; ++a)
-            if (e.extents[a].is_constant()) t *= (guessed_extent(e.extents[a]) + inside[a] - 1) / inside[a];
-        return t;
-    };
-    // Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its own
-    // panels reads what it reads anyway, and weights once; else rows are taken in blocks that do stay there.
-    const bool panels =
-        choice.contraction && choice.loads.empty() && micro.vector_axis && *micro.vector_axis < e.spatial;
-    const auto row_bytes = [&] {
-        int64_t bytes = 0;
-        for (const Access& a : e.accesses)
-            if (!uses_axis(a, *micro.vector_axis)) bytes += box_bytes(stages, a, inside);
-        return bytes;
-    };
-    const bool several = panels && inside[*micro.vector_axis] > unit(*micro.vector_axis);
-    std::vector<size_t> rows;  // axes of the broadcast operand
-    if (panels)
-        for (size_t a = 0; a < e.spatial; ++a)
-            if (a != micro.vector_axis && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& x) {
-                    return uses_axis(x, a) && !uses_axis(x, *micro.vector_axis);
-                }))
-                rows.push_back(a);
-    // How many rows there are may be known to the run alone: blocks of as many as fit, one item of a batch at a time.
-    bool open_rows = false;
-    for (const size_t a : rows)
-        if (several && !e.extents[a].is_constant()) {
-            const bool item = unit(a) == 1 && rows.size() > 1 && a != rows.back();
-            inside[a] = item ? 1 : 4096 / unit(a) * unit(a);
-            open_rows = split[a] = true;
-        }
-    const bool panels_first = panels && !open_rows && row_bytes() <= target.l2_bytes / 2;
-    if (several && !panels_first)
-        for (const size_t a : rows)
-            while (row_bytes() > target.l2_bytes * 2 / 5 && (unit(a) == 1 || inside[a] > 4 * unit(a)) && halve(a))
-                continue;
-    std::vector<size_t> cut_order;
-    for (size_t a = 0; a < e.spatial; ++a)
-        if (a != micro.vector_axis.value_or(n)) cut_order.push_back(a);
-    if (micro.vector_axis && *micro.vector_axis < e.spatial)
-        cut_order.insert(panels_first ? cut_order.begin() : cut_order.end(), *micro.vector_axis);
-    bool shared = false;  // as finely as may be, whatever the run's sizes
-    if (choice.shared && wanted_tasks > 1) {
-        const size_t a = *choice.shared;
-        shared = !e.extents[a].is_constant();
-        while (!shared && tasks() < wanted_tasks && halve(a)) continue;
-        if (shared) inside[a] = (choice.contraction ? 4 : 2) * unit(a);
-        split[a] = split[a] || shared;
-    }
-    for (const size_t a : cut_order)
-        while (!shared && e.extents[a].is_constant() && tasks() < wanted_tasks && halve(a)) continue;
-    // A single thread needs no tasks, but a loop whose every step reads the same weights takes them in tasks to and fro
-    // (executor.cpp), and how many rows there are then is seldom known before.
-    if (open_rows && target.threads == 1) {
-        const auto weights = [&] {
-            int64_t bytes = 0;
-            for (const Access& a : e.accesses)
-                if (uses_axis(a, *micro.vector_axis) && !uses_axis(a, rows.back()))
-                    bytes += box_bytes(stages, a, inside);
-            return bytes;
-        };
-        while (weights() > target.l2_bytes / 4 && halve(*micro.vector_axis)) continue;
-    }
-    // What only the run knows is cut where that does not give enough, to where a task is worth being handed out.
-    if (!shared && target.threads > 1 && tasks() < wanted_tasks && work >= 4000) {
-        const auto task_work = [&] {
-            double w = work;
-            for (size_t a = 0; a < e.spatial; ++a)
-                w *= static_cast<double>(inside[a]) / static_cast<double>(guessed_extent(e.extents[a]));
-            return w;
-        };
-        for (const size_t a : cut_order) {
-            if (e.extents[a].is_constant() || split[a]) continue;
-            // Rows that share what was packed stay together, unless there is nothing else to share out.
-            if (!choice.loads.empty() && tasks() >= target.threads) continue;
-            inside[a] = std::max<int64_t>(unit(a), inside[a] / 8 / unit(a) * unit(a));
-            split[a] = true;
-            while (task_work() > (choice.contraction ? 64000 : 8000) && halve(a)) continue;
-        }
-    }
-    if (choice.summed_rows)
-        while (inside[*micro.vector_axis] * 4 > kSummedBytes && halve(*micro.vector_axis)) continue;
     TileProgram t;
     t.stages = std::move(stages);
     const TensorExpr& expr = *t.stages.primitives[id].expr();
@@ -877,7 +716,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
     t.stage_axes.push_back(identity);
     for (size_t a = 0; a < n; ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), expr.extents[a]});
-    std::vector<Stmt> body = make_loads(t.stages, id, choice.loads, micro);
+    std::vector<Stmt> body = make_loads(t.stages, id, tasks.loads, micro);
     body.push_back(Stmt{Compute{id, micro}});
     const auto wrap = [&](size_t axis, int64_t step, bool parallel) {
         TileLoop loop;
@@ -899,11 +738,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         for (size_t a = expr.spatial; a-- > 0;)
             if (a != micro.vector_axis && inside[a] > unit(a)) wrap(a, unit(a), false);
     }
-    // Panels (vector axis) outermost in the grid, then the other axes in order.
-    std::vector<size_t> grid;
-    for (size_t a = 0; a < expr.spatial; ++a)
-        if (split[a]) grid.push_back(a);
-    for (size_t k = grid.size(); k-- > 0;) wrap(grid[k], inside[grid[k]], true);
+    for (size_t k = tasks.grid.size(); k-- > 0;) wrap(tasks.grid[k], inside[tasks.grid[k]], true);
     t.body = std::move(body);
     return t;
 }

@@ -44,6 +44,7 @@ struct Ways {
     /// What a candidate takes of that; empty: every tile once (TileBytes).
     std::function<double(const Candidate&)> bytes;
     int64_t row_unit = 0;  ///< rows also come in small multiples of it; 0: in what rule 3 leaves alone
+    int threads = 1;       ///< that share the blocks out; of rows in such multiples also those that they share evenly
     std::function<std::optional<TileProgram>(const Candidate&)> realise;  ///< nothing: the candidate is not legal
     std::function<double(const TileProgram&)> estimate;                   ///< seconds
 };

@@ -1,0 +1,45 @@
+#include "schedule/boxes.h"
+
+#include <algorithm>
+
+namespace tilewright {
+
+int64_t guessed_extent(Expr e) {
+    constexpr int64_t kAssumed = 128;
+    if (e.is_constant()) return std::max<int64_t>(1, e.constant());
+    Bindings assumed;
+    for (const Var v : variables(e)) assumed.emplace(v, kAssumed);
+    return std::clamp<int64_t>(evaluate(e, assumed), kAssumed, int64_t{1} << 20);
+}
+
+int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int64_t>& extents) {
+    int64_t elements = 1;
+    Ranges ranges;
+    for (const int64_t n : extents) ranges.axes.push_back({Expr(0), Expr(n - 1)});
+    for (const Expr& i : a.index) {
+        int64_t size = 1;
+        bool linear = true;
+        for (const Var v : variables(i)) {
+            if (v.kind != VarKind::Axis) continue;
+            const auto term = linear_in(i, v);  // where it is not, every step is taken for one element
+            linear = linear && term;
+            const bool known = term && term->coefficient.is_constant();
+            size += (known ? std::abs(term->coefficient.constant()) : 1) * (extents[v.id] - 1);
+        }
+        if (!linear) {  // parts of an axis, as of weights in panels: [i // 32, k, i % 32]
+            const Interval range = bounds(i, ranges);
+            if (range.lo && range.hi && range.lo->is_constant() && range.hi->is_constant())
+                size = range.hi->constant() - range.lo->constant() + 1;
+        }
+        elements *= size;
+    }
+    return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
+}
+
+bool uses_axis(const Access& access, size_t a) {
+    return std::any_of(access.index.begin(), access.index.end(), [&](Expr x) {
+        return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
+    });
+}
+
+}  // namespace tilewright

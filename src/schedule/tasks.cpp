@@ -1,0 +1,282 @@
+#include "schedule/tasks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "cost/estimate.h"
+#include "schedule/boxes.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kPage = 4096;              // bytes
+constexpr int64_t kSummedBytes = 16 * 1024;  // of the sums so far: half a first-level cache
+constexpr double kWorthSharing = 4000;       // cycles of a stage that several threads take
+constexpr double kLargeTask = 16000;         // cycles of a task that may be one of many
+constexpr int64_t kMostRows = 4096;          // of a block, where only the run knows how many there are
+
+class TaskCutter {
+  public:
+    TaskCutter(const Program& stages, const StageChoice& choice, const ScheduleTarget& target)
+        : stages_(stages),
+          e_(*stages.primitives[PrimitiveId(0)].expr()),
+          choice_(choice),
+          target_(target),
+          vector_(choice.micro.vector_axis),
+          loads_(choice.loads),
+          split_(e_.extents.size(), false) {
+        double points = 1;
+        for (const Expr& x : e_.extents) {
+            inside_.push_back(guessed_extent(x));
+            points *= static_cast<double>(inside_.back());
+        }
+        work_ = points * (0.5 + 0.5 * static_cast<double>(e_.body.nodes().size())) / (vector_ ? target.lanes : 1);
+        wanted_ = work_ < kWorthSharing || target.threads == 1 ? 1 : target.threads * 4;
+    }
+
+    Tasks run() {
+        fit_loads();
+        const bool panels = choice_.contraction && loads_.empty() && vector_ && *vector_ < e_.spatial;
+        if (panels) fit_panels();
+        cut_for_threads();
+        if (choice_.summed_rows)
+            while (inside_[*vector_] * 4 > kSummedBytes && halve(*vector_)) continue;
+        // The axes in order, but panels outermost where rows go by.
+        Tasks out;
+        if (rows_go_by_) out.grid = panel_axes_;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (std::find(out.grid.begin(), out.grid.end(), a) == out.grid.end()) out.grid.push_back(a);
+        std::erase_if(out.grid, [&](size_t a) { return !split_[a]; });
+        out.inside = std::move(inside_);
+        out.loads = std::move(loads_);
+        return out;
+    }
+
+  private:
+    bool known(size_t a) const { return e_.extents[a].is_constant(); }
+    int64_t extent(size_t a) const { return guessed_extent(e_.extents[a]); }
+    int64_t unit(size_t a) const { return std::max<int64_t>(1, choice_.micro.registers[a]); }
+
+    bool halve(size_t a) {
+        // Pages of rows that are summed up are read to their ends, by one thread.
+        const bool page = choice_.summed_rows && a == vector_;
+        const int64_t least = page ? (kPage / 4 + unit(a) - 1) / unit(a) * unit(a) : unit(a);
+        const int64_t next = std::max<int64_t>(least, (inside_[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
+        const bool smaller = next < inside_[a];
+        inside_[a] = next;
+        split_[a] = split_[a] || smaller;
+        return smaller;
+    }
+
+    /// Copies need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share
+    /// what was packed stay together), then rows until it fits.
+    void fit_loads() {
+        for (size_t a = e_.spatial; a < e_.extents.size(); ++a)
+            if (!known(a)) loads_.clear();
+        if (loads_.empty()) return;
+        const auto bytes = [&] {
+            int64_t sum = 0;
+            for (const size_t i : loads_) sum += box_bytes(stages_, e_.accesses[i], inside_);
+            return sum;
+        };
+        const auto moves = [&](size_t a) {
+            return std::any_of(loads_.begin(), loads_.end(), [&](size_t i) { return uses_axis(e_.accesses[i], a); });
+        };
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (!known(a) && moves(a)) {
+                inside_[a] = a == vector_ ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : unit(a) * 8;
+                split_[a] = true;
+            }
+        const int64_t limit = target_.l2_bytes * 2 / 5;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            while (a != vector_ && moves(a) && bytes() > limit && halve(a)) continue;
+        while (vector_ && bytes() > limit && halve(*vector_)) continue;
+        if (bytes() > limit * 4) loads_.clear();
+    }
+
+    bool is_row(size_t a) const { return std::find(rows_.begin(), rows_.end(), a) != rows_.end(); }
+    bool is_weight(const Access& x) const {
+        bool summed = false;
+        for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || uses_axis(x, r);
+        return summed && uses_axis(x, *vector_);
+    }
+    double row_bytes() const {
+        int64_t bytes = 0;
+        for (const Access& x : e_.accesses)
+            if (!uses_axis(x, *vector_)) bytes += box_bytes(stages_, x, inside_);
+        return static_cast<double>(bytes);
+    }
+    double weight_bytes() const {
+        int64_t bytes = 0;
+        for (const Access& x : e_.accesses)
+            if (is_weight(x)) bytes += box_bytes(stages_, x, inside_);
+        return static_cast<double>(bytes);
+    }
+    double blocks(const std::vector<size_t>& axes, const std::vector<int64_t>& all) const {
+        double n = 1;
+        for (const size_t a : axes) n *= std::ceil(static_cast<double>(all[a]) / static_cast<double>(inside_[a]));
+        return n;
+    }
+
+    /// Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its own
+    /// panels reads what it reads anyway, and weights once. Else blocks of rows that do stay there go by panels that
+    /// do, and what goes by is read for every block of what stays: where all is known, what costs less goes by; else
+    /// rows, because threads share panels evenly however many rows there are. (A single thread needs no tasks, but a
+    /// loop whose every step reads the same weights takes them in tasks to and fro: executor.cpp.)
+    void fit_panels() {
+        for (size_t a = 0; a < e_.spatial; ++a) {
+            if (a == vector_) continue;
+            const bool row = std::any_of(e_.accesses.begin(), e_.accesses.end(),
+                                         [&](const Access& x) { return uses_axis(x, a) && !uses_axis(x, *vector_); });
+            (row ? rows_ : panel_axes_).push_back(a);
+        }
+        panel_axes_.push_back(*vector_);
+        const bool several = inside_[*vector_] > unit(*vector_);
+        // How many rows there are may be known to the run alone: blocks of as many as fit, one item of a batch at a
+        // time.
+        bool open = false;
+        for (const size_t a : rows_)
+            if (several && !known(a)) {
+                const bool item = unit(a) == 1 && rows_.size() > 1 && a != rows_.back();
+                inside_[a] = item ? 1 : kMostRows / unit(a) * unit(a);
+                open = split_[a] = true;
+            }
+        const auto l2 = static_cast<double>(target_.l2_bytes);
+        panels_first_ = !open && row_bytes() <= l2 / 2;
+        if (!several || panels_first_) return;
+        const std::vector<int64_t> all = inside_;
+        const double rows_read = row_bytes(), weights_read = weight_bytes();
+        for (const size_t a : rows_)
+            while (row_bytes() > l2 * 2 / 5 && (unit(a) == 1 || inside_[a] > 4 * unit(a)) && halve(a)) continue;
+        // Items of a batch have panels of their own.
+        for (const Access& x : e_.accesses)
+            for (const size_t a : rows_)
+                if (is_weight(x) && uses_axis(x, a)) return;
+        for (const size_t a : panel_axes_)
+            while (weight_bytes() > l2 / 4 && halve(a)) continue;
+        const double panels = blocks(panel_axes_, all), row_blocks = blocks(rows_, all);
+        rows_go_by_ = open || (panels > 1 && rows_read * panels + weights_read < rows_read + weights_read * row_blocks);
+        for (const size_t a : panel_axes_)
+            if (!rows_go_by_) {
+                inside_[a] = all[a];
+                split_[a] = false;
+            }
+    }
+
+    /// Whatever the run's sizes: an extent that only it knows counts once.
+    int64_t tasks() const {
+        int64_t t = 1;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (known(a)) t *= (extent(a) + inside_[a] - 1) / inside_[a];
+        return t;
+    }
+
+    void cut_for_threads() {
+        std::vector<size_t> order;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (a != vector_) order.push_back(a);
+        if (vector_ && *vector_ < e_.spatial) order.insert(panels_first_ ? order.begin() : order.end(), *vector_);
+        if (rows_go_by_) std::stable_partition(order.begin(), order.end(), [&](size_t a) { return !is_row(a); });
+        const std::vector<int64_t> most = inside_;
+        if (choice_.shared && wanted_ > 1) {
+            const size_t a = *choice_.shared;
+            if (!known(a)) {  // as finely as may be, whatever the run's sizes
+                inside_[a] = (choice_.contraction ? 4 : 2) * unit(a);
+                split_[a] = true;
+                return;
+            }
+            while (tasks() < wanted_ && halve(a)) continue;
+        }
+        for (const size_t a : order)
+            while (known(a) && tasks() < wanted_ && halve(a)) continue;
+        if (wanted_ > 1 && tasks() > 1) balance(order, most);
+        if (target_.threads > 1 && tasks() < wanted_ && work_ >= kWorthSharing) cut_open(order);
+    }
+
+    /// Halves that are rounded up leave tasks that threads cannot share evenly (36 points of a transform, halved: nine
+    /// tasks of four): of the lengths of one axis that give about as many tasks, the one that leaves the slowest least.
+    /// Many more only where each is worth it.
+    void balance(const std::vector<size_t>& order, const std::vector<int64_t>& most) {
+        struct Cut {
+            size_t axis;
+            int64_t length;
+            double slowest, off;
+            bool allowed;
+        };
+        const auto wanted = static_cast<double>(wanted_);
+        const auto judged = [&](size_t a, int64_t length) {
+            const int64_t before = std::exchange(inside_[a], length);
+            std::vector<TaskAxis> grid;
+            for (size_t b = 0; b < e_.spatial; ++b)
+                if (known(b)) grid.push_back({extent(b), inside_[b]});
+            const auto n = static_cast<double>(tasks());
+            inside_[a] = before;
+            const double far = work_ >= kLargeTask * n ? 4 : 2;
+            return Cut{a, length, slowest_share(grid, target_.threads), std::max(n / wanted, wanted / n),
+                       n >= wanted / 2 && n <= wanted * far};
+        };
+        std::optional<Cut> best;
+        double least = judged(order[0], inside_[order[0]]).slowest;
+        for (const size_t a : order) {
+            const bool whole = inside_[a] >= extent(a);
+            // What was packed for a task serves all of it.
+            if (!known(a) || (whole && !loads_.empty()) || (choice_.summed_rows && a == vector_)) continue;
+            for (int64_t count = 1; count <= 4 * wanted_; ++count)
+                for (const int64_t up : {unit(a) - 1, int64_t{0}}) {
+                    const int64_t length = ((extent(a) + count - 1) / count + up) / unit(a) * unit(a);
+                    if (length < unit(a) || length > most[a]) continue;
+                    const Cut cut = judged(a, length);
+                    const bool nearer = best && best->axis == a && cut.off < best->off;
+                    if (!cut.allowed || cut.slowest > least * (nearer ? 1.01 : whole ? 0.97 : 0.99)) continue;
+                    best = cut;
+                    least = std::min(least, cut.slowest);
+                }
+        }
+        if (!best) return;
+        inside_[best->axis] = best->length;
+        split_[best->axis] = best->length < extent(best->axis);
+    }
+
+    /// What only the run knows is cut where the rest does not give enough, to where a task is worth being handed out.
+    void cut_open(const std::vector<size_t>& order) {
+        const auto task_work = [&] {
+            double w = work_;
+            for (size_t a = 0; a < e_.spatial; ++a)
+                w *= static_cast<double>(inside_[a]) / static_cast<double>(extent(a));
+            return w;
+        };
+        for (const size_t a : order) {
+            if (known(a) || split_[a]) continue;
+            // Rows that share what was packed stay together, unless there is nothing else to share out.
+            if (!loads_.empty() && tasks() >= target_.threads) continue;
+            inside_[a] = std::max<int64_t>(unit(a), inside_[a] / 8 / unit(a) * unit(a));
+            split_[a] = true;
+            while (task_work() > (choice_.contraction ? 64000 : 8000) && halve(a)) continue;
+        }
+    }
+
+    const Program& stages_;
+    const TensorExpr& e_;
+    const StageChoice& choice_;
+    const ScheduleTarget& target_;
+    const std::optional<size_t> vector_;
+    std::vector<size_t> loads_;
+    std::vector<int64_t> inside_;
+    std::vector<bool> split_;
+    double work_ = 0;                 ///< cycles of one thread, about
+    int64_t wanted_ = 1;              ///< tasks
+    std::vector<size_t> rows_;        ///< of a product: axes of the broadcast operand
+    std::vector<size_t> panel_axes_;  ///< that rows know nothing of; vectors last
+    bool panels_first_ = false;       ///< all rows stay, threads have panels
+    bool rows_go_by_ = false;         ///< panels are outermost in the grid
+};
+
+}  // namespace
+
+Tasks cut_tasks(const Program& stages, const StageChoice& choice, const ScheduleTarget& target) {
+    return TaskCutter(stages, choice, target).run();
+}
+
+}  // namespace tilewright

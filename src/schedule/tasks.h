@@ -1,0 +1,18 @@
+#pragma once
+// How a stage is cut into the tasks that threads share out.
+
+#include "schedule/default_schedule.h"
+
+namespace tilewright {
+
+struct Tasks {
+    std::vector<int64_t> inside;  ///< points of each axis in one task
+    std::vector<size_t> grid;     ///< axes that are cut, the outermost loop first
+    std::vector<size_t> loads;    ///< those of the choice's copies that a task can hold
+};
+
+/// Of a program of one stage. One thread gets tasks only where memory asks for them; several get about four each, of
+/// lengths that leave the slowest the least to do.
+Tasks cut_tasks(const Program& stages, const StageChoice& choice, const ScheduleTarget& target);
+
+}  // namespace tilewright
