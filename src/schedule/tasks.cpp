@@ -43,9 +43,9 @@ class TaskCutter {
         cut_for_threads();
         if (choice_.summed_rows)
             while (inside_[*vector_] * 4 > kSummedBytes && halve(*vector_)) continue;
-        // The axes in order, but panels outermost where rows go by.
+        // The axes in order, but panels outermost where rows go by, or where each thread should read but its own.
         Tasks out;
-        if (rows_go_by_) out.grid = panel_axes_;
+        if (rows_go_by_ || panels_first_) out.grid = panel_axes_;
         for (size_t a = 0; a < e_.spatial; ++a)
             if (std::find(out.grid.begin(), out.grid.end(), a) == out.grid.end()) out.grid.push_back(a);
         std::erase_if(out.grid, [&](size_t a) { return !split_[a]; });
@@ -154,6 +154,7 @@ class TaskCutter {
         for (const Access& x : e_.accesses)
             for (const size_t a : rows_)
                 if (is_weight(x) && uses_axis(x, a)) return;
+        panels_first_ = weights_read > l2 / 4;  // blocks of rows stay large: each reads all weights
         for (const size_t a : panel_axes_)
             while (weight_bytes() > l2 / 4 && halve(a)) continue;
         const double panels = blocks(panel_axes_, all), row_blocks = blocks(rows_, all);
@@ -269,7 +270,7 @@ class TaskCutter {
     int64_t wanted_ = 1;              ///< tasks
     std::vector<size_t> rows_;        ///< of a product: axes of the broadcast operand
     std::vector<size_t> panel_axes_;  ///< that rows know nothing of; vectors last
-    bool panels_first_ = false;       ///< all rows stay, threads have panels
+    bool panels_first_ = false;       ///< threads share panels out before rows
     bool rows_go_by_ = false;         ///< panels are outermost in the grid
 };
 
