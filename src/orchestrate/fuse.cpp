@@ -235,7 +235,10 @@ Program fuse_greedily(const Program& program, const FusionLimits& limits, Fusion
     bool changed = true;
     for (int round = 0; changed && round < 4; ++round) {
         changed = false;
-        for (const PrimitiveId id : f.p.primitives.ids()) {
+        // The last reduction first: of a chain of sums, each of the sum so far and another product, every product then
+        // adds to what the one before it left. The first would take all sums, with the others waiting in memory for it.
+        for (size_t k = f.p.primitives.size(); k-- > 0;) {
+            const PrimitiveId id(static_cast<uint32_t>(k));
             // The fused primitive stands where the reader stood: follow it.
             PrimitiveId at = id;
             while (f.live(at) != nullptr) {

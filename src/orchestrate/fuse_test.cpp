@@ -16,6 +16,7 @@ using namespace test;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<std::string> fused(const std::string& text) {
     const Program before = with_weights(text), after = fuse_greedily(before);
@@ -46,6 +47,24 @@ TEST(FuseGreedily, a_residual_is_added_where_the_product_ends) {
   output y
 })"),
                 ElementsAre(HasSubstr("then add(")));
+}
+
+TEST(FuseGreedily, of_a_chain_of_sums_every_product_adds_to_what_the_one_before_it_left) {
+    EXPECT_THAT(fused(R"(program t {
+  input x: f32[6, 8]
+  input u: f32[6, 8]
+  input v: f32[6, 8]
+  input w: f32[8, 4]
+  p: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]
+  q: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = u[i0, i2], @1 = w[i2, i1]
+  r: f32[6, 4] = [6, 4] sum(i2 < 8) mul(@0, @1) where @0 = v[i0, i2], @1 = w[i2, i1]
+  s: f32[6, 4] = [6, 4] add(@0, @1) where @0 = p[i0, i1], @1 = q[i0, i1]
+  y: f32[6, 4] = [6, 4] add(@0, @1) where @0 = s[i0, i1], @1 = r[i0, i1]
+  output y
+})"),
+                ElementsAre(AllOf(HasSubstr("x[i0, i2]"), Not(HasSubstr("then"))),
+                            AllOf(HasSubstr("u[i0, i2]"), HasSubstr("then add("), HasSubstr("p[i0, i1]")),
+                            AllOf(HasSubstr("v[i0, i2]"), HasSubstr("then add("), HasSubstr("s[i0, i1]"))));
 }
 
 /// Columns as heads, heads outermost: [6, heads * width] -> [heads, 6, width].

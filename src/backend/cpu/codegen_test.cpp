@@ -219,6 +219,33 @@ TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
     EXPECT_FALSE(fetches("600", 64));  // a second-level cache holds all of it
 }
 
+/// 6 x 16 sums, to each of which another number is added: 12 vectors of those are asked for before the sum.
+TEST(Codegen, fetches_what_is_added_to_a_tile_before_its_sum) {
+    const auto fetches = [](int rows, const std::string& added) {
+        const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile sum {{
+stages {{
+program sum {{
+  input x: f32[{0}, 16]
+  input w: f32[16, 128]
+  input z: f32[{0}, 128]
+  y: f32[{0}, 128] = [{0}, 128] sum(i2 < 16) mul(@0, @1) then add(acc, @2) where @0 = x[i0, i2], @1 = w[i2, i1], @2 = z[{1}, i1]  ; y ""
+  output y
+}}
+}}
+axes s0="{0}" s1="128" r2="16"
+stage 0 over [s0 s1 r2]
+compute 0 vector s1 lanes 8 registers [s0=6 s1=16] order [s1 s0 r2] padding partition
+}}
+)",
+                                                                           rows, added)));
+        size_t calls = 0;
+        for (size_t at = 0; (at = code.find("call void @llvm.prefetch", at)) != std::string::npos; ++at) ++calls;
+        return calls;
+    };
+    EXPECT_EQ(fetches(1200, "i0"), 12u);
+    EXPECT_EQ(fetches(600, "i0"), 0u);  // a second-level cache holds all of it
+}
+
 TEST(Codegen, fetches_the_next_row_while_it_computes_one) {
     const auto fetches = [&](int rows) {
         const std::string code = print_llvm(parse_tile_program(fmt::format(R"(tile stages {{
