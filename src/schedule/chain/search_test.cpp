@@ -182,5 +182,18 @@ TEST(Sample, of_a_small_space_is_all_of_it) {
     EXPECT_LE(searched.top.size(), all.size());
 }
 
+TEST(Sample, has_rows_that_threads_share_evenly) {
+    Setting s(two_products(197, 32, 32, 20));
+    const auto rows = [&] {
+        std::set<int64_t> out;
+        for (const Found& f : sample(s.chain, s.machine, s.target, 100000)) out.insert(f.candidate.tiles.at(0));
+        return out;
+    };
+    // Of register tiles of six rows, 16 or 17 are a thread's half.
+    EXPECT_EQ(rows().count(102), 0u);
+    s.machine.threads = 2;
+    EXPECT_EQ(rows().count(96) + rows().count(102), 2u);
+}
+
 }  // namespace
 }  // namespace tilewright::chain
