@@ -63,19 +63,20 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
     const size_t va = micro.vector_axis.value_or(s.extents.size());
     double vectors = 1;  // results, in vectors
     for (size_t a = 0; a < s.spatial; ++a) vectors *= static_cast<double>(tile[a]);
-    double maps = s.map && va < s.spatial ? vectors : 0;  // that the tile holds; 0: none whole
-    for (size_t k = 0; maps > 0 && k < s.map->rows.size(); ++k) {
-        const uint32_t a = s.map->rows[k];
-        const int64_t rows = s.map->row_extents[k], held = a < micro.registers.size() ? micro.registers[a] : 1;
+    const auto* map = s.map ? &*s.map : nullptr;
+    double maps = map != nullptr && va < s.spatial ? vectors : 0;  // that the tile holds; 0: none whole
+    for (size_t k = 0; map != nullptr && maps > 0 && k < map->rows.size(); ++k) {
+        const uint32_t a = map->rows[k];
+        const int64_t rows = map->row_extents[k], held = a < micro.registers.size() ? micro.registers[a] : 1;
         if (a == va || held % rows != 0) maps = 0;
         maps *= std::ceil(static_cast<double>(tile[a]) / static_cast<double>(rows)) / static_cast<double>(tile[a]);
     }
-    if (maps > 0) {
+    if (map != nullptr && maps > 0) {
         // Sums along one axis of a map of two wait in memory for those along the other: registers do not hold them.
-        const double moved = 2 * s.map->column_count;
+        const double moved = 2 * map->column_count;
         const double gathered = s.operands[0].strides[va] == 1 ? 1 : micro.lanes;
-        const double sums = std::max({s.map->operations / m.fma_a_cycle, moved * gathered / m.loads_a_cycle,
-                                      (s.map->operations + moved + s.map->row_count) / kIssueWidth});
+        const double sums = std::max({map->operations / m.fma_a_cycle, moved * gathered / m.loads_a_cycle,
+                                      (map->operations + moved + map->row_count) / kIssueWidth});
         return maps * sums + vectors * 2 / m.loads_a_cycle + kTileOverhead;
     }
     const auto reads = [&](const OperandModel& o) {
@@ -132,8 +133,10 @@ double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int6
     const bool vector_reduces = va < s.extents.size() && va >= s.spatial;
     if (s.reduces) {
         double chains = 1;
-        if (vector_reduces && va < micro.registers.size())
-            chains = std::max<double>(1, static_cast<double>(micro.registers[va] / std::max<int64_t>(1, micro.lanes)));
+        if (vector_reduces && va < micro.registers.size()) {
+            const int64_t whole = micro.registers[va] / std::max<int64_t>(1, micro.lanes);
+            chains = std::max<double>(1, static_cast<double>(whole));
+        }
         if (!vector_reduces && s.product && unrolled == 1)
             chains = static_cast<double>(sum_chains(std::llround(vectors), std::llround(steps)));
         // Short sums of several tiles are under way together.
@@ -196,7 +199,7 @@ std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_
         if (l.axis != a) continue;
         std::map<int64_t, double> next;
         for (const auto& [length, count] : lengths) {
-            if (length >= l.step) next[l.step] += count * static_cast<double>(length / l.step);
+            if (const int64_t steps = length / l.step; steps > 0) next[l.step] += count * static_cast<double>(steps);
             if (length % l.step > 0) next[length % l.step] += count;
         }
         lengths = std::move(next);
@@ -237,6 +240,7 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     std::vector<std::map<int64_t, double>> ranges;
     std::vector<bool> looped(n, false), unknown(n, false);
     double entries = 1, segments = 1;  // how often the micro-kernel begins, and pieces of code it goes through then
+    ranges.reserve(n);
     for (size_t a = 0; a < n; ++a) ranges.push_back(ranges_of(s, nest, a));
     for (const Nest::Loop& l : nest.loops) looped[l.axis] = true;
     for (size_t a = 0; a < s.spatial; ++a)
@@ -250,7 +254,7 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
     const auto tiles = [&](std::map<int64_t, double>& lengths, int64_t step, int64_t unit, bool known) {
         std::map<int64_t, double> next;
         for (const auto& [length, count] : lengths) {
-            if (length >= step) next[step / unit] += count * static_cast<double>(length / step);
+            if (const int64_t steps = length / step; steps > 0) next[step / unit] += count * static_cast<double>(steps);
             int64_t rest = ceil_of(length % step, unit);
             if (rest == 0) continue;
             if (!known && unit == 1) rest = rung_of(rest, step);

@@ -24,7 +24,7 @@ class TaskCutter {
           e_(*stages.primitives[PrimitiveId(0)].expr()),
           choice_(choice),
           target_(target),
-          vector_(choice.micro.vector_axis),
+          vector_(choice.micro.vector_axis.value_or(e_.extents.size())),
           loads_(choice.loads),
           split_(e_.extents.size(), false) {
         double points = 1;
@@ -32,17 +32,18 @@ class TaskCutter {
             inside_.push_back(guessed_extent(x));
             points *= static_cast<double>(inside_.back());
         }
-        work_ = points * (0.5 + 0.5 * static_cast<double>(e_.body.nodes().size())) / (vector_ ? target.lanes : 1);
+        work_ = points * (0.5 + 0.5 * static_cast<double>(e_.body.nodes().size())) /
+                (vector_ < e_.extents.size() ? target.lanes : 1);
         wanted_ = work_ < kWorthSharing || target.threads == 1 ? 1 : target.threads * 4;
     }
 
     Tasks run() {
         fit_loads();
-        const bool panels = choice_.contraction && loads_.empty() && vector_ && *vector_ < e_.spatial;
+        const bool panels = choice_.contraction && loads_.empty() && vector_ < e_.spatial;
         if (panels) fit_panels();
         cut_for_threads();
         if (choice_.summed_rows)
-            while (inside_[*vector_] * 4 > kSummedBytes && halve(*vector_)) continue;
+            while (inside_[vector_] * 4 > kSummedBytes && halve(vector_)) continue;
         // The axes in order, but panels outermost where rows go by, or where each thread should read but its own.
         Tasks out;
         if (rows_go_by_ || panels_first_) out.grid = panel_axes_;
@@ -92,7 +93,7 @@ class TaskCutter {
         const int64_t limit = target_.l2_bytes * 2 / 5;
         for (size_t a = 0; a < e_.spatial; ++a)
             while (a != vector_ && moves(a) && bytes() > limit && halve(a)) continue;
-        while (vector_ && bytes() > limit && halve(*vector_)) continue;
+        while (vector_ < e_.extents.size() && bytes() > limit && halve(vector_)) continue;
         if (bytes() > limit * 4) loads_.clear();
     }
 
@@ -100,12 +101,12 @@ class TaskCutter {
     bool is_weight(const Access& x) const {
         bool summed = false;
         for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || uses_axis(x, r);
-        return summed && uses_axis(x, *vector_);
+        return summed && uses_axis(x, vector_);
     }
     double row_bytes() const {
         int64_t bytes = 0;
         for (const Access& x : e_.accesses)
-            if (!uses_axis(x, *vector_)) bytes += box_bytes(stages_, x, inside_);
+            if (!uses_axis(x, vector_)) bytes += box_bytes(stages_, x, inside_);
         return static_cast<double>(bytes);
     }
     double weight_bytes() const {
@@ -129,11 +130,11 @@ class TaskCutter {
         for (size_t a = 0; a < e_.spatial; ++a) {
             if (a == vector_) continue;
             const bool row = std::any_of(e_.accesses.begin(), e_.accesses.end(),
-                                         [&](const Access& x) { return uses_axis(x, a) && !uses_axis(x, *vector_); });
+                                         [&](const Access& x) { return uses_axis(x, a) && !uses_axis(x, vector_); });
             (row ? rows_ : panel_axes_).push_back(a);
         }
-        panel_axes_.push_back(*vector_);
-        const bool several = inside_[*vector_] > unit(*vector_);
+        panel_axes_.push_back(vector_);
+        const bool several = inside_[vector_] > unit(vector_);
         // How many rows there are may be known to the run alone: blocks of as many as fit, one item of a batch at a
         // time.
         bool open = false;
@@ -178,7 +179,7 @@ class TaskCutter {
         std::vector<size_t> order;
         for (size_t a = 0; a < e_.spatial; ++a)
             if (a != vector_) order.push_back(a);
-        if (vector_ && *vector_ < e_.spatial) order.insert(panels_first_ ? order.begin() : order.end(), *vector_);
+        if (vector_ < e_.spatial) order.insert(panels_first_ ? order.begin() : order.end(), vector_);
         if (rows_go_by_) std::stable_partition(order.begin(), order.end(), [&](size_t a) { return !is_row(a); });
         const std::vector<int64_t> most = inside_;
         if (choice_.shared && wanted_ > 1) {
@@ -262,7 +263,7 @@ class TaskCutter {
     const TensorExpr& e_;
     const StageChoice& choice_;
     const ScheduleTarget& target_;
-    const std::optional<size_t> vector_;
+    const size_t vector_;  ///< axis; that of no extent: none
     std::vector<size_t> loads_;
     std::vector<int64_t> inside_;
     std::vector<bool> split_;

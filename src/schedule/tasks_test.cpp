@@ -18,6 +18,7 @@ struct Cut {
 
     double slowest(int threads) const {
         std::vector<TaskAxis> axes;
+        axes.reserve(tasks.grid.size());
         for (const size_t a : tasks.grid)
             axes.push_back({stages.primitives[PrimitiveId(0)].expr()->extents[a].constant(), tasks.inside[a]});
         return slowest_share(axes, threads);

@@ -116,6 +116,7 @@ class StageEmitter : public StageValues {
         llvm::Value*& known = sums_[{node, p}];
         if (known != nullptr) return known;
         const auto splat = [&](double v) { return constant_of(c_, acc_type_, v, 0, has_vector_ ? lanes_ : 0); };
+        TW_CHECK(map_, "sums of no map");
         if (node < shared_.inputs) {
             Coords at = p;
             map_->to_column(node, at);
@@ -401,6 +402,7 @@ class StageEmitter : public StageValues {
 
     llvm::Value* constant_mask(int64_t active) {
         std::vector<llvm::Constant*> bits;
+        bits.reserve(static_cast<size_t>(lanes_));
         for (int i = 0; i < lanes_; ++i) bits.push_back(b_.getInt1(i < active));
         return llvm::ConstantVector::get(bits);
     }
@@ -585,8 +587,8 @@ class StageEmitter : public StageValues {
         llvm::Value* end = b_.getInt64(static_cast<uint64_t>(steps));
         if (clamp_[along])
             end = extremum(end, b_.CreateSub(clamp_hi_.at(along), base_[along]), false);
-        else
-            ranges_.axes[along].hi = *ranges_.axes[along].hi + (steps - 1);
+        else if (auto& hi = ranges_.axes[along].hi)
+            hi = *hi + (steps - 1);
         regs_[along] = 1;
         clamp_[along] = false;
         exprs_.set_ranges(ranges_);
@@ -673,6 +675,7 @@ class StageEmitter : public StageValues {
         llvm::Value* factor =
             emit_scalar_op(b_, ScalarOp::Exp, acc_type_, acc_type_, b_.CreateFSub(then, now.v), nullptr, nullptr);
         factor = b_.CreateSelect(same, llvm::ConstantFP::get(factor->getType(), 1), factor);
+        TW_CHECK(job_.correction, "a maximum without a place for its factor");
         store_inside(p, {factor, now.is_vector}, *job_.correction);
     }
 

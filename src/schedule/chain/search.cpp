@@ -18,7 +18,7 @@ constexpr size_t kTries = 50;     // of a larger one, draws for each that is wan
 class Search {
   public:
     Search(const Chain& c, const Ways& ways, const SearchOptions& options)
-        : c_(c), ways_(ways), o_(options), rng_(options.seed), space_(make_space(c, ways.capacity)), bytes_(c) {
+        : ways_(ways), o_(options), rng_(options.seed), space_(make_space(c, ways.capacity)), bytes_(c) {
         for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
             // A few parts of a sum, or examples that share an operand: each may be a task.
@@ -230,7 +230,6 @@ class Search {
         return out;
     }
 
-    const Chain& c_;
     const Ways& ways_;
     const SearchOptions& o_;
     std::mt19937_64 rng_;
