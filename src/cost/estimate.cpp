@@ -304,12 +304,17 @@ double compute_cycles(const StageModel& s, const Nest& nest, const Machine& m) {
 
 }  // namespace
 
+double task_count(std::span<const TaskAxis> grid) {
+    double tasks = 1;
+    for (const TaskAxis& a : grid) tasks *= std::ceil(static_cast<double>(a.extent) / static_cast<double>(a.step));
+    return tasks;
+}
+
 double slowest_share(std::span<const TaskAxis> grid, int threads) {
     // With so many tasks a thread, the last one's size no longer matters.
     constexpr double kMany = 16;
     if (threads <= 1) return 1;
-    double tasks = 1;
-    for (const TaskAxis& a : grid) tasks *= std::ceil(static_cast<double>(a.extent) / static_cast<double>(a.step));
+    const double tasks = task_count(grid);
     if (tasks <= 1) return 1;
     if (tasks > kMany * threads) return std::ceil(tasks / threads) / tasks;
     std::vector<double> sizes{1};
@@ -420,10 +425,9 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
     const double bottleneck = std::max(out.compute_cycles, slowest);
     out.cycles = bottleneck + kSerial * (out.compute_cycles + sum - bottleneck);
     std::vector<TaskAxis> grid;
-    for (size_t d = 0; d < nest.parallel; ++d) {
-        out.tasks *= std::ceil(x.trips[d]);
+    for (size_t d = 0; d < nest.parallel; ++d)
         grid.push_back({x.ranges[d][nest.loops[d].axis], x.ranges[d + 1][nest.loops[d].axis]});
-    }
+    out.tasks = task_count(grid);
     out.slowest = slowest_share(grid, m.threads);
     return out;
 }
@@ -482,9 +486,9 @@ class TreeEstimate {
         std::vector<TaskAxis> grid;
         for (const TileLoop* loop : tree_.loops_below({}, tree_.computes.at(0).first)) {
             if (!loop->parallel) break;
-            e.tasks *= std::ceil(static_cast<double>(extents_[loop->axis]) / static_cast<double>(loop->step));
             grid.push_back({extents_[loop->axis], loop->step});
         }
+        e.tasks = task_count(grid);
         const double share = slowest_share(grid, m_.threads);
         const double hz = m_.ghz * 1e9;
         e.seconds = (cycles * share + m_.dispatch_cycles) / hz;

@@ -54,6 +54,8 @@ struct Nest {
 struct TaskAxis {
     int64_t extent = 1, step = 1;
 };
+/// How many tasks they make, axes of no extent none.
+double task_count(std::span<const TaskAxis> grid);
 /// What part of a grid's points the slowest of `threads` computes, each taking the next task when it is done; at least
 /// 1 / threads. The tasks of the grid go row by row. 197 rows by 22 on two threads: nine tasks, 110 / 197.
 double slowest_share(std::span<const TaskAxis> grid, int threads);

@@ -124,7 +124,7 @@ struct Executor::Impl {
     struct SlicedSteps {
         const Slices* of = nullptr;
         std::vector<int64_t> kept_bytes;           ///< by kept value: of a thread's slice, a multiple of 64
-        std::vector<std::vector<void*>> tensors;   ///< by thread and kernel
+        std::vector<std::vector<void*>> tensors;   ///< by kernel and thread
         std::vector<double> spent_us;              ///< likewise, where somebody wants to know
         std::vector<std::vector<int>> kept_place;  ///< by kernel and tensor: which kept value it is, -1: none
     };

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "layout/propagate.h"
+#include "orchestrate/elements.h"
 #include "orchestrate/plan.h"
 #include "program/weighed_sum.h"
 
@@ -85,11 +86,6 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
-std::optional<int64_t> elements_of(const std::vector<Expr>& shape) {
-    const Expr n = product(shape);
-    return n.is_constant() && n.constant() > 0 ? std::optional(n.constant()) : std::nullopt;
-}
-
 /// What a map of a weighed sum makes, or another reads.
 struct MapTiles {
     size_t rows = 0;  ///< how many of the first dimensions are rows of the one, or columns of the other
@@ -104,7 +100,7 @@ struct MapTiles {
 std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles& of, size_t dim, int lanes,
                                  int64_t l2_bytes) {
     auto layout = channel_block(shape, dim, lanes);
-    const auto elements = elements_of(shape);
+    const auto elements = known_elements(shape);
     const size_t rows = of.rows;
     if (!layout || !elements || dim < rows) return layout;
     const int64_t most = l2_bytes / 2 / static_cast<int64_t>(sizeof(float));
@@ -217,7 +213,7 @@ const Access* mapped(const Primitive& p) {
 std::map<ValueId, MapTiles> tiles_of_maps(const Program& program) {
     std::map<ValueId, MapTiles> out;
     const auto found = [&](ValueId v, size_t rows) {
-        if (rows > 0) out[v] = {rows, elements_of(program.values[v].shape).value_or(0)};
+        if (rows > 0) out[v] = {rows, known_elements(program.values[v].shape).value_or(0)};
     };
     const auto leading = [](const std::vector<Expr>& index, const std::set<uint32_t>& axes) {
         size_t n = 0;

@@ -69,14 +69,7 @@ TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_the
 /// F(2, 3) along rows of 32 pixels, between input and output: 32 channels in 16 x 16 tiles, whose four rows of a
 /// cache's half are those of two rows of tiles.
 TEST(AssignLayouts, of_tiles_have_the_rows_of_a_map_together_and_channels_last) {
-    const Program before = with_weights(R"(program winograd {
-  input x: f32[32, 16, 34]
-  input w: f32[4, 24, 32]
-  v: f32[4, 32, 16, 16] = [4, 32, 16, 16] sum(i4 < 4) weigh(table{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
-  m: f32[4, 24, 16, 16] = [4, 24, 16, 16] sum(i4 < 32) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
-  y: f32[24, 16, 32] = [24, 16, 32] sum(i3 < 4) weigh(table{1, 1, 1, 0, 0, 1, -1, -1}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
-  output y
-})");
+    const Program before = with_weights(TiledConvolution().text());
     ScheduleTarget target = avx2();
     target.l2_bytes = 32 << 10;
     const Program small = assign_layouts(before, target);
@@ -93,14 +86,11 @@ TEST(AssignLayouts, of_tiles_have_the_rows_of_a_map_together_and_channels_last) 
 
 /// Many channels are blocks of 512 also there.
 TEST(AssignLayouts, of_tiles_have_blocks_of_channels) {
-    const Program before = with_weights(R"(program winograd {
-  input x: f32[1024, 4, 10]
-  input w: f32[4, 16, 1024]
-  v: f32[4, 1024, 4, 4] = [4, 1024, 4, 4] sum(i4 < 4) weigh(table{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
-  m: f32[4, 16, 4, 4] = [4, 16, 4, 4] sum(i4 < 1024) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
-  y: f32[16, 4, 8] = [16, 4, 8] sum(i3 < 4) weigh(table{1, 1, 1, 0, 0, 1, -1, -1}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
-  output y
-})");
+    TiledConvolution convolution;
+    convolution.channels = 1024;
+    convolution.results = 16;
+    convolution.rows = convolution.tiles = 4;
+    const Program before = with_weights(convolution.text());
     ScheduleTarget target = avx2();
     target.l2_bytes = 64 << 10;
     const Program after = assign_layouts(before, target);

@@ -1,6 +1,7 @@
 #pragma once
 // Programs as text, for the tests of this folder.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,6 +27,25 @@ inline Program with_weights(const std::string& text) {
     p.inputs = std::move(inputs);
     return p;
 }
+
+/// A convolution with three taps by Winograd's F(2, 3) along rows of 2 * tiles pixels: tiles v, products m, results y,
+/// with `then` as epilogue, e.g. "then max(acc, 0.0) ". `more` stands before the outputs.
+struct TiledConvolution {
+    int64_t channels = 32, results = 24, rows = 16, tiles = 16;
+    std::string then = {}, more = {}, outputs = "y";
+
+    std::string text() const {
+        return fmt::format(R"(program convolution {{
+  input x: f32[{0}, {2}, {4}]
+  input w: f32[4, {1}, {0}]
+  v: f32[4, {0}, {2}, {3}] = [4, {0}, {2}, {3}] sum(i4 < 4) weigh(table{{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
+  m: f32[4, {1}, {2}, {3}] = [4, {1}, {2}, {3}] sum(i4 < {0}) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
+  y: f32[{1}, {2}, {5}] = [{1}, {2}, {5}] sum(i3 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, -1}}(index(4*(i2 % 2) + i3)), @0) {6}where @0 = m[i3, i0, i1, i2 // 2]
+{7}  output {8}
+}})",
+                           channels, results, rows, tiles, 2 * tiles + 2, 2 * tiles, then, more, outputs);
+    }
+};
 
 inline ValueId value_of(const Program& p, const std::string& name) {
     for (const ValueId v : p.values.ids())

@@ -3,25 +3,20 @@
 #include <algorithm>
 #include <set>
 
+#include "orchestrate/elements.h"
+
 namespace tilewright {
 
 namespace {
 
 constexpr int64_t kSlicesPerThread = 4, kRereadPerSlice = 4;
 
-std::optional<int64_t> constant_product(const std::vector<Expr>& of) {
-    int64_t n = 1;
-    for (const Expr e : of)
-        if (!e.is_constant() || e.constant() < 1 || __builtin_mul_overflow(n, e.constant(), &n)) return std::nullopt;
-    return n;
-}
-
 /// The spatial axes along which `index` into a tensor of `shape` goes from slice to slice, outermost first; nothing
 /// where it does not stay in one slice for one point of them.
 ///     [56, 36, 56, 64] at [i0, i1, i2, i3]: 56 slices along i0
 std::optional<std::vector<size_t>> slice_axes(const TensorExpr& e, const std::vector<Expr>& index,
                                               const std::vector<Expr>& shape, int64_t slices) {
-    const auto elements = constant_product(shape);
+    const auto elements = known_elements(shape);
     if (!elements || *elements % slices != 0) return std::nullopt;
     const int64_t size = *elements / slices;
     Expr flat = 0;
@@ -133,7 +128,7 @@ class Slicer {
     }
 
     int64_t bytes(ValueId v) const {
-        const auto count = constant_product(plan_.program.values[v].shape);
+        const auto count = known_elements(plan_.program.values[v].shape);
         return count ? *count * static_cast<int64_t>(byte_size(plan_.program.values[v].dtype)) : 0;
     }
 

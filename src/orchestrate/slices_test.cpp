@@ -2,7 +2,6 @@
 
 #include "orchestrate/slices.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,18 +14,13 @@ namespace {
 
 using namespace test;
 
-/// Winograd's F(2, 3) along rows of 32 pixels, 32 channels to 24: tiles of 128 KiB and products of 96 KiB, where the
-/// second-level cache has 32.
-std::string convolution(const std::string& more = "", const std::string& outputs = "y", int channels = 24) {
-    return fmt::format(R"(program convolution {{
-  input x: f32[32, 16, 34]
-  input w: f32[4, {2}, 32]
-  v: f32[4, 32, 16, 16] = [4, 32, 16, 16] sum(i4 < 4) weigh(table{{1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}}(index(4*i0 + i4)), @0) where @0 = x[i1, i2, 2*i3 + i4]
-  m: f32[4, {2}, 16, 16] = [4, {2}, 16, 16] sum(i4 < 32) mul(@0, @1) where @0 = w[i0, i1, i4], @1 = v[i0, i4, i2, i3]
-  y: f32[{2}, 16, 32] = [{2}, 16, 32] sum(i3 < 4) weigh(table{{1, 1, 1, 0, 0, 1, -1, -1}}(index(4*(i2 % 2) + i3)), @0) where @0 = m[i3, i0, i1, i2 // 2]
-{0}  output {1}
-}})",
-                       more, outputs, channels);
+/// 32 channels to 24: tiles of 128 KiB and products of 96 KiB, where the second-level cache has 32.
+std::string convolution(const std::string& more = "", const std::string& outputs = "y", int64_t results = 24) {
+    TiledConvolution c;
+    c.results = results;
+    c.more = more;
+    c.outputs = outputs;
+    return c.text();
 }
 
 OrchestrateOptions small_cache(int threads = 1) {

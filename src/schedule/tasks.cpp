@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "cost/estimate.h"
 #include "schedule/boxes.h"
@@ -167,13 +166,14 @@ class TaskCutter {
             }
     }
 
-    /// Whatever the run's sizes: an extent that only it knows counts once.
-    int64_t tasks() const {
-        int64_t t = 1;
+    /// Whatever the run's sizes: without extents that only it knows.
+    std::vector<TaskAxis> known_grid(const std::vector<int64_t>& inside) const {
+        std::vector<TaskAxis> grid;
         for (size_t a = 0; a < e_.spatial; ++a)
-            if (known(a)) t *= (extent(a) + inside_[a] - 1) / inside_[a];
-        return t;
+            if (known(a)) grid.push_back({extent(a), inside[a]});
+        return grid;
     }
+    double tasks() const { return task_count(known_grid(inside_)); }
 
     void cut_for_threads() {
         std::vector<size_t> order;
@@ -189,12 +189,12 @@ class TaskCutter {
                 split_[a] = true;
                 return;
             }
-            while (tasks() < wanted_ && halve(a)) continue;
+            while (tasks() < static_cast<double>(wanted_) && halve(a)) continue;
         }
         for (const size_t a : order)
-            while (known(a) && tasks() < wanted_ && halve(a)) continue;
+            while (known(a) && tasks() < static_cast<double>(wanted_) && halve(a)) continue;
         if (wanted_ > 1 && tasks() > 1) balance(order, most);
-        if (target_.threads > 1 && tasks() < wanted_ && work_ >= kWorthSharing) cut_open(order);
+        if (target_.threads > 1 && tasks() < static_cast<double>(wanted_) && work_ >= kWorthSharing) cut_open(order);
     }
 
     /// Halves that are rounded up leave tasks that threads cannot share evenly (36 points of a transform, halved: nine
@@ -209,12 +209,10 @@ class TaskCutter {
         };
         const auto wanted = static_cast<double>(wanted_);
         const auto judged = [&](size_t a, int64_t length) {
-            const int64_t before = std::exchange(inside_[a], length);
-            std::vector<TaskAxis> grid;
-            for (size_t b = 0; b < e_.spatial; ++b)
-                if (known(b)) grid.push_back({extent(b), inside_[b]});
-            const auto n = static_cast<double>(tasks());
-            inside_[a] = before;
+            std::vector<int64_t> inside = inside_;
+            inside[a] = length;
+            const std::vector<TaskAxis> grid = known_grid(inside);
+            const double n = task_count(grid);
             const double far = work_ >= kLargeTask * n ? 4 : 2;
             return Cut{a, length, slowest_share(grid, target_.threads), std::max(n / wanted, wanted / n),
                        n >= wanted / 2 && n <= wanted * far};

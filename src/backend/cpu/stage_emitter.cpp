@@ -139,6 +139,14 @@ class StageEmitter : public StageValues {
         return sums_[{node, p}] = sum;
     }
 
+    /// Of its operand, over the stage's axes: which element an access reads.
+    Expr element_number(size_t slot) const {
+        Expr sum = 0;
+        for (size_t d = 0; d < e_.accesses[slot].index.size(); ++d)
+            sum += e_.accesses[slot].index[d] * job_.accesses[slot].strides[d];
+        return sum;
+    }
+
     /// What the map's next tile reads and this one has not is asked for, where it comes from far away: a tile's lines
     /// lie in as many places as it has inputs, and the hardware follows few of them.
     ///     6 x 6 pixels in steps of four, channels side by side: of the next tile the last four columns
@@ -148,8 +156,7 @@ class StageEmitter : public StageValues {
         for (const uint32_t slot : e_.body.slots()) {
             const Place& place = job_.accesses[slot];
             if (!place.rows_stream || place.layout || !on_vector(access_mask_[slot])) continue;
-            Expr from = 0;
-            for (size_t d = 0; d < place.strides.size(); ++d) from += e_.accesses[slot].index[d] * place.strides[d];
+            const Expr from = element_number(slot);
             std::vector<int64_t> strides(n_axes_, 0);
             bool affine = true;
             for (uint32_t a = 0; a < n_axes_; ++a) {
@@ -695,8 +702,7 @@ class StageEmitter : public StageValues {
             const Place& place = job_.accesses[slot];
             const Access& a = e_.accesses[slot];
             if (!place.rows_stream || place.layout || !a.valid.empty() || on_vector(access_mask_[slot])) continue;
-            Expr from = 0;
-            for (size_t d = 0; d < a.index.size(); ++d) from += a.index[d] * place.strides[d];
+            const Expr from = element_number(slot);
             const auto moves_by = [&](size_t axis_number, int64_t elements) {
                 const auto linear = linear_in(from, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
                 return linear && linear->coefficient.is_constant(elements);
