@@ -180,8 +180,7 @@ BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& els
 /// Empty when the program computes its stages, else one sentence per fault. The stages themselves (verify(Program)) and
 ///  - axes: a kernel axis has the extent of the stage axes it is, a stage has it once; steps are positive
 ///  - grid: parallel loops are outermost, one inside the other, each over an axis that no stage reduces; two over one
-///  axis
-///    (tasks go group by group) part it evenly
+///    axis (tasks go group by group) part it evenly
 ///  - every stage has one Compute; outside the loops over its own axes there are only those around all who read it
 ///  - readers of a value (Computes and its Store) stand behind its Compute and outside its partial reductions, and
 ///    under shared loops read the part that the same step has computed
