@@ -50,7 +50,7 @@ double allowed_difference(const cuda::LibraryKernel& kernel) {
 struct Trial {
     Trial(const cuda::Gpu& device, const Program& program, int64_t workspace_bytes)
         : gpu(device), stages(program), stream(device.stream()) {
-        inputs = kernel_inputs(stages, 1);
+        inputs = kernel_inputs(stages, 1, Spread::Wide);
         for (const Tensor& t : inputs) put(t);
         for (const ValueId v : stages.outputs) {
             Tensor t(stages.values[v].dtype, evaluate(stages.values[v].shape, Bindings{}));

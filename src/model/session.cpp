@@ -11,6 +11,7 @@
 #include "cost/target.h"
 #include "model/executor.h"
 #include "model/gpu_model.h"
+#include "runtime/float_mode.h"
 #include "tune/operands.h"
 #include "tune/tuner.h"
 
@@ -86,6 +87,7 @@ struct CompiledModel::Impl {
     std::vector<cpu::CompiledKernel> code;
     cpu::CodegenOptions codegen;
     std::vector<cuda::KernelText> gpu_kernels;
+    bool keep_subnormals = false;
 };
 
 CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -416,6 +418,7 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
     for (const ValueId v : program.outputs)
         impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
     impl->codegen = codegen_options(options);
+    impl->keep_subnormals = options.keep_subnormals;
     int64_t weights = 0;
     for (const auto& [v, t] : program.constants) weights += static_cast<int64_t>(t.bytes());
     OrchestrateOptions o = orchestrate_options(options, weights);
@@ -530,7 +533,10 @@ const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inpu
                         to_string(declared[i].dtype));
         s.executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
     }
-    s.executor->run();
+    {
+        const ScopedFloatMode mode(FloatMode::of_kernels(s.model->impl().keep_subnormals));
+        s.executor->run();
+    }
     s.outputs.resize(s.model->outputs().size());
     for (size_t i = 0; i < s.outputs.size(); ++i) {
         const TensorView v = s.executor->output(i);

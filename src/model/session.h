@@ -50,6 +50,8 @@ struct CompileOptions {
     /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
+    /// Subnormal f32 and f64 numbers are computed with, not taken for 0 (runtime/float_mode.h).
+    bool keep_subnormals = false;
 };
 
 struct ModelIo {

@@ -146,6 +146,27 @@ TEST(Session, ConcurrentRunsAreBitEqualToSerialOnes) {
     EXPECT_EQ(wrong, 0);
 }
 
+TEST(Session, TakesSubnormalsForZeroUnlessTheyAreKept) {
+    Program p;
+    Builder b(p);
+    p.outputs = {b.binary(ScalarOp::Mul, b.input("x", DType::F32, {Expr(100)}), b.input("y", DType::F32, {Expr(100)}))};
+    Tensor x(DType::F32, {100}), y(DType::F32, {100});
+    for (int64_t i = 0; i < 100; ++i) {
+        x.set(i, 0x1p-120);
+        y.set(i, i % 2 == 0 ? 0x1p-10 : 0x1p-5);
+    }
+    for (const bool keep : {false, true}) {
+        CompileOptions options;
+        options.keep_subnormals = keep;
+        Session session(compile_program(p, options), 2);
+        const Tensor z = session.run({x, y})[0];
+        for (int64_t i = 0; i < 100; ++i)
+            ASSERT_EQ(z.get(i), i % 2 != 0 ? 0x1p-125 : keep ? 0x1p-130 : 0) << "keep_subnormals " << keep;
+    }
+    volatile float tiny = 0x1p-120F;
+    EXPECT_GT(tiny * 0x1p-10F, 0.0F) << "the caller's mode was left changed";
+}
+
 TEST(Session, NamesTheInputThatDoesNotFit) {
     Session session(compile_program(small_network(), {}), 1);
     try {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/float_mode.h"
 
 namespace tilewright {
 
@@ -165,7 +166,8 @@ class ThreadPool::Impl {
         if (tasks == 1 || size_ == 1 || forked() || !try_claim()) return fn(context, 0, tasks, 0);
         const int active = tasks < size_ ? static_cast<int>(tasks) : size_;
         const uint64_t ticket = publish(tasks, fn, context, active);
-        run_pieces(ticket, 0, active);
+        FloatMode mode = job_.mode;
+        run_pieces(ticket, 0, active, mode);
         wait_for_pieces();
         busy_.store(false, std::memory_order_release);
     }
@@ -210,6 +212,7 @@ class ThreadPool::Impl {
         job_.fn = fn;
         job_.context = context;
         job_.tasks = tasks;
+        job_.mode = FloatMode::current();
         const auto shares = [&](auto&& each) {
             for (int w = 0; w < active; ++w) each(static_cast<size_t>(w), pieces_of(worker_range(tasks, active, w)));
         };
@@ -231,8 +234,8 @@ class ThreadPool::Impl {
         futex_wake(wakes_, bits);
     }
 
-    /// Pieces of one's own share, then of the others'.
-    void run_pieces(uint64_t ticket, int worker, int active) {
+    /// Pieces of one's own share, then of the others'. `mode`: this thread's, which becomes the job's.
+    void run_pieces(uint64_t ticket, int worker, int active, FloatMode& mode) {
         for (int k = 0; k < active; ++k) {
             const int owner = (worker + k) % active;
             std::atomic<uint64_t>& cursor = cursors_[static_cast<size_t>(owner)].at;
@@ -241,6 +244,7 @@ class ThreadPool::Impl {
                 if (!cursor.compare_exchange_weak(at, at - 1, std::memory_order_acq_rel, std::memory_order_acquire))
                     continue;
                 // The piece is this thread's, so its job is still there to be read.
+                if (mode != job_.mode) (mode = job_.mode).set();
                 const TaskRange share = worker_range(job_.tasks, active, owner);
                 const int pieces = pieces_of(share);
                 const int piece = pieces - static_cast<int>(at & ((uint64_t{1} << kPieceBits) - 1));
@@ -265,13 +269,14 @@ class ThreadPool::Impl {
         if (!pin_order_.empty()) set_affinity(0, {pin_order_[static_cast<size_t>(worker) % pin_order_.size()]});
         position = {this, worker};
         uint64_t seen = 0;
+        FloatMode mode = FloatMode::current();
         Clock::time_point deadline = Clock::now() + spin_;
         for (;;) {
             seen = wait_for_ticket(seen, worker, deadline);
             const int active = static_cast<int>(seen & ((uint64_t{1} << kActiveBits) - 1));
             if (active == kStop) return;
             if (worker >= active) continue;  // not needed: the time to sleep stands
-            run_pieces(seen, worker, active);
+            run_pieces(seen, worker, active, mode);
             deadline = Clock::now() + spin_;
         }
     }
@@ -314,6 +319,7 @@ class ThreadPool::Impl {
         TaskFn fn = nullptr;
         void* context = nullptr;
         int64_t tasks = 0;
+        FloatMode mode;
     };
     Job job_;  // written by the caller that holds the pool
     struct alignas(kLine) Cursor {

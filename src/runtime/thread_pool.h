@@ -47,7 +47,7 @@ enum class Pinning {
 ///
 /// Fork. The threads do not exist in a forked child: there the pool runs every loop serially, and may be destroyed.
 ///
-/// Floating-point modes (rounding, flush to zero) of the workers are those of the thread that made the pool.
+/// Floating-point mode (rounding, flush to zero) of a job's tasks is that of the thread which called parallel().
 class ThreadPool {
   public:
     /// `threads` 0: default_thread_count(). With Pinning::on the constructing thread is pinned as well, as worker 0,

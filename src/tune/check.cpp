@@ -41,7 +41,7 @@ class KernelChecker::Impl {
     Impl(const Program& stages, CheckOptions options)
         : options_(std::move(options)),
           stages_(with_sizes(stages, options_.bindings)),
-          inputs_(kernel_inputs(stages_, options_.seed)) {}
+          inputs_(kernel_inputs(stages_, options_.seed, Spread::Wide)) {}
 
     CheckResult check(const cpu::CompiledKernel& kernel, ThreadPool& pool) {
         result_ = {};

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "program/transform/substitute.h"
 #include "program/transform/tidy.h"
+#include "runtime/float_mode.h"
 #include "runtime/memory_limit.h"
 
 namespace tilewright {
@@ -89,14 +90,14 @@ namespace {
 constexpr size_t kPeriod = 65521;
 }  // namespace
 
-std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed) {
+std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed, Spread spread) {
     std::mt19937_64 rng(seed * 0x9E3779B97F4A7C15ull + 11);
     const std::optional<int64_t> index = largest_index(stages);
     const auto real = [&] {
         const uint64_t bits = rng();
         const double centred = static_cast<double>(bits >> 11) * 0x1p-53 - 0.5;
         const uint64_t kind = bits % 64;
-        return kind == 0 ? 0.0 : (kind == 1 ? 60 : 2) * centred;
+        return kind == 0 ? 0.0 : (kind == 1 && spread == Spread::Wide ? 60 : 2) * centred;
     };
     const auto integer = [&](DType t) {
         const uint64_t bits = rng();
@@ -247,6 +248,7 @@ KernelRun::KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings
 
 void KernelRun::operator()() {
     if (tasks_ == 0) return;
+    const ScopedFloatMode mode(FloatMode::of_kernels(false));  // as in a model
     void* const* tensors = operands_->next();
     if (library_) {
         library_->run(tensors, scratch_->data());

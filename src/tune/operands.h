@@ -19,10 +19,14 @@ Program with_sizes(const Program& stages, const Bindings& bindings);
 /// it. Nothing where scalars take part: what the data decides cannot be assumed.
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = 128);
 
-/// Inputs for stages without symbols, decided by `seed`. Floats have full mantissas, most in [-1, 1], some zeros, some
-/// up to 30. Integers are indices where a stage uses them so, then inside every dimension that they index; else -100
-/// (0) to 100.
-std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed);
+enum class Spread : uint8_t {
+    Usual,  ///< floats in [-1, 1]: sums of products are as large as a model's scores, for timing
+    Wide    ///< one in 64 is up to 30, which finds errors that cancel among small numbers, for checks
+};
+
+/// Inputs for stages without symbols, decided by `seed`. Floats have full mantissas and some are zeros. Integers are
+/// indices where a stage uses them so, then inside every dimension that they index; else -100 (0) to 100.
+std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed, Spread spread);
 
 /// A kernel's stages and inputs as a library's call wants them: what it has prepared is a row of numbers of its own.
 struct PreparedInputs {

@@ -23,9 +23,9 @@ Bindings sized(const std::string& name, int64_t n) { return {{*symbol(name).as_v
 
 TEST(KernelInputs, are_what_the_seed_says_and_index_what_is_there) {
     const Program p = with_sizes(parse_program(kEmbedding), sized("n", 200));
-    const std::vector<Tensor> inputs = kernel_inputs(p, 3);
-    EXPECT_EQ(inputs, kernel_inputs(p, 3));
-    EXPECT_FALSE(inputs == kernel_inputs(p, 4));
+    const std::vector<Tensor> inputs = kernel_inputs(p, 3, Spread::Wide);
+    EXPECT_EQ(inputs, kernel_inputs(p, 3, Spread::Wide));
+    EXPECT_FALSE(inputs == kernel_inputs(p, 4, Spread::Wide));
     std::set<int64_t> seen;
     for (const int64_t i : inputs[0].to_ints()) seen.insert(i);
     EXPECT_EQ(seen, (std::set<int64_t>{0, 1, 2, 3, 4}));
@@ -37,7 +37,7 @@ TEST(KernelInputs, of_indices_in_expressions_stay_inside) {
     const Program p = parse_program(
         "program p {\n  input ids: i32[50]\n  input t: f32[8]\n"
         "  y: f32[50, 2] = [50, 2] @1 where @0 = ids[i0], @1 = t[2*@0 + i1]\n  output y\n}\n");
-    EXPECT_NO_THROW(interpret(p, kernel_inputs(p, 1)));
+    EXPECT_NO_THROW(interpret(p, kernel_inputs(p, 1, Spread::Wide)));
 }
 
 TEST(WithSizes, replaces_every_symbol) {
@@ -51,7 +51,7 @@ class RunsGemm : public testing::Test {
   protected:
     TileProgram program_ = parse_tile_program(kGemm);
     cpu::CompiledKernel kernel_ = cpu::compile(program_);
-    std::vector<Tensor> inputs_ = kernel_inputs(program_.stages, 1);
+    std::vector<Tensor> inputs_ = kernel_inputs(program_.stages, 1, Spread::Wide);
     std::vector<Tensor> expected_ = interpret(program_.stages, inputs_);
     ThreadPool pool_{2};
 };

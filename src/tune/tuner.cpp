@@ -75,7 +75,7 @@ class Bench {
     /// Made when the first kernel needs them.
     Operands& operands(const cpu::CompiledKernel& kernel) {
         if (operands_) return *operands_;
-        std::vector<Tensor> inputs = kernel_inputs(stages_, 1);
+        std::vector<Tensor> inputs = kernel_inputs(stages_, 1, Spread::Usual);
         if (!kernel.library) return operands_.emplace(stages_, inputs, how_);
         const PreparedInputs prepared = prepared_inputs(stages_, std::move(inputs), *kernel.library);
         return operands_.emplace(prepared.stages, prepared.inputs, how_);

@@ -222,6 +222,9 @@ const Function kFunctions[] = {
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 uint32_t bits_of_float(float f) { return std::bit_cast<uint32_t>(f); }
 
+/// What emit_exp promises: a subnormal result is 0.
+long double normal_or_zero(long double x) { return x < 0x1p-126L ? 0 : x; }
+
 /// 2^12 arguments: the ones with that number out of 1088 such chunks. 1024 chunks hold random mantissas, two chunks for
 /// each sign and exponent; the last 64 are runs of neighbouring floats around the points where functions or their
 /// approximations change course.
@@ -323,7 +326,34 @@ TEST_P(VectorMath, StaysWithinItsErrorOverAllExponents) {
     expect_within(
         f.bound, Kernel{f.emitter()}, f.name, kChunks,
         [](size_t number, std::vector<float>& x, std::vector<float>&) { x = chunk_of_arguments(number); },
-        [&](float x, float) { return f.reference(static_cast<long double>(x)); });
+        [&](float x, float) {
+            const long double want = f.reference(static_cast<long double>(x));
+            return f.name == std::string_view("exp") ? normal_or_zero(want) : want;
+        });
+}
+
+/// A subnormal result would cost a microcode assist on some CPUs: every float on both sides of the bound.
+TEST(Exp, GivesZeroInPlaceOfEverySubnormal) {
+    const Kernel kernel{[](llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value*) { return emit_exp(b, x); }};
+    const uint32_t first = bits_of_float(-86.0F), last = bits_of_float(-104.5F);
+    for (const auto& [name, exp] : on_all_machines(kernel)) {
+        std::vector<float> x(kChunk), got(kChunk);
+        for (uint32_t bits = first; bits < last; bits += kChunk) {
+            for (uint32_t i = 0; i < kChunk; ++i) x[i] = float_of(bits + i);
+            (*exp)(x.data(), x.data(), got.data(), kChunk);
+            for (size_t i = 0; i < kChunk; ++i)
+                ASSERT_TRUE(got[i] == 0 ? std::exp(static_cast<double>(x[i])) < 0x1p-126 : got[i] >= 0x1p-126F)
+                    << fmt::format("{}: exp({:a}) = {:a}", name, x[i], got[i]);
+        }
+        x.assign(kChunk, 0);
+        x[0] = -std::numeric_limits<float>::infinity();
+        x[1] = std::numeric_limits<float>::lowest();
+        x[2] = -10000;
+        x[3] = std::numeric_limits<float>::quiet_NaN();
+        (*exp)(x.data(), x.data(), got.data(), kChunk);
+        for (size_t i = 0; i < 3; ++i) EXPECT_EQ(bits_of_float(got[i]), 0U) << name;
+        EXPECT_TRUE(std::isnan(got[3])) << name;
+    }
 }
 
 TEST(Division, ByAConstantIsTheNearestFloat) {
@@ -666,7 +696,7 @@ TEST(VectorMathCode, OfInnerLoopsStaysShort) {
     // One store, and for some a load, are in the count.
     for (const Budget& budget :
          {Budget{"x86-64-v4", 16, exp, 14}, Budget{"x86-64-v4", 16, tanh, 21}, Budget{"x86-64-v4", 16, erf, 20},
-          Budget{"x86-64-v3", 8, exp, 19}, Budget{"x86-64-v3", 8, tanh, 34}, Budget{"x86-64-v3", 8, erf, 32}}) {
+          Budget{"x86-64-v3", 8, exp, 21}, Budget{"x86-64-v3", 8, tanh, 34}, Budget{"x86-64-v3", 8, erf, 32}}) {
         const std::string text =
             assembly(Kernel{.emit = budget.emit, .lanes = budget.lanes}, "x86_64-pc-linux-gnu", budget.cpu, "");
         if (text.empty()) GTEST_SKIP() << "this LLVM has no x86";

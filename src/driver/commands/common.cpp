@@ -170,6 +170,9 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         "--no-code-cache", o.no_code_cache,
         "neither use nor keep machine code and schedules of kernels compiled before (folder code in the cache "
         "folder)");
+    command.add_flag("--keep-subnormals", o.keep_subnormals,
+                     "compute with subnormal numbers; without it they count as 0 while kernels run, as some CPUs are "
+                     "up to a hundred times slower on them");
     command.add_flag("--progress", o.progress, "say what is being done, also where standard error is no terminal");
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
@@ -194,6 +197,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.isa = o.isa;
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
+    p.compile.keep_subnormals = o.keep_subnormals;
     if (const auto gpu = gpu_of(o.target))
         p.compile.gpu = GpuScheduling{*gpu, *precision_from_string(o.precision)};
     else if (o.precision != "f32")

@@ -109,9 +109,7 @@ void build_lora(GraphBuilder& b, const OpSpec& s) {
 }  // namespace
 
 void add_block_ops(std::vector<OpKind>& kinds) {
-    OpParam scale = needed("scale", "what the scores are multiplied by; else 1 / sqrt(k)");
-    scale.required = false;
-    scale.type = OpParam::Type::Real;
+    const OpParam scale = optional_real("scale", "what the scores are multiplied by; else 1 / sqrt(k)");
     const OpParam m = needed("m", "rows"), n = needed("n", "columns of the result"),
                   k = needed("k", "columns of the input");
     kinds.push_back({"attention",

@@ -63,6 +63,13 @@ OpParam flag(const std::string& name, const std::string& help) {
     return p;
 }
 
+OpParam optional_real(const std::string& name, const std::string& help) {
+    OpParam p = needed(name, help);
+    p.required = false;
+    p.type = OpParam::Type::Real;
+    return p;
+}
+
 OpParam choice(const std::string& name, const std::vector<std::string>& choices, const std::string& help) {
     OpParam p;
     p.name = name;

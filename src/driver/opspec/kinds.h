@@ -21,6 +21,8 @@ OpParam needed(const std::string& name, const std::string& help);
 OpParam number(const std::string& name, int64_t fallback, const std::string& help, int64_t lowest = 1);
 OpParam as_other(const std::string& name, const std::string& other, const std::string& help);
 OpParam flag(const std::string& name, const std::string& help);  ///< 0 or 1, else 0
+/// A real number that may be left out; OpSpec::has() says whether it was.
+OpParam optional_real(const std::string& name, const std::string& help);
 OpParam choice(const std::string& name, const std::vector<std::string>& choices, const std::string& help);
 OpParam list(const std::string& name, const std::string& help, bool required, int64_t lowest = 1);
 OpParam act_param();

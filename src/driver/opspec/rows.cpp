@@ -1,6 +1,7 @@
 // Operators whose time is memory's: softmax, normalisations, elementwise, data movement, reductions.
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -18,8 +19,21 @@ Value of_dims(GraphBuilder& b, const OpSpec& s, const std::string& name) {
     return b.input(name, DType::F32, Extents(dims.begin(), dims.end()));
 }
 
+/// [n]: 0, and in the second half `masked`, as a padding mask of an exporter has it.
+Value half_mask(GraphBuilder& b, int64_t n, float masked) {
+    return b.buffer("mask", {n}, [&](std::span<float> out) {
+        std::fill(out.begin() + static_cast<std::ptrdiff_t>(out.size() / 2), out.end(), masked);
+    });
+}
+
 void build_softmax(GraphBuilder& b, const OpSpec& s) {
-    b.output(softmax(b, matrix(b, s), s.text("axis") == "last" ? -1 : 0), "out");
+    Value x = matrix(b, s);
+    if (s.has("scale")) x = mul(b, x, b.scalar(static_cast<float>(s.real("scale"))));
+    if (s.text("mask") == "half")
+        x = add(b, x, half_mask(b, s.number("n"), -1e4F));
+    else if (s.text("mask") == "half_inf")
+        x = add(b, x, half_mask(b, s.number("n"), -std::numeric_limits<float>::infinity()));
+    b.output(softmax(b, x, s.text("axis") == "last" ? -1 : 0), "out");
 }
 
 void build_layernorm(GraphBuilder& b, const OpSpec& s) {
@@ -135,10 +149,13 @@ void build_ntrans(GraphBuilder& b, const OpSpec& s) {
 void add_row_ops(std::vector<OpKind>& kinds) {
     const std::vector<OpParam> rows = {needed("m", "rows"), needed("n", "columns")};
     const OpParam dims = list("dims", "extents, as in 8:128:768", true);
-    kinds.push_back({"softmax",
-                     "softmax of a matrix",
-                     {rows[0], rows[1], choice("axis", {"last", "first"}, "the axis that it sums over")},
-                     build_softmax});
+    kinds.push_back(
+        {"softmax",
+         "softmax of a matrix",
+         {rows[0], rows[1], choice("axis", {"last", "first"}, "the axis that it sums over"),
+          optional_real("scale", "what its inputs, of unit variance, are multiplied by"),
+          choice("mask", {"none", "half", "half_inf"}, "add -10000, or -infinity, to the second half of the columns")},
+         build_softmax});
     kinds.push_back({"layernorm", "LayerNormalization over the columns, scale and shift", rows, build_layernorm});
     kinds.push_back({"rmsnorm", "x / sqrt(mean of squares) over the columns, scale", rows, build_rmsnorm});
     kinds.push_back(
