@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/import_tensor.h"
+#include "ops/type_constraints.h"
 
 namespace tilewright {
 
@@ -48,6 +49,13 @@ void check_declared(const GraphInput& in, std::string_view what) {
 std::string described(const Node& node, std::string_view message) {
     if (message.substr(0, 6) == "node '") return std::string(message);
     return node.describe() + ": " + std::string(message);
+}
+
+void check_opset(int64_t opset) {
+    if (opset > newest_opset())
+        throw ModelError(fmt::format("the model imports opset {} of ai.onnx, and operators are known up to opset {}",
+                                     opset, newest_opset()),
+                         "export it with an older opset, or convert it with onnx.version_converter");
 }
 
 std::string why_no_rule(const Node& node) {
@@ -249,6 +257,7 @@ class GraphLowering {
         try {
             const OpRule* rule = find_rule(node.domain, node.op, node.opset);
             if (rule == nullptr) throw Unsupported(why_no_rule(node));
+            check_types(node);
             b_.set_source(node.name, node.op, node.describe());
             NodeContext context(node, b_, *this);
             rule->rule(context);
@@ -265,6 +274,17 @@ class GraphLowering {
             if (settings_.problems == nullptr) throw ModelError(described(node, e.what()), e.hint());
             record(node, e.what(), false);
         }
+    }
+
+    void check_types(const Node& node) {
+        if (node.domain.empty()) check_opset(node.opset);
+        const OperatorSchema* schema = node.domain.empty() ? find_schema(node.op, node.opset) : nullptr;
+        if (schema == nullptr) return;
+        std::vector<std::optional<DType>> types;
+        for (const std::string& name : node.inputs)
+            types.push_back(name.empty() ? std::nullopt : std::optional(b_.dtype(lookup(name))));
+        if (const auto problem = type_problem(*schema, types))
+            throw ModelError(fmt::format("{}: {}", node.describe(), *problem));
     }
 
     void record(const Node& node, std::string_view message, bool unsupported) {
@@ -472,6 +492,7 @@ std::shared_ptr<Program> NodeContext::write_body(const std::string& name, const 
 }
 
 Program lower(const Model& model, const LowerOptions& options, std::vector<Problem>* problems) {
+    if (const auto opset = model.opsets.find(""); opset != model.opsets.end()) check_opset(opset->second);
     Program program;
     program.name = model.graph.name;
     Builder builder(program);

@@ -207,8 +207,10 @@ void rms_normalization(NodeContext& c) {
     const double epsilon = static_cast<double>(c.node.attr_float("epsilon", 1e-5f));
     const ValueId x = c.b.cast(c.in(0), wide);
     const ValueId squares = c.b.mean(c.b.binary(ScalarOp::Mul, x, x), axis_range(first, r), true);
-    const ValueId y = c.b.binary(ScalarOp::Mul, x, inverse_root(c.b, squares, epsilon));
+    const ValueId inverse = inverse_root(c.b, squares, epsilon);
+    const ValueId y = c.b.binary(ScalarOp::Mul, x, inverse);
     require_scale(c, 1);
+    c.out(1, inverse);  // of SimplifiedLayerNormalization
     c.out(0, c.b.map(
                  {c.b.cast(y, t), c.in(1)}, c.dtype(1),
                  [&](ScalarBody& body, Ids v) -> ScalarId {
@@ -278,11 +280,18 @@ void lrn(NodeContext& c) {
     TensorExpr e;
     e.extents = x;
     e.spatial = x.size();
-    e.extents.emplace_back(size);
+    // Of a window that is larger than the channels, only the taps that can reach one.
+    const int64_t before = (size - 1) / 2;
+    int64_t first = 0, taps = size;
+    if (x[1].is_constant()) {
+        first = std::max<int64_t>(0, before - (x[1].constant() - 1));
+        taps = std::max<int64_t>(0, std::min(size, before + x[1].constant()) - first);
+    }
+    e.extents.emplace_back(taps);
     e.reducer = Reducer::Sum;
     Access a{c.in(0), {}, {}, 0};
     for (size_t k = 0; k < x.size(); ++k) a.index.push_back(axis(k));
-    a.index[1] = axis(1) + axis(x.size()) - (size - 1) / 2;
+    a.index[1] = axis(1) + axis(x.size()) + (first - before);
     a.valid = {a.index[1], x[1] - 1 - a.index[1]};
     e.accesses = {std::move(a)};
     const Sx v(e.body, e.body.access(0, t));
@@ -306,10 +315,12 @@ std::vector<OpRule> norm_rules() {
         {"", "GroupNormalization", 18, group_normalization},
         {"", "InstanceNormalization", 1, instance_normalization},
         {"", "LRN", 1, lrn},
-        {"", "LayerNormalization", 17, layer_normalization},
+        // From opset 17 on; ONNX Runtime's optimised models have it, and SimplifiedLayerNormalization, in any opset.
+        {"", "LayerNormalization", 1, layer_normalization},
         {"", "LpNormalization", 1, lp_normalization},
         {"", "MeanVarianceNormalization", 1, mean_variance_normalization},
         {"", "RMSNormalization", 23, rms_normalization},
+        {"", "SimplifiedLayerNormalization", 1, rms_normalization},
     };
 }
 
