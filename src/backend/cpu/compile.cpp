@@ -20,10 +20,10 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include <atomic>
-#include <exception>
 #include <mutex>
 #include <thread>
 
+#include "backend/cpu/guarded.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/kernel_emitter.h"
 #include "base/error.h"
@@ -110,12 +110,10 @@ Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::Ta
     out.module->setDataLayout(machine.createDataLayout());
     out.module->setTargetTriple(options.isa.triple);
     out.kernel = emit_kernel(*out.module, kSymbol, program, options);
-    if (options.verify_module) {
-        std::string problems;
-        llvm::raw_string_ostream stream(problems);
-        if (llvm::verifyModule(*out.module, &stream))
-            internal_error(__FILE__, __LINE__, "generated LLVM IR is valid", program.name + ": " + problems);
-    }
+    std::string problems;
+    llvm::raw_string_ostream stream(problems);
+    if (llvm::verifyModule(*out.module, &stream))
+        internal_error(__FILE__, __LINE__, "generated LLVM IR is valid", program.name + ": " + problems);
     return out;
 }
 
@@ -150,6 +148,25 @@ llvm::SmallVector<char, 0> object_of(llvm::Module& module, const CodegenOptions&
     llvm::SmallVector<char, 0> object = to_file(module, machine, llvm::CodeGenFileType::ObjectFile);
     if (options.known) options.known->keep(key, {object.data(), object.size()});
     return object;
+}
+
+/// Links the object files, one kernel each, into this process and fills in `run` and `code`.
+void load(std::vector<llvm::SmallVector<char, 0>> objects, std::vector<CompiledKernel>& out) {
+    auto machine_builder = unwrap(llvm::orc::JITTargetMachineBuilder::detectHost());
+    std::shared_ptr<llvm::orc::LLJIT> jit =
+        unwrap(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine_builder)).create());
+    auto generator =
+        unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
+    jit->getMainJITDylib().addGenerator(std::move(generator));
+    for (size_t i = 0; i < objects.size(); ++i) {  // each has the same name in a library of its own
+        llvm::orc::JITDylib& library = unwrap(jit->createJITDylib(fmt::format("kernel_{}", i)));
+        library.addToLinkOrder(jit->getMainJITDylib());
+        auto object = std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(objects[i]), false);
+        if (auto error = jit->addObjectFile(library, std::move(object)))
+            throw RuntimeError("LLVM: " + message(std::move(error)));
+        out[i].run = unwrap(jit->lookup(library, kSymbol)).toPtr<KernelFn>();
+        out[i].code = jit;
+    }
 }
 
 }  // namespace
@@ -202,12 +219,12 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
     if (programs.empty()) return out;
     std::vector<llvm::SmallVector<char, 0>> objects(programs.size());
     std::atomic<size_t> next{0};
-    std::exception_ptr failure;
-    std::mutex mutex;
-    const auto work = [&] {
+    const size_t workers = std::min<size_t>(programs.size(), std::max(1u, std::thread::hardware_concurrency()));
+    run_guarded(workers, [&] {
         try {
             const std::unique_ptr<llvm::TargetMachine> machine = target_machine(options.isa);
             for (size_t i = next++; i < programs.size(); i = next++) {
+                set_guarded_work(programs[i]->name);
                 Emitted e = emit(*programs[i], options, *machine);
                 objects[i] = object_of(*e.module, options, *machine);
                 out[i].name = programs[i]->name;
@@ -216,33 +233,11 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
                 out[i].scratch_bytes = e.kernel.scratch_bytes;
             }
         } catch (...) {
-            const std::lock_guard lock(mutex);
-            if (!failure) failure = std::current_exception();
-            next = programs.size();
+            next = programs.size();  // the other threads need not go on
+            throw;
         }
-    };
-    const size_t workers = std::min<size_t>(programs.size(), std::max(1u, std::thread::hardware_concurrency()));
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& t : threads) t.join();
-    if (failure) std::rethrow_exception(failure);
-
-    auto machine_builder = unwrap(llvm::orc::JITTargetMachineBuilder::detectHost());
-    std::shared_ptr<llvm::orc::LLJIT> jit =
-        unwrap(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine_builder)).create());
-    auto generator =
-        unwrap(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->getDataLayout().getGlobalPrefix()));
-    jit->getMainJITDylib().addGenerator(std::move(generator));
-    for (size_t i = 0; i < programs.size(); ++i) {  // each has the same name in a library of its own
-        llvm::orc::JITDylib& library = unwrap(jit->createJITDylib(fmt::format("kernel_{}", i)));
-        library.addToLinkOrder(jit->getMainJITDylib());
-        auto object = std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(objects[i]), false);
-        if (auto error = jit->addObjectFile(library, std::move(object)))
-            throw RuntimeError("LLVM: " + message(std::move(error)));
-        out[i].run = unwrap(jit->lookup(library, kSymbol)).toPtr<KernelFn>();
-        out[i].code = jit;
-    }
+    });
+    run_guarded(1, [&] { load(std::move(objects), out); });
     return out;
 }
 
@@ -251,21 +246,29 @@ CompiledKernel compile(const TileProgram& program, const CodegenOptions& options
 }
 
 std::string print_llvm(const TileProgram& program, const CodegenOptions& options) {
-    const auto machine = target_machine(options.isa);
-    const Emitted e = emit(program, options, *machine);
-    optimize(*e.module, *machine);
     std::string s;
-    llvm::raw_string_ostream stream(s);
-    e.module->print(stream, nullptr);
+    run_guarded(1, [&] {
+        set_guarded_work(program.name);
+        const auto machine = target_machine(options.isa);
+        const Emitted e = emit(program, options, *machine);
+        optimize(*e.module, *machine);
+        llvm::raw_string_ostream stream(s);
+        e.module->print(stream, nullptr);
+    });
     return s;
 }
 
 std::string print_assembly(const TileProgram& program, const CodegenOptions& options) {
-    const auto machine = target_machine(options.isa);
-    const Emitted e = emit(program, options, *machine);
-    optimize(*e.module, *machine);
-    const auto bytes = to_file(*e.module, *machine, llvm::CodeGenFileType::AssemblyFile);
-    return std::string(bytes.begin(), bytes.end());
+    std::string s;
+    run_guarded(1, [&] {
+        set_guarded_work(program.name);
+        const auto machine = target_machine(options.isa);
+        const Emitted e = emit(program, options, *machine);
+        optimize(*e.module, *machine);
+        const auto bytes = to_file(*e.module, *machine, llvm::CodeGenFileType::AssemblyFile);
+        s.assign(bytes.begin(), bytes.end());
+    });
+    return s;
 }
 
 }  // namespace tilewright::cpu

@@ -45,7 +45,6 @@ struct CompiledKernel {
 
 struct CodegenOptions {
     Isa isa = Isa::host();
-    bool verify_module = false;  ///< run LLVM's verifier (tests)
     /// Outputs of more bytes than this are written past the caches: nobody would find them there, and what they would
     /// push out stays. They must be 64-byte aligned. 0: none is.
     int64_t cache_bytes = 0;
