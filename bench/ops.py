@@ -58,8 +58,8 @@ class Ours:
         """The command's JSON object; 'error' in it where it failed."""
         out = folder / "ours.json"
         out.unlink(missing_ok=True)
-        command = [self.options.build / "bin/tilewright", "op", op, "--scheduler", self.scheduler, "--json", out,
-                   "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
+        command = [self.options.build / "bin/tilewright", "op", op, "--calibrate", "--scheduler", self.scheduler,
+                   "--json", out, "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
         if first:
             command += ["--save", folder / "model.onnx"]
         else:

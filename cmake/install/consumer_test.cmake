@@ -2,7 +2,7 @@
 #
 # Installs the build into WORK and lets a project of its own find and use it: every public header must compile as the
 # first of a file (a .h in C as well), a C and a C++ program (consumer/) must compile a model and agree on its outputs,
-# and pkg-config's file must say the same.
+# the library must bear being closed and opened again, and pkg-config's file must say the same.
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT status EQUAL 0)
@@ -42,6 +42,9 @@ add_executable(c_consumer ${programs}/main.c)
 target_link_libraries(c_consumer PRIVATE Tilewright::tilewright)
 add_executable(cpp_consumer ${programs}/main.cpp)
 target_link_libraries(cpp_consumer PRIVATE Tilewright::tilewright)
+add_executable(reload ${programs}/reload.c)
+target_include_directories(reload PRIVATE ${WORK}/prefix/include)
+target_link_libraries(reload PRIVATE \${CMAKE_DL_LIBS})
 ")
 run(${CMAKE_COMMAND} -G Ninja -S ${WORK}/consumer -B ${WORK}/consumer/build -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 run(${CMAKE_COMMAND} --build ${WORK}/consumer/build)
@@ -54,6 +57,8 @@ endforeach()
 if(NOT c_outputs MATCHES "^(-?[0-9.e-]+\n)+$" OR NOT c_outputs STREQUAL cpp_outputs)
   message(FATAL_ERROR "the outputs of C and C++ differ, or are no numbers:\n${c_outputs}\n${cpp_outputs}")
 endif()
+file(GLOB_RECURSE library ${WORK}/prefix/*/libtilewright.so)
+run(${WORK}/consumer/build/reload ${library} ${WORK}/model.onnx)
 
 file(GLOB_RECURSE pc ${WORK}/prefix/*/tilewright.pc)
 if(NOT pc)

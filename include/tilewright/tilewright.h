@@ -23,7 +23,9 @@
  * (names, shapes, output data) belongs to the model or session it was asked of.
  *
  * Threads. A model never changes: any number of threads may use one, and create sessions of it. One session may be used
- * by one thread at a time; different sessions, also of one model, by different threads at the same time. Sessions with
+ * by one thread at a time: while a call uses it, calls of other threads return TILEWRIGHT_BUSY and change nothing, but
+ * it must not be freed, and the outputs that a call gave must not be read while another thread runs the session.
+ * Different sessions, also of one model, may be used by different threads at the same time. Sessions with
  * equal numbers of threads share one pool of worker threads. Results depend neither on how many sessions run nor on the
  * number of threads.
  *
@@ -36,6 +38,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define TILEWRIGHT_VERSION "0.1.0"
 
@@ -58,7 +61,8 @@ typedef enum tilewright_status TILEWRIGHT_INT {
     TILEWRIGHT_INVALID_ARGUMENT = 1, /* the call is wrong: a null pointer, an index out of range */
     TILEWRIGHT_INVALID_MODEL = 2,    /* the model or the data: damaged, not supported, of another shape */
     TILEWRIGHT_RUNTIME_ERROR = 3,    /* the machine: a file that cannot be read, no memory */
-    TILEWRIGHT_INTERNAL_ERROR = 4    /* a bug of Tilewright */
+    TILEWRIGHT_INTERNAL_ERROR = 4,   /* a bug of Tilewright */
+    TILEWRIGHT_BUSY = 5              /* another thread uses the session */
 } tilewright_status;
 
 /* Elements of tensors, in the order of the host. BOOL is one byte, 0 or 1; types of less than 8 bits have one byte an
@@ -107,14 +111,29 @@ TILEWRIGHT_API const char* tilewright_error_hint(const tilewright_error* error);
 TILEWRIGHT_API tilewright_status tilewright_error_status(const tilewright_error* error);
 TILEWRIGHT_API void tilewright_error_free(tilewright_error* error);
 
-/* How to compile. A structure that is all zeros means the defaults; a null pointer does as well. */
+/* How to compile. A null pointer means the defaults.
+ *
+ *     tilewright_options options = tilewright_default_options();
+ *     options.threads = 2;
+ *
+ * Later versions add fields at the end and change nothing else. `struct_size` says which of them the caller was
+ * compiled with: fields behind it mean their defaults, and a caller with more fields than the library has is refused
+ * where one of those is not zero. 0 stands for the fields up to `dim_sizes`. A field of zeros means the default. */
 typedef struct tilewright_options {
-    int32_t threads;  /* what the code is laid out for; 0: the processors this process may use */
-    const char* isa;  /* "avx2" or "avx512"; NULL: the best this machine has */
-    size_t dim_count; /* fixes named dimensions: dim_names[i] is dim_sizes[i] */
+    size_t struct_size; /* sizeof(tilewright_options) */
+    int32_t threads;    /* what the code is laid out for; 0: the processors this process may use */
+    const char* isa;    /* "avx2" or "avx512"; NULL: the best this machine has */
+    size_t dim_count;   /* fixes named dimensions of inputs: dim_names[i] is dim_sizes[i]; other names are refused */
     const char* const* dim_names;
     const int64_t* dim_sizes;
 } tilewright_options;
+
+static inline tilewright_options tilewright_default_options(void) {
+    tilewright_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    return options;
+}
 
 /* Reads and compiles an ONNX file. External data is read only from below the file's own folder. */
 TILEWRIGHT_API tilewright_status tilewright_compile_file(const char* path, const tilewright_options* options,
@@ -144,8 +163,8 @@ TILEWRIGHT_API tilewright_status tilewright_input(const tilewright_model* model,
 TILEWRIGHT_API tilewright_status tilewright_output(const tilewright_model* model, size_t index, tilewright_io* io,
                                                    tilewright_error** error);
 
-/* A dense row-major tensor. `bytes` must be the elements' count times their size. Data should be aligned to 64 bytes,
- * and must be to the size of an element. */
+/* A dense row-major tensor. `bytes` must be the elements' count times their size. Data should be aligned to 64 bytes;
+ * inputs that are not aligned to the size of an element are copied before they are used. */
 typedef struct tilewright_tensor {
     tilewright_dtype dtype;
     size_t rank;

@@ -96,7 +96,7 @@ struct Io {
 struct Options {
     int threads = 0;                           ///< what the code is laid out for; 0: this process's processors
     std::string isa;                           ///< "avx2", "avx512", or "" for the best there is
-    std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions
+    std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
 };
 
 class Model {
@@ -127,8 +127,12 @@ class Model {
             names.push_back(dim.first.c_str());
             sizes.push_back(dim.second);
         }
-        const tilewright_options o = {options.threads, options.isa.empty() ? nullptr : options.isa.c_str(),
-                                      names.size(), names.data(), sizes.data()};
+        tilewright_options o = tilewright_default_options();
+        o.threads = options.threads;
+        o.isa = options.isa.empty() ? nullptr : options.isa.c_str();
+        o.dim_count = names.size();
+        o.dim_names = names.data();
+        o.dim_sizes = sizes.data();
         tilewright_model* model = nullptr;
         tilewright_error* error = nullptr;
         const tilewright_status status = compile(&o, &model, &error);

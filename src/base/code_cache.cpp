@@ -1,28 +1,29 @@
 #include "base/code_cache.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
+#include <vector>
 
-#include "base/hash.h"
+#include "base/error.h"
 
 namespace tilewright {
 
-namespace fs = std::filesystem;
-
 namespace {
 
-// A file: the mark, length of what it was made of, that, the code, a hash of both.
-constexpr std::string_view kMark = "twcode1\n";
-constexpr int kMakeRoom = 16;  // files added between looks at all of them
+// A file: the mark, length of what it was made of, that, the code, the keyed hash of all before it.
+constexpr std::string_view kMark = "twcode2\n";
+constexpr std::string_view kSuffix = ".code";
+constexpr const char* kKeyFile = "key";
+constexpr size_t kNameDigits = 32, kHashBytes = 32;
+constexpr int kMakeRoom = 16;                          // files added between looks at all of them
+constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // a kernel's code has some 100 KB
 
 std::string number_bytes(uint64_t n) {
     std::string out(sizeof n, '\0');
@@ -36,78 +37,154 @@ uint64_t number_at(const std::string& bytes, size_t at) {
     return n;
 }
 
-uint64_t check_of(std::string_view made_of, std::string_view code) {
-    return hash_combine(hash_text(made_of), hash_text(code));
+/// A name beside `name` that no other write uses: name.PROCESS.NUMBER.
+std::string temporary_of(const std::string& name) {
+    static std::atomic<int> serial{0};
+    return fmt::format("{}.{}.{}", name, ::getpid(), serial++);
 }
 
-/// Whether nobody else may have put anything there: what is found is run.
-bool is_private(const std::string& folder) {
-    struct stat s {};
-    return ::stat(folder.c_str(), &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == ::geteuid() &&
-           (s.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+/// The process, of a temporary's end ".PROCESS.NUMBER".
+std::optional<pid_t> writer_of(std::string_view end) {
+    pid_t process = 0;
+    unsigned number = 0;
+    const char* const last = end.data() + end.size();
+    if (!end.starts_with('.')) return std::nullopt;
+    const auto [dot, bad] = std::from_chars(end.data() + 1, last, process);
+    if (bad != std::errc() || dot == last || *dot != '.' || process <= 0) return std::nullopt;
+    const auto [stop, wrong] = std::from_chars(dot + 1, last, number);
+    return wrong == std::errc() && stop == last ? std::optional(process) : std::nullopt;
+}
+
+enum class Kind { foreign, code, temporary, abandoned };
+
+/// What a file of this name is to the cache.
+Kind kind_of(std::string_view name) {
+    std::string_view rest;
+    if (name.starts_with(kKeyFile)) {
+        rest = name.substr(std::strlen(kKeyFile));
+        if (rest.empty()) return Kind::foreign;  // the key is never in the way
+    } else {
+        const auto digits =
+            static_cast<size_t>(std::find_if(name.begin(), name.end(),
+                                             [](char c) { return (c < '0' || c > '9') && (c < 'a' || c > 'f'); }) -
+                                name.begin());
+        if (digits != kNameDigits || name.substr(digits, kSuffix.size()) != kSuffix) return Kind::foreign;
+        rest = name.substr(digits + kSuffix.size());
+        if (rest.empty()) return Kind::code;
+    }
+    const auto writer = writer_of(rest);
+    if (!writer) return Kind::foreign;
+    return ::kill(*writer, 0) != 0 && errno == ESRCH ? Kind::abandoned : Kind::temporary;
+}
+
+/// The folder's key, made where there is none yet.
+HashKey key_in(const PrivateFolder& folder) {
+    HashKey key{};
+    for (const bool made : {false, true}) {
+        if (const auto bytes = folder.read(kKeyFile, key.size()); bytes && bytes->size() == key.size()) {
+            std::memcpy(key.data(), bytes->data(), key.size());
+            return key;
+        }
+        if (made) break;
+        if (::getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size()))
+            throw RuntimeError("the system has no random numbers");
+        const std::string_view bytes(reinterpret_cast<const char*>(key.data()), key.size());
+        folder.write_new(kKeyFile, temporary_of(kKeyFile), {bytes});
+    }
+    throw RuntimeError(fmt::format("folder '{0}' holds a file '{1}' that is no key of this user's: remove '{0}/{1}'",
+                                   folder.path(), kKeyFile));
 }
 
 }  // namespace
 
-CodeCache::CodeCache(std::string folder, int64_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+CodeCache::CodeCache(std::string folder, int64_t most_bytes, Warn warn)
+    : path_(std::move(folder)), most_bytes_(most_bytes), warn_(std::move(warn)) {}
 
-std::string CodeCache::path_of(std::string_view made_of) const {
-    const uint64_t h = hash_text(made_of);
-    return fmt::format("{}/{:016x}{:016x}.code", folder_, h, hash_combine(h, made_of.size()));
+void CodeCache::warn(const std::string& problem) const {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(warned_, true)) return;
+    }
+    if (warn_) warn_("no compiled kernels are kept: " + problem);
+}
+
+const PrivateFolder* CodeCache::folder(bool make) const {
+    if (path_.empty()) return nullptr;
+    std::string problem;
+    {
+        const std::lock_guard lock(mutex_);
+        if (folder_) return &*folder_;
+        if (unusable_) return nullptr;
+        try {
+            std::optional<PrivateFolder> opened = PrivateFolder::open(path_, make);
+            if (!opened) return nullptr;
+            key_ = key_in(*opened);
+            folder_ = std::move(opened);
+            return &*folder_;
+        } catch (const RuntimeError& e) {
+            unusable_ = true;
+            problem = e.what();
+        }
+    }
+    warn(problem);
+    return nullptr;
+}
+
+std::string CodeCache::name_of(std::string_view made_of) const {
+    const std::string hash = keyed_hash(key_, {"name\n", made_of});
+    std::string name;
+    for (size_t k = 0; k < kNameDigits / 2; ++k) name += fmt::format("{:02x}", static_cast<unsigned char>(hash[k]));
+    return name.append(kSuffix);
 }
 
 std::optional<std::string> CodeCache::find(std::string_view made_of) const {
-    if (folder_.empty() || !is_private(folder_)) return std::nullopt;
-    const std::string path = path_of(made_of);
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return std::nullopt;
-    std::ostringstream all;
-    all << in.rdbuf();
-    const std::string bytes = all.str();
-    const size_t head = kMark.size() + sizeof(uint64_t), least = head + made_of.size() + sizeof(uint64_t);
-    if (bytes.size() < least || bytes.compare(0, kMark.size(), kMark) != 0 ||
-        number_at(bytes, kMark.size()) != made_of.size() || bytes.compare(head, made_of.size(), made_of) != 0)
+    const PrivateFolder* folder = this->folder(false);
+    if (folder == nullptr) return std::nullopt;
+    const std::string name = name_of(made_of);
+    const auto bytes = folder->read(name, kMostFileBytes);
+    const size_t head = kMark.size() + sizeof(uint64_t), least = head + made_of.size() + kHashBytes;
+    if (!bytes || bytes->size() < least || bytes->compare(0, kMark.size(), kMark) != 0 ||
+        number_at(*bytes, kMark.size()) != made_of.size() || bytes->compare(head, made_of.size(), made_of) != 0)
         return std::nullopt;
-    std::string code = bytes.substr(head + made_of.size(), bytes.size() - least);
-    if (number_at(bytes, bytes.size() - sizeof(uint64_t)) != check_of(made_of, code)) return std::nullopt;
-    std::error_code ignored;
-    fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
-    return code;
+    const std::string_view all = *bytes, said = all.substr(0, all.size() - kHashBytes);
+    if (keyed_hash(key_, {said}) != all.substr(said.size())) return std::nullopt;
+    folder->touch(name);
+    return std::string(said.substr(head + made_of.size()));
 }
 
 void CodeCache::keep(std::string_view made_of, std::string_view code) const {
-    if (folder_.empty()) return;
-    std::error_code failed;
-    if (fs::create_directories(folder_, failed)) fs::permissions(folder_, fs::perms::owner_all, failed);
-    if (!is_private(folder_)) return;
-    static std::atomic<int> serial{0};
-    const std::string path = path_of(made_of), beside = fmt::format("{}.{}.{}", path, ::getpid(), serial++);
-    {
-        std::ofstream out(beside, std::ios::binary);
-        out << kMark << number_bytes(made_of.size()) << made_of << code << number_bytes(check_of(made_of, code));
-        if (!out.flush()) {
-            fs::remove(beside, failed);
-            return;
-        }
+    const int64_t bytes = static_cast<int64_t>(kMark.size() + sizeof(uint64_t) + made_of.size() + code.size());
+    if (bytes + static_cast<int64_t>(kHashBytes) > kMostFileBytes) return;  // find() would not take it
+    const PrivateFolder* folder = this->folder(true);
+    if (folder == nullptr) return;
+    const std::string name = name_of(made_of), length = number_bytes(made_of.size());
+    try {
+        folder->write(name, temporary_of(name),
+                      {kMark, length, made_of, code, keyed_hash(key_, {kMark, length, made_of, code})});
+    } catch (const RuntimeError& e) {
+        warn(e.what());
+        return;
     }
-    fs::rename(beside, path, failed);
-    if (failed) fs::remove(beside, failed);
-    if (kept_++ % kMakeRoom == 0) make_room();
+    if (kept_++ % kMakeRoom == 0) make_room(*folder);
 }
 
-void CodeCache::make_room() const {
-    std::error_code failed;
+void CodeCache::make_room(const PrivateFolder& folder) const {
     int64_t all = 0;
-    std::multimap<fs::file_time_type, std::pair<fs::path, int64_t>> files;
-    for (fs::directory_iterator it(folder_, failed), end; !failed && it != end; it.increment(failed)) {
-        const auto size = static_cast<int64_t>(it->file_size(failed));
-        if (failed) return;
-        files.emplace(it->last_write_time(failed), std::pair(it->path(), size));
-        all += size;
+    std::vector<PrivateFolder::File> own;
+    for (PrivateFolder::File& file : folder.files()) {
+        const Kind kind = kind_of(file.name);
+        if (kind == Kind::abandoned) folder.remove(file.name);
+        if (kind != Kind::code && kind != Kind::temporary) continue;
+        all += file.bytes;
+        own.push_back(std::move(file));
     }
-    for (auto it = files.begin(); it != files.end() && all > most_bytes_; ++it) {
-        fs::remove(it->second.first, failed);
-        all -= it->second.second;
+    std::sort(own.begin(), own.end(), [](const PrivateFolder::File& a, const PrivateFolder::File& b) {
+        return a.used.tv_sec != b.used.tv_sec ? a.used.tv_sec < b.used.tv_sec : a.used.tv_nsec < b.used.tv_nsec;
+    });
+    for (const PrivateFolder::File& file : own) {
+        if (all <= most_bytes_) return;
+        folder.remove(file.name);
+        all -= file.bytes;
     }
 }
 

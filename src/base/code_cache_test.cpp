@@ -2,7 +2,11 @@
 
 #include "base/code_cache.h"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,8 +14,8 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "base/temporary_folder_test.h"
@@ -21,6 +25,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The cache's entries, without its key.
+std::vector<fs::path> entries(const std::string& folder) {
+    std::vector<fs::path> out;
+    for (const auto& file : fs::directory_iterator(folder))
+        if (file.path().extension() == ".code") out.push_back(file.path());
+    return out;
+}
+
+mode_t mode_of(const fs::path& path) {
+    struct stat s {};
+    return ::lstat(path.c_str(), &s) == 0 ? s.st_mode & 07777U : 0;
+}
+
+/// What a cache in `folder` warned of while it kept and looked for something, of which nothing was found.
+std::string refusal(const std::string& folder) {
+    std::vector<std::string> warnings;
+    const CodeCache cache(folder, CodeCache::kMostBytes, [&](const std::string& text) { warnings.push_back(text); });
+    cache.keep("a text", "code");
+    EXPECT_EQ(cache.find("a text"), std::nullopt) << folder;
+    cache.keep("another", "code");
+    EXPECT_EQ(warnings.size(), 1u) << folder;
+    return warnings.empty() ? "" : warnings[0];
+}
+
+constexpr uid_t kNobody = 65534;
+
+/// In a process of its own; true if it says so.
+bool in_child(const std::function<bool()>& body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body() ? 0 : 1);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
     const TemporaryFolder folder;
     const CodeCache cache(folder.path());
@@ -28,36 +68,259 @@ TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
     cache.keep("a text", code);
     EXPECT_EQ(cache.find("a text"), code);
     EXPECT_EQ(cache.find("another"), std::nullopt);
-    ASSERT_EQ(folder.files().size(), 1u);
-    const fs::path file = folder.files()[0];
-    std::ostringstream whole;
-    whole << std::ifstream(file, std::ios::binary).rdbuf();
-    for (size_t at = 0; at < whole.str().size(); at += 3) {
-        std::string changed = whole.str();
+    ASSERT_EQ(entries(folder.path()).size(), 1u);
+    const fs::path file = entries(folder.path())[0];
+    const std::string whole = read_whole(file);
+    for (size_t at = 0; at < whole.size(); at += 3) {
+        std::string changed = whole;
         changed[at] ^= 1;
         std::ofstream(file, std::ios::binary) << changed;
         EXPECT_EQ(cache.find("a text"), std::nullopt) << at;
-        std::ofstream(file, std::ios::binary) << whole.str().substr(0, at);
+        std::ofstream(file, std::ios::binary) << whole.substr(0, at);
         EXPECT_EQ(cache.find("a text"), std::nullopt) << at;
     }
-    // Where nothing can be written nothing is kept.
-    const CodeCache nowhere("/proc/no/such/folder");
-    nowhere.keep("a text", code);
-    EXPECT_EQ(nowhere.find("a text"), std::nullopt);
 }
 
-TEST(CodeCache, UsesNoFolderThatOthersMayWriteTo) {
+/// A file that a cache with another key wrote, in the place of this one's: whole, and right but for the key.
+TEST(CodeCache, DoesNotBelieveAFileUnderAnotherKey) {
+    const TemporaryFolder folder, other;
+    CodeCache(folder.path()).keep("a text", "code");
+    CodeCache(other.path()).keep("a text", "evil");
+    fs::copy_file(entries(other.path())[0], entries(folder.path())[0], fs::copy_options::overwrite_existing);
+    EXPECT_EQ(CodeCache(folder.path()).find("a text"), std::nullopt);
+    // Without its key a cache starts anew.
+    CodeCache(folder.path()).keep("a text", "code");
+    fs::remove(folder / "key");
+    EXPECT_EQ(CodeCache(folder.path()).find("a text"), std::nullopt);
+    CodeCache(folder.path()).keep("a text", "code");
+    EXPECT_EQ(CodeCache(folder.path()).find("a text"), "code");
+}
+
+TEST(CodeCache, SaysOnceWhyAFolderCannotBeUsed) {
     const TemporaryFolder folder;
-    const std::string made = std::string(folder.path()) + "/code";
-    const CodeCache cache(made);
+    const std::string top = folder / "top", middle = top + "/tilewright", code = middle + "/code";
+    CodeCache(code).keep("a text", "code");
+    EXPECT_EQ(CodeCache(code).find("a text"), "code");
+    for (const std::string& open : {top, middle, code})
+        for (const fs::perms others : {fs::perms::group_write, fs::perms::others_write}) {
+            fs::permissions(open, others, fs::perm_options::add);
+            const std::string why = refusal(code);
+            EXPECT_THAT(why, testing::HasSubstr("folder '" + open + "' can be written by others (mode 07"));
+            EXPECT_THAT(why, testing::HasSubstr("chmod go-w '" + open + "'"));
+            fs::permissions(open, others, fs::perm_options::remove);
+        }
+    EXPECT_EQ(CodeCache(code).find("a text"), "code") << "nothing is wrong any more";
+    for (const std::string& shared : {top, middle}) {  // where each may remove only what is his own, as in /tmp
+        fs::permissions(shared, fs::perms::all | fs::perms::sticky_bit);
+        EXPECT_EQ(CodeCache(code).find("a text"), "code") << shared;
+        fs::permissions(shared, fs::perms::owner_all);
+    }
+    std::ofstream(folder / "file") << "a file";
+    EXPECT_THAT(refusal(folder / "file"), testing::HasSubstr("is no folder"));
+    EXPECT_THAT(refusal("/proc/no/such/folder"), testing::HasSubstr("'/proc/no' cannot be made"));
+    for (const std::string& folder_or_above : {code, middle}) {
+        fs::rename(folder_or_above, folder / "moved");
+        fs::create_directory_symlink(folder / "moved", folder_or_above);
+        EXPECT_THAT(refusal(code), testing::HasSubstr("folder '" + folder_or_above + "' is a link"));
+        fs::remove(folder_or_above);
+        fs::rename(folder / "moved", folder_or_above);
+    }
+    EXPECT_EQ(CodeCache(code).find("a text"), "code");
+    if (::geteuid() != 0) GTEST_SKIP() << "the rest needs several users";
+    for (const std::string& given : {top, middle, code}) {
+        ASSERT_EQ(::chown(given.c_str(), kNobody, kNobody), 0);
+        EXPECT_THAT(refusal(code), testing::HasSubstr("folder '" + given + "' belongs to another user (65534)"));
+        ASSERT_EQ(::chown(given.c_str(), 0, 0), 0);
+    }
+    // Root's folders are trusted by others.
+    fs::permissions(folder.path(), fs::perms::all);
+    fs::permissions(top, fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+    ASSERT_EQ(::chown(middle.c_str(), kNobody, kNobody), 0);
+    EXPECT_TRUE(in_child([&] {
+        if (::seteuid(kNobody) != 0) return false;
+        const CodeCache cache(middle + "/of_nobody");
+        cache.keep("a text", "code");
+        return cache.find("a text") == "code";
+    }));
+}
+
+TEST(CodeCache, MakesFoldersAndFilesForItsUserAlone) {
+    for (const mode_t mask : {0000, 0022, 0777}) {
+        const TemporaryFolder folder;
+        ::chmod(folder.path().c_str(), 0700);
+        EXPECT_TRUE(in_child([&] {
+            ::umask(mask);
+            const CodeCache cache(folder / "tilewright/code");
+            cache.keep("a text", "code");
+            return cache.find("a text") == "code";
+        })) << mask;
+        for (const char* made : {"tilewright", "tilewright/code"}) EXPECT_EQ(mode_of(folder / made), 0700u) << made;
+        for (const auto& file : fs::directory_iterator(folder / "tilewright/code"))
+            EXPECT_EQ(mode_of(file.path()), 0600u) << file.path();
+    }
+}
+
+/// Pipes, devices, links and huge files where a file of the cache should be: not waited for, not read, not run.
+TEST(CodeCache, TakesNothingButItsOwnFiles) {
+    const TemporaryFolder folder;
+    const CodeCache cache(folder / "code");
     cache.keep("a text", "code");
-    EXPECT_EQ(fs::status(made).permissions(), fs::perms::owner_all);
-    fs::permissions(made, fs::perms::group_write, fs::perm_options::add);
+    const fs::path file = entries(folder / "code").at(0);
+    const std::string whole = read_whole(file), kept = folder / "kept", name = file.string();
+    const auto write = [&](const std::string& path) {
+        std::ofstream(path, std::ios::binary) << whole;
+        ::chmod(path.c_str(), 0600);
+    };
+    write(kept);
+    const std::vector<std::pair<std::string, std::function<void()>>> odd = {
+        {"a pipe", [&] { ASSERT_EQ(::mkfifo(name.c_str(), 0600), 0); }},
+        {"a device", [&] { fs::create_symlink("/dev/zero", name); }},
+        {"a link to a good file", [&] { fs::create_symlink(kept, name); }},
+        {"a file of two names", [&] { fs::create_hard_link(kept, name); }},
+        {"a dangling link", [&] { fs::create_symlink("/nonexistent/x", name); }},
+        {"64 GB",
+         [&] {
+             write(name);
+             fs::resize_file(name, uintmax_t{64} << 30);
+         }},
+        {"a file that others may write",
+         [&] {
+             write(name);
+             fs::permissions(name, fs::perms::others_write, fs::perm_options::add);
+         }},
+        {"a file that others may read",
+         [&] {
+             write(name);
+             fs::permissions(name, fs::perms::group_read, fs::perm_options::add);
+         }},
+        {"a file that may not be read",
+         [&] {
+             std::ofstream(name).flush();
+             fs::permissions(name, fs::perms::none);
+         }},
+        {"a file of another user",
+         [&] {
+             write(name);
+             if (::chown(name.c_str(), kNobody, kNobody) != 0) fs::resize_file(name, 0);  // where root is missing
+         }},
+    };
+    for (const auto& [what, put] : odd) {
+        fs::remove(name);
+        put();
+        EXPECT_EQ(cache.find("a text"), std::nullopt) << what;
+        cache.keep("a text", "code");
+        EXPECT_EQ(cache.find("a text"), "code") << what << " should be replaced";
+        EXPECT_EQ(read_whole(kept), whole) << what << ": nothing is written through links";
+    }
+    fs::remove(name);
+    fs::create_directory(name);
     EXPECT_EQ(cache.find("a text"), std::nullopt);
-    cache.keep("another", "code");
-    fs::permissions(made, fs::perms::group_write, fs::perm_options::remove);
-    EXPECT_EQ(cache.find("another"), std::nullopt);
-    EXPECT_EQ(cache.find("a text"), "code");
+    cache.keep("a text", "code");
+    EXPECT_TRUE(fs::is_directory(name));
+    EXPECT_EQ(entries(folder / "code").size(), 1u) << "nothing half written stays";
+}
+
+TEST(CodeCache, DeletesNothingButItsOwnFiles) {
+    const TemporaryFolder folder;
+    const std::string code = folder / "code";
+    fs::create_directory(code);
+    fs::permissions(code, fs::perms::owner_all);
+    const std::string digits(32, 'a');
+    const std::vector<std::string> foreign = {"thesis.txt",
+                                              "vm.img",
+                                              digits,
+                                              digits + ".code.old",
+                                              digits + ".code.1",
+                                              digits + ".codes",
+                                              digits + "a.code",
+                                              digits.substr(1) + ".code",
+                                              digits + ".code.1.2.3",
+                                              "key.txt",
+                                              digits.substr(1) + "A.code"};
+    for (const std::string& name : foreign) std::ofstream(code + "/" + name) << "my only copy";
+    fs::resize_file(code + "/vm.img", uintmax_t{2} << 30);
+    fs::create_directory(code + "/" + std::string(32, 'b') + ".code");
+    std::ofstream(folder / "outside") << "my only copy";
+    fs::create_symlink(folder / "outside", code + "/" + std::string(32, 'c') + ".code");
+    const pid_t gone = ::fork();
+    if (gone == 0) ::_exit(0);
+    ::waitpid(gone, nullptr, 0);
+    const std::string left = digits + ".code." + std::to_string(gone) + ".7";
+    std::ofstream(code + "/" + left) << "half a file";
+    std::ofstream(code + "/key." + std::to_string(gone) + ".0") << "half a key";
+    const std::string old = code + "/" + std::string(32, 'd') + ".code";
+    std::ofstream(old) << std::string(5000, 'x');
+    for (const auto& file : fs::directory_iterator(code))
+        if (!file.is_symlink())
+            fs::last_write_time(file.path(), fs::file_time_type::clock::now() - std::chrono::hours(24));
+    CodeCache(code, 1000).keep("a text", "code");
+    for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(code + "/" + name)) << name;
+    EXPECT_TRUE(fs::exists(code + "/" + std::string(32, 'b') + ".code"));
+    EXPECT_TRUE(fs::is_symlink(code + "/" + std::string(32, 'c') + ".code"));
+    EXPECT_EQ(read_whole(folder / "outside"), "my only copy");
+    EXPECT_FALSE(fs::exists(old)) << "of the cache's own files the oldest makes room";
+    EXPECT_FALSE(fs::exists(code + "/" + left)) << "what a killed process left goes at once";
+    EXPECT_FALSE(fs::exists(code + "/key." + std::to_string(gone) + ".0"));
+    EXPECT_EQ(CodeCache(code).find("a text"), "code");
+}
+
+TEST(CodeCache, DoesWithoutWhereFilesMayNotBeSoLarge) {
+    const TemporaryFolder folder;
+    EXPECT_TRUE(in_child([&] {
+        const rlimit none{0, 0}, small{1000, 1000};
+        ::setrlimit(RLIMIT_CORE, &none);
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        int warnings = 0;
+        const CodeCache cache(folder / "code", CodeCache::kMostBytes, [&](const std::string& text) {
+            warnings += text.find("File too large") != std::string::npos ? 1 : 0;
+        });
+        cache.keep("large", std::string(5000, 'x'));
+        cache.keep("large too", std::string(5000, 'x'));
+        cache.keep("small", "code");
+        sigset_t blocked, pending;
+        ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+        ::sigpending(&pending);
+        return warnings == 1 && !cache.find("large") && cache.find("small") == "code" &&
+               ::sigismember(&blocked, SIGXFSZ) == 0 && ::sigismember(&pending, SIGXFSZ) == 0;
+    }));
+    EXPECT_EQ(entries(folder / "code").size(), 1u);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder / "code"), {}), 2) << "the key, and nothing half written";
+}
+
+/// Another user has made the folder above, and exchanges `code` between a link to a folder of the victim's and a cache
+/// of his own, whole and under a key of his own.
+TEST(CodeCache, IsNotDeceivedByFoldersThatAreExchanged) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs several users";
+    const TemporaryFolder shared, victim;
+    ::chmod(shared.path().c_str(), 01777);
+    ::chmod(victim.path().c_str(), 0755);
+    CodeCache(victim.path()).keep("the victim's", "code");
+    const std::string middle = shared / "tilewright", code = middle + "/code", evil = middle + "/evil";
+    const pid_t attacker = ::fork();
+    if (attacker == 0) {
+        if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
+        ::umask(0);
+        ::mkdir(middle.c_str(), 0777);
+        const CodeCache own(evil);
+        own.keep("a text", "evil");
+        ::chmod(evil.c_str(), 0755);
+        if (::symlink(victim.path().c_str(), code.c_str()) != 0) ::_exit(1);
+        for (;;) ::renameat2(AT_FDCWD, code.c_str(), AT_FDCWD, evil.c_str(), RENAME_EXCHANGE);
+    }
+    while (!fs::exists(fs::symlink_status(code))) std::this_thread::yield();
+    for (const bool own_middle : {false, true}) {
+        // Then as left by an earlier version under umask 0: the folder is the victim's, and open to all.
+        ASSERT_EQ(::chown(middle.c_str(), own_middle ? 0 : kNobody, 0), 0);
+        int found = 0, warned = 0;
+        for (int k = 0; k < 2000; ++k) {
+            const CodeCache cache(code, CodeCache::kMostBytes, [&](const std::string&) { ++warned; });
+            found += cache.find("a text") || cache.find("the victim's") ? 1 : 0;
+        }
+        EXPECT_EQ(found, 0);
+        EXPECT_EQ(warned, 2000);
+    }
+    ::kill(attacker, SIGKILL);
+    ::waitpid(attacker, nullptr, 0);
 }
 
 TEST(CodeCache, HasAllOrNothingOfWhatAKilledProcessKept) {

@@ -12,14 +12,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file_size_signal.h"
+#include "base/private_folder.h"
 #include "cost/target.h"
-#include "runtime/thread_count.h"
 
 namespace tilewright {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMostBytes = int64_t{1} << 20;
 constexpr int kFormat = 1;  // of the JSON; raise it when the meaning of a field changes
 
 Json json_of(const Measure& m) { return {{"value", m.value}, {"spread", m.spread}, {"samples", m.samples}}; }
@@ -194,9 +196,9 @@ std::optional<Target> load_target(const std::string& path, const Target& host, s
         if (why != nullptr) *why = fmt::format("{}: {}", path, reason);
         return std::nullopt;
     };
-    const auto text = read_text_file(path);
-    if (!text) return refuse("no such file");
     try {
+        const auto text = read_trusted_file(path, kMostBytes);
+        if (!text) return refuse("no such file");
         Target target = target_from_json(*text);
         if (target_key(target) != target_key(host)) return refuse("describes another machine");
         return target;
@@ -207,18 +209,25 @@ std::optional<Target> load_target(const std::string& path, const Target& host, s
 
 std::optional<Target> load_target(std::string* why) {
     const Target host = host_target();
-    if (!cache_folder()) {
+    const auto folder = cache_folder();
+    if (!folder) {
         if (why != nullptr) *why = "no cache folder: neither XDG_CACHE_HOME nor HOME names one";
         return std::nullopt;
     }
+    std::error_code error;
+    if (std::filesystem::exists(*folder, error)) try {
+            require_kept_entries(*folder);
+        } catch (const RuntimeError& e) {  // another user could decide what plans go by
+            if (why != nullptr) *why = e.what();
+            return std::nullopt;
+        }
     return load_target(target_path(host), host, why);
 }
 
 void save_target(const Target& target, const std::string& path) {
-    std::error_code error;
+    const NoFileSizeSignal guard;
     const auto folder = std::filesystem::path(path).parent_path();
-    if (!folder.empty()) std::filesystem::create_directories(folder, error);
-    if (error) throw RuntimeError(fmt::format("cannot create {}: {}", folder.string(), error.message()));
+    if (!folder.empty()) make_private_folders(folder.string());
     AtomicFile file(path);
     file.write_all(to_json(target));
     file.commit();

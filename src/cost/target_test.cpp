@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -269,6 +273,45 @@ TEST_F(TargetFile, FailingToWriteNamesThePathAndLeavesNothing) {
     for (const auto& entry : fs::directory_iterator(folder_)) {
         EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
     }
+}
+
+TEST_F(TargetFile, ALimitOnFileSizesEndsNothing) {
+    const std::string path = folder_ + "/t.json";
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit none{0, 0}, small{100, 100};
+        ::setrlimit(RLIMIT_CORE, &none);
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        try {
+            save_target(distinct(), path);
+        } catch (const RuntimeError& e) {
+            ::_exit(std::string(e.what()).find("File too large") != std::string::npos ? 0 : 1);
+        }
+        ::_exit(2);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "exit status or signal";
+    EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(TargetFile, IsTakenFromItsUserOnly) {
+    const Target t = distinct();
+    const std::string path = folder_ + "/t.json";
+    std::string why;
+    save_target(t, path);
+    fs::permissions(path, fs::perms::group_write, fs::perm_options::add);
+    EXPECT_EQ(load_target(path, t, &why), std::nullopt);
+    EXPECT_EQ(why, path + ": others may write to it");
+    fs::permissions(path, fs::perms::group_write, fs::perm_options::remove);
+    EXPECT_EQ(load_target(path, t), t);
+    fs::resize_file(path, uintmax_t{64} << 30);
+    EXPECT_EQ(load_target(path, t, &why), std::nullopt);
+    EXPECT_EQ(why, path + ": it has 68719476736 bytes, more than 1048576");
+    fs::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(load_target(path, t, &why), std::nullopt);
+    EXPECT_EQ(why, path + ": it is no regular file");
 }
 
 TEST_F(TargetFile, ReadersNeverSeeAPart) {

@@ -1,11 +1,14 @@
 // The C interface (tilewright/tilewright.h) on top of the pipeline and sessions.
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
 
 #include "base/error.h"
+#include "driver/inputs.h"
 #include "driver/limits.h"
 #include "driver/pipeline.h"
 #include "graph/graph.h"
@@ -60,6 +63,7 @@ struct tilewright_session {
     Session session;
     std::vector<Tensor> inputs;                    ///< of the call that runs: views
     const std::vector<Tensor>* outputs = nullptr;  ///< null until a run succeeded
+    mutable std::atomic<bool> used = false;        ///< by a call
 };
 
 namespace {
@@ -68,6 +72,26 @@ namespace {
 class InvalidArgument : public std::invalid_argument {
   public:
     using std::invalid_argument::invalid_argument;
+};
+
+class Busy : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A call's use of a session. Throws Busy while another one uses it.
+class Use {
+  public:
+    explicit Use(const tilewright_session& session) : used_(session.used) {
+        if (used_.exchange(true, std::memory_order_acquire))
+            throw Busy("the session is used by another thread: give each thread a session of its own");
+    }
+    ~Use() { used_.store(false, std::memory_order_release); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+  private:
+    std::atomic<bool>& used_;
 };
 
 template <class... Args>
@@ -99,6 +123,10 @@ tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
         return TILEWRIGHT_OK;
     } catch (const InvalidArgument& e) {
         return report(error, TILEWRIGHT_INVALID_ARGUMENT, e.what());
+    } catch (const Busy& e) {
+        return report(error, TILEWRIGHT_BUSY, e.what());
+    } catch (const OptionError& e) {
+        return report(error, TILEWRIGHT_INVALID_ARGUMENT, e.what(), e.hint());
     } catch (const ModelError& e) {
         return report(error, TILEWRIGHT_INVALID_MODEL, e.what(), e.hint());
     } catch (const RuntimeError& e) {
@@ -112,9 +140,24 @@ tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
     }
 }
 
+/// The caller's options as this version's: fields that the caller does not have are zero.
+tilewright_options options_of(const tilewright_options* given) {
+    constexpr size_t kFirst = offsetof(tilewright_options, dim_sizes) + sizeof given->dim_sizes, kMost = 4096;
+    tilewright_options o = tilewright_default_options();
+    if (given == nullptr) return o;
+    const size_t size = given->struct_size == 0 ? kFirst : given->struct_size;
+    if (size < kFirst || size > kMost)
+        invalid("options->struct_size is {}: expected sizeof(tilewright_options), {} here", size, sizeof o);
+    std::memcpy(&o, given, std::min(size, sizeof o));
+    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+    if (size > sizeof o && std::any_of(bytes + sizeof o, bytes + size, [](unsigned char b) { return b != 0; }))
+        invalid("the options of {} bytes set a field that this version ({}) does not have", size, TILEWRIGHT_VERSION);
+    return o;
+}
+
 PipelineOptions pipeline_options(const tilewright_options* given) {
     PipelineOptions p;
-    const tilewright_options o = given != nullptr ? *given : tilewright_options{};
+    const tilewright_options o = options_of(given);
     if (o.threads < 0 || o.threads > kMaxThreads) invalid("{} threads: expected 0 to {}", o.threads, kMaxThreads);
     p.compile.threads = default_thread_count(o.threads);
     if (o.isa != nullptr) p.compile.isa = o.isa;
@@ -149,7 +192,7 @@ tilewright_status describe(const tilewright_model* model, Interface tilewright_m
 
 bool is_type(tilewright_dtype t) { return t >= TILEWRIGHT_F32 && t <= TILEWRIGHT_U2; }
 
-/// A caller's tensor as ours, without a copy.
+/// A caller's tensor as ours: a view, or a copy where its elements are not aligned.
 Tensor view(const tilewright_tensor& t, const std::string& name) {
     if (!is_type(t.dtype)) invalid("input {}: {} is no element type", name, static_cast<int>(t.dtype));
     if (t.rank > 0) require_pointer(t.shape, "inputs[i].shape");
@@ -164,7 +207,12 @@ Tensor view(const tilewright_tensor& t, const std::string& name) {
         invalid("input {} of type {} and shape {} has {} bytes, and {} were given", name, to_string(dtype),
                 to_string(shape), bytes, t.bytes);
     if (bytes > 0) require_pointer(t.data, "inputs[i].data");
-    return Tensor(dtype, std::move(shape), t.data, nullptr);
+    if (bytes == 0 || reinterpret_cast<uintptr_t>(t.data) % byte_size(dtype) == 0)
+        return Tensor(dtype, std::move(shape), t.data, nullptr);
+    require_memory(bytes, fmt::format("the copy of input {}, which is not aligned", name));
+    Tensor aligned(dtype, std::move(shape), false);
+    std::memcpy(aligned.mutable_data(), t.data, bytes);
+    return aligned;
 }
 
 void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count) {
@@ -267,6 +315,7 @@ tilewright_status tilewright_run(tilewright_session* session, const tilewright_t
                                  tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(session, "session");
+        const Use use(*session);
         run(*session, inputs, input_count);
     });
 }
@@ -276,6 +325,7 @@ tilewright_status tilewright_session_output(const tilewright_session* session, s
     return guarded(error, [&] {
         require_pointer(session, "session");
         require_pointer(output, "output");
+        const Use use(*session);
         if (session->outputs == nullptr) invalid("the session has no outputs: its last run failed, or there was none");
         if (index >= session->outputs->size())
             invalid("index {}: the model has {} outputs", index, session->outputs->size());
@@ -287,6 +337,7 @@ tilewright_status tilewright_run_into(tilewright_session* session, const tilewri
                                       tilewright_tensor* outputs, size_t output_count, tilewright_error** error) {
     return guarded(error, [&] {
         require_pointer(session, "session");
+        const Use use(*session);
         const size_t expected = session->compiled->outputs().size();
         if (output_count != expected)
             invalid("the model has {} outputs, and room for {} was given", expected, output_count);

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
@@ -221,7 +224,7 @@ TEST_F(Api, ANullPointerIsAnErrorEverywhere) {
     refused(tilewright_run(s, &t, 1, nullptr));
     t = {TILEWRIGHT_F32, 2, nullptr, &io, 4};
     refused(tilewright_run(s, &t, 1, nullptr));
-    tilewright_options o{};
+    tilewright_options o = tilewright_default_options();
     o.dim_count = 1;
     refused(tilewright_compile_file(path.c_str(), &o, &m, nullptr));
     EXPECT_EQ(tilewright_input_count(nullptr), 0u);
@@ -245,7 +248,7 @@ TEST_F(Api, ReportsWhatFailedAndLeavesResultsAlone) {
     EXPECT_EQ(tilewright_error_status(file.error), TILEWRIGHT_RUNTIME_ERROR);
     EXPECT_EQ(tilewright_compile_memory("PK\3\4", 4, nullptr, &m, &bad.error), TILEWRIGHT_INVALID_MODEL);
     EXPECT_NE(bad.text(), "");
-    tilewright_options o{};
+    tilewright_options o = tilewright_default_options();
     o.isa = "mmx";
     EXPECT_EQ(tilewright_compile_file(path.c_str(), &o, &m, &isa.error), TILEWRIGHT_INVALID_MODEL);
     EXPECT_EQ(m, before);
@@ -277,6 +280,110 @@ TEST_F(Api, SessionsOfOneModelRunAtTheSameTime) {
         });
     for (std::thread& t : threads) t.join();
     EXPECT_THAT(different, Each(0)) << "results should not depend on what else runs, bit by bit";
+}
+
+TEST_F(Api, ReadsTheOptionsOfOlderAndNewerCallers) {
+    const auto compile = [&](const void* options) {
+        tilewright_model* m = nullptr;
+        Outcome o;
+        const auto* given = static_cast<const tilewright_options*>(options);
+        const tilewright_status status = tilewright_compile_memory(bytes.data(), bytes.size(), given, &m, &o.error);
+        tilewright_io io{};
+        if (m != nullptr) tilewright_input(m, 0, &io, nullptr);
+        const std::string batch = m != nullptr ? std::to_string(io.dims[0]) : "";
+        tilewright_model_free(m);
+        return std::to_string(status) + " " + (m != nullptr ? batch : o.text());
+    };
+    const char* names[] = {"batch"};
+    const int64_t sizes[] = {4};
+    struct {
+        tilewright_options known;
+        int64_t later[3];
+    } newer{tilewright_default_options(), {}};
+    EXPECT_EQ(newer.known.struct_size, sizeof(tilewright_options));
+    newer.known.dim_count = 1;
+    newer.known.dim_names = names;
+    newer.known.dim_sizes = sizes;
+    EXPECT_EQ(compile(&newer), "0 4");
+    newer.known.struct_size = 0;  // all zeros but for what was set
+    EXPECT_EQ(compile(&newer), "0 4");
+    const tilewright_options zeros{};
+    EXPECT_EQ(compile(&zeros), "0 -1");
+    newer.known.struct_size = sizeof newer;
+    EXPECT_EQ(compile(&newer), "0 4") << "a newer caller that sets nothing new";
+    newer.later[2] = 1;
+    EXPECT_EQ(compile(&newer), "1 the options of " + std::to_string(sizeof newer) +
+                                   " bytes set a field that this version (" TILEWRIGHT_VERSION ") does not have");
+    const size_t first = offsetof(tilewright_options, dim_sizes) + sizeof(int64_t*);
+    // The first version's caller: what lies behind its fields is not read.
+    newer.known.struct_size = first;
+    std::memset(reinterpret_cast<unsigned char*>(&newer) + first, 0x7f, sizeof newer - first);
+    EXPECT_EQ(compile(&newer), "0 4");
+    for (const size_t size : {size_t{1}, first - 1, size_t{1} << 40, SIZE_MAX}) {
+        newer.known.struct_size = size;
+        EXPECT_THAT(compile(&newer), HasSubstr("1 options->struct_size is " + std::to_string(size) + ": expected"));
+    }
+}
+
+TEST_F(Api, RefusesDimensionsThatTheModelDoesNotName) {
+    tw::Options options;
+    options.dims = {{"bacth", 4}};
+    try {
+        tw::Model::from_file(path, options);
+        FAIL() << "accepted";
+    } catch (const tw::Error& e) {
+        EXPECT_EQ(e.status(), TILEWRIGHT_INVALID_ARGUMENT);
+        EXPECT_STREQ(e.what(), "dimension 'bacth' = 4: no input of the model has a dimension 'bacth'");
+        EXPECT_EQ(e.hint(), "its named dimensions: batch; did you mean 'batch'?");
+    }
+    using tilewright::nets::Extent;
+    tilewright::nets::GraphBuilder b("fixed", {});
+    b.output(b.node("Relu", {b.input("x", tilewright::DType::F32, {Extent(2)})}, {}, {Extent(2)}), "y");
+    const std::string fixed = b.serialize();
+    options.dims = {{"batch", 4}};
+    try {
+        tw::Model::from_memory(fixed.data(), fixed.size(), options);
+        FAIL() << "accepted";
+    } catch (const tw::Error& e) {
+        EXPECT_EQ(e.hint(), "all its dimensions are fixed");
+    }
+}
+
+TEST_F(Api, TellsThreadsThatShareASession) {
+    const tw::Model m = model();
+    const auto width = m.inputs()[0].dims[1];
+    tilewright_session* s = nullptr;
+    ASSERT_EQ(tilewright_session_create(m.handle(), 2, &s, nullptr), TILEWRIGHT_OK);
+    constexpr int64_t kRows = 64;
+    const std::vector<float> x = values(static_cast<size_t>(kRows * width));
+    const int64_t shape[] = {kRows, width};
+    const tilewright_tensor input = {TILEWRIGHT_F32, 2, shape, const_cast<float*>(x.data()), x.size() * sizeof(float)};
+    std::atomic<int> busy = 0, ok = 0, other = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto use = [&](int how) {
+        std::vector<float> y(kRows * 10);
+        while ((busy == 0 || ok < 100) && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
+            Outcome o;
+            tilewright_tensor output{};
+            output.data = y.data();
+            output.bytes = y.size() * sizeof(float);
+            const tilewright_status status = how == 0   ? tilewright_run(s, &input, 1, &o.error)
+                                             : how == 1 ? tilewright_run_into(s, &input, 1, &output, 1, &o.error)
+                                                        : tilewright_session_output(s, 0, &output, &o.error);
+            const bool is_busy =
+                status == TILEWRIGHT_BUSY && o.text().find("used by another thread") != std::string::npos;
+            (status == TILEWRIGHT_OK ? ok : is_busy ? busy : other) += 1;
+        }
+    };
+    ASSERT_EQ(tilewright_run(s, &input, 1, nullptr), TILEWRIGHT_OK);  // there are outputs
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 6; ++t) threads.emplace_back(use, t % 3);
+    for (std::thread& t : threads) t.join();
+    EXPECT_GT(busy, 0);
+    EXPECT_GE(ok, 100);
+    EXPECT_EQ(other, 0);
+    EXPECT_EQ(tilewright_run(s, &input, 1, nullptr), TILEWRIGHT_OK) << "nothing stays in use";
+    tilewright_session_free(s);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/file_size_signal.h"
 
 namespace tilewright {
 
@@ -37,6 +38,7 @@ namespace {
 }  // namespace
 
 void write_file(const std::string& path, std::initializer_list<std::string_view> parts) {
+    const NoFileSizeSignal guard;
     errno = 0;
     std::ofstream out(path, std::ios::binary);
     for (const std::string_view part : parts) out.write(part.data(), static_cast<std::streamsize>(part.size()));

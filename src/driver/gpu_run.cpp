@@ -1,7 +1,5 @@
 #include "driver/gpu_run.h"
 
-#include <filesystem>
-
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/gpu.h"
@@ -10,7 +8,6 @@
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 #include "model/plan_program.h"
-#include "tune/database.h"
 
 namespace tilewright {
 
@@ -38,20 +35,6 @@ std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vecto
     return interpret(program_of(model.plan(), model.kernels(), run), inputs);
 }
 
-namespace {
-
-/// Where code of kernels is kept. Nowhere where there is no place for it: it is compiled each time.
-CodeCache code_beside(const std::string& database) {
-    try {
-        const std::filesystem::path file = database.empty() ? TuningDatabase::default_path() : database;
-        return CodeCache((file.parent_path() / "code").string());
-    } catch (const RuntimeError&) {
-        return CodeCache("");
-    }
-}
-
-}  // namespace
-
 bool has_gpu() {
     try {
         const cuda::Gpu gpu;
@@ -61,15 +44,14 @@ bool has_gpu() {
     }
 }
 
-void compile_for_gpu(const CompiledModel& model, int capability, const std::string& database, int threads,
+void compile_for_gpu(const CompiledModel& model, int capability, const CodeCache& cache, int threads,
                      const std::function<void(const std::string&)>& progress) {
     cuda::machine_code(
-        model.gpu_kernels(), capability, code_beside(database), [] { return cuda::Nvrtc(); }, threads, progress);
+        model.gpu_kernels(), capability, cache, [] { return cuda::Nvrtc(); }, threads, progress);
 }
 
-std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model,
-                                            const std::string& database, int threads,
-                                            const std::function<void(const std::string&)>& progress) {
+std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model, const CodeCache& cache,
+                                            int threads, const std::function<void(const std::string&)>& progress) {
     const cuda::Gpu gpu;
     check_fits(*model, gpu.target());  // before minutes of compiling for it
     GpuLibraries libraries;
@@ -82,12 +64,11 @@ std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const Compiled
     };
     look_for([&] { return std::make_shared<cuda::CublasLt>(gpu); });
     look_for([&] { return std::make_shared<cuda::Cudnn>(gpu); });
-    auto loaded =
-        std::make_shared<const GpuModel>(model, gpu,
-                                         cuda::machine_code(
-                                             model->gpu_kernels(), gpu.target().capability(), code_beside(database),
-                                             [] { return cuda::Nvrtc(); }, threads, progress),
-                                         libraries);
+    auto loaded = std::make_shared<const GpuModel>(
+        model, gpu,
+        cuda::machine_code(
+            model->gpu_kernels(), gpu.target().capability(), cache, [] { return cuda::Nvrtc(); }, threads, progress),
+        libraries);
     if (progress)
         for (const std::string& note : loaded->library_notes()) progress(note);
     return loaded;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/code_cache.h"
 #include "model/gpu_model.h"
 
 namespace tilewright {
@@ -20,18 +21,18 @@ std::optional<GpuTarget> gpu_of(const std::string& target);
 std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vector<Tensor>& inputs,
                                     const std::function<void(const std::string&)>& progress = {});
 
-/// The model on this machine's first GPU, for sessions there. Its kernels' code is kept beside the tuning database
-/// (`database`; empty: the usual one); what is not there is compiled, on `threads` threads. Throws RuntimeError: no
-/// driver, no such GPU, no NVRTC, too little memory. `progress`: "compiling kernel 3 of 17".
-std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model,
-                                            const std::string& database = {}, int threads = 1,
+/// The model on this machine's first GPU, for sessions there. Code of kernels that `cache` does not have is compiled,
+/// on `threads` threads, and kept there. Throws RuntimeError: no driver, no such GPU, no NVRTC, too little memory.
+/// `progress`: "compiling kernel 3 of 17".
+std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model, const CodeCache& cache,
+                                            int threads = 1,
                                             const std::function<void(const std::string&)>& progress = {});
 
 /// Whether this machine has a GPU that models can run on.
 bool has_gpu();
-/// Compiles the model's kernels for GPUs of this compute capability (80, 90), and keeps their code where load_on_gpu
-/// looks for it. Needs no GPU. Throws RuntimeError: no NVRTC.
-void compile_for_gpu(const CompiledModel& model, int capability, const std::string& database = {}, int threads = 1,
+/// Compiles the model's kernels for GPUs of this compute capability (80, 90), and keeps their code. Needs no GPU.
+/// Throws RuntimeError: no NVRTC.
+void compile_for_gpu(const CompiledModel& model, int capability, const CodeCache& cache, int threads = 1,
                      const std::function<void(const std::string&)>& progress = {});
 
 }  // namespace tilewright

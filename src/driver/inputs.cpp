@@ -1,5 +1,7 @@
 #include "driver/inputs.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -8,6 +10,7 @@
 #include "driver/limits.h"
 #include "driver/npy.h"
 #include "driver/npz.h"
+#include "driver/suggest.h"
 #include "graph/graph.h"
 
 namespace tilewright {
@@ -30,18 +33,14 @@ class Dimensions {
   public:
     Dimensions(const std::vector<ModelIo>& declared, const std::map<std::string, int64_t>& dims) {
         std::map<std::string, Var> known;
-        std::string names;
+        std::vector<std::string> names;
         for (const ModelIo& io : declared)
             for (const Expr d : io.shape)
                 for (const Var v : variables(d))
-                    if (known.emplace(var_name(v), v).second) names += (names.empty() ? "" : ", ") + var_name(v);
+                    if (known.emplace(var_name(v), v).second) names.push_back(var_name(v));
         for (const auto& [name, size] : dims) {
-            const auto it = known.find(name);
-            if (it == known.end())
-                throw ModelError(
-                    fmt::format("--dim {}={}: no input of the model has a dimension {}", name, size, quoted_name(name)),
-                    names.empty() ? "all its dimensions are fixed" : "its named dimensions: " + names);
-            bind(it->second, size, "--dim");
+            require_dimension(name, fmt::format("--dim {}={}", name, size), names);
+            bind(known.at(name), size, "--dim");
         }
     }
 
@@ -70,11 +69,16 @@ class Dimensions {
         Shape shape;
         for (const Expr d : io.shape) {
             for (const Var v : variables(d))
-                if (sizes_.count(v) == 0) bind(v, 1, "default");
+                if (sizes_.count(v) == 0) {
+                    bind(v, 1, "default");
+                    assumed[var_name(v)] = 1;
+                }
             shape.push_back(evaluate(d, sizes_));
         }
         return shape;
     }
+
+    std::map<std::string, int64_t> assumed;  ///< sizes that nothing was said about
 
   private:
     void bind(Var v, int64_t size, const std::string& origin) {
@@ -149,6 +153,18 @@ std::vector<std::optional<Given>> from_files(const std::vector<ModelIo>& declare
 
 }  // namespace
 
+void require_dimension(const std::string& name, const std::string& setting, const std::vector<std::string>& names) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
+    std::string hint = "all its dimensions are fixed";
+    if (!names.empty()) {
+        std::vector<std::string> near = closest_names(name, names);
+        for (std::string& n : near) n = quoted_name(n);
+        hint = fmt::format("its named dimensions: {}", fmt::join(names, ", "));
+        if (!near.empty()) hint += fmt::format("; did you mean {}?", fmt::join(near, " or "));
+    }
+    throw OptionError(fmt::format("{}: no input of the model has a dimension {}", setting, quoted_name(name)), hint);
+}
+
 std::string describe(const ModelIo& io) {
     std::string dims;
     for (const Expr d : io.shape) {
@@ -158,7 +174,8 @@ std::string describe(const ModelIo& io) {
     return fmt::format("{}[{}]", to_string(io.dtype), dims);
 }
 
-std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const InputRequest& request) {
+std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const InputRequest& request,
+                                std::map<std::string, int64_t>* assumed) {
     Dimensions dimensions(declared, request.dims);
     const std::vector<std::optional<Given>> given =
         request.folder.empty() ? from_files(declared, request.files) : from_folder(declared, request.folder);
@@ -179,6 +196,7 @@ std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const Inpu
                            fmt::format("input {} of shape {}", quoted_name(io.name), to_string(shape)));
             inputs[i] = random_tensor(io.name, io.dtype, shape, request.seed);
         }
+    if (assumed != nullptr) *assumed = dimensions.assumed;
     return inputs;
 }
 

@@ -115,7 +115,8 @@ TEST_F(Inputs, OfAnotherTypeOrShapeAreRefusedByName) {
               "is expected (batch by --dim)");
     request.dims = {{"bach", 8}};
     EXPECT_EQ(error_for(request),
-              "--dim bach=8: no input of the model has a dimension 'bach' | its named dimensions: batch, n");
+              "--dim bach=8: no input of the model has a dimension 'bach' | its named dimensions: batch, n; did you "
+              "mean 'batch'?");
 }
 
 TEST_F(Inputs, OfTypesThatNumPyLacksAreGivenAsFloats) {

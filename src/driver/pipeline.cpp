@@ -83,6 +83,8 @@ RewriteSearch default_rewrites() {
 }
 
 Program lower_model(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
+    for (const auto& [name, size] : options.compile.dims)
+        require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
     Passes pass(options, times);
     LowerOptions lowering;
     lowering.dims = options.compile.dims;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <set>
 #include <tuple>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/private_folder.h"
 #include "cost/target.h"
 #include "model/executor.h"
 #include "model/gpu_model.h"
@@ -118,6 +120,7 @@ double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured 
 /// Choices between whole plans, known by a hash of what they were between: any of them computes the same.
 RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& host,
                                  const TuneSettings& settings) {
+    if (!database) return {};
     const std::string how = settings_text(settings.threads, settings.warmth, "");
     const auto key_of = [target = target_key(host), how](const std::string& of) {
         const Hash128 hash = structural_hash(of);
@@ -132,9 +135,36 @@ RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database
         Choice choice;
         choice.key = key_of(of);
         choice.schedule = chosen;
-        database->insert(choice);
+        try {
+            database->insert(choice);
+        } catch (const CannotKeep& e) {
+            if (settings.warn) settings.warn(fmt::format("measurements are not kept: {}", e.what()));
+        }
     };
     return out;
+}
+
+/// Null where nothing can be kept, which is said. Throws RuntimeError where the file that the user named cannot be used
+/// for another reason than that its disk is full.
+std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
+    std::string problem;
+    try {
+        if (!options.database.empty()) return std::make_shared<TuningDatabase>(options.database);
+        const std::string path = TuningDatabase::default_path();
+        const std::string folder = std::filesystem::path(path).parent_path().string();
+        try {
+            make_private_folders(folder);
+            require_kept_entries(folder);
+        } catch (const RuntimeError& e) {
+            throw CannotKeep(e.what(), false);
+        }
+        return std::make_shared<TuningDatabase>(path);
+    } catch (const CannotKeep& e) {
+        if (!e.full() && !options.database.empty()) throw;
+        problem = e.what();
+    }
+    if (options.warn) options.warn(fmt::format("measurements are not kept: {}", problem));
+    return nullptr;
 }
 
 /// Who decides, and what they may ask of this machine.
@@ -156,9 +186,9 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
     const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
     const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     if (!for_schedules && !for_kernels) return;
-    const auto database =
-        std::make_shared<TuningDatabase>(options.database.empty() ? TuningDatabase::default_path() : options.database);
+    const std::shared_ptr<TuningDatabase> database = open_database(options);
     TuneSettings settings = tune_settings(o.target, codegen);
+    settings.warn = options.warn;
     if (for_schedules) {
         // Of many candidates most are far from the best: they are worth few readings.
         settings.measure.give_up = 1.2;
@@ -175,6 +205,7 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
     }
     if (!for_kernels) return;
     settings = tune_settings(o.target, codegen);
+    settings.warn = options.warn;
     settings.warmth = warmth_in_model(host, weight_bytes);
     const auto settings_of = [settings](const TileProgram& kernel, const std::vector<bool>& weights) {
         const auto sizes = assumed_sizes(kernel.stages);
@@ -188,6 +219,7 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::Code
         return tune_schedules({kernel}, host, how, database.get())[0];
     };
     const auto remembered = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
+        if (!database) return std::nullopt;
         auto known = remembered_schedule(kernel, host, how, *database);
         return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
     };
@@ -266,7 +298,8 @@ cpu::CodegenOptions codegen_options(const CompileOptions& options) {
     cpu::CodegenOptions codegen;
     codegen.isa = cpu::Isa::named(options.isa);
     codegen.cache_bytes = last_cache_bytes(host());
-    if (!options.code_folder.empty()) codegen.known = std::make_shared<CodeCache>(options.code_folder);
+    if (!options.code_folder.empty())
+        codegen.known = std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
     return codegen;
 }
 

@@ -47,6 +47,9 @@ struct CompileOptions {
     std::string database;     ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;        ///< of scheduler search, for each kernel
     std::string code_folder;  ///< where machine code is kept for the next time (base/code_cache.h); empty: nowhere
+    /// Called, from any thread, with one line where what was to be kept for the next time cannot be: it says which
+    /// folder, why and what to do. The same line may come several times. Empty: nothing is said.
+    std::function<void(const std::string&)> warn;
     /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code

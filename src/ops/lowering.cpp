@@ -34,6 +34,12 @@ std::optional<Expr> declared_dim(const DeclaredDim& d, const std::map<std::strin
     return std::nullopt;
 }
 
+/// A number or a name; a dimension of which the file says nothing gets a name of its own.
+DeclaredDim named_dim(const GraphInput& in, size_t k) {
+    const DeclaredDim& d = (*in.type.shape)[k];
+    return std::holds_alternative<std::monostate>(d) ? fmt::format("{}_d{}", in.name, k) : d;
+}
+
 void check_declared(const GraphInput& in, std::string_view what) {
     const std::string name = fmt::format("{} {}", what, quoted_name(in.name));
     if (in.type.container != DeclaredType::Container::None || !in.type.unsupported.empty())
@@ -122,11 +128,8 @@ class GraphLowering {
             try {
                 check_declared(in, "input");
                 Dims shape;
-                for (size_t k = 0; k < in.type.shape->size(); ++k) {
-                    const std::string unnamed = fmt::format("{}_d{}", in.name, k);
-                    const auto known = declared_dim((*in.type.shape)[k], settings_.options.dims);
-                    shape.push_back(known ? *known : *declared_dim(unnamed, settings_.options.dims));
-                }
+                for (size_t k = 0; k < in.type.shape->size(); ++k)
+                    shape.push_back(*declared_dim(named_dim(in, k), settings_.options.dims));
                 const ValueId v = b_.input(in.name, in.type.dtype, std::move(shape));
                 b_.program().values[v].name = in.name;
                 names_.emplace(in.name, v);
@@ -489,6 +492,19 @@ std::shared_ptr<Program> NodeContext::write_body(const std::string& name, const 
     write(builder);
     for (const ValueId v : program->outputs) builder.materialize(v);
     return program;
+}
+
+std::vector<std::string> dimension_names(const Model& model) {
+    std::vector<std::string> names;
+    for (const GraphInput& in : model.graph.inputs) {
+        if (!in.type.shape) continue;
+        for (size_t k = 0; k < in.type.shape->size(); ++k) {
+            const DeclaredDim d = named_dim(in, k);
+            const auto* name = std::get_if<std::string>(&d);
+            if (name != nullptr && std::find(names.begin(), names.end(), *name) == names.end()) names.push_back(*name);
+        }
+    }
+    return names;
 }
 
 Program lower(const Model& model, const LowerOptions& options, std::vector<Problem>* problems) {

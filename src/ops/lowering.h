@@ -120,6 +120,9 @@ struct LowerOptions {
     std::map<std::string, int64_t> dims;
 };
 
+/// Names of dimensions of the model's inputs that LowerOptions::dims may fix, each once.
+std::vector<std::string> dimension_names(const Model& model);
+
 /// Model -> Program. Throws ModelError (Unsupported) at the first problem; with `problems`, collects every one instead
 /// and returns whatever could be lowered (not to be compiled if problems is not empty).
 Program lower(const Model& model, const LowerOptions& options = {}, std::vector<Problem>* problems = nullptr);

@@ -101,7 +101,7 @@ TEST_F(Tool, AnswersAWrongCommandLineWithStatusTwo) {
         SCOPED_TRACE(testing::PrintToString(arguments));
         const Result r = place.run(arguments);
         EXPECT_EQ(r.status, 2);
-        EXPECT_NE(r.err, "");
+        EXPECT_THAT(r.err, AllOf(StartsWith("error: "), HasSubstr("\nhint: ")));
         EXPECT_EQ(r.out, "");
     }
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "driver/npy.h"
 #include "tool/tool_runner_test.h"
 
 namespace tilewright::tool_test {
@@ -60,6 +61,27 @@ TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
         }
     }
     for (const Json& p : primitives) EXPECT_FALSE(p["operators"].empty()) << p;
+}
+
+/// What a kernel takes depends on the sizes that it is asked about.
+TEST_F(Explain, EstimatesForTheSizesThatAreGiven) {
+    write("mlp", {"batch=0"}, "model.onnx");
+    const Json assumed = json({}), one = json({"--dim", "batch=1"}), many = json({"--dim", "batch=4096"});
+    EXPECT_TRUE(assumed["sizes"].empty());
+    EXPECT_EQ(one["sizes"], (Json{{"batch", 1}}));
+    EXPECT_EQ(json({"--dim", "batch=128"})["plan_ms"], assumed["plan_ms"]) << "what is assumed";
+    EXPECT_LT(one["plan_ms"], assumed["plan_ms"]);
+    EXPECT_GT(many["plan_ms"].get<double>(), 8 * assumed["plan_ms"].get<double>());
+    EXPECT_GT(many["greedy_ms"].get<double>(), 8 * assumed["greedy_ms"].get<double>());
+    EXPECT_GT(many["kernels"][0]["limit_us"].get<double>(), 8 * assumed["kernels"][0]["limit_us"].get<double>());
+    const auto columns = static_cast<int64_t>(784);
+    save_npy(place / "x.npy", Tensor(DType::F32, {4096, columns}));
+    const Result given = place.run({"explain", "model.onnx", "--input", "input=x.npy"});
+    EXPECT_EQ(given.status, 0) << given.err;
+    EXPECT_THAT(given.out, HasSubstr("\nfor batch = 4096\n"));
+    const Result wrong = place.run({"explain", "model.onnx", "--dim", "bacth=2"});
+    EXPECT_TRUE(refused(wrong));
+    EXPECT_THAT(wrong.err, HasSubstr("did you mean 'batch'?"));
 }
 
 TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {

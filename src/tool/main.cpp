@@ -1,3 +1,8 @@
+#include <csignal>
+
 #include "driver/commands.h"
 
-int main(int argc, char** argv) { return tilewright::run_command(argc, argv); }
+int main(int argc, char** argv) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a write past `ulimit -f` fails, and the command says so
+    return tilewright::run_command(argc, argv);
+}

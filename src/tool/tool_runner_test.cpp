@@ -36,13 +36,19 @@ std::string text_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-[[noreturn]] void become_tool(const std::string& folder, const std::vector<std::string>& arguments, uint64_t bytes) {
+[[noreturn]] void become_tool(const std::string& folder, const std::vector<std::string>& arguments, uint64_t bytes,
+                              const Limits& limits) {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
     if (bytes != 0) {
         const rlimit space{bytes, bytes};
         setrlimit(RLIMIT_AS, &space);
     }
+    if (limits.file_bytes != 0) {
+        const rlimit file{limits.file_bytes, limits.file_bytes};
+        setrlimit(RLIMIT_FSIZE, &file);
+    }
+    for (const auto& [name, value] : limits.environment) setenv(name.c_str(), value.c_str(), 1);
     // Where a sanitizer would end the process for a request too large, it shall fail as it does without one.
     const char* options = getenv("ASAN_OPTIONS");
     setenv("ASAN_OPTIONS", (std::string(options != nullptr ? options : "") + ":" + kAsanOptions).c_str(), 1);
@@ -68,9 +74,9 @@ Result Workplace::run(const std::vector<std::string>& arguments, const Limits& l
     const double start = now();
     const pid_t child = fork();
     if (child == 0) {
-        redirect(captured / "out", STDOUT_FILENO);
+        redirect(limits.out.empty() ? captured / "out" : limits.out, STDOUT_FILENO);
         redirect(captured / "err", STDERR_FILENO);
-        become_tool(folder.path(), arguments, limited ? limits.bytes : 0);
+        become_tool(folder.path(), arguments, limited ? limits.bytes : 0, limits);
     }
     Result r;
     int status = 0;
@@ -114,8 +120,8 @@ testing::AssertionResult refused(const Result& r) {
     for (std::string line; std::getline(lines, line);) {
         if (line.starts_with("error: "))
             ++errors;
-        else if (!line.starts_with("hint: "))
-            return failure("standard error has a line that is neither an error nor a hint");
+        else if (!line.starts_with("hint: ") && !line.starts_with("warning: "))
+            return failure("standard error has a line that is no error, hint or warning");
     }
     if (errors != 1) return failure("expected one error line");
     if (r.err.find("bug of Tilewright") != std::string::npos) return failure("reported a bug of its own");

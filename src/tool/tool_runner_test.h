@@ -24,6 +24,9 @@ struct Limits {
     /// Once this stands on standard error, `signal` is sent. Empty: never.
     std::string signal_at = {};
     int signal = 0;
+    std::vector<std::pair<std::string, std::string>> environment = {};  ///< set in the tool's process
+    std::string out = {};     ///< where standard output goes; empty: to Result::out
+    uint64_t file_bytes = 0;  ///< RLIMIT_FSIZE; 0: none
 };
 
 /// A temporary folder, and the tool started inside it.
@@ -39,8 +42,8 @@ class Workplace {
     import_test::TemporaryFolder folder;
 };
 
-/// True when the tool failed as it should: exit status 1, in time, with one `error:` line (and perhaps hints) on
-/// standard error and nothing of a bug of its own.
+/// True when the tool failed as it should: exit status 1, in time, with one `error:` line (and perhaps hints and
+/// warnings) on standard error and nothing of a bug of its own.
 testing::AssertionResult refused(const Result& r);
 
 }  // namespace tilewright::tool_test

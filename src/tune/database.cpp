@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/private_folder.h"
 #include "tune/sqlite.h"
 
 namespace tilewright {
@@ -252,9 +253,11 @@ class TuningDatabase::Impl {
         if (options.must_exist || options.read_only)
             throw RuntimeError(fmt::format("no tuning database at {}: tuning makes one; or name another file", path));
         const fs::path folder = fs::path(path).parent_path();
-        if (!folder.empty()) fs::create_directories(folder, error);
-        if (!folder.empty() && !fs::is_directory(folder))
-            throw RuntimeError(fmt::format("tuning database {}: cannot create its folder: {}", path, error.message()));
+        try {
+            if (!folder.empty()) make_private_folders(folder.string());
+        } catch (const RuntimeError& e) {
+            throw CannotKeep(fmt::format("tuning database {}: {}", path, e.what()), false);
+        }
         return path;
     }
 
@@ -394,7 +397,8 @@ TuningDatabase& TuningDatabase::operator=(TuningDatabase&&) noexcept = default;
 
 std::string TuningDatabase::default_path() {
     const auto folder = cache_folder();
-    if (!folder) throw RuntimeError("no place for the tuning database: neither XDG_CACHE_HOME nor HOME names a folder");
+    if (!folder)
+        throw CannotKeep("no place for the tuning database: neither XDG_CACHE_HOME nor HOME names a folder", false);
     return *folder + "/tuning.db";
 }
 

@@ -17,10 +17,21 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "cost/target.h"
 #include "tune/generator_version.h"
 
 namespace tilewright {
+
+/// Nothing can be kept in the file now. What was found there before is still there.
+class CannotKeep : public RuntimeError {
+  public:
+    CannotKeep(const std::string& message, bool full) : RuntimeError(message), full_(full) {}
+    bool full() const { return full_; }  ///< writing failed; else the file or its folder may not be written
+
+  private:
+    bool full_;
+};
 
 /// Which measurement: everything the seconds depend on.
 struct MeasurementKey {
@@ -99,9 +110,9 @@ struct DatabaseOptions {
     std::function<Hash128(std::string_view)> hash = structural_hash;  ///< for tests: one that collides
 };
 
-/// Every method throws RuntimeError naming the file, what is wrong and what to do: the folder cannot be written, the
-/// file is no tuning database or a damaged one (it is never deleted or overwritten), or was made by a newer version.
-/// Methods may be called by several threads at once. Not to be used in a child after fork().
+/// Every method throws RuntimeError naming the file, what is wrong and what to do: the folder cannot be written or has
+/// no room (CannotKeep), the file is no tuning database or a damaged one (it is never deleted or overwritten), or was
+/// made by a newer version. Methods may be called by several threads at once. Not to be used in a child after fork().
 class TuningDatabase {
   public:
     /// Opens the file, making it and its folders where they are not there.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -345,6 +348,34 @@ TEST_F(Database, waits_for_others_and_then_says_so) {
     soon.join();
     sqlite3_close(other);
     EXPECT_TRUE(db.find(measurement("a").key));
+}
+
+/// Under a limit on file sizes a write fails, and neither ends the process nor loses what is there.
+TEST_F(Database, says_that_nothing_more_fits) {
+    { TuningDatabase(file_).insert(measurement("first")); }
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit none{0, 0}, small{60000, 60000};
+        ::setrlimit(RLIMIT_CORE, &none);
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        TuningDatabase db(file_);
+        int kept = 0;
+        try {
+            for (; kept < 100; ++kept) db.insert(measurement(std::string(5000, 'x') + std::to_string(kept)));
+        } catch (const CannotKeep& e) {
+            const bool told =
+                std::string(e.what()).find(file_ + ": the disk is full, a file size") != std::string::npos;
+            ::_exit(e.full() && told && kept > 0 && db.find(measurement("first").key) ? 0 : 1);
+        }
+        ::_exit(2);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "exit status or signal";
+    TuningDatabase db(file_);
+    EXPECT_TRUE(db.find(measurement("first").key));
+    db.insert(measurement("later"));
+    EXPECT_TRUE(db.find(measurement("later").key));
 }
 
 TEST_F(Database, times_that_are_none_are_not_kept) {

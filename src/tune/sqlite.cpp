@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/file_size_signal.h"
+#include "tune/database.h"
 
 namespace tilewright::sqlite {
 
@@ -44,6 +46,7 @@ Statement& Statement::bind_blob(int parameter, std::string_view bytes) {
 }
 
 bool Statement::step() {
+    const NoFileSizeSignal guard;
     const int code = sqlite3_step(statement_);
     if (code == SQLITE_ROW) return true;
     if (code != SQLITE_DONE) connection_.fail(code, sqlite3_errmsg(connection_.handle_));
@@ -69,19 +72,23 @@ double Statement::number(int column) const { return sqlite3_column_double(statem
 
 Connection::Connection(std::string path, bool read_only, int busy_seconds)
     : path_(std::move(path)), busy_seconds_(busy_seconds) {
+    const NoFileSizeSignal guard;
     // The owner's lock serialises calls; SQLite need not.
     const int flags =
         (read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) | SQLITE_OPEN_NOMUTEX;
     const int code = sqlite3_open_v2(path_.c_str(), &handle_, flags, nullptr);
     if (code != SQLITE_OK) {
         const std::string message = handle_ != nullptr ? sqlite3_errmsg(handle_) : "out of memory";
+        const bool full = is_full(code);
         sqlite3_close(handle_);
-        fail(code, message);
+        handle_ = nullptr;
+        fail(full ? SQLITE_FULL : code, message);
     }
     sqlite3_busy_timeout(handle_, busy_seconds * 1000);
 }
 
 Connection::~Connection() {
+    const NoFileSizeSignal guard;  // the last one moves the log into the file
     for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
     sqlite3_close(handle_);
 }
@@ -102,6 +109,7 @@ int64_t Connection::integer(const std::string& sql) const {
 }
 
 void Connection::use_write_ahead_log() const {
+    const NoFileSizeSignal guard;
     using Clock = std::chrono::steady_clock;
     const auto deadline = Clock::now() + std::chrono::seconds(busy_seconds_);
     for (;;) {
@@ -123,6 +131,21 @@ void Connection::use_write_ahead_log() const {
     }
 }
 
+bool Connection::is_full(int code) const {
+    if ((code & 0xff) == SQLITE_FULL) return true;
+    if ((code & 0xff) != SQLITE_IOERR || handle_ == nullptr) return false;
+    switch (sqlite3_extended_errcode(handle_)) {  // which system error it was SQLite mostly does not say
+        case SQLITE_IOERR_WRITE:
+        case SQLITE_IOERR_FSYNC:
+        case SQLITE_IOERR_TRUNCATE:
+        case SQLITE_IOERR_SHMSIZE:
+        case SQLITE_IOERR_SHMMAP:
+            return true;
+        default:
+            return false;
+    }
+}
+
 int64_t Connection::changes() const { return sqlite3_changes64(handle_); }
 
 void Connection::damaged(const std::string& how) const {
@@ -133,6 +156,10 @@ void Connection::damaged(const std::string& how) const {
 }
 
 void Connection::fail(int code, const std::string& message) const {
+    if (is_full(code))
+        throw CannotKeep(
+            fmt::format("tuning database {}: the disk is full, a file size limit is reached, or the disk fails", path_),
+            true);
     switch (code & 0xff) {  // the rest are details
         case SQLITE_NOTADB:
             throw RuntimeError(
@@ -149,10 +176,9 @@ void Connection::fail(int code, const std::string& message) const {
         case SQLITE_CANTOPEN:
         case SQLITE_PERM:
         case SQLITE_READONLY:
-            throw RuntimeError(fmt::format("tuning database {}: {}; expected a file and a folder that can be written",
-                                           path_, message));
-        case SQLITE_FULL:
-            throw RuntimeError(fmt::format("tuning database {}: the disk is full", path_));
+            throw CannotKeep(
+                fmt::format("tuning database {}: {}; expected a file and a folder that can be written", path_, message),
+                false);
         default:
             throw RuntimeError(fmt::format("tuning database {}: {}", path_, message));
     }

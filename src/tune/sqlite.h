@@ -66,6 +66,7 @@ class Connection {
 
   private:
     friend class Statement;
+    bool is_full(int code) const;  ///< whether the call that gave `code` could not write
     std::string path_;
     int busy_seconds_;
     sqlite3* handle_ = nullptr;

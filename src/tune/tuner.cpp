@@ -193,8 +193,7 @@ class Tuner::Impl {
                 bench_of_ = std::move(what);
             }
             bench_->measure_group(group, results);
-            if (db_ != nullptr)
-                for (const Measurement* m : results) db_->insert(*m);
+            keep(results);
         }
         for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
         return tuned;
@@ -203,9 +202,20 @@ class Tuner::Impl {
     const TuneSettings& settings() const { return settings_; }
 
   private:
+    void keep(const std::vector<Measurement*>& results) {
+        if (db_ == nullptr || !keeps_) return;
+        try {
+            for (const Measurement* m : results) db_->insert(*m);
+        } catch (const CannotKeep& e) {
+            keeps_ = false;
+            if (settings_.warn) settings_.warn(fmt::format("measurements are not kept: {}", e.what()));
+        }
+    }
+
     const Target target_;
     const TuneSettings settings_;
     TuningDatabase* db_;
+    bool keeps_ = true;
     std::unique_ptr<Bench> bench_;
     std::string bench_of_;  ///< its kernel and sizes
 };

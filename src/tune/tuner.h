@@ -14,7 +14,7 @@
 namespace tilewright {
 
 /// How kernels are run, and by whom. All of it is part of what a measurement is known by, but for `measure`,
-/// `check_work` and `compile`.
+/// `check_work`, `compile` and `warn`.
 struct TuneSettings {
     int threads = 1;               ///< pinned, one a CPU
     Warmth warmth = Warmth::warm;  ///< warmth_in_model says which
@@ -28,6 +28,8 @@ struct TuneSettings {
     std::shared_ptr<const cpu::KernelProvider> provider;
     /// Makes the code. By default cpu::compile; another for tests.
     std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile;
+    /// Called with one line where results cannot be kept any more; tuning goes on without.
+    std::function<void(const std::string&)> warn;
 };
 
 struct TunedKernel {

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -68,6 +71,27 @@ TEST_F(Tuning, equal_candidates_are_measured_once) {
     EXPECT_EQ(compiled_, 2);
     EXPECT_EQ(tuned[3].measurement.seconds, tuned[0].measurement.seconds);
     EXPECT_EQ(db_.measurements().size(), 2u);
+}
+
+TEST_F(Tuning, goes_on_where_nothing_more_fits) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit none{0, 0}, small{1000, 1000};
+        ::setrlimit(RLIMIT_CORE, &none);
+        TuningDatabase db(folder_ / "full.db");
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        int warnings = 0;
+        settings_.warn = [&](const std::string& text) {
+            warnings += text.find("measurements are not kept: tuning database " + db.path()) == 0 ? 1 : 100;
+        };
+        Tuner tuner(target_, settings_, &db);
+        for (const TileProgram& candidate : {gemm_, wide_})
+            if (tuner.tune({candidate})[0].measurement.verdict != Verdict::measured) ::_exit(1);
+        ::_exit(warnings == 1 ? 0 : 2);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "exit status or signal";
 }
 
 TEST_F(Tuning, what_fails_is_remembered_with_its_reason) {

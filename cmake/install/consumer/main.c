@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
     tilewright_error* error = NULL;
     tilewright_model* model = NULL;
     tilewright_session* session = NULL;
+    tilewright_options options = tilewright_default_options();
     tilewright_io io;
     tilewright_tensor input, output;
     float* ones = NULL;
@@ -25,7 +26,8 @@ int main(int argc, char** argv) {
     if (strcmp(tilewright_version(), argv[2]) != 0) return fail("not the version that was found", NULL);
     if (tilewright_compile_file("no/such/file.onnx", NULL, &model, &error) == TILEWRIGHT_OK) return 1;
     tilewright_error_free(error);
-    if (tilewright_compile_file(argv[1], NULL, &model, &error) != TILEWRIGHT_OK) return fail("compile", error);
+    options.threads = 1;
+    if (tilewright_compile_file(argv[1], &options, &model, &error) != TILEWRIGHT_OK) return fail("compile", error);
     if (tilewright_input_count(model) != 1) return fail("expected one input", NULL);
     if (tilewright_input(model, 0, &io, &error) != TILEWRIGHT_OK) return fail("input", error);
     for (i = 0; i < io.rank; ++i) count *= (size_t)io.dims[i];

@@ -12,7 +12,9 @@ int main(int argc, char** argv) try {
     } catch (const tw::Error&) {
         // as it should be
     }
-    const tw::Model model = tw::Model::from_file(argv[1]);
+    tw::Options options;
+    options.threads = 1;
+    const tw::Model model = tw::Model::from_file(argv[1], options);
     const tw::Io input = model.inputs().at(0);
     std::size_t count = 1;
     for (const std::int64_t d : input.dims) count *= static_cast<std::size_t>(d);

@@ -165,7 +165,8 @@ void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
 int command_bench(const BenchOptions& o) {
     if (!o.json.empty()) check_writable(o.json);
     const Compilation c = compile(o.model);
-    const std::vector<Tensor> inputs = inputs_of(c, o.data);
+    std::map<std::string, int64_t> assumed;
+    const std::vector<Tensor> inputs = inputs_of(c, o.data, &assumed);
     const int threads = default_thread_count(o.model.threads);
     Session session = session_of(o.model, c);
     double start = now_ms();
@@ -190,6 +191,7 @@ int command_bench(const BenchOptions& o) {
     j["model"] = o.model.model;
     j["threads"] = threads;
     j["iterations"] = o.iterations;
+    j["assumed_dims"] = assumed;
     j["latency_ms"] = latency;
     j["load_ms"] = c.load_ms;
     j["compile_ms"] = c.compile_ms;
@@ -221,6 +223,8 @@ int command_bench(const BenchOptions& o) {
     write_json(o.json, j.dump(2));
     std::printf("%s, %d thread%s, %d run%s\n", o.model.model.c_str(), threads, threads == 1 ? "" : "s", o.iterations,
                 o.iterations == 1 ? "" : "s");
+    if (!assumed.empty())
+        std::printf("sizes assumed: %s (--dim NAME=SIZE, --input or --data set them)\n", sizes_text(assumed).c_str());
     std::printf("latency  min %.3f  median %.3f  p90 %.3f  p99 %.3f ms\n", ms("min"), ms("median"), ms("p90"),
                 ms("p99"));
     std::printf("load %.0f ms, compile %.0f ms, first run %.2f ms, %d kernels, %d steps\n", c.load_ms, c.compile_ms,
@@ -248,7 +252,8 @@ void add_bench_command(CLI::App& app, int& status) {
         ->check(CLI::Range(0, 100000));
     c->footer(
         "JSON: latency_ms.{min,median,mean,p90,p95,p99,max}, load_ms, compile_ms, first_run_ms, threads, kernels,\n"
-        "steps, gflops (2 per multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms,\n"
+        "assumed_dims (open dimensions of which nothing was said, and the sizes taken), steps, gflops (2 per "
+        "multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms,\n"
         "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n\n"
         "Examples:\n"
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"

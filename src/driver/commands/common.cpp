@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "backend/cpu/onednn.h"
@@ -191,6 +192,23 @@ void add_target_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
 }
 
+void warn_once(const std::string& text) {
+    static std::mutex mutex;
+    static std::set<std::string> said;
+    const std::lock_guard lock(mutex);
+    if (said.insert(text).second) std::fprintf(stderr, "warning: %s\n", text.c_str());
+}
+
+namespace {
+
+/// Where machine code and schedules are kept; empty: nowhere.
+std::string code_folder(const ModelOptions& o) {
+    const auto folder = cache_folder();
+    return folder && !o.no_code_cache ? *folder + "/code" : "";
+}
+
+}  // namespace
+
 PipelineOptions pipeline_options(const ModelOptions& o) {
     PipelineOptions p;
     p.compile.threads = default_thread_count(o.threads);
@@ -203,7 +221,8 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     else if (o.precision != "f32")
         throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
     p.compile.without = o.without;
-    if (const auto folder = cache_folder(); folder && !o.no_code_cache) p.compile.code_folder = *folder + "/code";
+    p.compile.code_folder = code_folder(o);
+    p.compile.warn = warn_once;
     o.scheduler.apply(p.compile);
     o.rewrite.apply(p);
     if (p.compile.gpu) p.rewrite.reset();  // estimates of a GPU's kernels have not met a GPU yet
@@ -268,13 +287,14 @@ Session session_of(const ModelOptions& o, const Compilation& c) {
     const std::optional<GpuTarget> gpu = gpu_of(o.target);
     if (!gpu) return Session(c.model, threads);
     Progress progress("compiling kernels of " + o.model);
+    const CodeCache cache(code_folder(o), CodeCache::kMostBytes, warn_once);
     const auto step = [&](const std::string& text) { progress.step(text); };
     try {
-        return Session(load_on_gpu(c.model, o.scheduler.database, threads, step));
+        return Session(load_on_gpu(c.model, cache, threads, step));
     } catch (const RuntimeError& e) {
         std::string kept;
         if (!has_gpu()) try {  // then for the machine that has one
-                compile_for_gpu(*c.model, gpu->capability(), o.scheduler.database, threads, step);
+                compile_for_gpu(*c.model, gpu->capability(), cache, threads, step);
                 kept = ", whose machine code is kept";
             } catch (const RuntimeError&) {
                 kept = ", as text, since NVRTC is not here";
@@ -305,6 +325,8 @@ std::pair<std::string, int64_t> parse_setting(const std::string& option, const s
     throw CLI::ValidationError(option, "'" + text + "' is not of the form name=number");
 }
 
+bool given(const DataOptions& o) { return !o.dims.empty() || !o.request.files.empty() || !o.request.folder.empty(); }
+
 std::map<std::string, int64_t> dims_of(const DataOptions& o) {
     std::map<std::string, int64_t> dims = o.request.dims;
     for (const std::string& text : o.dims) {
@@ -315,12 +337,18 @@ std::map<std::string, int64_t> dims_of(const DataOptions& o) {
     return dims;
 }
 
-std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o) {
+std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o, std::map<std::string, int64_t>* assumed) {
     InputRequest request = o.request;
     request.dims = dims_of(o);
-    std::vector<Tensor> inputs = make_inputs(c.model->inputs(), request);
+    std::vector<Tensor> inputs = make_inputs(c.model->inputs(), request, assumed);
     check_limits(c.program, bind_inputs(c.program, inputs));
     return inputs;
+}
+
+std::string sizes_text(const std::map<std::string, int64_t>& sizes) {
+    std::string text;
+    for (const auto& [name, size] : sizes) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, size);
+    return text;
 }
 
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o) {

@@ -61,6 +61,8 @@ struct ModelOptions {
 void add_model_options(CLI::App& command, ModelOptions& o);
 /// --target and --precision, of commands that take models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
+/// A warning on standard error, each text once.
+void warn_once(const std::string& text);
 PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; what takes longer than a second shows a line on a terminal. Where kernels are measured, an
 /// interrupt ends in RuntimeError, which says what is kept.
@@ -77,11 +79,16 @@ struct DataOptions {
     InputRequest request;
 };
 void add_data_options(CLI::App& command, DataOptions& o);
+/// Whether --dim, --data or --input say anything of the sizes of open dimensions.
+bool given(const DataOptions& o);
 /// Sizes that --dim gives named dimensions. Throws CLI::ValidationError for what is no size.
 std::map<std::string, int64_t> dims_of(const DataOptions& o);
 /// The inputs, checked against the model's declarations and the machine's memory. Throws CLI::ValidationError where
-/// --dim is malformed.
-std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o);
+/// --dim is malformed. `assumed`: as make_inputs has it.
+std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o,
+                              std::map<std::string, int64_t>* assumed = nullptr);
+/// "batch = 1, seq = 8"
+std::string sizes_text(const std::map<std::string, int64_t>& sizes);
 
 /// --rtol, --atol and --max-relative. What is not given keeps its value; --rtol and --atol put max_relative out of
 /// force.

@@ -49,6 +49,7 @@ int command_explain(const ExplainCommand& o) {
         const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;
+        how.sized = given(o.data);
         how.inputs = [&](const Compilation& of) { return inputs_of(of, o.data); };
         how.progress = [&](const std::string& step) { progress.step(step); };
         report = explain::explain(c, program, pipeline, how);
@@ -84,8 +85,9 @@ void add_explain_command(CLI::App& app, int& status) {
     c->footer(
         "A kernel's limit is the longer of: its multiply-adds at the measured peak; its operands and results once, at\n"
         "the bandwidth of the first cache that holds them. Times are estimates of the cost model unless --time or\n"
-        "--measure says otherwise. \"(again)\" marks primitives that another kernel computes too.\n\n"
-        "JSON: execution_states, candidates, measured, blp_columns, blp_rows, blp_status, blp_gap, compile_ms, "
+        "--measure says otherwise; they are for the sizes that --dim, --data and --input give open dimensions, else\n"
+        "for 128 of each. \"(again)\" marks primitives that another kernel computes too.\n\n"
+        "JSON: execution_states, candidates, measured, sizes, blp_columns, blp_rows, blp_status, blp_gap, compile_ms, "
         "plan_ms,\n"
         "greedy_ms, operators_ms (one kernel an operator), plans, refused, cuts, pieces, rewrites, kernels, "
         "primitives;\n"

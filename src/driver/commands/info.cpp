@@ -22,12 +22,12 @@ void add_info_command(CLI::App& app, int& status) {
         Target target;
         if (*measure) {
             target = calibrate();
-            std::printf("kept in %s\n", save_target(target).c_str());
         } else {
             target = load_target().value_or(host_target());
         }
         std::fputs(print(target).c_str(), stdout);
         write_json(*json, to_json(target));
+        if (*measure) std::printf("kept in %s; later plans go by it\n", save_target(target).c_str());
         status = 0;
     });
 }

@@ -1,7 +1,10 @@
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 #include <new>
 
 #include "base/error.h"
@@ -10,11 +13,31 @@
 
 namespace tilewright {
 
-int run_command(int argc, const char* const* argv) {
+namespace {
+
+/// Status 1, and why unless an error has been reported, where what was printed has not come through.
+int printed(int status, bool reported) {
+    errno = 0;
+    std::cout.flush();
+    const bool now = std::fflush(stdout) != 0;
+    const int error = errno;
+    if ((!now && std::ferror(stdout) == 0 && std::cout.good()) || reported) return status;
+    std::fprintf(stderr, "error: cannot write to standard output%s%s\n", error != 0 ? ": " : "",
+                 error != 0 ? std::strerror(error) : "");
+    return 1;
+}
+
+int run(int argc, const char* const* argv, bool& reported) {
     CLI::App app{"Tilewright compiles ONNX models to machine code and runs them."};
     app.name("tilewright");
     app.set_version_flag("--version", tilewright_version());
     app.require_subcommand(1);
+    app.failure_message([](const CLI::App*, const CLI::Error& e) {
+        return fmt::format(
+            "error: {}\nhint: `tilewright --help` lists the commands, `tilewright COMMAND --help` the "
+            "options of one\n",
+            e.what());
+    });
     app.footer(
         "Exit status: 0, 1 (it failed; one `error:` line says where and why) or 2 (the command line was wrong).\n\n"
         "Examples:\n"
@@ -22,6 +45,7 @@ int run_command(int argc, const char* const* argv) {
         "  tilewright bench resnet18.onnx --threads 2\n"
         "  tilewright run --help");
     int status = 0;
+    reported = true;
     add_run_command(app, status);
     add_bench_command(app, status);
     add_explain_command(app, status);
@@ -36,6 +60,7 @@ int run_command(int argc, const char* const* argv) {
     try {
         app.parse(argc, const_cast<char**>(argv));
     } catch (const CLI::Success& e) {
+        reported = false;
         return app.exit(e);
     } catch (const CLI::ParseError& e) {
         app.exit(e);
@@ -55,7 +80,16 @@ int run_command(int argc, const char* const* argv) {
         std::fprintf(stderr, "error: %s\n", e.what());
         return 1;
     }
+    reported = false;
     return status;
+}
+
+}  // namespace
+
+int run_command(int argc, const char* const* argv) {
+    bool reported = false;
+    const int status = run(argc, argv, reported);
+    return printed(status, reported);
 }
 
 }  // namespace tilewright

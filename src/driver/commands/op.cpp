@@ -37,7 +37,7 @@ struct OpOptions {
     size_t chain_model = 0;  ///< candidates to measure against the model; 0: none
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
-    bool list = false, no_check = false, no_run = false, no_calibrate = false, verbose = false, pruning = false;
+    bool list = false, no_check = false, no_run = false, calibrate = false, verbose = false, pruning = false;
 };
 
 /// The figures of one operator; `error` where it could not be compiled or run.
@@ -118,6 +118,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     PipelineOptions options;
     options.compile.threads = o.threads;
     options.compile.isa = o.isa;
+    options.compile.warn = warn_once;
     o.scheduler.apply(options.compile);
     options.rewrite->rules.winograd = false;  // results are held to the error of direct sums
     const Compilation c = compile_model(model.bytes.data(), model.bytes.size(), options);
@@ -268,10 +269,11 @@ void save_models(const std::vector<OpSpec>& ops, const OpOptions& o) {
     for (size_t i = 0; i < ops.size(); ++i) write_op(ops[i], fmt::format("{}/{}.onnx", o.save, i), o.seed);
 }
 
-/// This machine's rates: remembered ones, else measured now and remembered.
+/// This machine's rates: those that were kept, else assumed ones unless they are to be measured and kept now. All plans
+/// made later go by what is kept, so that is done only where it was asked for.
 Target machine(const OpOptions& o) {
     if (std::optional<Target> known = load_target()) return *known;
-    if (o.no_calibrate) return host_target();
+    if (!o.calibrate) return host_target();
     Progress progress("measuring this machine");
     Target target = calibrate([&](std::string_view step, double) { progress.step(std::string(step)); });
     try {
@@ -338,7 +340,9 @@ void add_op_command(CLI::App& app, int& status) {
         ->check(CLI::Range(1e3, 1e15));
     c->add_flag("--no-check", o->no_check, "do not compare with the interpreter");
     c->add_flag("--no-run", o->no_run, "do not measure");
-    c->add_flag("--no-calibrate", o->no_calibrate, "assume rates of this machine where none are remembered");
+    c->add_flag("--calibrate,!--no-calibrate", o->calibrate,
+                "where no rates of this machine are kept, measure and keep them first, as `info --calibrate` does; "
+                "all later plans go by them");
     c->add_option("--seed", o->seed, "of weights and inputs (0)");
     c->add_option("--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
     c->add_flag("--pruning", o->pruning,

@@ -96,6 +96,7 @@ std::string to_json(const Report& r) {
     j["threads"] = r.threads;
     j["orchestrator"] = to_string(r.orchestrator);
     j["rates_calibrated"] = r.calibrated;
+    j["sizes"] = r.sizes;
     j["execution_states"] = o.states();
     j["candidates"] = o.candidates();
     j["measured"] = o.measured;

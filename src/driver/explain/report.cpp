@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "cost/estimate.h"
+#include "driver/limits.h"
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
 #include "runtime/thread_count.h"
@@ -25,12 +26,12 @@ std::string type_of(const Value& v) {
 }
 
 /// What the limit counts: multiply-adds of products, and what must be read and written once.
-Work work_of(const TileProgram& kernel) {
+Work work_of(const TileProgram& kernel, const Bindings& sizes) {
     const Program& p = kernel.stages;
     Work work;
     std::map<ValueId, double> bytes;
     for (const PrimitiveId s : p.primitives.ids()) {
-        const StageModel model = stage_model(p, s);
+        const StageModel model = stage_model(p, s, sizes);
         if (model.product) work.flops += model.flops();
         const std::vector<Access>& accesses = p.primitives[s].expr()->accesses;
         const auto read = [&](ValueId v, const OperandModel& o) {
@@ -48,20 +49,26 @@ Work work_of(const TileProgram& kernel) {
 }
 
 /// Kernels one after the other, with their launches, bodies of control flow once. What is no kernel counts nothing.
-void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Machine& machine, PlanNote& note) {
+void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Machine& machine, const Bindings& sizes,
+              PlanNote& note) {
     for (const Step& step : plan.steps) {
         if (const auto* call = std::get_if<KernelCall>(&step.what)) {
             ++note.kernels;
-            note.estimate_ms += (estimate(kernels[call->kernel], machine).seconds + kKernelSeconds) * 1e3;
+            note.estimate_ms += (estimate(kernels[call->kernel], machine, sizes).seconds + kKernelSeconds) * 1e3;
         }
-        for (const auto& body : step.bodies) add_cost(*body, kernels, machine, note);
+        for (const auto& body : step.bodies) add_cost(*body, kernels, machine, sizes, note);
     }
 }
 
 class Explanation {
   public:
-    Explanation(const CompiledModel& model, const Target& target, int threads, Report& report)
-        : kernels_(model.kernels()), target_(target), threads_(threads), machine_(target, threads), r_(report) {}
+    Explanation(const CompiledModel& model, const Target& target, int threads, const Bindings& sizes, Report& report)
+        : kernels_(model.kernels()),
+          target_(target),
+          threads_(threads),
+          machine_(target, threads),
+          sizes_(sizes),
+          r_(report) {}
 
     void add(const Plan& plan) {
         const size_t first = r_.primitives.size();
@@ -141,8 +148,8 @@ class Explanation {
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
-        k.estimate_us = estimate(tiles, machine_).seconds * 1e6;
-        k.limit = limit_of(work_of(tiles), target_, threads_);
+        k.estimate_us = estimate(tiles, machine_, sizes_).seconds * 1e6;
+        k.limit = limit_of(work_of(tiles, sizes_), target_, threads_);
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
     }
@@ -151,6 +158,7 @@ class Explanation {
     const Target& target_;
     int threads_;
     Machine machine_;
+    const Bindings& sizes_;
     Report& r_;
 };
 
@@ -214,12 +222,15 @@ Report explain(const Compilation& c, const Program& program, const PipelineOptio
     if (pipeline.rewrite) r.rewrites = c.rewrites;
     r.optimal = c.model->plan().optimal;
     r.codes = c.model->kernels().size();
-    Explanation(*c.model, target, r.threads, r).add(c.model->plan());
+    const std::vector<Tensor> inputs = options.sized || options.seconds > 0 ? options.inputs(c) : std::vector<Tensor>();
+    const Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
+    for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
+    Explanation(*c.model, target, r.threads, sizes, r).add(c.model->plan());
 
     const Machine machine(target, r.threads);
     std::vector<std::shared_ptr<const CompiledModel>> models = {c.model};
     r.plans.push_back({"this plan", 0, 0, {}});
-    add_cost(c.model->plan(), c.model->kernels(), machine, r.plans.back());
+    add_cost(c.model->plan(), c.model->kernels(), machine, sizes, r.plans.back());
     for (const bool operators : {false, true}) {
         r.plans.push_back({operators ? "one kernel an operator" : "greedy", 0, 0, {}});
         if (options.progress) options.progress(r.plans.back().name);
@@ -229,16 +240,16 @@ Report explain(const Compilation& c, const Program& program, const PipelineOptio
         other.without.no_operator_fusion = operators;
         if (options.seconds > 0) {
             models.push_back(compile_program(program, other));
-            add_cost(models.back()->plan(), models.back()->kernels(), machine, r.plans.back());
+            add_cost(models.back()->plan(), models.back()->kernels(), machine, sizes, r.plans.back());
         } else {
             KernelSet kernels;
-            add_cost(orchestrate(program, kernels, orchestrate_options(other)), kernels.kernels(), machine,
+            add_cost(orchestrate(program, kernels, orchestrate_options(other)), kernels.kernels(), machine, sizes,
                      r.plans.back());
         }
     }
     if (options.seconds > 0) {
         if (options.progress) options.progress("running");
-        measure(models, options.inputs(c), r.threads, options.seconds, r);
+        measure(models, inputs, r.threads, options.seconds, r);
     }
     return r;
 }

@@ -3,6 +3,7 @@
 // the plan saves against simpler ones. A value, from which text, JSON and a page are written.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,11 +53,11 @@ struct KernelNote {
     std::vector<size_t> primitives;  ///< in order
     std::vector<std::string> nodes;  ///< source operators
     std::vector<TensorNote> reads, writes;
-    std::vector<BoxId> from;  ///< who makes what it reads
-    std::string provider;     ///< of the library that computes it; empty: generated code
-    std::string tiling;       ///< one line (tile.h, tiling_expression)
-    double estimate_us = 0;   ///< by the cost model, without a launch
-    Limit limit;              ///< what no schedule undercuts; sizes that only the run knows are assumed
+    std::vector<BoxId> from;                      ///< who makes what it reads
+    std::string provider;                         ///< of the library that computes it; empty: generated code
+    std::string tiling;                           ///< one line (tile.h, tiling_expression)
+    double estimate_us = 0;                       ///< by the cost model, without a launch
+    Limit limit;                                  ///< what no schedule undercuts; unknown sizes are assumed
     std::optional<double> alone_us, in_model_us;  ///< measured: by itself (--measure), in runs of the model (--time)
     size_t repeated = 0;                          ///< primitives that an earlier kernel computes as well
 
@@ -78,6 +79,8 @@ struct Report {
     bool calibrated = false;  ///< limits and estimates are from measured rates of this machine
     Orchestrator orchestrator = Orchestrator::Greedy;
     double compile_ms = 0;
+    /// Of open dimensions, that estimates and limits go by; others are taken to be 128.
+    std::map<std::string, int64_t> sizes;
     std::optional<RewriteReport> rewrites;       ///< where they were asked for
     std::optional<OrchestrationReport> optimal;  ///< where it was optimal orchestration that grouped
     std::vector<PrimitiveNote> primitives;       ///< those of control flow's bodies behind the program's own
@@ -94,7 +97,8 @@ struct Report {
 
 struct ExplainOptions {
     double seconds = 0;  ///< for how long each of the plans is run, in turns; 0: none is
-    std::function<std::vector<Tensor>(const Compilation&)> inputs;  ///< for that
+    std::function<std::vector<Tensor>(const Compilation&)> inputs;  ///< for that, and for `sized`
+    bool sized = false;  ///< estimates and limits are for the sizes of the inputs
     std::function<void(const std::string&)> progress;
 };
 

@@ -177,9 +177,12 @@ std::string print(const Report& r, size_t most) {
     s += fmt::format("compiled in {:.0f} ms: {} in {} ({} different){}\n", r.compile_ms,
                      plural(r.primitives.size(), "primitive"), plural(r.kernels.size(), "kernel"), r.codes,
                      r.steps.empty() ? "" : fmt::format(", {}", plural(r.steps.size(), "other step")));
-    s += fmt::format("limits and estimates are by {}\n\n", r.calibrated
-                                                               ? "this machine's measured rates"
-                                                               : "assumed rates (see `tilewright info --calibrate`)");
+    s += fmt::format("limits and estimates are by {}", r.calibrated
+                                                           ? "this machine's measured rates"
+                                                           : "assumed rates (see `tilewright info --calibrate`)");
+    std::vector<std::string> sizes;
+    for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
+    s += sizes.empty() ? "\n\n" : fmt::format("\nfor {}\n\n", fmt::join(sizes, ", "));
     const std::string search = search_text(r);
     s += search + (search.empty() ? "" : "\n") + plans_text(r) + repeated_text(r);
     std::vector<size_t> order(r.kernels.size());

@@ -1,4 +1,5 @@
 #include "driver/zoo/zoo.h"
+#include "driver/suggest.h"
 
 #include <algorithm>
 #include <numeric>
@@ -67,33 +68,9 @@ const std::vector<Recipe>& recipes() {
     return all;
 }
 
-/// Levenshtein's distance.
-size_t edits(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 0; i < a.size(); ++i) {
-        size_t diagonal = row[0]++;
-        for (size_t j = 0; j < b.size(); ++j) {
-            const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-        }
-    }
-    return row.back();
-}
-
 /// A hint: the names that contain `wanted`, else those that differ from it least, else all.
 std::string nearest(std::string_view wanted, const std::vector<std::string>& names) {
-    std::vector<std::string> containing, closest;
-    size_t best = 3;  // more changes than these are no misspelling
-    for (const std::string& name : names) {
-        if (name.find(wanted) != std::string::npos) containing.push_back(name);
-        const size_t n = edits(wanted, name);
-        if (n < best) closest.clear();
-        if (n <= best) closest.push_back(name);
-        best = std::min(best, n);
-    }
-    const std::vector<std::string>& near = containing.empty() ? closest : containing;
+    const std::vector<std::string> near = closest_names(wanted, names);
     if (near.empty()) return fmt::format("choose from {}", fmt::join(names, ", "));
     return fmt::format("did you mean {}?", fmt::join(near, ", "));
 }
