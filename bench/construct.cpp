@@ -196,7 +196,8 @@ class Quality {
         for (size_t i = 0; i < different.size(); ++i) {
             const Program& stages = different[i]->stages;
             Operands& of_stages =
-                operands.try_emplace(canonical_text(stages), stages, kernel_inputs(stages, 1)).first->second;
+                operands.try_emplace(canonical_text(stages), stages, kernel_inputs(stages, 1, Spread::Usual))
+                    .first->second;
             runnables.push_back({different[i]->name, KernelRun(code[i], {}, of_stages, pool)});
         }
         MeasureOptions options;

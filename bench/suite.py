@@ -61,8 +61,9 @@ class CIo(ctypes.Structure):
 
 class COptions(ctypes.Structure):
     """tilewright_options."""
-    _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("isa", ctypes.c_char_p), ("dim_count", ctypes.c_size_t),
-                ("dim_names", ctypes.POINTER(ctypes.c_char_p)), ("dim_sizes", ctypes.POINTER(ctypes.c_int64))]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("isa", ctypes.c_char_p),
+                ("dim_count", ctypes.c_size_t), ("dim_names", ctypes.POINTER(ctypes.c_char_p)),
+                ("dim_sizes", ctypes.POINTER(ctypes.c_int64)), ("keep_subnormals", ctypes.c_int32)]
 
 
 class Library:
@@ -88,7 +89,8 @@ class CompiledModel:
     def __init__(self, library, path, threads=0):
         self.library, self.handle = library, ctypes.c_void_p()
         start = time.perf_counter()
-        library.call("compile_file", str(path).encode(), ctypes.byref(COptions(struct_size=ctypes.sizeof(COptions), threads=threads)),
+        options = COptions(struct_size=ctypes.sizeof(COptions), threads=threads)
+        library.call("compile_file", str(path).encode(), ctypes.byref(options),
                      ctypes.byref(self.handle))
         self.seconds = time.perf_counter() - start
         io = CIo()

@@ -97,6 +97,7 @@ struct Options {
     int threads = 0;                           ///< what the code is laid out for; 0: this process's processors
     std::string isa;                           ///< "avx2", "avx512", or "" for the best there is
     std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
+    bool keep_subnormals = false;              ///< compute with subnormal numbers, which else count as 0
 };
 
 class Model {
@@ -133,6 +134,7 @@ class Model {
         o.dim_count = names.size();
         o.dim_names = names.data();
         o.dim_sizes = sizes.data();
+        o.keep_subnormals = options.keep_subnormals ? 1 : 0;
         tilewright_model* model = nullptr;
         tilewright_error* error = nullptr;
         const tilewright_status status = compile(&o, &model, &error);

@@ -161,6 +161,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     if (o.threads < 0 || o.threads > kMaxThreads) invalid("{} threads: expected 0 to {}", o.threads, kMaxThreads);
     p.compile.threads = default_thread_count(o.threads);
     if (o.isa != nullptr) p.compile.isa = o.isa;
+    p.compile.keep_subnormals = o.keep_subnormals != 0;
     if (o.dim_count > 0) {
         require_pointer(o.dim_names, "options->dim_names");
         require_pointer(o.dim_sizes, "options->dim_sizes");

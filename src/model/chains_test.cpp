@@ -71,7 +71,7 @@ TEST(ChainCode, computes_chains_of_open_extents) {
             const auto t = realise(c, random_candidate(c, expressions, rng), target);
             if (!t) continue;
             ++run;
-            const cpu::CompiledKernel code = cpu::compile(*t, {isa, true});
+            const cpu::CompiledKernel code = cpu::compile(*t, {isa});
             for (uint64_t sizes = 0; sizes < 3; ++sizes)
                 ASSERT_EQ(disagreement(code, *t, random_inputs(p, rng()), 1e-4), "") << print(*t);
         }
@@ -92,7 +92,7 @@ TEST(ChainCode, gives_on_hard_rows_what_whole_rows_give) {
         if (k % 4 < 2) target.lanes = 4;  // rows of eight have vectors then
         const TileProgram t = given(realise(c, random_candidate(c, expressions, rng), target));
         online += print(t).find(" online") != std::string::npos ? 1 : 0;
-        const cpu::CompiledKernel code = cpu::compile(t, {isa, true});
+        const cpu::CompiledKernel code = cpu::compile(t, {isa});
         for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf})
             ASSERT_EQ(disagreement(code, t, hard_inputs(poison), 1e-5), "") << poison << "\n" << print(t);
     }

@@ -1,5 +1,6 @@
 // Elementwise arithmetic, comparison, logic: one scalar body over operands broadcast to one shape.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -118,7 +119,12 @@ void logical_not(NodeContext& c) {
     c.out(0, c.b.unary(ScalarOp::BitNot, c.in(0)));
 }
 
+/// Operands of one expression. More become a tree of expressions: code and compile time grow with an expression's size.
+constexpr size_t kMostOperands = 32;
+
 /// z = op(op(a, b), ...), over any number of inputs; a mean divides by their number.
+///
+///     sum of 70 inputs -> sum(sum(x0 .. x31), sum(x32 .. x63), sum(x64 .. x69))
 ValueId chain(NodeContext& c, ScalarOp op, bool mean) {
     std::vector<ValueId> inputs;
     for (size_t k = 0; k < c.input_count(); ++k) inputs.push_back(c.in(k));
@@ -127,14 +133,28 @@ ValueId chain(NodeContext& c, ScalarOp op, bool mean) {
         c.require(c.dtype(k) == c.dtype(0), fmt::format("the inputs have different types, {} and {}",
                                                         to_string(c.dtype(0)), to_string(c.dtype(k))));
     if (inputs.size() == 1) return inputs[0];
-    return c.b.map(
-        inputs, c.dtype(0),
-        [&](ScalarBody& body, Ids x) -> ScalarId {
-            Sx sum(body, x[0]);
-            for (size_t k = 1; k < x.size(); ++k) sum = sum.apply(op, Sx(body, x[k]));
-            return mean ? sum / static_cast<double>(x.size()) : sum;
-        },
-        mean ? "mean" : to_string(op));
+    const auto combined = [&](const std::vector<ValueId>& some, DType type, bool last) {
+        return c.b.map(
+            some, type,
+            [&](ScalarBody& body, Ids x) -> ScalarId {
+                Sx sum(body, x[0]);
+                for (size_t k = 1; k < x.size(); ++k) sum = sum.apply(op, Sx(body, x[k]));
+                return mean && last ? sum / static_cast<double>(c.input_count()) : sum;
+            },
+            mean ? "mean" : to_string(op));
+    };
+    while (inputs.size() > kMostOperands) {
+        std::vector<ValueId> fewer;
+        for (size_t k = 0; k < inputs.size(); k += kMostOperands) {
+            const size_t end = std::min(k + kMostOperands, inputs.size());
+            // Rounded to the inputs' type at the end alone.
+            fewer.push_back(
+                combined({inputs.begin() + static_cast<int64_t>(k), inputs.begin() + static_cast<int64_t>(end)},
+                         compute_type(c.dtype(0)), false));
+        }
+        inputs = std::move(fewer);
+    }
+    return combined(inputs, c.dtype(0), true);
 }
 
 template <ScalarOp op>

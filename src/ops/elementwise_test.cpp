@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -36,6 +37,25 @@ TEST(Elementwise, BecomesOnePrimitive) {
     EXPECT_EQ(written("Reciprocal", {kX}), "y = [3] div(1.0, @0) where @0 = x[i0]\n");
     EXPECT_EQ(written("Sum", {kX, {"b", DType::F32, {3}}, {"c", DType::F32, {}}}),
               "y = [3] add(add(@0, @1), @2) where @0 = x[i0], @1 = b[i0], @2 = c[]\n");
+}
+
+TEST(Elementwise, OfManyOperandsBecomesATree) {
+    std::vector<In> inputs(70, kX);
+    for (size_t k = 0; k < inputs.size(); ++k) inputs[k].name = "x" + std::to_string(k);
+    const std::string text = written("Max", inputs);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+    std::vector<Tensor> numbered;
+    for (int k = 0; k < 70; ++k) numbered.push_back(floats({2}, {static_cast<float>(k), static_cast<float>(-k)}));
+    EXPECT_THAT(numbers(run("Sum", numbered)[0]), ElementsAre(2415, -2415));
+    EXPECT_THAT(numbers(run("Mean", numbered)[0]), ElementsAre(34.5, -34.5));
+    EXPECT_THAT(numbers(run("Max", numbered)[0]), ElementsAre(69, 0));
+}
+
+/// f16 is rounded to at the end, not between the levels of the tree: 2048 + 1 would stay 2048 there.
+TEST(Elementwise, OfManyHalvesRoundsOnce) {
+    std::vector<Tensor> ones(40, Tensor::of<float>(DType::F16, {1}, {1}));
+    ones[0] = Tensor::of<float>(DType::F16, {1}, {2048});
+    EXPECT_THAT(numbers(run("Sum", ones)[0]), ElementsAre(2088));
 }
 
 TEST(Elementwise, SmallPowersAreProducts) {

@@ -49,9 +49,12 @@ struct Folder {
     Folder(const Folder&) = delete;
     Folder& operator=(const Folder&) = delete;
     ~Folder() { std::filesystem::remove_all(path); }
+    /// Kept schedules, without the cache's key.
     size_t files() const {
         if (!std::filesystem::exists(path)) return 0;
-        return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+        size_t n = 0;
+        for (const auto& file : std::filesystem::directory_iterator(path)) n += file.path().extension() == ".code";
+        return n;
     }
 };
 

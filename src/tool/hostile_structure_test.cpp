@@ -124,6 +124,16 @@ TEST_F(HostileStructure, HighRanksAndManyOperandsAreBounded) {
     }
 }
 
+TEST_F(HostileStructure, OperandsWithoutNumberAreSummedUp) {
+    onnx::ModelProto m = new_model();
+    onnx::GraphProto& g = *m.mutable_graph();
+    add_input(g, "x", {4});
+    add_node(g, "Sum", std::vector<std::string>(60000, "x"), {"y"});
+    add_output(g, "y", {4});
+    const Result r = run(m);
+    EXPECT_EQ(r.status, 0) << r.err;
+}
+
 TEST_F(HostileStructure, IndicesThatGrowWithEveryNodeAreCutOff) {
     const auto shuffle = [](const Shape& shape, int count, const std::vector<int64_t>& there,
                             const std::vector<int64_t>& permutation) {

@@ -25,7 +25,7 @@ void right(const schedule_cases::Case& c) {
     const TileProgram& t = c.program;
     ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
     for (const Isa& isa : isas()) {
-        const CompiledKernel code = compile(t, {isa, true});
+        const CompiledKernel code = compile(t, {isa});
         for (const schedule_cases::Sizes& s : c.sizes)
             EXPECT_EQ(disagreement(code, t, schedule_cases::whole_numbers(t.stages, s), c.tolerance), "")
                 << isa.cpu << " " << testing::PrintToString(s) << "\n"

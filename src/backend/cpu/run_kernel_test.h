@@ -136,7 +136,7 @@ inline std::string disagreement(const CompiledKernel& kernel, const TileProgram&
 inline std::string disagreement(const TileProgram& program, const std::vector<Tensor>& inputs, double tolerance,
                                 const Isa& isa = Isa::host()) {
     try {
-        return disagreement(compile(program, {isa, true}), program, inputs, tolerance);
+        return disagreement(compile(program, {isa}), program, inputs, tolerance);
     } catch (const std::exception& e) {
         return e.what();
     }

@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -83,19 +84,24 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
     size_t steps = 1;
     while (steps < e.positive.size()) steps *= 2;
     e.thresholds.resize(steps, kFloatInfinity);
+    // Compared as integers: the order is that of the magnitudes, also where subnormals count as zero.
+    std::vector<uint32_t> limits;
+    for (const float x : e.thresholds) limits.push_back(std::bit_cast<uint32_t>(x));
     llvm::GlobalVariable* thresholds =
-        table(b, "thresholds." + name, llvm::ConstantDataArray::get(b.getContext(), e.thresholds));
+        table(b, "thresholds." + name, llvm::ConstantDataArray::get(b.getContext(), limits));
     llvm::Type* i64 = with_lanes(b.getInt64Ty(), lanes);
     const auto number = [&](uint64_t n) { return llvm::ConstantInt::get(i64, n); };
     const auto code = [&](float x) {
         return llvm::ConstantInt::get(with_lanes(b.getInt8Ty(), lanes), float_to_small_float(t, x, true));
     };
-    llvm::Value* magnitude = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v);
+    llvm::Type* i32 = with_lanes(b.getInt32Ty(), lanes);
+    llvm::Value* bits = b.CreateBitCast(v, i32);
+    llvm::Value* magnitude = b.CreateAnd(bits, llvm::ConstantInt::get(i32, 0x7fffffff));
     // How many thresholds are no greater: halves of what is left, one after the other.
     llvm::Value* index = number(0);
     for (size_t half = steps / 2; half >= 1; half /= 2) {
         llvm::Value* limit = look_up(b, thresholds, b.CreateAdd(index, number(half - 1)));
-        index = b.CreateSelect(b.CreateFCmpOGE(magnitude, limit), b.CreateAdd(index, number(half)), index);
+        index = b.CreateSelect(b.CreateICmpUGE(magnitude, limit), b.CreateAdd(index, number(half)), index);
     }
     const auto codes = [&](const char* what, const std::vector<uint8_t>& c) {
         return look_up(b, table(b, what + name, llvm::ConstantDataArray::get(b.getContext(), c)), index);
@@ -104,8 +110,7 @@ llvm::Value* emit_float_to_small_float(llvm::IRBuilder<>& b, DType t, llvm::Valu
     std::vector<uint8_t> positive = e.positive, negative = e.negative;
     positive.resize(steps, positive.back());
     negative.resize(steps, negative.back());
-    llvm::Value* below = b.CreateICmpSLT(b.CreateBitCast(v, with_lanes(b.getInt32Ty(), lanes)),
-                                         llvm::ConstantInt::get(with_lanes(b.getInt32Ty(), lanes), 0));
+    llvm::Value* below = b.CreateICmpSLT(bits, llvm::ConstantInt::get(i32, 0));
     llvm::Value* out = b.CreateSelect(below, codes("negative.", negative), codes("positive.", positive));
     llvm::Type* type = v->getType();
     out = b.CreateSelect(b.CreateFCmpOEQ(v, llvm::ConstantFP::get(type, kFloatInfinity)), code(kFloatInfinity), out);
