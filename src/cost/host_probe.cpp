@@ -12,13 +12,6 @@
 namespace tilewright {
 namespace {
 
-std::string_view trim(std::string_view s) {
-    const auto blank = " \t\r\n";
-    const size_t first = s.find_first_not_of(blank);
-    if (first == std::string_view::npos) return {};
-    return s.substr(first, s.find_last_not_of(blank) - first + 1);
-}
-
 /// The value of the first line "key : value".
 std::optional<std::string_view> field(std::string_view text, std::string_view key) {
     while (!text.empty()) {

@@ -20,6 +20,18 @@ uint64_t sum(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &s) ? UINT64_MAX : s;
 }
 
+/// Of the machine, RLIMIT_AS, and the control groups' limit.
+uint64_t least_memory(std::optional<uint64_t> group) {
+    uint64_t least = UINT64_MAX;
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_size > 0) least = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_size);
+    if (group) least = std::min(least, *group);
+    struct rlimit space {};
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+        least = std::min<uint64_t>(least, space.rlim_cur);
+    return least;
+}
+
 [[noreturn]] void not_enough(const std::string& what, uint64_t bytes, uint64_t have) {
     throw RuntimeError(fmt::format("not enough memory: {} needs {}{} bytes, and this process may use {}", what,
                                    bytes == UINT64_MAX ? "more than " : "", bytes, have));
@@ -27,22 +39,19 @@ uint64_t sum(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-uint64_t usable_memory() {
-    uint64_t least = UINT64_MAX;
-    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && page_size > 0) least = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_size);
-    // Inside a container its own group is the root. "max" is no number, and limits nothing.
-    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        const std::optional<std::string> text = read_text_file(path);
-        uint64_t limit = 0;
-        if (text && std::from_chars(text->data(), text->data() + text->size(), limit).ec == std::errc())
-            least = std::min(least, limit);
-    }
-    struct rlimit space {};
-    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-        least = std::min<uint64_t>(least, space.rlim_cur);
+std::optional<uint64_t> cgroup_memory_limit(const FileReader& read) {
+    std::optional<uint64_t> least;
+    for (const bool version2 : {true, false})
+        for (const std::string& directory : group_directories(read, "memory", version2)) {
+            const auto text = read(directory + (version2 ? "/memory.max" : "/memory.limit_in_bytes"));
+            uint64_t limit = 0;  // "max" is no number, and limits nothing
+            if (text && std::from_chars(text->data(), text->data() + text->size(), limit).ec == std::errc())
+                least = std::min(least.value_or(limit), limit);
+        }
     return least;
 }
+
+uint64_t usable_memory(const FileReader& read) { return least_memory(cgroup_memory_limit(read)); }
 
 uint64_t available_memory(const FileReader& read) {
     const std::optional<std::string> text = read("/proc/meminfo");
@@ -55,6 +64,11 @@ uint64_t available_memory(const FileReader& read) {
         std::from_chars(text->data() + digits, text->data() + text->size(), kilobytes).ec != std::errc())
         return UINT64_MAX;
     return kilobytes * 1024;
+}
+
+uint64_t usable_memory() {
+    static const std::optional<uint64_t> group = cgroup_memory_limit(read_text_file);  // a dozen files
+    return least_memory(group);
 }
 
 void require_memory(uint64_t bytes, const std::string& what) {

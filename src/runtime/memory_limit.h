@@ -4,16 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/thread_count.h"
+#include "runtime/control_group.h"
 
 namespace tilewright {
 
-/// Bytes this process may use: the least of the machine's memory, the limits of its control group (v1 and v2), and
-/// RLIMIT_AS.
+/// The least limit of the process's control group and of all above it, `memory.max` (version 2) and
+/// `memory.limit_in_bytes` (version 1); nullopt without one.
+std::optional<uint64_t> cgroup_memory_limit(const FileReader& read);
+
+/// Bytes this process may use: the least of the machine's memory, its control groups' limits, and RLIMIT_AS.
+/// The groups' limits are read once.
 uint64_t usable_memory();
+uint64_t usable_memory(const FileReader& read);
 
 /// Bytes that can be had now without taking them from other processes: MemAvailable of /proc/meminfo; UINT64_MAX where
 /// that cannot be read.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "base/error.h"
 
 namespace tilewright {
@@ -15,6 +18,40 @@ TEST(MemoryLimit, TheMachineHasSomeMemoryAndAnEnd) {
     EXPECT_LT(usable_memory(), uint64_t{1} << 50);
     EXPECT_NO_THROW(require_memory(usable_memory(), "it"));
     EXPECT_THROW(require_memory(usable_memory() + 1, "it"), RuntimeError);
+}
+
+/// A reader of these files alone.
+FileReader files(std::map<std::string, std::string> texts) {
+    return [texts = std::move(texts)](const std::string& path) {
+        const auto it = texts.find(path);
+        return it == texts.end() ? std::nullopt : std::optional(it->second);
+    };
+}
+
+TEST(MemoryLimit, EveryGroupAroundTheProcessLimitsIt) {
+    std::map<std::string, std::string> texts = {
+        {"/proc/self/cgroup", "0::/app/job\n"},
+        {"/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"}};
+    EXPECT_EQ(cgroup_memory_limit(files(texts)), std::nullopt);
+    texts["/sys/fs/cgroup/app/job/memory.max"] = "max\n";
+    EXPECT_EQ(cgroup_memory_limit(files(texts)), std::nullopt);
+    texts["/sys/fs/cgroup/app/memory.max"] = "734003200\n";
+    EXPECT_EQ(cgroup_memory_limit(files(texts)), 734003200u);
+    EXPECT_EQ(usable_memory(files(texts)), 734003200u);
+    texts["/sys/fs/cgroup/app/job/memory.max"] = "67108864\n";
+    EXPECT_EQ(cgroup_memory_limit(files(texts)), 67108864u);
+}
+
+TEST(MemoryLimit, GroupsOfVersion1LimitInTheirOwnHierarchy) {
+    const auto limit =
+        cgroup_memory_limit(files({{"/proc/self/cgroup", "5:memory:/a/b\n4:cpu,cpuacct:/x\n"},
+                                   {"/proc/self/mountinfo",
+                                    "33 31 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+                                    "34 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"},
+                                   {"/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000000000\n"},
+                                   {"/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
+                                   {"/sys/fs/cgroup/cpu/x/memory.limit_in_bytes", "5\n"}}));
+    EXPECT_EQ(limit, 1000000000u);
 }
 
 TEST(MemoryLimit, WhatIsAvailableComesFromTheSystem) {

@@ -1,22 +1,16 @@
 #pragma once
 // How many threads to use: what the user asked for, else what the machine and its container allow.
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/control_group.h"
 
 namespace tilewright {
 
 /// The most threads a pool may have; asking for more is refused.
 inline constexpr int kMaxThreads = 1024;
-
-/// The whole text of a small file, or nullopt when it cannot be read. The functions below take one, so that tests can
-/// put a map from path to text in place of the machine.
-using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
-
-/// The machine's own files.
-std::optional<std::string> read_text_file(const std::string& path);
 
 /// CPUs this process may use at most under its control groups, as a number of whole CPUs' time (1.5 = one and a half),
 /// or nullopt without a limit. Reads /proc/self/cgroup and /proc/self/mountinfo, then `cpu.max` (version 2) and
