@@ -411,6 +411,31 @@ inline void partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epil
         }
 }
 
+/// Of a narrower type, between two stages: the parts add up in the buffer, in f32.
+inline void partial_sums_of_a_narrow_type_are_kept_as_they_are_accumulated(Collector& right) {
+    for (const char* type : {"f16", "bf16"})
+        right(kernel(fmt::format(R"TW(program half {{
+  input a: {0}[7, $k]
+  input b: {0}[$k, 20]
+  s: {0}[7, 20] = [7, 20] sum(i2 < $k) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]  ; s ""
+  y: f32[7, 20] = [7, 20] add(@0, 1.0) where @0 = s[i0, i1]  ; y ""
+  output y
+}})TW",
+                                 type),
+                     R"TW(axes m="7" n="20" k="$k"
+stage 0 over [m n k]
+stage 1 over [m n]
+for m by 4 {
+  for n by 16 {
+    for k by 10 {
+      compute 0 vector n lanes 8 registers [m=2 n=16] order [m n k] padding partition
+    }
+    compute 1 vector n lanes 8 registers [n=16] order [m n] padding partition
+  }
+})TW"),
+              all_of("k", {1, 9, 10, 11}));
+}
+
 inline void reductions_across_lanes_ignore_lanes_beyond_the_end(Collector& right) {
     for (const char* reduce : {"sum", "max", "min", "prod"})
         for (const char* type : {"f32", "f64", "i64"})
@@ -507,6 +532,8 @@ inline std::vector<Group> all() {
          lanes_two_to_five_elements_apart_stay_within_their_tensor},
         {"rests_of_rows_are_held_by_the_least_tile_that_fits", rests_of_rows_are_held_by_the_least_tile_that_fits},
         {"paddings_differ_in_what_they_do_with_rests", paddings_differ_in_what_they_do_with_rests},
+        {"partial_sums_of_a_narrow_type_are_kept_as_they_are_accumulated",
+         partial_sums_of_a_narrow_type_are_kept_as_they_are_accumulated},
         {"partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue",
          partial_sums_are_kept_in_memory_until_the_last_part_applies_the_epilogue},
         {"reductions_across_lanes_ignore_lanes_beyond_the_end", reductions_across_lanes_ignore_lanes_beyond_the_end},

@@ -425,7 +425,6 @@ class KernelEmitter {
         job.out.passes = job.out.passes && last_reader_.count(stage.outputs[0]) == 0;
         written_past_caches_ = written_past_caches_ || job.out.passes;
         look_ahead(compute.stage, job);
-        job.out_dtype = p_.stages.values[stage.outputs[0]].dtype;
         TensorExpr expr;
         online_jobs(compute, path, job, expr);
         emit_stage(b_, exprs_, job);
@@ -506,7 +505,6 @@ class KernelEmitter {
         job.ranges = std::move(ranges);
         job.accesses = {from};
         job.out = to;
-        job.out_dtype = to.storage;
         emit_stage(b_, exprs_, job);
     }
 

@@ -10,10 +10,10 @@
 namespace tilewright::cpu {
 namespace {
 
-using tilewright::test::product_then;
-using tilewright::test::scores_of_heads;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using tilewright::test::product_then;
+using tilewright::test::scores_of_heads;
 
 LibraryOp library_op_of(const std::string& text, const std::vector<bool>& weights = {}) {
     const auto found = library_op(parse_program(text), weights);

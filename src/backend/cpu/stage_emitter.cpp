@@ -71,8 +71,9 @@ class StageEmitter : public StageValues {
         first_ = first;
         last_ = last;
         if (partial_)
-            TW_CHECK(compute_type(job_.out_dtype) == job_.out_dtype && job_.out_dtype == acc_type_,
-                     "partial reductions are kept in the result, which has another type");
+            TW_CHECK(job_.out.storage == acc_type_,
+                     "partial reductions are kept in the result, whose type is {}, not {}", to_string(job_.out.storage),
+                     to_string(acc_type_));
     }
 
     // --- sums weighed by known numbers (program/weighed_sum.h)

@@ -56,7 +56,6 @@ struct StageJob {
     std::vector<AxisRange> ranges;
     std::vector<Place> accesses;  ///< one per access of expr
     Place out;
-    DType out_dtype = DType::F32;
     std::optional<Place> correction;  ///< of an online maximum: takes exp(old - new), indexed as `out`
     std::optional<size_t> rescale;    ///< access of `expr` whose element multiplies what was summed up before
     int vector_bits = 256;            ///< of a register
