@@ -63,7 +63,8 @@ class COptions(ctypes.Structure):
     """tilewright_options."""
     _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("isa", ctypes.c_char_p),
                 ("dim_count", ctypes.c_size_t), ("dim_names", ctypes.POINTER(ctypes.c_char_p)),
-                ("dim_sizes", ctypes.POINTER(ctypes.c_int64)), ("keep_subnormals", ctypes.c_int32)]
+                ("dim_sizes", ctypes.POINTER(ctypes.c_int64)), ("keep_subnormals", ctypes.c_int32),
+                ("numerics", ctypes.c_int32), ("check_values", ctypes.c_int32)]
 
 
 class Library:

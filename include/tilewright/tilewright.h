@@ -26,8 +26,9 @@
  * by one thread at a time: while a call uses it, calls of other threads return TILEWRIGHT_BUSY and change nothing, but
  * it must not be freed, and the outputs that a call gave must not be read while another thread runs the session.
  * Different sessions, also of one model, may be used by different threads at the same time. Sessions with
- * equal numbers of threads share one pool of worker threads. Results depend neither on how many sessions run nor on the
- * number of threads.
+ * equal numbers of threads share one pool of worker threads. Results of one model depend neither on how many
+ * sessions run nor on their numbers of threads. tilewright_options.threads, which code is laid out for, may change the
+ * order of sums, and with it the last bits; TILEWRIGHT_NUMERICS_STRICT excludes that.
  *
  * Errors. A function that can fail returns a status, and puts an error object into `*error` unless `error` is NULL or
  * the status is TILEWRIGHT_OK (then `*error` becomes NULL). No C++ exception leaves the library. Results are written
@@ -111,6 +112,21 @@ TILEWRIGHT_API const char* tilewright_error_hint(const tilewright_error* error);
 TILEWRIGHT_API tilewright_status tilewright_error_status(const tilewright_error* error);
 TILEWRIGHT_API void tilewright_error_free(tilewright_error* error);
 
+/* What may be done to floating-point results. In any case the order of sums is the compiler's choice, and equal options
+ * on one machine give equal bits, whatever the number of sessions and of their threads. */
+typedef enum tilewright_numerics {
+    /* Convolutions of few taps by Winograd's algorithm, as long as what they read is finite and at most 2^20 in
+     * magnitude; a run with other numbers is repeated with the strict code, which is compiled when that happens first.
+     * An output's error is at most 1e-5 of the largest output in f32, where its tile's inputs, up to 3 places beyond
+     * its window, are of one magnitude: it is relative to the largest of them. */
+    TILEWRIGHT_NUMERICS_DEFAULT = 0,
+    /* An output depends on the inputs that its definition reads alone, and its bits do not depend on
+     * tilewright_options.threads. */
+    TILEWRIGHT_NUMERICS_STRICT = 1,
+    /* As by default without the check: an infinity or NaN may reach outputs up to 3 places beyond its window. */
+    TILEWRIGHT_NUMERICS_FAST = 2
+} tilewright_numerics;
+
 /* How to compile. A null pointer means the defaults.
  *
  *     tilewright_options options = tilewright_default_options();
@@ -129,6 +145,9 @@ typedef struct tilewright_options {
     int32_t keep_subnormals; /* not 0: subnormal f32 and f64 numbers are computed with. Else they count as 0 while the
                                 model runs (MXCSR's FTZ and DAZ; the caller's mode is restored): some CPUs are up to a
                                 hundred times slower on them */
+    int32_t numerics;        /* TILEWRIGHT_NUMERICS_...: what may be done to floating-point results */
+    int32_t check_values;    /* not 0: all indices, lengths and shapes that the data gives are checked, also where that
+                                takes time. Else indices out of range may read another element */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {

@@ -98,6 +98,8 @@ struct Options {
     std::string isa;                           ///< "avx2", "avx512", or "" for the best there is
     std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
     bool keep_subnormals = false;              ///< compute with subnormal numbers, which else count as 0
+    tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
+    bool check_values = false;  ///< check all indices, lengths and shapes that the data gives
 };
 
 class Model {
@@ -135,6 +137,8 @@ class Model {
         o.dim_names = names.data();
         o.dim_sizes = sizes.data();
         o.keep_subnormals = options.keep_subnormals ? 1 : 0;
+        o.numerics = options.numerics;
+        o.check_values = options.check_values ? 1 : 0;
         tilewright_model* model = nullptr;
         tilewright_error* error = nullptr;
         const tilewright_status status = compile(&o, &model, &error);

@@ -162,6 +162,19 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
     p.compile.threads = default_thread_count(o.threads);
     if (o.isa != nullptr) p.compile.isa = o.isa;
     p.compile.keep_subnormals = o.keep_subnormals != 0;
+    switch (o.numerics) {
+        case TILEWRIGHT_NUMERICS_DEFAULT:
+            break;
+        case TILEWRIGHT_NUMERICS_STRICT:
+            p.compile.numerics = Numerics::Strict;
+            break;
+        case TILEWRIGHT_NUMERICS_FAST:
+            p.compile.numerics = Numerics::Fast;
+            break;
+        default:
+            invalid("options->numerics is {}: expected 0 to 2 (TILEWRIGHT_NUMERICS_...)", static_cast<int>(o.numerics));
+    }
+    p.compile.check_values = o.check_values != 0;
     if (o.dim_count > 0) {
         require_pointer(o.dim_names, "options->dim_names");
         require_pointer(o.dim_sizes, "options->dim_sizes");

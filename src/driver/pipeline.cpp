@@ -9,6 +9,7 @@
 #include "graph/import.h"
 #include "orchestrate/planned_cost.h"
 #include "orchestrate/schedules.h"
+#include "program/rewrite/guards.h"
 #include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
@@ -88,6 +89,8 @@ Program lower_model(const Model& model, const PipelineOptions& options, std::vec
     Passes pass(options, times);
     LowerOptions lowering;
     lowering.dims = options.compile.dims;
+    lowering.check_values = options.compile.check_values;
+    lowering.check_inputs = !options.compile.gpu;  // a step of the host would keep the rest from being one graph
     Program program = pass("fission", Program(), [&](Program) { return lower(model, lowering); });
     program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(std::move(p)); });
     program = pass("fold_constants", std::move(program), [](Program p) { return fold_constants(p); });
@@ -100,17 +103,31 @@ Program lower_model(const Model& model, const PipelineOptions& options, std::vec
 Program rewrite_program(Program program, const PipelineOptions& options, std::vector<PassTime>* times,
                         RewriteReport* report) {
     Passes pass(options, times);
+    const Program original = program;  // contents of constants are shared
     program =
         pass("scales_behind_products", std::move(program), [](const Program& p) { return scales_behind_products(p); });
     if (!options.rewrite) return program;
     RewriteSearch search = *options.rewrite;
+    if (options.compile.numerics == Numerics::Strict) search.rules.winograd = false;
     if (!search.judge) search.judge = planned_cost(judging_options(options.compile), search.rules.folding);
     program = pass("rewrite", std::move(program), [&](const Program& p) { return rewrite(p, search, report); });
     program = pass("fold_rewritten", std::move(program),
                    [&](const Program& p) { return fold_constants(p, search.rules.folding); });
     program = pass("common_subexpressions", std::move(program),
                    [](Program p) { return merge_common_subexpressions(std::move(p)); });
+    if (options.compile.numerics == Numerics::Default)
+        program = pass("guard_winograd", std::move(program),
+                       [&](Program p) { return guard_winograd(std::move(p), original); });
     return program;
+}
+
+/// The model without what its checks are about.
+std::function<std::shared_ptr<const CompiledModel>()> strict_model(const Program& lowered, PipelineOptions options) {
+    options.compile.numerics = Numerics::Strict;
+    options.compile.schedules = nullptr;
+    options.progress = nullptr;
+    options.dump = nullptr;
+    return [lowered, options] { return compile_program(rewrite_program(lowered, options), options.compile); };
 }
 
 Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
@@ -124,6 +141,7 @@ Compilation compile_model(const Model& model, const PipelineOptions& given) {
         const OrchestrateOptions judging = judging_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);
     }
+    for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
     if (!options.compile.inputs) options.compile.inputs = random_inputs_of_known_sizes;
     Compilation c;
     c.program = lower_model(model, options, &c.passes);
@@ -131,6 +149,9 @@ Compilation compile_model(const Model& model, const PipelineOptions& given) {
     const Program rewritten = rewrite_program(c.program, options, &c.passes, &c.rewrites);
     if (options.rewrite) check_limits(rewritten);
     if (options.progress) options.progress("orchestrate and generate code");
+    const auto falls_back = [](const Requirement& r) { return r.when == Requirement::Check::Fallback; };
+    if (std::any_of(rewritten.requirements.begin(), rewritten.requirements.end(), falls_back))
+        options.compile.fallback = strict_model(c.program, given);
     c.model = compile_program(rewritten, options.compile);
     c.passes.push_back({"orchestrate", c.model->stats().plan_ms});
     c.passes.push_back({"codegen", c.model->stats().codegen_ms});

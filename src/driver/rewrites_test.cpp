@@ -45,6 +45,7 @@ Compiled compile(const std::string& name, const ZooSettings& settings, int threa
     const ZooModel model = build_zoo_model(name, 0, settings);
     const OrchestrateOptions o = planning(threads);
     PipelineOptions options;
+    options.compile.numerics = Numerics::Fast;  // without checks, which the search does not count
     options.rewrite = default_rewrites();
     options.rewrite->judge = planned_cost(o, options.rewrite->rules.folding);
     Compiled c;

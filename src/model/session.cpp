@@ -1,6 +1,7 @@
 #include "model/session.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -90,6 +91,15 @@ struct CompiledModel::Impl {
     cpu::CodegenOptions codegen;
     std::vector<cuda::KernelText> gpu_kernels;
     bool keep_subnormals = false;
+    std::function<std::shared_ptr<const CompiledModel>()> make_fallback;
+    mutable std::once_flag fallback_made;
+    mutable std::shared_ptr<const CompiledModel> fallback;
+
+    /// Compiled at the first call; null where there is none.
+    std::shared_ptr<const CompiledModel> fallback_model() const {
+        if (make_fallback) std::call_once(fallback_made, [&] { fallback = make_fallback(); });
+        return fallback;
+    }
 };
 
 CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -289,6 +299,9 @@ std::string CompiledModel::dump(const std::string& stage) const {
 
 namespace {
 
+/// Of Numerics::Strict: schedules, and with them the order of sums, are those for so many threads, however many run.
+constexpr int kStrictThreads = 8;
+
 const Target& host() {
     static const Target host = host_target();
     return host;
@@ -305,6 +318,17 @@ cpu::CodegenOptions codegen_options(const CompileOptions& options) {
 
 }  // namespace
 
+std::string_view to_string(Numerics numerics) {
+    constexpr std::array<std::string_view, 3> kNames = {"strict", "default", "fast"};
+    return kNames[static_cast<size_t>(numerics)];
+}
+
+std::optional<Numerics> numerics_from_string(std::string_view text) {
+    for (const Numerics n : {Numerics::Strict, Numerics::Default, Numerics::Fast})
+        if (to_string(n) == text) return n;
+    return std::nullopt;
+}
+
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     const cpu::CodegenOptions codegen = codegen_options(options);
     OrchestrateOptions o;
@@ -317,6 +341,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     o.kept = codegen.known;
     o.without = options.without;
     o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
+    if (options.numerics == Numerics::Strict) o.target.threads = kStrictThreads;
     o.target.lanes = codegen.isa.lanes_f32();
     o.target.vector_registers = codegen.isa.vector_bits == 512 ? 32 : 16;
     for (const CacheLevel& level : host().caches)
@@ -450,8 +475,11 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
         impl->inputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
     for (const ValueId v : program.outputs)
         impl->outputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
+    for (size_t k = 0; k < std::min(options.output_names.size(), impl->outputs.size()); ++k)
+        impl->outputs[k].name = options.output_names[k];
     impl->codegen = codegen_options(options);
     impl->keep_subnormals = options.keep_subnormals;
+    impl->make_fallback = options.fallback;
     int64_t weights = 0;
     for (const auto& [v, t] : program.constants) weights += static_cast<int64_t>(t.bytes());
     OrchestrateOptions o = orchestrate_options(options, weights);
@@ -487,22 +515,25 @@ struct Session::Impl {
     std::shared_ptr<const CompiledModel> model;
     std::shared_ptr<ThreadPool> pool;
     Names names;
+    uint64_t most_memory;
     MemoryBudget memory;
     ExecutionContext context;
     Arena scratch;
     std::unique_ptr<Executor> executor;
     std::vector<Tensor> outputs;
+    std::unique_ptr<Session> fallback;  ///< once a run needed it
     std::vector<StepTime>* profile = nullptr;
 
     std::shared_ptr<const GpuModel> gpu;
     std::optional<GpuMemory> gpu_memory;
     std::optional<Plan> gpu_plan;
 
-    Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most_memory)
+    Impl(std::shared_ptr<const CompiledModel> m, int threads, uint64_t most)
         : model(std::move(m)),
           pool(shared_pool(threads > 0 ? threads : default_thread_count())),
           names(variables_of(model->impl().plan, model->impl().code)),
-          memory(most_memory > 0 ? most_memory : usable_memory()) {
+          most_memory(most),
+          memory(most > 0 ? most : usable_memory()) {
         const CompiledModel::Impl& impl = model->impl();
         if (!impl.gpu_kernels.empty())
             throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
@@ -521,10 +552,11 @@ struct Session::Impl {
         executor = std::make_unique<Executor>(impl.plan, context, std::vector<Var>{});
     }
 
-    Impl(std::shared_ptr<const GpuModel> m, uint64_t most_memory)
+    Impl(std::shared_ptr<const GpuModel> m, uint64_t most)
         : model(m->model()),
           names(all_names(*model)),
-          memory(most_memory > 0 ? most_memory : usable_memory()),
+          most_memory(most),
+          memory(most > 0 ? most : usable_memory()),
           gpu(std::move(m)) {
         begin();
         context.kernels = &model->impl().code;
@@ -566,9 +598,19 @@ const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inpu
                         to_string(declared[i].dtype));
         s.executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
     }
-    {
+    try {
         const ScopedFloatMode mode(FloatMode::of_kernels(s.model->impl().keep_subnormals));
         s.executor->run();
+    } catch (const NeedsFallback&) {
+        if (!s.fallback) {
+            const auto model = s.model->impl().fallback_model();
+            if (!model) throw;
+            s.fallback = std::make_unique<Session>(model, s.pool->size(), s.most_memory);
+        }
+        s.fallback->set_profile(s.profile);
+        s.outputs = s.fallback->run_in_place(inputs);
+        s.context.flops = s.fallback->last_flops();
+        return s.outputs;
     }
     s.outputs.resize(s.model->outputs().size());
     for (size_t i = 0; i < s.outputs.size(); ++i) {

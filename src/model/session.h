@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/cpu/provider.h"
@@ -19,6 +20,7 @@
 
 namespace tilewright {
 
+class CompiledModel;
 class GpuModel;
 struct Plan;
 struct OrchestrateOptions;
@@ -26,6 +28,16 @@ struct OrchestrateOptions;
 class Schedules;
 
 struct ModelIo;
+
+/// What rewrites may do to floating-point results.
+enum class Numerics : uint8_t {
+    Strict,   ///< an output depends on the inputs that its definition reads alone, and on no number of threads
+    Default,  ///< Winograd's convolutions, as long as what they read is finite and no larger than kMostGuarded
+    Fast,     ///< Winograd's convolutions, whatever they read
+};
+std::string_view to_string(Numerics numerics);
+/// "strict", "default" or "fast"; nothing for another text.
+std::optional<Numerics> numerics_from_string(std::string_view text);
 
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
@@ -53,6 +65,15 @@ struct CompileOptions {
     /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
     std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
+    /// The model's names of its outputs, which may be those of inputs as well; empty: those of the program's values.
+    std::vector<std::string> output_names;
+    Numerics numerics = Numerics::Default;
+    /// Every value that operators rely on is checked when the model runs, also where that takes time: indices, lengths,
+    /// shapes (LowerOptions::check_values).
+    bool check_values = false;
+    /// The model to run instead where a requirement of Check::Fallback does not hold; called once, when that happens
+    /// first, from any thread. Empty: such a run throws NeedsFallback.
+    std::function<std::shared_ptr<const CompiledModel>()> fallback;
     /// Subnormal f32 and f64 numbers are computed with, not taken for 0 (runtime/float_mode.h).
     bool keep_subnormals = false;
 };

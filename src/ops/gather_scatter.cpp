@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/checked_values.h"
 #include "ops/families.h"
 #include "ops/scalar_math.h"
 #include "program/scalar_eval.h"
@@ -17,11 +18,27 @@ void require_indices(NodeContext& c, size_t input) {
               fmt::format("indices must be 32- or 64-bit integers, and are {}", to_string(c.dtype(input))));
 }
 
+/// Input 1, each member of its tuples in [-extent, extent - 1]; one index reads `elements`.
+ValueId checked_indices(NodeContext& c, const Dims& extents, Expr elements) {
+    if (const auto known = c.b.int_contents(c.in(1)))  // Builder::wrapped_index checks numbers
+        if (std::all_of(known->begin(), known->end(), [](Expr e) { return e.is_constant(); })) return c.in(1);
+    std::vector<Expr> lowest, highest;
+    for (const Expr d : extents) {
+        lowest.push_back(-d);
+        highest.push_back(d - 1);
+    }
+    return checked_values(c, 1, std::move(lowest), std::move(highest), "index", elements);
+}
+
 // --- reading
 
 void gather(NodeContext& c) {
     require_indices(c, 1);
-    c.out(0, c.b.gather(c.in(0), c.in(1), c.node.attr_int("axis", 0)));
+    const auto along = static_cast<size_t>(c.axis_attr("axis", 0, c.rank(0)));
+    const Dims data = c.shape(0);
+    Dims others = data;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(along));
+    c.out(0, c.b.gather(c.in(0), checked_indices(c, {data[along]}, product(others)), static_cast<int64_t>(along)));
 }
 
 /// out[i, j] = data[indices[i, j], j] (axis 0)
@@ -30,13 +47,14 @@ void gather_elements(NodeContext& c) {
     const auto along = static_cast<size_t>(c.axis_attr("axis", 0, c.rank(0)));
     c.require(c.rank(1) == c.rank(0), fmt::format("data of shape {} and indices of shape {} differ in rank",
                                                   to_string(c.shape(0)), to_string(c.shape(1))));
+    const ValueId indices = checked_indices(c, {c.shape(0)[along]}, 1);
     TensorExpr e;
     e.extents = c.shape(1);
     e.spatial = e.extents.size();
-    Access where{c.in(1), {}, {}, 0}, what{c.in(0), {}, {}, 0};
+    Access where{indices, {}, {}, 0}, what{c.in(0), {}, {}, 0};
     for (size_t k = 0; k < e.spatial; ++k) {
         where.index.push_back(axis(k));
-        what.index.push_back(k == along ? c.b.wrapped_index(0, c.in(1), c.shape(0)[k]) : axis(k));
+        what.index.push_back(k == along ? c.b.wrapped_index(0, indices, c.shape(0)[k]) : axis(k));
     }
     e.accesses = {std::move(where), std::move(what)};
     e.body.set_root(e.body.access(1, c.dtype(0)));
@@ -46,7 +64,7 @@ void gather_elements(NodeContext& c) {
 /// out[batch, i, rest] = data[batch, indices[batch, i, 0], indices[batch, i, 1], ..., rest]
 void gather_nd(NodeContext& c) {
     require_indices(c, 1);
-    const Dims &data = c.shape(0), &indices = c.shape(1);
+    const Dims data = c.shape(0), indices = c.shape(1);
     c.require(!indices.empty() && !data.empty(), "scalars have nothing to gather");
     const auto batch = static_cast<size_t>(c.b.normalize_axis(c.node.attr_int("batch_dims", 0), indices.size()));
     if (!indices.back().is_constant())
@@ -55,6 +73,9 @@ void gather_nd(NodeContext& c) {
     c.require(tuple >= 1 && batch + tuple <= data.size(),
               fmt::format("tuples of {} indices behind {} batch dimensions do not fit data of shape {}", tuple, batch,
                           to_string(data)));
+    const auto all = std::span(data);
+    const ValueId where_from =
+        checked_indices(c, Dims(all.begin() + batch, all.begin() + batch + tuple), product(all.subspan(batch + tuple)));
     TensorExpr e;
     e.extents.assign(indices.begin(), indices.end() - 1);
     const size_t points = e.extents.size();
@@ -69,11 +90,11 @@ void gather_nd(NodeContext& c) {
         what.index.push_back(axis(k));
     }
     for (size_t t = 0; t < tuple; ++t) {
-        Access where{c.in(1), {}, {}, 0};
+        Access where{where_from, {}, {}, 0};
         for (size_t k = 0; k < points; ++k) where.index.push_back(axis(k));
         where.index.emplace_back(static_cast<int64_t>(t));
         e.accesses.push_back(std::move(where));
-        what.index.push_back(c.b.wrapped_index(t, c.in(1), data[batch + t], t, tuple));
+        what.index.push_back(c.b.wrapped_index(t, where_from, data[batch + t], t, tuple));
     }
     for (size_t k = points; k < e.spatial; ++k) what.index.push_back(axis(k));
     e.accesses.push_back(std::move(what));

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/checked_values.h"
 #include "ops/families.h"
 #include "ops/scalar_math.h"
+#include "ops/shape_math.h"
 
 namespace tilewright {
 
@@ -49,7 +51,7 @@ void tile(NodeContext& c) {
 void trilu(NodeContext& c) {
     const size_t r = c.rank(0);
     c.require(r >= 2, fmt::format("matrices are expected, and the input has shape {}", to_string(c.shape(0))));
-    const Expr k = c.has(1) ? c.b.read_int(c.in(1)) : Expr(0);
+    const Expr k = within_reach(c.has(1) ? c.b.read_int(c.in(1)) : Expr(0));
     const Expr above = axis(r - 1) - axis(r - 2) - k;
     const bool upper = c.node.attr_int("upper", 1) != 0;
     c.out(0, c.b.view(c.in(0), c.shape(0), plain_axes(r), upper ? "triu" : "tril", {upper ? above : -above}));
@@ -109,7 +111,8 @@ void reverse_sequence(NodeContext& c) {
     e.spatial = e.extents.size();
     std::vector<Expr> reversed = plain_axes(e.spatial);
     reversed[time] = min(max(load(0) - 1 - axis(time), 0), e.extents[time] - 1);
-    e.accesses = {{c.in(1), {axis(batch)}, {}, 0},
+    const ValueId lengths = checked_values(c, 1, 0, e.extents[time], "length", product(e.extents));
+    e.accesses = {{lengths, {axis(batch)}, {}, 0},
                   {c.in(0), std::move(reversed), {}, 0},
                   {c.in(0), plain_axes(e.spatial), {}, 0}};
     const DType t = c.dtype(0);

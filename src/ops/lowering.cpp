@@ -96,6 +96,7 @@ class GraphLowering {
 
     const Settings& settings() const { return settings_; }
     Builder& builder() { return b_; }
+    bool is_outermost() const { return outer_ == nullptr; }
 
     ValueId lookup(const std::string& name) {
         if (const auto it = names_.find(name); it != names_.end()) return it->second;
@@ -410,6 +411,12 @@ std::optional<std::vector<int64_t>> NodeContext::ints(size_t input, const std::s
     return out;
 }
 
+bool NodeContext::is_checked_input(size_t i) const {
+    const std::vector<ValueId>& inputs = b.program().inputs;
+    return graph_.settings().options.check_inputs && graph_.is_outermost() &&
+           std::find(inputs.begin(), inputs.end(), in(i)) != inputs.end();
+}
+
 void NodeContext::fail(const std::string& message) const { throw ModelError(node.describe() + ": " + message); }
 void NodeContext::unsupported(const std::string& reason) const { throw Unsupported(node.describe() + ": " + reason); }
 
@@ -512,6 +519,7 @@ Program lower(const Model& model, const LowerOptions& options, std::vector<Probl
     Program program;
     program.name = model.graph.name;
     Builder builder(program);
+    builder.check_values = options.check_values;
     GraphLowering graph(model.graph, builder, {options, problems});
     graph.add_inputs();
     graph.lower_nodes();

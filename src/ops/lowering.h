@@ -42,6 +42,8 @@ class NodeContext {
     DType dtype(size_t i) const { return b.dtype(in(i)); }
     Dims shape(size_t i) const { return b.shape(in(i)); }
     size_t rank(size_t i) const { return shape(i).size(); }
+    /// Whether input i is one of the model's own, as the caller gives it, and those are to be checked.
+    bool is_checked_input(size_t i) const;
     /// Whether anybody named output i.
     bool wants(size_t i) const { return i < node.outputs.size() && !node.outputs[i].empty(); }
     /// Defines output i.
@@ -118,6 +120,11 @@ struct Problem {
 struct LowerOptions {
     /// Fixes symbolic dimensions: name -> size ("batch" -> 8). Others stay symbolic.
     std::map<std::string, int64_t> dims;
+    /// Check every value that operators rely on when the model runs, also where that takes time (checked_values.h,
+    /// Requirement::Check).
+    bool check_values = false;
+    /// Check those of the model's inputs where that costs next to nothing.
+    bool check_inputs = true;
 };
 
 /// Names of dimensions of the model's inputs that LowerOptions::dims may fix, each once.

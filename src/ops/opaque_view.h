@@ -5,8 +5,10 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/tensor.h"
 #include "runtime/opaque.h"
 
@@ -37,6 +39,16 @@ inline void store_doubles(const TensorView& to, const std::vector<double>& from)
     }
     Tensor t = as_tensor(to);
     for (size_t i = 0; i < from.size(); ++i) t.set(static_cast<int64_t>(i), from[i]);
+}
+
+/// Of one run of an operator whose work an attribute or the data decides, not its tensors' sizes: a minute or so.
+constexpr double kMostOperations = 0x1p36;
+/// Throws ModelError naming the operator.
+inline void require_operations(double count, std::string_view op) {
+    if (!(count <= kMostOperations))
+        throw ModelError(
+            fmt::format("{}: {:.3g} operations are asked for, and at most {:.3g} are done", op, count, kMostOperations),
+            "its attributes and the numbers it is given decide that: are they meant?");
 }
 
 inline int64_t elements(std::span<const int64_t> shape) {

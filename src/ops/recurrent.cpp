@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/checked_values.h"
 #include "ops/families.h"
 #include "ops/recurrent_cell.h"
 #include "ops/scalar_math.h"
@@ -41,6 +42,9 @@ Sequence sequence_of(NodeContext& c) {
     const Dims &w = c.shape(1), &r = c.shape(2);
     if (!r[2].is_constant()) c.unsupported("the hidden size must be known before the model runs");
     s.hidden = r[2].constant();
+    c.require(c.node.attr_int("hidden_size", s.hidden) == s.hidden,
+              fmt::format("attribute 'hidden_size' should be {}, as R has shape {}, and is {}", s.hidden, to_string(r),
+                          c.node.attr_int("hidden_size", s.hidden)));
     const auto width = static_cast<int64_t>(gate_count(c)) * s.hidden;
     const Dims expected_w = {static_cast<int64_t>(s.directions), width, c.shape(0)[2]};
     for (size_t k = 0; k < 3; ++k) {
@@ -66,7 +70,8 @@ std::optional<ValueId> length_mask(NodeContext& c, const Sequence& s) {
     TensorExpr e;
     e.extents = {s.length, s.batch};
     e.spatial = 2;
-    e.accesses = {{c.in(4), {axis(1)}, {}, 0}};
+    const ValueId lengths = checked_values(c, 4, 0, s.length, "length", s.length * s.hidden);
+    e.accesses = {{lengths, {axis(1)}, {}, 0}};
     const Sx length = Sx(e.body, e.body.access(0, c.dtype(4))).cast(DType::I64);
     e.body.set_root(Sx(e.body, e.body.index(axis(0))).apply(ScalarOp::Lt, length));
     return c.b.emit(std::move(e), DType::Bool, "mask");

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "runtime/memory_limit.h"
 
 namespace tilewright {
 
@@ -65,7 +66,7 @@ double kernel(const ResizeOptions& o, double d) {
 /// Elements on either side of a position that its kernel reaches; a shrinking antialiased one is wider.
 int64_t half_width(const ResizeOptions& o, double scale) {
     const double reach = o.mode == ResizeMode::Cubic ? 2 : 1;
-    return o.antialias && scale < 1 ? -static_cast<int64_t>(std::floor(-reach / scale)) : static_cast<int64_t>(reach);
+    return static_cast<int64_t>(o.antialias && scale < 1 ? std::min(std::ceil(reach / scale), 1e15) : reach);
 }
 
 double number_at(const TensorView& v, int64_t i) {
@@ -100,7 +101,10 @@ class ResizeTableOp final : public OpaqueOp {
             end = number_at(roi, n + position_);
         }
         if (out < 0 || !(scale > 0 || out == 0))
-            throw ModelError(fmt::format("Resize: axis of {} elements to {} at scale {}", in, out, scale));
+            throw ModelError(
+                fmt::format("Resize: {} {} for an axis of {} elements: sizes must not be negative, and "
+                            "scales must be positive",
+                            o_.by_sizes ? "size" : "scale", o_.by_sizes ? static_cast<double>(out) : scale, in));
         if (in == 0 && out > 0) throw ModelError(fmt::format("Resize: an empty axis cannot grow to {}", out));
         const ResizeTable table = resize_table(o_, in, out, scale, start, end);
         const std::array<int64_t, 2> shape = {table.out, table.taps};
@@ -148,6 +152,10 @@ ResizeTable resize_table(const ResizeOptions& o, int64_t in, int64_t out, double
     const double shrink = stretched ? std::min(scale, 1.0) : 1.0;
     const int64_t half = half_width(o, scale);
     table.taps = o.mode == ResizeMode::Nearest ? 1 : 2 * half;
+    // The table, and the tensors that it is copied to.
+    const double bytes = static_cast<double>(out) * (static_cast<double>(table.taps) * 32 + 2);
+    require_memory(static_cast<uint64_t>(std::min(bytes, 1e18)),
+                   fmt::format("the table of a Resize from {} to {} elements", in, out));
     const auto clamped = [&](int64_t i) { return std::clamp<int64_t>(i, 0, in - 1); };
     for (int64_t x = 0; x < out; ++x) {
         const double at = source_position(o, x, in, out, scale, roi_start, roi_end);

@@ -145,5 +145,17 @@ TEST(Resize, refuses_what_it_cannot_mean) {
     EXPECT_THAT(refusal({{"mode", std::string("area")}}, floats({4}, {1, 1, 2, 2})), HasSubstr("unknown value 'area'"));
 }
 
+TEST(Resize, ToMoreThanMemoryHoldsIsRefusedBeforeItsTableIsMade) {
+    const Tensor x(DType::F32, {1, 1, 4, 4});
+    for (const char* mode : {"nearest", "linear", "cubic"})
+        for (const float scale : {1e9F, 1e18F})
+            EXPECT_THROW(
+                run("Resize", {x, floats({0}, {}), floats({4}, {1, 1, scale, scale})}, {{"mode", std::string(mode)}}),
+                std::runtime_error)
+                << mode << " " << scale;
+    EXPECT_THROW(run("Resize", {x, floats({0}, {}), floats({4}, {1, 1, -2, 1})}, {{"mode", std::string("nearest")}}),
+                 ModelError);
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -66,6 +66,9 @@ void constant_of_shape(NodeContext& c) {
 // --- Range, EyeLike
 
 /// start + i * delta, for max(0, ceil((limit - start) / delta)) elements.
+/// Of a start or limit of integers.
+constexpr int64_t kMostRange = int64_t{1} << 62;
+
 void range(NodeContext& c) {
     const DType t = c.dtype(0);
     std::vector<ValueId> inputs;
@@ -79,7 +82,11 @@ void range(NodeContext& c) {
     if (!is_float(t)) {
         std::vector<Expr> v;
         for (const ValueId x : inputs) v.push_back(c.b.read_int(x));
-        c.require(!v[2].is_constant(0), "delta is 0");
+        require_not_zero(c.b, v[2], "delta");
+        for (const Expr bound : {v[0], v[1]}) {  // their distance takes 64 bits
+            c.b.require_at_least(bound, -kMostRange, fmt::format("{} is below -2^62", bound.text()), "start or limit");
+            c.b.require_at_least(kMostRange, bound, fmt::format("{} is above 2^62", bound.text()), "start or limit");
+        }
         e.extents = {max(-floor_div(v[0] - v[1], v[2]), 0)};
         e.body.set_root(e.body.cast(compute_type(t), e.body.index(v[0] + axis(0) * v[2])));
         return c.out(0, c.b.emit(std::move(e), t, "range"));
@@ -227,6 +234,10 @@ void squeeze(NodeContext& c) {
     c.require(axes.size() <= in.size(),
               fmt::format("{} axes are given for an input of shape {}", axes.size(), to_string(in)));
     const AxisMatch m = match_axes(positive_axes(c.b, axes, in.size()), in.size());
+    for (size_t p = 0; p < in.size(); ++p)
+        c.b.require_equal(1 + m.named[p] * (in[p] - 1), 1,
+                          fmt::format("dimension {} of shape {} is not 1 and cannot be squeezed", p, to_string(in)),
+                          "squeezed dimensions");
     Dims out(in.size() - axes.size(), 0);
     std::vector<Expr> index(in.size(), 0);
     for (size_t p = 0; p < in.size(); ++p)

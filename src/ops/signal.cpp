@@ -336,13 +336,13 @@ class MelWeights final : public OpaqueOp {
         if (bands < 0 || length < 0 || !(rate > 0))
             throw ModelError(fmt::format("MelWeightMatrix: {} bands of a transform of {}", bands, length));
         const int64_t rows = length / 2 + 1;
+        const TensorView y = outputs.allocate(0, Shape{rows, bands});  // refused where there is no memory for it
         std::vector<int64_t> bin;
         for (int64_t k = 0; k < bands + 2; ++k) {
             const double m = lowest + static_cast<double>(k) * (highest - lowest) / static_cast<double>(bands + 2);
             const double hertz = 700 * (std::pow(10, m / 2595) - 1);
             bin.push_back(static_cast<int64_t>(std::floor(static_cast<double>(length + 1) * hertz / rate)));
         }
-        const TensorView y = outputs.allocate(0, Shape{rows, bands});
         std::vector<double> out(static_cast<size_t>(y.count()), 0);
         for (int64_t b = 0; b < bands; ++b) {
             const auto k = static_cast<size_t>(b);

@@ -105,5 +105,12 @@ TEST(MelWeightMatrix, HasATriangleForEachBand) {
     }
 }
 
+TEST(MelWeightMatrix, OfMoreBandsThanMemoryHoldsIsNotBegun) {
+    const Program p = lower(model(
+        graph({{"n", DType::I64, {}}}, {node("MelWeightMatrix", {"n", "l", "r", "a", "b"}, {"y"})}, {"y"},
+              {{"l", whole({}, {16})}, {"r", whole({}, {8000})}, {"a", floats({}, {0})}, {"b", floats({}, {4000})}})));
+    EXPECT_THROW(interpret(p, {whole({}, {int64_t{1} << 50})}), std::exception);
+}
+
 }  // namespace
 }  // namespace tilewright::test

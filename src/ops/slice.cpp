@@ -12,16 +12,7 @@ namespace tilewright {
 
 namespace {
 
-/// Past these a bound means "to the end": exporters write the largest integer of 32 or 64 bits.
-constexpr int64_t kFar = INT32_MAX;
-
 // --- Slice
-
-/// The bound, kept where adding a dimension to it cannot overflow.
-Expr within_reach(Expr bound) {
-    if (bound.is_constant()) return std::clamp(bound.constant(), -kFar, kFar);
-    return reads_data(bound) ? max(-kFar, min(kFar, bound)) : bound;
-}
 
 /// A start or end as a position in [lo, hi]: negative ones count from the end, others stop at it.
 Expr slice_bound(Expr bound, Expr extent, Expr lo, Expr hi) {
@@ -51,6 +42,7 @@ void slice(NodeContext& c) {
                           starts.size(), ends.size(), axes.size(), steps.size()));
     for (auto* bounds : {&starts, &ends})
         for (Expr& e : *bounds) e = within_reach(e);
+    for (const Expr step : steps) require_not_zero(c.b, step, "step");
     const size_t r = c.rank(0);
     axes = positive_axes(c.b, axes, r);
     const Dims from = by_axis(axes, starts, Dims(r, 0)), to = by_axis(axes, ends, Dims(r, kFar)),
@@ -58,7 +50,6 @@ void slice(NodeContext& c) {
     Dims out;
     std::vector<Expr> index;
     for (size_t k = 0; k < r; ++k) {
-        c.require(!by[k].is_constant(0), "a step is 0");
         if (from[k].is_constant(0) && to[k].is_constant(kFar) && by[k].is_constant(1)) {  // not touched
             out.push_back(c.shape(0)[k]);
             index.push_back(axis(k));
@@ -86,7 +77,8 @@ void split(NodeContext& c) {
         for (const int64_t s : c.node.attr_ints("split", {})) sizes.emplace_back(s);
     } else {
         const int64_t n = c.node.attr_int("num_outputs", static_cast<int64_t>(parts));
-        c.require(n >= 1, fmt::format("attribute 'num_outputs' should be positive, and is {}", n));
+        c.require(n == static_cast<int64_t>(parts),
+                  fmt::format("attribute 'num_outputs' should be the number of outputs, {}, and is {}", parts, n));
         if (c.node.opset < 18)
             c.b.require_multiple(d, n,
                                  fmt::format("dimension {} of shape {} does not split into {} equal parts", k,

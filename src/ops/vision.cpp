@@ -226,6 +226,11 @@ class RoiAlign final : public OpaqueOp {
         if (inputs[1].count() != regions * 4 || batch.count() != regions)
             throw ModelError(fmt::format("RoiAlign: regions of shape {} in images of shape {}",
                                          to_string(inputs[1].shape), to_string(inputs[2].shape)));
+        double samples = 0;
+        for (int64_t r = 0; r < regions; ++r) samples += cells_of(rois.data() + r * 4).samples();
+        require_operations(
+            samples * static_cast<double>(channels) * static_cast<double>(o_.height) * static_cast<double>(o_.width),
+            "RoiAlign");
         const TensorView y = outputs.allocate(0, Shape{regions, channels, o_.height, o_.width});
         std::vector<double> out;
         for (int64_t r = 0; r < regions; ++r) {
@@ -240,7 +245,13 @@ class RoiAlign final : public OpaqueOp {
     }
 
   private:
-    void region(const double* plane, int64_t h, int64_t w, const double* roi, std::vector<double>& out) const {
+    /// A region's upper left corner, the size of its cells, and how many samples each takes.
+    struct Cells {
+        double x0 = 0, y0 = 0, width = 0, height = 0;
+        int64_t rows = 0, columns = 0;
+        double samples() const { return static_cast<double>(rows) * static_cast<double>(columns); }
+    };
+    Cells cells_of(const double* roi) const {
         const double shift = o_.half_pixel ? 0.5 : 0;
         const double x0 = roi[0] * o_.scale - shift, y0 = roi[1] * o_.scale - shift;
         double width = roi[2] * o_.scale - shift - x0, height = roi[3] * o_.scale - shift - y0;
@@ -249,8 +260,16 @@ class RoiAlign final : public OpaqueOp {
             height = std::max(height, 1.0);
         }
         const double cell_h = height / static_cast<double>(o_.height), cell_w = width / static_cast<double>(o_.width);
-        const int64_t rows = o_.samples > 0 ? o_.samples : sample_count(cell_h);
-        const int64_t columns = o_.samples > 0 ? o_.samples : sample_count(cell_w);
+        return {x0,
+                y0,
+                cell_w,
+                cell_h,
+                o_.samples > 0 ? o_.samples : sample_count(cell_h),
+                o_.samples > 0 ? o_.samples : sample_count(cell_w)};
+    }
+
+    void region(const double* plane, int64_t h, int64_t w, const double* roi, std::vector<double>& out) const {
+        const auto [x0, y0, cell_w, cell_h, rows, columns] = cells_of(roi);
         for (int64_t i = 0; i < o_.height; ++i)
             for (int64_t j = 0; j < o_.width; ++j) {
                 double sum = 0, most = -std::numeric_limits<double>::infinity();

@@ -52,5 +52,14 @@ TEST(Col2Im, AddsWherePatchesOverlap) {
     EXPECT_EQ(y[0], floats({1, 1, 1, 4}, {1, 6, 8, 6}));
 }
 
+TEST(RoiAlign, OfMoreSamplesThanCanBeTakenIsRefusedBeforeItStarts) {
+    const auto samples = [](int64_t n) {
+        return run("RoiAlign", {floats({1, 1, 2, 2}, {1, 2, 3, 4}), floats({1, 4}, {0, 0, 2, 2}), whole({1}, {0})},
+                   {{"sampling_ratio", n}});
+    };
+    EXPECT_NO_THROW(samples(4));
+    EXPECT_THROW(samples(int64_t{1} << 30), ModelError);
+}
+
 }  // namespace
 }  // namespace tilewright::test

@@ -96,7 +96,9 @@ void Builder::fail(const std::string& message) const {
 
 void Builder::require(Requirement::Kind kind, Expr a, Expr b, const std::function<std::string()>& message,
                       std::string_view what) {
-    Requirement r{kind, a, b, std::string(what), described_};
+    Requirement r{kind,       a,
+                  b,          std::string(what),
+                  described_, check_values ? Requirement::Check::Always : Requirement::Check::Free};
     const Expr left = simplified(a), right = simplified(b);
     if (left.is_constant() && right.is_constant()) {
         if (!r.holds(left.constant(), right.constant())) fail(message());

@@ -33,7 +33,7 @@ class Builder {
     explicit Builder(Program& program) : program_(program), symbols_(std::make_shared<std::set<std::string>>()) {}
     /// For the body of a control-flow primitive: fresh symbols and scalars are new in `outer`'s program too.
     Builder(Program& program, const Builder& outer)
-        : program_(program), described_(outer.described_), symbols_(outer.symbols_) {}
+        : check_values(outer.check_values), program_(program), described_(outer.described_), symbols_(outer.symbols_) {}
     Program& program() { return program_; }
     /// Declares the program's outputs, materialising those that are known contents only. Call once, last.
     void set_outputs(std::vector<ValueId> outputs);
@@ -180,6 +180,8 @@ class Builder {
     std::vector<int64_t> normalize_axes(const std::vector<int64_t>& axes, size_t rank) const;
     [[noreturn]] void fail(const std::string& message) const;  ///< ModelError: "node 'x' (Conv): message"
 
+    /// Everything that a run's values must satisfy is checked, whatever that costs (Requirement::Check::Always).
+    bool check_values = false;
     size_t fold_limit = 1 << 20;  ///< elements of one output folded at once; larger ones are left to fold_constants
 
   private:

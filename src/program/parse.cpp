@@ -166,6 +166,11 @@ class Parser {
             text_.fail(fmt::format("a requirement is about two expressions, found {}", sides.size()));
         r.a = sides[0];
         r.b = sides[1];
+        for (const Requirement::Check when : {Requirement::Check::Always, Requirement::Check::Fallback})
+            if (text_.peek_word() == to_string(when)) {
+                text_.eat_word(to_string(when));
+                r.when = when;
+            }
         if (text_.more_on_line() && text_.eat(";")) {
             r.what = text_.name();
             r.source = text_.name();

@@ -85,8 +85,10 @@ class Printer {
         for (const auto& [v, tensor] : p.constants)
             text += fmt::format("{}const {} = {}\n", inner, declaration(p, v), contents_text(p, v, tensor));
         for (const Requirement& r : p.requirements)
-            text += fmt::format("{}require {} {}  ; {} {}\n", inner, to_string(r.kind),
-                                to_string(std::vector{r.a, r.b}), name_text(r.what), name_text(r.source));
+            text +=
+                fmt::format("{}require {} {}{}  ; {} {}\n", inner, to_string(r.kind), to_string(std::vector{r.a, r.b}),
+                            r.when == Requirement::Check::Free ? "" : fmt::format(" {}", to_string(r.when)),
+                            name_text(r.what), name_text(r.source));
         for (const Primitive& primitive : p.primitives) line(p, primitive, inner);
         if (!p.outputs.empty()) text += fmt::format("{}output {}\n", inner, value_names(p, p.outputs));
         text += indent + "}\n";

@@ -78,6 +78,7 @@ void check(const Requirement& r, const Program& program, const std::function<int
     } catch (const ModelError& e) {  // beyond 64 bits
         found = fmt::format("{}{}{}: {}", r.source, r.source.empty() ? "" : ": ", r.what, e.what());
     }
+    if (r.when == Requirement::Check::Fallback) throw NeedsFallback(found);
     const std::string where = where_given(r, program);
     throw ModelError(found, where.empty() ? "" : "give inputs whose sizes fit: " + where);
 }
@@ -118,6 +119,18 @@ std::string_view to_string(Requirement::Kind kind) {
             return "at_least";
     }
     return "equal";
+}
+
+std::string_view to_string(Requirement::Check check) {
+    switch (check) {
+        case Requirement::Check::Free:
+            return "free";
+        case Requirement::Check::Always:
+            return "always";
+        case Requirement::Check::Fallback:
+            return "fallback";
+    }
+    return "free";
 }
 
 std::vector<Expr> result_index(const TensorExpr& e) {

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "base/ids.h"
 #include "base/tensor.h"
 #include "index/expr.h"
@@ -161,12 +162,26 @@ struct Requirement {
     Expr a, b;           ///< over symbols and scalars
     std::string what;    ///< what both are, for messages: "dimensions", "element counts"
     std::string source;  ///< who asks for it: "node 'x' (Add)"
+    /// When it is checked, and what happens where it does not hold.
+    enum class Check : uint8_t {
+        Free,      ///< dropped with the primitives that compute its sides, unless they only read the program's inputs
+        Always,    ///< its sides are computed for it alone, if need be
+        Fallback,  ///< likewise; where it does not hold, check() throws NeedsFallback: another program is to run
+    };
+    Check when = Check::Free;
     bool holds(int64_t a_is, int64_t b_is) const;
     bool is_about(const Requirement& other) const { return kind == other.kind && a == other.a && b == other.b; }
     /// "node 'x' (Add): dimensions N = 3 and M = 2 do not broadcast"
     std::string violated(int64_t a_is, int64_t b_is) const;
 };
 std::string_view to_string(Requirement::Kind kind);
+std::string_view to_string(Requirement::Check check);
+
+/// A requirement of Check::Fallback does not hold.
+class NeedsFallback : public ModelError {
+  public:
+    using ModelError::ModelError;
+};
 
 /// Primitives in topological order. `constants` are the values whose contents are known (weights, folded results).
 struct Program {

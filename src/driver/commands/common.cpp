@@ -174,6 +174,15 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_flag("--keep-subnormals", o.keep_subnormals,
                      "compute with subnormal numbers; without it they count as 0 while kernels run, as some CPUs are "
                      "up to a hundred times slower on them");
+    command
+        .add_option("--numerics", o.numerics,
+                    "strict: every output depends on the inputs of its definition alone, with equal bits for every "
+                    "number of threads; default: convolutions by Winograd's algorithm where what they read is finite "
+                    "and at most 2^20; fast: without that check")
+        ->check(CLI::IsMember({"strict", "default", "fast"}));
+    command.add_flag("--check-values", o.check_values,
+                     "check all indices, lengths and shapes that the data gives, also where that takes time; without "
+                     "it, indices out of range may read another element");
     command.add_flag("--progress", o.progress, "say what is being done, also where standard error is no terminal");
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
@@ -216,6 +225,8 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
     p.compile.keep_subnormals = o.keep_subnormals;
+    p.compile.numerics = *numerics_from_string(o.numerics);
+    p.compile.check_values = o.check_values;
     if (const auto gpu = gpu_of(o.target))
         p.compile.gpu = GpuScheduling{*gpu, *precision_from_string(o.precision)};
     else if (o.precision != "f32")

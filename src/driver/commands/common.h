@@ -53,7 +53,9 @@ struct ModelOptions {
     SchedulerOptions scheduler;
     int threads = 0;
     std::string isa;
-    bool no_fuse = false, no_layouts = false, no_code_cache = false, progress = false, keep_subnormals = false;
+    bool no_fuse = false, no_layouts = false, no_code_cache = false, progress = false, keep_subnormals = false,
+         check_values = false;
+    std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
     Ablations without;
     RewriteFlags rewrite;

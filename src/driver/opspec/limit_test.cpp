@@ -66,8 +66,8 @@ TEST(Bytes, AreThoseOfOperandsAndResultOnce) {
 }
 
 TEST(Bytes, AreThoseThatAreRead) {
-    EXPECT_EQ(bytes_of(compiled("gather rows=3 width=16 count=1000").program), 8 * 3 + 4 * (3 * 16 + 3 * 16))
-        << "three rows, not the table";
+    EXPECT_EQ(bytes_of(compiled("gather rows=3 width=16 count=1000").program), 8 * 3 + 4 * (3 * 16 + 3 * 16) + 2 * 8)
+        << "three rows, not the table, and the bounds of the indices";
     EXPECT_EQ(bytes_of(compiled("pool c=2 h=8 kh=1 stride=2").program), 4 * (2 * 16 + 2 * 16))
         << "a quarter of the pixels";
 }

@@ -25,6 +25,32 @@ bool binds_used_symbol(const Program& program, const Primitive& p, const std::se
     return false;
 }
 
+/// Names that cost nothing: dimensions of the program's inputs, and elements read from them.
+std::set<Var> names_of_inputs(const Program& program) {
+    std::set<Var> out;
+    const std::set<ValueId> inputs(program.inputs.begin(), program.inputs.end());
+    for (const ValueId v : program.inputs)
+        for (const Expr e : program.values[v].shape) add_names(e, out);
+    for (const Primitive& p : program.primitives)
+        if (const auto* read = std::get_if<ReadScalar>(&p.kind); read != nullptr && inputs.count(read->value) != 0)
+            out.insert(*scalar(read->name).as_var());
+    return out;
+}
+
+/// Names whose primitives stay for the sake of requirements.
+std::set<Var> names_to_check(const Program& program) {
+    std::set<Var> out;
+    const std::set<Var> free = names_of_inputs(program);
+    for (const Requirement& r : program.requirements) {
+        std::set<Var> its;
+        add_names(r.a, its);
+        add_names(r.b, its);
+        if (r.when != Requirement::Check::Free || std::includes(free.begin(), free.end(), its.begin(), its.end()))
+            out.merge(its);
+    }
+    return out;
+}
+
 }  // namespace
 
 Program eliminate_dead_code(Program program) {
@@ -32,6 +58,7 @@ Program eliminate_dead_code(Program program) {
     const bool plain = std::all_of(program.primitives.begin(), program.primitives.end(),
                                    [](const Primitive& p) { return p.expr() != nullptr; });
     std::set<Var> names, given;
+    if (!plain) names = names_to_check(program);
     if (!plain)
         for (const ValueId v : program.inputs)
             for (const Expr e : program.values[v].shape) add_names(e, given);

@@ -85,17 +85,22 @@ TEST(DeadCode, a_scalar_read_lives_where_its_name_is_used) {
 )");
 }
 
-TEST(DeadCode, requirements_go_with_names_that_nobody_uses) {
+TEST(DeadCode, requirements_stay_where_their_names_are_used_or_cost_nothing) {
     const Program p = parse_dice(R"(program t {
   input a: f32[$n]
   input where: i64[2]
   require equal [$n, ?start]  ; dimensions kept
-  require equal [$n, ?other]  ; dimensions gone
+  require equal [$n, ?other]  ; dimensions kept
   require equal [$n, 4]  ; dimensions kept
   require equal [$k, 4]  ; dimensions gone
+  require equal [?computed, 4]  ; dimensions gone
+  require equal [?asked, 4] always  ; dimensions kept
   ?start = read where[0]
   ?other = read where[1]
   b: i64[$k] = opaque NotZero(where)
+  twice: i64[2] = [2] add(@0, @0) where @0 = where[i0]
+  ?computed = read twice[0]
+  ?asked = read twice[1]
   x: f32[4] = [4] @0 where @0 = a[min(max(i0 + ?start, 0), 8)]
   output x
 })");
@@ -103,8 +108,13 @@ TEST(DeadCode, requirements_go_with_names_that_nobody_uses) {
   input a: f32[$n]
   input where: i64[2]
   require equal [$n, ?start]  ; dimensions kept
+  require equal [$n, ?other]  ; dimensions kept
   require equal [$n, 4]  ; dimensions kept
+  require equal [?asked, 4] always  ; dimensions kept
   ?start = read where[0]
+  ?other = read where[1]
+  twice: i64[2] = [2] add(@0, @0) where @0 = where[i0]
+  ?asked = read twice[1]
   x: f32[4] = [4] @0 where @0 = a[min(8, max(0, ?start + i0))]
   output x
 }

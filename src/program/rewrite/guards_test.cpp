@@ -1,0 +1,80 @@
+// Which values of a program in Winograd's form are checked when it runs.
+
+#include "program/rewrite/guards.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "program/random_program.h"
+#include "program/rewrite/rewrite.h"
+#include "program/rewrite/rewrite_test.h"
+#include "program/transform/fold.h"
+
+namespace tilewright {
+namespace {
+
+struct Guarded {
+    Program original, guarded;
+    size_t checks() const { return guarded.requirements.size(); }
+};
+
+/// Every convolution in Winograd's form.
+Guarded guarded(Program p) {
+    Guarded out{p, {}};
+    for (;;) {
+        const std::vector<Patch> found = find_all(RewriteContext(p), *rewrite_rule("winograd"));
+        if (found.empty()) break;
+        p = fold_constants(apply(std::move(p), found.back()));
+    }
+    out.guarded = guard_winograd(std::move(p), out.original);
+    return out;
+}
+
+/// `layers` convolutions of 3x3 taps over 3 channels, one after the other, of 8x8 places.
+Program convolutions(int layers) {
+    PatternWriter w(3);
+    ValueId x = w.input({1, 3, 8, 8});
+    for (int k = 0; k < layers; ++k) x = w.convolution(x, w.weights({3, 3, 3, 3}), {{1, 1, 1}, {1, 1, 1}});
+    w.outputs = {x};
+    return w.take();
+}
+
+std::vector<Tensor> with_pixel(const Program& p, float value) {
+    Tensor x(DType::F32, evaluate(p.values[p.inputs.at(0)].shape, {}));
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>(i % 7) - 3);
+    x.set(9, static_cast<double>(value));
+    return {x};
+}
+
+TEST(WinogradGuards, AreForWhatTransformsReadAndNoBoundHolds) {
+    EXPECT_EQ(guarded(convolutions(0)).checks(), 0u);
+    EXPECT_EQ(guarded(convolutions(1)).checks(), 1u);
+    // What the first may give is at most a few hundred times what it was given.
+    const Guarded two = guarded(convolutions(2));
+    EXPECT_EQ(two.checks(), 1u);
+    EXPECT_EQ(verify(two.guarded), std::vector<std::string>());
+    EXPECT_EQ(print(parse_program(print(two.guarded))), print(two.guarded));
+}
+
+TEST(WinogradGuards, AreTakenAgainWhereBoundsGrowTooLarge) {
+    const size_t many = guarded(convolutions(20)).checks();
+    EXPECT_GE(many, 2u);
+    EXPECT_LE(many, 10u);
+}
+
+TEST(WinogradGuards, RefuseRunsWithOtherNumbers) {
+    const Guarded g = guarded(convolutions(1));
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const float large : {1048576.0F, -1048576.0F})
+        EXPECT_NO_THROW(interpret(g.guarded, with_pixel(g.guarded, large)));
+    for (const float fine : {0.0F, -5.0F})
+        EXPECT_LT(largest_difference(interpret(g.original, with_pixel(g.original, fine)),
+                                     interpret(g.guarded, with_pixel(g.guarded, fine))),
+                  1e-3);
+    for (const float wrong : {1048577.0F, -2e6F, 3e38F, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()})
+        EXPECT_THROW(interpret(g.guarded, with_pixel(g.guarded, wrong)), NeedsFallback) << wrong;
+}
+
+}  // namespace
+}  // namespace tilewright
