@@ -28,6 +28,7 @@ std::vector<OpRule> resize_rules();
 
 std::vector<OpRule> opaque_rules();
 std::vector<OpRule> quant_rules();
+std::vector<OpRule> contrib_quant_rules();
 std::vector<OpRule> signal_rules();
 std::vector<OpRule> vision_rules();
 std::vector<OpRule> sequence_rules();

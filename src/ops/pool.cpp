@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/pool.h"
 #include "ops/pool_index.h"
 #include "ops/scalar_math.h"
 #include "ops/window.h"
@@ -16,29 +17,29 @@ namespace {
 
 using Ids = std::span<const ScalarId>;
 
-Dims spatial_dims(const NodeContext& c) {
-    const Dims& x = c.shape(0);
+Dims spatial_dims(const NodeContext& c, ValueId input) {
+    const Dims x = c.b.shape(input);
     c.require(x.size() >= 3, fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(x)));
     return sub_dims(x, 2, x.size() - 2);
 }
 
-std::vector<WindowAxis> pool_windows(const NodeContext& c) {
-    const Dims in = spatial_dims(c);
+std::vector<WindowAxis> pool_windows(const NodeContext& c, ValueId x) {
+    const Dims in = spatial_dims(c, x);
     c.require(c.node.has("kernel_shape"), "attribute 'kernel_shape' is missing");
     return window_axes(c, in, positive_ints(c, "kernel_shape", in.size()));
 }
 
 /// out[n, c, y...] = reduce over the window of f(x), the padding giving `fill`.
-ValueId pool(NodeContext& c, const std::vector<WindowAxis>& windows, Reducer reducer, DType out, double fill,
+ValueId pool(NodeContext& c, ValueId x, const std::vector<WindowAxis>& windows, Reducer reducer, DType out, double fill,
              const std::function<Sx(Sx)>& f, std::string_view role) {
     TensorExpr e;
-    e.extents = {c.shape(0)[0], c.shape(0)[1]};
+    e.extents = {c.b.shape(x)[0], c.b.shape(x)[1]};
     for (const WindowAxis& w : windows) e.extents.push_back(w.out);
     e.spatial = e.extents.size();
     const std::vector<Expr> taps = add_kernel_axes(e.extents, windows);
     e.reducer = e.extents.size() > e.spatial ? reducer : Reducer::None;
-    e.accesses = {window_access(c.in(0), {axis(0), axis(1)}, windows, 2, taps, fill)};
-    e.body.set_root(f(Sx(e.body, e.body.access(0, c.dtype(0)))));
+    e.accesses = {window_access(x, {axis(0), axis(1)}, windows, 2, taps, fill)};
+    e.body.set_root(f(Sx(e.body, e.body.access(0, c.b.dtype(x)))));
     return c.b.emit(std::move(e), out, role);
 }
 
@@ -52,10 +53,10 @@ double lowest(DType t) {
 }
 
 void max_pool(NodeContext& c) {
-    const auto windows = pool_windows(c);
+    const auto windows = pool_windows(c, c.in(0));
     const DType t = c.dtype(0);
     const ValueId y = pool(
-        c, windows, Reducer::Max, t, lowest(t), [](Sx x) { return x; }, "max");
+        c, c.in(0), windows, Reducer::Max, t, lowest(t), [](Sx x) { return x; }, "max");
     c.out(0, y);
     if (c.wants(1)) c.out(1, max_positions(c, y, windows, c.node.attr_int("storage_order", 0) != 0));
 }
@@ -81,11 +82,13 @@ ValueId window_counts(NodeContext& c, const std::vector<WindowAxis>& windows, bo
     return c.b.emit(std::move(e), t, "counts");
 }
 
-void average_pool(NodeContext& c) {
-    const auto windows = pool_windows(c);
-    const DType storage = c.dtype(0), t = compute_type(storage);
+}  // namespace
+
+ValueId average_pool(NodeContext& c, ValueId x) {
+    const auto windows = pool_windows(c, x);
+    const DType storage = c.b.dtype(x), t = compute_type(storage);
     const ValueId sum = pool(
-        c, windows, Reducer::Sum, t, 0, [](Sx x) { return x; }, "sum");
+        c, x, windows, Reducer::Sum, t, 0, [](Sx e) { return e; }, "sum");
     const bool padding_counts = c.node.attr_int("count_include_pad", 0) != 0;
     const bool all_inside = std::all_of(windows.begin(), windows.end(), [&](const WindowAxis& w) {
         const Expr hi = w.in + (padding_counts ? w.after : Expr(0));
@@ -95,10 +98,18 @@ void average_pool(NodeContext& c) {
     double whole = 1;
     for (const WindowAxis& w : windows) whole *= static_cast<double>(w.kernel);
     const ValueId count = all_inside ? c.b.scalar_constant(t, whole) : window_counts(c, windows, padding_counts, t);
-    c.out(0, c.b.map(
-                 {sum, count}, storage,
-                 [](ScalarBody& body, Ids x) -> ScalarId { return Sx(body, x[0]) / Sx(body, x[1]); }, "average"));
+    return c.b.map(
+        {sum, count}, storage, [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]) / Sx(body, v[1]); },
+        "average");
 }
+
+ValueId global_average_pool(NodeContext& c, ValueId x) {
+    return c.b.mean(x, axis_range(2, 2 + spatial_dims(c, x).size()), true);
+}
+
+namespace {
+
+void average_pool(NodeContext& c) { c.out(0, average_pool(c, c.in(0))); }
 
 // --- LpPool
 
@@ -130,26 +141,25 @@ double norm_order(const NodeContext& c) {
 void lp_pool(NodeContext& c) {
     const double p = norm_order(c);
     const ValueId sum = pool(
-        c, pool_windows(c), Reducer::Sum, compute_type(c.dtype(0)), 0, [&](Sx x) { return power(x, p); }, "powers");
+        c, c.in(0), pool_windows(c, c.in(0)), Reducer::Sum, compute_type(c.dtype(0)), 0,
+        [&](Sx x) { return power(x, p); }, "powers");
     c.out(0, root(c, sum, p));
 }
 
 // --- the whole image
 
 void global_max_pool(NodeContext& c) {
-    c.out(0, c.b.reduce(Reducer::Max, c.in(0), axis_range(2, 2 + spatial_dims(c).size()), true, "max"));
+    c.out(0, c.b.reduce(Reducer::Max, c.in(0), axis_range(2, 2 + spatial_dims(c, c.in(0)).size()), true, "max"));
 }
 
-void global_average_pool(NodeContext& c) {
-    c.out(0, c.b.mean(c.in(0), axis_range(2, 2 + spatial_dims(c).size()), true));
-}
+void global_average_pool(NodeContext& c) { c.out(0, global_average_pool(c, c.in(0))); }
 
 void global_lp_pool(NodeContext& c) {
     const double p = norm_order(c);
     const ValueId sum = c.b.reduce_map(
         Reducer::Sum, {c.in(0)}, compute_type(c.dtype(0)),
         [&](ScalarBody& body, Ids x) -> ScalarId { return power(Sx(body, x[0]), p); },
-        axis_range(2, 2 + spatial_dims(c).size()), true, "powers");
+        axis_range(2, 2 + spatial_dims(c, c.in(0)).size()), true, "powers");
     c.out(0, root(c, sum, p));
 }
 

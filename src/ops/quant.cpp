@@ -9,6 +9,7 @@
 #include "ops/cast.h"
 #include "ops/conv.h"
 #include "ops/families.h"
+#include "ops/quantised.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {
@@ -30,13 +31,16 @@ Limits limits(DType t) {
     return is_signed(t) ? Limits{-half, half - 1} : Limits{0, 2 * half - 1};
 }
 
-/// saturate(round(x) + zero)
+}  // namespace
+
 ScalarId quantised(Sx x, std::optional<Sx> zero, DType to) {
     Sx y = x.apply(ScalarOp::RoundEven);
     if (zero) y = y + zero->cast(y.dtype());
     const Limits l = limits(to);
     return y.max(l.lo).min(l.hi).cast(compute_type(to));
 }
+
+namespace {
 
 /// Where the scale (and zero point) of element (i0, i1, ...) of x stands: one for all, one for each index along an
 /// axis, or one for each block along it.
@@ -142,12 +146,11 @@ void dequantize_linear(NodeContext& c) {
     c.out(0, c.b.emit(std::move(e), to, "real"));
 }
 
-/// The range of x with 0 in it becomes 0 to 255.
-void dynamic_quantize_linear(NodeContext& c) {
-    const ValueId x = c.in(0);
-    c.require(c.dtype(0) == DType::F32, fmt::format("the input should be f32, and is {}", to_string(c.dtype(0))));
+}  // namespace
+
+DynamicallyQuantised dynamically_quantised(NodeContext& c, ValueId x) {
     std::vector<int64_t> axes;
-    for (size_t k = 0; k < c.rank(0); ++k) axes.push_back(static_cast<int64_t>(k));
+    for (size_t k = 0; k < c.b.rank(x); ++k) axes.push_back(static_cast<int64_t>(k));
     const auto extreme = [&](Reducer r) { return axes.empty() ? x : c.b.reduce(r, x, axes, false, to_string(r)); };
     const ValueId lowest = extreme(Reducer::Min), highest = extreme(Reducer::Max);
     const ValueId scale = c.b.map(
@@ -164,15 +167,31 @@ void dynamic_quantize_linear(NodeContext& c) {
             return quantised((first.of(0) - first) / Sx(body, v[1]), {}, DType::U8);
         },
         "zero");
-    if (c.wants(0))
-        c.out(0, c.b.map(
-                     {c.b.binary(ScalarOp::Div, x, scale), zero}, DType::U8,
-                     [](ScalarBody& body, Ids v) -> ScalarId {
-                         return quantised(Sx(body, v[0]), Sx(body, v[1]), DType::U8);
-                     },
-                     "quantised"));
-    if (c.wants(1)) c.out(1, scale);
-    if (c.wants(2)) c.out(2, zero);
+    const ValueId values = c.b.map(
+        {c.b.binary(ScalarOp::Div, x, scale), zero}, DType::U8,
+        [](ScalarBody& body, Ids v) -> ScalarId { return quantised(Sx(body, v[0]), Sx(body, v[1]), DType::U8); },
+        "quantised");
+    return {values, scale, zero};
+}
+
+ValueId centred(NodeContext& c, ValueId x, std::optional<ValueId> zero) {
+    if (!zero) return c.b.cast(x, DType::I32);
+    return c.b.map(
+        {x, *zero}, DType::I32,
+        [](ScalarBody& body, Ids v) -> ScalarId {
+            return Sx(body, v[0]).cast(DType::I32) - Sx(body, v[1]).cast(DType::I32);
+        },
+        "centred");
+}
+
+namespace {
+
+void dynamic_quantize_linear(NodeContext& c) {
+    c.require(c.dtype(0) == DType::F32, fmt::format("the input should be f32, and is {}", to_string(c.dtype(0))));
+    const DynamicallyQuantised q = dynamically_quantised(c, c.in(0));
+    if (c.wants(0)) c.out(0, q.values);
+    if (c.wants(1)) c.out(1, q.scale);
+    if (c.wants(2)) c.out(2, q.zero);
 }
 
 // --- products
@@ -185,17 +204,6 @@ ValueId along(NodeContext& c, ValueId v, size_t after) {
     Dims shape(after + 1, Expr(1));
     shape[0] = c.b.shape(v)[0];
     return c.b.reshape(v, std::move(shape));
-}
-
-/// x - zero, in 32 bits; `zero` may be missing.
-ValueId centred(NodeContext& c, ValueId x, std::optional<ValueId> zero) {
-    if (!zero) return c.b.cast(x, DType::I32);
-    return c.b.map(
-        {x, *zero}, DType::I32,
-        [](ScalarBody& body, Ids v) -> ScalarId {
-            return Sx(body, v[0]).cast(DType::I32) - Sx(body, v[1]).cast(DType::I32);
-        },
-        "centred");
 }
 
 std::optional<ValueId> zero_point(NodeContext& c, size_t input, size_t after) {

@@ -9,10 +9,10 @@ const std::vector<OpRule>& op_rules() {
     static const std::vector<OpRule> rules = [] {
         std::vector<OpRule> all;
         for (const auto family : {
-                 elementwise_rules,    activation_rules, cast_rules,      layout_rules, slice_rules, shape_rules,
-                 gather_scatter_rules, control_rules,    conv_rules,      pool_rules,   norm_rules,  matmul_rules,
-                 reduce_rules,         softmax_rules,    resize_rules,    opaque_rules, quant_rules, signal_rules,
-                 vision_rules,         recurrent_rules,  attention_rules,
+                 elementwise_rules,    activation_rules, cast_rules,      layout_rules,    slice_rules, shape_rules,
+                 gather_scatter_rules, control_rules,    conv_rules,      pool_rules,      norm_rules,  matmul_rules,
+                 reduce_rules,         softmax_rules,    resize_rules,    opaque_rules,    quant_rules, signal_rules,
+                 contrib_quant_rules,  vision_rules,     recurrent_rules, attention_rules,
              }) {
             const std::vector<OpRule> some = family();
             all.insert(all.end(), some.begin(), some.end());

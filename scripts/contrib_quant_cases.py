@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Writes src/ops/contrib_quant_cases.txt: what ONNX Runtime's quantised operators of com.microsoft compute.
+
+Needs the packages numpy, onnx and onnxruntime (the file names the version). For each case a line `case OPERATOR`,
+`attr NAME KIND VALUES...`, then `input TYPE SHAPE VALUES...` (or `input none`) and `output TYPE SHAPE VALUES...`.
+
+    python3 scripts/contrib_quant_cases.py [--cases N] [--seed N] [--output FILE]
+"""
+import argparse
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+TYPES = {np.dtype(np.uint8): "u8", np.dtype(np.int8): "i8", np.dtype(np.float32): "f32"}
+
+
+class Draw:
+    """Random operands of one case."""
+
+    def __init__(self, seed):
+        self.rng = np.random.RandomState(seed)
+        self.type = self.rng.choice([np.uint8, np.int8])
+
+    def shape(self, rank, most=6):
+        return tuple(int(d) for d in self.rng.randint(1, most + 1, rank))
+
+    def numbers(self, shape, dtype=None):
+        info = np.iinfo(dtype or self.type)
+        return self.rng.randint(info.min, info.max + 1, shape).astype(dtype or self.type)
+
+    def scale(self, low=0.01, high=0.1, shape=()):
+        return self.rng.uniform(low, high, shape).astype(np.float32)
+
+    def zero(self):
+        return self.numbers(())
+
+    def quantised(self, shape):
+        return [self.numbers(shape), self.scale(), self.zero()]
+
+
+def binary(op):
+    def case(d):
+        a = d.shape(3)
+        b = tuple(1 if d.rng.rand() < 0.3 else n for n in a)
+        return op, {}, d.quantised(a) + d.quantised(b) + [d.scale(0.02, 0.3), d.zero()]
+    return case
+
+
+def unary(op, attributes=lambda d: {}):
+    def case(d):
+        return op, attributes(d), d.quantised(d.shape(3)) + [d.scale(0.003, 0.1), d.zero()]
+    return case
+
+
+def softmax(d):
+    x = d.quantised(d.shape(3))
+    return "QLinearSoftmax", {"axis": int(d.rng.randint(0, 3)), "opset": int(d.rng.choice([11, 13]))}, \
+        x + [np.float32(1 / 256), d.type(0 if d.type == np.uint8 else -128)]
+
+
+def average_pool(d):
+    last = int(d.rng.randint(0, 2))
+    n, c, h, w = d.shape(2) + tuple(int(x) for x in d.rng.randint(4, 9, 2))
+    shape = (n, h, w, c) if last else (n, c, h, w)
+    kernel = [int(k) for k in d.rng.randint(1, 4, 2)]
+    attributes = {"channels_last": last, "kernel_shape": kernel, "strides": [int(s) for s in d.rng.randint(1, 3, 2)],
+                  "pads": [int(d.rng.randint(0, k)) for k in kernel + kernel],
+                  "count_include_pad": int(d.rng.randint(0, 2))}
+    return "QLinearAveragePool", attributes, d.quantised(shape) + [d.scale(), d.zero()]
+
+
+def global_average_pool(d):
+    return "QLinearGlobalAveragePool", {"channels_last": int(d.rng.randint(0, 2))}, \
+        d.quantised(d.shape(4)) + [d.scale(), d.zero()]
+
+
+def concat(d):
+    shape, axis = list(d.shape(3)), int(d.rng.randint(0, 3))
+    inputs = [d.scale(), d.zero()]
+    for _ in range(d.rng.randint(1, 4)):
+        shape[axis] = int(d.rng.randint(1, 5))
+        inputs += d.quantised(tuple(shape))
+    return "QLinearConcat", {"axis": axis}, inputs
+
+
+def column_operand(d, k, n):
+    each = d.rng.rand() < 0.5
+    kind = d.rng.choice([np.uint8, np.int8])
+    return d.numbers((k, n), kind), d.scale(shape=(n,) if each else ()), d.numbers((n,) if each else (), kind)
+
+
+def dynamic_matmul(d):
+    m, k, n = d.shape(3)
+    b, scale, zero = column_operand(d, k, n)
+    inputs = [d.rng.randn(m, k).astype(np.float32), b, scale, zero]
+    return "DynamicQuantizeMatMul", {}, inputs + ([d.rng.randn(n).astype(np.float32)] if d.rng.rand() < 0.5 else [])
+
+
+def integer_to_float(d):
+    m, k, n = d.shape(3)
+    b, scale, zero = column_operand(d, k, n)
+    inputs = [d.numbers((m, k)), b, d.scale(), scale, d.zero(), zero]
+    return "MatMulIntegerToFloat", {}, inputs + ([d.rng.randn(n).astype(np.float32)] if d.rng.rand() < 0.5 else [])
+
+
+CASES = [binary("QLinearAdd"), binary("QLinearMul"), unary("QLinearSigmoid"),
+         unary("QLinearLeakyRelu", lambda d: {"alpha": float(d.rng.choice([0.01, 0.2]))}), softmax, average_pool,
+         global_average_pool, concat, dynamic_matmul, integer_to_float]
+
+
+def run(op, attributes, inputs):
+    names = ["x%d" % k for k in range(len(inputs))]
+    node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+    graph = helper.make_graph(
+        [node], "case",
+        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.asarray(x).dtype), np.asarray(x).shape)
+         for name, x in zip(names, inputs)], [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17),
+                                                                  helper.make_opsetid("com.microsoft", 1)])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return session.run(None, dict(zip(names, map(np.asarray, inputs))))[0]
+
+
+def line(word, x):
+    x = np.asarray(x)
+    numbers = ["%.9g" % v if x.dtype == np.float32 else str(v) for v in x.ravel()]
+    return " ".join([word, TYPES[x.dtype], ",".join(map(str, x.shape)) or "scalar"] + numbers)
+
+
+def attribute(name, value):
+    if isinstance(value, list):
+        return "attr %s ints %s" % (name, " ".join(map(str, value)))
+    return "attr %s %s %s" % (name, "float" if isinstance(value, float) else "int", value)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    folder = pathlib.Path(__file__).resolve().parent.parent / "src" / "ops"
+    parser.add_argument("--cases", type=int, default=8, help="of each operator (8)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", default=str(folder / "contrib_quant_cases.txt"))
+    options = parser.parse_args()
+    lines = ["# What ONNX Runtime %s computes; written by scripts/contrib_quant_cases.py." % onnxruntime.__version__]
+    refused = 0
+    for k, make in enumerate(CASES):
+        made = seed = 0
+        while made < options.cases and seed < 50 * options.cases:
+            op, attributes, inputs = make(Draw(options.seed * 1000003 + k * 1009 + seed))
+            seed += 1
+            try:
+                y = run(op, attributes, inputs)
+            except Exception:  # what it has no kernel for
+                refused += 1
+                continue
+            made += 1
+            lines.append("case " + op)
+            lines += [attribute(*item) for item in attributes.items()]
+            lines += [line("input", x) for x in inputs] + [line("output", y)]
+    pathlib.Path(options.output).write_text("\n".join(lines) + "\n")
+    print("%d cases, %d refused, %s" % (len(CASES) * options.cases, refused, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+// Quantised operators of the domain com.microsoft, as ONNX Runtime's quantiser writes them (ContribOperators.md there):
+//
+//     QLinearAdd(a, b)  ->  y = saturate(round(((a - za) * sa + (b - zb) * sb) / sy) + zy)
+//
+// The operator in the middle computes on real numbers in f32. ONNX Runtime multiplies by ratios of scales instead,
+// takes its sigmoid from a polynomial and its softmax from a table of 256 integers: where a result lies within that
+// error of the middle between two quanta, the other one comes out.
+
+#include "base/error.h"
+#include "ops/families.h"
+#include "ops/pool.h"
+#include "ops/quantised.h"
+#include "ops/scalar_math.h"
+#include "ops/softmax.h"
+
+namespace tilewright {
+
+namespace {
+
+using Ids = std::span<const ScalarId>;
+
+void require_one_number(NodeContext& c, size_t input, std::string_view what) {
+    c.require(c.b.count(c.in(input)).is_constant(1),
+              fmt::format("input {} ({}) should hold one number, and its shape is {}", input, what,
+                          to_string(c.shape(input))));
+}
+
+/// Scale and zero point at inputs `at` and `at` + 1, the latter of type `q`; scalars.
+struct Quantisation {
+    ValueId scale;
+    std::optional<ValueId> zero;
+};
+
+Quantisation quantisation(NodeContext& c, size_t at, DType q) {
+    require_one_number(c, at, "a scale");
+    c.require(c.dtype(at) == DType::F32,
+              fmt::format("input {} (a scale) should be f32, and is {}", at, to_string(c.dtype(at))));
+    Quantisation out{c.b.reshape(c.in(at), {}), std::nullopt};
+    if (!c.has(at + 1)) return out;
+    require_one_number(c, at + 1, "a zero point");
+    c.require(c.dtype(at + 1) == q, fmt::format("input {} (a zero point) should be {}, as the numbers are, and is {}",
+                                                at + 1, to_string(q), to_string(c.dtype(at + 1))));
+    out.zero = c.b.reshape(c.in(at + 1), {});
+    return out;
+}
+
+void require_eight_bits(NodeContext& c, size_t input) {
+    c.require(c.dtype(input) == DType::U8 || c.dtype(input) == DType::I8,
+              fmt::format("input {} should be u8 or i8, and is {}", input, to_string(c.dtype(input))));
+}
+
+/// The real numbers of input `x`, whose scale and zero point are inputs `x` + 1 and `x` + 2.
+ValueId real(NodeContext& c, size_t x) {
+    require_eight_bits(c, x);
+    const Quantisation q = quantisation(c, x + 1, c.dtype(x));
+    return c.b.map(
+        {centred(c, c.in(x), q.zero), q.scale}, DType::F32,
+        [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]).cast(DType::F32) * Sx(body, v[1]); }, "real");
+}
+
+/// By the scale and zero point at inputs `at` and `at` + 1, to the type of the latter; without it, to that of input 0.
+ValueId requantised(NodeContext& c, ValueId y, size_t at, DType to) {
+    const Quantisation q = quantisation(c, at, to);
+    std::vector<ValueId> inputs = {c.b.binary(ScalarOp::Div, y, q.scale)};
+    if (q.zero) inputs.push_back(*q.zero);
+    return c.b.map(
+        inputs, to,
+        [&](ScalarBody& body, Ids v) -> ScalarId {
+            return quantised(Sx(body, v[0]), v.size() > 1 ? std::optional(Sx(body, v[1])) : std::nullopt, to);
+        },
+        "quantised");
+}
+
+/// Inputs: a, scale, zero point, b, scale, zero point, scale and zero point of the output.
+template <ScalarOp op>
+void q_linear_binary(NodeContext& c) {
+    c.require(c.dtype(0) == c.dtype(3), fmt::format("both operands should have one type, and have {} and {}",
+                                                    to_string(c.dtype(0)), to_string(c.dtype(3))));
+    const ValueId a = real(c, 0), b = real(c, 3);
+    c.out(0, requantised(c, c.b.binary(op, a, b), 6, c.dtype(0)));
+}
+
+/// Inputs: x, scale, zero point, scale and zero point of the output.
+void q_linear_unary(NodeContext& c, const std::function<ValueId(ValueId)>& f) {
+    c.out(0, requantised(c, f(real(c, 0)), 3, c.dtype(0)));
+}
+
+void q_linear_sigmoid(NodeContext& c) {
+    q_linear_unary(c, [&](ValueId x) {
+        return c.b.map(
+            {x}, DType::F32,
+            [](ScalarBody& body, Ids v) -> ScalarId {
+                const Sx a(body, v[0]);
+                return a.of(1) / ((-a).exp() + 1);
+            },
+            "sigmoid");
+    });
+}
+
+void q_linear_leaky_relu(NodeContext& c) {
+    const auto alpha = static_cast<double>(c.node.attr_float("alpha", 0.01F));
+    q_linear_unary(c, [&](ValueId x) {
+        return c.b.map(
+            {x}, DType::F32,
+            [&](ScalarBody& body, Ids v) -> ScalarId {
+                const Sx a(body, v[0]);
+                return a.apply(ScalarOp::Ge, 0.0).choose(a, a * alpha);
+            },
+            "leaky_relu");
+    });
+}
+
+/// `opset` says whose Softmax is meant: before 13 all dimensions from `axis` on are one.
+void q_linear_softmax(NodeContext& c) {
+    const int64_t opset = c.node.attr_int("opset", 0);
+    c.require(opset >= 1, "attribute 'opset' (of the Softmax that is meant) is missing");
+    const size_t rank = c.rank(0);
+    const auto along = static_cast<size_t>(c.axis_attr("axis", opset < 13 ? 1 : -1, rank));
+    std::vector<int64_t> axes = {static_cast<int64_t>(along)};
+    for (size_t k = along + 1; k < rank && opset < 13; ++k) axes.push_back(static_cast<int64_t>(k));
+    q_linear_unary(c, [&](ValueId x) { return softmax(c.b, x, axes); });
+}
+
+/// With channels_last the input is [n, spatial..., c].
+void q_linear_pool(NodeContext& c, ValueId (*pool)(NodeContext&, ValueId)) {
+    const bool last = c.node.attr_int("channels_last", 0) != 0;
+    const auto rank = static_cast<int64_t>(c.rank(0));
+    c.require(rank >= 3,
+              fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(c.shape(0))));
+    std::vector<int64_t> to_first = {0, rank - 1}, to_last = {0};
+    for (int64_t k = 1; k + 1 < rank; ++k) to_first.push_back(k);
+    for (int64_t k = 2; k < rank; ++k) to_last.push_back(k);
+    to_last.push_back(1);
+    q_linear_unary(c, [&](ValueId x) {
+        const ValueId y = pool(c, last ? c.b.transpose(x, to_first) : x);
+        return last ? c.b.transpose(y, to_last) : y;
+    });
+}
+
+void q_linear_average_pool(NodeContext& c) { q_linear_pool(c, average_pool); }
+void q_linear_global_average_pool(NodeContext& c) { q_linear_pool(c, global_average_pool); }
+
+/// Inputs: scale and zero point of the output, then x, scale and zero point of each part.
+void q_linear_concat(NodeContext& c) {
+    c.require(
+        c.input_count() >= 5 && (c.input_count() - 2) % 3 == 0,
+        fmt::format("a scale and a zero point, then three inputs for each part are expected, and there are {} inputs",
+                    c.input_count()));
+    c.require(c.node.has("axis"), "attribute 'axis' is missing");
+    c.require(c.has(1), "the zero point of the output (input 1) is missing");
+    require_eight_bits(c, 1);
+    std::vector<ValueId> parts;
+    for (size_t k = 2; k < c.input_count(); k += 3) parts.push_back(real(c, k));
+    c.out(0, requantised(c, c.b.concat(parts, c.node.attr_int("axis", 0)), 0, c.dtype(1)));
+}
+
+// --- products of integers, to floats
+
+/// Inputs of the second operand: one scale (and zero point) in all, or one for each of its columns.
+void require_columns(NodeContext& c, size_t input, Expr columns) {
+    if (c.b.count(c.in(input)).is_constant(1)) return;
+    const std::string misfit =
+        fmt::format("input {} has shape {}, and one number or {} (one for each column) are expected", input,
+                    to_string(c.shape(input)), columns.text());
+    c.require(c.rank(input) >= 1, misfit);
+    c.b.require_equal(c.shape(input).back(), columns, misfit);
+    c.b.require_equal(c.b.count(c.in(input)), columns, misfit);
+}
+
+ValueId scalar_or_row(NodeContext& c, size_t input) {
+    const ValueId v = c.in(input);
+    return c.b.count(v).is_constant(1) ? c.b.reshape(v, {}) : c.b.reshape(v, {c.b.count(v)});
+}
+
+/// (a - a zero) (b - b zero) * a scale * b scale + bias. `b_scale`, `b_zero`, `bias`: inputs.
+ValueId scaled_product(NodeContext& c, ValueId a, ValueId a_scale, size_t b_scale, size_t b_zero, size_t bias) {
+    require_eight_bits(c, 1);
+    c.require(c.rank(1) >= 2,
+              fmt::format("a matrix is expected as input 1, and its shape is {}", to_string(c.shape(1))));
+    const Expr columns = c.shape(1).back();
+    require_columns(c, b_scale, columns);
+    c.require(c.dtype(b_scale) == DType::F32,
+              fmt::format("input {} (a scale) should be f32, and is {}", b_scale, to_string(c.dtype(b_scale))));
+    std::optional<ValueId> zero;
+    if (c.has(b_zero)) {
+        require_columns(c, b_zero, columns);
+        c.require(c.dtype(b_zero) == c.dtype(1),
+                  fmt::format("input {} (a zero point) should be {}, as input 1 is, and is {}", b_zero,
+                              to_string(c.dtype(1)), to_string(c.dtype(b_zero))));
+        zero = scalar_or_row(c, b_zero);
+    }
+    const ValueId sum = c.b.matmul(a, centred(c, c.in(1), zero));
+    ValueId y = c.b.map(
+        {sum, a_scale, scalar_or_row(c, b_scale)}, DType::F32,
+        [](ScalarBody& body, Ids v) -> ScalarId {
+            return Sx(body, v[0]).cast(DType::F32) * (Sx(body, v[1]) * Sx(body, v[2]));
+        },
+        "real");
+    if (!c.has(bias)) return y;
+    c.require(c.dtype(bias) == DType::F32 && c.rank(bias) == 1, "the bias should be a vector of f32");
+    c.b.require_equal(
+        c.shape(bias)[0], columns,
+        fmt::format("a bias of shape {} does not fit {} columns", to_string(c.shape(bias)), columns.text()));
+    return c.b.binary(ScalarOp::Add, y, c.in(bias));
+}
+
+/// Inputs: a (f32), b, b scale, b zero point, bias.
+void dynamic_quantize_matmul(NodeContext& c) {
+    c.require(c.dtype(0) == DType::F32, fmt::format("input 0 should be f32, and is {}", to_string(c.dtype(0))));
+    const DynamicallyQuantised a = dynamically_quantised(c, c.in(0));
+    c.out(0, scaled_product(c, centred(c, a.values, a.zero), a.scale, 2, 3, 4));
+}
+
+/// Inputs: a, b, a scale, b scale, a zero point, b zero point, bias.
+void matmul_integer_to_float(NodeContext& c) {
+    require_eight_bits(c, 0);
+    require_one_number(c, 2, "a scale");
+    c.require(c.dtype(2) == DType::F32,
+              fmt::format("input 2 (a scale) should be f32, and is {}", to_string(c.dtype(2))));
+    std::optional<ValueId> zero;
+    if (c.has(4)) {
+        require_one_number(c, 4, "a zero point");
+        c.require(c.dtype(4) == c.dtype(0), fmt::format("input 4 (a zero point) should be {}, as input 0 is, and is {}",
+                                                        to_string(c.dtype(0)), to_string(c.dtype(4))));
+        zero = c.b.reshape(c.in(4), {});
+    }
+    c.out(0, scaled_product(c, centred(c, c.in(0), zero), c.b.reshape(c.in(2), {}), 3, 5, 6));
+}
+
+}  // namespace
+
+std::vector<OpRule> contrib_quant_rules() {
+    constexpr std::string_view kDomain = "com.microsoft";
+    return {
+        {kDomain, "DynamicQuantizeMatMul", 1, dynamic_quantize_matmul},
+        {kDomain, "MatMulIntegerToFloat", 1, matmul_integer_to_float},
+        {kDomain, "QLinearAdd", 1, q_linear_binary<ScalarOp::Add>},
+        {kDomain, "QLinearAveragePool", 1, q_linear_average_pool},
+        {kDomain, "QLinearConcat", 1, q_linear_concat},
+        {kDomain, "QLinearGlobalAveragePool", 1, q_linear_global_average_pool},
+        {kDomain, "QLinearLeakyRelu", 1, q_linear_leaky_relu},
+        {kDomain, "QLinearMul", 1, q_linear_binary<ScalarOp::Mul>},
+        {kDomain, "QLinearSigmoid", 1, q_linear_sigmoid},
+        {kDomain, "QLinearSoftmax", 1, q_linear_softmax},
+    };
+}
+
+}  // namespace tilewright
