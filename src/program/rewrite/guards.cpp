@@ -114,7 +114,7 @@ Program guard_winograd(Program program, const Program& original) {
         primitives.push_back({name, source, {worst}, outside(program, x), origin});
         primitives.push_back({name + "/read", source, {}, ReadScalar{worst, 0, name}, origin});
         program.requirements.push_back(
-            {Requirement::Kind::Equal, scalar(name), 0,
+            {Requirement::Kind::AtLeast, 0, scalar(name),  // of no elements: the least number
              fmt::format("'{}' beyond the numbers that Winograd's convolutions are right for", program.values[x].name),
              "", Requirement::Check::Fallback});
     };

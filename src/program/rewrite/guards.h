@@ -13,7 +13,7 @@ constexpr double kMostGuarded = 1048576;  // 2^20
 /// window it is not in, and a large number leaves its rounding errors there. For every value that their transforms read
 /// and that a bound does not show to be small, the program gets
 ///
-///     worst = max over all elements of (|x| <= kMostGuarded ? 0 : 1)       and requires worst == 0, else Fallback.
+///     worst = max over all elements of (|x| <= kMostGuarded ? 0 : 1)       and requires 0 >= worst, else Fallback.
 ///
 /// The bound: of values that are products, sums and activations of checked ones, from the weights' magnitudes.
 /// `original`: the program before it was rewritten, where values have the same names.

@@ -76,5 +76,13 @@ TEST(WinogradGuards, RefuseRunsWithOtherNumbers) {
         EXPECT_THROW(interpret(g.guarded, with_pixel(g.guarded, wrong)), NeedsFallback) << wrong;
 }
 
+TEST(WinogradGuards, HoldForValuesWithoutElements) {
+    PatternWriter w(3);
+    w.outputs = {w.convolution(w.input({symbol("n"), 3, 8, 8}), w.weights({3, 3, 3, 3}), {{1, 1, 1}, {1, 1, 1}})};
+    const Guarded g = guarded(w.take());
+    ASSERT_EQ(g.checks(), 1u);
+    EXPECT_NO_THROW(interpret(g.guarded, {Tensor(DType::F32, {0, 3, 8, 8})}));
+}
+
 }  // namespace
 }  // namespace tilewright
