@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 constexpr std::string_view kDomain = "com.microsoft";
 
-struct Case {
+struct QuantCase {
     std::string op;
     std::map<std::string, Attribute> attributes;
     std::vector<Tensor> inputs;
@@ -55,9 +55,9 @@ Attribute attribute_of(std::istringstream& line) {
     return all.at(0);
 }
 
-std::vector<Case> cases() {
+std::vector<QuantCase> quant_cases() {
     std::ifstream file(std::string(TW_SOURCE_DIR) + "/src/ops/contrib_quant_cases.txt");
-    std::vector<Case> out;
+    std::vector<QuantCase> out;
     for (std::string text; std::getline(file, text);) {
         std::istringstream line(text);
         std::string word, name;
@@ -73,7 +73,7 @@ std::vector<Case> cases() {
     return out;
 }
 
-Model model_of(const Case& c) {
+Model model_of(const QuantCase& c) {
     std::vector<In> declared;
     std::vector<std::string> names;
     for (size_t k = 0; k < c.inputs.size(); ++k) {
@@ -89,7 +89,7 @@ Model model_of(const Case& c) {
     return m;
 }
 
-std::string refusal(const Case& c) {
+std::string refusal(const QuantCase& c) {
     try {
         lower(model_of(c));
     } catch (const ModelError& e) {
@@ -101,10 +101,10 @@ std::string refusal(const Case& c) {
 /// ONNX Runtime rounds ratios of scales, a polynomial's sigmoid and a table's exponentials, which may choose the other
 /// of two neighbouring quanta. The rest are floats of integer sums.
 TEST(ContribQuant, GivesWhatOnnxRuntimeGives) {
-    const std::vector<Case> all = cases();
+    const std::vector<QuantCase> all = quant_cases();
     ASSERT_GE(all.size(), 50u);
     int64_t quanta = 0, elements = 0;
-    for (const Case& c : all) {
+    for (const QuantCase& c : all) {
         const Program p = lower(model_of(c));
         EXPECT_EQ(verify(p), std::vector<std::string>()) << c.op;
         const Tensor y = interpret(p, c.inputs).front();
@@ -127,7 +127,7 @@ TEST(ContribQuant, GivesWhatOnnxRuntimeGives) {
 TEST(ContribQuant, RefusesWhatDoesNotFitByNodeAndInput) {
     const Tensor x(DType::U8, {2, 3}), scale = floats({}, {0.1F}), zero(DType::U8, {}), other(DType::I8, {});
     const Tensor real = floats({2, 3}, {1, 2, 3, 4, 5, 6});
-    const std::vector<std::pair<Case, std::string>> wrong = {
+    const std::vector<std::pair<QuantCase, std::string>> wrong = {
         {{"QLinearAdd", {}, {x, scale, other, x, scale, zero, scale, zero}, {}}, "input 2 (a zero point) should be u8"},
         {{"QLinearAdd", {}, {x, real, zero, x, scale, zero, scale, zero}, {}}, "input 1 (a scale) should hold one"},
         {{"QLinearMul", {}, {real, scale, zero, real, scale, zero, scale, zero}, {}}, "input 0 should be u8 or i8"},
