@@ -478,8 +478,7 @@ class TreeEstimate {
         }
         for (const auto& [path, store] : tree_.stores) {
             double n = static_cast<double>(byte_size(p_.stages.values[store->value].dtype)) / 4;
-            for (const Expr& d : p_.stages.values[store->value].shape)
-                n *= d.is_constant() ? static_cast<double>(d.constant()) : 128;
+            for (const Expr& d : p_.stages.values[store->value].shape) n *= static_cast<double>(assumed_extent(d));
             cycles += 2 * n / m_.lanes / m_.loads_a_cycle;
         }
         Estimate e;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/analysis/dynamic.h"
 #include "tile/gpu_memory.h"
 #include "tile/matrix.h"
 #include "tile/walk.h"
@@ -12,7 +13,6 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kAssumed = 128;      ///< extent of what only the run knows
 constexpr double kCacheBytes = 28;     ///< from the second-level cache, a clock and SM
 constexpr double kSharedBytes = 128;   ///< a clock and SM
 constexpr double kSharedLatency = 23;  ///< clocks
@@ -20,12 +20,7 @@ constexpr double kWait = 0.7e-6;       ///< seconds from a copy's beginning to i
 constexpr double kDrain = 0.06e-6;     ///< seconds until a block's next products begin where it waits for all others
 constexpr double kBusyWarps = 8;       ///< that an SM needs to be busy
 
-double number(Expr e, const Bindings& bindings) {
-    if (e.is_constant()) return static_cast<double>(e.constant());
-    Bindings all = bindings;
-    for (const Var v : variables(e)) all.emplace(v, kAssumed);
-    return static_cast<double>(std::max<int64_t>(1, evaluate(e, all)));
-}
+double number(Expr e, const Bindings& bindings) { return static_cast<double>(assumed_extent(e, bindings)); }
 
 class Model {
   public:

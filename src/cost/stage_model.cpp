@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "program/analysis/contraction.h"
 #include "program/weighed_sum.h"
 #include "tile/cuts.h"
 
@@ -193,54 +194,6 @@ double StageModel::flops() const {
 
 namespace {
 
-double operations(ScalarOp op) {
-    switch (op) {
-        case ScalarOp::Const:
-        case ScalarOp::Access:
-        case ScalarOp::Acc:
-        case ScalarOp::Index:
-        case ScalarOp::Cast:
-            return 0;
-        case ScalarOp::Div:
-        case ScalarOp::Sqrt:
-            return 8;
-        case ScalarOp::Exp:
-        case ScalarOp::Log:
-        case ScalarOp::Log1p:
-        case ScalarOp::Expm1:
-            return 12;
-        case ScalarOp::Tanh:
-        case ScalarOp::Erf:
-        case ScalarOp::Sinh:
-        case ScalarOp::Cosh:
-            return 24;
-        case ScalarOp::Pow:
-        case ScalarOp::Sin:
-        case ScalarOp::Cos:
-        case ScalarOp::Tan:
-        case ScalarOp::Asin:
-        case ScalarOp::Acos:
-        case ScalarOp::Atan:
-        case ScalarOp::Asinh:
-        case ScalarOp::Acosh:
-        case ScalarOp::Atanh:
-            return 40;
-        default:
-            return 1;
-    }
-}
-
-}  // namespace
-
-double body_operations(const ScalarBody& body, const std::vector<double>* needed) {
-    double n = 0;
-    for (const ScalarId id : body.nodes().ids())
-        n += operations(body[id].op) * (needed != nullptr ? (*needed)[id.index()] : 1);
-    return n;
-}
-
-namespace {
-
 constexpr size_t kTilePoints = 8;  // of a register tile, when asking where code is cut: tiles are not known yet
 
 class Builder {
@@ -255,8 +208,7 @@ class Builder {
         m.spatial = e.spatial;
         for (const Expr& x : e.extents) m.extents.push_back(number(x));
         m.reduces = e.reducer != Reducer::None;
-        const ScalarNode& root = e.body[e.body.root()];
-        m.product = e.reducer == Reducer::Sum && root.op == ScalarOp::Mul;
+        m.product = contraction(e).has_value();
         m.body_operations = m.least_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
         m.epilogue_operations = e.epilogue.empty() ? 0 : body_operations(e.epilogue);
         if (const auto size = map_size(e))

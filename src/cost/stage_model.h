@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "program/analysis/dynamic.h"
+#include "program/analysis/scalar_cost.h"
 #include "program/program.h"
 
 namespace tilewright {
@@ -100,10 +102,7 @@ struct StageModel {
 };
 
 /// `assumed`: the extent of dimensions that only the run knows, unless `bindings` says.
-StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {}, int64_t assumed = 128);
-
-/// Cheap instructions of one evaluation of a body, transcendentals counted as their polynomials. `needed`: at which
-/// share of the points each node is evaluated.
-double body_operations(const ScalarBody& body, const std::vector<double>* needed = nullptr);
+StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {},
+                       int64_t assumed = kAssumedExtent);
 
 }  // namespace tilewright

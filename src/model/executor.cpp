@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "model/step_order.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright {
 
@@ -71,7 +72,7 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
 }  // namespace
 
 double product_flops(const TensorExpr& e, const Names& names) {
-    if (e.reducer != Reducer::Sum || e.body[e.body.root()].op != ScalarOp::Mul || e.accesses.size() < 2) return 0;
+    if (!contraction(e) || e.accesses.size() < 2) return 0;
     double points = 2;
     for (const Expr& x : e.extents) points *= static_cast<double>(names.evaluate(x));
     return points;

@@ -9,6 +9,9 @@
 #include <set>
 
 #include "orchestrate/plan.h"
+#include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
+#include "program/analysis/scalar_cost.h"
 #include "program/rewrite/cost.h"
 #include "program/transform/canonical.h"
 #include "program/transform/dead_code.h"
@@ -19,9 +22,8 @@ namespace tilewright {
 namespace {
 
 bool is_product(const TensorExpr& e) {
-    if (e.reducer != Reducer::Sum) return false;
-    const ScalarNode& root = e.body[e.body.root()];
-    return root.op == ScalarOp::Mul && e.body[root.a].op == ScalarOp::Access && e.body[root.b].op == ScalarOp::Access;
+    const auto c = contraction(e);
+    return c && c->reads_plainly();
 }
 
 /// Only moves or repeats elements.
@@ -139,10 +141,7 @@ struct Fuser {
     }
 
     static double product_of(const std::vector<Expr>& extents, size_t n = SIZE_MAX) {
-        double x = 1;
-        for (size_t i = 0; i < std::min(n, extents.size()); ++i)
-            x *= extents[i].is_constant() ? static_cast<double>(extents[i].constant()) : 64.0;
-        return x;
+        return assumed_points(std::span(extents).first(std::min(n, extents.size())));
     }
 
     /// The producers of a primitive's operands that are worth computing in place.
@@ -198,7 +197,7 @@ struct Fuser {
         if (is_free) return true;
         // Work done per read instead of once.
         const double repeats = std::max(1.0, reads / std::max(1.0, made));
-        const double cost = operation_count(q.body);
+        const double cost = body_operations(q.body);
         if (single) {
             if (e.reducer != Reducer::None || repeats <= 1.01)
                 return repeats <= 1.01 || cost <= 4 || made * 8 < reads / 64;

@@ -11,34 +11,13 @@
 #include "layout/propagate.h"
 #include "orchestrate/elements.h"
 #include "orchestrate/plan.h"
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
 #include "program/weighed_sum.h"
 
 namespace tilewright {
 
 namespace {
-
-/// A product of one constant and one computed operand.
-struct Product {
-    size_t data = 0, weights = 0;  ///< accesses
-};
-
-std::optional<Product> weighted_product(const Program& program, const TensorExpr& e) {
-    if (e.reducer != Reducer::Sum) return std::nullopt;
-    const ScalarNode& root = e.body[e.body.root()];
-    if (root.op != ScalarOp::Mul) return std::nullopt;
-    const ScalarNode& a = e.body[root.a];
-    const ScalarNode& b = e.body[root.b];
-    if (a.op != ScalarOp::Access || b.op != ScalarOp::Access) return std::nullopt;
-    const bool ca = program.is_constant(e.accesses[a.slot].value), cb = program.is_constant(e.accesses[b.slot].value);
-    if (ca == cb) return std::nullopt;
-    return ca ? Product{b.slot, a.slot} : Product{a.slot, b.slot};
-}
-
-bool in_index(const std::vector<Expr>& index, size_t a) {
-    return std::any_of(index.begin(), index.end(), [&](Expr i) {
-        return uses(i, {VarKind::Axis, static_cast<uint32_t>(a)});
-    });
-}
 
 /// The dimension that axis a walks in steps of one, alone or as the fastest part of an index made of axes of the
 /// weights: channel 16 * group + c of a grouped convolution, not pixel 2 * y + tap.
@@ -52,7 +31,7 @@ std::optional<size_t> fastest_in(const TensorExpr& e, const std::vector<Expr>& i
         bool part = true;
         for (const Var v : variables(linear->rest)) {
             const auto other = linear_in(linear->rest, v);
-            part = part && v.kind == VarKind::Axis && in_index(weights.index, v.id) && other &&
+            part = part && v.kind == VarKind::Axis && index_uses(weights.index, v.id) && other &&
                    other->coefficient.is_constant() && other->coefficient.constant() % e.extents[a].constant() == 0;
         }
         if (part) return d;
@@ -231,7 +210,7 @@ std::map<ValueId, MapTiles> tiles_of_maps(const Program& program) {
         found(x->value, leading(x->index, {map->columns.begin(), map->columns.end()}));
     }
     for (const Primitive& p : program.primitives) {
-        const auto product = p.expr() != nullptr ? weighted_product(program, *p.expr()) : std::nullopt;
+        const auto product = p.expr() != nullptr ? weighted_contraction(program, *p.expr()) : std::nullopt;
         if (!product) continue;
         const auto tiles = out.find(p.expr()->accesses[product->data].value), products = out.find(p.outputs[0]);
         if (tiles == out.end() || products == out.end()) continue;
@@ -276,7 +255,7 @@ struct Chooser {
         if (in == channels.end()) return std::nullopt;
         const std::vector<Expr> out = result_index(e);
         for (const Var v : variables(x.index[in->second])) {  // c, or 64 + c of two products' channels
-            if (v.kind != VarKind::Axis || v.id >= e.spatial || in_index(weights, v.id)) continue;
+            if (v.kind != VarKind::Axis || v.id >= e.spatial || index_uses(weights, v.id)) continue;
             const auto walked = linear_in(x.index[in->second], v);
             const auto there = std::find(out.begin(), out.end(), axis(v.id));
             if (walked && walked->coefficient.is_constant(1) && is_uniform(walked->rest) && there != out.end())
@@ -294,11 +273,11 @@ struct Chooser {
         std::optional<size_t> best;
         int64_t best_stride = 0;
         for (size_t a = 0; a < e.spatial; ++a) {
-            if (!in_index(w.index, a)) continue;
+            if (!index_uses(w.index, a)) continue;
             const auto dim = fastest_in(e, out, w, a);
             if (!dim) continue;
             if (*dim + 1 == out.size()) return std::nullopt;
-            if (in_index(x.index, a) && !fastest_in(e, x.index, w, a)) continue;
+            if (index_uses(x.index, a) && !fastest_in(e, x.index, w, a)) continue;
             const int64_t stride =
                 strides[a] && strides[a]->is_constant() ? std::abs(strides[a]->constant()) : INT64_MAX;
             if (best && stride >= best_stride) continue;
@@ -316,7 +295,7 @@ struct Chooser {
                 if (const auto d = shared_channels(*e, *x, {})) wish(p.outputs[0], *d);
                 continue;
             }
-            const auto product = weighted_product(program, *e);
+            const auto product = weighted_contraction(program, *e);
             if (!product) continue;
             const Access& x = e->accesses[product->data];
             const Access& w = e->accesses[product->weights];
@@ -328,7 +307,7 @@ struct Chooser {
             }
             if (layouts.count(p.outputs[0]) == 0 && fixed.count(p.outputs[0]) == 0) continue;
             for (size_t a = e->spatial; a < e->extents.size(); ++a)
-                if (in_index(w.index, a))
+                if (index_uses(w.index, a))
                     if (const auto d = fastest_in(*e, x.index, w, a);
                         d && *d + 1 < x.index.size() && fills_vectors(x.value, *d))
                         wish(x.value, *d);
@@ -373,19 +352,19 @@ struct Chooser {
             return out;
         }
         if (const auto w = pooling_window(*e, lanes)) return {{e->accesses[0].value, w->in}, {p.outputs[0], w->out}};
-        const auto product = weighted_product(program, *e);
+        const auto product = weighted_contraction(program, *e);
         if (!product) return out;
         const Access& x = e->accesses[product->data];
         const Access& w = e->accesses[product->weights];
         const auto a = lane_axis(*e, x, w);
         if (!a) return out;
-        const bool depthwise = in_index(x.index, *a);
+        const bool depthwise = index_uses(x.index, *a);
         if (depthwise ? taps_of(*e) < kManyTaps || !walks_badly(*e, x, lanes) : taps_of(*e) < 4L * lanes) return out;
         out.emplace_back(p.outputs[0], *fastest_in(*e, result_index(*e), w, *a));
         if (depthwise)
             if (const auto d = fastest_in(*e, x.index, w, *a)) out.emplace_back(x.value, *d);
         for (size_t r = e->spatial; r < e->extents.size(); ++r)
-            if (in_index(w.index, r))
+            if (index_uses(w.index, r))
                 if (const auto d = fastest_in(*e, x.index, w, r); d && *d + 1 < x.index.size())
                     out.emplace_back(x.value, *d);
         return out;
@@ -610,7 +589,7 @@ ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target,
     if (boundary == Boundary::RowMajor) propagation.fixed = row_major_values(program);
     for (const auto& [v, t] : program.constants) propagation.fixed.insert(v);
     propagation.complex = [](const Program& p, const Primitive& q) {
-        return q.expr() != nullptr && weighted_product(p, *q.expr()).has_value();
+        return q.expr() != nullptr && weighted_contraction(p, *q.expr()).has_value();
     };
     propagation.kept_dimensions = true;
     Chooser chooser{program, target, propagation.fixed};
@@ -636,7 +615,7 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
         Primitive& p = program.primitives[id];
         TensorExpr* e = p.expr();
         if (e == nullptr) continue;
-        const auto product = weighted_product(program, *e);
+        const auto product = weighted_contraction(program, *e);
         const std::vector<ValueId> inputs = p.inputs();
         const bool touched =
             layouts.values.count(p.outputs[0]) != 0 ||
@@ -645,7 +624,8 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
         std::optional<size_t> keep;
         if (product)
             for (size_t a = 0; a < e->spatial; ++a)
-                if (in_index(e->accesses[product->weights].index, a) && !in_index(e->accesses[product->data].index, a))
+                if (index_uses(e->accesses[product->weights].index, a) &&
+                    !index_uses(e->accesses[product->data].index, a))
                     keep = a;
         if (touched) split_blocked_axes(*e, keep);
         if (!product) continue;
@@ -660,7 +640,7 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
         if (!choice.micro.vector_axis) continue;
         const size_t vector = *choice.micro.vector_axis;
         Access& w = e->accesses[product->weights];
-        if (!in_index(w.index, vector)) continue;
+        if (!index_uses(w.index, vector)) continue;
         std::vector<size_t> reductions;
         for (const size_t a : choice.micro.order)
             if (a >= e->spatial) reductions.push_back(a);

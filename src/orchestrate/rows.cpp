@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "orchestrate/plan.h"
+#include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
 
 namespace tilewright {
 
@@ -16,12 +18,8 @@ namespace {
 constexpr int64_t kRowBytes = 512 * 1024;  // what the intermediates of one row may take of the cache
 
 bool multiplies_two_values(const TensorExpr& e) {
-    if (e.reducer != Reducer::Sum) return false;
-    std::set<ValueId> operands;
-    for (const uint32_t slot : e.body.slots()) operands.insert(e.accesses[slot].value);
-    const ScalarNode& root = e.body[e.body.root()];
-    return root.op == ScalarOp::Mul && operands.size() >= 2 && e.body[root.a].op == ScalarOp::Access &&
-           e.body[root.b].op == ScalarOp::Access;
+    const auto c = contraction(e);
+    return c && c->reads_plainly() && e.accesses[*c->factors[0].slot].value != e.accesses[*c->factors[1].slot].value;
 }
 
 /// Output dimension d is walked by which axis; kNoAxis: by none (it has one element). Nothing where an index is
@@ -207,10 +205,9 @@ std::vector<KernelGroup> group_rows(const Program& program, bool fuse, const Fus
                 next.members.push_back(id);
                 next.rows.push_back(kept);
                 int64_t points = 1;
-                for (const size_t a : kept) points *= e->extents[a].is_constant() ? e->extents[a].constant() : 64;
+                for (const size_t a : kept) points *= assumed_extent(e->extents[a]);
                 int64_t whole = 1;
-                for (size_t a = 0; a < e->spatial; ++a)
-                    whole *= e->extents[a].is_constant() ? e->extents[a].constant() : 64;
+                for (size_t a = 0; a < e->spatial; ++a) whole *= assumed_extent(e->extents[a]);
                 const int64_t bytes = row_bytes(next);
                 // A reduction over everything leaves no rows: then one task does it all, which is right for little work
                 // only.

@@ -4,15 +4,15 @@
 
 #include "base/error.h"
 #include "index/expr_size.h"
+#include "program/analysis/dynamic.h"
 
 namespace tilewright {
 
 namespace {
 
-constexpr int64_t kAssumedSize = 128;  ///< of dimensions that kernels are measured with
-constexpr size_t kLong = 400;          ///< characters; dimensions of a deep network's last layers stay below
-constexpr size_t kLongFromData = 64;   ///< sums and products of a few scalars stay below
-constexpr size_t kMostFitting = 16;    ///< of a common dimension; operators mostly have two or three operands
+constexpr size_t kLong = 400;         ///< characters; dimensions of a deep network's last layers stay below
+constexpr size_t kLongFromData = 64;  ///< sums and products of a few scalars stay below
+constexpr size_t kMostFitting = 16;   ///< of a common dimension; operators mostly have two or three operands
 
 bool is_whole(DType t) { return is_integer(t) || t == DType::Bool; }
 
@@ -501,7 +501,7 @@ bool Builder::spans_whole(Expr d, Expr whole) const {
         if (!is_two_with(d, p)) return false;
     }
     // Kernels are measured at sizes that nobody has checked (tune/operands.h): there it should hold as well.
-    const auto number = [](Expr e) { return substitute(e, [](Var) { return std::optional(Expr(kAssumedSize)); }); };
+    const auto number = [](Expr e) { return substitute(e, [](Var) { return std::optional(Expr(kAssumedExtent)); }); };
     return number(d) == number(whole);
 }
 

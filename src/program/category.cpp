@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <set>
 
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
 #include "program/program.h"
 
 namespace tilewright {
@@ -51,18 +53,14 @@ bool only_moves(const ScalarBody& body, ScalarId id) {
 /// zero points of a quantised product have: mul(sub(@0, @1), sub(@2, @3)). Or one weighed by numbers of the expression.
 bool is_linear(const TensorExpr& e) {
     if (e.reducer != Reducer::Sum) return false;
-    ScalarId root = e.body.root();
-    while (e.body[root].op == ScalarOp::Cast) root = e.body[root].a;
-    const ScalarNode& product = e.body[root];
-    if (product.op == ScalarOp::Weigh && slots_of(e.body, product.a).empty()) return true;
-    if (product.op != ScalarOp::Mul) return false;
-    const auto left = slots_of(e.body, product.a), right = slots_of(e.body, product.b);
-    for (const uint32_t l : left)
-        for (const uint32_t r : right)
+    const ScalarNode& root = e.body[e.body.root()];
+    if (root.op == ScalarOp::Weigh && slots_of(e.body, root.a).empty()) return true;
+    const auto c = contraction(e, Casts::Through);
+    if (!c) return false;
+    for (const uint32_t l : slots_of(e.body, c->factors[0].node))
+        for (const uint32_t r : slots_of(e.body, c->factors[1].node))
             if (l == r || e.accesses.at(l) == e.accesses.at(r)) return false;  // a square
-    const auto left_axes = axes_of(e, left), right_axes = axes_of(e, right);
-    return std::any_of(left_axes.begin(), left_axes.end(),
-                       [&](uint32_t a) { return a >= e.spatial && right_axes.count(a) != 0; });
+    return !axes(e, *c).sum.empty();
 }
 
 /// True when two elements of the result are surely one element of the operand: an axis that the index does not use, or

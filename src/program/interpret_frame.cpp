@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright::interp {
 
@@ -26,11 +27,10 @@ class FrameBuilder {
     Frame build() {
         need_node(frame_.body->root());
         const ScalarBody& body = *frame_.body;
-        const ScalarNode& root = body[body.root()];
-        if (root.op == ScalarOp::Mul && is_float(root.dtype) && body[root.a].op == ScalarOp::Access &&
-            body[root.b].op == ScalarOp::Access) {
-            frame_.product_a = body[root.a].slot;
-            frame_.product_b = body[root.b].slot;
+        const auto product = product_factors(body);
+        if (product && is_float(body.dtype()) && (*product)[0].slot && (*product)[1].slot) {
+            frame_.product_a = *(*product)[0].slot;
+            frame_.product_b = *(*product)[1].slot;
             frame_.products = simple_product(frame_.product_a) && simple_product(frame_.product_b) &&
                               std::none_of(frame_.steps.begin(), frame_.steps.end(),
                                            [](const Step& s) { return s.kind == Step::Kind::Register; });

@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "program/analysis/contraction.h"
+
 namespace tilewright {
 
 namespace {
@@ -193,17 +195,14 @@ std::optional<double> largest_sum(const TensorExpr& e, const Access& access, con
 /// Of sum(mul(constant, x)), either way round.
 std::optional<RealInterval> of_products(const Program& program, const TensorExpr& e,
                                         const std::vector<RealInterval>& operands) {
-    const ScalarNode& root = e.body[e.body.root()];
-    if (root.op != ScalarOp::Mul) return std::nullopt;
-    const ScalarNode *w = &e.body[root.a], *x = &e.body[root.b];
-    if (w->op != ScalarOp::Access || x->op != ScalarOp::Access) return std::nullopt;
-    if (!program.is_constant(e.accesses[w->slot].value)) std::swap(w, x);
-    const auto constant = program.constants.find(e.accesses[w->slot].value);
-    if (constant == program.constants.end() || program.unread.count(constant->first) != 0) return std::nullopt;
+    const auto c = weighted_contraction(program, e);
+    if (!c) return std::nullopt;
+    const auto constant = program.constants.find(e.accesses[c->weights].value);
+    if (program.unread.count(constant->first) != 0) return std::nullopt;
     std::vector<bool> counted(e.extents.size(), true);
-    const auto sum = largest_sum(e, e.accesses[w->slot], constant->second, counted);
+    const auto sum = largest_sum(e, e.accesses[c->weights], constant->second, counted);
     if (!sum) return std::nullopt;
-    return around_zero(*sum * operands[x->slot].magnitude() * terms(e, counted));
+    return around_zero(*sum * operands[c->data].magnitude() * terms(e, counted));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "program/form_hash.h"
 #include "program/scalar_eval.h"
 
@@ -77,10 +78,6 @@ std::vector<bool> below(const ScalarBody& body, ScalarId root) {
     return needed;
 }
 
-bool uses_any(const std::vector<Expr>& list, uint32_t a) {
-    return std::any_of(list.begin(), list.end(), [&](Expr e) { return uses(e, {VarKind::Axis, a}); });
-}
-
 }  // namespace
 
 size_t WeighedSum::row_count() const { return static_cast<size_t>(product(row_extents)); }
@@ -126,7 +123,7 @@ std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
             if (v.kind == VarKind::Load) return std::nullopt;
     for (uint32_t a = 0; a < e.extents.size(); ++a) {
         const bool summed = a >= e.spatial;
-        if (!summed && !uses_any(weight_at, a)) continue;
+        if (!summed && !index_uses(weight_at, a)) continue;
         std::optional<int64_t> every;
         for (const Expr x : weight_at)
             if (!summed && !every) every = period(x, a);
@@ -135,7 +132,7 @@ std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
             every.reset();
         if (!every) {
             if (!e.extents[a].is_constant() || e.extents[a].constant() < 1) return std::nullopt;
-            if (!summed && uses_any(term_at, a)) return std::nullopt;
+            if (!summed && index_uses(term_at, a)) return std::nullopt;
         }
         (summed ? out.columns : out.rows).push_back(a);
         (summed ? out.column_extents : out.row_extents).push_back(every ? *every : e.extents[a].constant());

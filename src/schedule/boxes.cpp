@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "program/analysis/dynamic.h"
+
 namespace tilewright {
 
 int64_t guessed_extent(Expr e) {
-    constexpr int64_t kAssumed = 128;
     if (e.is_constant()) return std::max<int64_t>(1, e.constant());
-    Bindings assumed;
-    for (const Var v : variables(e)) assumed.emplace(v, kAssumed);
-    return std::clamp<int64_t>(evaluate(e, assumed), kAssumed, int64_t{1} << 20);
+    return std::clamp<int64_t>(assumed_value(e), kAssumedExtent, int64_t{1} << 20);
 }
 
 int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int64_t>& extents) {
@@ -34,12 +33,6 @@ int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int6
         elements *= size;
     }
     return elements * static_cast<int64_t>(byte_size(stages.values[a.value].dtype));
-}
-
-bool uses_axis(const Access& access, size_t a) {
-    return std::any_of(access.index.begin(), access.index.end(), [&](Expr x) {
-        return uses(x, {VarKind::Axis, static_cast<uint32_t>(a)});
-    });
 }
 
 }  // namespace tilewright

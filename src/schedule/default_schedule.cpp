@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "program/analysis/contraction.h"
 #include "program/weighed_sum.h"
 #include "schedule/boxes.h"
 #include "schedule/tasks.h"
@@ -406,11 +407,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         }
     }
     // Operands that only lack contiguous lanes can be copied: a product whose right operand is stored transposed.
-    const ScalarNode& root = e.body[e.body.root()];
-    const bool product = e.reducer == Reducer::Sum && root.op == ScalarOp::Mul &&
-                         e.body[root.a].op == ScalarOp::Access && e.body[root.b].op == ScalarOp::Access &&
-                         e.body[root.a].slot != e.body[root.b].slot;
-    if (product) {
+    if (const auto product = contraction(e); product && product->reads_two()) {
         std::optional<size_t> spatial_vector;
         for (size_t a = 0; a < e.spatial; ++a)
             if (walks.back().unit(a) && guessed_extent(e.extents[a]) >= lanes / 2) spatial_vector = a;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cost/estimate.h"
+#include "program/analysis/access.h"
 #include "schedule/boxes.h"
 
 namespace tilewright {
@@ -82,7 +83,8 @@ class TaskCutter {
             return sum;
         };
         const auto moves = [&](size_t a) {
-            return std::any_of(loads_.begin(), loads_.end(), [&](size_t i) { return uses_axis(e_.accesses[i], a); });
+            return std::any_of(loads_.begin(), loads_.end(),
+                               [&](size_t i) { return index_uses(e_.accesses[i].index, a); });
         };
         for (size_t a = 0; a < e_.spatial; ++a)
             if (!known(a) && moves(a)) {
@@ -99,13 +101,13 @@ class TaskCutter {
     bool is_row(size_t a) const { return std::find(rows_.begin(), rows_.end(), a) != rows_.end(); }
     bool is_weight(const Access& x) const {
         bool summed = false;
-        for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || uses_axis(x, r);
-        return summed && uses_axis(x, vector_);
+        for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || index_uses(x.index, r);
+        return summed && index_uses(x.index, vector_);
     }
     double row_bytes() const {
         int64_t bytes = 0;
         for (const Access& x : e_.accesses)
-            if (!uses_axis(x, vector_)) bytes += box_bytes(stages_, x, inside_);
+            if (!index_uses(x.index, vector_)) bytes += box_bytes(stages_, x, inside_);
         return static_cast<double>(bytes);
     }
     double weight_bytes() const {
@@ -128,8 +130,9 @@ class TaskCutter {
     void fit_panels() {
         for (size_t a = 0; a < e_.spatial; ++a) {
             if (a == vector_) continue;
-            const bool row = std::any_of(e_.accesses.begin(), e_.accesses.end(),
-                                         [&](const Access& x) { return uses_axis(x, a) && !uses_axis(x, vector_); });
+            const bool row = std::any_of(e_.accesses.begin(), e_.accesses.end(), [&](const Access& x) {
+                return index_uses(x.index, a) && !index_uses(x.index, vector_);
+            });
             (row ? rows_ : panel_axes_).push_back(a);
         }
         panel_axes_.push_back(vector_);
@@ -153,7 +156,7 @@ class TaskCutter {
         // Items of a batch have panels of their own.
         for (const Access& x : e_.accesses)
             for (const size_t a : rows_)
-                if (is_weight(x) && uses_axis(x, a)) return;
+                if (is_weight(x) && index_uses(x.index, a)) return;
         panels_first_ = weights_read > l2 / 4;  // blocks of rows stay large: each reads all weights
         for (const size_t a : panel_axes_)
             while (weight_bytes() > l2 / 4 && halve(a)) continue;

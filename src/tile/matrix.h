@@ -24,7 +24,4 @@ struct MatrixFactors {
 ///     sum_k relu(x[m,k]) * w[n,k], rows m, columns n:  left relu(x[m,k]), right w[n,k]
 std::optional<MatrixFactors> matrix_factors(const TensorExpr& e, const MatrixUnit& unit);
 
-/// Whether anything that the node needs moves along the axis.
-bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, size_t axis);
-
 }  // namespace tilewright

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cpu/kernel.h"
+#include "program/analysis/dynamic.h"
 #include "runtime/arena.h"
 #include "runtime/thread_pool.h"
 #include "tune/measure.h"
@@ -17,7 +18,7 @@ namespace tilewright {
 Program with_sizes(const Program& stages, const Bindings& bindings);
 /// Every symbol of the stages at `size`, to measure a kernel whose sizes only the run knows as the cost model estimates
 /// it. Nothing where scalars take part: what the data decides cannot be assumed.
-std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = 128);
+std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = kAssumedExtent);
 
 enum class Spread : uint8_t {
     Usual,  ///< floats in [-1, 1]: sums of products are as large as a model's scores, for timing

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "program/analysis/contraction.h"
 #include "program/scalar_eval.h"
 
 namespace tilewright::cpu {
@@ -324,14 +325,12 @@ class Recognition {
         if (stages_.primitives.size() != 1 || stages_.outputs.size() != 1) throw Refusal{"several stages"};
         const Primitive& p = stages_.primitives[PrimitiveId(0)];
         e_ = p.expr();
-        if (e_->reducer != Reducer::Sum || e_->body.empty()) throw Refusal{"no sum of products"};
-        const ScalarNode& root = e_->body[e_->body.root()];
-        if (root.op != ScalarOp::Mul || root.dtype != DType::F32) throw Refusal{"no sum of products"};
-        const ScalarNode &a = e_->body[root.a], &b = e_->body[root.b];
-        if (a.op != ScalarOp::Access || b.op != ScalarOp::Access) throw Refusal{"operands computed on the way"};
+        const auto c = contraction(*e_);
+        if (!c || c->type != DType::F32) throw Refusal{"no sum of products"};
+        if (!c->reads_plainly()) throw Refusal{"operands computed on the way"};
         for (const Expr& x : e_->extents)
             if (!x.is_constant()) throw Refusal{"sizes that only the run knows"};
-        uint32_t data = a.slot, weight = b.slot;
+        uint32_t data = *c->factors[0].slot, weight = *c->factors[1].slot;
         if (slides(e_->accesses[weight])) std::swap(data, weight);
         // The right operand of a product is the one along which the result's elements lie side by side.
         if (!op_.convolution && !walks_result(weight) && walks_result(data)) std::swap(data, weight);

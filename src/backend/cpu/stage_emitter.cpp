@@ -10,6 +10,7 @@
 #include "backend/cpu/stage_values.h"
 #include "base/error.h"
 #include "cost/stage_model.h"
+#include "program/analysis/contraction.h"
 #include "program/weighed_sum.h"
 #include "tile/cuts.h"
 #include "tile/register_tile.h"
@@ -458,9 +459,7 @@ class StageEmitter : public StageValues {
     /// Whether sums of a tile of so many results are taken in several chains (tile/register_tile.h), and in how many.
     void choose_chains(size_t results) {
         chained_axis_.reset();
-        if (vector_reduces_ || e_.reducer != Reducer::Sum || !is_float(acc_type_) ||
-            e_.body[e_.body.root()].op != ScalarOp::Mul)
-            return;
+        if (vector_reduces_ || !is_float(acc_type_) || !contraction(e_)) return;
         const size_t a = order(true).back();
         if (register_tile(a) > 1) return;
         chains_ = sum_chains(static_cast<int64_t>(results), axis_ranges_[a].constant_extent);
@@ -811,11 +810,10 @@ class StageEmitter : public StageValues {
     }
 
     llvm::Value* step(llvm::Value* acc, const Coords& p) {
-        const ScalarNode& root = e_.body[e_.body.root()];
         llvm::Value* next = nullptr;
-        if (e_.reducer == Reducer::Sum && root.op == ScalarOp::Mul && is_float(acc_type_)) {
-            const Val x = evaluate(e_.body, body_mask_, root.a, p, {});
-            const Val y = evaluate(e_.body, body_mask_, root.b, p, {});
+        if (const auto c = contraction(e_); c && is_float(acc_type_)) {
+            const Val x = evaluate(e_.body, body_mask_, c->factors[0].node, p, {});
+            const Val y = evaluate(e_.body, body_mask_, c->factors[1].node, p, {});
             next = b_.CreateIntrinsic(llvm::Intrinsic::fma, {acc->getType()}, {widen(x), widen(y), acc});
         } else {
             next = emit_combine(b_, e_.reducer, acc_type_, acc,

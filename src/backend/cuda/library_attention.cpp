@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/cuda/library_operands.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright::cuda {
 
@@ -52,6 +53,13 @@ class AttentionRecognition {
         if (!a || !b || !e.accesses[*a].valid.empty() || !e.accesses[*b].valid.empty()) return std::nullopt;
         return std::pair(e.accesses[*a], e.accesses[*b]);
     }
+    /// The operands of a contraction of plain, unconditional reads; of any product type, behind casts.
+    static std::optional<std::pair<Access, Access>> contracted(const TensorExpr& e) {
+        const auto c = contraction(e, Casts::Through);
+        if (!c || !c->reads_plainly()) return std::nullopt;
+        const Access &a = e.accesses[*c->factors[0].slot], &b = e.accesses[*c->factors[1].slot];
+        return a.valid.empty() && b.valid.empty() ? std::optional(std::pair(a, b)) : std::nullopt;
+    }
     static bool is_index(const Access& a, const std::vector<size_t>& axes) {
         for (size_t d = 0; d < a.index.size(); ++d)
             if (!(d < axes.size() && axes[d] != kNone ? a.index[d] == axis(axes[d]) : a.index[d].is_constant(0)))
@@ -97,9 +105,9 @@ class AttentionRecognition {
             sums = divided->second;
             if (product_ == nullptr || !product_->output_index.empty()) return false;
         }
-        if (product_->reducer != Reducer::Sum || product_->spatial + 1 != product_->extents.size()) return false;
+        if (product_->spatial + 1 != product_->extents.size()) return false;
         if (!product_->epilogue.empty() && !plain_epilogue(*product_)) return false;
-        const auto factors = operands(*product_, product_->body, product_->body.root(), ScalarOp::Mul);
+        const auto factors = contracted(*product_);
         if (!factors) return false;
         for (const auto& [left, right] :
              {std::pair(factors->first, factors->second), std::pair(factors->second, factors->first)}) {
@@ -154,8 +162,8 @@ class AttentionRecognition {
     /// scale * (queries keys^T) + mask.
     bool scores() {
         const TensorExpr& e = *scores_;
-        if (e.reducer != Reducer::Sum || e.spatial + 1 != e.extents.size()) return false;
-        auto factors = operands(e, e.body, e.body.root(), ScalarOp::Mul);
+        if (e.spatial + 1 != e.extents.size()) return false;
+        const auto factors = contracted(e);
         if (!factors) return false;
         queries_ = resolved(factors->first);
         keys_ = resolved(factors->second);

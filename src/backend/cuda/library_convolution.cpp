@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "backend/cuda/library_operands.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright::cuda {
 
@@ -50,22 +51,20 @@ class ConvolutionRecognition {
         : kernel_(kernel), stages_(kernel.stages), e_(*stages_.primitives[PrimitiveId(0)].expr()) {}
 
     std::optional<LibraryConvolution> run() {
-        if (e_.reducer != Reducer::Sum || e_.body.empty()) return std::nullopt;
         for (const Expr& x : e_.extents)
             if (!x.is_constant()) return std::nullopt;
         for (const auto* list : {&stages_.inputs, &stages_.outputs})
             for (const ValueId v : *list)
                 for (const Expr& x : stages_.values[v].shape)
                     if (!x.is_constant() || x.constant() < 1) return std::nullopt;
-        const ScalarNode& root = e_.body[e_.body.root()];
+        const auto c = contraction(e_);
         const auto epilogue = epilogue_of(e_, 2);
-        if (root.op != ScalarOp::Mul || root.dtype != DType::F32 || !epilogue) return std::nullopt;
-        const auto a = plain_access(e_.body, root.a), b = plain_access(e_.body, root.b);
-        if (!a || !b) return std::nullopt;
+        if (!c || c->type != DType::F32 || !c->reads_plainly() || !epilogue) return std::nullopt;
+        const uint32_t a = *c->factors[0].slot, b = *c->factors[1].slot;
         const auto result = strides_of(stages_, e_, output(), result_index(e_));
         if (!result) return std::nullopt;
         of_result_ = *result;
-        for (const auto& [data, filter] : {std::pair(*a, *b), std::pair(*b, *a)})
+        for (const auto& [data, filter] : {std::pair(a, b), std::pair(b, a)})
             if (filter_reads_axes(filter) && data_reads_windows(data)) {
                 if (auto out = assembled(*epilogue)) return out;
             }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/library_operands.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright::cuda {
 
@@ -30,12 +31,9 @@ std::optional<LibraryProduct> library_product(const TileProgram& kernel) {
     if (stages.primitives.size() != 1 || stages.outputs.size() != 1) return std::nullopt;
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
-    if (e.reducer != Reducer::Sum || e.body.empty()) return std::nullopt;
-    const ScalarNode& root = e.body[e.body.root()];
-    if (root.op != ScalarOp::Mul || root.dtype != DType::F32) return std::nullopt;
-    std::optional<uint32_t> operands[2] = {plain_access(e.body, root.a), plain_access(e.body, root.b)};
+    const auto c = contraction(e);
     const auto epilogue = epilogue_of(e, 1);
-    if (!operands[0] || !operands[1] || !epilogue) return std::nullopt;
+    if (!c || c->type != DType::F32 || !c->reads_plainly() || !epilogue) return std::nullopt;
     for (const Access& a : e.accesses)
         if (!a.valid.empty()) return std::nullopt;
     for (const Expr& x : e.extents)
@@ -47,7 +45,7 @@ std::optional<LibraryProduct> library_product(const TileProgram& kernel) {
     // The right operand is the one along which the result's elements lie side by side.
     AxisStrides of[2];
     for (size_t k = 0; k < 2; ++k) {
-        const Access& a = e.accesses[*operands[k]];
+        const Access& a = e.accesses[*c->factors[k].slot];
         const auto s = strides_of(stages, e, a.value, a.index);
         if (!s || !is_library_number(stages.values[a.value].dtype)) return std::nullopt;
         of[k] = *s;

@@ -5,6 +5,7 @@
 #include "backend/cuda/scalar_text.h"
 #include "backend/cuda/stage_values.h"
 #include "base/error.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright::cuda {
 
@@ -293,9 +294,8 @@ class StageText : public StageValues {
             });
             return;
         }
-        const ScalarNode& root = e_.body[e_.body.root()];
-        if (e_.reducer == Reducer::Sum && root.op == ScalarOp::Mul && is_float(acc_type_)) {
-            evaluate(e_.body, {root.a, root.b}, false, [&](const std::vector<std::string>& x) {
+        if (const auto c = contraction(e_); c && is_float(acc_type_)) {
+            evaluate(e_.body, {c->factors[0].node, c->factors[1].node}, false, [&](const std::vector<std::string>& x) {
                 w_->line("{0} = tw::fused({1}, {2}, {0});", sum_here(), x[0], x[1]);
             });
             return;

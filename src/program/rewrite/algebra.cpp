@@ -48,21 +48,6 @@ bool at_own_point(const TensorExpr& e, const Access& a) {
     return a.valid.empty() && same_index(e.extents, a.index, plain_axes(e.spatial));
 }
 
-bool uses_load(std::span<const Expr> index) {
-    for (const Expr e : index)
-        for (const Var v : variables(e))
-            if (v.kind == VarKind::Load) return true;
-    return false;
-}
-
-std::set<uint32_t> axes_of(std::span<const Expr> exprs) {
-    std::set<uint32_t> axes;
-    for (const Expr e : exprs)
-        for (const Var v : variables(e))
-            if (v.kind == VarKind::Axis) axes.insert(v.id);
-    return axes;
-}
-
 namespace {
 
 /// Calls f for each node that `node` needs, itself included, once: bodies are graphs, in which trees may be as large as

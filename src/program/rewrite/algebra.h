@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/analysis/access.h"
 #include "program/rewrite/rewrite.h"
 
 namespace tilewright {
@@ -28,11 +29,8 @@ bool at_own_point(const TensorExpr& e, const Access& a);
 /// The index is `expected`; where an axis has one point, 0 stands for it.
 bool same_index(std::span<const Expr> extents, const std::vector<Expr>& index, const std::vector<Expr>& expected);
 
-/// Whether the index mentions a load: which elements are read, the data decides.
-bool uses_load(std::span<const Expr> index);
 /// Axes that the node depends on, through indices, conditions, loads and Index nodes.
 std::set<uint32_t> axes_below(const TensorExpr& e, ScalarId node);
-std::set<uint32_t> axes_of(std::span<const Expr> exprs);
 /// Slots below a node.
 std::set<uint32_t> slots_below(const ScalarBody& body, ScalarId node);
 

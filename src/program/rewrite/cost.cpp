@@ -3,50 +3,20 @@
 #include <algorithm>
 #include <numeric>
 
+#include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
+#include "program/analysis/scalar_cost.h"
 #include "program/rewrite/algebra.h"
 #include "program/weighed_sum.h"
 
 namespace tilewright {
-
-double operation_count(const ScalarBody& body) {
-    double count = 0;
-    for (const ScalarNode& n : body.nodes()) {
-        switch (n.op) {
-            case ScalarOp::Const:
-            case ScalarOp::Access:
-            case ScalarOp::Acc:
-            case ScalarOp::Index:
-            case ScalarOp::Cast:
-                break;
-            case ScalarOp::Div:
-            case ScalarOp::Sqrt:
-                count += 4;
-                break;
-            case ScalarOp::Exp:
-            case ScalarOp::Log:
-            case ScalarOp::Tanh:
-            case ScalarOp::Erf:
-                count += 12;
-                break;
-            case ScalarOp::Pow:
-            case ScalarOp::Sin:
-            case ScalarOp::Cos:
-            case ScalarOp::Tan:
-                count += 30;
-                break;
-            default:
-                count += 1;
-        }
-    }
-    return count;
-}
 
 namespace {
 
 /// At one point of the expression's axes.
 double point_operations(const TensorExpr& e) {
     if (const auto map = map_size(e)) return 2 * map->operations / (map->rows * map->columns);
-    return operation_count(e.body) + (e.reducer == Reducer::None ? 0 : 1);
+    return body_operations(e.body) + (e.reducer == Reducer::None ? 0 : 1);
 }
 
 class Kernels {
@@ -55,7 +25,7 @@ class Kernels {
         : c_(context),
           model_(model),
           kernel_(context.program().primitives.size()),
-          names_([this](Var) { return std::optional<int64_t>(model_.symbol); }) {
+          names_([this](Var) { return std::optional<int64_t>(kAssumedExtent); }) {
         env_.names = &names_;
         std::iota(kernel_.begin(), kernel_.end(), size_t{0});
     }
@@ -77,7 +47,7 @@ class Kernels {
             const double points = number(product(e->extents));
             operations[k] += points * point_operations(*e);
             if (!e->epilogue.empty())
-                operations[k] += number(product(c_.value(primitive.outputs[0]).shape)) * operation_count(e->epilogue);
+                operations[k] += number(product(c_.value(primitive.outputs[0]).shape)) * body_operations(e->epilogue);
             for (const ValueId v : primitive.inputs()) bytes[k] += read(v, k, points);
             if (kernel_[id.index()] == id.index()) bytes[k] += size(primitive.outputs[0]);
         }
@@ -102,11 +72,6 @@ class Kernels {
         return p.expr() != nullptr && is_view(*p.expr()) && !c_.is_output(p.outputs[0]);
     }
 
-    /// A sum of products whose operands the generator reads from memory.
-    static bool is_product(const TensorExpr& e) {
-        return e.reducer == Reducer::Sum && factors(e.body, e.body.root()).size() > 1;
-    }
-
     /// The reader whose kernel computes this primitive's result.
     std::optional<PrimitiveId> joins(PrimitiveId id) const {
         const Primitive& p = c_.program().primitives[id];
@@ -120,7 +85,8 @@ class Kernels {
         }
         const TensorExpr* r = c_.program().primitives[reader].expr();
         if (r == nullptr) return std::nullopt;
-        if (e->reducer == Reducer::None) return is_product(*r) ? std::nullopt : std::optional(reader);
+        if (e->reducer == Reducer::None)
+            return contraction(*r) ? std::nullopt : std::optional(reader);  // reads its operands from memory
         const bool epilogue =
             r->reducer == Reducer::None && product(r->extents) == product(c_.value(p.outputs[0]).shape);
         return epilogue ? std::optional(reader) : std::nullopt;
@@ -148,14 +114,7 @@ class Kernels {
 
 }  // namespace
 
-double rough_operations(const TensorExpr& e, int64_t symbol) {
-    const std::function<std::optional<int64_t>(Var)> names = [&](Var) { return std::optional(symbol); };
-    Env env;
-    env.names = &names;
-    double points = 1;
-    for (const Expr x : e.extents) points *= static_cast<double>(std::max<int64_t>(evaluate(x, env), 1));
-    return points * (1 + operation_count(e.body));
-}
+double rough_operations(const TensorExpr& e) { return assumed_points(e.extents) * (1 + body_operations(e.body)); }
 
 double analytic_cost(const RewriteContext& context, const RoughRates& model) {
     return Kernels(context, model).seconds();

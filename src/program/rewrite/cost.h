@@ -10,7 +10,6 @@ struct RoughRates {
     double operations = 1e11;  ///< a second: a multiply-add counts as two, exp as twelve
     double bandwidth = 2e10;   ///< bytes a second, between caches
     double kernel = 1e-6;      ///< seconds to begin one
-    int64_t symbol = 32;       ///< what a dimension that is not known counts as
 };
 
 /// Seconds. Primitives form kernels as fusion would have it: views cost nothing, a map that one other map or reduction
@@ -19,10 +18,7 @@ struct RoughRates {
 /// other. What constants decide costs nothing.
 double analytic_cost(const RewriteContext& context, const RoughRates& model = {});
 
-/// Rough cost of one evaluation of a body, in cheap operations.
-double operation_count(const ScalarBody& body);
-
-/// The same of a whole expression, where moving an element counts as well; dimensions that are not known are `symbol`.
-double rough_operations(const TensorExpr& e, int64_t symbol = RoughRates().symbol);
+/// Rough operations of a whole expression, where moving an element counts as well.
+double rough_operations(const TensorExpr& e);
 
 }  // namespace tilewright

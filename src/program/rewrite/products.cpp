@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/analysis/contraction.h"
 #include "program/rewrite/algebra.h"
 #include "program/rewrite/rules.h"
 
@@ -20,13 +21,11 @@ std::optional<Product> as_product(const RewriteContext& context, PrimitiveId id)
     const Primitive& p = context.program().primitives[id];
     const TensorExpr* e = p.expr();
     if (e == nullptr || !is_sum(*e, context.value(p.outputs[0]).dtype) || e->accesses.size() != 2) return std::nullopt;
-    const std::vector<Factor> all = factors(e->body, e->body.root());
-    if (all.size() != 2 || all[0].under || all[1].under) return std::nullopt;
-    const auto left = bare_slot(e->body, all[0].node), right = bare_slot(e->body, all[1].node);
-    if (!left || !right || left == right) return std::nullopt;
+    const auto c = contraction(*e);
+    if (!c || !c->reads_two()) return std::nullopt;
     for (const Access& a : e->accesses)
         if (uses_load(a.index) || (!a.valid.empty() && a.fill != 0)) return std::nullopt;
-    return Product{e, *left, *right};
+    return Product{e, *c->factors[0].slot, *c->factors[1].slot};
 }
 
 std::set<uint32_t> axes_of_access(const Access& a) {

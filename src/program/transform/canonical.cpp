@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "base/hash.h"
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
 #include "program/rewrite/algebra.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/tidy.h"
@@ -214,11 +216,10 @@ ScalarBody canonical(const ScalarBody& body) {
     return Canonical(out).run();  // what was used twice may be used once now
 }
 
-/// A sum of plain products: its operands are read as they stand.
+/// Its operands are read as they stand, and in this order.
 bool is_plain_product(const TensorExpr& e) {
-    const ScalarNode& root = e.body[e.body.root()];
-    return e.reducer != Reducer::None && root.op == ScalarOp::Mul && e.body[root.a].op == ScalarOp::Access &&
-           e.body[root.b].op == ScalarOp::Access;
+    const auto c = contraction(e);
+    return c && c->reads_plainly();
 }
 
 bool has_loads(const TensorExpr& e) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "index/expr_size.h"
 #include "index/map.h"
+#include "program/analysis/access.h"
 #include "program/scalar_eval.h"
 #include "program/transform/tidy.h"
 
@@ -24,11 +25,6 @@ ScalarId rounded(ScalarBody& b, ScalarId v, DType stored) {
 ScalarId constant(ScalarBody& b, DType t, double v) {
     const ScalarValue s = scalar_from_double(t, v);
     return is_float(t) ? b.constant(t, s.f) : b.int_constant(t, s.i);
-}
-
-bool uses_load(Expr e) {
-    const std::vector<Var> all = variables(e);
-    return std::any_of(all.begin(), all.end(), [](Var v) { return v.kind == VarKind::Load; });
 }
 
 /// Whether an index is too long to be worth what it takes to simplify it, and to compute it at every point.
@@ -239,7 +235,7 @@ class Inliner {
     }
 
     ScalarId index_node(ScalarBody& b, Expr e) {
-        failed_ = failed_ || uses_load(e);
+        failed_ = failed_ || uses_load({&e, 1});
         return b.index(e);
     }
 
@@ -283,7 +279,7 @@ std::optional<TensorExpr> with_epilogue(const TensorExpr& producer, const Tensor
     if (producer.reducer == Reducer::None || consumer.reducer != Reducer::None || !consumer.epilogue.empty() ||
         !fits_register(made.dtype) || !read.valid.empty())
         return std::nullopt;
-    if (std::any_of(read.index.begin(), read.index.end(), uses_load)) return std::nullopt;
+    if (uses_load(read.index)) return std::nullopt;
     for (size_t k = 0; k < consumer.accesses.size(); ++k)
         if (k != access && consumer.accesses[k].value == read.value) return std::nullopt;
     if (!reaches_once(consumer, read.index, made)) return std::nullopt;

@@ -5,26 +5,15 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
+#include "program/analysis/dynamic.h"
+#include "program/rewrite/algebra.h"
 #include "program/transform/inline.h"
 #include "program/weighed_sum.h"
 #include "schedule/chain/groups.h"
 
 namespace tilewright::chain {
-
-namespace {
-
-bool moves(const TensorExpr& e, const Access& a, size_t axis_number) {
-    const Var v{VarKind::Axis, static_cast<uint32_t>(axis_number)};
-    return std::any_of(a.index.begin(), a.index.end(), [&](Expr i) { return uses(i, v); }) ||
-           std::any_of(a.valid.begin(), a.valid.end(), [&](Expr i) { return uses(i, v); }) ||
-           std::any_of(a.index.begin(), a.index.end(), [&](Expr i) {
-               for (const Var x : variables(i))
-                   if (x.kind == VarKind::Load && moves(e, e.accesses[x.id], axis_number)) return true;
-               return false;
-           });
-}
-
-}  // namespace
 
 namespace {
 
@@ -38,16 +27,14 @@ struct Reuse {
 
 Reuse reuse_of(const TensorExpr& e) {
     Reuse r;
-    if (e.reducer != Reducer::Sum || !is_float(e.body.dtype())) return r;
-    const ScalarNode& root = e.body[e.body.root()];
-    if (root.op != ScalarOp::Mul || e.body[root.a].op != ScalarOp::Access || e.body[root.b].op != ScalarOp::Access)
-        return r;
+    const auto c = contraction(e);
+    if (!c || !c->of_reals() || !c->reads_plainly()) return r;
     r.product = true;
-    const Access& left = e.accesses[e.body[root.a].slot];
-    const Access& right = e.accesses[e.body[root.b].slot];
+    const Access& left = e.accesses[*c->factors[0].slot];
+    const Access& right = e.accesses[*c->factors[1].slot];
     for (size_t a = 0; a < e.spatial; ++a) {
         if (e.extents[a].is_constant(1)) continue;
-        const bool x = moves(e, left, a), y = moves(e, right, a);
+        const bool x = moves_along(e, left, a), y = moves_along(e, right, a);
         if (x != y) r.again[x ? 1 : 0] = true;
         r.batch = r.batch || (x && y);
     }
@@ -80,32 +67,12 @@ namespace {
 
 struct Factors {
     std::vector<ScalarId> above, below;  ///< the body is their product over the product of those
+    void add(const Factor& f) { (f.under ? below : above).push_back(f.node); }
 };
 
-void collect(const ScalarBody& body, ScalarId at, bool inverse, Factors& out) {
-    const ScalarNode& n = body[at];
-    if (n.op == ScalarOp::Mul || n.op == ScalarOp::Div) {
-        collect(body, n.a, inverse, out);
-        collect(body, n.b, n.op == ScalarOp::Div ? !inverse : inverse, out);
-        return;
-    }
-    (inverse ? out.below : out.above).push_back(at);
-}
-
 bool moves_along_sum(const TensorExpr& e, ScalarId at) {
-    const ScalarNode& n = e.body[at];
-    if (n.op == ScalarOp::Access) {
-        for (size_t a = e.spatial; a < e.extents.size(); ++a)
-            if (moves(e, e.accesses[n.slot], a)) return true;
-        return false;
-    }
-    if (n.op == ScalarOp::Index) {
-        for (const Var v : variables(n.index))
-            if (v.kind != VarKind::Axis || v.id >= e.spatial) return true;
-        return false;
-    }
-    for (const ScalarId k : {n.a, n.b, n.c})
-        if (k && moves_along_sum(e, k)) return true;
+    for (size_t a = e.spatial; a < e.extents.size(); ++a)
+        if (moves_along(e, e.body, at, a)) return true;
     return false;
 }
 
@@ -124,10 +91,8 @@ ScalarId copy_part(ScalarBody& into, const ScalarBody& body, ScalarId at, uint32
 bool take_factors_out(Program& p, PrimitiveId id) {
     const TensorExpr e = *p.primitives[id].expr();
     if (e.reducer != Reducer::Sum || e.body.dtype() != DType::F32) return false;
-    Factors all, out, in;
-    collect(e.body, e.body.root(), false, all);
-    for (const ScalarId f : all.above) (moves_along_sum(e, f) ? in : out).above.push_back(f);
-    for (const ScalarId f : all.below) (moves_along_sum(e, f) ? in : out).below.push_back(f);
+    Factors out, in;
+    for (const Factor& f : factors(e.body, e.body.root())) (moves_along_sum(e, f.node) ? in : out).add(f);
     if ((out.above.empty() && out.below.empty()) || in.above.empty()) return false;
 
     const auto multiply = [&](ScalarBody& into, const Factors& f, uint32_t shift, std::optional<ScalarId> start) {
@@ -264,14 +229,6 @@ class Union {
     std::vector<size_t> parent_;
 };
 
-constexpr int64_t kAssumedExtent = 128;  // of a symbol; as everywhere where costs are estimated
-
-int64_t extent_of(Expr e) {
-    Bindings assumed;
-    for (const Var v : variables(e)) assumed.emplace(v, kAssumedExtent);
-    return std::max<int64_t>(1, evaluate(e, assumed));
-}
-
 /// Whether some other sum, maximum, ... has to be there before the product `s`.
 bool needs_statistics(const Program& p, PrimitiveId s) {
     const auto producers = p.producers();
@@ -351,7 +308,7 @@ std::optional<Chain> make_chain(const Program& original) {
     if (!axes) return std::nullopt;
     static_cast<KernelAxes&>(c) = std::move(*axes);
     for (const TileAxis& a : c.axes) {
-        c.extents.push_back(extent_of(a.extent));
+        c.extents.push_back(assumed_extent(a.extent));
         c.open.push_back(!a.extent.is_constant());
     }
     Union connected(p.primitives.size());
@@ -380,10 +337,11 @@ std::optional<Chain> make_chain(const Program& original) {
     // An axis of every stage is a batch only where both factors of every product move with it: rows do not.
     for (const PrimitiveId s : c.products) {
         const TensorExpr& e = *p.primitives[s].expr();
-        const ScalarNode& root = e.body[e.body.root()];
+        const auto product = contraction(e);
+        TW_CHECK(product, "a product of a chain is no contraction");
         for (size_t k = 0; k < e.spatial; ++k)
-            if (!e.extents[k].is_constant(1) &&
-                (!moves(e, e.accesses[e.body[root.a].slot], k) || !moves(e, e.accesses[e.body[root.b].slot], k)))
+            if (!e.extents[k].is_constant(1) && (!moves_along(e, e.body, product->factors[0].node, k) ||
+                                                 !moves_along(e, e.body, product->factors[1].node, k)))
                 c.batch[c.stage_axes[s][k]] = false;
     }
     for (const PrimitiveId s : c.products)

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "program/analysis/access.h"
 #include "program/transform/axes.h"
 
 namespace tilewright::chain {
@@ -112,10 +113,6 @@ std::optional<Split> split_by(const TensorExpr& e, Expr index) {
     return std::nullopt;
 }
 
-bool moves_with(const Access& access, uint32_t k) {
-    return std::any_of(access.index.begin(), access.index.end(), [&](Expr i) { return uses(i, {VarKind::Axis, k}); });
-}
-
 }  // namespace
 
 Program split_groups(const Program& p) {
@@ -142,7 +139,7 @@ Program split_groups(const Program& p) {
             const Expr whole = p.values[v].shape[d];  // a padded index may run beyond it
             if (!split || !whole.is_constant() || whole.constant() % split->size != 0) return;
             for (const Access& a : e.accesses)
-                if (!lines.stays(a.value) && moves_with(a, split->outer) != moves_with(a, split->inner))
+                if (!lines.stays(a.value) && index_uses(a.index, split->outer) != index_uses(a.index, split->inner))
                     return want(lines.dimension(v, d), split->size);
         });
     }

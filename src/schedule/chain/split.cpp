@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "program/transform/tidy.h"
 #include "tile/online.h"
 
@@ -45,14 +46,13 @@ class Splitter {
     bool sums(PrimitiveId s) const { return at_[s] && *at_[s] >= expr(s).spatial; }
     /// Has the axis, and a result along it: a part of it belongs to each part.
     bool carries(PrimitiveId s) const { return at_[s] && *at_[s] < expr(s).spatial; }
-    static bool uses_axis(Expr e, size_t k) { return uses(e, {VarKind::Axis, static_cast<uint32_t>(k)}); }
 
     /// The dimension of the result of a stage that lies along the axis; nothing where it does not do so plainly.
     std::optional<size_t> dimension_of(PrimitiveId s) const {
         const std::vector<Expr> written = result_index(expr(s));
         std::optional<size_t> found;
         for (size_t d = 0; d < written.size(); ++d) {
-            if (!uses_axis(written[d], *at_[s])) continue;
+            if (!index_uses({&written[d], 1}, *at_[s])) continue;
             if (found || !(written[d] == axis(*at_[s]))) return std::nullopt;
             found = d;
         }
@@ -87,9 +87,7 @@ class Splitter {
                 }
                 if (late[from.index()]) return false;
                 if (sums(from) && maxima.count(a.value) == 0) return false;
-                if (sums(from) &&
-                    std::any_of(a.index.begin(), a.index.end(), [&](Expr i) { return uses_axis(i, *at_[s]); }))
-                    return false;
+                if (sums(from) && index_uses(a.index, *at_[s])) return false;
                 needs_maximum = needs_maximum || sums(from) || scaled[from.index()];
             }
             if (!needs_maximum) continue;
@@ -128,7 +126,7 @@ class Splitter {
     bool reads_own_part(PrimitiveId s, const Access& a, size_t dimension) const {
         if (!at_[s] || !(a.index[dimension] == axis(*at_[s]))) return false;
         for (size_t d = 0; d < a.index.size(); ++d)
-            if (d != dimension && uses_axis(a.index[d], *at_[s])) return false;
+            if (d != dimension && index_uses({&a.index[d], 1}, *at_[s])) return false;
         return true;
     }
 

@@ -7,19 +7,22 @@
 #include <vector>
 
 #include "cost/gpu_estimate.h"
+#include "program/analysis/dynamic.h"
 #include "schedule/gpu/gpu_schedule.h"
 
 namespace tilewright {
 
-constexpr int64_t kAssumed = 512;  ///< extent of what only the run knows
+/// The extent of a dynamic dimension that a GPU's tiles are chosen for: four times that of estimates, so that a block's
+/// tile is not cut to it.
+constexpr int64_t kAssumedTiled = 4 * kAssumedExtent;
 
-inline int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumed; }
+inline int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.constant()) : kAssumedTiled; }
 
 class GpuNest {
   public:
     /// `product`: nothing where the stage is none: then nothing is copied, and blocks write their results themselves.
     /// `assumed`: the extent of dimensions that only the run knows.
-    GpuNest(const Program& stages, const std::optional<GpuProduct>& product, int64_t assumed = 128);
+    GpuNest(const Program& stages, const std::optional<GpuProduct>& product, int64_t assumed = kAssumedExtent);
 
     const StageModel& stage() const { return stage_; }
     /// The copies of operands, for the innermost body.

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
+#include "program/analysis/contraction.h"
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_nest.h"
 #include "schedule/gpu/gpu_schedule.h"
@@ -71,15 +72,11 @@ std::optional<Precision> precision_from_string(std::string_view name) {
 }
 
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision) {
-    const ScalarNode& root = e.body[e.body.root()];
-    if (e.reducer != Reducer::Sum || root.op != ScalarOp::Mul || !is_float(root.dtype)) return std::nullopt;
-    std::vector<size_t> of[2], sums;
-    for (size_t a = 0; a < e.extents.size(); ++a) {
-        const bool left = moves_along(e, e.body, root.a, a), right = moves_along(e, e.body, root.b, a);
-        if (a >= e.spatial && left && right) sums.push_back(a);
-        if (a < e.spatial && left != right) of[left ? 0 : 1].push_back(a);
-    }
-    if (of[0].empty() || of[1].empty() || sums.empty()) return std::nullopt;
+    const auto c = contraction(e);
+    if (!c || !c->of_reals()) return std::nullopt;
+    const ContractionAxes by_factor = axes(e, *c);
+    const std::vector<size_t> of[2] = {by_factor.rows, by_factor.columns};
+    if (of[0].empty() || of[1].empty() || by_factor.sum.empty()) return std::nullopt;
     const auto longest = [&](const std::vector<size_t>& axes) {
         return *std::max_element(axes.begin(), axes.end(),
                                  [&](size_t a, size_t b) { return guess(e.extents[a]) < guess(e.extents[b]); });
@@ -95,10 +92,10 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
                 p.columns = a;
             }
     p.rows = longest(of[1 - side]);
-    p.sum = longest(sums);
+    p.sum = longest(by_factor.sum);
     const bool worth = guess(e.extents[p.rows]) >= kLeastRows && guess(e.extents[p.columns]) >= kLeastColumns &&
                        guess(e.extents[p.sum]) >= kLeastSum;
-    if (worth && root.dtype == DType::F32) p.matrix = matrix_type(stages, e, precision);
+    if (worth && c->type == DType::F32) p.matrix = matrix_type(stages, e, precision);
     // A row or a column alone is read once: there is nothing to keep.
     if (!p.matrix && (guess(e.extents[p.rows]) < 4 || guess(e.extents[p.columns]) < 4)) return std::nullopt;
     return p;

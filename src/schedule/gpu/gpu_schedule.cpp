@@ -185,7 +185,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuS
     std::vector<Ranked> ranked;
     for (const GpuProduct* p : {&*found, static_cast<const GpuProduct*>(&group)}) {
         if (p->group && !fits_group(stages, e, *p, how.target)) continue;
-        const GpuNest nest(stages, *p, kAssumed);
+        const GpuNest nest(stages, *p, kAssumedTiled);
         const std::vector<int64_t>& extents = nest.stage().extents;
         const int64_t rows = extents[p->rows], columns = extents[p->columns], sum = extents[p->sum];
         for (const GpuTiles& t : p->group ? group_candidates(rows, columns, sum) : candidates(*p, rows, columns, sum)) {
@@ -247,7 +247,7 @@ TileProgram schedule_points(Program stages, const GpuScheduling& how) {
             inside[a] = std::max(unit(a), ceil_of(ceil_of(inside[a], 2), unit(a)) * unit(a));
     // What only the run knows is cut in any case: there may be much of it.
     for (size_t a = 0; a < e.spatial; ++a)
-        if (!e.extents[a].is_constant() && inside[a] >= kAssumed) inside[a] = std::max(unit(a), int64_t{256});
+        if (!e.extents[a].is_constant() && inside[a] >= kAssumedTiled) inside[a] = std::max(unit(a), int64_t{256});
     std::vector<Stmt> body;
     body.push_back(Stmt{Compute{id, micro}});
     return one_stage(std::move(stages), inside, std::move(body));

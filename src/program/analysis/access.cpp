@@ -1,0 +1,58 @@
+#include "program/analysis/access.h"
+
+#include <algorithm>
+
+namespace tilewright {
+
+bool uses_load(std::span<const Expr> index) {
+    return std::any_of(index.begin(), index.end(), [](Expr x) {
+        const std::vector<Var> all = variables(x);
+        return std::any_of(all.begin(), all.end(), [](Var v) { return v.kind == VarKind::Load; });
+    });
+}
+
+std::set<uint32_t> axes_of(std::span<const Expr> exprs) {
+    std::set<uint32_t> axes;
+    for (const Expr x : exprs)
+        for (const Var v : variables(x))
+            if (v.kind == VarKind::Axis) axes.insert(v.id);
+    return axes;
+}
+
+bool index_uses(std::span<const Expr> index, size_t axis) {
+    const Var v{VarKind::Axis, static_cast<uint32_t>(axis)};
+    return std::any_of(index.begin(), index.end(), [&](Expr i) { return uses(i, v); });
+}
+
+namespace {
+
+bool moves_along(const TensorExpr& e, Expr x, size_t axis) {
+    const std::vector<Var> all = variables(x);
+    return std::any_of(all.begin(), all.end(), [&](Var v) {
+        return (v.kind == VarKind::Axis && v.id == axis) ||
+               (v.kind == VarKind::Load && tilewright::moves_along(e, e.accesses[v.id], axis));
+    });
+}
+
+}  // namespace
+
+bool moves_along(const TensorExpr& e, const Access& access, size_t axis) {
+    const auto moves = [&](Expr x) { return moves_along(e, x, axis); };
+    return std::any_of(access.index.begin(), access.index.end(), moves) ||
+           std::any_of(access.valid.begin(), access.valid.end(), moves);
+}
+
+bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, size_t axis) {
+    std::vector<bool> moves;  // by node: operands precede their users
+    moves.reserve(node.index() + 1);
+    for (size_t k = 0; k <= node.index(); ++k) {
+        const ScalarNode& n = body[ScalarId(static_cast<uint32_t>(k))];
+        bool here = n.op == ScalarOp::Access ? moves_along(e, e.accesses[n.slot], axis)
+                                             : n.op == ScalarOp::Index && moves_along(e, n.index, axis);
+        for (const ScalarId operand : {n.a, n.b, n.c}) here = here || (operand && moves[operand.index()]);
+        moves.push_back(here);
+    }
+    return moves[node.index()];
+}
+
+}  // namespace tilewright

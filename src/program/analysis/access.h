@@ -1,0 +1,30 @@
+#pragma once
+// What the reads of a tensor expression depend on.
+
+#include <cstdint>
+#include <set>
+#include <span>
+
+#include "program/program.h"
+
+namespace tilewright {
+
+/// Whether the elements that are read are chosen by other elements: the index contains a load.
+bool uses_load(std::span<const Expr> index);
+
+/// The axes that occur in the expressions. Loads are not followed.
+std::set<uint32_t> axes_of(std::span<const Expr> exprs);
+
+/// Whether axis `axis` occurs in the index. Conditions and loads are not followed.
+///     y[i0] = @0 where @0 = x[i0 + 1] if (i1 >= 0)    axis 0: true, axis 1: false
+bool index_uses(std::span<const Expr> index, size_t axis);
+
+/// Whether two points that differ along `axis` alone may read different elements, or one of them the fill value:
+/// through the index, the conditions, or a load in either.
+bool moves_along(const TensorExpr& e, const Access& access, size_t axis);
+
+/// Whether the value of `node`, a node of `body` (the expression's body or epilogue), may differ between two points
+/// that differ along `axis` alone.
+bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, size_t axis);
+
+}  // namespace tilewright

@@ -1,0 +1,58 @@
+#include "program/analysis/contraction.h"
+
+#include "program/analysis/access.h"
+
+namespace tilewright {
+
+namespace {
+
+Contraction::Factor factor(const ScalarBody& body, ScalarId node) {
+    const ScalarNode& n = body[node];
+    return {node, n.op == ScalarOp::Access ? std::optional(n.slot) : std::nullopt};
+}
+
+}  // namespace
+
+std::optional<std::array<Contraction::Factor, 2>> product_factors(const ScalarBody& body) {
+    if (body.empty()) return std::nullopt;
+    const ScalarNode& root = body[body.root()];
+    if (root.op != ScalarOp::Mul) return std::nullopt;
+    return std::array{factor(body, root.a), factor(body, root.b)};
+}
+
+std::optional<Contraction> contraction(const TensorExpr& e, Casts casts) {
+    if (e.reducer != Reducer::Sum || e.body.empty()) return std::nullopt;
+    ScalarId root = e.body.root();
+    while (casts == Casts::Through && e.body[root].op == ScalarOp::Cast) root = e.body[root].a;
+    const ScalarNode& product = e.body[root];
+    if (product.op != ScalarOp::Mul) return std::nullopt;
+    return Contraction{{factor(e.body, product.a), factor(e.body, product.b)}, product.dtype};
+}
+
+ContractionAxes axes(const TensorExpr& e, const Contraction& c) {
+    ContractionAxes out;
+    for (size_t a = 0; a < e.extents.size(); ++a) {
+        const bool first = moves_along(e, e.body, c.factors[0].node, a);
+        const bool second = moves_along(e, e.body, c.factors[1].node, a);
+        if (a >= e.spatial)
+            (first && second ? out.sum : out.one_sided).push_back(a);
+        else if (first && second)
+            out.batch.push_back(a);
+        else if (first || second)
+            (first ? out.rows : out.columns).push_back(a);
+        else
+            out.broadcast.push_back(a);
+    }
+    return out;
+}
+
+std::optional<WeightedContraction> weighted_contraction(const Program& program, const TensorExpr& e) {
+    const auto c = contraction(e);
+    if (!c || !c->reads_plainly()) return std::nullopt;
+    const uint32_t a = *c->factors[0].slot, b = *c->factors[1].slot;
+    const bool first = program.is_constant(e.accesses[a].value), second = program.is_constant(e.accesses[b].value);
+    if (first == second) return std::nullopt;
+    return first ? WeightedContraction{b, a} : WeightedContraction{a, b};
+}
+
+}  // namespace tilewright

@@ -1,0 +1,57 @@
+#pragma once
+// Contractions: sums of products of two factors. Matrix products, convolutions and the products of attention are all of
+// this form. This is the only place that recognises it; what a caller needs beyond the form (plain reads, f32, a
+// constant operand) it asks of the result.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tilewright {
+
+/// y[...] = epilogue(sum over the reduction axes of factors[0] * factors[1])
+///     y[i0, i1] = sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i2, i1]
+struct Contraction {
+    struct Factor {
+        ScalarId node;                 ///< of the expression's body
+        std::optional<uint32_t> slot;  ///< the access, where the factor is a plain read: relu(@0) has none
+    };
+    std::array<Factor, 2> factors;  ///< in the order of the multiplication
+    DType type = DType::F32;        ///< of the products
+
+    bool of_reals() const { return is_float(type); }
+    /// Both factors are plain reads.
+    bool reads_plainly() const { return factors[0].slot && factors[1].slot; }
+    /// Both factors are plain reads, of different accesses: no square.
+    bool reads_two() const { return reads_plainly() && *factors[0].slot != *factors[1].slot; }
+};
+
+/// The factors of a body whose root is a multiplication, whatever is done with the product; else nothing.
+std::optional<std::array<Contraction::Factor, 2>> product_factors(const ScalarBody& body);
+/// Nothing where the reducer is no sum or the root of the body is no multiplication. `Casts::Through`: nor where it is
+/// one under conversions, which round or widen every product.
+enum class Casts : uint8_t { None, Through };
+std::optional<Contraction> contraction(const TensorExpr& e, Casts casts = Casts::None);
+
+/// The axes of a contraction by the factors that move along them (program/analysis/access.h). M, N and K of a matrix
+/// product are rows, columns and sum.
+struct ContractionAxes {
+    std::vector<size_t> batch;      ///< spatial, both factors
+    std::vector<size_t> rows;       ///< spatial, the first factor alone
+    std::vector<size_t> columns;    ///< spatial, the second factor alone
+    std::vector<size_t> broadcast;  ///< spatial, neither
+    std::vector<size_t> sum;        ///< reduced, both
+    std::vector<size_t> one_sided;  ///< reduced, at most one
+};
+ContractionAxes axes(const TensorExpr& e, const Contraction& c);
+
+/// A contraction of plain reads of which exactly one reads a constant of the program: a layer and its weights.
+struct WeightedContraction {
+    uint32_t data = 0, weights = 0;  ///< slots
+};
+std::optional<WeightedContraction> weighted_contraction(const Program& program, const TensorExpr& e);
+
+}  // namespace tilewright
