@@ -84,9 +84,12 @@ class TaskCutter {
         const auto moves = [&](size_t a) {
             return std::any_of(loads_.begin(), loads_.end(), [&](size_t i) { return uses_axis(e_.accesses[i], a); });
         };
+        // Items of a batch, whose copies have nothing in common, are tasks of their own.
         for (size_t a = 0; a < e_.spatial; ++a)
             if (!known(a) && moves(a)) {
-                inside_[a] = a == vector_ ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : unit(a) * 8;
+                const bool item = unit(a) == 1 && !slides(stages_, e_, a);
+                const int64_t several = item ? 1 : unit(a) * 8;
+                inside_[a] = a == vector_ ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : several;
                 split_[a] = true;
             }
         const int64_t limit = target_.l2_bytes * 2 / 5;
