@@ -54,7 +54,8 @@ OrchestrateOptions judging_options(CompileOptions options) {
     if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
     options.measure = false;
     OrchestrateOptions o = orchestrate_options(options);
-    if (!o.scheduling.machine) o.scheduling.machine.emplace(current_target(), o.target.threads);
+    if (!o.scheduling.machine)
+        o.scheduling.machine.emplace(options.machine ? *options.machine : current_target(), o.target.threads);
     return o;
 }
 
@@ -65,12 +66,15 @@ bool judged_as_planned(const CompileOptions& options) {
            orchestrate_options(options).scheduling.machine.has_value();
 }
 
+/// Open dimensions have the sizes that a run without any has.
+std::vector<Tensor> random_inputs(const std::vector<ModelIo>& declared) { return make_inputs(declared, {}); }
+
 /// Nothing where a dimension is open: of which size the model is used, nobody has said.
 std::vector<Tensor> random_inputs_of_known_sizes(const std::vector<ModelIo>& declared) {
     for (const ModelIo& io : declared)
         for (const Expr d : io.shape)
             if (!d.is_constant()) return {};
-    return make_inputs(declared, {});
+    return random_inputs(declared);
 }
 
 }  // namespace
@@ -130,6 +134,11 @@ std::function<std::shared_ptr<const CompiledModel>()> strict_model(const Program
     return [lowered, options] { return compile_program(rewrite_program(lowered, options), options.compile); };
 }
 
+PipelineOptions on_machine(PipelineOptions options, const Target& machine) {
+    options.compile.machine = machine;
+    return options;
+}
+
 Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
     return rewrite_program(lower_model(model, options, times), options, times);
 }
@@ -137,12 +146,14 @@ Program make_program(const Model& model, const PipelineOptions& options, std::ve
 Compilation compile_model(const Model& model, const PipelineOptions& given) {
     const double start = now_ms();
     PipelineOptions options = given;
+    if (!options.compile.machine) options.compile.machine = current_target();
     if (options.rewrite && judged_as_planned(options.compile)) {
         const OrchestrateOptions judging = judging_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);
     }
     for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
-    if (!options.compile.inputs) options.compile.inputs = random_inputs_of_known_sizes;
+    if (!options.compile.inputs)
+        options.compile.inputs = options.compile.measure ? random_inputs : random_inputs_of_known_sizes;
     Compilation c;
     c.program = lower_model(model, options, &c.passes);
     check_limits(c.program);
@@ -151,7 +162,7 @@ Compilation compile_model(const Model& model, const PipelineOptions& given) {
     if (options.progress) options.progress("orchestrate and generate code");
     const auto falls_back = [](const Requirement& r) { return r.when == Requirement::Check::Fallback; };
     if (std::any_of(rewritten.requirements.begin(), rewritten.requirements.end(), falls_back))
-        options.compile.fallback = strict_model(c.program, given);
+        options.compile.fallback = strict_model(c.program, on_machine(given, *options.compile.machine));
     c.model = compile_program(rewritten, options.compile);
     c.passes.push_back({"orchestrate", c.model->stats().plan_ms});
     c.passes.push_back({"codegen", c.model->stats().codegen_ms});

@@ -1,22 +1,22 @@
 #include "model/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
-#include <filesystem>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <tuple>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/private_folder.h"
-#include "cost/target.h"
+#include "cost/sampling.h"
 #include "model/executor.h"
 #include "model/gpu_model.h"
 #include "runtime/float_mode.h"
-#include "tune/operands.h"
-#include "tune/tuner.h"
 
 namespace tilewright {
 
@@ -111,167 +111,6 @@ const Plan& CompiledModel::plan() const { return impl_->plan; }
 const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->kernels.kernels(); }
 const std::vector<cuda::KernelText>& CompiledModel::gpu_kernels() const { return impl_->gpu_kernels; }
 
-namespace {
-
-/// How kernels are run on this machine to be measured.
-TuneSettings tune_settings(const ScheduleTarget& rule, const cpu::CodegenOptions& codegen) {
-    TuneSettings settings;
-    settings.threads = rule.threads;
-    settings.codegen = codegen;
-    settings.codegen.known = nullptr;  // most candidates are never seen again
-    settings.measure.seconds = 0.02;
-    settings.check_work = 1 << 21;  // a candidate a tenth of a second
-    return settings;
-}
-
-/// Negative for what cannot be run.
-double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured ? m.seconds.value : -1; }
-
-/// Choices between whole plans, known by a hash of what they were between: any of them computes the same.
-RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& host,
-                                 const TuneSettings& settings) {
-    if (!database) return {};
-    const std::string how = settings_text(settings.threads, settings.warmth, "");
-    const auto key_of = [target = target_key(host), how](const std::string& of) {
-        const Hash128 hash = structural_hash(of);
-        return ChoiceKey{fmt::format("plans {:016x}{:016x}", hash.high, hash.low), target, "in model", how};
-    };
-    RememberChoice out;
-    out.find = [=](const std::string& of) -> std::optional<std::string> {
-        const auto known = database->find(key_of(of));
-        return known ? std::optional(known->schedule) : std::nullopt;
-    };
-    out.keep = [=](const std::string& of, const std::string& chosen) {
-        Choice choice;
-        choice.key = key_of(of);
-        choice.schedule = chosen;
-        try {
-            database->insert(choice);
-        } catch (const CannotKeep& e) {
-            if (settings.warn) settings.warn(fmt::format("measurements are not kept: {}", e.what()));
-        }
-    };
-    return out;
-}
-
-/// Null where nothing can be kept, which is said. Throws RuntimeError where the file that the user named cannot be used
-/// for another reason than that its disk is full.
-std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
-    std::string problem;
-    try {
-        if (!options.database.empty()) return std::make_shared<TuningDatabase>(options.database);
-        const std::string path = TuningDatabase::default_path();
-        const std::string folder = std::filesystem::path(path).parent_path().string();
-        try {
-            make_private_folders(folder);
-            require_kept_entries(folder);
-        } catch (const RuntimeError& e) {
-            throw CannotKeep(e.what(), false);
-        }
-        return std::make_shared<TuningDatabase>(path);
-    } catch (const CannotKeep& e) {
-        if (!e.full() && !options.database.empty()) throw;
-        problem = e.what();
-    }
-    if (options.warn) options.warn(fmt::format("measurements are not kept: {}", problem));
-    return nullptr;
-}
-
-/// Who decides, and what they may ask of this machine.
-void allow(OrchestrateOptions& o, const CompileOptions& options, const cpu::CodegenOptions& codegen,
-           int64_t weight_bytes) {
-    Scheduling& s = o.scheduling;
-    s.kind = options.scheduler;
-    s.trials = options.trials;
-    s.gpu = options.gpu;
-    if (s.gpu && options.orchestrator == Orchestrator::Optimal)
-        throw RuntimeError("optimal orchestration knows costs of this CPU's kernels alone: compile greedily for a GPU");
-    if (s.gpu) return;
-    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
-    const Target host = current_target();
-    Target machine = host;
-    machine.vector_bits = codegen.isa.vector_bits;
-    machine.vector_registers = o.target.vector_registers;
-    s.machine.emplace(machine, o.target.threads);
-    const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
-    const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
-    if (!for_schedules && !for_kernels) return;
-    const std::shared_ptr<TuningDatabase> database = open_database(options);
-    TuneSettings settings = tune_settings(o.target, codegen);
-    settings.warn = options.warn;
-    if (for_schedules) {
-        // Of many candidates most are far from the best: they are worth few readings.
-        settings.measure.give_up = 1.2;
-        settings.measure.few = 3;
-        settings.measure.seconds = 0.01;
-        const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
-        s.measure = [database, tuner](const std::vector<TileProgram>& candidates) {
-            const auto sizes = assumed_sizes(candidates.at(0).stages);
-            if (!sizes) return std::vector<double>(candidates.size(), -1);
-            std::vector<double> seconds;
-            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k.measurement));
-            return seconds;
-        };
-    }
-    if (!for_kernels) return;
-    settings = tune_settings(o.target, codegen);
-    settings.warn = options.warn;
-    settings.warmth = warmth_in_model(host, weight_bytes);
-    const auto settings_of = [settings](const TileProgram& kernel, const std::vector<bool>& weights) {
-        const auto sizes = assumed_sizes(kernel.stages);
-        if (!sizes) return std::optional<TuneSettings>();
-        TuneSettings how = settings;
-        how.weights = weights;
-        how.sizes = *sizes;
-        return std::optional(std::move(how));
-    };
-    const auto measured = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
-        return tune_schedules({kernel}, host, how, database.get())[0];
-    };
-    const auto remembered = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
-        if (!database) return std::nullopt;
-        auto known = remembered_schedule(kernel, host, how, *database);
-        return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
-    };
-    const auto provider = codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr;
-    /// By generated code or, where that takes less time, by the provider.
-    const auto best_of = [=](const auto& ask) {
-        return [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
-            auto how = settings_of(kernel, weights);
-            if (!how) return std::nullopt;
-            const auto ours = ask(kernel, *how);
-            if (!ours) return std::nullopt;
-            MeasuredKernel best{seconds_of(ours->measurement), ours->remembered};
-            if (!provider) return best;
-            best.asked = provider->name();
-            if (auto reason = provider->refusal(kernel.stages, weights)) {
-                best.refused = std::move(*reason);
-                return best;
-            }
-            how->provider = provider;
-            const auto theirs = ask(kernel, *how);
-            if (!theirs) return std::nullopt;
-            best.remembered = best.remembered && theirs->remembered;
-            const double seconds = seconds_of(theirs->measurement);
-            if (seconds < 0) {
-                best.refused = theirs->measurement.verdict == Verdict::wrong ? "its result is not right"
-                                                                             : theirs->measurement.reason;
-                return best;
-            }
-            best.theirs = seconds;
-            if (best.seconds >= 0 && best.seconds <= seconds) return best;
-            best.seconds = seconds;
-            best.provider = best.asked;
-            return best;
-        };
-    };
-    o.measure = best_of(measured);
-    o.recall = best_of(remembered);
-    o.remember = memory_of_choices(database, host, settings);
-}
-
-}  // namespace
-
 std::string CompiledModel::dump(const std::string& stage) const {
     if (stage == "plan") return impl_->plan.print();
     std::string s;
@@ -295,60 +134,6 @@ std::string CompiledModel::dump(const std::string& stage) const {
         s += "\n";
     }
     return s;
-}
-
-namespace {
-
-/// Of Numerics::Strict: schedules, and with them the order of sums, are those for so many threads, however many run.
-constexpr int kStrictThreads = 8;
-
-const Target& host() {
-    static const Target host = host_target();
-    return host;
-}
-
-cpu::CodegenOptions codegen_options(const CompileOptions& options) {
-    cpu::CodegenOptions codegen;
-    codegen.isa = cpu::Isa::named(options.isa);
-    codegen.cache_bytes = last_cache_bytes(host());
-    if (!options.code_folder.empty())
-        codegen.known = std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
-    return codegen;
-}
-
-}  // namespace
-
-std::string_view to_string(Numerics numerics) {
-    constexpr std::array<std::string_view, 3> kNames = {"strict", "default", "fast"};
-    return kNames[static_cast<size_t>(numerics)];
-}
-
-std::optional<Numerics> numerics_from_string(std::string_view text) {
-    for (const Numerics n : {Numerics::Strict, Numerics::Default, Numerics::Fast})
-        if (to_string(n) == text) return n;
-    return std::nullopt;
-}
-
-OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
-    const cpu::CodegenOptions codegen = codegen_options(options);
-    OrchestrateOptions o;
-    o.fuse = options.fuse;
-    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
-    o.orchestrator = options.orchestrator;
-    o.optimal = options.optimal;
-    o.watch = options.watch;
-    o.schedules = options.schedules;
-    o.kept = codegen.known;
-    o.without = options.without;
-    o.target.threads = options.threads > 0 ? options.threads : default_thread_count();
-    if (options.numerics == Numerics::Strict) o.target.threads = kStrictThreads;
-    o.target.lanes = codegen.isa.lanes_f32();
-    o.target.vector_registers = codegen.isa.vector_bits == 512 ? 32 : 16;
-    for (const CacheLevel& level : host().caches)
-        if (level.level == 2) o.target.l2_bytes = level.bytes;
-    o.target.cache_bytes = last_cache_bytes(host());
-    allow(o, options, codegen, weight_bytes);
-    return o;
 }
 
 namespace {
@@ -421,6 +206,22 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
         if (read.count(v) == 0) p.constants.erase(v);
 }
 
+/// A session that runs a plan of the model.
+std::unique_ptr<Session> session_of_plan(Plan plan, const KernelSet& kernels,
+                                         const std::vector<cpu::CompiledKernel>& code, const CompiledModel::Impl& model,
+                                         const CompileOptions& options) {
+    auto impl = std::make_unique<CompiledModel::Impl>();
+    impl->inputs = model.inputs;
+    impl->outputs = model.outputs;
+    impl->keep_subnormals = model.keep_subnormals;
+    impl->plan = std::move(plan);
+    prepare_constants(impl->plan, code);
+    gather_constants(impl->plan);
+    impl->kernels = kernels;
+    impl->code = code;
+    return std::make_unique<Session>(std::make_shared<CompiledModel>(std::move(impl)), options.threads);
+}
+
 /// For `kMost` readings, or as many as the seconds are enough for; in turns, each plan's times the medians.
 std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kernels, const CompiledModel::Impl& model,
                                  const CompileOptions& options) {
@@ -431,16 +232,7 @@ std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kerne
     const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.codegen, options);
     std::vector<std::unique_ptr<Session>> sessions;
     for (Plan& plan : plans) {
-        auto impl = std::make_unique<CompiledModel::Impl>();
-        impl->inputs = model.inputs;
-        impl->outputs = model.outputs;
-        impl->plan = std::move(plan);
-        prepare_constants(impl->plan, code);
-        gather_constants(impl->plan);
-        impl->kernels = kernels;
-        impl->code = code;
-        sessions.push_back(
-            std::make_unique<Session>(std::make_shared<CompiledModel>(std::move(impl)), options.threads));
+        sessions.push_back(session_of_plan(std::move(plan), kernels, code, model, options));
         sessions.back()->run_in_place(inputs);
     }
     struct Readings {
@@ -467,6 +259,86 @@ std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kerne
     return out;
 }
 
+/// A plan and its kernels.
+struct Planned {
+    Plan plan;
+    KernelSet kernels;
+
+    std::string print() const {
+        std::string text = plan.print();
+        for (const TileProgram& k : kernels.kernels()) text += tilewright::print(k);
+        return text;
+    }
+};
+
+Planned plan_with(const Program& program, const OrchestrateOptions& options) {
+    Planned out;
+    out.plan = orchestrate(program, out.kernels, options);
+    return out;
+}
+
+/// Medians of whole runs of both, in turns, in seconds.
+std::array<double, 2> whole_runs(const std::array<const Planned*, 2>& plans, const std::vector<Tensor>& inputs,
+                                 const CompiledModel::Impl& model, const CompileOptions& options) {
+    constexpr double kSeconds = 1.5, kShortestMs = 0.5;  // of each plan; of a reading
+    constexpr size_t kFewest = 5, kMost = 101;
+    std::vector<std::unique_ptr<Session>> sessions;
+    for (const Planned* p : plans)
+        sessions.push_back(
+            session_of_plan(p->plan, p->kernels, code_of(p->kernels, model.codegen, options), model, options));
+    const auto ms_of = [&](Session& session, int runs) {
+        const double begin = now_ms();
+        for (int i = 0; i < runs; ++i) session.run_in_place(inputs);
+        return (now_ms() - begin) / runs;
+    };
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int warm = 0; warm < 2; ++warm)
+        for (const auto& session : sessions) shortest = std::min(shortest, ms_of(*session, 1));
+    const int runs = static_cast<int>(std::clamp(std::ceil(kShortestMs / std::max(shortest, 1e-4)), 1.0, 1e3));
+    std::array<std::vector<double>, 2> read;
+    const double end = now_ms() + 1e3 * kSeconds * static_cast<double>(sessions.size());
+    for (size_t round = 0; round < kFewest || (round < kMost && now_ms() < end); ++round)
+        for (size_t k = 0; k < sessions.size(); ++k) {
+            const size_t turn = (round + k) % sessions.size();
+            read[turn].push_back(1e-3 * ms_of(*sessions[turn], runs));
+        }
+    return {summarize(read[0]).value, summarize(read[1]).value};
+}
+
+/// The plan made from measured kernels if whole runs of it are faster, by more than they vary, than those of the plan
+/// without measurements, else the latter. Kernels are measured alone and on operands of assumed sizes, so that the sum
+/// of their times says less than whole runs do.
+Planned faster_plan(Planned measured, const Program& program, const CompileOptions& options,
+                    const CompiledModel::Impl& model, const RememberChoice& remember) {
+    constexpr double kGain = 0.02;
+    const std::string kMeasured = "measured", kDefault = "default";
+    CompileOptions without = options;
+    without.measure = false;
+    without.optimal.profile = Profile::None;
+    if (without.scheduler == SchedulerKind::Search) without.scheduler = SchedulerKind::Auto;
+    Planned plain = plan_with(program, orchestrate_options(without));
+    std::string what = "plan with or without measurements\n" + plain.print();
+    const std::string text = measured.print();
+    if (what.ends_with(text)) return plain;
+    what += text;
+    try {
+        const std::vector<Tensor> inputs = options.inputs ? options.inputs(model.inputs) : std::vector<Tensor>();
+        if (inputs.size() != model.inputs.size()) throw RuntimeError("there are no inputs to run it on");
+        for (const Tensor& t : inputs) what += to_string(t.shape());
+        const std::optional<std::string> known = remember.find ? remember.find(what) : std::nullopt;
+        if (known) return *known == kMeasured ? std::move(measured) : std::move(plain);
+        const std::array<double, 2> seconds = whole_runs({&plain, &measured}, inputs, model, options);
+        const bool faster = seconds[1] < (1 - kGain) * seconds[0];
+        if (remember.keep) remember.keep(what, faster ? kMeasured : kDefault);
+        return faster ? std::move(measured) : std::move(plain);
+    } catch (const std::exception& e) {
+        if (options.warn)
+            options.warn(
+                fmt::format("measured kernels are not used, as whole runs could not be compared: {}", e.what()));
+        return plain;
+    }
+}
+
 }  // namespace
 
 std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options) {
@@ -488,7 +360,10 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
             return run_plans(std::move(plans), kernels, *impl, options);
         };
     const double start = now_ms();
-    impl->plan = orchestrate(program, impl->kernels, o);
+    Planned chosen = plan_with(program, o);
+    if (options.measure && !options.gpu) chosen = faster_plan(std::move(chosen), program, options, *impl, o.remember);
+    impl->plan = std::move(chosen.plan);
+    impl->kernels = std::move(chosen.kernels);
     const double planned = now_ms();
     if (options.gpu) {
         cuda::CodegenOptions codegen;

@@ -10,9 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/cpu/kernel.h"
 #include "backend/cpu/provider.h"
 #include "backend/cuda/kernel.h"
 #include "base/tensor.h"
+#include "cost/target.h"
 #include "orchestrate/ablations.h"
 #include "orchestrate/optimal/options.h"
 #include "program/program.h"
@@ -41,6 +43,7 @@ std::optional<Numerics> numerics_from_string(std::string_view text);
 
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
+    std::optional<Target> machine;        ///< this machine's caches and rates; empty: current_target()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     bool fuse = true;                     ///< false: one kernel a primitive
@@ -50,9 +53,12 @@ struct CompileOptions {
     OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
     WatchOrchestration watch;  ///< likewise; called as it goes on
     Ablations without;
-    bool measure = false;  ///< compare candidates on this machine where the scheduler has several; search always does
-    /// Inputs to run whole plans on, where optimal orchestration measures: it then keeps what is faster there than the
-    /// greedy rule's kernels. Empty, or where it gives nothing: no whole plan is run.
+    /// Compare candidates on this machine where the scheduler has several; search always does. The plan that comes of
+    /// it is kept only where whole runs on `inputs` are faster than those of the plan without measurements.
+    bool measure = false;
+    double measure_seconds = 60;  ///< for measuring kernels where `measure` is set; estimates decide the rest
+    /// Inputs to run whole plans on, where `measure` is set or optimal orchestration measures: the latter then keeps
+    /// what is faster there than the greedy rule's kernels. Empty, or where it gives nothing: no whole plan is run.
     std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> inputs;
     /// Where optimal orchestration measures: whose kernels are candidates beside generated code. Null: nobody's.
     std::shared_ptr<const cpu::KernelProvider> provider;
@@ -123,6 +129,10 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
+/// This machine as the default rule takes it: sizes of caches as they were measured, vectors of `isa`.
+ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int threads);
+/// How compile_program generates machine code.
+cpu::CodegenOptions codegen_options(const CompileOptions& options);
 /// How compile_program plans. `weight_bytes`: of the constants, which says how warm they are where kernels are
 /// measured.
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);

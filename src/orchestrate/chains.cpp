@@ -145,7 +145,7 @@ class Chains {
         const auto& fused = schedules_.chain(m.body);
         if (!fused) return 0;
         const double gain = m.apart - seconds_of(m.body, *fused) - kKernelSeconds;
-        return schedules_.how().measure ? gain : gain - chain_gain(m.body.stages) * m.apart;
+        return schedules_.how().measures() ? gain : gain - chain_gain(m.body.stages) * m.apart;
     }
 
     bool reduces(size_t g) const {
@@ -195,7 +195,7 @@ class Chains {
         Merged* best = nullptr;
         double most = 0;
         for (Merged& m : all) {
-            if (schedules_.how().measure && best != nullptr) break;
+            if (schedules_.how().measures() && best != nullptr) break;
             if (const double gain = gain_of(m); gain > most) {
                 most = gain;
                 best = &m;

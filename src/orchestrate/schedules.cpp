@@ -45,12 +45,17 @@ std::string text_of(const Machine::Level& l) {
 std::string text_of(const Scheduling& how) {
     const ScheduleTarget& r = how.rule;
     const Machine& m = *how.machine;
-    std::string text =
-        fmt::format("schedule by {} of {}, seed {}, rule {} {} {} {}, machine {:a} {} {} {} {:a} {:a} {:a}",
-                    to_string(how.kind), build_id(), how.seed, r.lanes, r.vector_registers, r.threads, r.l2_bytes,
-                    m.ghz, m.threads, m.lanes, m.vector_registers, m.fma_a_cycle, m.loads_a_cycle, m.dispatch_cycles);
+    std::string text = fmt::format(
+        "schedule by {} of {}, seed {}, rule {} {} {} {} {}, machine {:a} {} {} {} {:a} {:a} {:a}", to_string(how.kind),
+        build_id(), how.seed, r.lanes, r.vector_registers, r.threads, r.l2_bytes, r.cache_bytes, m.ghz, m.threads,
+        m.lanes, m.vector_registers, m.fma_a_cycle, m.loads_a_cycle, m.dispatch_cycles);
     for (const Machine::Level& l : m.caches) text += ' ' + text_of(l);
     return text + ' ' + text_of(m.memory) + '\n';
+}
+
+Scheduling unmeasured(Scheduling how) {
+    how.measure = nullptr;
+    return how;
 }
 
 constexpr std::string_view kNone = "none";
@@ -121,7 +126,7 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     if (it != kernels_.end()) return it->second;
     std::optional<Scheduled> s = kept_or("kernel\n" + key, how_, [&] {
         Scheduled made;
-        made.program = make_schedule(body.stages, body.row_axes, how_);
+        made.program = make_schedule(body.stages, body.row_axes, how_.measures() ? how_ : unmeasured(how_));
         made.seconds = how_.estimate_of(made.program);
         return std::optional(std::move(made));
     });
@@ -130,14 +135,12 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
-    return chain(body, how_, chains_);
+    return how_.measure && !how_.measures() ? estimated_chain(body) : chain(body, how_, chains_);
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body) {
     if (!how_.measure) return chain(body);
-    Scheduling how = how_;
-    how.measure = nullptr;
-    return chain(body, how, estimated_chains_);
+    return chain(body, unmeasured(how_), estimated_chains_);
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body, const Scheduling& how,
@@ -159,7 +162,7 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
 }
 
 double Schedules::seconds_of(const Scheduled& s) {
-    if (!how_.measure) return s.seconds;
+    if (!how_.measures()) return s.seconds;
     const Stopwatch watch(spent_ms_);
     const double measured = how_.measure({s.program})[0];
     return measured >= 0 ? measured : s.seconds;

@@ -316,9 +316,6 @@ bool in_rows(const Program& stages, const TensorExpr& e, const std::vector<Opera
     return inside && weights <= static_cast<double>(target.l2_bytes) / 8;
 }
 
-/// Whether windows of neighbours along the axis share elements. Where neighbouring axes have become one, an index names
-/// planes beside their rows: steps say which of them slides.
-///     x[12544*i0 + 224*i1 + 112*i3], i3 < 3: a step of i1 is two of i3's three, one of i0 is 112
 bool slides(const Program& stages, const TensorExpr& e, size_t a) {
     for (const Access& access : e.accesses) {
         const auto steps = axis_strides(stages, e, access.value, access.index);

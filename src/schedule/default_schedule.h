@@ -56,4 +56,9 @@ std::optional<Expr> lane_stride(const Program& stages, const TensorExpr& expr, V
 /// nothing when nothing merges. [8, 56, 56, 64] + [8, 56, 56, 64] -> one axis of 1605632.
 std::optional<Program> merge_axes(const Program& stages);
 
+/// Whether windows of neighbours along the axis share elements. Where neighbouring axes have become one, an index names
+/// planes beside their rows: steps say which of them slides.
+///     x[12544*i0 + 224*i1 + 112*i3], i3 < 3: a step of i1 is two of i3's three, one of i0 is 112
+bool slides(const Program& stages, const TensorExpr& e, size_t a);
+
 }  // namespace tilewright

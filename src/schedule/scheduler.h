@@ -32,6 +32,8 @@ struct Scheduling {
     /// Seconds of each program on operands as in a model, negative for what cannot be run. Needed by Search; chains use
     /// it for their best eight where it is there.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
+    /// True once no more time may be spent on `measure`; empty: never. Estimates decide from then on.
+    std::function<bool()> out_of_time;
     int trials = 1000;  ///< of Search
     /// Kernels are for this GPU: by its rule (schedule/gpu), and by the same schedulers as on a CPU, which then ask its
     /// model.
@@ -46,6 +48,7 @@ struct Scheduling {
     double estimate_of(const TileProgram& program) const;
     /// What no kernel of these stages, whose operands are warm, can undercut.
     double bound_of(const Program& stages) const;
+    bool measures() const { return measure && !(out_of_time && out_of_time()); }
 };
 
 /// A schedule for a kernel of one stage, or of several that share rows (see default_schedule).

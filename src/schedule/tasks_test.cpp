@@ -59,7 +59,31 @@ std::string points(int n) {
 }
 
 TEST(CutTasks, leaves_a_single_thread_one_task_where_memory_asks_for_no_more) {
-    EXPECT_TRUE(cut(product("128", 768, 256), 1).tasks.grid.empty());
+    EXPECT_TRUE(cut(product("128", 256, 256), 1).tasks.grid.empty());
+}
+
+/// As many weights as the second level holds, which a loop reads in each of its steps.
+TEST(CutTasks, of_one_thread_are_quarters_of_the_second_level_where_weights_could_stay_there) {
+    for (const char* rows : {"1", "8"}) {
+        const Cut c = cut(product(rows, 1024, 256), 1);
+        ASSERT_EQ(c.tasks.grid, std::vector<size_t>{1}) << rows;
+        EXPECT_LE(c.tasks.inside[1], 256) << rows;
+        EXPECT_GE(c.tasks.inside[1], 128) << rows;
+    }
+}
+
+TEST(CutTasks, of_padded_convolutions_copy_one_item_of_an_open_batch) {
+    const Cut c = cut(R"(program conv {
+  input x: f32[$n, 4, $h, $w]
+  input k: f32[4, 3, 3, 32]
+  y: f32[$n, $h, $w, 32] = [$n, 32, $h, $w] -> [i0, i2, i3, i1] sum(i4 < 4, i5 < 3, i6 < 3) mul(@0, @1) where @0 = x[i0, i4, i2 + i5 - 1, i3 + i6 - 1] when i2 + i5 - 1 >= 0 and $h - i2 - i5 >= 0 and i3 + i6 - 1 >= 0 and $w - i3 - i6 >= 0 else 0, @1 = k[i4, i5, i6, i1]  ; y ""
+  output y
+}
+)",
+                      1);
+    ASSERT_EQ(c.tasks.loads, std::vector<size_t>{0});
+    EXPECT_EQ(c.tasks.inside[0], 1);
+    EXPECT_GT(c.tasks.inside[2], 1) << "rows of windows share what is copied";
 }
 
 TEST(CutTasks, are_shared_evenly_where_halves_are_not) {

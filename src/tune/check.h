@@ -37,7 +37,8 @@ struct CheckResult {
 /// tasks were shared out); a byte written outside the outputs, but near them. All outputs are looked at in whole for
 /// the last two. Where no element can be compared, that is not ok either.
 ///
-/// The kernel runs in this process: one that writes far away, or never ends, takes it along.
+/// The kernel runs in this process: one that writes far away, or never ends, takes it along. Tuner runs candidates in a
+/// child process first (tune/child_run.h).
 class KernelChecker {
   public:
     explicit KernelChecker(const Program& stages, CheckOptions options = {});

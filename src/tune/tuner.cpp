@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "tune/canonical.h"
+#include "tune/child_run.h"
 #include "tune/operands.h"
 
 namespace tilewright {
@@ -34,10 +35,11 @@ class Bench {
 
     /// Gives each measurement, whose keys are set, its verdict.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
-        const auto kernels = settings_.provider ? provide(results) : compile_all(group, results);
+        auto kernels = settings_.provider ? provide(results) : compile_all(group, results);
         ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would be pinned with us
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
+        if (!settings_.provider) stop_those_that_never_end(kernels, pool, results);
         for (size_t i = 0; i < group.size(); ++i) {
             if (!kernels[i]) continue;
             try {
@@ -72,6 +74,29 @@ class Bench {
     }
 
   private:
+    /// Runs each kernel once in a child process; those that do not finish there are refused and reset.
+    void stop_those_that_never_end(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
+                                   const std::vector<Measurement*>& results) {
+        std::vector<std::function<void()>> runs;
+        std::vector<size_t> of;
+        for (size_t i = 0; i < kernels.size(); ++i) {
+            if (!kernels[i]) continue;
+            runs.emplace_back(KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool));
+            of.push_back(i);
+        }
+        // The child has one thread, cold caches and memory that is copied at the first write.
+        const double best = kMuchSlower * settings_.threads * best_ + kStart;
+        const std::vector<std::string> faults = run_in_child(runs, std::min(best, settings_.first_run_seconds));
+        for (size_t k = 0; k < of.size(); ++k) {
+            if (faults[k].empty()) continue;
+            refuse(*results[of[k]], Verdict::failed, "its first run: " + faults[k]);
+            kernels[of[k]].reset();
+        }
+    }
+
+    static constexpr double kMuchSlower = 30;  ///< times the best: no candidate any more, nor a first run's noise
+    static constexpr double kStart = 0.5;      ///< seconds
+
     /// Made when the first kernel needs them.
     Operands& operands(const cpu::CompiledKernel& kernel) {
         if (operands_) return *operands_;

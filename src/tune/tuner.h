@@ -14,13 +14,15 @@
 namespace tilewright {
 
 /// How kernels are run, and by whom. All of it is part of what a measurement is known by, but for `measure`,
-/// `check_work`, `compile` and `warn`.
+/// `first_run_seconds`, `check_work`, `compile` and `warn`.
 struct TuneSettings {
     int threads = 1;               ///< pinned, one a CPU
     Warmth warmth = Warmth::warm;  ///< warmth_in_model says which
     std::vector<bool> weights;     ///< per input of the stages: whether the model has it as a constant
     Bindings sizes;                ///< of the kernel's symbols and scalars
     MeasureOptions measure;
+    /// A candidate whose first run takes longer, or many times the best so far, is stopped (run_in_child).
+    double first_run_seconds = 10;
     int64_t check_work = CheckOptions().work;
     cpu::CodegenOptions codegen;
     /// Who computes the kernel in place of generated code; null: nobody. There is one candidate then, whatever its

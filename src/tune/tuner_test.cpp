@@ -114,6 +114,25 @@ TEST_F(Tuning, what_fails_is_remembered_with_its_reason) {
     for (const TunedKernel& t : tune({illegal, wide_, gemm_})) EXPECT_TRUE(t.remembered);
 }
 
+TEST_F(Tuning, a_candidate_that_never_ends_is_stopped) {
+    settings_.first_run_seconds = 0.3;
+    settings_.compile = [](const TileProgram& p, const cpu::CodegenOptions& o) {
+        cpu::CompiledKernel k = cpu::compile(p, o);
+        if (print(p).find("parallel n by 8") != std::string::npos)
+            k.run = [](void* const*, const int64_t*, int64_t, int64_t, void*) {
+                volatile bool forever = true;
+                while (forever) {
+                }
+            };
+        return k;
+    };
+    const auto tuned = tune({wide_, gemm_});
+    EXPECT_EQ(tuned[0].measurement.verdict, Verdict::failed);
+    EXPECT_THAT(tuned[0].measurement.reason, HasSubstr("stopped after 0.3 s"));
+    EXPECT_EQ(tuned[1].measurement.verdict, Verdict::measured);
+    EXPECT_TRUE(tune({wide_})[0].remembered);
+}
+
 TEST_F(Tuning, another_setting_is_another_measurement) {
     tune({gemm_});
     settings_.threads = 2;

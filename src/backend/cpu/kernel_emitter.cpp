@@ -5,6 +5,8 @@
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/TargetParser/Triple.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -518,6 +520,39 @@ class KernelEmitter {
         return r;
     }
 
+    /// The part of dimension d of a copied box that the current ranges read. A task may have fewer points than its
+    /// loops step over, where the extents are known at run time alone:
+    ///     8 items of a batch of 1, 48 of 4 pixels: a copy of the whole box is 96 times what is read
+    AxisRange copied_range(const Load& load, const Buffer& buffer, size_t d) {
+        const AxisRange whole = constant_range(buffer.physical[d]);
+        const TensorExpr& e = *p_.stages.primitives[load.stage].expr();
+        if (!buffer.layout.is_identity()) return whole;
+        const Expr index = e.accesses[load.access].index[d];
+        llvm::Value* reach = nullptr;
+        int64_t constant = 1;
+        for (uint32_t a = 0; a < e.extents.size(); ++a) {
+            const auto linear = linear_in(index, {VarKind::Axis, a});
+            if (!linear || !linear->coefficient.is_constant()) return whole;
+            const int64_t step = linear->coefficient.constant();
+            const AxisRange& r = ranges_[p_.stage_axes[load.stage][a]];
+            if (step < 0) return whole;  // what is read ends at the box's end
+            if (r.constant_extent || step == 0) {
+                if (step > 0) constant += step * (*r.constant_extent - 1);
+                continue;
+            }
+            llvm::Value* points = b_.CreateNSWMul(r.extent, b_.getInt64(static_cast<uint64_t>(step)));
+            reach = reach == nullptr ? points : b_.CreateNSWAdd(reach, points);
+            constant -= step;
+        }
+        if (reach == nullptr) return whole;
+        AxisRange r = whole;
+        r.constant_extent.reset();
+        r.extent = b_.CreateNSWAdd(reach, b_.getInt64(static_cast<uint64_t>(constant)));
+        r.total = scalar(fmt::format("codegen.copied.{}.{}.{}", load.stage.value, load.access, d));
+        exprs_.bind(*r.total.as_var(), r.extent);
+        return r;
+    }
+
     void emit_load(const Load& load, const std::vector<size_t>&) {
         const Buffer* buffer = buffer_of_load(load.stage, load.access);
         TW_CHECK(buffer != nullptr);
@@ -528,11 +563,16 @@ class KernelEmitter {
         std::vector<Expr> box(buffer->box.begin(), buffer->box.end());
         TensorExpr copy;
         std::vector<Expr> j;
+        std::vector<AxisRange> ranges;
         for (size_t d = 0; d < buffer->physical.size(); ++d) {
-            copy.extents.push_back(buffer->physical[d]);
+            ranges.push_back(copied_range(load, *buffer, d));
+            copy.extents.push_back(ranges.back().total);
             j.push_back(axis(d));
         }
-        if (copy.extents.empty()) copy.extents.push_back(1);
+        if (copy.extents.empty()) {
+            copy.extents.push_back(1);
+            ranges.push_back(constant_range(1));
+        }
         copy.spatial = copy.extents.size();
         LogicalIndex logical{j, {}};
         if (!buffer->layout.is_identity()) logical = logical_index(buffer->layout, box, j);
@@ -563,8 +603,6 @@ class KernelEmitter {
         Place flat = to;
         flat.origin.clear();
         flat.layout.reset();
-        std::vector<AxisRange> ranges;
-        for (const Expr& x : copy.extents) ranges.push_back(constant_range(x.constant()));
         if (buffer->physical.empty()) flat.strides = {Expr(1)};
         emit_copy(copy, std::move(ranges), memory_.at(access.value), flat);
     }

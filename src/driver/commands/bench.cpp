@@ -108,7 +108,7 @@ Peak peak_of(const ModelOptions& o, int threads) {
                     return std::max(w.flops / peak, w.bytes / gpu.memory_gbps) * 1e-6;
                 }};
     }
-    const Target target = load_target().value_or(host_target());
+    const Target target = current_target();
     const double peak = threads == 1 ? target.fma_gflops_1.value
                                      : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
     return {peak, target.calibrated ? "measured FMA" : "assumed (see `tilewright info --calibrate`) FMA",
@@ -164,7 +164,7 @@ void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
 
 int command_bench(const BenchOptions& o) {
     if (!o.json.empty()) check_writable(o.json);
-    const Compilation c = compile(o.model);
+    const Compilation c = compile(o.model, o.data);
     std::map<std::string, int64_t> assumed;
     const std::vector<Tensor> inputs = inputs_of(c, o.data, &assumed);
     const int threads = default_thread_count(o.model.threads);

@@ -49,6 +49,7 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.scheduler = *scheduler_from_string(scheduler);
     o.orchestrator = *orchestrator_from_string(orchestrate);
     o.measure = measure;
+    o.measure_seconds = measure_seconds;
     if (!profile.empty() && o.orchestrator != Orchestrator::Optimal)
         throw CLI::ValidationError("--profile", "says what optimal orchestration measures: give --orchestrate optimal");
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
@@ -101,9 +102,16 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                     "which kernels optimal orchestration measures: none, lazy (those that decide), full (lazy with "
                     "--measure, else none)")
         ->check(CLI::IsMember({"none", "lazy", "full"}));
-    command.add_flag("--measure", o.measure,
-                     "run the best candidates of chains, and with --orchestrate optimal the kernels that decide, on "
-                     "this machine; remembered for ever");
+    command.add_flag(
+        "--measure", o.measure,
+        "run the best candidates of chains, and with --orchestrate optimal the kernels that decide, on "
+        "this machine; the resulting plan is used if whole runs are faster than without --measure; results "
+        "are kept in the tuning database");
+    command
+        .add_option("--measure-seconds", o.measure_seconds,
+                    fmt::format("time for measuring kernels with --measure ({:.0f}); estimates decide the rest",
+                                o.measure_seconds))
+        ->check(CLI::Range(0.0, 1e6));
     command.add_option("--libraries", o.libraries,
                        "whose kernels are measured beside generated ones, the faster staying: none, onednn, or "
                        "onednn=FILE (onednn, if it is installed)");
@@ -264,16 +272,25 @@ class Interrupts {
 
 /// "measuring a kernel of 2 stages, 31 us by the model (12 of 40), 4 s left"
 std::string text_of(const OrchestrationProgress& p) {
-    std::string text = fmt::format("{} ({} of {})", p.what, p.done + 1, p.total);
+    std::string text = p.total > 0 ? fmt::format("{} ({} of {})", p.what, p.done + 1, p.total) : p.what;
     if (p.seconds_left > 0) text += fmt::format(", {:.0f} s left", std::ceil(p.seconds_left));
     return text;
 }
 
 }  // namespace
 
-Compilation compile(const ModelOptions& o) {
-    Progress progress("compiling " + o.model, o.progress);
-    return compile(o, pipeline_options(o), progress);
+Compilation compile(const ModelOptions& o) { return compile(o, DataOptions()); }
+
+Compilation compile(const ModelOptions& o, const DataOptions& data) {
+    Progress progress("compiling " + o.model, o.progress || o.scheduler.measure);
+    PipelineOptions p = pipeline_options(o);
+    if (given(data))
+        p.compile.inputs = [data](const std::vector<ModelIo>& declared) {
+            InputRequest request = data.request;
+            request.dims = dims_of(data);
+            return make_inputs(declared, request);
+        };
+    return compile(o, std::move(p), progress);
 }
 
 Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress) {

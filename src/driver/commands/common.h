@@ -23,6 +23,7 @@ struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
                 libraries, database;
     bool measure = false;
+    double measure_seconds = CompileOptions().measure_seconds;
     size_t piece_nodes = OptimalOptions().piece_nodes;
     double blp_seconds = OptimalOptions().seconds;
     std::string blp = "strong";
@@ -69,6 +70,9 @@ PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; what takes longer than a second shows a line on a terminal. Where kernels are measured, an
 /// interrupt ends in RuntimeError, which says what is kept.
 Compilation compile(const ModelOptions& o);
+/// The same; where kernels are measured, whole plans are compared on these inputs.
+struct DataOptions;
+Compilation compile(const ModelOptions& o, const DataOptions& data);
 class Progress;
 /// The same with pipeline options of the command's own, of which `progress` and `watch` are set, and its own line.
 Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress);

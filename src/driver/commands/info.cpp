@@ -23,7 +23,7 @@ void add_info_command(CLI::App& app, int& status) {
         if (*measure) {
             target = calibrate();
         } else {
-            target = load_target().value_or(host_target());
+            target = current_target();
         }
         std::fputs(print(target).c_str(), stdout);
         write_json(*json, to_json(target));

@@ -95,18 +95,13 @@ std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Targe
 
 /// The model against measurement, of the operator as one chain.
 std::optional<ChainModel> chain_model_of(const Program& program, const Target& target, const OpOptions& o) {
-    ScheduleTarget rule;
     TuneSettings settings;
-    settings.threads = rule.threads = o.threads;
+    settings.threads = o.threads;
     settings.codegen.isa = cpu::Isa::named(o.isa);
     settings.measure.seconds = o.seconds;
     settings.measure.give_up = 0;  // slow candidates count as well
     settings.check_work = 1 << 21;
-    rule.lanes = settings.codegen.isa.lanes_f32();
-    rule.vector_registers = settings.codegen.isa.vector_bits == 512 ? 32 : 16;
-    for (const CacheLevel& level : target.caches)
-        if (level.level == 2) rule.l2_bytes = level.bytes;
-    rule.cache_bytes = last_cache_bytes(target);
+    const ScheduleTarget rule = schedule_target(target, settings.codegen.isa, o.threads);
     std::optional<TuningDatabase> database;
     if (!o.scheduler.database.empty()) database.emplace(o.scheduler.database);
     return measure_chain_model(program, target, rule, o.chain_model, settings, database ? &*database : nullptr,
@@ -118,6 +113,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     PipelineOptions options;
     options.compile.threads = o.threads;
     options.compile.isa = o.isa;
+    options.compile.machine = target;
     options.compile.warn = warn_once;
     o.scheduler.apply(options.compile);
     options.rewrite->rules.winograd = false;  // results are held to the error of direct sums

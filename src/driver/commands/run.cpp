@@ -134,7 +134,7 @@ double default_tolerance(const std::string& precision, const Program& program) {
 }
 
 int command_run(const RunOptions& o) {
-    const Compilation c = compile(o.model);
+    const Compilation c = compile(o.model, o.data);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     Session session = session_of(o.model, c);
     const double start = now_ms();
@@ -198,11 +198,12 @@ int command_run(const RunOptions& o) {
 
 /// Every kernel of the model by itself, on random operands, against its own stages in exact arithmetic.
 int verify_kernels(const RunOptions& o) {
-    const Compilation c = compile(o.model);
+    const Compilation c = compile(o.model, o.data);
     const std::map<std::string, int64_t> sizes = dims_of(o.data);
     Progress progress("checking kernels of " + o.model.model);
     ThreadPool pool(o.model.threads);
-    const cpu::CodegenOptions codegen{cpu::Isa::named(o.model.isa)};
+    cpu::CodegenOptions codegen = codegen_options(pipeline_options(o.model).compile);
+    codegen.known = nullptr;
     Json list = Json::array();
     int wrong = 0, right = 0, open = 0;
     const std::vector<TileProgram>& kernels = c.model->kernels();
@@ -245,7 +246,7 @@ int command_verify(const RunOptions& o) {
         throw CLI::ValidationError("--kernels",
                                    "it checks machine code of this CPU; --lockstep checks kernels for a GPU");
     if (o.kernels) return verify_kernels(o);
-    const Compilation c = compile(o.model);
+    const Compilation c = compile(o.model, o.data);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     const double usual = default_tolerance(o.model.precision, c.program);
     const std::vector<Tensor> actual =

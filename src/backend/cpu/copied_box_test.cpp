@@ -1,0 +1,78 @@
+// A Load copies the part of its box that the task reads.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backend/cpu/run_kernel_test.h"
+#include "tile/tile.h"
+
+namespace tilewright::cpu {
+namespace {
+
+using test::run_kernel;
+
+/// A padded convolution of one dimension over an open number of points, in tasks of 4 items and 48 points.
+constexpr const char* kOpenConvolution = R"(tile conv {
+stages {
+program conv {
+  input x: f32[$n, $w, 8]
+  input k: f32[3, 8, 16]
+  y: f32[$n, $w, 16] = [$n, 16, $w] -> [i0, i2, i1] sum(i3 < 8, i4 < 3) mul(@0, @1) where @0 = x[i0, i2 + i4 - 1, i3] when i2 + i4 - 1 >= 0 and $w - i2 - i4 >= 0 else 0, @1 = k[i4, i3, i1]
+  output y
+}
+}
+axes s0="$n" s1="16" s2="$w" r3="8" r4="3"
+stage 0 over [s0 s1 s2 r3 r4]
+parallel s0 by 4 {
+  parallel s2 by 48 {
+    load 0 access 0 layout "" padding local
+    compute 0 vector s1 lanes 8 registers [s1=16 s2=6] order [s1 s0 s2 r4 r3] padding partition
+  }
+}
+}
+)";
+
+Tensor numbers(const Shape& shape) {
+    Tensor t(DType::F32, shape);
+    auto* data = static_cast<float*>(t.mutable_data());
+    for (size_t i = 0; i < t.bytes() / sizeof(float); ++i) data[i] = static_cast<float>(i * 7 % 13) / 13.0F - 0.4F;
+    return t;
+}
+
+TEST(CopiedBox, GivesWhatTheInterpreterGivesForAllSizes) {
+    const TileProgram program = parse_tile_program(kOpenConvolution);
+    ASSERT_TRUE(verify(program).empty());
+    const CompiledKernel kernel = compile(program);
+    for (const int64_t n : {1, 3, 4, 5})
+        for (const int64_t w : {1, 2, 7, 47, 48, 49, 100}) {
+            const std::vector<Tensor> inputs = {numbers({n, w, 8}), numbers({3, 8, 16})};
+            EXPECT_LT(largest_difference(interpret(program.stages, inputs), run_kernel(kernel, program, inputs)), 1e-5)
+                << n << " x " << w;
+        }
+}
+
+TEST(CopiedBox, IsWhatTheTaskReads) {
+    const TileProgram program = parse_tile_program(kOpenConvolution);
+    const CompiledKernel kernel = compile(program);
+    constexpr int64_t kItems = 1, kPoints = 4, kUntouched = 0x55;
+    ASSERT_GE(kernel.scratch_bytes, 4 * 50 * 8 * 4);
+    std::vector<float> x(kPoints * 8, 1.0F), k(size_t{3} * 8 * 16, 1.0F);
+    const Tensor y(DType::F32, {kItems, kPoints, 16});
+    const auto scratch = std::make_unique<test::GuardedMemory>(static_cast<size_t>(kernel.scratch_bytes),
+                                                               test::GuardedMemory::Tight::End, 64);
+    std::memset(scratch->data(), kUntouched, static_cast<size_t>(kernel.scratch_bytes));
+    std::vector<int64_t> names;
+    for (const Var v : kernel.names) names.push_back(var_name(v) == "n" ? kItems : kPoints);
+    test::GuardedMemory out(y.bytes(), test::GuardedMemory::Tight::End, 64);
+    void* tensors[] = {x.data(), k.data(), out.data()};
+    kernel.run(tensors, names.data(), 0, 1, scratch->data());
+    int64_t written = 0;
+    for (int64_t i = 0; i < kernel.scratch_bytes; ++i)
+        written += std::to_integer<int>(scratch->data()[i]) == kUntouched ? 0 : 1;
+    EXPECT_GT(written, 0);
+    EXPECT_LE(written, (kPoints + 2) * 8 * 4) << "of a box of 4 items and 50 points";
+}
+
+}  // namespace
+}  // namespace tilewright::cpu

@@ -1,0 +1,267 @@
+// What planning and code generation take from CompileOptions, and the measurements that they may make.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/private_folder.h"
+#include "cost/target.h"
+#include "model/session.h"
+#include "orchestrate/plan.h"
+#include "runtime/thread_count.h"
+#include "tune/operands.h"
+#include "tune/tuner.h"
+
+namespace tilewright {
+
+namespace {
+
+/// How kernels are run on this machine to be measured.
+TuneSettings tune_settings(const ScheduleTarget& rule, const cpu::CodegenOptions& codegen) {
+    TuneSettings settings;
+    settings.threads = rule.threads;
+    settings.codegen = codegen;
+    settings.codegen.known = nullptr;  // most candidates are never seen again
+    settings.measure.seconds = 0.02;
+    settings.check_work = 1 << 21;  // a candidate a tenth of a second
+    return settings;
+}
+
+/// Negative for what cannot be run.
+double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured ? m.seconds.value : -1; }
+
+/// Choices between whole plans, known by a hash of what they were between: any of them computes the same.
+RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& host,
+                                 const TuneSettings& settings) {
+    if (!database) return {};
+    const std::string how = settings_text(settings.threads, settings.warmth, "");
+    const auto key_of = [target = target_key(host), how](const std::string& of) {
+        const Hash128 hash = structural_hash(of);
+        return ChoiceKey{fmt::format("plans {:016x}{:016x}", hash.high, hash.low), target, "in model", how};
+    };
+    RememberChoice out;
+    out.find = [=](const std::string& of) -> std::optional<std::string> {
+        const auto known = database->find(key_of(of));
+        return known ? std::optional(known->schedule) : std::nullopt;
+    };
+    out.keep = [=](const std::string& of, const std::string& chosen) {
+        Choice choice;
+        choice.key = key_of(of);
+        choice.schedule = chosen;
+        try {
+            database->insert(choice);
+        } catch (const CannotKeep& e) {
+            if (settings.warn) settings.warn(fmt::format("measurements are not kept: {}", e.what()));
+        }
+    };
+    return out;
+}
+
+/// Null where nothing can be kept, which is said. Throws RuntimeError where the file that the user named cannot be used
+/// for another reason than that its disk is full.
+std::shared_ptr<TuningDatabase> open_database(const CompileOptions& options) {
+    std::string problem;
+    try {
+        if (!options.database.empty()) return std::make_shared<TuningDatabase>(options.database);
+        const std::string path = TuningDatabase::default_path();
+        const std::string folder = std::filesystem::path(path).parent_path().string();
+        try {
+            make_private_folders(folder);
+            require_kept_entries(folder);
+        } catch (const RuntimeError& e) {
+            throw CannotKeep(e.what(), false);
+        }
+        return std::make_shared<TuningDatabase>(path);
+    } catch (const CannotKeep& e) {
+        if (!e.full() && !options.database.empty()) throw;
+        problem = e.what();
+    }
+    if (options.warn) options.warn(fmt::format("measurements are not kept: {}", problem));
+    return nullptr;
+}
+
+/// Progress, for CompileOptions::watch: "measuring 8 candidates of a kernel of 3 stages".
+std::function<void(const std::vector<TileProgram>&)> say_what_is_measured(const CompileOptions& options) {
+    return [watch = options.watch, done = size_t{0},
+            end = now_ms() + 1e3 * options.measure_seconds](const std::vector<TileProgram>& candidates) mutable {
+        if (!watch) return;
+        const size_t n = candidates.size(), stages = candidates[0].stages.primitives.size();
+        OrchestrationProgress at;
+        at.what = fmt::format("measuring {} candidate{} of a kernel of {} stage{}", n, n == 1 ? "" : "s", stages,
+                              stages == 1 ? "" : "s");
+        at.done = done;
+        at.seconds_left = std::max(0.0, 1e-3 * (end - now_ms()));
+        watch(at);
+        done += n;
+    };
+}
+
+/// Who decides, and what they may ask of this machine.
+void allow(OrchestrateOptions& o, const CompileOptions& options, const Target& host, const cpu::CodegenOptions& codegen,
+           int64_t weight_bytes) {
+    Scheduling& s = o.scheduling;
+    s.kind = options.scheduler;
+    s.trials = options.trials;
+    s.gpu = options.gpu;
+    if (s.gpu && options.orchestrator == Orchestrator::Optimal)
+        throw RuntimeError("optimal orchestration knows costs of this CPU's kernels alone: compile greedily for a GPU");
+    if (s.gpu) return;
+    if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
+    Target machine = host;
+    machine.vector_bits = codegen.isa.vector_bits;
+    machine.vector_registers = o.target.vector_registers;
+    s.machine.emplace(machine, o.target.threads);
+    const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
+    if (options.measure) s.out_of_time = [end = now_ms() + 1e3 * options.measure_seconds] { return now_ms() >= end; };
+    const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    if (!for_schedules && !for_kernels) return;
+    const std::shared_ptr<TuningDatabase> database = open_database(options);
+    TuneSettings settings = tune_settings(o.target, codegen);
+    settings.warn = options.warn;
+    o.remember = memory_of_choices(database, host, settings);
+    if (for_schedules) {
+        // Of many candidates most are far from the best: they are worth few readings.
+        settings.measure.give_up = 1.2;
+        settings.measure.few = 3;
+        settings.measure.seconds = 0.01;
+        const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
+        s.measure = [database, tuner, out_of_time = s.out_of_time,
+                     say = say_what_is_measured(options)](const std::vector<TileProgram>& candidates) {
+            const auto sizes = assumed_sizes(candidates.at(0).stages);
+            if (!sizes || (out_of_time && out_of_time())) return std::vector<double>(candidates.size(), -1);
+            say(candidates);
+            std::vector<double> seconds;
+            seconds.reserve(candidates.size());
+            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k.measurement));
+            return seconds;
+        };
+    }
+    if (!for_kernels) return;
+    settings = tune_settings(o.target, codegen);
+    settings.warn = options.warn;
+    settings.warmth = warmth_in_model(host, weight_bytes);
+    const auto settings_of = [settings](const TileProgram& kernel, const std::vector<bool>& weights) {
+        const auto sizes = assumed_sizes(kernel.stages);
+        if (!sizes) return std::optional<TuneSettings>();
+        TuneSettings how = settings;
+        how.weights = weights;
+        how.sizes = *sizes;
+        return std::optional(std::move(how));
+    };
+    const auto measured = [=, out_of_time = s.out_of_time](const TileProgram& kernel,
+                                                           const TuneSettings& how) -> std::optional<TunedKernel> {
+        if (out_of_time && out_of_time()) return std::nullopt;
+        return tune_schedules({kernel}, host, how, database.get())[0];
+    };
+    const auto remembered = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
+        if (!database) return std::nullopt;
+        auto known = remembered_schedule(kernel, host, how, *database);
+        return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
+    };
+    const auto provider = codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr;
+    /// By generated code or, where that takes less time, by the provider.
+    const auto best_of = [=](const auto& ask) {
+        return [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
+            auto how = settings_of(kernel, weights);
+            if (!how) return std::nullopt;
+            const auto ours = ask(kernel, *how);
+            if (!ours) return std::nullopt;
+            MeasuredKernel best{seconds_of(ours->measurement), ours->remembered};
+            if (!provider) return best;
+            best.asked = provider->name();
+            if (auto reason = provider->refusal(kernel.stages, weights)) {
+                best.refused = std::move(*reason);
+                return best;
+            }
+            how->provider = provider;
+            const auto theirs = ask(kernel, *how);
+            if (!theirs) return std::nullopt;
+            best.remembered = best.remembered && theirs->remembered;
+            const double seconds = seconds_of(theirs->measurement);
+            if (seconds < 0) {
+                best.refused = theirs->measurement.verdict == Verdict::wrong ? "its result is not right"
+                                                                             : theirs->measurement.reason;
+                return best;
+            }
+            best.theirs = seconds;
+            if (best.seconds >= 0 && best.seconds <= seconds) return best;
+            best.seconds = seconds;
+            best.provider = best.asked;
+            return best;
+        };
+    };
+    o.measure = best_of(measured);
+    o.recall = best_of(remembered);
+    o.remember = memory_of_choices(database, host, settings);
+}
+
+}  // namespace
+
+namespace {
+
+/// Of Numerics::Strict: schedules, and with them the order of sums, are those for so many threads, however many run.
+constexpr int kStrictThreads = 8;
+
+Target machine_of(const CompileOptions& options) { return options.machine ? *options.machine : current_target(); }
+
+}  // namespace
+
+cpu::CodegenOptions codegen_options(const CompileOptions& options) {
+    cpu::CodegenOptions codegen;
+    codegen.isa = cpu::Isa::named(options.isa);
+    codegen.cache_bytes = last_cache_bytes(machine_of(options));
+    if (!options.code_folder.empty())
+        codegen.known = std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
+    return codegen;
+}
+
+std::string_view to_string(Numerics numerics) {
+    constexpr std::array<std::string_view, 3> kNames = {"strict", "default", "fast"};
+    return kNames[static_cast<size_t>(numerics)];
+}
+
+std::optional<Numerics> numerics_from_string(std::string_view text) {
+    for (const Numerics n : {Numerics::Strict, Numerics::Default, Numerics::Fast})
+        if (to_string(n) == text) return n;
+    return std::nullopt;
+}
+
+ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int threads) {
+    ScheduleTarget rule;
+    rule.lanes = isa.lanes_f32();
+    rule.vector_registers = isa.vector_bits == 512 ? 32 : 16;
+    rule.threads = threads;
+    for (const CacheLevel& level : machine.caches)
+        if (level.level == 2) rule.l2_bytes = level.usable_bytes();
+    rule.cache_bytes = last_cache_bytes(machine);
+    return rule;
+}
+
+OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
+    const cpu::CodegenOptions codegen = codegen_options(options);
+    OrchestrateOptions o;
+    o.fuse = options.fuse;
+    o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
+    o.orchestrator = options.orchestrator;
+    o.optimal = options.optimal;
+    o.watch = options.watch;
+    o.schedules = options.schedules;
+    o.kept = codegen.known;
+    o.without = options.without;
+    int threads = options.threads > 0 ? options.threads : default_thread_count();
+    if (options.numerics == Numerics::Strict) threads = kStrictThreads;
+    const Target machine = machine_of(options);
+    o.target = schedule_target(machine, codegen.isa, threads);
+    allow(o, options, machine, codegen, weight_bytes);
+    return o;
+}
+
+}  // namespace tilewright
