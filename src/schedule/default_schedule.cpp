@@ -404,7 +404,9 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out_t
         }
     }
     // Operands that only lack contiguous lanes can be copied: a product whose right operand is stored transposed.
-    if (const auto product = contraction(e); product && product->reads_two()) {
+    const auto factors = contraction(e);
+    const bool product = factors && factors->reads_two();
+    if (product) {
         std::optional<size_t> spatial_vector;
         for (size_t a = 0; a < e.spatial; ++a)
             if (walks.back().unit(a) && guessed_extent(e.extents[a]) >= lanes / 2) spatial_vector = a;

@@ -214,13 +214,13 @@ class TaskCutter {
         if (std::find(split_.begin(), split_.end(), true) != split_.end()) return;
         const bool product = std::any_of(e_.accesses.begin(), e_.accesses.end(), [&](const Access& x) {
             bool summed = false;
-            for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || uses_axis(x, r);
-            return summed && !uses_axis(x, vector_);
+            for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || index_uses(x.index, r);
+            return summed && !index_uses(x.index, vector_);
         });
         if (!product) return;
         for (const Access& x : e_.accesses)
             for (size_t a = 0; a < e_.spatial; ++a)
-                if (a != vector_ && is_weight(x) && uses_axis(x, a)) return;
+                if (a != vector_ && is_weight(x) && index_uses(x.index, a)) return;
         const double weights = weight_bytes(), l2 = static_cast<double>(target_.l2_bytes);
         if (weights <= l2 / 2 || weights > kFewTimes * l2) return;
         while (weight_bytes() > l2 / 4 && halve(vector_)) continue;

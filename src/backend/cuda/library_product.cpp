@@ -87,7 +87,8 @@ std::optional<LibraryProduct> library_product(const TileProgram& kernel) {
         to.tensor = tensor;
         to.type = stages.values[v].dtype;
     };
-    const ValueId left_value = e.accesses[*operands[1 - right]].value, right_value = e.accesses[*operands[right]].value;
+    const ValueId left_value = e.accesses[*c->factors[1 - right].slot].value;
+    const ValueId right_value = e.accesses[*c->factors[right].slot].value;
     name(p.left, left_value, tensor_of(stages, left_value));
     name(p.right, right_value, tensor_of(stages, right_value));
     name(p.result, result, stages.inputs.size());

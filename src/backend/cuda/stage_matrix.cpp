@@ -13,6 +13,7 @@
 #include "backend/cuda/scalar_text.h"
 #include "backend/cuda/stage_values.h"
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "tile/matrix.h"
 
 namespace tilewright::cuda {
