@@ -15,16 +15,16 @@ namespace {
 using nets::Attributes;
 using nets::Extents;
 using nets::GraphBuilder;
-using Node = nets::Value;
+using Wire = nets::Value;
 
 /// An operator as one exporter writes it.
 struct Spelling {
     const char* name;
-    Node (*write)(GraphBuilder& b, const std::vector<Node>& inputs);
+    Wire (*write)(GraphBuilder& b, const std::vector<Wire>& inputs);
     int64_t opset = 17;
 };
 
-Node op(GraphBuilder& b, const char* name, std::vector<Node> inputs, const Attributes& attributes = {}) {
+Wire op(GraphBuilder& b, const char* name, std::vector<Wire> inputs, const Attributes& attributes = {}) {
     // Shapes of results play no part: none is declared, none is asked for.
     return b.node(name, inputs, attributes);
 }
@@ -54,7 +54,7 @@ Planned plan_of(const Spelling& spelling, const std::vector<Extents>& shapes) {
     nets::BuildOptions building;
     building.opset = spelling.opset;
     GraphBuilder b("spelling", building);
-    std::vector<Node> inputs;
+    std::vector<Wire> inputs;
     for (size_t k = 0; k < shapes.size(); ++k)
         inputs.push_back(b.input("x" + std::to_string(k), DType::F32, shapes[k]));
     b.output(spelling.write(b, inputs), "y");
@@ -97,35 +97,35 @@ void expect_same_plan(const std::vector<Spelling>& spellings, const std::vector<
 
 // --- normalisation of rows: x, scale, bias
 
-Node mean(GraphBuilder& b, const Node& x) { return op(b, "ReduceMean", {x}, {{"axes", ints({-1})}}); }
+Wire mean(GraphBuilder& b, const Wire& x) { return op(b, "ReduceMean", {x}, {{"axes", ints({-1})}}); }
 
-Node layer_norm(GraphBuilder& b, const std::vector<Node>& in) {
+Wire layer_norm(GraphBuilder& b, const std::vector<Wire>& in) {
     return op(b, "LayerNormalization", in, {{"axis", int64_t{-1}}, {"epsilon", 1e-5f}});
 }
 // PyTorch before opset 17
-Node layer_norm_torch(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node d = op(b, "Sub", {in[0], mean(b, in[0])});
-    const Node variance = mean(b, op(b, "Pow", {d, b.scalar(2)}));
-    const Node y = op(b, "Div", {d, op(b, "Sqrt", {op(b, "Add", {variance, b.scalar(1e-5f)})})});
+Wire layer_norm_torch(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire d = op(b, "Sub", {in[0], mean(b, in[0])});
+    const Wire variance = mean(b, op(b, "Pow", {d, b.scalar(2)}));
+    const Wire y = op(b, "Div", {d, op(b, "Sqrt", {op(b, "Add", {variance, b.scalar(1e-5f)})})});
     return op(b, "Add", {op(b, "Mul", {y, in[1]}), in[2]});
 }
 // TensorFlow: x (g / s) + (b - m (g / s)), squared by a product
-Node layer_norm_tf(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node m = mean(b, in[0]);
-    const Node d = op(b, "Sub", {in[0], m});
-    const Node variance = mean(b, op(b, "Mul", {d, d}));
-    const Node s = op(b, "Reciprocal", {op(b, "Sqrt", {op(b, "Add", {variance, b.scalar(1e-5f)})})});
-    const Node scale = op(b, "Mul", {s, in[1]});
+Wire layer_norm_tf(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire m = mean(b, in[0]);
+    const Wire d = op(b, "Sub", {in[0], m});
+    const Wire variance = mean(b, op(b, "Mul", {d, d}));
+    const Wire s = op(b, "Reciprocal", {op(b, "Sqrt", {op(b, "Add", {variance, b.scalar(1e-5f)})})});
+    const Wire scale = op(b, "Mul", {s, in[1]});
     return op(b, "Add", {op(b, "Mul", {in[0], scale}), op(b, "Sub", {in[2], op(b, "Mul", {m, scale})})});
 }
 // a difference for each use, sums instead of means, operands the other way round
-Node layer_norm_sums(GraphBuilder& b, const std::vector<Node>& in) {
+Wire layer_norm_sums(GraphBuilder& b, const std::vector<Wire>& in) {
     const float n = static_cast<float>(in[0].size(-1));
-    const auto sum = [&](const Node& x) { return op(b, "ReduceSum", {x, b.ints({-1})}, {{"keepdims", int64_t{1}}}); };
-    const Node m = op(b, "Div", {sum(in[0]), b.scalar(n)});
-    const Node d = op(b, "Sub", {in[0], m}), again = op(b, "Sub", {in[0], m});
-    const Node variance = op(b, "Mul", {b.scalar(1 / n), sum(op(b, "Mul", {d, d}))});
-    const Node root = op(b, "Pow", {op(b, "Add", {b.scalar(1e-5f), variance}), b.scalar(0.5f)});
+    const auto sum = [&](const Wire& x) { return op(b, "ReduceSum", {x, b.ints({-1})}, {{"keepdims", int64_t{1}}}); };
+    const Wire m = op(b, "Div", {sum(in[0]), b.scalar(n)});
+    const Wire d = op(b, "Sub", {in[0], m}), again = op(b, "Sub", {in[0], m});
+    const Wire variance = op(b, "Mul", {b.scalar(1 / n), sum(op(b, "Mul", {d, d}))});
+    const Wire root = op(b, "Pow", {op(b, "Add", {b.scalar(1e-5f), variance}), b.scalar(0.5f)});
     return op(b, "Add", {in[2], op(b, "Mul", {in[1], op(b, "Div", {again, root})})});
 }
 
@@ -139,17 +139,17 @@ TEST(Spelling, layer_norm) {
 
 // --- GELU
 
-Node gelu(GraphBuilder& b, const std::vector<Node>& in) { return op(b, "Gelu", in); }
-Node gelu_torch(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node e = op(b, "Erf", {op(b, "Div", {in[0], b.scalar(std::sqrt(2.0f))})});
+Wire gelu(GraphBuilder& b, const std::vector<Wire>& in) { return op(b, "Gelu", in); }
+Wire gelu_torch(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire e = op(b, "Erf", {op(b, "Div", {in[0], b.scalar(std::sqrt(2.0f))})});
     return op(b, "Mul", {op(b, "Mul", {in[0], op(b, "Add", {e, b.scalar(1)})}), b.scalar(0.5f)});
 }
-Node gelu_half_first(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node e = op(b, "Erf", {op(b, "Mul", {b.scalar(std::sqrt(0.5f)), in[0]})});
+Wire gelu_half_first(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire e = op(b, "Erf", {op(b, "Mul", {b.scalar(std::sqrt(0.5f)), in[0]})});
     return op(b, "Mul", {op(b, "Mul", {b.scalar(0.5f), in[0]}), op(b, "Add", {b.scalar(1), e})});
 }
-Node gelu_distribution(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node e = op(b, "Erf", {op(b, "Div", {in[0], op(b, "Sqrt", {b.scalar(2)})})});
+Wire gelu_distribution(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire e = op(b, "Erf", {op(b, "Div", {in[0], op(b, "Sqrt", {b.scalar(2)})})});
     return op(b, "Mul", {op(b, "Div", {op(b, "Add", {b.scalar(1), e}), b.scalar(2)}), in[0]});
 }
 
@@ -163,24 +163,24 @@ TEST(Spelling, gelu) {
 
 // --- attention: q, k, v of [batch, heads, places, width]
 
-Node transposed(GraphBuilder& b, const Node& k) { return op(b, "Transpose", {k}, {{"perm", ints({0, 1, 3, 2})}}); }
-Node softmax(GraphBuilder& b, const Node& x) { return op(b, "Softmax", {x}, {{"axis", int64_t{-1}}}); }
+Wire transposed(GraphBuilder& b, const Wire& k) { return op(b, "Transpose", {k}, {{"perm", ints({0, 1, 3, 2})}}); }
+Wire softmax(GraphBuilder& b, const Wire& x) { return op(b, "Softmax", {x}, {{"axis", int64_t{-1}}}); }
 
-Node attention(GraphBuilder& b, const std::vector<Node>& in) { return op(b, "Attention", in); }
-Node attention_divided(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node scores = op(b, "MatMul", {in[0], transposed(b, in[1])});
+Wire attention(GraphBuilder& b, const std::vector<Wire>& in) { return op(b, "Attention", in); }
+Wire attention_divided(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire scores = op(b, "MatMul", {in[0], transposed(b, in[1])});
     return op(b, "MatMul", {softmax(b, op(b, "Div", {scores, b.scalar(8)})), in[2]});
 }
-Node attention_scaled_query(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node q = op(b, "Mul", {in[0], b.scalar(0.125f)});
+Wire attention_scaled_query(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire q = op(b, "Mul", {in[0], b.scalar(0.125f)});
     return op(b, "MatMul", {softmax(b, op(b, "MatMul", {q, transposed(b, in[1])})), in[2]});
 }
 // scaled_dot_product_attention of PyTorch 2: the root of the scale on both sides; the parts of a softmax
-Node attention_scaled_twice(GraphBuilder& b, const std::vector<Node>& in) {
-    const Node root = op(b, "Sqrt", {b.scalar(0.125f)});
-    const Node scores = op(b, "MatMul", {op(b, "Mul", {in[0], root}), op(b, "Mul", {transposed(b, in[1]), root})});
-    const Node e = op(b, "Exp", {op(b, "Sub", {scores, op(b, "ReduceMax", {scores}, {{"axes", ints({-1})}})})});
-    const Node sum = op(b, "ReduceSum", {e, b.ints({-1})}, {{"keepdims", int64_t{1}}});
+Wire attention_scaled_twice(GraphBuilder& b, const std::vector<Wire>& in) {
+    const Wire root = op(b, "Sqrt", {b.scalar(0.125f)});
+    const Wire scores = op(b, "MatMul", {op(b, "Mul", {in[0], root}), op(b, "Mul", {transposed(b, in[1]), root})});
+    const Wire e = op(b, "Exp", {op(b, "Sub", {scores, op(b, "ReduceMax", {scores}, {{"axes", ints({-1})}})})});
+    const Wire sum = op(b, "ReduceSum", {e, b.ints({-1})}, {{"keepdims", int64_t{1}}});
     return op(b, "MatMul", {op(b, "Div", {e, sum}), in[2]});
 }
 
