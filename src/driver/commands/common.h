@@ -23,7 +23,8 @@ struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
                 libraries, database;
     bool measure = false;
-    size_t piece_nodes = OptimalOptions().piece_nodes;
+    size_t piece_nodes = OptimalOptions().piece_nodes, kernel_nodes = OptimalOptions().kernel_nodes,
+           most_sets = OptimalOptions().most_sets, most_outputs = OptimalOptions().most_outputs;
     double blp_seconds = OptimalOptions().seconds;
     std::string blp = "strong";
     int trials = 1000;
