@@ -62,30 +62,33 @@ Compiled compile(const std::string& name, const ZooSettings& settings, int threa
 struct Case {
     const char* model;
     ZooSettings settings;
+    double most;  ///< of what the plan without rewrites takes, with one thread
 };
 class ModelsRewritten : public testing::TestWithParam<Case> {};
 
-/// What the judge says of a program is what its plan takes, and the rewritten one never takes longer.
-TEST_P(ModelsRewritten, never_lose_by_estimate) {
+/// What the judge says of a program is what its plan takes, and the rewritten one takes at most the share of it that is
+/// given here: 1 where no rewrite is known to gain.
+TEST_P(ModelsRewritten, gain_by_estimate) {
     for (const int threads : {1, 2}) {
         const Compiled c = compile(GetParam().model, GetParam().settings, threads);
         EXPECT_EQ(verify(c.after), std::vector<std::string>());
         EXPECT_NEAR(c.report.planned_before / c.unrewritten, 1, 1e-3);
         EXPECT_NEAR(c.report.planned_after / seconds_of(c.plan), 1, 1e-3);
-        EXPECT_LE(seconds_of(c.plan), c.unrewritten * 1.0001);
+        EXPECT_LE(seconds_of(c.plan), c.unrewritten * (threads == 1 ? GetParam().most : 1.0001));
         EXPECT_LE(c.report.costed, default_rewrites().programs);
         EXPECT_LE(c.report.planned, 5u);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, ModelsRewritten,
-                         testing::Values(Case{"mlp", {}}, Case{"attention", {}}, Case{"resnet18", {{"size", 64}}},
-                                         Case{"densenet121", {{"size", 64}}}, Case{"mobilenet_v2", {{"size", 64}}},
-                                         Case{"shufflenet_v2_x1_0", {{"size", 64}}}, Case{"gpt2_tiny", {}},
-                                         Case{"bert_tiny", {{"seq", 32}}}, Case{"candy", {{"size", 64}}},
-                                         Case{"efficientvit_b1", {{"size", 64}}}, Case{"dcgan_generator", {}},
-                                         Case{"m5", {}}, Case{"lstm_tagger", {}}),
-                         [](const auto& tested) { return std::string(tested.param.model); });
+INSTANTIATE_TEST_SUITE_P(
+    Zoo, ModelsRewritten,
+    testing::Values(Case{"mlp", {}, 1.0001}, Case{"attention", {}, 1.0001}, Case{"resnet18", {{"size", 64}}, 0.75},
+                    Case{"densenet121", {{"size", 64}}, 0.87}, Case{"mobilenet_v2", {{"size", 64}}, 1.0001},
+                    Case{"shufflenet_v2_x1_0", {{"size", 64}}, 1.0001}, Case{"gpt2_tiny", {}, 1.0001},
+                    Case{"bert_tiny", {{"seq", 32}}, 1.0001}, Case{"candy", {{"size", 64}}, 0.5},
+                    Case{"efficientvit_b1", {{"size", 64}}, 1.0001}, Case{"dcgan_generator", {}, 0.8},
+                    Case{"m5", {}, 0.98}, Case{"lstm_tagger", {}, 1.0001}),
+    [](const auto& tested) { return std::string(tested.param.model); });
 
 /// 3x3 convolutions between concatenations: in Winograd's form, and all in one layout.
 TEST(RewrittenModels, densenet_gains) {
@@ -103,21 +106,33 @@ std::map<std::string, std::string> nodes_of(const Plan& plan, const Step& step) 
     return out;
 }
 
-/// EfficientViT: between its convolutions an attention takes at most seven kernels (Korch, figure 10 and section 6.4),
-/// and none of them makes the matrix of all places by all places.
-TEST(RewrittenModels, linear_attention_of_efficientvit_takes_at_most_seven_kernels) {
-    constexpr int64_t kPlaces = 32 * 32;  // of the first stage that has attentions
-    const Compiled c = compile("efficientvit_b1", {{"size", 512}});
-    std::map<std::string, int> kernels;  // by attention
-    for (const Step& step : c.plan.steps) {
+/// Kernels of each attention of EfficientViT, between its convolutions.
+std::map<std::string, int> kernels_of_attentions(const Plan& plan) {
+    std::map<std::string, int> kernels;
+    for (const Step& step : plan.steps) {
         std::set<std::string> here;
-        for (const auto& [name, op] : nodes_of(c.plan, step))
+        for (const auto& [name, op] : nodes_of(plan, step))
             if (const size_t end = name.find("context_module"); end != std::string::npos && op != "Conv" && op != "Add")
                 here.insert(name.substr(0, end));
         for (const std::string& attention : here) ++kernels[attention];
     }
+    return kernels;
+}
+
+/// EfficientViT: between its convolutions an attention takes at most seven kernels (Korch, figure 10 and section 6.4),
+/// and none of them makes the matrix of all places by all places. Without fusion it takes more.
+TEST(RewrittenModels, linear_attention_of_efficientvit_takes_at_most_seven_kernels) {
+    constexpr int64_t kPlaces = 32 * 32;  // of the first stage that has attentions
+    const Compiled c = compile("efficientvit_b1", {{"size", 512}});
+    const std::map<std::string, int> kernels = kernels_of_attentions(c.plan);
     EXPECT_EQ(kernels.size(), 7u);
     for (const auto& [attention, n] : kernels) EXPECT_LE(n, 7) << attention;
+    OrchestrateOptions apart = planning(1);
+    apart.fuse = false;
+    KernelSet set;
+    const std::map<std::string, int> unfused = kernels_of_attentions(orchestrate(c.after, set, apart));
+    EXPECT_EQ(unfused.size(), 7u);
+    for (const auto& [attention, n] : unfused) EXPECT_GT(n, 7) << attention;
     for (const Primitive& p : c.plan.program.primitives) {
         if (p.expr() == nullptr) continue;
         const std::vector<Expr>& shape = c.plan.program.values[p.outputs[0]].shape;

@@ -193,6 +193,7 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const Target& h
             }
             best.theirs = seconds;
             if (best.seconds >= 0 && best.seconds <= seconds) return best;
+            best.ours = best.seconds;
             best.seconds = seconds;
             best.provider = best.asked;
             return best;

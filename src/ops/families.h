@@ -31,6 +31,5 @@ std::vector<OpRule> quant_rules();
 std::vector<OpRule> contrib_quant_rules();
 std::vector<OpRule> signal_rules();
 std::vector<OpRule> vision_rules();
-std::vector<OpRule> sequence_rules();
 
 }  // namespace tilewright

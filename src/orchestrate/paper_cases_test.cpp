@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "cost/given_test.h"
 #include "orchestrate/planned_cost.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
@@ -76,25 +77,32 @@ TEST(PaperCases, figure_2_is_found) {
     expect_same(p, q);
 }
 
-/// EfficientViT's attention over 256 places, 16 wide: linear, as it is exported, v padded with a column of ones.
-TEST(PaperCases, linear_attention_takes_at_most_seven_kernels) {
-    const Case c = plan_of(with_weights(R"(program linear_attention {
+/// EfficientViT's attention over 256 places, 16 wide (figure 8), as its formula has it: every place by every place. The
+/// rewrites re-associate the products, so that no kernel makes that matrix, and few kernels are left.
+TEST(PaperCases, linear_attention_is_re_associated) {
+    const Program p = with_weights(R"(program linear_attention {
   input x: f32[4, 48, 256]
   fq: f32[4, 256, 16] = [4, 256, 16] max(@0, 0.0) where @0 = x[i0, i2, i1]
   fk: f32[4, 16, 256] = [4, 16, 256] max(@0, 0.0) where @0 = x[i0, i1 + 16, i2]
   v: f32[4, 256, 16] = [4, 256, 16] @0 where @0 = x[i0, i2 + 32, i1]
-  ones: f32[4, 256, 17] = [4, 256, 17] @0 where @0 = v[i0, i1, i2] when 15 - i2 >= 0 else 1
-  kv: f32[4, 16, 17] = [4, 16, 17] sum(i3 < 256) mul(@0, @1) where @0 = fk[i0, i1, i3], @1 = ones[i0, i3, i2]
-  qkv: f32[4, 256, 17] = [4, 256, 17] sum(i3 < 16) mul(@0, @1) where @0 = fq[i0, i1, i3], @1 = kv[i0, i3, i2]
-  num: f32[4, 256, 16] = [4, 256, 16] @0 where @0 = qkv[i0, i1, i2]
-  den: f32[4, 256, 1] = [4, 256, 1] @0 where @0 = qkv[i0, i1, i2 + 16]
+  a: f32[4, 256, 256] = [4, 256, 256] sum(i3 < 16) mul(@0, @1) where @0 = fq[i0, i1, i3], @1 = fk[i0, i3, i2]
+  num: f32[4, 256, 16] = [4, 256, 16] sum(i3 < 256) mul(@0, @1) where @0 = a[i0, i1, i3], @1 = v[i0, i3, i2]
+  den: f32[4, 256, 1] = [4, 256, 1] sum(i3 < 256) @0 where @0 = a[i0, i1, i3]
   eps: f32[4, 256, 1] = [4, 256, 1] add(@0, 1e-15) where @0 = den[i0, i1, i2]
   quot: f32[4, 256, 16] = [4, 256, 16] div(@0, @1) where @0 = num[i0, i1, i2], @1 = eps[i0, i1, 0]
   y: f32[4, 16, 256] = [4, 16, 256] @0 where @0 = quot[i0, i2, i1]
   output y
-})"),
-                           Rewrites::Judged);
-    EXPECT_LE(c.kernels.size(), 7u);
+})");
+    const auto square = [](const Program& q) {
+        return std::any_of(q.primitives.begin(), q.primitives.end(), [&](const Primitive& made) {
+            const std::vector<Expr>& shape = q.values[made.outputs[0]].shape;
+            return std::count_if(shape.begin(), shape.end(), [](Expr d) { return d.is_constant(256); }) == 2;
+        });
+    };
+    const Case plain = plan_of(p, Rewrites::None), rewritten = plan_of(p, Rewrites::Judged);
+    EXPECT_TRUE(square(plain.program));
+    EXPECT_FALSE(square(rewritten.program)) << print(rewritten.program);
+    EXPECT_LE(rewritten.kernels.size(), 5u) << print(rewritten.program);
 }
 
 /// InstanceNorm, ReLU and Pad (figure 12): the last part of the normalisation runs with what follows it. Channels lie
@@ -172,31 +180,50 @@ Program memory_bound(int64_t batch) {
                                     batch));
 }
 
-/// Kernels of the plan where each takes what the model says, but `slower` times as long where it has all of the work.
-size_t measured_kernels(int64_t batch, double slower) {
+struct Chosen {
+    size_t kernels = 0;
+    double seconds = 0;  ///< of the plan, by the costs given
+};
+
+/// The plan where the one kernel that does all of the work takes `whole` seconds, and every other kernel what the model
+/// says.
+Chosen chosen_where(int64_t batch, double whole) {
     OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
     const Scheduling model = scheduling(options);
     options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) -> std::optional<MeasuredKernel> {
         const Program& p = kernel.stages;
-        const bool whole = p.outputs.size() == 1 && p.inputs.size() == 4;  // from x, y and the weights to the result
-        return MeasuredKernel{model.estimate_of(kernel) * (whole ? slower : 1), false};
+        // From x, y and the weights to the transposed result.
+        const bool all =
+            p.outputs.size() == 1 && p.inputs.size() == 4 && p.values[p.outputs[0]].shape.back().is_constant(256);
+        return MeasuredKernel{all ? whole - kKernelSeconds : model.estimate_of(kernel), false};
     };
     const Program p = memory_bound(batch);
     KernelSet set;
     const Plan plan = orchestrate(p, set, options);
     const std::vector<Tensor> inputs = random_inputs(p, 2);
     EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-4) << plan.print();
-    return plan.steps.size();
+    return {plan.steps.size(), given(plan.optimal).seconds()};
 }
 
-/// One kernel or several is a question of what measures faster, not of what could be fused: with figure 13's ratio, one
-/// kernel for all of it taking 2.24 times as long as several, it becomes several.
-TEST(PaperCases, a_memory_bound_subgraph_is_one_kernel_or_several_as_measured) {
-    EXPECT_EQ(plan_of(memory_bound(1), Rewrites::None).kernels.size(), 1u);
-    EXPECT_EQ(measured_kernels(1, 1), 1u);
-    EXPECT_GT(measured_kernels(16, 4), 1u);
+/// One kernel or several is a question of what measures faster, not of what could be fused. This tests what the solver
+/// makes of given costs, and measures nothing: the ratio is figure 13's, where one kernel for all of the subgraph takes
+/// 2.24 times as long as the best several (batch 16, on the paper's GPU), and its inverse. What both take on a machine
+/// prints `bench/orchestration.py --figure-13`.
+TEST(PaperCases, a_memory_bound_subgraph_is_one_kernel_or_several_as_its_costs_say) {
+    constexpr double kRatio = 2.24;
+    for (const int64_t batch : {1, 16}) {
+        const Chosen several = chosen_where(batch, 1.0);  // a second: never chosen
+        EXPECT_GT(several.kernels, 1u);
+        const Chosen slow = chosen_where(batch, kRatio * several.seconds);
+        EXPECT_EQ(slow.kernels, several.kernels);
+        EXPECT_NEAR(slow.seconds, several.seconds, 1e-6 * several.seconds);
+        const Chosen fast = chosen_where(batch, several.seconds / kRatio);
+        EXPECT_EQ(fast.kernels, 1u);
+        EXPECT_NEAR(fast.seconds, several.seconds / kRatio, 1e-6 * several.seconds);
+    }
+    EXPECT_EQ(plan_of(memory_bound(1), Rewrites::None).kernels.size(), 1u) << "by estimates";
 }
 
 }  // namespace

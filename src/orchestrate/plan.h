@@ -86,10 +86,11 @@ struct Plan {
 
 /// What a kernel takes on this machine.
 struct MeasuredKernel {
-    double seconds = -1;        ///< negative: it cannot be run
-    bool remembered = false;    ///< it was known, and nothing was run
-    std::string asked = {};     ///< the library that was asked as well; empty: there is none
-    std::string provider = {};  ///< `asked`, where it took this time, being faster than generated code
+    double seconds = -1;                        ///< negative: it cannot be run
+    bool remembered = false;                    ///< it was known, and nothing was run
+    std::string asked = {};                     ///< the library that was asked as well; empty: there is none
+    std::string provider = {};                  ///< `asked`, where it took this time, being faster than generated code
+    std::optional<double> ours = std::nullopt;  ///< then: what generated code takes; negative: it cannot be run
     std::optional<double> theirs = std::nullopt;  ///< what it takes, where it computes the kernel rightly
     std::string refused = {};                     ///< why it does not
 };

@@ -195,6 +195,10 @@ std::optional<Schedules::Provided> Schedules::provided(const Scheduled& s, const
     return it == provided_.end() || refused_.count(it->second.kernel) != 0 ? std::nullopt : std::optional(it->second);
 }
 
+bool Schedules::refused(const TileProgram& program, const std::vector<bool>& weights) const {
+    return !refused_.empty() && refused_.count(text_of(program) + weights_text(weights)) != 0;
+}
+
 std::optional<double> Schedules::measured(const Scheduled& s) const {
     if (measured_.empty()) return std::nullopt;
     const auto it = measured_.find(text_of(s.program));

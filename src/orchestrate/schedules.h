@@ -54,6 +54,10 @@ class Schedules {
     std::optional<Provided> provided(const Scheduled& s, const std::vector<bool>& weights) const;
     /// Whatever it measured: generated code computes this one.
     void refuse(const Provided& p) { refused_.insert(p.kernel); }
+    /// Whether a library computes this kernel faster, by measurement, and has been refused.
+    bool refused(const TileProgram& program, const std::vector<bool>& weights) const;
+    /// Of all kernels whose library has been refused, in order.
+    const std::set<std::string>& refused() const { return refused_; }
     /// What no schedule of the kernel undercuts; 0 without a machine.
     double at_least(const KernelBody& body) const;
 

@@ -44,6 +44,9 @@ class Explain : public testing::Test {
 TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
     const Json j = json({});
     EXPECT_EQ(j["blp_status"], "none");
+    EXPECT_TRUE(j["blp_gap"].is_null()) << "nothing was solved";
+    EXPECT_TRUE(j["emitted_gap"].is_null());
+    EXPECT_TRUE(j["measured_share"].is_null());
     EXPECT_EQ(j["execution_states"], 0);
     EXPECT_GT(j["compile_ms"], 0);
     EXPECT_EQ(j["plan_ms"], j["greedy_ms"]);
@@ -87,8 +90,24 @@ TEST_F(Explain, EstimatesForTheSizesThatAreGiven) {
 TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
     const Json j = json({"--orchestrate", "optimal"});
     EXPECT_EQ(j["blp_status"], "optimal");
-    EXPECT_EQ(j["blp_gap"], 0);
     EXPECT_GT(j["execution_states"], 0);
+    // By estimates the plan is what is emitted; its gap is that of its costs over the bound of all pieces.
+    double plan = 0, bound = 0, emitted = 0;
+    size_t conversions = 0;
+    for (const Json& piece : j["pieces"]) {
+        conversions += piece["conversions"].get<size_t>();
+        plan += piece["ms"].get<double>();
+        bound += piece["bound_ms"].get<double>();
+        emitted += piece["emitted_ms"].get<double>();
+    }
+    ASSERT_GT(bound, 0);
+    EXPECT_NEAR(emitted, plan, 1e-9 * plan);
+    EXPECT_NEAR(j["choice"]["emitted_ms"], emitted, 1e-9 * plan);
+    EXPECT_NEAR(j["blp_gap"], (plan - bound) / bound, 1e-9);
+    EXPECT_NEAR(j["emitted_gap"], (emitted - bound) / bound, 1e-9);
+    EXPECT_EQ(j["greedy_pieces"], 0);
+    EXPECT_LE(j["distinct_candidates"], j["candidates"].get<size_t>() + conversions);
+    EXPECT_GT(j["distinct_candidates"], 0);
     EXPECT_GT(j["candidates"], j["kernels"].size());
     EXPECT_GT(j["blp_columns"], 0);
     EXPECT_GT(j["blp_rows"], 0);
@@ -116,9 +135,11 @@ TEST_F(Explain, NamesItsFiguresAtTheTopLevel) {
         std::vector<std::string> more = how;
         more.insert(more.end(), {"--database", "own.db"});
         const Json j = json(more);
-        for (const char* number : {"execution_states", "candidates", "measured", "blp_columns", "blp_rows", "blp_gap",
-                                   "compile_ms", "greedy_ms", "plan_ms"})
+        for (const char* number : {"execution_states", "candidates", "distinct_candidates", "measured", "blp_columns",
+                                   "blp_rows", "greedy_pieces", "capped_pieces", "compile_ms", "greedy_ms", "plan_ms"})
             EXPECT_TRUE(j.contains(number) && j[number].is_number()) << number;
+        for (const char* share : {"blp_gap", "emitted_gap", "measured_share"})
+            EXPECT_TRUE(j.contains(share) && (how.empty() ? j[share].is_null() : j[share].is_number())) << share;
         EXPECT_TRUE(j["blp_status"].is_string());
         for (const char* list : {"kernels", "primitives", "pieces", "plans"})
             EXPECT_TRUE(j.contains(list) && j[list].is_array()) << list;
@@ -157,11 +178,31 @@ TEST_F(Explain, ShowsWhatTheBoundOfPiecesCosts) {
     EXPECT_GT(pieces, 4u);
 }
 
+/// Bounds on candidates are flags; where they left sets out, that stands beside the gap.
+TEST_F(Explain, SaysBesideTheGapWhatWasLeftOut) {
+    const std::vector<std::string> all = {"--orchestrate", "optimal"};
+    const auto with = [&](const std::string& flag, const std::string& value) {
+        return json({"--orchestrate", "optimal", flag, value});
+    };
+    const Json whole = json(all), capped = with("--most-sets", "1"), single = with("--kernel-nodes", "1"),
+               outputs = with("--most-outputs", "1");
+    EXPECT_EQ(whole["capped_pieces"], 0);
+    EXPECT_GT(capped["capped_pieces"], 0);
+    EXPECT_LT(capped["candidates"], whole["candidates"]);
+    EXPECT_LT(single["candidates"], whole["candidates"]);
+    EXPECT_LE(outputs["candidates"], whole["candidates"]);
+    EXPECT_GE(capped["choice"]["plan_ms"].get<double>(), whole["choice"]["plan_ms"].get<double>() * (1 - 1e-9));
+    const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--most-sets", "1"});
+    EXPECT_THAT(r.out, HasSubstr("of the sets listed (capped in "));
+    EXPECT_EQ(place.run({"explain", "model.onnx", "--most-sets", "0"}).status, 2);
+}
+
 TEST_F(Explain, ReadsWellOnATerminal) {
     const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "1"});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_THAT(r.out, AllOf(HasSubstr("execution states in "), HasSubstr("convex sets"), HasSubstr("gap 0.00 %"),
-                             HasSubstr("this plan"), HasSubstr("one kernel an operator")));
+                             HasSubstr("above the bound"), HasSubstr("greedy kernels kept in 0 of "),
+                             Not(HasSubstr("capped")), HasSubstr("this plan"), HasSubstr("one kernel an operator")));
     size_t from = 0;
     for (size_t end = 0; (end = r.out.find('\n', from)) != std::string::npos; from = end + 1)
         EXPECT_LE(end - from, 120u) << r.out.substr(from, end - from);

@@ -55,6 +55,9 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
     o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
     o.optimal.piece_nodes = piece_nodes;
+    o.optimal.kernel_nodes = kernel_nodes;
+    o.optimal.most_sets = most_sets;
+    o.optimal.most_outputs = most_outputs;
     o.optimal.seconds = blp_seconds;
     o.optimal.published_form = blp == "published";
     o.optimal.compare_forms = blp == "both";
@@ -120,6 +123,20 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
                     fmt::format("primitives of a piece of the graph that optimal orchestration solves by itself ({})",
                                 o.piece_nodes))
         ->check(CLI::Range(1, 100000));
+    command
+        .add_option("--kernel-nodes", o.kernel_nodes,
+                    fmt::format("primitives of a candidate kernel; those of the greedy rule may have more ({})",
+                                o.kernel_nodes))
+        ->check(CLI::Range(1, 100000));
+    command
+        .add_option("--most-sets", o.most_sets,
+                    fmt::format("convex sets of a piece; where there are more, the largest are not candidates ({})",
+                                o.most_sets))
+        ->check(CLI::Range(1, 10000000));
+    command
+        .add_option("--most-outputs", o.most_outputs,
+                    fmt::format("sets of outputs of one set of primitives that are candidates ({})", o.most_outputs))
+        ->check(CLI::Range(1, 10000));
     command
         .add_option("--blp", o.blp,
                     "its binary program: strong, published (Korch's equations 2 to 4), or both (strong, with the "

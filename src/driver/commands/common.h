@@ -24,7 +24,8 @@ struct SchedulerOptions {
                 libraries, database;
     bool measure = false;
     double measure_seconds = CompileOptions().measure_seconds;
-    size_t piece_nodes = OptimalOptions().piece_nodes;
+    size_t piece_nodes = OptimalOptions().piece_nodes, kernel_nodes = OptimalOptions().kernel_nodes,
+           most_sets = OptimalOptions().most_sets, most_outputs = OptimalOptions().most_outputs;
     double blp_seconds = OptimalOptions().seconds;
     std::string blp = "strong";
     int trials = 1000;

@@ -77,6 +77,8 @@ Json pieces(const OrchestrationReport& o) {
                        {"optimal", p.optimal},
                        {"ms", p.seconds * 1e3},
                        {"bound_ms", p.bound * 1e3},
+                       {"kept_greedy", p.kept_greedy},
+                       {"emitted_ms", p.emitted * 1e3},
                        {"root_ms", p.root * 1e3},
                        {"strong", relaxed(p.strong)},
                        {"published", relaxed(p.published)},
@@ -99,16 +101,25 @@ std::string to_json(const Report& r) {
     j["sizes"] = r.sizes;
     j["execution_states"] = o.states();
     j["candidates"] = o.candidates();
+    j["distinct_candidates"] = o.distinct_candidates;
     j["measured"] = o.measured;
+    j["measured_share"] = optional(o.measured_share());
     j["blp_columns"] = o.columns();
     j["blp_rows"] = o.rows();
     j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";
-    j["blp_gap"] = o.gap();
+    // Null where no program was solved. `emitted_gap` is that of the kernels that run, after pieces kept greedy ones.
+    j["blp_gap"] = optional(o.gap());
+    j["emitted_gap"] = optional(o.emitted_gap());
+    j["greedy_pieces"] = o.greedy_pieces();
+    j["capped_pieces"] = o.capped_pieces();
+    j["taken_apart"] = o.taken_apart;
     j["blp_roots"] = {{"strong", relaxed(o.strong())}, {"published", relaxed(o.published())}};
     j["cuts"] = {{"number", o.cuts}, {"bytes", o.cut_bytes}, {"greedy_kernels", o.cut_kernels}};
     // By what the choice went by: measured where it is, else estimated.
-    j["choice"] = {
-        {"plan_ms", o.seconds() * 1e3}, {"greedy_ms", o.greedy_seconds() * 1e3}, {"bound_ms", o.bound() * 1e3}};
+    j["choice"] = {{"plan_ms", o.seconds() * 1e3},
+                   {"greedy_ms", o.greedy_seconds() * 1e3},
+                   {"bound_ms", o.bound() * 1e3},
+                   {"emitted_ms", o.emitted() * 1e3}};
     j["remembered"] = o.remembered;
     j["undercut"] = o.undercut;
     j["measured_enough"] = o.measured_enough;
@@ -123,6 +134,7 @@ std::string to_json(const Report& r) {
                         {"faster", o.provider->faster},
                         {"in_plan", o.provider->in_model},
                         {"kept", o.provider->kept},
+                        {"solved_again", o.provider->solved_again},
                         {"plan_ms", o.provider->seconds * 1e3},
                         {"without_ms", o.provider->ours_seconds * 1e3},
                         {"refused", o.provider->refused}};

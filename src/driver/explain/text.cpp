@@ -50,6 +50,9 @@ std::string counts(const std::map<std::string, size_t>& of, const char* format) 
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// "0.41 %"; "-" where there is none.
+std::string percent(std::optional<double> share) { return share ? fmt::format("{:.2f} %", 100 * *share) : "-"; }
+
 std::vector<std::string> split(const std::string& text) {
     std::vector<std::string> out;
     for (size_t from = 0; from <= text.size();) {
@@ -82,15 +85,25 @@ std::string search_text(const Report& r) {
                               : "",
                           plural(o.pieces.size(), "piece"), plural(o.cuts, "cut"), bytes_text(o.cut_bytes))));
     s += wrapped(0, "candidates",
-                 split(fmt::format("{} kernels of {}, {} of them in no optimum, {} measured", o.candidates(),
-                                   plural(o.sets(), "convex set"), o.dropped(), o.measured)));
+                 split(fmt::format("{} kernels of {}, {} of them in no optimum, {} distinct, {} of those measured{}",
+                                   o.candidates(), plural(o.sets(), "convex set"), o.dropped(), o.distinct_candidates,
+                                   o.measured, o.measured > 0 ? " (" + percent(o.measured_share()) + ")" : "")));
     if (!o.refused.empty()) s += wrapped(0, "refused", split(counts(o.refused, "{0} because {1}")), 8);
     s += wrapped(
         0, "program",
         split(fmt::format(
-            "{} columns, {} rows, {}, gap {:.2f} %, bound {:.3f} ms, solved in {:.0f} ms", o.columns(), o.rows(),
+            "{} columns, {} rows, {}, gap {}{}, bound {:.3f} ms, solved in {:.0f} ms", o.columns(), o.rows(),
             o.optimal() ? "optimal" : fmt::format("optimal in {} of {} pieces", o.proven_pieces(), o.pieces.size()),
-            100 * o.gap(), o.bound() * 1e3, o.solve_ms())));
+            percent(o.gap()),
+            o.capped_pieces() > 0
+                ? fmt::format(" of the sets listed (capped in {} of {} pieces)", o.capped_pieces(), o.pieces.size())
+                : "",
+            o.bound() * 1e3, o.solve_ms())));
+    s += wrapped(
+        0, "emitted",
+        split(fmt::format("{}, {:.3f} ms by the same costs, {} above the bound, greedy kernels kept in {} of {}",
+                          plural(o.kernels.size(), "kernel"), o.emitted() * 1e3, percent(o.emitted_gap()),
+                          o.greedy_pieces(), plural(o.pieces.size(), "piece"))));
     if (const auto strong = o.strong(), published = o.published(); strong && published)
         s += wrapped(
             2, "roots",
@@ -98,7 +111,7 @@ std::string search_text(const Report& r) {
                               "first",
                               strong->root * 1e3, strong->ms, published->root * 1e3, published->ms)));
     if (!o.measured_enough)
-        s += wrapped(2, "measured", {"as many as may be: of what was measured this is the best plan"});
+        s += wrapped(2, "measured", {"as many as may be: of what was measured the plan is the best"});
     else if (!o.optimal())
         s += wrapped(2, "time", {"was up: of the plans that were found this is the best"});
     if (o.undercut > 0)

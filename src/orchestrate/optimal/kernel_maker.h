@@ -68,6 +68,7 @@ class KernelMaker {
     size_t convert(ValueId value, bool to_second);
 
     const Made& operator[](size_t made) const { return made_[made]; }
+    size_t size() const { return made_.size(); }  ///< kernels that were asked for, also those that cannot be made
 
     /// No set around one with a product and another reduction is a kernel, unless it is a chain (chain_sets.h).
     bool hopeless(const std::vector<PrimitiveId>& members) const;

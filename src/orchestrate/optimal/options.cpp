@@ -76,12 +76,35 @@ std::optional<PieceReport::Relaxed> OrchestrationReport::strong() const {
 std::optional<PieceReport::Relaxed> OrchestrationReport::published() const {
     return relaxed(pieces, &PieceReport::published);
 }
-double OrchestrationReport::gap() const { return seconds() > bound() ? 1 - bound() / seconds() : 0; }
+double OrchestrationReport::emitted() const { return sum(pieces, &PieceReport::emitted); }
 
-size_t OrchestrationReport::proven_pieces() const {
-    return static_cast<size_t>(
-        std::count_if(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.optimal; }));
+namespace {
+
+std::optional<double> above(double seconds, double bound) {
+    return bound > 0 ? std::optional(std::max(0.0, seconds - bound) / bound) : std::nullopt;
 }
+
+size_t count_of(const std::vector<PieceReport>& pieces, bool PieceReport::*which) {
+    return static_cast<size_t>(
+        std::count_if(pieces.begin(), pieces.end(), [&](const PieceReport& p) { return p.*which; }));
+}
+
+/// "0.41 %", "-" where there is none.
+std::string percent(std::optional<double> share) { return share ? fmt::format("{:.2f} %", 100 * *share) : "-"; }
+
+}  // namespace
+
+std::optional<double> OrchestrationReport::gap() const { return above(seconds(), bound()); }
+std::optional<double> OrchestrationReport::emitted_gap() const { return above(emitted(), bound()); }
+size_t OrchestrationReport::greedy_pieces() const { return count_of(pieces, &PieceReport::kept_greedy); }
+size_t OrchestrationReport::capped_pieces() const { return count_of(pieces, &PieceReport::capped); }
+
+std::optional<double> OrchestrationReport::measured_share() const {
+    if (distinct_candidates == 0) return std::nullopt;
+    return static_cast<double>(measured) / static_cast<double>(distinct_candidates);
+}
+
+size_t OrchestrationReport::proven_pieces() const { return count_of(pieces, &PieceReport::optimal); }
 
 double OrchestrationReport::greedy_seconds() const {
     const bool all =
@@ -100,22 +123,26 @@ std::string ProviderReport::print() const {
     std::string s = fmt::format("{} computes {} kernels as well, {} of them faster alone; {} of {} of the plan are its",
                                 name, measured, faster, kept, in_model);
     if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us without", seconds * 1e6, ours_seconds * 1e6);
+    if (solved_again > 0) s += fmt::format(", solved again {} times without those refused", solved_again);
     return s;
 }
 
 std::string OrchestrationReport::print() const {
-    const auto capped = std::count_if(pieces.begin(), pieces.end(), [](const PieceReport& p) { return p.capped; });
     std::string s = fmt::format(
         "{} primitives, {} pieces ({} cuts, {:.0f} bytes across, {} kernels of the greedy rule cut), {} sets{}, {} "
         "candidates of which {} dropped",
         primitives, pieces.size(), cuts, cut_bytes, cut_kernels, sets(),
-        capped > 0 ? fmt::format(" (too many in {} pieces)", capped) : "", candidates(), dropped());
-    if (measured > 0) s += fmt::format(", {} kernels measured ({} remembered)", measured, remembered);
+        capped_pieces() > 0 ? fmt::format(" (capped in {} pieces)", capped_pieces()) : "", candidates(), dropped());
+    s += fmt::format(", {} distinct", distinct_candidates);
+    if (measured > 0)
+        s += fmt::format(", {} kernels measured ({} remembered), {} of the distinct", measured, remembered,
+                         percent(measured_share()));
     for (const auto& [reason, n] : refused) s += fmt::format(", {} refused: {}", n, reason);
-    s += fmt::format("; {} columns, {} rows, {} pieces optimal of {}, gap {:.2g} %", columns(), rows(), proven_pieces(),
-                     pieces.size(), 100 * gap());
-    s += fmt::format("; {} kernels, {} primitives repeated, {:.3f} us, at least {:.3f} us", kernels.size(), repeated,
-                     seconds() * 1e6, bound() * 1e6);
+    s += fmt::format("; {} columns, {} rows, {} pieces optimal of {}, bound {:.3f} us, plan {:.3f} us, gap {}",
+                     columns(), rows(), proven_pieces(), pieces.size(), bound() * 1e6, seconds() * 1e6, percent(gap()));
+    s +=
+        fmt::format("; {} kernels emitted, {} primitives repeated, {:.3f} us, gap {}, greedy kernels kept in {} pieces",
+                    kernels.size(), repeated, emitted() * 1e6, percent(emitted_gap()), greedy_pieces());
     if (greedy_seconds() > 0) s += fmt::format(", the greedy rule {:.3f} us", greedy_seconds() * 1e6);
     if (in_model) s += "; " + in_model->print();
     if (provider) s += "; " + provider->print();

@@ -36,8 +36,8 @@ std::optional<Profile> profile_from_string(std::string_view name);
 
 struct OptimalOptions {
     Profile profile = Profile::None;
-    /// Of all candidates at most this share is measured lazily, but for the greedy rule's kernels, which always are.
-    /// After that the best plan of measured kernels is taken.
+    /// At most this share of the distinct candidates (OrchestrationReport::distinct_candidates) is measured lazily. The
+    /// greedy rule's kernels are always measured, and count. After that the best plan of measured kernels is taken.
     double most_measured = 0.1;
     bool chains = true;           ///< several products in a kernel, beyond what the greedy rule makes of them
     size_t piece_nodes = 40;      ///< primitives of a piece of the graph that is solved by itself
@@ -68,8 +68,8 @@ struct PieceReport {
     /// Execution states (Definition 2), and whether there are more than that, which are not counted.
     size_t states = 0;
     bool more_states = false;
-    size_t sets = 0;  ///< convex ones listed
-    bool capped = false;
+    size_t sets = 0;               ///< convex ones listed
+    bool capped = false;           ///< there are more of them than OptimalOptions::most_sets
     size_t candidates = 0;         ///< that can be made, each set once for every choice of its outputs and layouts
     size_t conversions = 0;        ///< kernels that copy a tensor into another layout, apart from those
     size_t chains = 0;             ///< of the candidates: of several products
@@ -82,6 +82,8 @@ struct PieceReport {
     /// the margin that they must gain by.
     double seconds = 0;
     double bound = 0;           ///< no plan of these candidates takes less
+    bool kept_greedy = false;   ///< whole runs kept the greedy rule's kernels in place of its plan
+    double emitted = 0;         ///< of the kernels that were emitted, by the same costs as `seconds`
     double root = 0;            ///< of the first program's linear relaxation
     double greedy_seconds = 0;  ///< of the greedy rule's kernels; 0 where some are no kernels here
     double solve_ms = 0;        ///< processor time of its programs
@@ -102,6 +104,7 @@ struct KernelReport {
     std::vector<Primitive> primitives;       ///< in order; none: it copies a value into another layout
     std::vector<std::string> reads, writes;  ///< values, "x" or "x (split 0 16, reorder 0 2 1)" where not row-major
     size_t piece = 0;
+    double cost = 0;                 ///< seconds that the choice counted for it (PieceReport::seconds)
     double estimate = 0;             ///< seconds by the model, a launch included
     double at_least = 0;             ///< no schedule takes less: the machine's limit, and a launch
     std::optional<double> measured;  ///< seconds, a launch included
@@ -121,8 +124,9 @@ struct ProviderReport {
     std::string name;                       ///< "oneDNN 2.6.3"
     size_t measured = 0;                    ///< that both compute
     size_t faster = 0;                      ///< of those: the library alone takes less time
-    size_t in_model = 0;                    ///< of those in the plan: as many are to be compared in whole runs
+    size_t in_model = 0;                    ///< of those in a plan: as many were to be compared in whole runs
     size_t kept = 0;                        ///< of those: computed by the library
+    size_t solved_again = 0;                ///< times that the programs were solved again, without refused kernels
     double seconds = 0;                     ///< of a run with it; 0: remembered from an earlier compile, or none was
     double ours_seconds = 0;                ///< of a run of the same plan without it, in turns with that; likewise
     std::map<std::string, size_t> refused;  ///< why it does not compute a kernel that was measured
@@ -140,10 +144,12 @@ struct OrchestrationReport {
     std::map<std::string, size_t> refused;  ///< why a set is no kernel, and how many were not
     size_t repeated = 0;                    ///< primitives that several kernels compute, once for each more
     size_t taken_apart = 0;                 ///< kernels that were not one in the whole program
-    size_t measured = 0;                    ///< different kernels whose time was asked for, conversions included
-    size_t remembered = 0;                  ///< of those: the database knew
-    size_t undercut = 0;                    ///< of those: took less than what was thought the least
-    bool measured_enough = true;            ///< false: OptimalOptions::most_measured ended it
+    /// Different kernels among all candidates and conversions: those of equal text and weights are one.
+    size_t distinct_candidates = 0;
+    size_t measured = 0;          ///< of those: their time was asked for
+    size_t remembered = 0;        ///< of those: the database knew
+    size_t undercut = 0;          ///< of those: took less than what was thought the least
+    bool measured_enough = true;  ///< false: OptimalOptions::most_measured ended it
     double measure_ms = 0;
     std::optional<InModelReport> in_model;   ///< where that was asked for and the plans differ
     std::optional<ProviderReport> provider;  ///< where a library was asked as well
@@ -158,9 +164,16 @@ struct OrchestrationReport {
     size_t rows() const;
     size_t proven_pieces() const;
     bool optimal() const { return proven_pieces() == pieces.size(); }
-    double seconds() const;
+    size_t greedy_pieces() const;  ///< that kept the greedy rule's kernels in place of their plans
+    size_t capped_pieces() const;  ///< that have more convex sets than were listed
+    double seconds() const;        ///< of the solver's plan
+    double emitted() const;        ///< of the kernels that were emitted
     double bound() const;
-    double gap() const;  ///< what a better plan could save at most, as a share
+    /// (seconds() - bound()) / bound(); nothing where no program was solved, or no bound was proven.
+    std::optional<double> gap() const;
+    /// (emitted() - bound()) / bound(): the same of what was emitted, after pieces kept the greedy rule's kernels.
+    std::optional<double> emitted_gap() const;
+    std::optional<double> measured_share() const;  ///< of the distinct candidates; nothing where there are none
     double root() const;
     double solve_ms() const;
     /// Sums over the pieces; nothing without OptimalOptions::compare_forms.

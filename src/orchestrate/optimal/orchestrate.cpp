@@ -12,6 +12,7 @@
 #include "orchestrate/optimal/chain_sets.h"
 #include "orchestrate/optimal/partition.h"
 #include "orchestrate/optimal/pricing.h"
+#include "orchestrate/optimal/start.h"
 #include "program/transform/dead_code.h"
 
 namespace tilewright::optimal {
@@ -66,8 +67,15 @@ class Orchestration {
                 search(piece);
         }
         choose();
-        if (run_ && options_.optimal.profile != Profile::None) compare();
-        compare_providers();
+        do {
+            for (Searched& s : searched_) {
+                const std::vector<size_t> unknown = s.search.next();
+                TW_CHECK(unknown.empty(), "a piece is not solved");
+                s.plan = s.search.plan();
+                s.greedy = false;
+            }
+            if (run_ && options_.optimal.profile != Profile::None) compare();
+        } while (refuses_libraries() && solve_again());
         return build();
     }
 
@@ -134,7 +142,7 @@ class Orchestration {
         PieceStep step;
         step.piece = piece_of(dag_, members);
         const Piece& piece = step.piece;
-        const std::vector<Candidate> start = start_of(piece);
+        const std::vector<Candidate> start = start_of(piece, greedy_);
         const auto [it, fresh] = searches_.try_emplace(key_of(piece, start), searched_.size());
         step.search = it->second;
         if (fresh) {
@@ -186,65 +194,6 @@ class Orchestration {
         return how;
     }
 
-    /// The greedy rule's kernels within a piece. Each writes what it does there, and what the piece must give and none
-    /// of them writes (a value that it computes for itself, and a kernel of another piece as well). Where one reads
-    /// what lies otherwise, or the piece must give it otherwise, a conversion.
-    std::vector<Candidate> start_of(const Piece& piece) const {
-        const Dag& dag = piece.dag;
-        const auto tensor = [&](TensorId t, bool second) {
-            return second && two(value(piece.tensors[t])) ? TensorId(t.index() + dag.tensors.size()) : t;
-        };
-        const auto home = [&](TensorId t) { return greedy_.layouts[value(piece.tensors[t])].home; };
-        std::map<PrimitiveId, NodeId> local;
-        for (const NodeId n : dag.nodes.ids()) local[primitive(piece.nodes[n])] = n;
-        std::set<ValueId> written;
-        for (const GreedyKernel& k : greedy_.kernels)
-            for (const PlacedValue& v : k.writes) written.insert(v.value);
-        const auto placed = [](const std::vector<PlacedValue>& list, ValueId v) {
-            const auto it = std::find_if(list.begin(), list.end(), [&](const PlacedValue& p) { return p.value == v; });
-            return it == list.end() ? std::nullopt : std::optional(it->second);
-        };
-        std::vector<Candidate> out;
-        std::set<TensorId> there, wanted;
-        for (const GreedyKernel& k : greedy_.kernels) {
-            NodeSet set = dag.none();
-            for (const PrimitiveId id : k.members)
-                if (const auto it = local.find(id); it != local.end()) set.insert(it->second);
-            if (set.empty()) continue;
-            Candidate c;
-            c.covers = set.nodes();
-            for (const TensorId t : dag.inputs(set))
-                c.inputs.push_back(tensor(t, placed(k.reads, value(piece.tensors[t])).value_or(home(t))));
-            for (const NodeId n : c.covers)
-                for (const TensorId t : dag.nodes[n].writes) {
-                    const ValueId v = value(piece.tensors[t]);
-                    const std::optional<bool> mine = placed(k.writes, v);
-                    if (mine || (dag.tensors[t].needed && written.count(v) == 0))
-                        c.outputs.push_back(tensor(t, mine.value_or(home(t))));
-                }
-            // What it reads and copies into the other layout.
-            for (const TensorId t : dag.inputs(set))
-                if (const std::optional<bool> copied = placed(k.writes, value(piece.tensors[t])))
-                    if (const TensorId to = tensor(t, *copied);
-                        std::find(c.inputs.begin(), c.inputs.end(), to) == c.inputs.end())
-                        c.outputs.push_back(to);
-            if (c.outputs.empty()) continue;
-            wanted.insert(c.inputs.begin(), c.inputs.end());
-            there.insert(c.outputs.begin(), c.outputs.end());
-            out.push_back(std::move(c));
-        }
-        for (const TensorId t : dag.tensors.ids()) {
-            if (dag.tensors[t].needed) wanted.insert(tensor(t, home(t)));
-            if (!dag.tensors[t].producer) there.insert(tensor(t, home(t)));
-        }
-        const size_t n = dag.tensors.size();
-        for (const TensorId t : wanted) {
-            const TensorId other(t.index() < n ? t.index() + n : t.index() - n);
-            if (there.count(t) == 0 && there.count(other) != 0) out.push_back({{other}, {t}, {}, 0});
-        }
-        return out;
-    }
-
     /// All that the search sees of a piece.
     std::string key_of(const Piece& piece, const std::vector<Candidate>& start) const {
         std::vector<NodeId> all;
@@ -274,28 +223,45 @@ class Orchestration {
     }
 
     void choose() {
-        if (options_.optimal.profile != Profile::None) {
-            std::vector<PieceSearch*> all;
-            all.reserve(searched_.size());
-            for (Searched& s : searched_) all.push_back(&s.search);
-            size_t candidates = 0;  // conversions apart
-            for (const PieceStep& step : steps_)
-                if (!step.alone)
-                    for (const PieceKernel& k : searched_[step.search].search.kernels())
-                        candidates += k.candidate.covers.empty() ? 0 : 1;
-            if (!all.empty()) measure_lazily(all, candidates, maker_, schedules_, options_, report_);
-        }
-        for (Searched& s : searched_) {
-            const std::vector<size_t> unknown = s.search.next();
-            TW_CHECK(unknown.empty(), "a piece is not solved");
-            s.plan = s.search.plan();
-        }
+        std::map<size_t, size_t> equal = equal_kernels(maker_);
+        report_.distinct_candidates += count_distinct(equal);
+        if (options_.optimal.profile == Profile::None || searched_.empty()) return;
+        std::vector<PieceSearch*> all;
+        all.reserve(searched_.size());
+        for (Searched& s : searched_) all.push_back(&s.search);
+        pricing_.emplace(std::move(all), std::move(equal), maker_, schedules_, options_, report_);
+        pricing_->solve();
+    }
+
+    /// What refused libraries took is no cost any more: other kernels may be better now.
+    bool solve_again() {
+        if (!pricing_ || !pricing_->solve_without_refused()) return false;
+        ++report_.provider->solved_again;
+        return true;
     }
 
     // --- in whole runs
 
-    /// What a piece must gain there, as a share: of many pieces some are faster by luck.
+    /// What a piece, or a library's kernel, must gain there, as a share: of many some are faster by luck.
     static constexpr double kGain = 0.02;
+    /// What a whole plan must gain, in each of two comparisons.
+    static constexpr double kWholeGain = 0.01;
+
+    static bool gains(const GroupedTimes& plan, const GroupedTimes& other) {
+        return plan.seconds < (1 - kWholeGain) * other.seconds;
+    }
+
+    /// Whether the plan takes less than the other in whole runs once more, as it did in `first` (its time, then the
+    /// other's): a second comparison, with the two in the other order. `first` is then the mean of both.
+    bool confirmed(const Grouped& plan, const Grouped& other, std::vector<GroupedTimes>& first) {
+        if (!gains(first[0], first[1])) return false;
+        const std::vector<GroupedTimes> again = run_({other, plan});
+        if (again.size() != 2) return false;
+        const bool holds = gains(again[1], again[0]);
+        first[0].seconds = (first[0].seconds + again[1].seconds) / 2;
+        first[1].seconds = (first[1].seconds + again[0].seconds) / 2;
+        return holds;
+    }
 
     void take(const std::function<bool(size_t)>& greedy) {
         for (size_t s = 0; s < searched_.size(); ++s) searched_[s].greedy = searched_[s].differs() && greedy(s);
@@ -310,8 +276,10 @@ class Orchestration {
     }
 
     void compare() {
+        report_.in_model.reset();
         InModelReport in_model;
-        std::string what;
+        std::string what = "pieces, confirmed\n";
+        for (const std::string& kernel : schedules_.refused()) what += "without a library\n" + kernel + '\n';
         for (const auto& [key, s] : searches_) {
             what += key;
             for (const PieceKernel& k : searched_[s].plan.kernels) what += text_of(k.candidate);
@@ -344,7 +312,7 @@ class Orchestration {
         const std::map<size_t, size_t> of_greedy = search_of_;
         take(none);
         const Grouped optimal = tried();
-        const std::vector<GroupedTimes> times = run_({optimal, greedy});
+        std::vector<GroupedTimes> times = run_({optimal, greedy});
         if (times.size() != 2) return false;
         std::vector<double> mine(searched_.size()), theirs(searched_.size());
         for (const auto& [kernel, seconds] : times[0].chosen) mine[search_of_.at(kernel)] += seconds;
@@ -352,38 +320,38 @@ class Orchestration {
         take([&](size_t s) { return mine[s] > (1 - kGain) * theirs[s]; });
         const auto greedy_ones = static_cast<size_t>(
             std::count_if(searched_.begin(), searched_.end(), [](const Searched& s) { return s.greedy; }));
-        report.seconds = times[0].seconds;
-        report.greedy_seconds = times[1].seconds;
+        Grouped best = optimal;
         if (greedy_ones > 0 && greedy_ones < report.pieces) {
-            const std::vector<GroupedTimes> again = run_({tried(), greedy});
+            Grouped mixed = tried();
+            std::vector<GroupedTimes> again = run_({mixed, greedy});
             if (again.size() != 2) return false;
-            const double both = again[0].seconds / again[1].seconds;
-            if (both > report.seconds / report.greedy_seconds) {
+            if (again[0].seconds / again[1].seconds > times[0].seconds / times[1].seconds) {
                 take(none);
             } else {
-                report.seconds = again[0].seconds;
-                report.greedy_seconds = again[1].seconds;
+                best = std::move(mixed);
+                times = std::move(again);
             }
         } else {
             take(none);
         }
-        if (report.seconds >= report.greedy_seconds) {
-            take(all);
-            report.seconds = report.greedy_seconds;
-        }
+        const bool faster = confirmed(best, greedy, times);
+        if (!faster) take(all);
+        report.greedy_seconds = times[1].seconds;
+        report.seconds = times[faster ? 0 : 1].seconds;
         return true;
     }
 
     /// A library's kernels between generated ones: its threads are others, and what it leaves in the caches. Those of
-    /// the plan stay that are faster there, all kernels of one text together, if the whole is faster with them.
-    void compare_providers() {
-        if (!report_.provider || report_.provider->faster == 0) return;
+    /// the plan stay that are faster there, all kernels of one text together, if the whole is faster with them. The
+    /// others are refused; true where there are such.
+    bool refuses_libraries() {
+        if (!report_.provider || report_.provider->faster == 0) return false;
         ProviderReport& r = *report_.provider;
         const Grouped with = tried();
         Grouped without = with;
         without.ours = true;
         std::map<std::string, Schedules::Provided> of;
-        std::string what = "libraries " + r.name;
+        std::string what = "libraries, confirmed: " + r.name;
         for (const KernelGroup& g : with.groups) {
             const KernelBody body = extract(with.program, g);
             std::vector<bool> weights;
@@ -394,8 +362,10 @@ class Orchestration {
             what += '\n' + (provided ? provided->kernel : print(s.program));
             if (provided) of.emplace(provided->kernel, *provided);
         }
-        r.in_model = r.kept = of.size();
-        if (of.empty() || !run_) return;
+        const size_t refused = schedules_.refused().size();
+        r.in_model = of.size() + refused - refused_before_;
+        r.kept = of.size();
+        if (of.empty() || !run_) return false;
         const auto known = options_.remember.find ? options_.remember.find(what) : std::nullopt;
         std::string chosen;
         if (known && known->size() == of.size()) {
@@ -404,38 +374,32 @@ class Orchestration {
             if (options_.watch)
                 options_.watch({"running whole plans with " + r.name, 0, 1, 0, report_.measured - report_.remembered});
             const double begin = now();
-            const std::vector<GroupedTimes> times = run_({with, without});
-            if (times.size() != 2) return;
+            std::vector<GroupedTimes> times = run_({with, without});
+            if (times.size() != 2) return false;
             for (const auto& [kernel, p] : of) {
                 const auto mine = times[0].provided.find(kernel), ours = times[1].provided.find(kernel);
                 const bool faster = mine != times[0].provided.end() && ours != times[1].provided.end() &&
                                     mine->second < (1 - kGain) * ours->second;
                 chosen += faster ? kOptimal : kGreedy;
             }
-            r.seconds = times[0].seconds;
-            r.ours_seconds = times[1].seconds;
-            report_.measure_ms += 1e3 * (now() - begin);
-        }
-        size_t k = 0;
-        for (const auto& [kernel, p] : of)
-            if (chosen[k++] == kGreedy) schedules_.refuse(p);
-        if (!known) {
+            for (size_t k = 0; const auto& [kernel, p] : of)
+                if (chosen[k++] == kGreedy) schedules_.refuse(p);
             const bool some = chosen.find(kOptimal) != std::string::npos;
             if (some && chosen.find(kGreedy) != std::string::npos) {
-                const std::vector<GroupedTimes> again = run_({with, without});
-                if (again.size() != 2) return;
-                r.seconds = again[0].seconds;
-                r.ours_seconds = again[1].seconds;
+                times = run_({with, without});  // `with` those that are not refused by now
+                if (times.size() != 2) return false;
             }
-            if (some && r.seconds >= r.ours_seconds) {
-                for (const auto& [kernel, p] : of) schedules_.refuse(p);
-                chosen.assign(of.size(), kGreedy);
-                r.seconds = r.ours_seconds;
-            }
-            if (!some) r.seconds = r.ours_seconds;
+            const bool faster = some && confirmed(with, without, times);
+            if (!faster) chosen.assign(of.size(), kGreedy);
+            r.ours_seconds = times[1].seconds;
+            r.seconds = times[faster ? 0 : 1].seconds;
+            report_.measure_ms += 1e3 * (now() - begin);
             if (options_.remember.keep) options_.remember.keep(what, chosen);
         }
+        for (size_t k = 0; const auto& [kernel, p] : of)
+            if (chosen[k++] == kGreedy) schedules_.refuse(p);
         r.kept = static_cast<size_t>(std::count(chosen.begin(), chosen.end(), kOptimal));
+        return schedules_.refused().size() > refused;
     }
 
     static double now() {
@@ -451,7 +415,7 @@ class Orchestration {
         if (searched.report) {
             r = report_.pieces[*searched.report];
             r.like = searched.report;
-            r.solve_ms = 0;
+            r.solve_ms = r.emitted = 0;
             for (auto* relaxed : {&r.strong, &r.published})
                 if (*relaxed) (*relaxed)->ms = 0;
             report_.pieces.push_back(r);
@@ -476,6 +440,7 @@ class Orchestration {
             r.root = blp.root;
             r.greedy_seconds = plan.started ? plan.start_seconds : 0;
             r.solve_ms = 1e3 * blp.seconds;
+            r.kept_greedy = searched.greedy;
             if (plan.strong) r.strong = {plan.strong->root, 1e3 * plan.strong->seconds};
             if (plan.published) r.published = {plan.published->root, 1e3 * plan.published->seconds};
             searched.report = report_.pieces.size();
@@ -501,6 +466,8 @@ class Orchestration {
         for (const PlacedValue& v : reads) r.reads.push_back(named(v));
         for (const PlacedValue& v : writes) r.writes.push_back(named(v));
         r.piece = report_.pieces.size() - 1;
+        r.cost = k.candidate.cost;
+        report_.pieces.back().emitted += r.cost;
         r.estimate = k.answer.seconds;
         r.at_least = k.answer.at_least;
         if (options_.optimal.profile != Profile::None && k.known) r.measured = k.candidate.cost;
@@ -658,9 +625,11 @@ class Orchestration {
     KernelMaker maker_;
     std::vector<PieceStep> steps_;
     std::vector<Searched> searched_;
-    std::map<std::string, size_t> searches_;  ///< by all that a search sees
-    std::map<size_t, size_t> search_of_;      ///< whose plan each kernel of the report is from
-    std::set<PrimitiveId> computed_;          ///< by some kernel
+    std::optional<Pricing> pricing_;                       ///< of these, where costs are measured
+    size_t refused_before_ = schedules_.refused().size();  ///< kernels, for other programs
+    std::map<std::string, size_t> searches_;               ///< by all that a search sees
+    std::map<size_t, size_t> search_of_;                   ///< whose plan each kernel of the report is from
+    std::set<PrimitiveId> computed_;                       ///< by some kernel
     Program result_;
     std::set<std::string> names_;
     std::map<ValueId, Layout> laid_;    ///< of result_

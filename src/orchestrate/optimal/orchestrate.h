@@ -4,7 +4,8 @@
 //     greedy       the greedy rule's kernels and layouts (greedy.h): a plan to begin with
 //     pieces       narrow cuts (partition.h); what is no tensor expression is a kernel of its own and cut at. Pieces
 //                  that differ in weights and names alone are solved once
-//     candidates   connected convex sets and their output sets (states.h, candidates.h), chains of products
+//     candidates   connected convex sets (joined by edges; sets whose nodes share an input and no edge are not
+//                  candidates) and their output sets (states.h, candidates.h), chains of products
 //                  (chain_sets.h) and the greedy rule's kernels, in layouts (piece.h), as far as each is one kernel by
 //                  the same fusion as everywhere else (kernel_maker.h); conversions between layouts
 //     choice       the binary program (blp.h), with the model's costs or with measured ones (lazy.h)
@@ -22,8 +23,10 @@ namespace tilewright::optimal {
 ///
 /// Where costs are measured and `run` is there, the plan is held against the greedy rule's kernels in whole runs: what
 /// a kernel takes alone is not what it takes between others, and of hundreds of measurements those are chosen that were
-/// lucky. Each piece keeps the greedy rule's kernels unless its own take less there, all pieces that are solved as one
-/// together; and the plan that this gives must be the faster one as a whole. What came of it is remembered.
+/// lucky. Each piece keeps the greedy rule's kernels unless its own take less there by a margin, all pieces that are
+/// solved as one together; and the plan that this gives must be the faster one as a whole by a margin, in each of two
+/// comparisons. Kernels of a library are accepted likewise; after a refusal the binary programs are solved again. What
+/// came of it is remembered. PieceReport::emitted is what is left of it by the costs that the choice went by.
 Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
                         const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run = {});
 

@@ -9,9 +9,7 @@
 #include <set>
 
 #include "cost/given_test.h"
-#include "orchestrate/program_test.h"
-#include "orchestrate/run_plan_test.h"
-#include "orchestrate/scheduling_test.h"
+#include "orchestrate/optimal/planning_test.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
 
@@ -19,41 +17,8 @@ namespace tilewright::optimal {
 namespace {
 
 using namespace tilewright::test;
+using namespace tilewright::optimal::test;
 using testing::ElementsAre;
-
-OrchestrateOptions optimally(int lanes = 8, int threads = 1, SchedulerKind kind = SchedulerKind::Default) {
-    return orchestration(Orchestrator::Optimal, lanes, threads, kind);
-}
-
-OrchestrateOptions greedily(OrchestrateOptions o) {
-    o.orchestrator = Orchestrator::Greedy;
-    return o;
-}
-
-/// "m + e + y" for each kernel: the results of its stages.
-std::vector<std::string> kernels(const Plan& plan) {
-    std::vector<std::string> out;
-    for (const Step& step : plan.steps) {
-        const auto* call = std::get_if<KernelCall>(&step.what);
-        if (call == nullptr) {
-            out.emplace_back("other");
-            continue;
-        }
-        std::string line;
-        for (const PrimitiveId id : call->primitives)
-            line += (line.empty() ? "" : " + ") + plan.program.values[plan.program.primitives[id].outputs[0]].name;
-        out.push_back(line);
-    }
-    return out;
-}
-
-Plan plan_of(const Program& p, const OrchestrateOptions& options, KernelSet& set) {
-    Plan plan = orchestrate(p, set, options);
-    EXPECT_EQ(verify(plan.program), std::vector<std::string>()) << plan.print();
-    for (const TileProgram& kernel : set.kernels())
-        EXPECT_EQ(verify(kernel), std::vector<std::string>()) << print(kernel);
-    return plan;
-}
 
 double seconds(const Plan& plan) {
     double sum = 0;
@@ -163,8 +128,12 @@ TEST(GroupOptimally, reports_what_was_looked_at_and_chosen) {
     EXPECT_NEAR(given(piece.strong).root, piece.root, 1e-6 * piece.root);
     EXPECT_LE(given(piece.published).root, piece.root * (1 + 1e-6));
     EXPECT_NEAR(given(report.published()).root, piece.published->root, 1e-12);
-    EXPECT_EQ(report.gap(), 0);
     ASSERT_EQ(report.kernels.size(), 1u);
+    EXPECT_NEAR(report.bound(), report.kernels[0].cost, 1e-9 * report.bound());
+    EXPECT_NEAR(report.emitted(), report.kernels[0].cost, 1e-12);
+    EXPECT_NEAR(given(report.emitted_gap()), given(report.gap()), 1e-9);
+    EXPECT_EQ(report.distinct_candidates, 3u);
+    EXPECT_EQ(report.capped_pieces(), 0u);
     const KernelReport& kernel = report.kernels[0];
     ASSERT_EQ(kernel.primitives.size(), 2u);
     EXPECT_FALSE(kernel.primitives[0].again);
@@ -209,14 +178,18 @@ TEST(GroupOptimally, measures_equal_kernels_once) {
     ASSERT_EQ(report.kernels.size(), 3u);
     for (const KernelReport& k : report.kernels) EXPECT_NEAR(given(k.measured), 1e-3 + kKernelSeconds, 1e-9);
     EXPECT_NEAR(report.seconds(), 3 * (1e-3 + kKernelSeconds), 1e-9);
+    EXPECT_EQ(report.candidates(), 3u);
+    EXPECT_EQ(report.distinct_candidates, 1u);
+    EXPECT_EQ(report.measured_share(), 1.0);
     for (const Step& step : plan.steps) EXPECT_EQ(std::get<KernelCall>(step.what).measured_seconds, 1e-3);
 }
 
 /// Whatever the machine is like (here half of the estimates are low, by a factor that depends on the kernel's text):
-/// lazy profiling ends with a plan that costs what the best of all measured kernels does, from fewer measurements. That
-/// holds as far as no kernel is better than was thought possible, which full profiling counts.
+/// lazy profiling ends with a plan that costs what the best of all measured kernels does, from fewer measurements. No
+/// kernel takes less than its estimate here, and an assumed lower bound is above the estimate only where that many
+/// kernels show it (low_ratio), which these programs do not have; so the bounds hold on every seed.
 TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
-    size_t equal = 0, few = 0;
+    size_t few = 0, measured = 0, all = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
         const Program p = random_program(seed, 4 + static_cast<int>(seed % 7));
         OrchestrateOptions options = optimally();
@@ -239,18 +212,20 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
         EXPECT_GE(lazy.seconds(), full.seconds() * (1 - 1e-9)) << "seed " << seed;
         EXPECT_LE(lazy.seconds(), lazy.greedy_seconds() * (1 + 1e-9)) << "seed " << seed;
         few += lazy.measured < full.measured ? 1 : 0;
-        if (full.undercut > 0) continue;
+        measured += lazy.measured;
+        all += full.measured;
+        EXPECT_EQ(full.undercut, 0u) << "seed " << seed;
         EXPECT_NEAR(lazy.seconds(), full.seconds(), 1e-6 * full.seconds()) << "seed " << seed << "\n" << print(p);
-        ++equal;
+        EXPECT_EQ(full.measured, full.distinct_candidates) << "seed " << seed;
     }
-    EXPECT_GT(equal, 10u);
     EXPECT_GT(few, 30u);
+    EXPECT_LT(measured, 0.8 * static_cast<double>(all));
 }
 
 /// Where only so many candidates may be measured, all of these are, and the plan is the best of them; what a better one
 /// could save at most is said.
 TEST(GroupOptimally, measures_as_many_as_it_may) {
-    size_t ended = 0, closer = 0;
+    size_t ended = 0, closer = 0, open = 0;
     for (uint64_t seed = 0; seed < 40; ++seed) {
         const Program p = random_program(seed, 6 + static_cast<int>(seed % 7));
         OrchestrateOptions options = optimally();
@@ -268,12 +243,13 @@ TEST(GroupOptimally, measures_as_many_as_it_may) {
             return given(orchestrate(p, set, options).optimal);
         };
         const OrchestrationReport none = planned(0), some = planned(0.3), all = planned(1);
-        const auto most = static_cast<size_t>(0.3 * static_cast<double>(some.candidates()));
+        const auto most = static_cast<size_t>(0.3 * static_cast<double>(some.distinct_candidates));
         EXPECT_LE(some.measured, std::max(none.measured, most)) << "seed " << seed;
         EXPECT_LE(some.seconds(), none.seconds() * (1 + 1e-9)) << "seed " << seed;
         EXPECT_LE(some.seconds(), some.greedy_seconds() * (1 + 1e-9));
         EXPECT_TRUE(all.measured_enough);
-        EXPECT_EQ(all.gap(), 0);
+        EXPECT_LE(given(all.gap()), 1e-9);
+        open += given(some.gap()) > 1e-6 ? 1 : 0;
         closer += some.seconds() < none.seconds() * (1 - 1e-9) ? 1 : 0;
         if (some.measured_enough) continue;
         EXPECT_EQ(some.measured, std::max(none.measured, most)) << "seed " << seed;
@@ -281,6 +257,7 @@ TEST(GroupOptimally, measures_as_many_as_it_may) {
     }
     EXPECT_GT(ended, 2u);
     EXPECT_GT(closer, 3u);
+    EXPECT_GT(open, 2u) << "a gap that is left is reported";
 }
 
 /// The paper's binary program is an option, and finds plans of the same cost.
@@ -378,153 +355,6 @@ TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
         EXPECT_EQ(planned(), first) << "seed " << seed;
         EXPECT_EQ(known.size(), measured) << "seed " << seed;
     }
-}
-
-/// Kernels that win alone and lose in whole runs are not taken, piece by piece; and what came of it is remembered.
-TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_whole_runs) {
-    // Two layers that differ, each a piece; alone everything of several stages is slow, so that kernels are taken
-    // apart.
-    const Program p = with_weights(R"(program t {
-  input x: f32[64, 48]
-  input w0: f32[48, 32]
-  input w1: f32[32, 80]
-  p: f32[64, 32] = [64, 32] sum(i2 < 48) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]
-  q: f32[64, 32] = [64, 32] exp(@0) where @0 = p[i0, i1]
-  r: f32[64, 80] = [64, 80] sum(i2 < 32) mul(@0, @1) where @0 = q[i0, i2], @1 = w1[i2, i1]
-  y: f32[64, 80] = [64, 80] exp(@0) where @0 = r[i0, i1]
-  output y
-})");
-    OrchestrateOptions options = optimally();
-    options.optimal.profile = Profile::Lazy;
-    options.optimal.most_measured = 1;
-    options.optimal.piece_nodes = 2;
-    options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
-        const std::string text = print(kernel.stages);
-        const bool fused = text.find("exp(") != std::string::npos && text.find("sum(") != std::string::npos;
-        return std::optional(MeasuredKernel{fused ? 1e-3 : 1e-5, false});
-    };
-    // In whole runs every kernel takes 1 ms, but for the first layer's product with its function.
-    bool first_is_slow = false;
-    size_t runs = 0;
-    options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
-        ++runs;
-        std::vector<PlanTimes> out;
-        for (const Plan& plan : plans) {
-            out.emplace_back();
-            for (const Step& step : plan.steps) {
-                const auto& call = std::get<KernelCall>(step.what);
-                const bool fused = plan.program.primitives[call.primitives.back()].expr()->reducer != Reducer::None;
-                const bool slow = first_is_slow && fused && plan.program.values[call.tensors.back()].name == "q";
-                out.back().steps.push_back(slow ? 5e-3 : 1e-3);
-                out.back().seconds += out.back().steps.back();
-            }
-        }
-        return out;
-    };
-    std::map<std::string, std::string> memory;
-    options.remember.find = [&](const std::string& of) {
-        const auto it = memory.find(of);
-        return it == memory.end() ? std::nullopt : std::optional(it->second);
-    };
-    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
-    const auto planned = [&] {
-        KernelSet set;
-        const Plan plan = plan_of(p, options, set);
-        const std::vector<Tensor> inputs = random_inputs(p, 3);
-        EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-3);
-        for (const KernelReport& k : given(plan.optimal).kernels) EXPECT_LT(k.piece, plan.optimal->pieces.size());
-        EXPECT_EQ(plan.optimal->pieces.size(), 2u);
-        return kernels(plan);
-    };
-    // Two kernels are slower than one, in both pieces.
-    EXPECT_THAT(planned(), ElementsAre("q", "y"));
-    EXPECT_EQ(runs, 1u);
-    EXPECT_THAT(planned(), ElementsAre("q", "y"));
-    EXPECT_EQ(runs, 1u) << "remembered";
-    // Where the greedy rule's kernel of the first layer is slow, that piece's own kernels stay; the other's do not.
-    memory.clear();
-    first_is_slow = true;
-    EXPECT_THAT(planned(), ElementsAre("p", "q", "y"));
-    EXPECT_EQ(runs, 3u) << "once the two plans, once what is made of both beside the greedy rule's";
-    // A machine that cannot run them leaves the choice by kernels alone.
-    memory.clear();
-    options.run = [](const std::vector<Plan>&, const KernelSet&) { return std::vector<PlanTimes>(); };
-    EXPECT_THAT(planned(), ElementsAre("p", "q", "r", "y"));
-    EXPECT_TRUE(memory.empty());
-}
-
-/// A library's kernels that win alone stay where they win in whole runs; the others are generated code again.
-TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_runs) {
-    const Program p = with_weights(R"(program t {
-  input x: f32[64, 48]
-  input w0: f32[48, 32]
-  input w1: f32[32, 80]
-  q: f32[64, 32] = [64, 32] sum(i2 < 48) mul(@0, @1) where @0 = x[i0, i2], @1 = w0[i2, i1]
-  y: f32[64, 80] = [64, 80] sum(i2 < 32) mul(@0, @1) where @0 = q[i0, i2], @1 = w1[i2, i1]
-  output y
-})");
-    OrchestrateOptions options = optimally();
-    options.optimal.profile = Profile::Lazy;
-    options.optimal.most_measured = 1;
-    options.measure = [&](const TileProgram&, const std::vector<bool>& weights) {
-        EXPECT_THAT(weights, testing::Contains(true));
-        MeasuredKernel m{5e-6, false};
-        m.asked = m.provider = "library 1.0";
-        m.theirs = 5e-6;
-        return std::optional(m);
-    };
-    // In whole runs a kernel takes 1 ms, the library's first one half as much, its second one twice.
-    size_t runs = 0;
-    double more = 0;  // that a run takes which has anything of the library, in the second comparison
-    options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
-        ++runs;
-        std::vector<PlanTimes> out;
-        for (const Plan& plan : plans) {
-            out.emplace_back();
-            for (const Step& step : plan.steps) {
-                const auto& call = std::get<KernelCall>(step.what);
-                const bool first = plan.program.values[call.tensors.back()].name == "q";
-                out.back().steps.push_back(call.provider.empty() ? 1e-3 : first ? 5e-4 : 2e-3);
-                out.back().seconds += out.back().steps.back();
-                if (!call.provider.empty() && runs > 1) out.back().seconds += more;
-            }
-        }
-        return out;
-    };
-    std::map<std::string, std::string> memory;
-    options.remember.find = [&](const std::string& of) {
-        const auto it = memory.find(of);
-        return it == memory.end() ? std::nullopt : std::optional(it->second);
-    };
-    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
-    const auto providers = [&](const OrchestrateOptions& how) {
-        KernelSet set;
-        const Plan plan = plan_of(p, how, set);
-        std::vector<std::string> out;
-        for (const Step& step : plan.steps) {
-            const auto& call = std::get<KernelCall>(step.what);
-            out.push_back(call.provider);
-            EXPECT_EQ(set.provided()[call.kernel].provider, call.provider);
-        }
-        if (how.orchestrator == Orchestrator::Optimal) {
-            const ProviderReport& r = given(given(plan.optimal).provider);
-            EXPECT_EQ(r.kept, static_cast<size_t>(std::count(out.begin(), out.end(), "library 1.0")));
-            EXPECT_EQ(r.faster, 2u);
-        }
-        return out;
-    };
-    EXPECT_THAT(providers(options), ElementsAre("library 1.0", ""));
-    EXPECT_EQ(runs, 2u) << "with and without the library, then the mixture";
-    EXPECT_THAT(providers(options), ElementsAre("library 1.0", ""));
-    EXPECT_EQ(runs, 2u) << "remembered";
-    EXPECT_THAT(providers(greedily(options)), ElementsAre("", ""));
-    memory.clear();
-    runs = 0;
-    more = 1e-3;  // it gains where its kernel is, and loses it elsewhere
-    EXPECT_THAT(providers(options), ElementsAre("", ""));
-    memory.clear();
-    options.run = {};
-    EXPECT_THAT(providers(options), ElementsAre("library 1.0", "library 1.0"));
 }
 
 /// The greedy rule's plan, its layouts included, is what the choice begins with.

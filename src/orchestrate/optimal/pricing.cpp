@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,57 +16,107 @@ namespace {
 
 using Kind = KernelMaker::Kind;
 
-class Profiler {
-  public:
-    Profiler(std::vector<PieceSearch*> searches, const KernelMaker& maker, Schedules& schedules,
-             const OrchestrateOptions& options, OrchestrationReport& report)
-        : searches_(std::move(searches)), maker_(maker), schedules_(schedules), options_(options), report_(report) {}
+/// Infinite where it cannot run.
+double with_launch(double seconds) {
+    return seconds < 0 ? std::numeric_limits<double>::infinity() : seconds + kKernelSeconds;
+}
 
-    void run(size_t candidates) {
-        TW_CHECK(schedules_.measures(), "kernels are to be measured, and nobody says how");
+}  // namespace
+
+std::map<size_t, size_t> equal_kernels(const KernelMaker& maker) {
+    std::map<size_t, size_t> equal;
+    std::unordered_map<std::string, size_t> first;
+    for (size_t number = 0; number < maker.size(); ++number) {
+        if (maker[number].kernels.empty()) continue;
+        std::string text;
+        for (const ScheduledKernel& one : maker[number].kernels) {
+            text += canonical_text(one.tiles);
+            for (const bool weight : one.weights) text += weight ? '1' : '0';
+        }
+        equal[number] = first.try_emplace(std::move(text), number).first->second;
+    }
+    return equal;
+}
+
+size_t count_distinct(const std::map<size_t, size_t>& equal) {
+    return static_cast<size_t>(
+        std::count_if(equal.begin(), equal.end(), [](const auto& e) { return e.first == e.second; }));
+}
+
+double low_ratio(std::vector<double> kind, std::vector<double> all) {
+    std::vector<double>& x = kind.empty() ? all : kind;
+    if (x.empty()) return 1;
+    std::sort(x.begin(), x.end());
+    const bool told = !kind.empty() && kind.size() >= kTellingKernels;
+    return told && x[0] > 1 ? x[0] : std::min(1.0, x[x.size() / 4]);
+}
+
+class Pricing::Impl {
+  public:
+    Impl(std::vector<PieceSearch*> searches, std::map<size_t, size_t> equal, const KernelMaker& maker,
+         Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report)
+        : searches_(std::move(searches)),
+          maker_(maker),
+          schedules_(schedules),
+          options_(options),
+          report_(report),
+          others_enough_(report.measured_enough),
+          equal_(std::move(equal)) {}
+
+    void solve() {
+        TW_CHECK(schedules_.measures(), "kernels are to be measured, and there is nothing to measure them with");
         const double begin = now_seconds();
         const bool everything = options_.optimal.profile == Profile::Full;
-        find_equal();
-        std::set<size_t> first, all;
+        most_ = everything
+                    ? SIZE_MAX
+                    : static_cast<size_t>(options_.optimal.most_measured * static_cast<double>(count_distinct(equal_)));
+        std::set<size_t> all;
         for (const PieceSearch* s : searches_) {
             for (const PieceKernel& k : s->kernels()) all.insert(one(k));
-            for (const size_t k : s->start()) first.insert(one(s->kernels()[k]));
+            for (const size_t k : s->start()) first_.insert(one(s->kernels()[k]));
         }
-        measure(first);
-        low_ = low_ratios(first);
-        for (const size_t k : first) all.erase(k);
+        measure(first_);
+        low_ = low_ratios(first_);
+        for (const size_t k : first_) all.erase(k);
         everything ? measure(all) : recall(all);
-        price();
-        const auto most = static_cast<size_t>(options_.optimal.most_measured * static_cast<double>(candidates));
-        while (round(everything ? SIZE_MAX : most)) {
-        }
-        // Of plans that cost the same, the one that a compile on the database as it is now finds: what whole runs say
-        // of it is remembered for that.
-        if (run_ > 0) {
-            report_.measured_enough = true;
-            price();
-            while (round(everything ? SIZE_MAX : most)) {
-            }
-        }
-        for (const auto& [k, seconds] : seconds_) report_.undercut += first.count(k) == 0 && seconds < least(k) ? 1 : 0;
+        solve_all();
         report_.measure_ms += 1e3 * (now_seconds() - begin);
     }
 
+    bool solve_without_refused() {
+        bool changed = false;
+        for (auto& [k, seconds] : seconds_) {
+            const double now = seconds_of(k);
+            changed = changed || now != seconds;
+            seconds = now;
+        }
+        if (!changed) return false;
+        const double begin = now_seconds();
+        solve_all();
+        report_.measure_ms += 1e3 * (now_seconds() - begin);
+        return true;
+    }
+
   private:
-    /// Kernels of other texts may be scheduled as one and the same: what is measured of one is known of all.
-    void find_equal() {
-        std::map<std::string, size_t> first;
-        for (const PieceSearch* s : searches_)
-            for (const PieceKernel& k : s->kernels()) {
-                const size_t number = k.answer.kernel;
-                if (equal_.count(number) != 0) continue;
-                std::string text;
-                for (const ScheduledKernel& one : maker_[number].kernels) {
-                    text += canonical_text(one.tiles);
-                    for (const bool weight : one.weights) text += weight ? '1' : '0';
-                }
-                equal_[number] = first.try_emplace(std::move(text), number).first->second;
+    void solve_all() {
+        const size_t before = run_;
+        enough_ = true;
+        price();
+        while (round(most_)) {
+        }
+        // Of plans that cost the same, the one that a compile on the database as it is now finds: what whole runs say
+        // of it is remembered for that.
+        if (run_ > before) {
+            enough_ = true;
+            price();
+            while (round(most_)) {
             }
+        }
+        report_.measured_enough = others_enough_ && enough_;
+        report_.undercut -= undercut_;
+        undercut_ = 0;
+        for (const auto& [k, seconds] : seconds_) undercut_ += first_.count(k) == 0 && seconds < least(k) ? 1 : 0;
+        report_.undercut += undercut_;
     }
 
     size_t one(const PieceKernel& k) const { return equal_.at(k.answer.kernel); }
@@ -80,13 +131,13 @@ class Profiler {
             });
     }
 
-    /// What is said of a kernel that nobody measured.
+    /// The assumed lower bound of an unmeasured kernel.
     double least(size_t kernel) const {
         const KernelMaker::Made& made = maker_[kernel];
         return std::max(made.at_least, low_.at(made.kind) * made.seconds);
     }
 
-    /// False when nobody wants to know more, or nobody is told more.
+    /// False when no search lists kernels to measure, or no more may be measured.
     bool round(size_t most) {
         std::vector<std::pair<PieceSearch*, std::vector<size_t>>> wanted;
         std::set<size_t> kernels;
@@ -110,7 +161,7 @@ class Profiler {
             kernels = std::set<size_t>(dearest.begin(), dearest.begin() + static_cast<std::ptrdiff_t>(room));
         }
         if (room == 0) {
-            report_.measured_enough = false;
+            enough_ = false;
             for (PieceSearch* s : searches_) {
                 tell_all(*s);
                 s->stop();
@@ -155,9 +206,9 @@ class Profiler {
                     run_seconds_ / static_cast<double>(run_) * static_cast<double>(progress.total - progress.done);
             if (options_.watch) options_.watch(progress);
             const double begin = now_seconds();
-            const Measured measured = run(made);
+            const Measured measured = run(k);
             ++progress.done;
-            seconds_[k] = measured.seconds;
+            seconds_[k] = measured.asked ? seconds_of(k) : made.seconds;
             if (!measured.asked) continue;
             if (!measured.remembered) {
                 ++run_;
@@ -171,26 +222,34 @@ class Profiler {
     /// What was measured before, by whomever, is a cost before the first solution.
     void recall(const std::set<size_t>& kernels) {
         for (const size_t k : kernels) {
-            double seconds = 0;
             std::vector<MeasuredKernel> all;
             const KernelMaker::Made& made = maker_[k];
             const bool known = std::all_of(made.kernels.begin(), made.kernels.end(), [&](const ScheduledKernel& one) {
                 const auto remembered = schedules_.recall(one.tiles, one.weights);
-                if (remembered) seconds += seconds_with_launch(*remembered);
                 if (remembered) all.push_back(*remembered);
                 return remembered.has_value();
             });
             if (!known || made.kernels.empty()) continue;
             for (const MeasuredKernel& one : all) note(one);
-            seconds_[k] = seconds;
+            found_[k] = std::move(all);
+            seconds_[k] = seconds_of(k);
             ++report_.measured;
             ++report_.remembered;
         }
     }
 
-    /// Infinite where it cannot run.
-    static double seconds_with_launch(const MeasuredKernel& one) {
-        return one.seconds < 0 ? std::numeric_limits<double>::infinity() : one.seconds + kKernelSeconds;
+    /// By what was measured, launches included: the faster of generated code and a library that is not refused.
+    double seconds_of(size_t kernel) const {
+        const auto it = found_.find(kernel);
+        if (it == found_.end()) return seconds_.at(kernel);
+        double seconds = 0;
+        for (size_t i = 0; i < it->second.size(); ++i) {
+            const MeasuredKernel& m = it->second[i];
+            const ScheduledKernel& part = maker_[kernel].kernels[i];
+            const bool generated = m.ours && schedules_.refused(part.tiles, part.weights);
+            seconds += with_launch(generated ? *m.ours : m.seconds);
+        }
+        return seconds;
     }
 
     /// What a library had to say of it.
@@ -205,19 +264,20 @@ class Profiler {
     }
 
     struct Measured {
-        double seconds = 0;  ///< launches included; infinite: it cannot run
-        bool asked = true;   ///< false: nothing better than the estimate will ever be known
+        bool asked = true;  ///< false: nothing better than the estimate will ever be known
         bool remembered = true;
     };
-    Measured run(const KernelMaker::Made& made) {
+    Measured run(size_t number) {
         Measured all;
-        for (const ScheduledKernel& kernel : made.kernels) {
+        std::vector<MeasuredKernel> found;
+        for (const ScheduledKernel& kernel : maker_[number].kernels) {
             const std::optional<MeasuredKernel> one = schedules_.measure(kernel.tiles, kernel.weights);
-            if (!one) return {made.seconds, false, false};
+            if (!one) return {false, false};
             note(*one);
-            all.seconds += seconds_with_launch(*one);
+            found.push_back(*one);
             all.remembered = all.remembered && one->remembered;
         }
+        found_[number] = std::move(found);
         return all;
     }
 
@@ -237,17 +297,9 @@ class Profiler {
             of[maker_[k].kind].push_back(ratio);
             all.push_back(ratio);
         }
-        // Of a few slow kernels nothing follows for others, which may be as fast as the model says.
-        constexpr size_t kTelling = 4;
-        const auto quarter = [](std::vector<double> x) {
-            if (x.empty()) return 1.0;
-            std::sort(x.begin(), x.end());
-            const double low = x[x.size() / 4];
-            return x.size() < kTelling ? std::min(1.0, low) : low;
-        };
         std::map<Kind, double> low;
         for (const Kind kind : {Kind::Elementwise, Kind::Reduction, Kind::Product, Kind::Chain})
-            low[kind] = quarter(of[kind].empty() ? all : of[kind]);
+            low[kind] = low_ratio(of[kind], all);
         return low;
     }
 
@@ -256,18 +308,23 @@ class Profiler {
     Schedules& schedules_;
     const OrchestrateOptions& options_;
     OrchestrationReport& report_;
+    const bool others_enough_;  ///< OrchestrationReport::measured_enough of the programs before
+    bool enough_ = true;
     std::map<size_t, size_t> equal_;    ///< per number of a kernel: that of the first equal one
     std::map<Kind, double> low_;        ///< of measured over estimated seconds
     std::map<size_t, double> seconds_;  ///< by number of the kernel; a launch included; infinite: it cannot run
+    std::map<size_t, std::vector<MeasuredKernel>> found_;  ///< what was measured of each of its kernels
+    std::set<size_t> first_;                               ///< the greedy rule's kernels
+    size_t most_ = 0, undercut_ = 0;
     size_t run_ = 0;
     double run_seconds_ = 0;
 };
 
-}  // namespace
-
-void measure_lazily(std::vector<PieceSearch*> searches, size_t candidates, const KernelMaker& maker,
-                    Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report) {
-    Profiler(std::move(searches), maker, schedules, options, report).run(candidates);
-}
+Pricing::Pricing(std::vector<PieceSearch*> searches, std::map<size_t, size_t> equal, const KernelMaker& maker,
+                 Schedules& schedules, const OrchestrateOptions& options, OrchestrationReport& report)
+    : impl_(std::make_unique<Impl>(std::move(searches), std::move(equal), maker, schedules, options, report)) {}
+Pricing::~Pricing() = default;
+void Pricing::solve() { impl_->solve(); }
+bool Pricing::solve_without_refused() { return impl_->solve_without_refused(); }
 
 }  // namespace tilewright::optimal

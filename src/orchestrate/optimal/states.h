@@ -22,11 +22,13 @@ std::vector<NodeSet> state_differences(const std::vector<NodeSet>& states);
 struct ConvexOptions {
     size_t most_nodes = SIZE_MAX;  ///< of a set
     size_t most_sets = 20'000;     ///< single nodes are listed all the same
-    /// A kernel of parts that share no value saves nothing but a launch, so by default only connected sets are listed:
-    /// its parts are candidates. False: Theorem 3's sets, all of them.
+    /// List connected sets only, those whose nodes are joined by edges from producer to consumer. False: all of Theorem
+    /// 3's sets. A set that is not connected saves launches and, where its parts read the same input (siblings), reads
+    /// of that input. These savings are given up: the number of sets without the restriction is bounded by the graph's
+    /// width alone. So the optimum is that of connected kernels, not of all of Korch's candidates.
     bool connected = true;
     /// True where neither this set nor any convex set around it can be a kernel: two products without a scheduler for
-    /// chains, more scratch than there is. Asked at most once for every set that is listed or refused.
+    /// chains, more scratch than there is. Called at most once for every set that is listed or pruned.
     std::function<bool(const NodeSet&)> hopeless;
 };
 

@@ -159,5 +159,38 @@ TEST(Findings, are_what_rules_find) {
     EXPECT_GT(reused, steps / 2) << reused << " of " << steps;
 }
 
+// Forms of one hash are told apart by what they are, and numbers by their bits.
+TEST(Findings, compare_forms_whose_hashes_are_equal) {
+    const Program p = parse_program(R"(program t {
+  input x: f32[4]
+  a: f32[4] = [4] mul(@0, 2.0) where @0 = x[i0]
+  b: f32[4] = [4] mul(@0, 3.0) where @0 = x[i0]
+  output a
+  output b
+})");
+    const auto form = [&](size_t k) {
+        ValueForm f;
+        f.name = "v";
+        f.maker = ValueForm::Maker::Expression;
+        f.expression = p.primitives[PrimitiveId(k)].expr();
+        return f;
+    };
+    ValueForms forms;
+    const uint32_t a = forms.number(7, form(0)), b = forms.number(7, form(1));
+    EXPECT_NE(a, b);
+    EXPECT_EQ(forms.number(7, form(0)), a);
+    EXPECT_EQ(forms.number(7, form(1)), b);
+    ValueForm zero, minus, renamed;
+    zero.fill = 0.0;
+    minus.fill = -0.0;
+    renamed.fill = 0.0;
+    renamed.name = "w";
+    EXPECT_NE(forms.number(7, zero), forms.number(7, minus));
+    EXPECT_NE(forms.number(7, zero), forms.number(7, renamed));
+    ValueForm nan = zero, again = zero;
+    nan.fill = again.fill = std::nan("");
+    EXPECT_EQ(forms.number(7, nan), forms.number(7, again));
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
-#include "base/hash.h"
-#include "program/form_hash.h"
 #include "program/rewrite/rules.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/substitute.h"
@@ -36,8 +33,7 @@ RewriteContext::RewriteContext(const Program& program, const FoldOptions& foldin
       producers_(program.producers()),
       consumers_(program.consumers()),
       is_output_(program.values.size(), 0),
-      foldable_(program.values.size(), 0),
-      made_(program.values.size()) {
+      foldable_(program.values.size(), 0) {
     for (const ValueId v : program.outputs) is_output_[v] = 1;
     for (const auto& [v, tensor] : program.constants) foldable_[v] = 1;
     for (const Primitive& p : program.primitives) {
@@ -88,34 +84,6 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
             if (producers_[v]) stack.push_back(producers_[v]);
     }
     return false;
-}
-
-uint64_t RewriteContext::made(ValueId v) const {
-    auto& known = made_[v];
-    if (known) return *known;
-    const Value& value = program_.values[v];
-    uint64_t h = hash_combine(hash_text(value.name), static_cast<uint64_t>(value.dtype));
-    for (const Expr e : value.shape) h = hash_combine(h, e.hash());
-    h = hash_combine(h, static_cast<uint64_t>(is_output_[v]) << 1 | static_cast<uint64_t>(foldable_[v]));
-    if (producers_[v]) {
-        const Primitive& p = program_.primitives[producers_[v]];
-        const TensorExpr* e = p.expr();
-        h = hash_combine(h, e != nullptr ? form_hash(*e, [](ValueId u) { return uint64_t{u.value}; }) : 1);
-    } else if (program_.is_constant(v)) {
-        const auto number = fill(v);
-        h = hash_combine(h, number ? hash_combine(2, std::bit_cast<uint64_t>(*number)) : 3);
-    }
-    known = h;
-    return h;
-}
-
-uint64_t RewriteContext::answer(Asked asked) const {
-    if (!program_.values.contains(asked.value)) return 0;
-    if (!asked.readers) return made(asked.value);
-    uint64_t h = 1;
-    for (const PrimitiveId id : consumers_[asked.value])
-        for (const ValueId v : program_.primitives[id].outputs) h = hash_combine(hash_combine(h, v.value), made(v));
-    return h;
 }
 
 bool too_large(const TensorExpr& e) { return e.accesses.size() > kMostAccesses || e.body.nodes().size() > kMostNodes; }

@@ -66,16 +66,12 @@ class RewriteContext {
 
     /// From now on questions are added to `asked`; null: no longer.
     void note(std::vector<Asked>* asked) const { asked_ = asked; }
-    /// A hash of the answer: the expression that computes the value, over ValueIds, with its name, type and shape; or
-    /// those of all that read it, in order. 0 for values that the program does not have.
-    uint64_t answer(Asked asked) const;
 
   private:
     ValueId noted(ValueId v, bool readers = false) const {
         if (asked_ != nullptr) asked_->push_back({v, readers});
         return v;
     }
-    uint64_t made(ValueId v) const;
 
     const Program& program_;
     FoldOptions folding_;
@@ -83,7 +79,6 @@ class RewriteContext {
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
     IndexVector<ValueId, char> is_output_, foldable_;
     mutable std::vector<Asked>* asked_ = nullptr;
-    mutable IndexVector<ValueId, std::optional<uint64_t>> made_;  ///< answers that were given
 };
 
 struct RewriteRule {

@@ -16,11 +16,16 @@ struct Recognised {
     double scale = 0;
 };
 
-/// Axes of a value of rank r at its own place, the last two replaced.
-std::vector<Expr> matrix_index(size_t rank, Expr row, Expr column) {
-    std::vector<Expr> index = plain_axes(rank);
-    index[rank - 2] = row;
-    index[rank - 1] = column;
+/// The index at which an expression of rank r reads a matrix of each batch element of a value of that `shape`: the axes
+/// at their own place, the last two replaced. The value may have fewer dimensions in front, or some of extent 1, which
+/// are broadcast.
+///     rank 3, shape [k, n]   ->   [row, column]
+std::vector<Expr> matrix_index(size_t rank, const std::vector<Expr>& shape, Expr row, Expr column) {
+    const size_t lead = rank - shape.size();
+    std::vector<Expr> index;
+    for (size_t d = 0; d + 2 < shape.size(); ++d) index.push_back(shape[d].is_constant(1) ? Expr(0) : axis(lead + d));
+    index.push_back(row);
+    index.push_back(column);
     return index;
 }
 
@@ -41,7 +46,8 @@ class Recogniser {
         if (op == TermOp::MatMul) {
             if (!sums || root.op != ScalarOp::Mul) return std::nullopt;
             for (const auto& [l, r] : {std::pair(root.a, root.b), std::pair(root.b, root.a)})
-                if (reads(l, row, summed) && reads(r, summed, column)) return Recognised{{value(l), value(r)}};
+                if (reads(l, row, summed, true) && reads(r, summed, column, true))
+                    return Recognised{{value(l), value(r)}};
             return std::nullopt;
         }
         if (op == TermOp::Sum) {
@@ -78,8 +84,8 @@ class Recogniser {
             case TermOp::Div: {
                 static constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Div};
                 if (root.op != kOps[static_cast<size_t>(op) - static_cast<size_t>(TermOp::Add)]) return std::nullopt;
-                if (!reads(root.a, row, column)) return std::nullopt;
-                if (!reads(root.b, row, column) && !reads(root.b, row, 0)) return std::nullopt;
+                if (!reads(root.a, row, column, true)) return std::nullopt;
+                if (!reads(root.b, row, column, true) && !reads(root.b, row, 0, true)) return std::nullopt;
                 return Recognised{{value(root.a), value(root.b)}};
             }
             default:
@@ -88,19 +94,22 @@ class Recogniser {
     }
 
   private:
-    /// The node is an element of a value of this rank, at these rows and columns; the other dimensions at their own.
-    bool reads(ScalarId node, Expr row, Expr column) const {
+    /// The node is an element of a value, at these rows and columns; the dimensions in front at their own place. These
+    /// are all there and of the same extents, unless they may be `broadcast`.
+    bool reads(ScalarId node, Expr row, Expr column, bool broadcast = false) const {
         const auto slot = bare_slot(e_.body, node);
-        if (!slot || e_.accesses[*slot].index.size() != rank_) return false;
-        if (!same_index(e_.extents, e_.accesses[*slot].index, matrix_index(rank_, row, column))) return false;
+        if (!slot) return false;
         const std::vector<Expr>& shape = c_.value(e_.accesses[*slot].value).shape;
-        for (size_t d = 0; d + 2 < rank_; ++d)
-            if (!(shape[d] == e_.extents[d])) return false;
+        const size_t rank = shape.size();
+        if (rank < 2 || rank > rank_ || (rank < rank_ && !broadcast)) return false;
+        if (!same_index(e_.extents, e_.accesses[*slot].index, matrix_index(rank_, shape, row, column))) return false;
+        for (size_t d = 0; d + 2 < rank; ++d)
+            if (!(shape[d] == e_.extents[rank_ - rank + d]) && !(broadcast && shape[d].is_constant(1))) return false;
         const auto whole = [&](Expr at, Expr extent) {
             const auto v = at.as_var();
             return v ? extent == e_.extents[v->id] : extent.is_constant(1);
         };
-        return whole(row, shape[rank_ - 2]) && whole(column, shape[rank_ - 1]);
+        return whole(row, shape[rank - 2]) && whole(column, shape[rank - 1]);
     }
     ValueId value(ScalarId node) const { return e_.accesses[*bare_slot(e_.body, node)].value; }
 
@@ -152,14 +161,15 @@ class TermWriter {
         }
         std::vector<std::vector<Expr>> s;
         for (const ValueId v : x) s.push_back(patch_.value(v).shape);
-        const size_t r = s[0].size();
-        const Expr m = s[0][r - 2], n = s[0][r - 1];
-        if (s.size() == 2 && (s[1].size() != r || !std::equal(s[0].begin(), s[0].end() - 2, s[1].begin())))
-            return std::nullopt;
+        const Expr m = s[0][s[0].size() - 2], n = s[0].back();
+        auto batch = broadcast(s);
+        if (!batch) return std::nullopt;
+        std::vector<Expr> extents = std::move(*batch);
+        extents.insert(extents.end(), {m, n});
+        const size_t r = extents.size();
         const Expr row = axis(r - 2), column = axis(r - 1), summed = axis(r);
-        std::vector<Expr> extents = s[0];
         const auto read = [&](ExprWriter& w, size_t k, Expr i, Expr j) {
-            return w.read(x[k], t_, matrix_index(r, i, j));
+            return w.read(x[k], t_, matrix_index(r, s[k], i, j));
         };
         const auto map = [&](const auto& f) {
             ExprWriter w(extents, r);
@@ -202,8 +212,8 @@ class TermWriter {
                 });
             }
             case TermOp::MatMul: {
-                if (!(n == s[1][r - 2])) return std::nullopt;
-                extents[r - 1] = s[1][r - 1];
+                if (!(n == s[1][s[1].size() - 2])) return std::nullopt;
+                extents[r - 1] = s[1].back();
                 extents.push_back(n);
                 ExprWriter w(extents, r, Reducer::Sum);
                 const ScalarId a = read(w, 0, row, summed), b = read(w, 1, summed, column);
@@ -213,8 +223,8 @@ class TermWriter {
             case TermOp::Sub:
             case TermOp::Mul:
             case TermOp::Div: {
-                const bool spread = s[1][r - 1].is_constant(1);
-                if (!(m == s[1][r - 2]) || (!(n == s[1][r - 1]) && !spread)) return std::nullopt;
+                const bool spread = s[1].back().is_constant(1);
+                if (!(m == s[1][s[1].size() - 2]) || (!(n == s[1].back()) && !spread)) return std::nullopt;
                 static constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Div};
                 const ScalarOp op = kOps[static_cast<size_t>(term.op) - static_cast<size_t>(TermOp::Add)];
                 return map([&](ExprWriter& w) {
@@ -228,6 +238,21 @@ class TermWriter {
     }
 
   private:
+    /// The dimensions of all operands in front of their last two; nothing where they do not fit.
+    static std::optional<std::vector<Expr>> broadcast(const std::vector<std::vector<Expr>>& shapes) {
+        size_t rank = 0;
+        for (const auto& s : shapes) rank = std::max(rank, s.size());
+        std::vector<Expr> out(rank - 2, Expr(1));
+        for (const auto& s : shapes)
+            for (size_t d = 0; d + 2 < s.size(); ++d) {
+                Expr& extent = out[rank - s.size() + d];
+                if (s[d].is_constant(1) || s[d] == extent) continue;
+                if (!extent.is_constant(1)) return std::nullopt;
+                extent = s[d];
+            }
+        return out;
+    }
+
     const RewriteContext& c_;
     PatchWriter& patch_;
     const TermMatch& match_;
@@ -245,14 +270,19 @@ bool same_widths(const RewriteContext& context, const MatrixTerm& term, const Te
     return shape_of(term, shapes).has_value();
 }
 
-/// Laws by the operator that the larger side begins with. They are used from that side alone: where both are as large
-/// (A + B = B + A) nothing is saved, and what such laws open up is what the other rules are for.
+bool concatenates(const MatrixTerm& term) {
+    return term.op == TermOp::Above || term.op == TermOp::Beside ||
+           std::any_of(term.args.begin(), term.args.end(), concatenates);
+}
+
+/// Laws by the operator that the larger side begins with.
 std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> laws_by_root() {
     std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> out;
     for (const TermLaw& law : enumerated_laws()) {
-        const int left = operations(law.left), right = operations(law.right);
-        if (left > right) out[law.left.op].emplace_back(&law.left, &law.right);
-        if (right > left) out[law.right.op].emplace_back(&law.right, &law.left);
+        if (use_of(law) != LawUse::Rule) continue;
+        const bool left = operations(law.left) > operations(law.right);
+        const MatrixTerm &from = left ? law.left : law.right, &to = left ? law.right : law.left;
+        out[from.op].emplace_back(&from, &to);
     }
     return out;
 }
@@ -273,6 +303,11 @@ void enumerated(const RewriteContext& context, PrimitiveId at, std::vector<Patch
 }
 
 }  // namespace
+
+LawUse use_of(const TermLaw& law) {
+    if (concatenates(law.left) || concatenates(law.right)) return LawUse::Concatenation;
+    return operations(law.left) == operations(law.right) ? LawUse::EqualSides : LawUse::Rule;
+}
 
 std::optional<TermMatch> match_term(const RewriteContext& context, const MatrixTerm& term, PrimitiveId at) {
     TermMatch out;
@@ -303,7 +338,7 @@ bool define_term(const RewriteContext& context, PatchWriter& patch, const Matrix
 
 std::span<const RewriteRule> enumerated_rewrites() {
     static const std::vector<RewriteRule> rules = {
-        {"enumerated", "left = right, for every line of enumerated.txt, from the side with more operators",
+        {"enumerated", "larger side = smaller side, for those lines of enumerated.txt that use_of says are rules",
          enumerated}};
     return rules;
 }

@@ -3,7 +3,8 @@
 //
 //     matmul(A, transpose(B))          add(top(A), relu(B))          div(exp(A), sum(exp(A)))
 //
-// A, B, C are any values of rank 2 or more; operators work on the last two dimensions, for every index of the others.
+// A, B, C are any values of rank 2 or more; operators work on the last two dimensions, for every index of the others,
+// in which operands of two are broadcast: x[b, s, k] w[k, n] is matmul(A, B).
 
 #include <cstdint>
 #include <map>
@@ -69,6 +70,14 @@ std::vector<TermLaw> parse_laws(std::string_view text);
 /// Those of the table that is compiled in.
 const std::vector<TermLaw>& enumerated_laws();
 std::string_view enumerated_text();
+
+/// What becomes of a law that was found and proved.
+enum class LawUse : uint8_t {
+    Rule,           ///< programs are rewritten by it, from the side with more operators
+    EqualSides,     ///< both sides have as many operators (A + B = B + A): not used, as it saves nothing by itself
+    Concatenation,  ///< it concatenates: not used, as the layout rules (layouts.cpp) are for programs' concatenations
+};
+LawUse use_of(const TermLaw& law);
 
 /// What `term` is in the program, its root computed by `at`: the values of its variables, and Scale's number.
 struct TermMatch {

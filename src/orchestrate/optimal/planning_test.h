@@ -1,0 +1,49 @@
+#pragma once
+// Plans by the optimal choice, for tests.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "orchestrate/program_test.h"
+#include "orchestrate/run_plan_test.h"
+#include "orchestrate/scheduling_test.h"
+
+namespace tilewright::optimal::test {
+
+inline OrchestrateOptions optimally(int lanes = 8, int threads = 1, SchedulerKind kind = SchedulerKind::Default) {
+    return tilewright::test::orchestration(Orchestrator::Optimal, lanes, threads, kind);
+}
+
+inline OrchestrateOptions greedily(OrchestrateOptions o) {
+    o.orchestrator = Orchestrator::Greedy;
+    return o;
+}
+
+/// "m + e + y" for each kernel: the results of its stages.
+inline std::vector<std::string> kernels(const Plan& plan) {
+    std::vector<std::string> out;
+    for (const Step& step : plan.steps) {
+        const auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr) {
+            out.emplace_back("other");
+            continue;
+        }
+        std::string line;
+        for (const PrimitiveId id : call->primitives)
+            line += (line.empty() ? "" : " + ") + plan.program.values[plan.program.primitives[id].outputs[0]].name;
+        out.push_back(line);
+    }
+    return out;
+}
+
+inline Plan plan_of(const Program& p, const OrchestrateOptions& options, KernelSet& set) {
+    Plan plan = orchestrate(p, set, options);
+    EXPECT_EQ(verify(plan.program), std::vector<std::string>()) << plan.print();
+    for (const TileProgram& kernel : set.kernels())
+        EXPECT_EQ(verify(kernel), std::vector<std::string>()) << print(kernel);
+    return plan;
+}
+
+}  // namespace tilewright::optimal::test
