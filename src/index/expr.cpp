@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "index/expr_parts.h"
+#include "index/intern_set.h"
 
 namespace tilewright {
 
@@ -22,17 +23,15 @@ struct Expr::Node {
     int64_t constant = 0;
     std::vector<Term> terms;
     std::string text;
+    bool uniform = true;  ///< no axis and no load in it
 };
 
 namespace {
 
-size_t mix(size_t seed, size_t v) { return (seed ^ v) * 0x9E3779B97F4A7C15U + (seed >> 29); }
-
-/// What makes a polynomial: looked up before there is a node.
-struct NodeKey {
-    int64_t constant = 0;
-    const std::vector<Term>* terms = nullptr;
-};
+size_t mix(size_t seed, size_t v) {
+    seed = (seed ^ v) * 0x9E3779B97F4A7C15U;
+    return seed ^ (seed >> 32);  // InternSet begins with the low bits
+}
 
 bool equal_terms(const std::vector<Term>& a, const std::vector<Term>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Term& x, const Term& y) {
@@ -40,55 +39,37 @@ bool equal_terms(const std::vector<Term>& a, const std::vector<Term>& b) {
     });
 }
 
+size_t hash_of(int64_t constant, const std::vector<Term>& terms) {
+    size_t h = mix(1, static_cast<size_t>(constant));
+    for (const Term& t : terms) {
+        h = mix(h, static_cast<size_t>(t.coefficient));
+        for (const Atom* a : t.atoms) h = mix(h, reinterpret_cast<size_t>(a));
+    }
+    return h;
+}
+
+bool same(const Atom& x, const Atom& y) { return x.kind == y.kind && x.var == y.var && x.a == y.a && x.b == y.b; }
+
+size_t hash_of(const Atom& a) {
+    size_t h = mix(static_cast<size_t>(a.kind), (size_t{a.var.id} << 8) + static_cast<size_t>(a.var.kind));
+    h = mix(h, a.a.hash());
+    return mix(h, a.b.hash());
+}
+
 }  // namespace
+
+/// An atom in the table, and the expression that is just this atom, once it was asked for.
+struct InternedAtom : Atom {
+    explicit InternedAtom(Atom atom) : Atom(std::move(atom)) {}
+    InternedAtom(InternedAtom&& other) noexcept : Atom(std::move(other)) {}
+    mutable std::atomic<const Expr::Node*> alone{nullptr};
+};
 
 /// The process-wide tables. Parts are interned before what they are parts of, so equal forms have equal pointers.
 struct ExprTable {
-    struct NodeHash {
-        using is_transparent = void;
-        size_t operator()(const NodeKey& k) const {
-            size_t h = std::hash<int64_t>()(k.constant);
-            for (const Term& t : *k.terms) {
-                h = mix(h, std::hash<int64_t>()(t.coefficient));
-                for (const Atom* a : t.atoms) h = mix(h, std::hash<const Atom*>()(a));
-            }
-            return h;
-        }
-        size_t operator()(const std::unique_ptr<Expr::Node>& n) const { return (*this)({n->constant, &n->terms}); }
-    };
-    struct NodeEqual {
-        using is_transparent = void;
-        static NodeKey key(const NodeKey& k) { return k; }
-        static NodeKey key(const std::unique_ptr<Expr::Node>& n) { return {n->constant, &n->terms}; }
-        template <class A, class B>
-        bool operator()(const A& a, const B& b) const {
-            const NodeKey x = key(a), y = key(b);
-            return x.constant == y.constant && equal_terms(*x.terms, *y.terms);
-        }
-    };
-    struct AtomHash {
-        using is_transparent = void;
-        size_t operator()(const Atom& a) const {
-            size_t h = mix(static_cast<size_t>(a.kind), (size_t{a.var.id} << 8) + static_cast<size_t>(a.var.kind));
-            h = mix(h, std::hash<Expr>()(a.a));
-            return mix(h, std::hash<Expr>()(a.b));
-        }
-        size_t operator()(const std::unique_ptr<Atom>& a) const { return (*this)(*a); }
-    };
-    struct AtomEqual {
-        using is_transparent = void;
-        static const Atom& atom(const Atom& a) { return a; }
-        static const Atom& atom(const std::unique_ptr<Atom>& a) { return *a; }
-        template <class A, class B>
-        bool operator()(const A& a, const B& b) const {
-            const Atom &x = atom(a), &y = atom(b);
-            return x.kind == y.kind && x.var == y.var && x.a == y.a && x.b == y.b;
-        }
-    };
-
-    std::mutex mutex;
-    std::unordered_set<std::unique_ptr<Expr::Node>, NodeHash, NodeEqual> nodes;
-    std::unordered_set<std::unique_ptr<Atom>, AtomHash, AtomEqual> atoms;
+    InternSet<Expr::Node> nodes;
+    InternSet<InternedAtom> atoms;
+    std::mutex names_mutex;
     std::unordered_map<std::string, uint32_t> name_ids;
     std::deque<std::string> names;
 
@@ -98,16 +79,18 @@ struct ExprTable {
     }
 
     Expr intern(int64_t constant, std::vector<Term> terms);
-    const Atom* intern_atom(Atom atom);
+    const InternedAtom* intern_atom(Atom atom);
+    static Expr alone(const Atom& atom);
+    static bool uniform(Expr e) { return e.node_->uniform; }
 
     uint32_t name_id(std::string_view name) {
-        const std::lock_guard lock(mutex);
+        const std::lock_guard lock(names_mutex);
         auto [it, fresh] = name_ids.try_emplace(std::string(name), static_cast<uint32_t>(names.size()));
         if (fresh) names.emplace_back(name);
         return it->second;
     }
     const std::string& name(uint32_t id) {
-        const std::lock_guard lock(mutex);
+        const std::lock_guard lock(names_mutex);
         return names.at(id);
     }
 };
@@ -129,9 +112,10 @@ int64_t checked_mul(int64_t a, int64_t b) {
 /// Characters of a text, products of two terms: far more than shapes and indices need (expr_size.h).
 constexpr size_t kLongestText = 160'000, kMostProducts = 10'000;
 
+bool atom_less(const Atom* x, const Atom* y) { return x != y && x->text < y->text; }
+
 bool atom_list_less(const std::vector<const Atom*>& a, const std::vector<const Atom*>& b) {
-    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                        [](const Atom* x, const Atom* y) { return x != y && x->text < y->text; });
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(), atom_less);
 }
 
 std::string term_text(const Term& t) {
@@ -190,12 +174,7 @@ Expr make(int64_t constant, std::vector<Term> terms) {
     return ExprTable::get().intern(constant, canonical(std::move(terms)));
 }
 
-Expr from_atom(Atom atom) {
-    Term t;
-    t.coefficient = 1;
-    t.atoms = {ExprTable::get().intern_atom(std::move(atom))};
-    return make(0, {std::move(t)});
-}
+Expr from_atom(const Atom& atom) { return ExprTable::alone(atom); }
 
 }  // namespace parts
 
@@ -240,7 +219,7 @@ Expr make_atom(Atom::Kind kind, Expr a, Expr b) {
     atom.kind = kind;
     atom.a = a;
     atom.b = b;
-    return from_atom(std::move(atom));
+    return ExprTable::alone(*ExprTable::get().intern_atom(std::move(atom)));
 }
 
 /// Removes the atoms of `divisor` from `atoms`; false when they are not all there.
@@ -314,30 +293,41 @@ const Atom* single_atom(Expr e) {
 }  // namespace parts
 
 Expr ExprTable::intern(int64_t constant, std::vector<Term> terms) {
-    const std::lock_guard lock(mutex);
-    auto it = nodes.find(NodeKey{constant, &terms});
-    if (it == nodes.end()) {
-        auto node = std::make_unique<Expr::Node>();
-        node->constant = constant;
-        node->text = polynomial_text(constant, terms);
-        if (node->text.size() > kLongestText)
-            model_error("shape arithmetic makes an expression of {} characters, and {} are the most", node->text.size(),
+    const auto equal = [&](const Expr::Node& n) { return n.constant == constant && equal_terms(n.terms, terms); };
+    const auto make_node = [&] {
+        Expr::Node node;
+        node.constant = constant;
+        node.text = polynomial_text(constant, terms);
+        if (node.text.size() > kLongestText)
+            model_error("shape arithmetic makes an expression of {} characters, and {} are the most", node.text.size(),
                         kLongestText);
-        node->terms = std::move(terms);
-        it = nodes.insert(std::move(node)).first;
-    }
-    return Expr(it->get());
+        for (const Term& t : terms)
+            for (const Atom* a : t.atoms)
+                node.uniform = node.uniform && (a->kind == Atom::Kind::Var
+                                                    ? a->var.kind != VarKind::Axis && a->var.kind != VarKind::Load
+                                                    : is_uniform(a->a) && is_uniform(a->b));
+        node.terms = terms;
+        return node;
+    };
+    return Expr(nodes.find_or_insert(hash_of(constant, terms), equal, make_node));
 }
 
-const Atom* ExprTable::intern_atom(Atom atom) {
-    {
-        const std::lock_guard lock(mutex);
-        if (const auto it = atoms.find(atom); it != atoms.end()) return it->get();
-    }
-    atom.text = atom_text(atom);
-    auto owned = std::make_unique<Atom>(std::move(atom));
-    const std::lock_guard lock(mutex);
-    return atoms.insert(std::move(owned)).first->get();
+const InternedAtom* ExprTable::intern_atom(Atom atom) {
+    const auto make_atom = [&] {
+        Atom named = atom;
+        named.text = atom_text(atom);
+        return InternedAtom(std::move(named));
+    };
+    return atoms.find_or_insert(
+        hash_of(atom), [&](const Atom& a) { return same(a, atom); }, make_atom);
+}
+
+Expr ExprTable::alone(const Atom& atom) {
+    const auto& interned = static_cast<const InternedAtom&>(atom);
+    if (const Expr::Node* known = interned.alone.load(std::memory_order_acquire)) return Expr(known);
+    const Expr e = make(0, {Term{1, {&atom}}});
+    interned.alone.store(e.node_, std::memory_order_release);
+    return e;
 }
 
 Expr::Expr() : Expr(int64_t{0}) {}
@@ -358,7 +348,7 @@ Expr Expr::var(Var v) {
     Atom a;
     a.kind = Atom::Kind::Var;
     a.var = v;
-    return from_atom(std::move(a));
+    return ExprTable::alone(*ExprTable::get().intern_atom(std::move(a)));
 }
 bool Expr::is_constant() const { return node_->terms.empty(); }
 int64_t Expr::constant() const { return node_->constant; }
@@ -397,22 +387,56 @@ const std::string& var_name(Var v) {
     return ExprTable::get().name(v.id);
 }
 
-Expr operator+(Expr a, Expr b) {
-    if (a.is_constant() && b.is_constant()) return checked_add(a.constant(), b.constant());
-    if (a.is_constant(0)) return b;
-    if (b.is_constant(0)) return a;
-    std::vector<Term> terms = a.terms();
-    terms.insert(terms.end(), b.terms().begin(), b.terms().end());
-    return make(checked_add(a.constant(), b.constant()), std::move(terms));
+namespace {
+
+enum class Operation : uint8_t { Add = 1, Multiply, FloorDiv, Mod, Min, Max };
+
+/// The result of an operation on these operands, computed unless it was among the thread's latest: the compiler repeats
+/// the same few thousand operations over and over, and what is interned stays valid.
+template <class F>
+Expr remembered(Operation op, Expr a, Expr b, const F& compute) {
+    struct Known {
+        Expr a, b, result;
+        Operation op = {};
+    };
+    constexpr size_t kKnown = 1 << 13;
+    thread_local std::vector<Known> known(kKnown);
+    const size_t at = mix(mix(static_cast<size_t>(op), a.hash()), b.hash()) % kKnown;
+    if (const Known& k = known[at]; k.op == op && k.a == a && k.b == b) return k.result;
+    const Expr result = compute();
+    known[at] = {a, b, result, op};
+    return result;
 }
 
-Expr operator-(Expr a) { return Expr(-1) * a; }
-Expr operator-(Expr a, Expr b) { return a + (-b); }
+/// Two sums as one; both are canonical.
+std::vector<Term> merged(const std::vector<Term>& a, const std::vector<Term>& b) {
+    std::vector<Term> out;
+    out.reserve(a.size() + b.size());
+    auto x = a.begin(), y = b.begin();
+    while (x != a.end() && y != b.end()) {
+        if (x->atoms == y->atoms) {
+            if (const int64_t c = checked_add(x->coefficient, y->coefficient); c != 0) out.push_back({c, x->atoms});
+            ++x;
+            ++y;
+        } else if (atom_list_less(x->atoms, y->atoms)) {
+            out.push_back(*x++);
+        } else {
+            out.push_back(*y++);
+        }
+    }
+    out.insert(out.end(), x, a.end());
+    out.insert(out.end(), y, b.end());
+    return out;
+}
 
-Expr operator*(Expr a, Expr b) {
-    if (a.is_constant() && b.is_constant()) return checked_mul(a.constant(), b.constant());
-    if (a.is_constant(1)) return b;
-    if (b.is_constant(1)) return a;
+Expr times(Expr a, int64_t factor) {
+    if (factor == 0) return 0;
+    std::vector<Term> terms = a.terms();
+    for (Term& t : terms) t.coefficient = checked_mul(t.coefficient, factor);
+    return ExprTable::get().intern(checked_mul(a.constant(), factor), std::move(terms));
+}
+
+Expr multiplied(Expr a, Expr b) {
     if (a.terms().size() * b.terms().size() > kMostProducts)
         model_error("shape arithmetic multiplies sums of {} and {} terms, and {} products are the most",
                     a.terms().size(), b.terms().size(), kMostProducts);
@@ -424,13 +448,37 @@ Expr operator*(Expr a, Expr b) {
             p.coefficient = checked_mul(t.coefficient, u.coefficient);
             p.atoms = t.atoms;
             p.atoms.insert(p.atoms.end(), u.atoms.begin(), u.atoms.end());
-            std::sort(p.atoms.begin(), p.atoms.end(), [](const Atom* x, const Atom* y) { return x->text < y->text; });
+            std::sort(p.atoms.begin(), p.atoms.end(), atom_less);
             terms.push_back(std::move(p));
         }
     }
     if (a.constant() != 0)
         for (const Term& u : b.terms()) terms.push_back({checked_mul(u.coefficient, a.constant()), u.atoms});
     return make(checked_mul(a.constant(), b.constant()), std::move(terms));
+}
+
+}  // namespace
+
+Expr operator+(Expr a, Expr b) {
+    if (a.is_constant() && b.is_constant()) return checked_add(a.constant(), b.constant());
+    if (a.is_constant(0)) return b;
+    if (b.is_constant(0)) return a;
+    return remembered(Operation::Add, a, b, [&] {
+        return ExprTable::get().intern(checked_add(a.constant(), b.constant()), merged(a.terms(), b.terms()));
+    });
+}
+
+Expr operator-(Expr a) { return Expr(-1) * a; }
+Expr operator-(Expr a, Expr b) { return a + (-b); }
+
+Expr operator*(Expr a, Expr b) {
+    if (a.is_constant() && b.is_constant()) return checked_mul(a.constant(), b.constant());
+    if (a.is_constant(1)) return b;
+    if (b.is_constant(1)) return a;
+    return remembered(Operation::Multiply, a, b, [&] {
+        if (a.is_constant()) return times(b, a.constant());
+        return b.is_constant() ? times(a, b.constant()) : multiplied(a, b);
+    });
 }
 
 Expr product(std::span<const Expr> factors) {
@@ -481,7 +529,23 @@ bool never_zero(Expr b) { return is_uniform(b); }
 
 }  // namespace parts
 
+namespace {
+
+Expr divided(Expr a, Expr b);
+Expr remainder_of(Expr a, Expr b);
+
+}  // namespace
+
 Expr floor_div(Expr a, Expr b) {
+    return remembered(Operation::FloorDiv, a, b, [&] { return divided(a, b); });
+}
+Expr mod(Expr a, Expr b) {
+    return remembered(Operation::Mod, a, b, [&] { return remainder_of(a, b); });
+}
+
+namespace {
+
+Expr divided(Expr a, Expr b) {
     if (b.is_constant(1)) return a;
     if (b.is_constant(0)) return 0;
     if (a.is_constant() && b.is_constant()) return floor_div(a.constant(), b.constant());
@@ -527,7 +591,7 @@ Expr floor_div(Expr a, Expr b) {
     return make_atom(Atom::Kind::FloorDiv, a, b);
 }
 
-Expr mod(Expr a, Expr b) {
+Expr remainder_of(Expr a, Expr b) {
     if (b.is_constant(1) || b.is_constant(0) || b.is_constant(-1)) return 0;
     if (a.is_constant() && b.is_constant()) return floor_mod(a.constant(), b.constant());
     if (a.is_constant(0) || a == b) return 0;
@@ -557,8 +621,6 @@ Expr mod(Expr a, Expr b) {
     return make_atom(Atom::Kind::Mod, a, b);
 }
 
-namespace {
-
 Expr extremum(Atom::Kind kind, Expr a, Expr b) {
     const Expr difference = b - a;
     const bool is_min = kind == Atom::Kind::Min;
@@ -573,8 +635,12 @@ Expr extremum(Atom::Kind kind, Expr a, Expr b) {
 
 }  // namespace
 
-Expr min(Expr a, Expr b) { return extremum(Atom::Kind::Min, a, b); }
-Expr max(Expr a, Expr b) { return extremum(Atom::Kind::Max, a, b); }
+Expr min(Expr a, Expr b) {
+    return remembered(Operation::Min, a, b, [&] { return extremum(Atom::Kind::Min, a, b); });
+}
+Expr max(Expr a, Expr b) {
+    return remembered(Operation::Max, a, b, [&] { return extremum(Atom::Kind::Max, a, b); });
+}
 
 namespace parts {
 
@@ -591,7 +657,7 @@ Expr rebuild(const Atom& atom, Expr a, Expr b) {
         case Atom::Kind::Var:
             break;
     }
-    return Expr::var(atom.var);
+    return from_atom(atom);
 }
 
 }  // namespace parts
@@ -637,11 +703,7 @@ std::vector<Var> variables(Expr e) {
     return out;
 }
 
-bool is_uniform(Expr e) {
-    bool uniform = true;
-    visit_vars(e, [&](Var u) { uniform = uniform && u.kind != VarKind::Axis && u.kind != VarKind::Load; });
-    return uniform;
-}
+bool is_uniform(Expr e) { return ExprTable::uniform(e); }
 
 std::optional<Linear> linear_in(Expr e, Var v) {
     std::vector<Term> with, without;

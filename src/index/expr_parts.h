@@ -1,7 +1,6 @@
 #pragma once
 // What the files of this folder share about the inside of an Expr.
 
-#include <utility>
 #include <vector>
 
 #include "index/expr.h"
@@ -10,8 +9,8 @@ namespace tilewright::parts {
 
 /// The polynomial; terms in any order, equal monomials allowed.
 Expr make(int64_t constant, std::vector<Term> terms);
-/// The expression that is just this atom.
-Expr from_atom(Atom atom);
+/// The expression that is just this atom, which is one of an expression's own.
+Expr from_atom(const Atom& atom);
 /// The atom, when the expression is just one; else null.
 const Atom* single_atom(Expr e);
 /// The atom of this kind on other operands, through the constructors.
@@ -27,21 +26,21 @@ bool never_zero(Expr b);
 /// Rebuilds e with every atom replaced by f(atom).
 template <class F>
 Expr map_atoms(Expr e, const F& f) {
-    Expr sum = e.constant();
     bool changed = false;
-    std::vector<std::pair<const Term*, Expr>> mapped;
+    std::vector<Expr> mapped;
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            mapped.push_back(f(*a));
+            changed = changed || single_atom(mapped.back()) != a;
+        }
+    if (!changed) return e;
+    Expr sum = e.constant();
+    size_t next = 0;
     for (const Term& t : e.terms()) {
         Expr p = t.coefficient;
-        for (const Atom* a : t.atoms) {
-            const Expr r = f(*a);
-            const Atom* same = single_atom(r);
-            if (same != a) changed = true;
-            p = p * r;
-        }
-        mapped.emplace_back(&t, p);
+        for (size_t k = 0; k < t.atoms.size(); ++k) p = p * mapped[next++];
+        sum = sum + p;
     }
-    if (!changed) return e;
-    for (const auto& [t, p] : mapped) sum = sum + p;
     return sum;
 }
 

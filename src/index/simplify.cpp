@@ -52,10 +52,10 @@ bool uniform_nonnegative_anew(Expr e, int depth) {
             if (depth > 6) return false;
             // A bound of one factor bounds the product only where the other factors are not negative.
             for (size_t j = 0; j < t.atoms.size(); ++j)
-                if (j != i && !uniform_nonnegative(from_atom(Atom(*t.atoms[j])), depth + 1)) return false;
+                if (j != i && !uniform_nonnegative(from_atom(*t.atoms[j]), depth + 1)) return false;
             const auto replaced = [&](Expr by) {
                 Expr p = t.coefficient;
-                for (size_t j = 0; j < t.atoms.size(); ++j) p = p * (j == i ? by : from_atom(Atom(*t.atoms[j])));
+                for (size_t j = 0; j < t.atoms.size(); ++j) p = p * (j == i ? by : from_atom(*t.atoms[j]));
                 return e - make(0, {t}) + p;
             };
             const bool low = t.coefficient > 0;
@@ -111,7 +111,7 @@ Interval atom_bounds(const Atom& a, const Ranges& ranges) {
         return a.var.id < table.size() ? table[a.var.id] : Interval{};
     }
     if (is_dimension_atom(a) || (is_uniform(a.a) && is_uniform(a.b))) {
-        const Expr e = from_atom(Atom(a));
+        const Expr e = from_atom(a);
         return {e, e};
     }
     Interval r;
@@ -202,11 +202,11 @@ std::optional<Expr> join_digits(Expr e) {
             for (const Term& high : rest.terms()) {
                 if (high.coefficient % low.coefficient != 0) continue;
                 for (const Atom* digit : high.atoms) {
-                    const bool top = from_atom(Atom(*digit)) == quotient;
+                    const bool top = from_atom(*digit) == quotient;
                     const bool inner = digit->kind == Atom::Kind::Mod && digit->a == quotient &&
                                        prove_nonnegative(digit->b - 1, {}) && prove_nonnegative(remainder.b - 1, {});
                     if (!top && !inner) continue;
-                    const Expr upper = from_atom(Atom(*digit));
+                    const Expr upper = from_atom(*digit);
                     if (!(make(0, {high}) == c * remainder.b * upper)) continue;
                     const Expr joined = top ? remainder.a : mod(remainder.a, remainder.b * digit->b);
                     return rest - make(0, {high}) + c * joined;
@@ -243,7 +243,7 @@ Expr simplify_atoms(Expr e, const Ranges& ranges) {
         const Expr rebuilt = rebuild(atom, a, b);
         const Atom* still = single_atom(rebuilt);
         if (still == nullptr || still->kind != atom.kind) {
-            return rebuilt == from_atom(Atom(atom)) ? rebuilt : simplify(rebuilt, ranges);
+            return rebuilt == from_atom(atom) ? rebuilt : simplify(rebuilt, ranges);
         }
         switch (still->kind) {
             case Atom::Kind::FloorDiv:
