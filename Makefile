@@ -97,6 +97,11 @@ bench: build
 	@$(PYTHON) bench/ops.py $(BENCH_OPS:%=bench/ops/%.txt) --every $(BENCH_EVERY) --threads $(BENCH_THREADS) \
 	    --seconds 0.05 --json build/bench/ops.jsonl
 
+## charts: draw docs/charts/ from the kept results in bench/results/
+.PHONY: charts
+charts:
+	@$(PYTHON) bench/charts.py
+
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install
 install: build
