@@ -104,6 +104,45 @@ class SourceRules(unittest.TestCase):
         self.assertEqual(["a.cpp:1: a tab"], check_sources.check_file("a.cpp", b"\tx\n"))
         self.assertEqual(["a.cpp: not UTF-8 at byte 1"], check_sources.check_file("a.cpp", b"x\xff\n"))
 
+    def test_old_words_in_documents_are_found(self):
+        for text, words in [("Rests are clamped.\n", ["Rests"]), ("what only the\nrun knows\n", ["only the run knows"]),
+                            ("| a | dearest |\n", ["dearest"]),
+                            ("The greedy rule, past the caches.\n", ["past the caches", "greedy rule"])]:
+            lines = check_sources.check_words("docs/a.md", text)
+            self.assertEqual(words, [line.split("'")[1] for line in lines])
+            self.assertTrue(all(line.startswith("docs/a.md:1: ") for line in lines))
+
+    def test_a_phrase_over_two_lines_is_found_once(self):
+        lines = check_sources.check_words("docs/a.md", "It is turned\naround.\nMore.\n")
+        self.assertEqual(["docs/a.md:1: 'turned around': write 'transposed' (docs/glossary.md)"], lines)
+
+    def test_words_of_the_field_and_code_pass(self):
+        text = ("The tail rests on a proof; `rest_rungs` is code.\n\n    rests of nobody\n\n```\nrungs\n```\n"
+                "Adjudged, endearing and reworded words only contain an old one.\n")
+        self.assertEqual([], check_sources.check_words("docs/a.md", text))
+
+    def test_every_old_word_has_a_pattern_that_finds_it(self):
+        for word in ("only the run knows", "rungs", "copy engine", "judged", "whoever", "for ever", "sums in parts",
+                     "asked for", "weighed sum", "default rule", "wishes", "pretended", "hopeless", "taken in slices"):
+            self.assertEqual(1, len(check_sources.check_words("README.md", f"a {word} b\n")), word)
+        self.assertEqual([], check_sources.check_words("docs/glossary.md", "rungs\n"))
+
+    def test_links_of_documents_lead_to_files(self):
+        text = "[a](b.md) [c](../README.md#map) ![d](charts/e.svg) [f](https://example.org) `[g](h)`\n"
+        self.assertEqual([], check_sources.check_links("docs/a.md", text,
+                                                       {"docs/b.md", "README.md", "docs/charts/e.svg"}.__contains__))
+        self.assertEqual(["docs/a.md:1: link to charts/e.svg, which is not there"],
+                         check_sources.check_links("docs/a.md", text, {"docs/b.md", "README.md"}.__contains__))
+
+    def test_a_tree_is_checked_as_a_whole(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "docs"))
+            for name, text in (("docs/a.md", "[b](b.md)\nhopeless\n"), ("README.md", "[a](docs/a.md)\n")):
+                with open(os.path.join(root, name), "w", encoding="utf-8") as f:
+                    f.write(text)
+            self.assertEqual(["docs/a.md:2: 'hopeless': write 'pruned' (docs/glossary.md)",
+                              "docs/a.md:1: link to b.md, which is not there"], check_sources.check(root))
+
 
 if __name__ == "__main__":
     unittest.main()
