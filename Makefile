@@ -76,7 +76,7 @@ lint: setup-tools
 format: setup-tools
 	@scripts/lint.sh --format
 
-## check: the rules about sources that `make test` also checks: include graph, sizes, paths
+## check: the rules about sources that `make test` also checks: include graph, sizes, paths, documents' words and links
 .PHONY: check
 check: setup
 	@python3 scripts/check_includes.py

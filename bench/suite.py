@@ -16,9 +16,9 @@ is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what mul
 time (more than 1 where rewrites save some), and at the end how far ahead we would be if all lines below it ran at that
 peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
 meets all; a peer that does not take a model is left out of its lines. --json FILE writes the times and ratios in the
-schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. `openvino` needs that package; `torch` needs
-torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the model. Exit status 1 if a
-line fails.
+schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. `openvino` needs that
+package; `torch` needs torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the
+model. Exit status 1 if a line fails.
 """
 import argparse
 import csv
