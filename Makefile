@@ -76,7 +76,7 @@ lint: setup-tools
 format: setup-tools
 	@scripts/lint.sh --format
 
-## check: the rules about sources that `make test` also checks: include graph, sizes, paths
+## check: the rules about sources that `make test` also checks: include graph, sizes, paths, documents' words and links
 .PHONY: check
 check: setup
 	@python3 scripts/check_includes.py
@@ -96,6 +96,11 @@ bench: build
 	done
 	@$(PYTHON) bench/ops.py $(BENCH_OPS:%=bench/ops/%.txt) --every $(BENCH_EVERY) --threads $(BENCH_THREADS) \
 	    --seconds 0.05 --json build/bench/ops.jsonl
+
+## charts: draw docs/charts/ from the kept results in bench/results/
+.PHONY: charts
+charts:
+	@$(PYTHON) bench/charts.py
 
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install

@@ -15,15 +15,20 @@ is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what mul
 (`tilewright info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs come to in our
 time (more than 1 where rewrites save some), and at the end how far ahead we would be if all lines below it ran at that
 peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
-meets all; a peer that does not take a model is left out of its lines. `openvino` needs that package; `torch` needs
-torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the model. Exit status 1 if a
-line fails.
+meets all; a peer that does not take a model is left out of its lines. --json FILE writes the times and ratios in the
+schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. `openvino` needs that
+package; `torch` needs torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the
+model. Exit status 1 if a line fails.
 """
 import argparse
 import csv
 import ctypes
+import datetime
+import importlib.metadata
+import json
 import math
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -287,9 +292,54 @@ def model_file(suite, cache, skeleton):
     return path
 
 
-def run_model(library, path, rows, options):
-    """Prints a line per shape and number of threads; gives (failures, {(peer, threads): [(ratio of the latencies, what
-    it would be at the peak)]})."""
+def this_machine():
+    """The processor, as Linux describes it."""
+    cpu = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            cpu.setdefault(key.strip(), value.strip())
+    except OSError:
+        pass
+    known = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+    flags = cpu.get("flags", "").split()
+    return {"cpu": cpu.get("model name", "unknown"),
+            "cpu_id": "{} {}/{}".format(*(cpu.get(k, "?") for k in ("vendor_id", "cpu family", "model"))),
+            "flags": [flag for flag in known if flag in flags],
+            "cores": len(os.sched_getaffinity(0)), "date": datetime.date.today().isoformat()}
+
+
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def repeatable(arguments, options):
+    """The command line with the folders of this machine replaced: bench/suite.py SUITE --models CACHE --time."""
+    names = {str(options.suite): "SUITE", str(options.models): "CACHE", str(options.library): "LIBRARY",
+             str(options.json): "FILE"}
+    return shlex.join(["bench/suite.py", *(names.get(a.rstrip("/"), a) for a in arguments)])
+
+
+def written_results(lines, peers, command):
+    """The file of --json as a value; `lines` as run_model gives them."""
+    summary = []
+    for peer in peers:
+        for threads in sorted({line["threads"] for line in lines}):
+            some = [line["ratios"][peer] for line in lines if line["threads"] == threads and peer in line["ratios"]]
+            if some:
+                summary.append({"peer": peer, "threads": threads, "lines": len(some),
+                                "geometric_mean": round(math.exp(statistics.fmean(map(math.log, some))), 3),
+                                "least": min(some), "most": max(some)})
+    return {"machine": this_machine(), "peers": {peer: version(peer) for peer in peers}, "command": command,
+            "summary": summary, "lines": lines}
+
+
+def run_model(library, path, rows, options, lines):
+    """Prints a line per shape and number of threads, and adds its times to `lines`; gives (failures, {(peer, threads):
+    [(ratio of the latencies, what it would be at the peak)]})."""
     tolerance = TOLERANCES.get(path.stem, TOLERANCE)
     failures, ratios = 0, {}
     models = {}
@@ -322,6 +372,8 @@ def run_model(library, path, rows, options):
                 peers = timed_peers(path, threads, inputs, options)
                 ours, *theirs = times([lambda: session.run(tensors), *peers.values()], options.seconds)
                 line += f"  {ours * 1e3:9.3f} ms"
+                lines.append({"model": path.stem, "shape": text, "threads": threads, "ours_ms": round(ours * 1e3, 4),
+                              "ratios": {name: round(t / ours, 4) for name, t in zip(peers, theirs)}})
                 at_peak = ours
                 if options.peak and gmacs:
                     at_peak = 2 * gmacs / (options.peak * threads)
@@ -351,8 +403,11 @@ def main():
     parser.add_argument("--peak", type=float, metavar="GFLOPS", help="of one thread")
     parser.add_argument("--seconds", type=float, default=2, help="at least, for each latency")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="with --time: write the results there")
     options = parser.parse_args()
 
+    if options.json and not options.time:
+        parser.error("--json writes latencies: say --time as well")
     if not options.library.exists():
         parser.error(f"there is no {options.library}: build first, or say --library")
     library = Library(options.library.resolve())
@@ -365,14 +420,18 @@ def main():
         if name not in names:
             parser.error(f"suite.tsv has no model '{name}'")
 
-    failures, ratios = 0, {}
+    failures, ratios, lines = 0, {}, []
     for skeleton, rows in models.items():
         if options.only and Path(skeleton).stem not in options.only:
             continue
-        failed, measured = run_model(library, model_file(options.suite, options.models, skeleton), rows, options)
+        failed, measured = run_model(library, model_file(options.suite, options.models, skeleton), rows, options,
+                                     lines)
         failures += failed
         for key, some in measured.items():
             ratios.setdefault(key, []).extend(some)
+    if options.json:
+        result = written_results(lines, options.peers, repeatable(sys.argv[1:], options))
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"{failures} failed")
     for (name, threads), some in sorted(ratios.items()):
         mean, at_peak = (math.exp(statistics.fmean(map(math.log, r))) for r in zip(*some))

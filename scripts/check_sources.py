@@ -5,6 +5,8 @@ usage: check_sources.py [ROOT]
 
   size       no file passes MAX_LINES lines (prose and the licence aside)
   paths      no absolute path of somebody's machine (a home or work folder) stands in a file
+  words      documents (*.md) use the terms of docs/glossary.md; code spans and indented blocks are not looked at
+  links      a relative link of a document leads to a file
   text       UTF-8, ends with a line end, no tabs outside makefiles, no blanks at line ends in code
 
 One line for each violation; exit status 1 if there is any.
@@ -25,6 +27,42 @@ LOCAL_ROOTS = ("home", "root", "work", "workspace", "opt", "mnt", "srv", "Users"
 LOCAL_PATH = re.compile(r"(?<![\w./$}*])/(?:" + "|".join(LOCAL_ROOTS) + r")/[\w.-]")
 # path -> reason why a local path may stand there
 LOCAL_PATHS_ALLOWED = {}
+
+# The old dialect -> the field's word (docs/glossary.md). Patterns, without regard to case.
+OLD_WORDS = {
+    r"only the run knows": "dynamic, unknown at compile time",
+    r"the run's": "dynamic",
+    r"rests\b(?! on)": "tails",
+    r"rungs?": "tile-size candidates, tail specialisation",
+    r"turned around": "transposed",
+    r"(?:in|sums in) parts": "split-K",
+    r"past the caches": "non-temporal store",
+    r"(?:asked|asks|ask) for": "prefetch, or name the component",
+    r"weighed sums?": "constant-coefficient linear transform",
+    r"goes by|go by": "is streamed",
+    r"tak(?:e|en) in slices": "depth-first slicing",
+    r"four warps (?:together|multiply)": "warpgroup",
+    r"copy engine": "TMA",
+    r"pretended": "fake driver",
+    r"(?:default|greedy) rule(?:'s)?": "default heuristic, greedy orchestration",
+    r"the rule's": "the default schedule's",
+    r"judge[sd]?|judging": "evaluate",
+    r"dear(?:er|est)?": "expensive",
+    r"hopeless": "pruned",
+    r"whoever|nobody|somebody": "the passive, or the component's name",
+    r"wish(?:es|ed)?": "the passive",
+    r"for ever": "kept in the tuning database",
+    r"to and fro": "in reverse order",
+    r"by heart": "kept",
+}
+OLD_WORD = {re.compile(r"\b(?:" + pattern + r")(?!\w)", re.IGNORECASE): word for pattern, word in OLD_WORDS.items()}
+# path -> reason why old words may stand there
+OLD_WORDS_ALLOWED = {
+    "docs/glossary.md": "lists the old names",
+    "CONTRIBUTING.md": "lists the words to avoid",
+    "docs/orchestration.md": "not reworded yet",
+}
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
 def files(root):
@@ -61,12 +99,48 @@ def check_file(path, data):
     return lines
 
 
+def check_words(path, text):
+    """Old words in the prose of a document, and what to write instead."""
+    if path in OLD_WORDS_ALLOWED:
+        return []
+    lines, fenced = [], False
+    rows = text.split("\n")
+    for number, row in enumerate(rows, 1):
+        if row.startswith("```"):
+            fenced = not fenced
+        if fenced or row.startswith("    "):
+            continue
+        # a phrase may go on in the next line
+        after = rows[number] if number < len(rows) and not rows[number].startswith("    ") else ""
+        prose = re.sub(r"`[^`]*`", "", row)
+        both = prose + " " + re.sub(r"`[^`]*`", "", after)
+        for pattern, word in OLD_WORD.items():
+            lines += [f"{path}:{number}: '{found.group()}': write '{word}' (docs/glossary.md)"
+                      for found in pattern.finditer(both) if found.start() < len(prose)]
+    return lines
+
+
+def check_links(path, text, exists):
+    """Relative links of a document to files that `exists` denies."""
+    lines = []
+    for number, row in enumerate(text.split("\n"), 1):
+        for target in LINK.findall(re.sub(r"`[^`]*`", "", row)):
+            if "://" not in target and not exists(os.path.normpath(os.path.join(os.path.dirname(path), target))):
+                lines.append(f"{path}:{number}: link to {target}, which is not there")
+    return lines
+
+
 def check(root):
     """All violations, as lines of text."""
     lines = []
     for path in files(root):
         with open(os.path.join(root, path), "rb") as f:
-            lines += check_file(path, f.read())
+            data = f.read()
+        lines += check_file(path, data)
+        if path.endswith(".md"):
+            text = data.decode("utf-8", errors="replace")
+            lines += check_words(path, text)
+            lines += check_links(path, text, lambda p: os.path.exists(os.path.join(root, p)))
     return lines
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of check_includes.py and check_sources.py on small trees that break one rule each."""
+"""Tests of check_includes.py and check_sources.py on small trees that break one rule each, and of bench/charts.py."""
 
+import json
 import os
 import sys
 import tempfile
@@ -9,6 +10,10 @@ import unittest
 sys.dont_write_bytecode = True
 import check_includes  # noqa: E402
 import check_sources  # noqa: E402
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import charts  # noqa: E402
 
 
 def include_violations(tree):
@@ -103,6 +108,79 @@ class SourceRules(unittest.TestCase):
         self.assertEqual(["a.cpp:1: blanks at the end of the line"], check_sources.check_file("a.cpp", b"x \n"))
         self.assertEqual(["a.cpp:1: a tab"], check_sources.check_file("a.cpp", b"\tx\n"))
         self.assertEqual(["a.cpp: not UTF-8 at byte 1"], check_sources.check_file("a.cpp", b"x\xff\n"))
+
+    def test_old_words_in_documents_are_found(self):
+        for text, words in [("Rests are clamped.\n", ["Rests"]), ("what only the\nrun knows\n", ["only the run knows"]),
+                            ("| a | dearest |\n", ["dearest"]),
+                            ("The greedy rule, past the caches.\n", ["past the caches", "greedy rule"])]:
+            lines = check_sources.check_words("docs/a.md", text)
+            self.assertEqual(words, [line.split("'")[1] for line in lines])
+            self.assertTrue(all(line.startswith("docs/a.md:1: ") for line in lines))
+
+    def test_a_phrase_over_two_lines_is_found_once(self):
+        lines = check_sources.check_words("docs/a.md", "It is turned\naround.\nMore.\n")
+        self.assertEqual(["docs/a.md:1: 'turned around': write 'transposed' (docs/glossary.md)"], lines)
+
+    def test_words_of_the_field_and_code_pass(self):
+        text = ("The tail rests on a proof; `rest_rungs` is code.\n\n    rests of nobody\n\n```\nrungs\n```\n"
+                "Adjudged, endearing and reworded words only contain an old one.\n")
+        self.assertEqual([], check_sources.check_words("docs/a.md", text))
+
+    def test_every_old_word_has_a_pattern_that_finds_it(self):
+        for word in ("only the run knows", "rungs", "copy engine", "judged", "whoever", "for ever", "sums in parts",
+                     "asked for", "weighed sum", "default rule", "wishes", "pretended", "hopeless", "taken in slices"):
+            self.assertEqual(1, len(check_sources.check_words("README.md", f"a {word} b\n")), word)
+        self.assertEqual([], check_sources.check_words("docs/glossary.md", "rungs\n"))
+
+    def test_links_of_documents_lead_to_files(self):
+        text = "[a](b.md) [c](../README.md#map) ![d](charts/e.svg) [f](https://example.org) `[g](h)`\n"
+        self.assertEqual([], check_sources.check_links("docs/a.md", text,
+                                                       {"docs/b.md", "README.md", "docs/charts/e.svg"}.__contains__))
+        self.assertEqual(["docs/a.md:1: link to charts/e.svg, which is not there"],
+                         check_sources.check_links("docs/a.md", text, {"docs/b.md", "README.md"}.__contains__))
+
+    def test_a_tree_is_checked_as_a_whole(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "docs"))
+            for name, text in (("docs/a.md", "[b](b.md)\nhopeless\n"), ("README.md", "[a](docs/a.md)\n")):
+                with open(os.path.join(root, name), "w", encoding="utf-8") as f:
+                    f.write(text)
+            self.assertEqual(["docs/a.md:2: 'hopeless': write 'pruned' (docs/glossary.md)",
+                              "docs/a.md:1: link to b.md, which is not there"], check_sources.check(root))
+
+
+class Charts(unittest.TestCase):
+    RESULT = {"machine": {"cpu": "a <b>", "flags": [], "cores": 2, "date": "2026-11-24"}, "peers": {"onnxruntime": "1"},
+              "command": "bench/suite.py", "lines": [
+                  {"model": "m", "shape": "1x3", "threads": 1, "ours_ms": 2.0, "ratios": {"onnxruntime": 1.25}},
+                  {"model": "m", "shape": "1x3", "threads": 2, "ratios": {"onnxruntime": 0.5}}]}
+
+    def test_a_bar_is_as_long_as_its_ratio(self):
+        svg = charts.chart(self.RESULT)
+        self.assertEqual([], charts.problems(self.RESULT))
+        self.assertIn(f'width="{charts.WIDTH * 1.25 / 1.5:.1f}"', svg)
+        self.assertIn("a &lt;b&gt;", svg)
+        self.assertNotIn("0.50", svg)  # the line of two threads
+        self.assertIn("0.50", charts.chart(self.RESULT, 2))
+
+    def test_faults_of_results_are_named(self):
+        faulty = json.loads(json.dumps(self.RESULT))
+        faulty["lines"][1].update(threads=1, ratios={"torch": 1.0, "onnxruntime": float("nan")})
+        self.assertEqual(["line 1: ('m', '1x3', 1) stands twice", "line 1: unknown peer 'torch'",
+                          "line 1: ratio nan of onnxruntime"], charts.problems(faulty))
+        self.assertEqual(["'lines' is missing"], charts.problems({k: v for k, v in faulty.items() if k != "lines"}))
+
+    def test_kept_results_are_sound_and_drawn(self):
+        folder = os.path.join(ROOT, "bench", "results")
+        names = [n for n in sorted(os.listdir(folder)) if n.endswith(".json")]
+        self.assertNotEqual([], names)
+        for name in names:
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                result = json.load(f)
+            self.assertEqual([], charts.problems(result), name)
+            drawn = os.path.join(ROOT, "docs", "charts", name[:-len("json")] + "svg")
+            with open(drawn, encoding="utf-8") as f:
+                self.assertEqual(charts.chart(result), f.read(), f"{drawn}: run `make charts`")
 
 
 if __name__ == "__main__":
