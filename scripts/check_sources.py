@@ -7,6 +7,7 @@ usage: check_sources.py [ROOT]
   paths      no absolute path of somebody's machine (a home or work folder) stands in a file
   words      documents (*.md) use the terms of docs/glossary.md; code spans and indented blocks are not looked at
   links      a relative link of a document leads to a file
+  one place  facts that program/analysis/ decides are decided nowhere else
   text       UTF-8, ends with a line end, no tabs outside makefiles, no blanks at line ends in code
 
 One line for each violation; exit status 1 if there is any.
@@ -62,6 +63,20 @@ OLD_WORDS_ALLOWED = {
     "CONTRIBUTING.md": "lists the words to avoid",
     "docs/orchestration.md": "not reworded yet",
 }
+
+# What is decided in one place -> how a second place would look. Outside of that place, tests and generated text.
+ONE_PLACE = {
+    "src/program/analysis/contraction.cpp": [
+        (re.compile(r"\bbody(?:\(\)|_)?\.root\(\)\]\.op\s*[!=]=\s*ScalarOp::Mul\b"), "contraction() or product_factors()"),
+        (re.compile(r"\b(?:root|product)\.op\s*[!=]=\s*ScalarOp::Mul\b(?!\))"), "contraction() or product_factors()"),
+    ],
+    "src/program/analysis/dynamic.h": [
+        (re.compile(r"is_constant\(\)\s*\?[^:;]*constant\(\)\)?\s*:\s*\d{2,}(?:\.0)?\b"), "assumed_extent()"),
+    ],
+    "src/program/analysis/scalar_cost.cpp": [
+        (re.compile(r"case ScalarOp::Tanh:\n(?:\s*case ScalarOp::\w+:\n)*\s*return \d+;"), "operation_cost()"),
+    ],
+}
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -97,6 +112,15 @@ def check_file(path, data):
         if path.endswith(CODE) and "\t" in row:
             lines.append(f"{path}:{number}: a tab")
     return lines
+
+
+def check_one_place(path, text):
+    """Decisions of a source that another file makes for all."""
+    if not path.startswith("src/") or "_test." in path or not path.endswith((".cpp", ".h")):
+        return []
+    return [f"{path}:{text.count(chr(10), 0, found.start()) + 1}: decided in {place}: use {instead}"
+            for place, patterns in ONE_PLACE.items() if path != place
+            for pattern, instead in patterns for found in pattern.finditer(text)]
 
 
 def check_words(path, text):
@@ -137,8 +161,9 @@ def check(root):
         with open(os.path.join(root, path), "rb") as f:
             data = f.read()
         lines += check_file(path, data)
+        text = data.decode("utf-8", errors="replace")
+        lines += check_one_place(path, text)
         if path.endswith(".md"):
-            text = data.decode("utf-8", errors="replace")
             lines += check_words(path, text)
             lines += check_links(path, text, lambda p: os.path.exists(os.path.join(root, p)))
     return lines

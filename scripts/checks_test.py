@@ -132,6 +132,19 @@ class SourceRules(unittest.TestCase):
             self.assertEqual(1, len(check_sources.check_words("README.md", f"a {word} b\n")), word)
         self.assertEqual([], check_sources.check_words("docs/glossary.md", "rungs\n"))
 
+    def test_what_an_analysis_decides_is_decided_nowhere_else(self):
+        second = [
+            "if (e.body[e.body.root()].op == ScalarOp::Mul) return true;\n",
+            "if (root.op != ScalarOp::Mul || root.dtype != DType::F32) return {};\n",
+            "double n = d.is_constant() ? static_cast<double>(d.constant()) : 64.0;\n",
+            "switch (op) {\n    case ScalarOp::Tanh:\n    case ScalarOp::Erf:\n        return 24;\n}\n",
+        ]
+        for text in second:
+            self.assertEqual(1, len(check_sources.check_one_place("src/cost/a.cpp", text)), text)
+            self.assertEqual([], check_sources.check_one_place("src/cost/a_test.cpp", text))
+        self.assertEqual([], check_sources.check_one_place("src/program/analysis/contraction.cpp", second[0]))
+        self.assertEqual([], check_sources.check_one_place("src/a.cpp", "return Expr(d.is_constant() ? d : 1);\n"))
+
     def test_links_of_documents_lead_to_files(self):
         text = "[a](b.md) [c](../README.md#map) ![d](charts/e.svg) [f](https://example.org) `[g](h)`\n"
         self.assertEqual([], check_sources.check_links("docs/a.md", text,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "program/analysis/dynamic.h"
 
 namespace tilewright::optimal {
 
@@ -166,9 +167,7 @@ Dag dag_of_edges(size_t nodes, const std::vector<std::pair<size_t, size_t>>& edg
 Dag dag_of(const Program& program) {
     Dag dag;
     for (const Value& v : program.values) {
-        double bytes = static_cast<double>(byte_size(v.dtype));
-        for (const Expr d : v.shape) bytes *= d.is_constant() ? static_cast<double>(d.constant()) : 64.0;
-        dag.add_given(v.name, bytes);
+        dag.add_given(v.name, assumed_points(v.shape) * static_cast<double>(byte_size(v.dtype)));
     }
     for (const PrimitiveId id : program.primitives.ids()) {
         const Primitive& p = program.primitives[id];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/analysis/contraction.h"
 #include "program/rewrite/algebra.h"
 #include "program/rewrite/rules.h"
 #include "program/rewrite/terms.h"
@@ -44,8 +45,10 @@ class Recogniser {
         const Expr row = axis(rank_ - 2), column = axis(rank_ - 1), summed = axis(rank_);
         const bool sums = e_.reducer == Reducer::Sum && e_.extents.size() == rank_ + 1;
         if (op == TermOp::MatMul) {
-            if (!sums || root.op != ScalarOp::Mul) return std::nullopt;
-            for (const auto& [l, r] : {std::pair(root.a, root.b), std::pair(root.b, root.a)})
+            const auto c = contraction(e_);
+            if (!sums || !c || !c->reads_plainly()) return std::nullopt;
+            const ScalarId a = c->factors[0].node, b = c->factors[1].node;
+            for (const auto& [l, r] : {std::pair(a, b), std::pair(b, a)})
                 if (reads(l, row, summed, true) && reads(r, summed, column, true))
                     return Recognised{{value(l), value(r)}};
             return std::nullopt;
