@@ -1,5 +1,7 @@
 #include "orchestrate/planned_cost.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 
 namespace tilewright {
@@ -43,6 +45,13 @@ RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
         }
         return cost;
     };
+}
+
+std::string planned_cost_text(const OrchestrateOptions& options) {
+    const Ablations& w = options.without;
+    return fmt::format("plans fuse {} layouts {} without {} {} {} {} {} {}", options.fuse, options.layouts,
+                       w.no_fission, w.no_operator_fusion, w.no_redundancy, w.single_output, w.layouts_first,
+                       scheduling_text(scheduling(options)));
 }
 
 }  // namespace tilewright

@@ -2,6 +2,7 @@
 // What a program would take, planned as models are by default: the judge of rewrites.
 
 #include <memory>
+#include <string>
 
 #include "orchestrate/schedules.h"
 #include "program/rewrite/search.h"
@@ -17,5 +18,8 @@ namespace tilewright {
 /// Kernels are scheduled once, however many programs have them; OrchestrateOptions::schedules shares them with whoever
 /// plans the program that is chosen in the end. Scheduling must know a machine, and measure nothing.
 RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding = {});
+/// All that those seconds depend on but the program, `folding` and the build of the compiler
+/// (RewriteSearch::judged_by).
+std::string planned_cost_text(const OrchestrateOptions& options);
 
 }  // namespace tilewright

@@ -41,18 +41,6 @@ std::string text_of(const Machine::Level& l) {
     return fmt::format("{:a}/{:a}/{:a}", l.bytes, l.bytes_a_cycle, l.latency);
 }
 
-/// All that a schedule which the model chooses depends on, but the kernel.
-std::string text_of(const Scheduling& how) {
-    const ScheduleTarget& r = how.rule;
-    const Machine& m = *how.machine;
-    std::string text = fmt::format(
-        "schedule by {} of {}, seed {}, rule {} {} {} {} {}, machine {:a} {} {} {} {:a} {:a} {:a}", to_string(how.kind),
-        build_id(), how.seed, r.lanes, r.vector_registers, r.threads, r.l2_bytes, r.cache_bytes, m.ghz, m.threads,
-        m.lanes, m.vector_registers, m.fma_a_cycle, m.loads_a_cycle, m.dispatch_cycles);
-    for (const Machine::Level& l : m.caches) text += ' ' + text_of(l);
-    return text + ' ' + text_of(m.memory) + '\n';
-}
-
 Scheduling unmeasured(Scheduling how) {
     how.measure = nullptr;
     return how;
@@ -93,6 +81,17 @@ class Stopwatch {
 
 }  // namespace
 
+std::string scheduling_text(const Scheduling& how) {
+    const ScheduleTarget& r = how.rule;
+    const Machine& m = *how.machine;
+    std::string text =
+        fmt::format("{}, seed {}, rule {} {} {} {} {}, machine {:a} {} {} {} {:a} {:a} {:a}", to_string(how.kind),
+                    how.seed, r.lanes, r.vector_registers, r.threads, r.l2_bytes, r.cache_bytes, m.ghz, m.threads,
+                    m.lanes, m.vector_registers, m.fma_a_cycle, m.loads_a_cycle, m.dispatch_cycles);
+    for (const Machine::Level& l : m.caches) text += ' ' + text_of(l);
+    return text + ' ' + text_of(m.memory);
+}
+
 double chain_gain(const Program& stages) {
     const bool open = std::any_of(stages.values.begin(), stages.values.end(), [](const Value& v) {
         return std::any_of(v.shape.begin(), v.shape.end(), [](Expr d) { return !d.is_constant(); });
@@ -104,7 +103,7 @@ Schedules::Schedules(Scheduling how, MeasureKernel measure, std::shared_ptr<cons
     : how_(std::move(how)), ask_(std::move(measure)), recall_(std::move(recall)), kept_(std::move(kept)) {
     // A GPU's choices take no time worth keeping; without the build's number nobody knows whose they were.
     if (!how_.machine || how_.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
-    if (kept_) who_ = text_of(how_);
+    if (kept_) who_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }
 
 std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, const Scheduling& how,

@@ -19,6 +19,10 @@ constexpr double kKernelSeconds = 1e-6;
 /// where the model had to assume extents. Measured times need no margin.
 double chain_gain(const Program& stages);
 
+/// All that a schedule depends on which the model of a machine chooses, but the kernel and the build of the compiler;
+/// `how` has a machine.
+std::string scheduling_text(const Scheduling& how);
+
 class Schedules {
   public:
     /// `measure`, `recall`: what measure() and recall() ask; may be empty. `kept`: where what took long to find by the

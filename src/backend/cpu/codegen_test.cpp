@@ -445,7 +445,7 @@ parallel s0 by 16 {{
     // The second time both are there, in the other order and under other numbers.
     for (const auto& order : {std::vector{&twice, &thrice}, std::vector{&thrice, &twice}}) {
         const std::vector<CompiledKernel> code = compile(order, options);
-        EXPECT_EQ(kept().size(), 2u);
+        EXPECT_EQ(kept().size(), 4u) << "of each kernel the code, and where the code of its tile program is";
         for (size_t k = 0; k < 2; ++k) {
             const Tensor y = run_kernel(code[k], *order[k], x).at(0);
             for (int64_t i = 0; i < 40; ++i) ASSERT_EQ(y.get(i), static_cast<double>(i) * (order[k] == &twice ? 2 : 3));
@@ -454,12 +454,42 @@ parallel s0 by 16 {{
     // Other code: for another machine, of another kernel.
     options.isa = Isa::avx2();
     compile(twice, options);
-    EXPECT_EQ(kept().size(), 3u);
+    EXPECT_EQ(kept().size(), 6u);
     compile(scaled("4.0"), options);
-    EXPECT_EQ(kept().size(), 4u);
+    EXPECT_EQ(kept().size(), 8u);
     // What is no code any more is made again.
     for (const auto& file : kept()) std::ofstream(file) << "nothing";
     EXPECT_EQ(run_kernel(compile(twice, options), twice, x).at(0).get(39), 78);
+}
+
+TEST(Codegen, that_was_kept_has_the_same_interface) {
+    const TemporaryFolder folder;
+    CodegenOptions options;
+    options.known = std::make_shared<CodeCache>(folder.path());
+    const TileProgram t = parse_tile_program(R"(tile stages {
+stages {
+program stages {
+  input x: f32[$rows, $columns]
+  y: f32[$rows, $columns] = [$rows, $columns] mul(@0, 2.0) where @0 = x[i0, i1]  ; y ""
+  output y
+}
+}
+axes s0="$rows" s1="$columns"
+stage 0 over [s0 s1]
+parallel s0 by 4 {
+  compute 0 vector s1 lanes 8 registers [s1=16] order [s0 s1] padding partition
+}
+}
+)");
+    const CompiledKernel made = compile(t, options), found = compile(t, options);
+    EXPECT_FALSE(made.names.empty());
+    EXPECT_FALSE(made.grid.empty());
+    EXPECT_EQ(found.names, made.names);
+    EXPECT_EQ(found.grid, made.grid);
+    EXPECT_EQ(found.scratch_bytes, made.scratch_bytes);
+    std::vector<Tensor> x{Tensor(DType::F32, {5, 19})};
+    for (int64_t i = 0; i < x[0].count(); ++i) x[0].set(i, static_cast<double>(i));
+    EXPECT_EQ(disagreement(found, t, x, 0), "");
 }
 
 TEST(Codegen, of_random_schedules_computes_what_they_say_on_avx2) {

@@ -20,12 +20,14 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include <atomic>
+#include <charconv>
 #include <mutex>
 #include <thread>
 
 #include "backend/cpu/guarded.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/kernel_emitter.h"
+#include "base/build_id.h"
 #include "base/error.h"
 
 namespace tilewright::cpu {
@@ -103,6 +105,63 @@ struct Emitted {
 
 constexpr const char* kSymbol = "kernel";
 
+/// What the code of a tile program depends on, for this build of the compiler: nothing where the build has no number.
+std::string text_of(TileProgram program, const CodegenOptions& options) {
+    if (!options.known || build_id().empty()) return {};
+    program.name = "kernel";
+    program.stages.name = "stages";
+    return fmt::format("emitted by {} LLVM " LLVM_VERSION_STRING " {} {} {} {} {}\n{}", build_id(), options.isa.triple,
+                       options.isa.cpu, options.isa.features, options.isa.vector_bits, options.cache_bytes,
+                       print(program));
+}
+
+/// What is kept of a tile program: all of EmittedKernel, and what its machine code is kept by.
+std::string text_of(const EmittedKernel& kernel, const std::string& made_of) {
+    std::string text = fmt::format("{}\n", kernel.scratch_bytes);
+    for (const Var v : kernel.names) text += Expr::var(v).text() + ' ';
+    text += '\n';
+    for (const Expr e : kernel.grid) text += e.text() + ';';
+    return text + '\n' + made_of;
+}
+
+struct KeptKernel {
+    EmittedKernel kernel;
+    std::string made_of;
+};
+
+/// The part of `text` before the first `end`, which is taken off it with the end; nothing where there is none.
+std::optional<std::string_view> taken_off(std::string_view& text, char end) {
+    const size_t at = text.find(end);
+    if (at == std::string_view::npos) return std::nullopt;
+    const std::string_view part = text.substr(0, at);
+    text.remove_prefix(at + 1);
+    return part;
+}
+
+/// The inverse of text_of; nothing for any other text.
+std::optional<KeptKernel> kept_kernel_in(std::string_view text) {
+    const auto scratch = taken_off(text, '\n');
+    auto names = taken_off(text, '\n'), grid = taken_off(text, '\n');
+    if (!scratch || !names || !grid) return std::nullopt;
+    KeptKernel out;
+    const auto [end, error] =
+        std::from_chars(scratch->data(), scratch->data() + scratch->size(), out.kernel.scratch_bytes);
+    if (error != std::errc() || end != scratch->data() + scratch->size()) return std::nullopt;
+    try {
+        while (const auto name = taken_off(*names, ' ')) {
+            const auto v = parse_expr(*name).as_var();
+            if (!v) return std::nullopt;
+            out.kernel.names.push_back(*v);
+        }
+        while (const auto e = taken_off(*grid, ';')) out.kernel.grid.push_back(parse_expr(*e));
+    } catch (const ModelError&) {
+        return std::nullopt;
+    }
+    if (!names->empty() || !grid->empty()) return std::nullopt;
+    out.made_of = text;
+    return out;
+}
+
 Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::TargetMachine& machine) {
     Emitted out;
     out.context = std::make_unique<llvm::LLVMContext>();
@@ -139,9 +198,9 @@ llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& ma
     return bytes;
 }
 
-llvm::SmallVector<char, 0> object_of(llvm::Module& module, const CodegenOptions& options,
+/// `key`: what made_of says of the module, where code is kept.
+llvm::SmallVector<char, 0> object_of(llvm::Module& module, const std::string& key, const CodegenOptions& options,
                                      llvm::TargetMachine& machine) {
-    const std::string key = options.known ? made_of(module, options.isa) : std::string();
     if (options.known)
         if (const auto code = options.known->find(key)) return {code->begin(), code->end()};
     optimize(module, machine);
@@ -149,6 +208,37 @@ llvm::SmallVector<char, 0> object_of(llvm::Module& module, const CodegenOptions&
     if (options.known) options.known->keep(key, {object.data(), object.size()});
     return object;
 }
+
+struct Compiled {
+    EmittedKernel kernel;
+    llvm::SmallVector<char, 0> object;
+};
+
+/// The machine code of tile programs, one after the other, each from the cache where it is kept. A tile program that
+/// was compiled by this build before is not even made LLVM IR of.
+class Compiler {
+  public:
+    explicit Compiler(const CodegenOptions& options) : options_(options) {}
+
+    Compiled operator()(const TileProgram& program) {
+        const std::string text = text_of(program, options_);
+        if (!text.empty())
+            if (const auto found = options_.known->find(text))
+                if (auto kept = kept_kernel_in(*found))
+                    if (const auto code = options_.known->find(kept->made_of))
+                        return {std::move(kept->kernel), {code->begin(), code->end()}};
+        if (!machine_) machine_ = target_machine(options_.isa);
+        Emitted e = emit(program, options_, *machine_);
+        const std::string key = options_.known ? made_of(*e.module, options_.isa) : std::string();
+        Compiled out{std::move(e.kernel), object_of(*e.module, key, options_, *machine_)};
+        if (!text.empty()) options_.known->keep(text, text_of(out.kernel, key));
+        return out;
+    }
+
+  private:
+    const CodegenOptions& options_;
+    std::unique_ptr<llvm::TargetMachine> machine_;  ///< made when the first program needs it
+};
 
 /// Links the object files, one kernel each, into this process and fills in `run` and `code`.
 void load(std::vector<llvm::SmallVector<char, 0>> objects, std::vector<CompiledKernel>& out) {
@@ -222,15 +312,15 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
     const size_t workers = std::min<size_t>(programs.size(), std::max(1u, std::thread::hardware_concurrency()));
     run_guarded(workers, [&] {
         try {
-            const std::unique_ptr<llvm::TargetMachine> machine = target_machine(options.isa);
+            Compiler compiler(options);
             for (size_t i = next++; i < programs.size(); i = next++) {
                 set_guarded_work(programs[i]->name);
-                Emitted e = emit(*programs[i], options, *machine);
-                objects[i] = object_of(*e.module, options, *machine);
+                Compiled c = compiler(*programs[i]);
+                objects[i] = std::move(c.object);
                 out[i].name = programs[i]->name;
-                out[i].names = e.kernel.names;
-                out[i].grid = e.kernel.grid;
-                out[i].scratch_bytes = e.kernel.scratch_bytes;
+                out[i].names = std::move(c.kernel.names);
+                out[i].grid = std::move(c.kernel.grid);
+                out[i].scratch_bytes = c.kernel.scratch_bytes;
             }
         } catch (...) {
             next = programs.size();  // the other threads need not go on

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "program/form_hash.h"
 #include "program/rewrite/findings.h"
+#include "program/rewrite/kept.h"
 #include "program/rewrite/pieces.h"
 #include "program/transform/common_subexpressions.h"
 
@@ -209,6 +210,11 @@ class Whole {
           pieces_(pieces(program, runs_)) {}
 
     Program run() {
+        distinguish();
+        const std::string key = rewrites_key(program_, options_);
+        if (!key.empty())
+            if (const auto text = options_.kept->find(key))
+                if (auto chosen = parse_rewrites(*text, first_pieces())) return as_before(std::move(*chosen));
         propose();
         Program best = options_.judge ? judged() : with_taken();
         for (const Distinct& d : distinct_)
@@ -218,11 +224,12 @@ class Whole {
                 report_.judged_away += d.taken > 0 ? 1 : 0;
                 for (const std::string_view rule : d.proposals[d.taken].way) ++report_.applied[std::string(rule)];
             }
+        if (!key.empty()) keep(key);
         return best;
     }
 
   private:
-    void propose() {
+    void distinguish() {
         std::unordered_map<std::string, size_t> known;
         for (size_t k = 0; k < pieces_.size(); ++k) {
             const auto [it, fresh] = known.try_emplace(piece_text(pieces_[k]), distinct_.size());
@@ -231,6 +238,33 @@ class Whole {
         }
         report_.pieces = pieces_.size();
         report_.distinct = distinct_.size();
+    }
+
+    /// Of each distinct piece the first one.
+    std::vector<const Piece*> first_pieces() const {
+        std::vector<const Piece*> out;
+        for (const Distinct& d : distinct_) out.push_back(&pieces_[d.where[0]]);
+        return out;
+    }
+
+    void keep(const std::string& key) const {
+        ChosenRewrites chosen;
+        for (const Distinct& d : distinct_)
+            chosen.pieces.push_back(d.changes() ? std::optional(d.proposals[d.taken]) : std::nullopt);
+        chosen.report = report_;
+        if (const auto text = print(chosen, first_pieces())) options_.kept->keep(key, *text);
+    }
+
+    Program as_before(ChosenRewrites chosen) {
+        for (size_t d = 0; d < distinct_.size(); ++d) {
+            if (chosen.pieces[d]) distinct_[d].proposals.push_back(std::move(*chosen.pieces[d]));
+            distinct_[d].proposals.emplace_back();
+        }
+        report_ = std::move(chosen.report);
+        return with_taken();
+    }
+
+    void propose() {
         std::vector<std::pair<double, size_t>> order;  // the dearest first
         for (size_t d = 0; d < distinct_.size(); ++d) {
             const RewriteContext context(pieces_[distinct_[d].where[0]].program, options_.rules.folding);

@@ -20,9 +20,11 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/code_cache.h"
 #include "program/rewrite/cost.h"
 #include "program/rewrite/rewrite.h"
 
@@ -51,6 +53,10 @@ struct RewriteSearch {
     /// primitives took.
     RewriteJudge judge = {};
     double margin = 0.02, inexact_margin = 0.1;
+    /// Where choices are kept for the next time (kept.h); null: nowhere. `judged_by`: text that says all that `judge`
+    /// depends on but the program, without which nothing is kept.
+    std::shared_ptr<const CodeCache> kept = {};
+    std::string judged_by = {};
     double equal =
         0.001;  ///< wholes within this share of the cheapest are as good: the one that changes least is taken
 };
