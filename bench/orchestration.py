@@ -3,20 +3,34 @@
 
   python3 bench/orchestration.py build/bin/tilewright MODELS [--only NAME...] [--profile none|lazy|full]
 
-MODELS is a folder of .onnx files; of the twelve models below those that it holds are compiled. Columns: execution
-states; candidate kernels; different kernels measured, and those as a share of the candidates; columns and rows of the
-binary programs, and the gap that is left; seconds of the whole compilation, and of those for choosing and for
-measuring; the plan's and the greedy rule's milliseconds, and their ratio: by the costs that the choice went by,
-estimated or (--profile) measured kernel by kernel, or, with --time SECONDS, of whole runs; then also those of the
-greedy rule over the program as its operators write it, without rewrites, and their ratio to the plan's. --database
-names the tuning database: what an empty one takes, and what a full one takes, are two runs of this program.
+MODELS is a folder of .onnx files; of the twelve models below those that it holds are compiled. Columns:
+  states                  execution states
+  candidates, distinct    candidate kernels, and how many of them (and of conversions) differ in text or weights
+  measured                distinct kernels measured, and their share of the distinct candidates
+  columns x rows          of the binary programs
+  capped                  pieces that have more convex sets than were listed
+  bound ms, plan ms       no choice of the candidates costs less; what the solver's plan costs; gap: by how much that
+  gap                     is above the bound
+  kept greedy             pieces that kept the greedy rule's kernels after whole runs, of all pieces
+  emitted ms, gap         what the kernels that were emitted cost, and by how much that is above the bound
+  greedy ms               what the greedy rule's kernels cost; "-" where a piece has one that is no candidate
+  ratio                   of that to the emitted kernels
+  compile, choosing,      seconds of the whole compilation, and of those for choosing and for measuring
+  measuring s
+Costs are what the choice went by: estimated, or (--profile) measured kernel by kernel. A gap is "-" where no program
+was solved. With --time SECONDS the plan and the greedy rule's also run as whole models, in turns, and so does the
+greedy rule's plan of the program as its operators write it, without rewrites: five more columns, milliseconds of each
+and the ratios of the latter two to the plan's. --database names the tuning database: what an empty one takes, and what
+a full one takes, are two runs of this program.
 --ablations is another table: what the plan takes by estimate where a part is left out, over what it takes with all of
 them. --forms is one of the two binary programs (Korch's, and the stronger one): their linear relaxations and the times
 of these. --bounds is one of the bound on the pieces that the graph is cut into: for each bound the pieces, the
 megabytes and the greedy rule's kernels that cuts go through, what the plan takes by estimate over what it takes with
 the last bound, and the seconds of choosing. --outputs runs the models with and without each part, on the same inputs,
 and prints how far apart outputs are at most, over the largest number among them; it fails where that is more than 1e-3.
-It needs numpy.
+It needs numpy. --figure-13 measures the memory-bound subgraph of Korch's figures 11 and 13 (addition, LayerNorm and
+transposition of SegFormer) for batches of 1 and 16: the plan that is chosen, the greedy rule's and one kernel for each
+operator, kernels and milliseconds of whole runs. It needs onnx, and no models.
 """
 import argparse
 import json
@@ -28,8 +42,9 @@ from pathlib import Path
 
 MODELS = ["candy", "efficientvit_b1_512", "efficientvit_b1_2048", "yolox_nano", "yolov4", "segformer_b0", "bert_base",
           "vit_b_16", "swin_t", "resnet50", "mobilenet_v2", "densenet121"]
-HEADER = ["model", "states", "candidates", "measured", "columns x rows", "gap", "compile s", "choosing s",
-          "measuring s", "plan ms", "greedy ms", "ratio"]
+HEADER = ["model", "states", "candidates", "distinct", "measured", "columns x rows", "capped", "bound ms", "plan ms",
+          "gap", "kept greedy", "emitted ms", "gap", "greedy ms", "ratio", "compile s", "choosing s", "measuring s"]
+TIMED = ["whole runs: plan ms", "greedy ms", "ratio", "greedy without rewrites ms", "ratio"]
 
 
 ABLATIONS = ["no-fission", "no-operator-fusion", "no-rewrites", "no-redundancy", "single-output", "layouts-first",
@@ -49,14 +64,22 @@ def explain(tool, model, arguments, more):
         return json.loads(path.read_text(encoding="utf-8"))
 
 
-def row(name, report, costs):
+def percent(share):
+    return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def row(name, report):
     measured = str(report["measured"])
     if report["measured"]:
-        measured += f" ({100 * report['measured'] / report['candidates']:.1f} %)"
-    return [name, report["execution_states"], report["candidates"], measured,
-            f"{report['blp_columns']} x {report['blp_rows']}", f"{100 * report['blp_gap']:.2g} %",
-            f"{report['compile_ms'] / 1e3:.1f}", f"{(report['orchestrate_ms'] - report['measure_ms']) / 1e3:.1f}",
-            f"{report['measure_ms'] / 1e3:.1f}", *(f"{x:.3f}" for x in costs), f"{costs[1] / costs[0]:.3f}"]
+        measured += f" ({100 * report['measured_share']:.1f} %)"
+    choice = report["choice"]
+    return [name, report["execution_states"], report["candidates"], report["distinct_candidates"], measured,
+            f"{report['blp_columns']} x {report['blp_rows']}", report["capped_pieces"], f"{choice['bound_ms']:.3f}",
+            f"{choice['plan_ms']:.3f}", percent(report["blp_gap"]),
+            f"{report['greedy_pieces']} of {len(report['pieces'])}", f"{choice['emitted_ms']:.3f}",
+            percent(report["emitted_gap"]), f"{choice['greedy_ms']:.3f}" if choice["greedy_ms"] else "-",
+            f"{choice['greedy_ms'] / choice['emitted_ms']:.3f}" if choice["greedy_ms"] else "-", f"{report['compile_ms'] / 1e3:.1f}",
+            f"{(report['orchestrate_ms'] - report['measure_ms']) / 1e3:.1f}", f"{report['measure_ms'] / 1e3:.1f}"]
 
 
 def models(arguments):
@@ -183,16 +206,50 @@ def bounds(arguments, more):
     return complete
 
 
-def costs_of(report, timed):
-    """Milliseconds of the plan, and of the greedy rule's."""
-    chosen = report if timed else report["choice"]
-    return [chosen["plan_ms"], chosen["greedy_ms"]]
+def subgraph(path, batch):
+    """Addition, LayerNorm and transposition over 128 x 128 places of 32 channels, SegFormer-B0's first stage."""
+    import numpy
+    import onnx
+    from onnx import helper, numpy_helper
+
+    places, channels = 16384, 32
+    shape = [batch, places, channels]
+    tensors = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+               for name, dims in (("x", shape), ("y", shape), ("out", [batch, channels, places]))]
+    nodes = [helper.make_node("Add", ["x", "y"], ["sum"], "add"),
+             helper.make_node("LayerNormalization", ["sum", "gain", "bias"], ["norm"], "norm", axis=-1, epsilon=1e-5),
+             helper.make_node("Transpose", ["norm"], ["out"], "transpose", perm=[0, 2, 1])]
+    weights = [numpy_helper.from_array(numpy.linspace(0.5, 1.5, channels, dtype=numpy.float32), name)
+               for name in ("gain", "bias")]
+    graph = helper.make_graph(nodes, f"figure_13_batch_{batch}", tensors[:2], tensors[2:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def figure_13(arguments, more):
+    """The table of the memory-bound subgraph; false where it failed."""
+    print("| batch | plan: kernels | ms | greedy: kernels | ms | one kernel an operator: kernels | ms |\n" + "|---" * 7
+          + "|", flush=True)
+    if not arguments.time:
+        more = [*more, "--time", "1"]
+    if arguments.profile == "none":
+        arguments.profile = "full"
+    complete = True
+    for batch in (1, 16):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"figure_13_batch_{batch}.onnx"
+            subgraph(path, batch)
+            report = explain(arguments.tool, path, arguments, more)
+        complete = complete and report is not None
+        if report is not None:
+            print(f"| {batch} | " + " | ".join(f"{p['kernels']} | {p['measured_ms']:.3f}" for p in report["plans"])
+                  + " |", flush=True)
+    return complete
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool")
-    parser.add_argument("models", type=Path)
+    parser.add_argument("models", type=Path, nargs="?", default=Path("."))
     parser.add_argument("--only", nargs="+", default=MODELS, help="names of models, also others than the twelve")
     parser.add_argument("--profile", choices=["none", "lazy", "full"], default="none")
     parser.add_argument("--database", help="tuning database of --profile lazy and full")
@@ -203,6 +260,7 @@ def main():
     parser.add_argument("--outputs", action="store_true", help="whether leaving out each part changes what is computed")
     parser.add_argument("--forms", action="store_true", help="the relaxations of both binary programs")
     parser.add_argument("--bounds", type=int, nargs="+", metavar="N", help="what bounding pieces to N primitives does")
+    parser.add_argument("--figure-13", action="store_true", help="the memory-bound subgraph of Korch's figure 13")
     arguments = parser.parse_args()
     more = [f"--dim={d}" for d in arguments.dim]
     if arguments.database:
@@ -217,32 +275,36 @@ def main():
         return 0 if forms(arguments, more) else 1
     if arguments.bounds:
         return 0 if bounds(arguments, more) else 1
-    header = HEADER + (["greedy without rewrites", "ratio"] if arguments.time else [])
+    if arguments.figure_13:
+        return 0 if figure_13(arguments, more) else 1
+    header = HEADER + (TIMED if arguments.time else [])
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
-    ratios, before = [], []
+    ratios, whole, before = [], [], []
     failed = False
     for name, model in models(arguments):
         report = explain(arguments.tool, model, arguments, more)
         failed = failed or report is None
         if report is None:
             continue
-        costs = costs_of(report, arguments.time)
-        cells = row(name, report, costs)
+        cells = row(name, report)
         if arguments.time:
+            whole.append(report["greedy_ms"] / report["plan_ms"])
+            cells += [f"{report['plan_ms']:.3f}", f"{report['greedy_ms']:.3f}", f"{whole[-1]:.3f}"]
             plain = explain(arguments.tool, model, arguments, more + ["--orchestrate", "greedy", "--no-rewrites"])
             failed = failed or plain is None
             if plain is not None:
-                before.append(plain["plan_ms"] / costs[0])
+                before.append(plain["plan_ms"] / report["plan_ms"])
                 cells += [f"{plain['plan_ms']:.3f}", f"{before[-1]:.3f}"]
         print("| " + " | ".join(str(x) for x in cells) + " |", flush=True)
-        ratios.append(costs[1] / costs[0])
-    if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"\nGreedy over plan, geometric mean of {len(ratios)}: {mean:.3f}, least {min(ratios):.3f}")
-    if before:
-        mean = math.exp(sum(map(math.log, before)) / len(before))
-        print(f"Greedy without rewrites over plan, geometric mean of {len(before)}: {mean:.3f}, "
-              f"least {min(before):.3f}")
+        if report["choice"]["greedy_ms"]:
+            ratios.append(report["choice"]["greedy_ms"] / report["choice"]["emitted_ms"])
+    print()
+    for what, values in (("Greedy over emitted kernels, by the costs of the choice", ratios),
+                         ("Greedy over plan, whole runs", whole),
+                         ("Greedy without rewrites over plan, whole runs", before)):
+        if values:
+            mean = math.exp(sum(map(math.log, values)) / len(values))
+            print(f"{what}, geometric mean of {len(values)}: {mean:.3f}, least {min(values):.3f}")
     return 1 if failed else 0
 
 
