@@ -271,9 +271,11 @@ std::string text_of(const OrchestrationProgress& p) {
 
 }  // namespace
 
-Compilation compile(const ModelOptions& o) {
+Compilation compile(const ModelOptions& o, bool reference) {
     Progress progress("compiling " + o.model, o.progress);
-    return compile(o, pipeline_options(o), progress);
+    PipelineOptions p = pipeline_options(o);
+    p.reference = reference;
+    return compile(o, std::move(p), progress);
 }
 
 Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress) {
