@@ -23,13 +23,37 @@ int64_t element_count(std::span<const int64_t> shape) {
 std::string to_string(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 namespace {
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kWholeHugePages = size_t{8} << 20;  ///< bytes from which on a tensor begins with a huge page
+
 /// Large tensors in pages of 2 MiB as far as they cover such: a page fault for each 4 KiB takes longer than filling it.
 void advise_huge_pages(std::byte* begin, size_t bytes) {
-    constexpr uintptr_t kHugePage = 2 << 20;
     if (bytes < 2 * kHugePage) return;
     const uintptr_t from = (reinterpret_cast<uintptr_t>(begin) + kHugePage - 1) / kHugePage * kHugePage;
     const uintptr_t to = (reinterpret_cast<uintptr_t>(begin) + bytes) / kHugePage * kHugePage;
     if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a refusal costs speed only
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kMapped = SIZE_MAX;  // what lies outside of the heap is not watched
+#else
+constexpr size_t kMapped = size_t{1} << 20;
+#endif
+
+/// A block of zeros, or of anything. Large ones are pages of their own, so that they go back to the system when they
+/// are freed: what malloc gets back it keeps, in pieces.
+std::shared_ptr<std::byte> block_of(size_t bytes, bool zero) {
+    if (bytes < kMapped) {
+        void* p = zero ? std::calloc(1, bytes) : std::malloc(bytes);
+        return {static_cast<std::byte*>(p), [](std::byte* b) { std::free(b); }};
+    }
+    const size_t room = bytes < kWholeHugePages ? bytes : bytes + kHugePage;
+    void* p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    auto* begin = static_cast<std::byte*>(p);
+    std::byte* from = begin;
+    if (room > bytes) from += (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+    return {from, [begin, room](std::byte*) { munmap(begin, room); }};
 }
 }  // namespace
 
@@ -39,12 +63,12 @@ Tensor::Tensor(DType dtype, Shape shape, bool zero)
     if (__builtin_mul_overflow(static_cast<size_t>(count_), byte_size(dtype), &size) || size > (size_t{1} << 46))
         throw RuntimeError(fmt::format("a tensor of shape {} is too large", to_string(shape_)));
     const size_t rounded = (size + 63) / 64 * 64 + 64;
-    void* p = zero ? std::calloc(1, rounded + 64) : std::malloc(rounded + 64);
-    if (p == nullptr)
+    std::shared_ptr<std::byte> block = block_of(rounded + 64, zero);
+    if (block == nullptr)
         throw RuntimeError(fmt::format("out of memory: a tensor of shape {} needs {} bytes", to_string(shape_), size));
-    auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64);
+    auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(block.get()) + 63) / 64 * 64);
     advise_huge_pages(aligned, size);
-    data_ = std::shared_ptr<const void>(aligned, [p](const void*) { std::free(p); });
+    data_ = std::shared_ptr<const void>(std::move(block), aligned);
 }
 
 Tensor::Tensor(DType dtype, Shape shape, const void* bytes, std::shared_ptr<const void> owner)

@@ -184,6 +184,7 @@ PipelineOptions pipeline_options(const tilewright_options* given) {
         if (o.dim_sizes[i] < 0) invalid("dimension '{}' is {}", o.dim_names[i], o.dim_sizes[i]);
         p.compile.dims[o.dim_names[i]] = o.dim_sizes[i];
     }
+    p.reference = false;
     return p;
 }
 

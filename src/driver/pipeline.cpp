@@ -7,6 +7,7 @@
 #include "driver/inputs.h"
 #include "driver/limits.h"
 #include "graph/import.h"
+#include "orchestrate/plan.h"
 #include "orchestrate/planned_cost.h"
 #include "orchestrate/schedules.h"
 #include "program/rewrite/guards.h"
@@ -113,7 +114,12 @@ Program rewrite_program(Program program, const PipelineOptions& options, std::ve
     if (!options.rewrite) return program;
     RewriteSearch search = *options.rewrite;
     if (options.compile.numerics == Numerics::Strict) search.rules.winograd = false;
-    if (!search.judge) search.judge = planned_cost(judging_options(options.compile), search.rules.folding);
+    if (!search.judge) {
+        const OrchestrateOptions judging = judging_options(options.compile);
+        search.judge = planned_cost(judging, search.rules.folding);
+        search.judged_by = planned_cost_text(judging);
+        search.kept = judging.kept;
+    }
     program = pass("rewrite", std::move(program), [&](const Program& p) { return rewrite(p, search, report); });
     program = pass("fold_rewritten", std::move(program),
                    [&](const Program& p) { return fold_constants(p, search.rules.folding); });
@@ -125,13 +131,17 @@ Program rewrite_program(Program program, const PipelineOptions& options, std::ve
     return program;
 }
 
+namespace {
+
 /// The model without what its checks are about.
-std::function<std::shared_ptr<const CompiledModel>()> strict_model(const Program& lowered, PipelineOptions options) {
+std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lowered, PipelineOptions options) {
     options.compile.numerics = Numerics::Strict;
     options.compile.schedules = nullptr;
     options.progress = nullptr;
     options.dump = nullptr;
-    return [lowered, options] { return compile_program(rewrite_program(lowered, options), options.compile); };
+    return [lowered = std::move(lowered), options] {
+        return compile_program(rewrite_program(lowered, options), options.compile);
+    };
 }
 
 PipelineOptions on_machine(PipelineOptions options, const Target& machine) {
@@ -139,13 +149,9 @@ PipelineOptions on_machine(PipelineOptions options, const Target& machine) {
     return options;
 }
 
-Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
-    return rewrite_program(lower_model(model, options, times), options, times);
-}
-
-Compilation compile_model(const Model& model, const PipelineOptions& given) {
-    const double start = now_ms();
-    PipelineOptions options = given;
+/// Options of one compilation: the machine is read once, and kernels that are scheduled to evaluate rewrites are the
+/// plan's as well.
+PipelineOptions completed(PipelineOptions options, const Model& model) {
     if (!options.compile.machine) options.compile.machine = current_target();
     if (options.rewrite && judged_as_planned(options.compile)) {
         const OrchestrateOptions judging = judging_options(options.compile);
@@ -154,38 +160,60 @@ Compilation compile_model(const Model& model, const PipelineOptions& given) {
     for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
     if (!options.compile.inputs)
         options.compile.inputs = options.compile.measure ? random_inputs : random_inputs_of_known_sizes;
-    Compilation c;
-    c.program = lower_model(model, options, &c.passes);
+    return options;
+}
+
+/// Everything after lower_model. `given`: the options as they were.
+void compile_lowered(Program lowered, PipelineOptions options, const PipelineOptions& given, Compilation& c) {
+    c.program = options.reference ? lowered : without_contents(lowered);
     check_limits(c.program);
-    const Program rewritten = rewrite_program(c.program, options, &c.passes, &c.rewrites);
+    Program rewritten = rewrite_program(lowered, options, &c.passes, &c.rewrites);
     if (options.rewrite) check_limits(rewritten);
     if (options.progress) options.progress("orchestrate and generate code");
     const auto falls_back = [](const Requirement& r) { return r.when == Requirement::Check::Fallback; };
     if (std::any_of(rewritten.requirements.begin(), rewritten.requirements.end(), falls_back))
-        options.compile.fallback = strict_model(c.program, on_machine(given, *options.compile.machine));
-    c.model = compile_program(rewritten, options.compile);
+        options.compile.fallback = strict_model(std::move(lowered), on_machine(given, *options.compile.machine));
+    lowered = {};
+    c.model = compile_program(std::move(rewritten), options.compile);
     c.passes.push_back({"orchestrate", c.model->stats().plan_ms});
     c.passes.push_back({"codegen", c.model->stats().codegen_ms});
-    c.compile_ms = now_ms() - start;
+}
+
+}  // namespace
+
+Program make_program(const Model& model, const PipelineOptions& options, std::vector<PassTime>* times) {
+    return rewrite_program(lower_model(model, options, times), options, times);
+}
+
+namespace {
+
+/// A model that nothing else holds: its weights are freed as soon as its program does not need them any more.
+Compilation compile_loaded(Model model, const PipelineOptions& given, double start) {
+    const double loaded = now_ms();
+    Compilation c;
+    PipelineOptions options = completed(given, model);
+    Program lowered = lower_model(model, options, &c.passes);
+    model = {};
+    compile_lowered(std::move(lowered), std::move(options), given, c);
+    c.load_ms = loaded - start;
+    c.compile_ms = now_ms() - loaded;
     return c;
+}
+
+}  // namespace
+
+Compilation compile_model(const Model& model, const PipelineOptions& options) {
+    return compile_loaded(model, options, now_ms());
 }
 
 Compilation compile_model(const std::string& path, const PipelineOptions& options) {
     const double start = now_ms();
-    const Model model = load_model(path);
-    const double loaded = now_ms();
-    Compilation c = compile_model(model, options);
-    c.load_ms = loaded - start;
-    return c;
+    return compile_loaded(load_model(path), options, start);
 }
 
 Compilation compile_model(const void* bytes, size_t size, const PipelineOptions& options) {
     const double start = now_ms();
-    const Model model = load_model_from_bytes(bytes, size);
-    const double loaded = now_ms();
-    Compilation c = compile_model(model, options);
-    c.load_ms = loaded - start;
-    return c;
+    return compile_loaded(load_model_from_bytes(bytes, size), options, start);
 }
 
 }  // namespace tilewright

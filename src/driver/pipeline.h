@@ -22,6 +22,9 @@ struct PipelineOptions {
     CompileOptions compile;
     std::vector<std::string> skip;  ///< passes to leave out, by name ("fold_constants")
     bool verify = false;            ///< check the program after every pass
+    /// Keep the contents of Compilation::program's constants, which interpret reads. Else they are freed as soon as the
+    /// model does not need them any more.
+    bool reference = true;
     /// Search for a cheaper equivalent program, judged as it would be planned; none: the program stays as it is.
     std::optional<RewriteSearch> rewrite = default_rewrites();
     /// Called with each pass's name and the program after it.
@@ -36,7 +39,7 @@ struct PassTime {
 };
 
 /// What the compiler made of a model. `program` is the reference: interpret(program) says what the outputs should be.
-/// It is the program before it was rewritten.
+/// It is the program before it was rewritten; its constants have contents where PipelineOptions::reference is set.
 struct Compilation {
     Program program;
     std::shared_ptr<const CompiledModel> model;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "layout/layout.h"
 
 namespace tilewright {
@@ -44,15 +45,15 @@ void copy_inner(T* to, const T* from, int64_t n, int64_t stride) {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
 }
 
-/// Writes the destination row by row (along its last axis); what the conditions exclude stays zero.
-void run_copy(const Copy& c, std::byte* to, const std::byte* from) {
+/// Writes rows [begin, end) of the destination (along its last axis); what the conditions exclude stays zero.
+void copy_rows(const Copy& c, std::byte* to, const std::byte* from, int64_t begin, int64_t end) {
     const size_t rank = c.extents.size();
     const int64_t inner = rank == 0 ? 1 : c.extents[rank - 1];
     std::vector<int64_t> at(rank, 0);
-    int64_t rows = 1;
-    for (size_t d = 0; d + 1 < rank; ++d) rows *= c.extents[d];
+    int64_t rest = begin;
+    for (size_t d = rank < 2 ? 0 : rank - 1; d-- > 0; rest /= c.extents[d]) at[d] = rest % c.extents[d];
     const int64_t stride = rank == 0 ? 0 : c.source.coefficients[rank - 1];
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t r = begin; r < end; ++r) {
         int64_t lo = 0, hi = inner;
         for (const Affine& f : c.conditions) {
             int64_t base = f.constant;
@@ -94,6 +95,20 @@ void run_copy(const Copy& c, std::byte* to, const std::byte* from) {
             at[d] = 0;
         }
     }
+}
+
+void run_copy(const Copy& c, std::byte* to, const std::byte* from) {
+    constexpr int64_t kPieceBytes = int64_t{1} << 20;
+    const size_t rank = c.extents.size();
+    int64_t rows = 1;
+    for (size_t d = 0; d + 1 < rank; ++d) rows *= c.extents[d];
+    const int64_t row_bytes = (rank == 0 ? 1 : c.extents[rank - 1]) * static_cast<int64_t>(c.element);
+    if (rows == 0 || row_bytes == 0) return;
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes / row_bytes), pieces = (rows + piece - 1) / piece;
+    parallel_for(static_cast<size_t>(pieces), [&](size_t k) {
+        const int64_t begin = static_cast<int64_t>(k) * piece;
+        copy_rows(c, to, from, begin, std::min(rows, begin + piece));
+    });
 }
 
 Expr flat(std::span<const Expr> shape, std::span<const Expr> index) {

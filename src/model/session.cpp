@@ -42,7 +42,13 @@ int count_steps(const Plan& plan) {
     return n;
 }
 
-int64_t room(const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
+/// Large tensors have huge pages of their own already (base/tensor.cpp), and bytes behind their end.
+bool stays(const Tensor& t) {
+    constexpr size_t kLarge = size_t{8} << 20, kHugePage = size_t{2} << 20;
+    return t.bytes() >= kLarge && reinterpret_cast<uintptr_t>(t.data()) % kHugePage == 0;
+}
+
+int64_t room(const Tensor& t) { return stays(t) ? 0 : (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
 
 /// Of a plan and the bodies of its loops and branches.
 int64_t room_of_constants(const Plan& plan) {
@@ -56,6 +62,7 @@ int64_t room_of_constants(const Plan& plan) {
 /// Moves those constants into a block from byte `at` on; behind the last one.
 int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t at) {
     for (auto& [v, t] : plan.program.constants) {
+        if (stays(t)) continue;
         std::byte* here = block->data() + at;
         std::memcpy(here, t.data(), t.bytes());
         at += room(t);
@@ -70,9 +77,9 @@ int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t 
     return at;
 }
 
-/// Moves the constants into one block, in huge pages where the system gives them: a product walks through megabytes of
-/// weights, and each 4 KiB page of them would cost a miss of the address cache; and the weights of a loop's body stay
-/// in a cache as large as they are only where they lie there in one piece.
+/// Moves the smaller constants into one block, in huge pages where the system gives them: a product walks through
+/// megabytes of weights, and each 4 KiB page of them would cost a miss of the address cache; and the weights of a
+/// loop's body stay in a cache as large as they are only where they lie there in one piece.
 void gather_constants(Plan& plan) {
     const auto block = std::make_shared<Arena>();
     // Vectors at the very end may be read whole.
@@ -341,7 +348,7 @@ Planned faster_plan(Planned measured, const Program& program, const CompileOptio
 
 }  // namespace
 
-std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options) {
+std::shared_ptr<const CompiledModel> compile_program(Program program, const CompileOptions& options) {
     auto impl = std::make_unique<CompiledModel::Impl>();
     for (const ValueId v : program.inputs)
         impl->inputs.push_back({program.values[v].name, program.values[v].dtype, program.values[v].shape});
@@ -360,8 +367,11 @@ std::shared_ptr<const CompiledModel> compile_program(const Program& program, con
             return run_plans(std::move(plans), kernels, *impl, options);
         };
     const double start = now_ms();
-    Planned chosen = plan_with(program, o);
-    if (options.measure && !options.gpu) chosen = faster_plan(std::move(chosen), program, options, *impl, o.remember);
+    Planned chosen;
+    if (options.measure && !options.gpu)
+        chosen = faster_plan(plan_with(program, o), program, options, *impl, o.remember);
+    else
+        chosen.plan = orchestrate(std::move(program), chosen.kernels, o);
     impl->plan = std::move(chosen.plan);
     impl->kernels = std::move(chosen.kernels);
     const double planned = now_ms();

@@ -137,7 +137,8 @@ cpu::CodegenOptions codegen_options(const CompileOptions& options);
 /// measured.
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);
 /// Compiles an optimised program (src/driver/pipeline.h does everything before). Throws ModelError, RuntimeError.
-std::shared_ptr<const CompiledModel> compile_program(const Program& program, const CompileOptions& options);
+/// Constants of the program that nothing else holds are freed as soon as the model has them in its own form.
+std::shared_ptr<const CompiledModel> compile_program(Program program, const CompileOptions& options);
 
 /// The buffers of one run after another. One thread at a time; sessions are independent of each other, and results do
 /// not depend on how many run, nor on the number of threads.

@@ -604,13 +604,17 @@ Program assign_layouts(const Program& program, const ScheduleTarget& target) {
     return lay_out(chosen.program, chosen.values, target);
 }
 
-Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen, const ScheduleTarget& target,
+Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const ScheduleTarget& target,
                 Contents contents) {
     LayoutPlan layouts;
     layouts.values = chosen;
     Program program = apply_layouts(original, layouts);
     TW_CHECK(program.primitives.size() == original.primitives.size());
     std::map<std::pair<ValueId, std::string>, ValueId> packed;
+    IndexVector<ValueId, size_t> readers(program.values.size(), 0);
+    for (const Primitive& p : program.primitives)
+        for (const ValueId v : p.inputs()) ++readers[v];
+    for (const ValueId v : program.outputs) ++readers[v];
     for (const PrimitiveId id : program.primitives.ids()) {
         Primitive& p = program.primitives[id];
         TensorExpr* e = p.expr();
@@ -631,12 +635,14 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
         if (!product) continue;
         // Pack the weights as the micro-kernel chosen for this product will read them.
         Program alone;
-        alone.values = program.values;
+        std::swap(alone.values, program.values);
         alone.primitives.push_back(p);
         alone.constants.emplace(e->accesses[product->weights].value,
                                 program.constants.at(e->accesses[product->weights].value));
         const TensorExpr& view = *alone.primitives[PrimitiveId(0)].expr();
-        const StageChoice choice = choose_micro(alone, view, program.values[p.outputs[0]].dtype, target);
+        const StageChoice choice = choose_micro(alone, view, alone.values[p.outputs[0]].dtype, target);
+        std::swap(alone.values, program.values);
+        alone.constants.clear();
         if (!choice.micro.vector_axis) continue;
         const size_t vector = *choice.micro.vector_axis;
         Access& w = e->accesses[product->weights];
@@ -644,7 +650,7 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
         std::vector<size_t> reductions;
         for (const size_t a : choice.micro.order)
             if (a >= e->spatial) reductions.push_back(a);
-        const Tensor& weights = original.constants.at(w.value);
+        const Tensor weights = original.constants.at(w.value);
         const auto layout = packed_weights(*e, w, weights.shape(), vector, choice.micro.registers[vector], reductions);
         if (!layout) continue;
         const auto key = std::pair(w.value, print(*layout));
@@ -660,7 +666,12 @@ Program lay_out(const Program& original, const std::map<ValueId, Layout>& chosen
             it = packed.emplace(key, v).first;
         }
         const std::vector<Expr> index = physical_index(*layout, original.values[w.value].shape, w.index);
-        w.value = it->second;
+        const ValueId unpacked = std::exchange(w.value, it->second);
+        const std::vector<ValueId> reads = p.inputs();
+        if (std::find(reads.begin(), reads.end(), unpacked) == reads.end() && --readers[unpacked] == 0) {
+            program.constants.erase(unpacked);
+            original.constants.erase(unpacked);
+        }
         w.index = index;
         const Ranges now = e->ranges();
         for (Expr& i : w.index) i = simplify(i, now);

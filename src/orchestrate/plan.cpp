@@ -105,27 +105,45 @@ std::vector<KernelGroup> with_single_outputs(const Program& program, const std::
 
 }  // namespace
 
-GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                            const FusionLimits& limits) {
-    GreedyGroups out;
-    ChosenLayouts& chosen = out.chosen;
+namespace {
+
+ChosenLayouts choose_greedily(Program program, const OrchestrateOptions& options, const FusionLimits& limits) {
+    ChosenLayouts chosen;
     chosen.program = options.fuse ? fuse_greedily(program, limits) : program;
+    program = {};
     if (options.layouts) chosen = choose_layouts(chosen.program, options.target);
-    Program& laid = out.grouped.program;
-    laid = options.layouts ? lay_out(chosen.program, chosen.values, options.target) : chosen.program;
-    std::vector<KernelGroup>& groups = out.grouped.groups;
-    groups = group_rows(laid, options.fuse, limits);
-    if (options.fuse && schedules.how().chains()) groups = group_chains(laid, std::move(groups), schedules, limits);
-    if (options.without.single_output) groups = with_single_outputs(laid, groups);
+    return chosen;
+}
+
+/// Kernels of a program that is laid out.
+Grouped kernels_of(Program laid, const OrchestrateOptions& options, Schedules& schedules, const FusionLimits& limits) {
+    Grouped out;
+    out.groups = group_rows(laid, options.fuse, limits);
+    if (options.fuse && schedules.how().chains())
+        out.groups = group_chains(laid, std::move(out.groups), schedules, limits);
+    if (options.without.single_output) out.groups = with_single_outputs(laid, out.groups);
+    out.program = std::move(laid);
     return out;
 }
 
-namespace {
+}  // namespace
+
+GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
+                            const FusionLimits& limits) {
+    GreedyGroups out;
+    out.chosen = choose_greedily(program, options, limits);
+    out.grouped = kernels_of(
+        options.layouts ? lay_out(out.chosen.program, out.chosen.values, options.target) : out.chosen.program, options,
+        schedules, limits);
+    return out;
+}
 
 Program without_contents(Program program) {
     for (auto& [v, tensor] : program.constants) tensor = Tensor();
     return program;
 }
+
+namespace {
 
 Grouped group(Program program, OrchestrateOptions options, Schedules& schedules, OrchestrationReport& report,
               const RunGrouped& run) {
@@ -146,15 +164,16 @@ Grouped group(Program program, OrchestrateOptions options, Schedules& schedules,
     }
     if (options.fuse && options.orchestrator == Orchestrator::Optimal)
         return optimal::group_optimally(program, options, schedules, limits, report, run);
-    return group_greedily(program, options, schedules, limits).grouped;
+    ChosenLayouts chosen = choose_greedily(std::move(program), options, limits);
+    if (options.layouts) chosen.program = lay_out(std::move(chosen.program), chosen.values, options.target);
+    return kernels_of(std::move(chosen.program), options, schedules, limits);
 }
 
 }  // namespace
 
-Program numbered(const Program& program) {
-    Program out = program;
-    for (const PrimitiveId id : out.primitives.ids()) out.primitives[id].origin.parts = {id.value};
-    return out;
+Program numbered(Program program) {
+    for (const PrimitiveId id : program.primitives.ids()) program.primitives[id].origin.parts = {id.value};
+    return program;
 }
 
 Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
@@ -167,7 +186,7 @@ Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedu
 
 namespace {
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
+Plan orchestrate(Program program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OrchestrationReport& report);
 
 /// Bodies of control flow are orchestrated by themselves.
@@ -277,9 +296,10 @@ std::vector<GroupedTimes> run_grouped(const std::vector<Grouped>& all, const Orc
     return out;
 }
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
+Plan orchestrate(Program program, KernelSet& kernels, const OrchestrateOptions& options, Schedules& schedules,
                  OrchestrationReport& report) {
-    Program unfused = numbered(program);
+    program = numbered(std::move(program));
+    Program unfused = without_contents(program);
     RunGrouped run;
     // The time of a body's kernels is in the step that it is part of.
     const bool straight = std::all_of(program.primitives.begin(), program.primitives.end(), [](const Primitive& p) {
@@ -287,8 +307,9 @@ Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOp
     });
     if (options.run && straight)
         run = [&](const std::vector<Grouped>& all) { return run_grouped(all, options, schedules); };
-    Plan plan = plan_of(group_kernels(unfused, options, schedules, &report, run), kernels, options, schedules, report);
-    plan.unfused = without_contents(std::move(unfused));
+    Plan plan = plan_of(group_kernels(std::move(program), options, schedules, &report, run), kernels, options,
+                        schedules, report);
+    plan.unfused = std::move(unfused);
     return plan;
 }
 
@@ -300,13 +321,13 @@ Scheduling scheduling(const OrchestrateOptions& options) {
     return how;
 }
 
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options) {
+Plan orchestrate(Program program, KernelSet& kernels, const OrchestrateOptions& options) {
     std::shared_ptr<Schedules> schedules = options.schedules;
     if (!schedules)
         schedules = std::make_shared<Schedules>(scheduling(options), options.measure, options.kept, options.recall);
     OrchestrationReport report;
     const double spent = schedules->spent_ms();
-    Plan plan = orchestrate(program, kernels, options, *schedules, report);
+    Plan plan = orchestrate(std::move(program), kernels, options, *schedules, report);
     plan.schedule_ms = schedules->spent_ms() - spent;
     if (options.fuse && options.orchestrator == Orchestrator::Optimal) plan.optimal = std::move(report);
     return plan;

@@ -144,7 +144,8 @@ Scheduling scheduling(const OrchestrateOptions& options);
 
 /// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
 /// activations and products packed weights, schedules every kernel with the default schedule.
-Plan orchestrate(const Program& program, KernelSet& kernels, const OrchestrateOptions& options);
+/// Constants that nothing else holds are freed as soon as packed copies take their place.
+Plan orchestrate(Program program, KernelSet& kernels, const OrchestrateOptions& options);
 
 // --- its passes, each Program -> Program
 
@@ -177,8 +178,9 @@ enum class Contents : uint8_t {
     Anything  ///< they are not looked at, as where costs are asked for
 };
 /// The program with its values in these layouts: every index map is rewritten accordingly, and the weights of products
-/// are packed as the kernel of each will read them. Layouts must not expand. Numbers of values stay as they are.
-Program lay_out(const Program& program, const std::map<ValueId, Layout>& layouts, const ScheduleTarget& target,
+/// are packed as the kernel of each will read them. Layouts must not expand. Numbers of values stay as they are. A
+/// constant that nothing else holds is freed as soon as the last of its packed copies is made.
+Program lay_out(Program program, const std::map<ValueId, Layout>& layouts, const ScheduleTarget& target,
                 Contents contents = Contents::Moved);
 /// Both, for a program that is to run.
 Program assign_layouts(const Program& program, const ScheduleTarget& target);
@@ -212,7 +214,9 @@ struct GroupedTimes {
 using RunGrouped = std::function<std::vector<GroupedTimes>(const std::vector<Grouped>&)>;
 
 /// The program's primitives, each with itself as what it is made of (Origin::parts).
-Program numbered(const Program& program);
+Program numbered(Program program);
+/// The program with constants that have no contents.
+Program without_contents(Program program);
 /// The kernels of a program whose primitives are numbered, and in which layouts, as the options have it; long sums in
 /// parts where that gains.
 Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,

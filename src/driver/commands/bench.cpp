@@ -164,7 +164,7 @@ void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
 
 int command_bench(const BenchOptions& o) {
     if (!o.json.empty()) check_writable(o.json);
-    const Compilation c = compile(o.model, o.data);
+    const Compilation c = compile(o.model, o.data, false);
     std::map<std::string, int64_t> assumed;
     const std::vector<Tensor> inputs = inputs_of(c, o.data, &assumed);
     const int threads = default_thread_count(o.model.threads);

@@ -296,11 +296,12 @@ std::string text_of(const OrchestrationProgress& p) {
 
 }  // namespace
 
-Compilation compile(const ModelOptions& o) { return compile(o, DataOptions()); }
+Compilation compile(const ModelOptions& o, bool reference) { return compile(o, DataOptions(), reference); }
 
-Compilation compile(const ModelOptions& o, const DataOptions& data) {
+Compilation compile(const ModelOptions& o, const DataOptions& data, bool reference) {
     Progress progress("compiling " + o.model, o.progress || o.scheduler.measure);
     PipelineOptions p = pipeline_options(o);
+    p.reference = reference;
     if (given(data))
         p.compile.inputs = [data](const std::vector<ModelIo>& declared) {
             InputRequest request = data.request;

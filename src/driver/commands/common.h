@@ -70,10 +70,11 @@ void warn_once(const std::string& text);
 PipelineOptions pipeline_options(const ModelOptions& o);
 /// Loads and compiles; what takes longer than a second shows a line on a terminal. Where kernels are measured, an
 /// interrupt ends in RuntimeError, which says what is kept.
-Compilation compile(const ModelOptions& o);
+/// `reference`: PipelineOptions::reference.
+Compilation compile(const ModelOptions& o, bool reference = true);
 /// The same; where kernels are measured, whole plans are compared on these inputs.
 struct DataOptions;
-Compilation compile(const ModelOptions& o, const DataOptions& data);
+Compilation compile(const ModelOptions& o, const DataOptions& data, bool reference = true);
 class Progress;
 /// The same with pipeline options of the command's own, of which `progress` and `watch` are set, and its own line.
 Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress);

@@ -134,7 +134,7 @@ double default_tolerance(const std::string& precision, const Program& program) {
 }
 
 int command_run(const RunOptions& o) {
-    const Compilation c = compile(o.model, o.data);
+    const Compilation c = compile(o.model, o.data, false);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     Session session = session_of(o.model, c);
     const double start = now_ms();

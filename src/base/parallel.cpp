@@ -1,0 +1,37 @@
+#include "base/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace tilewright {
+
+void parallel_for(size_t n, const std::function<void(size_t)>& f) {
+    const size_t workers = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    std::exception_ptr failed;
+    const auto work = [&] {
+        try {
+            for (size_t k = next++; k < n; k = next++) f(k);
+        } catch (...) {
+            next = n;
+            const std::lock_guard lock(mutex);
+            if (!failed) failed = std::current_exception();
+        }
+    };
+    std::vector<std::thread> threads;
+    try {
+        for (size_t k = 1; k < workers; ++k) threads.emplace_back(work);
+    } catch (const std::system_error&) {  // the system gives no more threads: those that there are do it
+    }
+    work();
+    for (std::thread& t : threads) t.join();
+    if (failed) std::rethrow_exception(failed);
+}
+
+}  // namespace tilewright
