@@ -14,6 +14,8 @@ BENCH_THREADS ?= 1
 PYTHON ?= python3
 BENCH_MODELS ?= mlp resnet18 mobilenet_v2 bert_tiny bert_small
 FUZZ_SECONDS ?= 600
+FUZZ_MUTANTS ?= 20000
+FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s)00000)
 LINT_SINCE ?= HEAD~1
 PREFIX ?= /usr/local
 TSAN_TESTS ?= ^(runtime|cost|backend_cpu|tune|model|driver)$$
@@ -60,9 +62,13 @@ tsan: setup build-tsan/build.ninja
 	@TSAN_OPTIONS=$${TSAN_OPTIONS:-halt_on_error=1} TILEWRIGHT_RANDOM_PROGRAMS=$${TILEWRIGHT_RANDOM_PROGRAMS:-80} \
 	    $(SAME_ADDRESSES) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)'
 
-## fuzz: each fuzz target for FUZZ_SECONDS=600, corpus kept in build-fuzz/corpus/
+## fuzz: FUZZ_MUTANTS=20000 changed models, hostile models at full size, each fuzz target for FUZZ_SECONDS=600
 .PHONY: fuzz
-fuzz: setup-tools build-fuzz/build.ninja
+fuzz: setup-tools build build-fuzz/build.ninja
+	@echo "fuzz: $(FUZZ_MUTANTS) mutants from seed $(FUZZ_SEED); those that fail go to build-fuzz/findings/mutants"
+	@TILEWRIGHT_MUTANTS=$(FUZZ_MUTANTS) TILEWRIGHT_MUTANT_SEED=$(FUZZ_SEED) \
+	    TILEWRIGHT_MUTANT_FINDINGS=build-fuzz/findings/mutants build/bin/tool_test --gtest_filter='Mutants.*'
+	@TILEWRIGHT_LONG_TESTS=1 build/bin/tool_test --gtest_filter='Hostile*'
 	@cmake --build build-fuzz -j $(JOBS)
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 

@@ -181,9 +181,9 @@ std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const Inpu
         request.folder.empty() ? from_files(declared, request.files) : from_folder(declared, request.folder);
     std::vector<Tensor> inputs(declared.size());
     for (size_t i = 0; i < declared.size(); ++i)
-        if (given[i]) {
-            inputs[i] = typed(declared[i], *given[i]);
-            dimensions.take(declared[i], *given[i]);
+        if (const std::optional<Given>& g = given[i]) {
+            inputs[i] = typed(declared[i], *g);
+            dimensions.take(declared[i], *g);
         }
     for (size_t i = 0; i < declared.size(); ++i)
         if (!given[i]) {

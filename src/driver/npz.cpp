@@ -240,7 +240,11 @@ void save_npz(const std::string& path, const std::vector<NamedTensor>& arrays) {
         const std::string_view data(static_cast<const char*>(t.data()), t.bytes());
         const std::string packed = deflated(header, data);
         const uint64_t size = header.size() + data.size();
-        if (size >= kIn64 || file.size() + packed.size() >= kIn64 || name.size() > 0xFFFF || arrays.size() >= 0xFFFF)
+        if (name.size() > 0xFFFF)
+            throw RuntimeError(
+                fmt::format("cannot write '{}': the name of output {} has {} bytes, and an archive holds {}", path,
+                            quoted_name(a.name), a.name.size(), 0xFFFF));
+        if (size >= kIn64 || file.size() + packed.size() >= kIn64 || arrays.size() >= 0xFFFF)
             throw RuntimeError(fmt::format("cannot write '{}': the outputs pass what an archive holds (4 GiB)", path));
         const std::string common = description(checksum_of(data, checksum_of(header)), packed.size(), size, name);
         put(directory, kCentral, 4);

@@ -98,7 +98,7 @@ Program lower_model(const Model& model, const PipelineOptions& options, std::vec
     lowering.check_inputs = !options.compile.gpu;  // a step of the host would keep the rest from being one graph
     Program program = pass("fission", Program(), [&](Program) { return lower(model, lowering); });
     program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(std::move(p)); });
-    program = pass("fold_constants", std::move(program), [](Program p) { return fold_constants(p); });
+    program = pass("fold_constants", std::move(program), [](const Program& p) { return fold_constants(p); });
     program = pass("common_subexpressions", std::move(program),
                    [](Program p) { return merge_common_subexpressions(std::move(p)); });
     program = pass("dead_code", std::move(program), [](Program p) { return eliminate_dead_code(std::move(p)); });

@@ -56,7 +56,8 @@ uint64_t usable_memory(const FileReader& read) { return least_memory(cgroup_memo
 uint64_t available_memory(const FileReader& read) {
     const std::optional<std::string> text = read("/proc/meminfo");
     const std::string key = "MemAvailable:";
-    const size_t line = text ? text->find(key) : std::string::npos;
+    if (!text) return UINT64_MAX;
+    const size_t line = text->find(key);
     if (line == std::string::npos) return UINT64_MAX;
     const size_t digits = text->find_first_not_of(' ', line + key.size());
     uint64_t kilobytes = 0;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -64,6 +66,54 @@ TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
         }
     }
     for (const Json& p : primitives) EXPECT_FALSE(p["operators"].empty()) << p;
+}
+
+/// The totals per operator add up to the kernels' times, and those with their launches to the plan's.
+TEST_F(Explain, DividesTheTimeOfKernelsAmongTheirOperators) {
+    write("conv2d", {"in=16", "out=24", "size=10"}, "conv.onnx");
+    for (const char* model : {"model.onnx", "conv.onnx"})
+        for (const bool measured : {false, true}) {
+            std::vector<std::string> arguments = {"explain", model, "--json", "plan.json"};
+            if (measured) arguments.insert(arguments.end(), {"--time", "0.01"});
+            const Result r = place.run(arguments);
+            ASSERT_EQ(r.status, 0) << r.err;
+            EXPECT_THAT(r.out, HasSubstr("\noperators   "));
+            const Json j = Json::parse(place.read("plan.json"));
+            std::map<std::string, double> expected;
+            double all = 0, estimates = 0;
+            for (const Json& k : j["kernels"]) {
+                const double us = (k["measured_us"].is_null() ? k["estimate_us"] : k["measured_us"]).get<double>();
+                double shares = 0;
+                for (const auto& [type, share] : k["shares"].items()) {
+                    const std::string all_operators = k["operators"].dump();
+                    if (k["primitives"].empty()) {
+                        EXPECT_EQ(type, "(layout conversion)");
+                    } else {
+                        EXPECT_THAT(all_operators, HasSubstr(type));
+                    }
+                    EXPECT_GE(share.get<double>(), 0);
+                    shares += share.get<double>();
+                    expected[type] += share.get<double>() * us;
+                }
+                EXPECT_NEAR(shares, 1, 1e-9);
+                all += us;
+                estimates += k["estimate_us"].get<double>() + j["launch_us"].get<double>();
+            }
+            double sum = 0, before = std::numeric_limits<double>::infinity();
+            for (const Json& t : j["operator_totals"]) {
+                const double us = t["us"];
+                EXPECT_NEAR(us, expected.at(t["operator"]), 1e-9 * all);
+                EXPECT_LE(us, before) << "longest first";
+                EXPECT_GT(t["kernels"], 0);
+                sum += before = us;
+            }
+            EXPECT_EQ(j["operator_totals"].size(), expected.size());
+            EXPECT_NEAR(sum, all, 1e-9 * all);
+            EXPECT_NEAR(j["plans"][0]["estimate_ms"].get<double>(), estimates * 1e-3, 1e-9 * estimates);
+        }
+    // Nearly all arithmetic of an attention is in its two products.
+    const Json totals = json({})["operator_totals"];
+    EXPECT_EQ(totals[0]["operator"], "MatMul");
 }
 
 /// What a kernel takes depends on the sizes that it is asked about.
@@ -231,6 +281,30 @@ TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
                             Not(HasSubstr("src=")), Not(HasSubstr("https://")), Not(HasSubstr("/*REPORT*/"))));
     const size_t begin = page.find("id=\"data\">") + 10, end = page.find("</script>", begin);
     const Json data = Json::parse(page.substr(begin, end - begin));
+    for (const char* part : {"id=\"graph\"", "id=\"timeline\"", "id=\"roofline\"", "id=\"operators\"", "id=\"colours\"",
+                             "id=\"signs\"", "prefers-color-scheme: dark", "max-width: 820px", "name=\"viewport\""})
+        EXPECT_THAT(page, HasSubstr(part));
+    // What the script looks up is there.
+    const std::string script = page.substr(end);
+    for (size_t at = 0; (at = script.find("$(\"", at)) != std::string::npos; ++at) {
+        const std::string id = script.substr(at + 3, script.find('"', at + 3) - at - 3);
+        EXPECT_THAT(page.substr(0, begin), HasSubstr("id=\"" + id + "\""));
+    }
+    EXPECT_FALSE(data["operator_totals"].empty());
+    // A kernel's limit is on the roof: its bytes at the bandwidth of one level, or its multiply-adds at the peak.
+    EXPECT_GT(data["roofline"]["gflops"], 0);
+    EXPECT_EQ(data["roofline"]["levels"].back()["level"], "memory");
+    std::map<std::string, double> gbps;
+    for (const Json& l : data["roofline"]["levels"]) gbps[l["level"]] = l["gbps"];
+    for (const Json& k : data["kernels"]) {
+        EXPECT_GT(k["bytes"], 0);
+        const double limit = k["limit_us"];
+        const double least = k["limit"] == "multiply-adds"
+                                 ? k["operations"].get<double>() / data["roofline"]["gflops"].get<double>() * 1e-3
+                                 : k["bytes"].get<double>() / gbps.at(k["limit"]) * 1e-3;
+        EXPECT_GT(limit, 0.5 * least) << "other operations than multiply-adds are not in the limit";
+        EXPECT_LE(limit, least * (1 + 1e-9));
+    }
     EXPECT_EQ(data["drawing"]["boxes"].size(), data["kernels"].size() + data["steps"].get<size_t>());
     // Every primitive of a kernel is drawn in its box, and inside of it.
     for (size_t k = 0; k < data["kernels"].size(); ++k) {

@@ -48,6 +48,10 @@ std::string text_of(const std::string& path) {
         const rlimit file{limits.file_bytes, limits.file_bytes};
         setrlimit(RLIMIT_FSIZE, &file);
     }
+    if (limits.stack_bytes != 0 && std::string_view(TW_SANITIZE).empty()) {
+        const rlimit stack{limits.stack_bytes, limits.stack_bytes};
+        setrlimit(RLIMIT_STACK, &stack);
+    }
     for (const auto& [name, value] : limits.environment) setenv(name.c_str(), value.c_str(), 1);
     // Where a sanitizer would end the process for a request too large, it shall fail as it does without one.
     const char* options = getenv("ASAN_OPTIONS");
@@ -67,6 +71,8 @@ void redirect(const std::string& path, int fd) {
 }
 
 }  // namespace
+
+bool long_tests() { return getenv("TILEWRIGHT_LONG_TESTS") != nullptr; }
 
 Result Workplace::run(const std::vector<std::string>& arguments, const Limits& limits) const {
     const import_test::TemporaryFolder captured;

@@ -25,9 +25,13 @@ struct Limits {
     std::string signal_at = {};
     int signal = 0;
     std::vector<std::pair<std::string, std::string>> environment = {};  ///< set in the tool's process
-    std::string out = {};     ///< where standard output goes; empty: to Result::out
-    uint64_t file_bytes = 0;  ///< RLIMIT_FSIZE; 0: none
+    std::string out = {};      ///< where standard output goes; empty: to Result::out
+    uint64_t file_bytes = 0;   ///< RLIMIT_FSIZE; 0: none
+    uint64_t stack_bytes = 0;  ///< RLIMIT_STACK, not in force under sanitizers; 0: the caller's
 };
+
+/// TILEWRIGHT_LONG_TESTS is set, as `make fuzz` does: tests use sizes that take minutes.
+bool long_tests();
 
 /// A temporary folder, and the tool started inside it.
 class Workplace {

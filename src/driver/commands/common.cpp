@@ -46,14 +46,14 @@ constexpr SchedulerName kSchedulers[] = {
 }  // namespace
 
 void SchedulerOptions::apply(CompileOptions& o) const {
-    o.scheduler = *scheduler_from_string(scheduler);
-    o.orchestrator = *orchestrator_from_string(orchestrate);
+    o.scheduler = scheduler_from_string(scheduler).value();
+    o.orchestrator = orchestrator_from_string(orchestrate).value();
     o.measure = measure;
     o.measure_seconds = measure_seconds;
     if (!profile.empty() && o.orchestrator != Orchestrator::Optimal)
         throw CLI::ValidationError("--profile", "says what optimal orchestration measures: give --orchestrate optimal");
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
-    o.optimal.profile = profile.empty() ? wanted : *profile_from_string(profile);
+    o.optimal.profile = profile.empty() ? wanted : profile_from_string(profile).value();
     o.optimal.piece_nodes = piece_nodes;
     o.optimal.kernel_nodes = kernel_nodes;
     o.optimal.most_sets = most_sets;
@@ -176,7 +176,7 @@ void RewriteFlags::apply(PipelineOptions& o) const {
     if (no_rewrites)
         o.rewrite.reset();
     else if (no_winograd)
-        o.rewrite->rules.winograd = false;
+        o.rewrite.value().rules.winograd = false;
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
@@ -250,10 +250,10 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.fuse = !o.no_fuse;
     p.compile.layouts = !o.no_layouts;
     p.compile.keep_subnormals = o.keep_subnormals;
-    p.compile.numerics = *numerics_from_string(o.numerics);
+    p.compile.numerics = numerics_from_string(o.numerics).value();
     p.compile.check_values = o.check_values;
     if (const auto gpu = gpu_of(o.target))
-        p.compile.gpu = GpuScheduling{*gpu, *precision_from_string(o.precision)};
+        p.compile.gpu = GpuScheduling{*gpu, precision_from_string(o.precision).value()};
     else if (o.precision != "f32")
         throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
     p.compile.without = o.without;

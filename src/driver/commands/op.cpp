@@ -116,7 +116,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     options.compile.machine = target;
     options.compile.warn = warn_once;
     o.scheduler.apply(options.compile);
-    options.rewrite->rules.winograd = false;  // results are held to the error of direct sums
+    options.rewrite.value().rules.winograd = false;  // results are held to the error of direct sums
     const Compilation c = compile_model(model.bytes.data(), model.bytes.size(), options);
     r.inputs = model.inputs;
     r.construct_ms = c.model->stats().schedule_ms;

@@ -25,6 +25,12 @@ Json tensors(const std::vector<TensorNote>& notes) {
     return out;
 }
 
+Json shares(const KernelNote& k) {
+    Json out = Json::object();
+    for (const auto& [type, share] : k.shares) out[type] = share;
+    return out;
+}
+
 Json kernels(const Report& r) {
     Json out = Json::array();
     for (const KernelNote& k : r.kernels)
@@ -41,6 +47,9 @@ Json kernels(const Report& r) {
                        {"measured_alone_us", optional(k.alone_us)},
                        {"limit_us", k.limit.ms * 1e3},
                        {"limit", k.limit.compute ? "multiply-adds" : k.limit.level},
+                       {"operations", k.operations},
+                       {"bytes", k.bytes},
+                       {"shares", shares(k)},
                        {"repeated", k.repeated}});
     return out;
 }
@@ -56,6 +65,19 @@ Json primitives(const Report& r) {
                        {"reads", p.reads},
                        {"kernels", p.kernels}});
     return out;
+}
+
+Json operator_totals(const Report& r) {
+    Json out = Json::array();
+    for (const OperatorTotal& t : r.operator_totals())
+        out.push_back({{"operator", t.type}, {"kernels", t.kernels}, {"us", t.us}, {"limit_us", t.limit_us}});
+    return out;
+}
+
+Json roofline(const Report& r) {
+    Json levels = Json::array();
+    for (const Bandwidth& b : r.bandwidths) levels.push_back({{"level", b.level}, {"gbps", b.gbps}});
+    return {{"gflops", r.peak_gflops}, {"levels", std::move(levels)}};
 }
 
 Json pieces(const OrchestrationReport& o) {
@@ -161,6 +183,9 @@ std::string to_json(const Report& r) {
                          {"costed", r.rewrites->costed},        {"before_ms", r.rewrites->before * 1e3},
                          {"after_ms", r.rewrites->after * 1e3}, {"judged_away", r.rewrites->judged_away},
                          {"applied", r.rewrites->applied}};
+    j["launch_us"] = r.launch_us;
+    j["operator_totals"] = operator_totals(r);
+    j["roofline"] = roofline(r);
     j["kernels"] = kernels(r);
     j["primitives"] = primitives(r);
     return j.dump(2, ' ', false, Json::error_handler_t::replace);

@@ -25,13 +25,15 @@ std::string type_of(const Value& v) {
     return fmt::format("{}{}", to_string(v.dtype), to_string(std::span<const Expr>(v.shape)));
 }
 
-/// What the limit counts: multiply-adds of products, and what must be read and written once.
-Work work_of(const TileProgram& kernel, const Bindings& sizes) {
+/// What the limit counts: multiply-adds of products, and what must be read and written once. `operations`: all
+/// arithmetic.
+Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operations) {
     const Program& p = kernel.stages;
     Work work;
     std::map<ValueId, double> bytes;
     for (const PrimitiveId s : p.primitives.ids()) {
         const StageModel model = stage_model(p, s, sizes);
+        operations += model.flops();
         if (model.product) work.flops += model.flops();
         const std::vector<Access>& accesses = p.primitives[s].expr()->accesses;
         const auto read = [&](ValueId v, const OperandModel& o) {
@@ -62,13 +64,22 @@ void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const M
 
 class Explanation {
   public:
-    Explanation(const CompiledModel& model, const Target& target, int threads, const Bindings& sizes, Report& report)
+    /// `reference`: the program before it was rewritten.
+    Explanation(const CompiledModel& model, const Program& reference, const Target& target, int threads,
+                const Bindings& sizes, Report& report)
         : kernels_(model.kernels()),
           target_(target),
           threads_(threads),
           machine_(target, threads),
           sizes_(sizes),
-          r_(report) {}
+          r_(report) {
+        for (const PrimitiveId id : reference.primitives.ids()) {
+            const Primitive& p = reference.primitives[id];
+            if (!p.expr()) continue;
+            const double operations = stage_model(reference, id, sizes).flops();
+            for (const uint32_t n : p.origin.nodes) operations_of_node_[node_name(reference, n)] += operations;
+        }
+    }
 
     void add(const Plan& plan) {
         const size_t first = r_.primitives.size();
@@ -96,19 +107,38 @@ class Explanation {
     void add_primitives(const Program& p) {
         const size_t first = r_.primitives.size();
         const IndexVector<ValueId, PrimitiveId> producers = p.producers();
-        for (const Primitive& q : p.primitives) {
+        for (const PrimitiveId id : p.primitives.ids()) {
+            const Primitive& q = p.primitives[id];
             PrimitiveNote note;
             note.name = readable(q.name);
             note.category = to_string(category(p, q));
             if (const TensorExpr* e = q.expr()) note.text = print(p, *e);
             if (!q.outputs.empty()) note.type = type_of(p.values[q.outputs[0]]);
-            for (const uint32_t n : q.origin.nodes) note.nodes.push_back(node_name(p, n));
+            for (const uint32_t n : q.origin.nodes) {
+                note.nodes.push_back(node_name(p, n));
+                note.operators.push_back(readable(p.nodes.at(n).op));
+            }
+            note.parts = parts_of(note.nodes);
+            if (q.expr()) note.operations = stage_model(p, id, sizes_).flops();
             for (const ValueId v : q.inputs())
                 if (producers[v]) note.reads.push_back(first + producers[v].index());
             std::sort(note.reads.begin(), note.reads.end());
             note.reads.erase(std::unique(note.reads.begin(), note.reads.end()), note.reads.end());
             r_.primitives.push_back(std::move(note));
         }
+    }
+
+    /// How much of a primitive each of its nodes stands for. A rewritten primitive may stand for several, a Conv over a
+    /// Concat: it is divided as their arithmetic was before, or evenly where none had any.
+    std::vector<double> parts_of(const std::vector<std::string>& nodes) const {
+        std::vector<double> parts;
+        double all = 0;
+        for (const std::string& n : nodes) {
+            const auto it = operations_of_node_.find(n);
+            all += parts.emplace_back(it == operations_of_node_.end() ? 0 : it->second);
+        }
+        for (double& p : parts) p = all > 0 ? p / all : 1 / static_cast<double>(parts.size());
+        return parts;
     }
 
     TensorNote tensor(const Plan& plan, ValueId v) const {
@@ -149,9 +179,29 @@ class Explanation {
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
         k.estimate_us = estimate(tiles, machine_, sizes_).seconds * 1e6;
-        k.limit = limit_of(work_of(tiles, sizes_), target_, threads_);
+        const Work work = work_of(tiles, sizes_, k.operations);
+        k.bytes = work.bytes;
+        k.limit = limit_of(work, target_, threads_);
+        k.shares = shares_of(k.primitives);
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
+    }
+
+    std::vector<std::pair<std::string, double>> shares_of(const std::vector<size_t>& primitives) const {
+        if (primitives.empty()) return {{kLayoutConversion, 1.0}};
+        double all = 0;
+        for (const size_t p : primitives) all += r_.primitives[p].operations;
+        std::map<std::string, double> by_type;
+        for (const size_t i : primitives) {
+            const PrimitiveNote& p = r_.primitives[i];
+            // Kernels that only move data: each primitive alike.
+            const double share = all > 0 ? p.operations / all : 1 / static_cast<double>(primitives.size());
+            if (p.operators.empty()) by_type["(none)"] += share;
+            for (size_t n = 0; n < p.operators.size(); ++n) by_type[p.operators[n]] += share * p.parts[n];
+        }
+        std::vector<std::pair<std::string, double>> out(by_type.begin(), by_type.end());
+        std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+        return out;
     }
 
     const std::vector<TileProgram>& kernels_;
@@ -159,6 +209,7 @@ class Explanation {
     int threads_;
     Machine machine_;
     const Bindings& sizes_;
+    std::map<std::string, double> operations_of_node_;  ///< before rewriting
     Report& r_;
 };
 
@@ -211,6 +262,23 @@ size_t Report::repeated() const {
     return n;
 }
 
+std::vector<OperatorTotal> Report::operator_totals() const {
+    std::map<std::string, OperatorTotal> by_type;
+    for (const KernelNote& k : kernels)
+        for (const auto& [type, share] : k.shares) {
+            OperatorTotal& t = by_type[type];
+            t.type = type;
+            ++t.kernels;
+            t.us += share * k.us();
+            t.limit_us += share * k.limit.ms * 1e3;
+        }
+    std::vector<OperatorTotal> out;
+    for (auto& [type, total] : by_type) out.push_back(std::move(total));
+    std::stable_sort(out.begin(), out.end(),
+                     [](const OperatorTotal& a, const OperatorTotal& b) { return a.us > b.us; });
+    return out;
+}
+
 Report explain(const Compilation& c, const Program& program, const PipelineOptions& pipeline,
                const ExplainOptions& options) {
     const Target target = current_target();
@@ -222,10 +290,13 @@ Report explain(const Compilation& c, const Program& program, const PipelineOptio
     if (pipeline.rewrite) r.rewrites = c.rewrites;
     r.optimal = c.model->plan().optimal;
     r.codes = c.model->kernels().size();
+    r.launch_us = kKernelSeconds * 1e6;
+    r.peak_gflops = peak_gflops(target, r.threads);
+    r.bandwidths = bandwidths(target, r.threads);
     const std::vector<Tensor> inputs = options.sized || options.seconds > 0 ? options.inputs(c) : std::vector<Tensor>();
     const Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
     for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
-    Explanation(*c.model, target, r.threads, sizes, r).add(c.model->plan());
+    Explanation(*c.model, c.program, target, r.threads, sizes, r).add(c.model->plan());
 
     const Machine machine(target, r.threads);
     std::vector<std::shared_ptr<const CompiledModel>> models = {c.model};

@@ -33,12 +33,15 @@ struct BoxId {
 
 /// A primitive as it was before fusion.
 struct PrimitiveNote {
-    std::string name, category;      ///< "conv1/products", "linear"
-    std::string text;                ///< what it computes
-    std::string type;                ///< of its (first) result
-    std::vector<std::string> nodes;  ///< of the model: "conv1 (Conv)"
-    std::vector<size_t> reads;       ///< primitives whose results it reads
-    std::vector<size_t> kernels;     ///< that compute it; where there are several, each computes it again
+    std::string name, category;          ///< "conv1/products", "linear"
+    std::string text;                    ///< what it computes
+    std::string type;                    ///< of its (first) result
+    std::vector<std::string> nodes;      ///< of the model: "conv1 (Conv)"
+    std::vector<size_t> reads;           ///< primitives whose results it reads
+    std::vector<size_t> kernels;         ///< that compute it; where there are several, each computes it again
+    std::vector<std::string> operators;  ///< types of `nodes`, one for each: "Conv"
+    std::vector<double> parts;           ///< of its arithmetic, for each of `nodes`; they add up to 1
+    double operations = 0;               ///< arithmetic that no code can do without
 };
 
 /// A primitive that runs by itself: no tensor expression.
@@ -60,9 +63,23 @@ struct KernelNote {
     Limit limit;                                  ///< what no schedule undercuts; unknown sizes are assumed
     std::optional<double> alone_us, in_model_us;  ///< measured: by itself (--measure), in runs of the model (--time)
     size_t repeated = 0;                          ///< primitives that an earlier kernel computes as well
+    double operations = 0;                        ///< arithmetic that no code can do without
+    double bytes = 0;                             ///< operands and results, each once
+    /// Operator types, and the share of the kernel's time that each is taken to have: that of its primitives'
+    /// operations, kLayoutConversion for a kernel without primitives. In order of the shares, which add up to 1.
+    std::vector<std::pair<std::string, double>> shares;
 
     /// The best that is known: measured in the model, measured alone, estimated.
     double us() const { return in_model_us.value_or(alone_us.value_or(estimate_us)); }
+};
+
+inline constexpr const char* kLayoutConversion = "(layout conversion)";
+
+/// All that operators of one type take, in all kernels.
+struct OperatorTotal {
+    std::string type;    ///< "Conv"
+    size_t kernels = 0;  ///< in which there is one
+    double us = 0, limit_us = 0;
 };
 
 /// A plan as a whole.
@@ -88,11 +105,16 @@ struct Report {
     size_t codes = 0;                            ///< different kernels
     std::vector<StepNote> steps;
     std::vector<PlanNote> plans;  ///< this one, greedy's, one kernel an operator
+    double launch_us = 0;         ///< of a kernel: plans count it, the kernels' estimates do not
+    double peak_gflops = 0;       ///< multiply-adds, all threads
+    std::vector<Bandwidth> bandwidths;
 
     const PlanNote& plan() const { return plans[0]; }
     const PlanNote& greedy() const { return plans[1]; }
     const PlanNote& operators() const { return plans[2]; }
     size_t repeated() const;  ///< primitives that several kernels compute, once for each more
+    /// By time, longest first. Their times add up to those of the kernels.
+    std::vector<OperatorTotal> operator_totals() const;
 };
 
 struct ExplainOptions {

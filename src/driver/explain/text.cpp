@@ -133,7 +133,7 @@ std::string plans_text(const Report& r) {
     const auto ms = [&](const PlanNote& p) { return p.measured_ms.value_or(p.estimate_ms); };
     for (const PlanNote& p : r.plans) {
         s += fmt::format("{:<26}{:>8}{:>14.3f}{}", p.name, p.kernels, p.estimate_ms,
-                         measured ? fmt::format("{:>14.3f}", *p.measured_ms) : "");
+                         p.measured_ms ? fmt::format("{:>14.3f}", *p.measured_ms) : "");
         if (&p != &r.plans[0]) s += fmt::format("{:>14.1f} %", 100 * (1 - ms(r.plan()) / std::max(1e-12, ms(p))));
         s += "\n";
     }
@@ -152,6 +152,16 @@ std::string repeated_text(const Report& r) {
     return fmt::format("\n{} computed by several kernels ({})\n", plural(names.size(), "primitive"),
                        counts(categories, "{0} {1}")) +
            wrapped(2, "", names, 3);
+}
+
+/// "operators   Conv 12.1 ms (81 %), Add 1.2 ms (8 %), ..."
+std::string totals_text(const Report& r) {
+    double all = 1e-9;
+    for (const KernelNote& k : r.kernels) all += k.us();
+    std::vector<std::string> words;
+    for (const OperatorTotal& t : r.operator_totals())
+        words.push_back(fmt::format("{} {:.3f} ms ({:.0f} %)", t.type, t.us * 1e-3, 100 * t.us / all));
+    return words.empty() ? "" : "\n" + wrapped(0, "operators", words);
 }
 
 std::vector<std::string> texts(const std::vector<TensorNote>& tensors) {
@@ -197,7 +207,7 @@ std::string print(const Report& r, size_t most) {
     for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
     s += sizes.empty() ? "\n\n" : fmt::format("\nfor {}\n\n", fmt::join(sizes, ", "));
     const std::string search = search_text(r);
-    s += search + (search.empty() ? "" : "\n") + plans_text(r) + repeated_text(r);
+    s += search + (search.empty() ? "" : "\n") + plans_text(r) + totals_text(r) + repeated_text(r);
     std::vector<size_t> order(r.kernels.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),

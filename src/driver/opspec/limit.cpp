@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "cost/estimate.h"
@@ -67,18 +68,32 @@ double bytes_of(const Program& program) {
     return bytes;
 }
 
-Limit limit_of(const Work& work, const Target& target, int threads) {
-    Limit limit;
-    limit.gflops = threads == 1 ? target.fma_gflops_1.value
-                                : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
-    limit.level = "memory";
-    limit.gbps = threads == 1 ? target.memory_gbps_1.value
-                              : std::min(target.memory_gbps_all.value, target.memory_gbps_1.value * threads);
+std::vector<Bandwidth> bandwidths(const Target& target, int threads) {
+    std::vector<Bandwidth> out;
     for (const CacheLevel& cache : target.caches) {
         const int copies = std::max(1, threads / std::max(1, cache.shared_by));
-        if (work.bytes > static_cast<double>(cache.usable_bytes()) * copies) continue;
-        limit.level = fmt::format("L{}", cache.level);
-        limit.gbps = cache.load_gbps.value * threads;
+        out.push_back({fmt::format("L{}", cache.level), cache.load_gbps.value * threads,
+                       static_cast<double>(cache.usable_bytes()) * copies});
+    }
+    out.push_back({"memory",
+                   threads == 1 ? target.memory_gbps_1.value
+                                : std::min(target.memory_gbps_all.value, target.memory_gbps_1.value * threads),
+                   std::numeric_limits<double>::infinity()});
+    return out;
+}
+
+double peak_gflops(const Target& target, int threads) {
+    return threads == 1 ? target.fma_gflops_1.value
+                        : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
+}
+
+Limit limit_of(const Work& work, const Target& target, int threads) {
+    Limit limit;
+    limit.gflops = peak_gflops(target, threads);
+    for (const Bandwidth& b : bandwidths(target, threads)) {
+        if (work.bytes > b.bytes) continue;
+        limit.level = b.level;
+        limit.gbps = b.gbps;
         break;
     }
     const double compute = work.flops / limit.gflops * 1e-6, memory = work.bytes / limit.gbps * 1e-6;

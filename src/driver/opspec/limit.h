@@ -2,6 +2,7 @@
 // The least time that an operator can take on a machine.
 
 #include <string>
+#include <vector>
 
 #include "cost/target.h"
 #include "model/session.h"
@@ -26,8 +27,18 @@ struct Limit {
     double gbps = 0;    ///< of that level, all threads used
     double gflops = 0;  ///< peak of the threads used
 };
-/// max(flops / the multiply-add peak, bytes / the bandwidth of the first level that holds all bytes). A cache that
-/// cores share counts once; each thread adds its bandwidth to a cache's, and to memory's up to what all threads reach.
+/// A cache level, or memory: what `threads` threads read from it together.
+struct Bandwidth {
+    std::string level;  ///< "L1", "L2", ..., "memory"
+    double gbps = 0;
+    double bytes = 0;  ///< that its caches hold together; infinite for memory
+};
+/// From the first level to memory. A cache that cores share counts once; each thread adds its bandwidth to a cache's,
+/// and to memory's up to what all threads reach.
+std::vector<Bandwidth> bandwidths(const Target& target, int threads);
+/// The multiply-add peak of `threads` threads, f32.
+double peak_gflops(const Target& target, int threads);
+/// max(flops / the multiply-add peak, bytes / the bandwidth of the first level that holds all bytes).
 Limit limit_of(const Work& work, const Target& target, int threads);
 
 /// What a compiled model should take by the cost model (src/cost/estimate.h): its kernels one after the other. Zero for
