@@ -165,9 +165,11 @@ double read_ghz(int cpu, std::string_view cpuinfo, const FileReader& read) {
     if (const auto khz = number<double>(read(cpu_folder(cpu) + "cpufreq/cpuinfo_max_freq").value_or(""))) {
         return *khz / 1e6;
     }
-    // The present or the nominal clock; the highest is more.
-    const double mhz = number<double>(field(cpuinfo, "cpu MHz").value_or("")).value_or(0);
-    return std::max(mhz / 1e3, kUsualGhz);
+    // The nominal clock, on x86 that of the time stamp counter, at half of "bogomips"; the highest is more. "cpu MHz"
+    // may be the present clock: it differs between readings, and so would every estimate between compilations.
+    const bool x86 = field(cpuinfo, "cpu MHz").has_value();
+    const double bogomips = x86 ? number<double>(field(cpuinfo, "bogomips").value_or("")).value_or(0) : 0;
+    return std::max(bogomips / 2e3, kUsualGhz);
 }
 
 int count_cores(const std::vector<int>& cpus, const FileReader& read) {

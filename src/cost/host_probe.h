@@ -17,7 +17,7 @@ void describe_cpu(std::string_view cpuinfo, std::string_view arch, Target& targe
 /// Data and unified caches of one CPU from /sys/devices/system/cpu/cpuN/cache/index*; empty where nothing can be read.
 std::vector<CacheLevel> read_caches(int cpu, const FileReader& read);
 
-/// The highest clock in GHz: what /sys allows the CPU; else what `cpuinfo` says, but at least a usual one.
+/// The highest clock in GHz: what /sys allows the CPU; else the nominal one in `cpuinfo`, but at least a usual one.
 double read_ghz(int cpu, std::string_view cpuinfo, const FileReader& read);
 
 /// How many of these CPUs are separate physical cores. At least 1, at most the number of CPUs.

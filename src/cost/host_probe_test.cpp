@@ -23,7 +23,8 @@ constexpr const char* kServer =
     "model\t\t: 85\n"
     "model name\t: Some Xeon\n"
     "stepping\t: 7\n"
-    "cpu MHz\t\t: 3900.123\n"
+    "cpu MHz\t\t: 800.123\n"
+    "bogomips\t: 7800.50\n"
     "flags\t\t: fpu sse sse2 pni ssse3 fma movbe popcnt avx f16c abm bmi1 avx2 bmi2 avx512f avx512dq avx512cd avx512bw "
     "avx512vl avx512_vnni\n"
     "\n"
@@ -138,12 +139,18 @@ TEST(ReadCaches, PassesOverWhatItCannotUnderstand) {
 TEST(ReadGhz, PrefersTheHighestAllowedClock) {
     const auto sys = files({{"/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "5100000\n"}});
     EXPECT_DOUBLE_EQ(read_ghz(0, kServer, sys), 5.1);
-    EXPECT_DOUBLE_EQ(read_ghz(0, kServer, files({})), 3.900123);
+    EXPECT_DOUBLE_EQ(read_ghz(0, kServer, files({})), 3.90025);
 }
 
 TEST(ReadGhz, ANominalClockBelowTheUsualIsNotTheHighest) {
-    EXPECT_DOUBLE_EQ(read_ghz(0, "cpu MHz : 2100.0\n", files({})), 3.5);
+    EXPECT_DOUBLE_EQ(read_ghz(0, "cpu MHz : 2100.0\nbogomips : 4200.0\n", files({})), 3.5);
     EXPECT_DOUBLE_EQ(read_ghz(0, "", files({})), 3.5);
+}
+
+TEST(ReadGhz, IsTheSameWhateverThePresentClock) {
+    const std::string nominal = "bogomips : 8000.0\n";
+    EXPECT_DOUBLE_EQ(read_ghz(0, "cpu MHz : 4700.0\n" + nominal, files({})), 4.0);
+    EXPECT_DOUBLE_EQ(read_ghz(0, "cpu MHz : 800.0\n" + nominal, files({})), 4.0);
 }
 
 TEST(CountCores, HardwareThreadsOfOneCoreCountOnce) {

@@ -65,8 +65,13 @@ TEST(MeasuredPlan, WithoutInputsThePlanIsTheDefaultOne) {
     EXPECT_FALSE(TuningDatabase(o.database).measurements().empty());
 }
 
-/// A database at `to` with the measurements of the one at `from`, the slowest kernels said to be the fastest.
-void turn_measurements_around(const std::string& from, const std::string& to) {
+void copy_measurements(const std::string& from, const std::string& to) {
+    TuningDatabase copy(to);
+    for (const Measurement& m : TuningDatabase(from).measurements()) copy.insert(m);
+}
+
+/// A database at `to` with the measurements of the one at `from`, the order of the kernels by time reversed.
+void reverse_measurements(const std::string& from, const std::string& to) {
     TuningDatabase wrong(to);
     for (Measurement m : TuningDatabase(from).measurements()) {
         if (m.verdict == Verdict::measured) m.seconds.value = 1e-6 / m.seconds.value;
@@ -78,14 +83,14 @@ TEST(MeasuredPlan, WholeRunsDecideWhateverWasMeasuredOfKernels) {
     const TemporaryFolder folder;
     compile_program(attention_of_many_rows(), with_measurements(folder / "honest.db"));
     const CompileOptions o = with_measurements(folder / "wrong.db");
-    turn_measurements_around(folder / "honest.db", o.database);
+    reverse_measurements(folder / "honest.db", o.database);
     const std::string kept = plan_text(o), plain = plan_text_without_measurements();
     const std::vector<Choice> choices = TuningDatabase(o.database).choices();
     ASSERT_EQ(choices.size(), 1u) << "the measured plan was another one";
     EXPECT_EQ(kept == plain, choices[0].schedule == "default");
     for (const std::string chosen : {"default", "measured"}) {
         const CompileOptions told = with_measurements(folder / (chosen + ".db"));
-        turn_measurements_around(folder / "honest.db", told.database);
+        copy_measurements(o.database, told.database);
         Choice choice = choices[0];
         choice.schedule = chosen;
         TuningDatabase(told.database).insert(choice);

@@ -1,7 +1,6 @@
 #include "schedule/chain/search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <unordered_map>
 
@@ -112,10 +111,10 @@ class Search {
 
     /// Generations until the best is within epsilon of the best before. How many they were.
     int evolve(std::vector<Candidate>& population, bool measured) {
-        const auto begin = std::chrono::steady_clock::now();
+        const int most = measured ? o_.measured_generations : o_.generations;
         double best = 1e300;
         int generation = 0;
-        while (generation++ < o_.generations) {
+        while (generation++ < most) {
             std::vector<const Entry*> ranked;
             for (const Candidate& k : population)
                 if (const Entry* e = estimate_of(k)) ranked.push_back(e);
@@ -132,11 +131,9 @@ class Search {
                     {ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(o_.top, ranked.size()))});
             if (best < 1e300 && now > best * (1 - o_.epsilon)) return generation - 1;
             best = std::min(best, now);
-            if (measured && std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > o_.budget)
-                return generation;
             population = mutated(ranked);
         }
-        return o_.generations;
+        return most;
     }
 
     std::vector<Candidate> first() {

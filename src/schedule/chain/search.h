@@ -2,10 +2,11 @@
 // MCFuser's heuristic search (§IV-B, algorithm 1) over the pruned space.
 //
 // What the paper leaves open: the population has 64 candidates, the search stops when the best measured time of a
-// generation is within 2 % of the best so far, and after eight generations in any case; once measuring has taken a
-// quarter of a second no further generation is measured. Mutation draws candidates with weight 1 / estimate and changes
-// one tile size, or the expression. Before anything is measured the population goes through generations with the
-// model's word alone, until that no longer improves: measuring costs a thousand times more.
+// generation is within 2 % of the best so far, and after eight generations in any case, three where generations are
+// measured. The limit is a count, not a time: a second compilation, which recalls every measurement, then visits the
+// same candidates. Mutation draws candidates with weight 1 / estimate and changes one tile size, or the expression.
+// Before anything is measured the population goes through generations by the estimate alone, until that no longer
+// improves: measuring costs a thousand times more.
 
 #include <functional>
 
@@ -18,8 +19,8 @@ struct SearchOptions {
     size_t population = 64;
     size_t top = 8;  ///< measured in each generation
     double epsilon = 0.02;
-    int generations = 8;   ///< at most, of each kind
-    double budget = 0.25;  ///< seconds of measuring after which no further generation is measured
+    int generations = 8;           ///< at most, by estimates
+    int measured_generations = 3;  ///< at most
     /// Seconds of each; empty: the model's word is taken. May give a negative number for what cannot be run.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
 };

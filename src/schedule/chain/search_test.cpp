@@ -96,16 +96,16 @@ TEST(Search, stops_when_a_generation_gains_less_than_epsilon) {
     EXPECT_GT(large.run(o).generations, 1);
 }
 
-TEST(Search, measures_one_generation_where_there_is_no_time_for_another) {
+TEST(Search, measures_no_more_generations_than_allowed) {
     const Setting s(attention(8, 512, 512, 64, 64));
     SearchOptions o;
     double next = 1;
-    o.measure = [&](const std::vector<TileProgram>& programs) {  // ever better: only time ends it
+    o.measure = [&](const std::vector<TileProgram>& programs) {  // ever better: only the limit ends it
         std::vector<double> times;
         for (size_t i = 0; i < programs.size(); ++i) times.push_back(next /= 2);
         return times;
     };
-    o.budget = 0;
+    o.measured_generations = 1;
     const SearchResult r = s.run(o);
     EXPECT_EQ(r.generations, 1);
     EXPECT_EQ(r.measured, o.top);
