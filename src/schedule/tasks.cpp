@@ -15,7 +15,6 @@ constexpr int64_t kPage = 4096;              // bytes
 constexpr int64_t kSummedBytes = 16 * 1024;  // of the sums so far: half a first-level cache
 constexpr double kWorthSharing = 4000;       // cycles of a stage that several threads take
 constexpr double kLargeTask = 16000;         // cycles of a task that may be one of many
-constexpr double kFewTimes = 4;              // the second level: of more weights only a small part stays there
 constexpr int64_t kMostRows = 4096;          // of a block, where only the run knows how many there are
 
 class TaskCutter {
@@ -43,7 +42,6 @@ class TaskCutter {
         const bool panels = choice_.contraction && loads_.empty() && vector_ < e_.spatial;
         if (panels) fit_panels();
         cut_for_threads();
-        cut_weights();
         if (choice_.summed_rows)
             while (inside_[vector_] * 4 > kSummedBytes && halve(vector_)) continue;
         // The axes in order, but panels outermost where rows go by, or where each thread should read but its own.
@@ -203,28 +201,6 @@ class TaskCutter {
             while (known(a) && tasks() < static_cast<double>(wanted_) && halve(a)) continue;
         if (wanted_ > 1 && tasks() > 1) balance(order, most);
         if (target_.threads > 1 && tasks() < static_cast<double>(wanted_) && work_ >= kWorthSharing) cut_open(order);
-    }
-
-    /// The weights of a loop's step are read again in the next step. Where they are about as large as the second level,
-    /// one thread takes them in tasks as well, so that every other step runs from the last task to the first and begins
-    /// with what the step before left in the cache (executor.cpp). Rows that are known to be few leave one task else.
-    void cut_weights() {
-        if (target_.threads > 1 || vector_ >= e_.spatial || e_.reducer != Reducer::Sum) return;
-        if (!loads_.empty() || choice_.summed_rows) return;
-        if (std::find(split_.begin(), split_.end(), true) != split_.end()) return;
-        const bool product = std::any_of(e_.accesses.begin(), e_.accesses.end(), [&](const Access& x) {
-            bool summed = false;
-            for (size_t r = e_.spatial; r < e_.extents.size(); ++r) summed = summed || index_uses(x.index, r);
-            return summed && !index_uses(x.index, vector_);
-        });
-        if (!product) return;
-        for (const Access& x : e_.accesses)
-            for (size_t a = 0; a < e_.spatial; ++a)
-                if (a != vector_ && is_weight(x) && index_uses(x.index, a)) return;
-        const double weights = weight_bytes(), l2 = static_cast<double>(target_.l2_bytes);
-        if (weights <= l2 / 2 || weights > kFewTimes * l2) return;
-        while (weight_bytes() > l2 / 4 && halve(vector_)) continue;
-        panels_first_ = true;
     }
 
     /// Halves that are rounded up leave tasks that threads cannot share evenly (36 points of a transform, halved: nine
