@@ -340,6 +340,42 @@ TEST(Codegen, computes_any_number_of_rows_that_only_the_run_counts) {
     }
 }
 
+/// A window of 3 x 3 over a padded picture of dynamic sizes, 2 x 4 points a tile. The padding has pieces of one point
+/// at both ends of each axis: code for more points there could never run.
+TEST(Codegen, has_no_code_for_tiles_that_a_padded_end_cannot_hold) {
+    const TileProgram t = parse_tile_program(R"(tile stages {
+stages {
+program stages {
+  input x: f32[$h, $w, 8]
+  input w: f32[3, 3, 8]
+  y: f32[$h, $w, 8] = [$h, $w, 8] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = x[i0 + i3 - 1, i1 + i4 - 1, i2] when i0 + i3 - 1 >= 0 and $h - i0 - i3 >= 0 and i1 + i4 - 1 >= 0 and $w - i1 - i4 >= 0 else 0, @1 = w[i3, i4, i2]  ; y ""
+  output y
+}
+}
+axes s0="$h" s1="$w" s2="8" r3="3" r4="3"
+stage 0 over [s0 s1 s2 r3 r4]
+compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8 r3=3 r4=3] order [s0 s1 s2 r3 r4] padding partition
+}
+)");
+    CodegenOptions options;
+    options.isa = Isa::avx2();
+    // Inside, tiles of 2 and 1 rows of 4, 3, 2 and 1 points; tiles of 1 at the ends. Nine multiply-adds a point.
+    constexpr int kRows = 2 + 1 + 1 + 1, kColumns = 4 + 3 + 2 + 1 + 1 + 1;
+    EXPECT_LE(occurrences(print_llvm(t, options), "call <8 x float> @llvm.fma"), kRows * kColumns * 9);
+    if (!runs_here(options.isa)) GTEST_SKIP() << "this machine has no AVX2";
+    const CompiledKernel code = compile(t, options);
+    for (int64_t h = 1; h <= 6; ++h)
+        for (int64_t w = 1; w <= 11; ++w) {
+            std::vector<Tensor> inputs;
+            for (const Shape& shape : {Shape{h, w, 8}, Shape{3, 3, 8}}) {
+                inputs.emplace_back(DType::F32, shape);
+                for (int64_t i = 0; i < inputs.back().count(); ++i)
+                    inputs.back().set(i, static_cast<double>((i * 7 + w) % 11 - 5));
+            }
+            ASSERT_EQ(disagreement(code, t, inputs, 0), "") << h << " x " << w;
+        }
+}
+
 TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
     const auto multiply_adds = [](const char* rows) {
         CodegenOptions options;

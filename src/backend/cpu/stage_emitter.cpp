@@ -244,6 +244,7 @@ class StageEmitter : public StageValues {
             r.lo = start;
             r.extent = b_.CreateSub(end, start);
             r.to_end = false;
+            r.most = (to - from).is_constant() ? std::optional((to - from).constant()) : whole.most;
             r.constant_extent.reset();
             if (const auto* k = llvm::dyn_cast<llvm::ConstantInt>(r.extent)) r.constant_extent = k->getSExtValue();
             if (const auto* k = llvm::dyn_cast<llvm::ConstantInt>(start))
@@ -297,6 +298,16 @@ class StageEmitter : public StageValues {
                (a >= m_.virtual_threads.size() || m_.virtual_threads[a] <= 1);
     }
 
+    /// The tail specialisations of a tile that are needed for tails of up to `most` points.
+    ///     rungs_up_to(3, 4) = {1, 2, 3}    rungs_up_to(11, 12) = {1, 2, 3, 4, 5, 6, 8, 10, 12}
+    static std::vector<int64_t> rungs_up_to(int64_t most, int64_t tile) {
+        if (most <= 1) return {1};
+        std::vector<int64_t> rungs = rest_rungs(tile);
+        const auto last = std::lower_bound(rungs.begin(), rungs.end(), most);
+        if (last != rungs.end()) rungs.erase(last + 1, rungs.end());
+        return rungs;
+    }
+
     /// Runs `inner` once for every register tile of axis a; full tiles in a loop, the rest as its own code.
     void tiles_of(size_t a, const std::function<void()>& inner) {
         const AxisRange& r = axis_ranges_[a];
@@ -345,6 +356,11 @@ class StageEmitter : public StageValues {
             whole = b_.CreateMul(b_.CreateUDiv(r.extent, t), t);
         }
         llvm::Value* whole_hi = b_.CreateAdd(r.lo, whole);
+        // A padded end has few points and needs no code for tiles that it cannot hold. Kernels of padded convolutions
+        // with dynamic sizes would be mostly such code.
+        const bool fills = !r.most || *r.most >= tile;
+        if (!fills) whole_hi = r.lo;
+        const std::vector<int64_t> rungs = rungs_up_to(std::min(tile - 1, r.most.value_or(tile)), tile);
         const int64_t threads = a < m_.virtual_threads.size() ? m_.virtual_threads[a] : 1;
         if (threads > 1 && r.constant_extent && *r.constant_extent >= 2 * tile) {
             // Sub-tiles that lie a part of the range apart, side by side in registers only.
@@ -354,19 +370,19 @@ class StageEmitter : public StageValues {
                 b_, r.lo, b_.CreateAdd(r.lo, b_.getInt64(static_cast<uint64_t>(strips_[a].distance))), points,
                 [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "strip");
             strips_[a] = {};
-        } else if (!rest && may_compute_again(a)) {
+        } else if (!rest && fills && rungs.back() == tile && may_compute_again(a)) {
             // A rest that only the run knows, too long for code of its own, is the last whole tile of the range.
             // Clamped rows need a pointer each: 11 of 13 rows took twice a tile's time.
             llvm::Value* left = b_.CreateSub(hi, whole_hi);
             llvm::Value* again =
                 b_.CreateAnd(b_.CreateICmpSGE(r.extent, b_.getInt64(static_cast<uint64_t>(tile))),
-                             b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rest_rungs(tile).rbegin()[1]))));
+                             b_.CreateICmpSGT(left, b_.getInt64(static_cast<uint64_t>(rungs.rbegin()[1]))));
             llvm::Value* last = b_.CreateSub(hi, b_.getInt64(static_cast<uint64_t>(tile)));
             whole_hi = b_.CreateSelect(again, hi, whole_hi);
             emit_loop(
                 b_, r.lo, whole_hi, tile,
                 [&](llvm::Value* at) { with(extremum(at, last, false), tile, nullptr, false); }, "tile");
-        } else if (!r.constant_extent || *r.constant_extent >= tile) {
+        } else if (r.constant_extent ? *r.constant_extent >= tile : fills) {
             emit_loop(
                 b_, r.lo, whole_hi, tile, [&](llvm::Value* at) { with(at, tile, nullptr, false); }, "tile");
         }
@@ -382,12 +398,11 @@ class StageEmitter : public StageValues {
                 }
             } else if (rest) {
                 with(at, *rest, nullptr, false);
-            } else if (tile < 4) {
-                with(at, tile, nullptr, true);
+            } else if (rungs.size() == 1) {
+                with(at, rungs[0], nullptr, rungs[0] > 1);
             } else {
                 // A rest that only the run knows: the least rung that holds it.
                 llvm::Value* left = b_.CreateSub(hi, at);
-                const std::vector<int64_t> rungs = rest_rungs(tile);
                 const auto bound = [&](size_t i) { return b_.getInt64(static_cast<uint64_t>(rungs[i])); };
                 for (size_t i = 0; i < rungs.size(); ++i) {
                     llvm::Value* this_one = b_.getTrue();

@@ -44,10 +44,11 @@ struct AxisRange {
     llvm::Value* lo = nullptr;
     llvm::Value* extent = nullptr;
     std::optional<int64_t> constant_extent;
-    int64_t lo_multiple = 1;  ///< lo is a multiple of this (0: lo is 0)
-    Expr total;               ///< the axis' whole extent
-    bool full = true;         ///< the range is the whole axis
-    bool to_end = true;       ///< steps of lo_multiple lead from lo to the end of the axis
+    std::optional<int64_t> most;  ///< an upper bound of the extent, of a piece of a dynamic dimension
+    int64_t lo_multiple = 1;      ///< lo is a multiple of this (0: lo is 0)
+    Expr total;                   ///< the axis' whole extent
+    bool full = true;             ///< the range is the whole axis
+    bool to_end = true;           ///< steps of lo_multiple lead from lo to the end of the axis
 };
 
 struct StageJob {
