@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 
 #include "orchestrate/plan.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/analysis/scalar_cost.h"
-#include "program/rewrite/cost.h"
 #include "program/transform/canonical.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fusions.h"
@@ -20,11 +20,6 @@
 namespace tilewright {
 
 namespace {
-
-bool is_product(const TensorExpr& e) {
-    const auto c = contraction(e);
-    return c && c->reads_plainly();
-}
 
 /// Only moves or repeats elements.
 bool moves_only(const TensorExpr& e) {
@@ -53,7 +48,7 @@ bool good_operand(const Access& a) {
 }
 
 bool good_product(const TensorExpr& e) {
-    if (!is_product(e)) return false;
+    if (!is_plain_product(e)) return false;
     const ScalarNode& root = e.body[e.body.root()];
     for (const ScalarId k : {root.a, root.b})
         if (!good_operand(e.accesses[e.body[k].slot])) return false;
@@ -120,7 +115,7 @@ struct Fuser {
         if (product && moves_only(*c) && cuts_rows(made, p.primitives[reader].outputs[0])) return false;
         // Statistics of rows stay apart: their readers repeat them along the row.
         if (better.spatial > 0 && !product && c->extents.size() > e->spatial &&
-            product_of(c->extents) > product_of(e->extents, e->spatial))
+            assumed_points(c->extents) > assumed_points(std::span(e->extents).first(e->spatial)))
             return false;
         p.primitives[reader].name = p.primitives[id].name + " + " + p.primitives[reader].name;
         p.primitives[reader].source = p.primitives[id].source;
@@ -138,10 +133,6 @@ struct Fuser {
         if (from.empty() || to.empty() || !to.back().is_constant()) return false;
         const int64_t piece = to.back().constant();
         return piece % kVector != 0 && prove_nonnegative(from.back() - 2 * piece, Ranges());
-    }
-
-    static double product_of(const std::vector<Expr>& extents, size_t n = SIZE_MAX) {
-        return assumed_points(std::span(extents).first(std::min(n, extents.size())));
     }
 
     /// The producers of a primitive's operands that are worth computing in place.
@@ -186,11 +177,11 @@ struct Fuser {
     bool worth(PrimitiveId id, const TensorExpr& e, size_t access, PrimitiveId from, const TensorExpr& q) {
         (void)id;
         const ValueId v = p.primitives[from].outputs[0];
-        const double made = product_of(q.extents);
+        const double made = assumed_points(q.extents);
         const bool is_free = moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty();
         const bool single = readers[v].size() == 1;
-        double reads = product_of(e.extents);
-        if (is_product(e)) {
+        double reads = assumed_points(e.extents);
+        if (is_plain_product(e)) {
             if (!moves_only(q)) return false;  // computed once per use of the operand: never
             return true;
         }
@@ -209,7 +200,7 @@ struct Fuser {
         // Several readers: only what is cheaper than reading it back.
         size_t big = 0;
         for (const Access& a : q.accesses)
-            if (product_of(p.values[a.value].shape) * 4 > made) ++big;
+            if (assumed_points(p.values[a.value].shape) * 4 > made) ++big;
         return cost <= 2 && big <= 1 && repeats <= 1.01;
     }
 

@@ -29,6 +29,11 @@ std::optional<Contraction> contraction(const TensorExpr& e, Casts casts) {
     return Contraction{{factor(e.body, product.a), factor(e.body, product.b)}, product.dtype};
 }
 
+bool is_plain_product(const TensorExpr& e) {
+    const auto c = contraction(e);
+    return c && c->reads_plainly();
+}
+
 ContractionAxes axes(const TensorExpr& e, const Contraction& c) {
     ContractionAxes out;
     for (size_t a = 0; a < e.extents.size(); ++a) {

@@ -36,6 +36,9 @@ std::optional<std::array<Contraction::Factor, 2>> product_factors(const ScalarBo
 enum class Casts : uint8_t { None, Through };
 std::optional<Contraction> contraction(const TensorExpr& e, Casts casts = Casts::None);
 
+/// A contraction whose factors are both plain reads: a product with nothing done to its operands.
+bool is_plain_product(const TensorExpr& e);
+
 /// The axes of a contraction by the factors that move along them (program/analysis/access.h). M, N and K of a matrix
 /// product are rows, columns and sum.
 struct ContractionAxes {

@@ -71,6 +71,17 @@ TEST(ContractionAxes, OfAMatrixProduct) {
     EXPECT_THAT(a.one_sided, IsEmpty());
 }
 
+TEST(PlainProduct, HasNothingDoneToItsOperands) {
+    const auto plain = [](const std::string& body) {
+        return is_plain_product(
+            expr(with_operands("f32[8, 4]", "[8, 4] " + body + " where @0 = p[i2, 0, i1], @1 = w[i0, i2]")));
+    };
+    EXPECT_TRUE(plain("sum(i2 < 2) mul(@0, @1)"));
+    EXPECT_TRUE(plain("sum(i2 < 2) mul(@0, @1) then exp(acc)"));
+    EXPECT_FALSE(plain("sum(i2 < 2) mul(exp(@0), @1)"));
+    EXPECT_FALSE(plain("max(i2 < 2) mul(@0, @1)"));
+}
+
 TEST(ContractionAxes, OfAConvolutionWithAWindowOverThePicture) {
     // y[channel, place] = sum over inputs i2 and taps i3 of p[i2, place + tap] * w[channel, tap].
     const Program p = with_operands(

@@ -216,12 +216,6 @@ ScalarBody canonical(const ScalarBody& body) {
     return Canonical(out).run();  // what was used twice may be used once now
 }
 
-/// Its operands are read as they stand, and in this order.
-bool is_plain_product(const TensorExpr& e) {
-    const auto c = contraction(e);
-    return c && c->reads_plainly();
-}
-
 bool has_loads(const TensorExpr& e) {
     const auto any = [](const std::vector<Expr>& list) { return uses_load(list); };
     for (const Access& a : e.accesses)
