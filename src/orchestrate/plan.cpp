@@ -13,11 +13,7 @@
 namespace tilewright {
 
 size_t KernelSet::add(TileProgram kernel, const std::string& provider, const std::vector<bool>& weights) {
-    const std::string name = std::exchange(kernel.name, "kernel");
-    const std::string stages = std::exchange(kernel.stages.name, "stages");
-    std::string text = print(kernel);
-    kernel.name = name;
-    kernel.stages.name = stages;
+    std::string text = print_without_names(kernel);
     if (!provider.empty()) {
         text += provider + ' ';
         for (const bool weight : weights) text += weight ? 'c' : 'v';

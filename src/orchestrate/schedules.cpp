@@ -22,12 +22,6 @@ std::string key_of(const KernelBody& body) {
     return key;
 }
 
-std::string text_of(TileProgram program) {
-    program.name = "kernel";
-    program.stages.name = "stages";
-    return print(program);
-}
-
 std::string weights_text(const std::vector<bool>& weights) {
     std::string text;
     for (const bool weight : weights) text += weight ? 'c' : 'v';
@@ -181,7 +175,7 @@ std::optional<MeasuredKernel> Schedules::recall(const TileProgram& program, cons
 }
 
 void Schedules::note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured) {
-    std::string text = text_of(program);
+    std::string text = print_without_names(program);
     measured_[text] = measured.seconds;
     if (measured.provider.empty()) return;
     text += weights_text(weights);
@@ -190,17 +184,17 @@ void Schedules::note(const TileProgram& program, const std::vector<bool>& weight
 
 std::optional<Schedules::Provided> Schedules::provided(const Scheduled& s, const std::vector<bool>& weights) const {
     if (provided_.empty()) return std::nullopt;
-    const auto it = provided_.find(text_of(s.program) + weights_text(weights));
+    const auto it = provided_.find(print_without_names(s.program) + weights_text(weights));
     return it == provided_.end() || refused_.count(it->second.kernel) != 0 ? std::nullopt : std::optional(it->second);
 }
 
 bool Schedules::refused(const TileProgram& program, const std::vector<bool>& weights) const {
-    return !refused_.empty() && refused_.count(text_of(program) + weights_text(weights)) != 0;
+    return !refused_.empty() && refused_.count(print_without_names(program) + weights_text(weights)) != 0;
 }
 
 std::optional<double> Schedules::measured(const Scheduled& s) const {
     if (measured_.empty()) return std::nullopt;
-    const auto it = measured_.find(text_of(s.program));
+    const auto it = measured_.find(print_without_names(s.program));
     return it != measured_.end() && it->second >= 0 ? std::optional(it->second) : std::nullopt;
 }
 

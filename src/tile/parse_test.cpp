@@ -30,6 +30,19 @@ TEST(TileText, reads_back_what_it_prints) {
     EXPECT_EQ(std::get<TileLoop>(gemm.body[0].kind).step, 4);
 }
 
+TEST(TileText, without_names_is_equal_where_only_names_differ) {
+    const TileProgram gemm = parse_tile_program(kGemm);
+    TileProgram renamed = gemm;
+    renamed.name = "another";
+    renamed.stages.name = "its stages";
+    EXPECT_NE(print(renamed), print(gemm));
+    EXPECT_EQ(print_without_names(renamed), print_without_names(gemm));
+    EXPECT_EQ(renamed.name, "another");
+    EXPECT_EQ(print(parse_tile_program(print_without_names(gemm))), print_without_names(gemm));
+    const TileProgram other = parse_tile_program(changed(kGemm, "registers [m=2 n=2]", "registers [m=1 n=2]"));
+    EXPECT_NE(print_without_names(other), print_without_names(gemm));
+}
+
 TEST(TileText, matrix_units_and_stages) {
     const std::string text = changed(changed(kGemm, "vector n lanes 2 registers [m=2 n=2] order [n m k] vthreads [m=2]",
                                              "matrix bf16 [m n k] registers [m=32 n=8 k=16] order [n m k]"),

@@ -115,6 +115,13 @@ std::string expression(const TileProgram& p, const std::vector<Stmt>& body) {
 
 std::string print(const TileProgram& program) { return Printer(program).run(); }
 
+std::string print_without_names(const TileProgram& program) {
+    TileProgram unnamed = program;
+    unnamed.name = "kernel";
+    unnamed.stages.name = "stages";
+    return print(unnamed);
+}
+
 std::string tiling_expression(const TileProgram& program) { return expression(program, program.body); }
 
 }  // namespace tilewright

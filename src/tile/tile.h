@@ -197,6 +197,8 @@ std::vector<std::string> verify(const TileProgram& program);
 std::string tiling_expression(const TileProgram& program);
 /// Text that parse_tile_program reads back to a program that prints the same; the grammar stands in parse.cpp.
 std::string print(const TileProgram& program);
+/// print() with fixed names of the program and of its stages: equal for programs that differ in these names alone.
+std::string print_without_names(const TileProgram& program);
 /// Throws ModelError naming the line. What it accepts need not pass `verify`.
 TileProgram parse_tile_program(std::string_view text);
 /// Reference execution of the tree, tile by tile, in double precision: every access checked against its tensor or

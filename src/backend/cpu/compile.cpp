@@ -106,13 +106,11 @@ struct Emitted {
 constexpr const char* kSymbol = "kernel";
 
 /// What the code of a tile program depends on, for this build of the compiler: nothing where the build has no number.
-std::string text_of(TileProgram program, const CodegenOptions& options) {
+std::string text_of(const TileProgram& program, const CodegenOptions& options) {
     if (!options.known || build_id().empty()) return {};
-    program.name = "kernel";
-    program.stages.name = "stages";
     return fmt::format("emitted by {} LLVM " LLVM_VERSION_STRING " {} {} {} {} {}\n{}", build_id(), options.isa.triple,
                        options.isa.cpu, options.isa.features, options.isa.vector_bits, options.cache_bytes,
-                       print(program));
+                       print_without_names(program));
 }
 
 /// What is kept of a tile program: all of EmittedKernel, and what its machine code is kept by.
