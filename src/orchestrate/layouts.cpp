@@ -633,7 +633,8 @@ Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const
                     keep = a;
         if (touched) split_blocked_axes(*e, keep);
         if (!product) continue;
-        // Pack the weights as the micro-kernel chosen for this product will read them.
+        // Pack the weights as the micro-kernel chosen for this product will read them. `choose_micro` takes a program
+        // of this product alone. The values are lent to it and taken back: a copy for every product would be quadratic.
         Program alone;
         std::swap(alone.values, program.values);
         alone.primitives.push_back(p);

@@ -39,7 +39,7 @@ class Bench {
         ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would be pinned with us
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
-        if (!settings_.provider) stop_those_that_never_end(kernels, pool, results);
+        if (!settings_.provider) reject_hanging(kernels, pool, results);
         for (size_t i = 0; i < group.size(); ++i) {
             if (!kernels[i]) continue;
             try {
@@ -75,8 +75,8 @@ class Bench {
 
   private:
     /// Runs each kernel once in a child process; those that do not finish there are refused and reset.
-    void stop_those_that_never_end(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
-                                   const std::vector<Measurement*>& results) {
+    void reject_hanging(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
+                        const std::vector<Measurement*>& results) {
         std::vector<std::function<void()>> runs;
         std::vector<size_t> of;
         for (size_t i = 0; i < kernels.size(); ++i) {
