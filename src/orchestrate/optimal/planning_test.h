@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,31 @@ inline std::vector<std::string> kernels(const Plan& plan) {
         for (const PrimitiveId id : call->primitives)
             line += (line.empty() ? "" : " + ") + plan.program.values[plan.program.primitives[id].outputs[0]].name;
         out.push_back(line);
+    }
+    return out;
+}
+
+/// OrchestrateOptions::remember, kept in `memory`.
+inline RememberChoice remember_in(std::map<std::string, std::string>& memory) {
+    RememberChoice out;
+    out.find = [&memory](const std::string& of) {
+        const auto it = memory.find(of);
+        return it == memory.end() ? std::nullopt : std::optional(it->second);
+    };
+    out.keep = [&memory](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
+    return out;
+}
+
+/// Times of plans of kernels alone, for OrchestrateOptions::run: `seconds(plan, call)` for each step, and their sum.
+template <class F>
+std::vector<PlanTimes> times_by_step(const std::vector<Plan>& plans, F&& seconds) {
+    std::vector<PlanTimes> out;
+    for (const Plan& plan : plans) {
+        PlanTimes& times = out.emplace_back();
+        for (const Step& step : plan.steps) {
+            times.steps.push_back(seconds(plan, std::get<KernelCall>(step.what)));
+            times.seconds += times.steps.back();
+        }
     }
     return out;
 }

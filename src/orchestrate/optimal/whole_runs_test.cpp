@@ -46,25 +46,13 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
     size_t runs = 0;
     options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
         ++runs;
-        std::vector<PlanTimes> out;
-        for (const Plan& plan : plans) {
-            out.emplace_back();
-            for (const Step& step : plan.steps) {
-                const auto& call = std::get<KernelCall>(step.what);
-                const bool fused = plan.program.primitives[call.primitives.back()].expr()->reducer != Reducer::None;
-                const bool slow = first_is_slow && fused && plan.program.values[call.tensors.back()].name == "q";
-                out.back().steps.push_back(slow ? 5e-3 : 1e-3);
-                out.back().seconds += out.back().steps.back();
-            }
-        }
-        return out;
+        return times_by_step(plans, [&](const Plan& plan, const KernelCall& call) {
+            const bool fused = plan.program.primitives[call.primitives.back()].expr()->reducer != Reducer::None;
+            return first_is_slow && fused && plan.program.values[call.tensors.back()].name == "q" ? 5e-3 : 1e-3;
+        });
     };
     std::map<std::string, std::string> memory;
-    options.remember.find = [&](const std::string& of) {
-        const auto it = memory.find(of);
-        return it == memory.end() ? std::nullopt : std::optional(it->second);
-    };
-    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
+    options.remember = remember_in(memory);
     OrchestrationReport last;
     const auto planned = [&] {
         KernelSet set;
@@ -128,28 +116,20 @@ TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_run
     };
     // In whole runs a kernel takes 1 ms, the library's first one half as much, its second one twice.
     size_t runs = 0;
-    double more = 0;  // that a run takes which has anything of the library, in the second comparison
+    double more = 0;  // that a run takes longer for each of the library's kernels, in the second comparison
     options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
         ++runs;
-        std::vector<PlanTimes> out;
-        for (const Plan& plan : plans) {
-            out.emplace_back();
-            for (const Step& step : plan.steps) {
-                const auto& call = std::get<KernelCall>(step.what);
-                const bool first = plan.program.values[call.tensors.back()].name == "q";
-                out.back().steps.push_back(call.provider.empty() ? 1e-3 : first ? 5e-4 : 2e-3);
-                out.back().seconds += out.back().steps.back();
-                if (!call.provider.empty() && runs > 1) out.back().seconds += more;
-            }
-        }
+        std::vector<PlanTimes> out = times_by_step(plans, [](const Plan& plan, const KernelCall& call) {
+            const bool first = plan.program.values[call.tensors.back()].name == "q";
+            return call.provider.empty() ? 1e-3 : first ? 5e-4 : 2e-3;
+        });
+        for (size_t k = 0; runs > 1 && k < plans.size(); ++k)
+            for (const Step& step : plans[k].steps)
+                if (!std::get<KernelCall>(step.what).provider.empty()) out[k].seconds += more;
         return out;
     };
     std::map<std::string, std::string> memory;
-    options.remember.find = [&](const std::string& of) {
-        const auto it = memory.find(of);
-        return it == memory.end() ? std::nullopt : std::optional(it->second);
-    };
-    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
+    options.remember = remember_in(memory);
     const auto providers = [&](const OrchestrateOptions& how) {
         KernelSet set;
         const Plan plan = plan_of(p, how, set);
@@ -255,23 +235,12 @@ TEST(WholeRuns, solve_again_without_a_refused_library) {
     size_t runs = 0;
     options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
         ++runs;
-        std::vector<PlanTimes> out;
-        for (const Plan& plan : plans) {
-            out.emplace_back();
-            for (const Step& step : plan.steps) {
-                const auto& call = std::get<KernelCall>(step.what);
-                out.back().steps.push_back(plan.steps.size() == 1 ? 4e-3 : call.provider.empty() ? 1e-3 : of_library);
-                out.back().seconds += out.back().steps.back();
-            }
-        }
-        return out;
+        return times_by_step(plans, [&](const Plan& plan, const KernelCall& call) {
+            return plan.steps.size() == 1 ? 4e-3 : call.provider.empty() ? 1e-3 : of_library;
+        });
     };
     std::map<std::string, std::string> memory;
-    options.remember.find = [&](const std::string& of) {
-        const auto it = memory.find(of);
-        return it == memory.end() ? std::nullopt : std::optional(it->second);
-    };
-    options.remember.keep = [&](const std::string& of, const std::string& chosen) { memory[of] = chosen; };
+    options.remember = remember_in(memory);
     for (const bool remembered : {false, true}) {
         runs = 0;
         KernelSet set;
