@@ -104,9 +104,124 @@ std::function<void(const std::vector<TileProgram>&)> say_what_is_measured(const 
     };
 }
 
-/// Who decides, and what they may ask of this machine.
-void allow(OrchestrateOptions& o, const CompileOptions& options, const Target& host, const cpu::CodegenOptions& codegen,
-           int64_t weight_bytes) {
+/// What measurements are made with, and where their results are kept.
+struct MeasuringSetup {
+    const CompileOptions& options;
+    const Target& host;
+    const cpu::CodegenOptions& codegen;
+    std::shared_ptr<TuningDatabase> database;  ///< null: results are not kept
+
+    TuneSettings settings(const ScheduleTarget& rule) const {
+        TuneSettings out = tune_settings(rule, codegen);
+        out.warn = options.warn;
+        return out;
+    }
+};
+
+/// Candidate schedules of one kernel are run against each other.
+void allow_measured_schedules(OrchestrateOptions& o, const MeasuringSetup& setup) {
+    TuneSettings settings = setup.settings(o.target);
+    // Most of many candidates are far from the best: they are worth few readings.
+    settings.measure.give_up = 1.2;
+    settings.measure.few = 3;
+    settings.measure.seconds = 0.01;
+    const auto tuner = std::make_shared<Tuner>(setup.host, settings, setup.database.get());
+    Scheduling& s = o.scheduling;
+    s.measure = [database = setup.database, tuner, out_of_time = s.out_of_time,
+                 say = say_what_is_measured(setup.options)](const std::vector<TileProgram>& candidates) {
+        const auto sizes = assumed_sizes(candidates.at(0).stages);
+        if (!sizes || (out_of_time && out_of_time())) return std::vector<double>(candidates.size(), -1);
+        say(candidates);
+        std::vector<double> seconds;
+        seconds.reserve(candidates.size());
+        for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k.measurement));
+        return seconds;
+    };
+}
+
+/// Times of single kernels under the conditions of a model's run: by generated code or by the provider, the faster.
+class KernelTimer {
+  public:
+    KernelTimer(const MeasuringSetup& setup, TuneSettings settings, std::function<bool()> out_of_time)
+        : host_(setup.host),
+          settings_(std::move(settings)),
+          database_(setup.database),
+          provider_(setup.codegen.isa.cpu == cpu::Isa::host().cpu ? setup.options.provider : nullptr),
+          out_of_time_(std::move(out_of_time)) {}
+
+    /// Runs the kernel unless the database has its time; nothing once the time for measuring is over.
+    std::optional<TunedKernel> measured(const TileProgram& kernel, const TuneSettings& how) const {
+        if (out_of_time_ && out_of_time_()) return std::nullopt;
+        return tune_schedules({kernel}, host_, how, database_.get())[0];
+    }
+
+    /// From the database alone.
+    std::optional<TunedKernel> remembered(const TileProgram& kernel, const TuneSettings& how) const {
+        if (!database_) return std::nullopt;
+        auto known = remembered_schedule(kernel, host_, how, *database_);
+        return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
+    }
+
+    /// `time`: measured or remembered.
+    using Time = std::optional<TunedKernel> (KernelTimer::*)(const TileProgram&, const TuneSettings&) const;
+    std::optional<MeasuredKernel> best(Time time, const TileProgram& kernel, const std::vector<bool>& weights) const {
+        const auto sizes = assumed_sizes(kernel.stages);
+        if (!sizes) return std::nullopt;
+        TuneSettings how = settings_;
+        how.weights = weights;
+        how.sizes = *sizes;
+        const auto generated = (this->*time)(kernel, how);
+        if (!generated) return std::nullopt;
+        MeasuredKernel best{seconds_of(generated->measurement), generated->remembered};
+        if (!provider_) return best;
+        best.asked = provider_->name();
+        if (auto reason = provider_->refusal(kernel.stages, weights)) {
+            best.refused = std::move(*reason);
+            return best;
+        }
+        how.provider = provider_;
+        const auto provided = (this->*time)(kernel, how);
+        if (!provided) return std::nullopt;
+        best.remembered = best.remembered && provided->remembered;
+        const double seconds = seconds_of(provided->measurement);
+        if (seconds < 0) {
+            const bool wrong = provided->measurement.verdict == Verdict::wrong;
+            best.refused = wrong ? "its result is not right" : provided->measurement.reason;
+            return best;
+        }
+        best.theirs = seconds;
+        if (best.seconds >= 0 && best.seconds <= seconds) return best;
+        best.ours = best.seconds;
+        best.seconds = seconds;
+        best.provider = best.asked;
+        return best;
+    }
+
+  private:
+    Target host_;
+    TuneSettings settings_;
+    std::shared_ptr<TuningDatabase> database_;
+    std::shared_ptr<const cpu::KernelProvider> provider_;
+    std::function<bool()> out_of_time_;
+};
+
+/// Optimal orchestration measures single kernels, with constants as warm as in a run of the model.
+void allow_measured_kernels(OrchestrateOptions& o, const MeasuringSetup& setup, int64_t weight_bytes) {
+    TuneSettings settings = setup.settings(o.target);
+    settings.warmth = warmth_in_model(setup.host, weight_bytes);
+    o.remember = memory_of_choices(setup.database, setup.host, settings);
+    const auto timer = std::make_shared<const KernelTimer>(setup, std::move(settings), o.scheduling.out_of_time);
+    o.measure = [timer](const TileProgram& kernel, const std::vector<bool>& weights) {
+        return timer->best(&KernelTimer::measured, kernel, weights);
+    };
+    o.recall = [timer](const TileProgram& kernel, const std::vector<bool>& weights) {
+        return timer->best(&KernelTimer::remembered, kernel, weights);
+    };
+}
+
+/// Sets the scheduler of `o`, and what may be measured on this machine.
+void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, const Target& host,
+                      const cpu::CodegenOptions& codegen, int64_t weight_bytes) {
     Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
@@ -119,101 +234,22 @@ void allow(OrchestrateOptions& o, const CompileOptions& options, const Target& h
     machine.vector_bits = codegen.isa.vector_bits;
     machine.vector_registers = o.target.vector_registers;
     s.machine.emplace(machine, o.target.threads);
-    const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
     if (options.measure) s.out_of_time = [end = now_ms() + 1e3 * options.measure_seconds] { return now_ms() >= end; };
+    const bool for_schedules = options.measure || s.kind == SchedulerKind::Search;
     const bool for_kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     if (!for_schedules && !for_kernels) return;
-    const std::shared_ptr<TuningDatabase> database = open_database(options);
-    TuneSettings settings = tune_settings(o.target, codegen);
-    settings.warn = options.warn;
-    o.remember = memory_of_choices(database, host, settings);
-    if (for_schedules) {
-        // Of many candidates most are far from the best: they are worth few readings.
-        settings.measure.give_up = 1.2;
-        settings.measure.few = 3;
-        settings.measure.seconds = 0.01;
-        const auto tuner = std::make_shared<Tuner>(host, settings, database.get());
-        s.measure = [database, tuner, out_of_time = s.out_of_time,
-                     say = say_what_is_measured(options)](const std::vector<TileProgram>& candidates) {
-            const auto sizes = assumed_sizes(candidates.at(0).stages);
-            if (!sizes || (out_of_time && out_of_time())) return std::vector<double>(candidates.size(), -1);
-            say(candidates);
-            std::vector<double> seconds;
-            seconds.reserve(candidates.size());
-            for (const TunedKernel& k : tuner->tune(candidates, *sizes)) seconds.push_back(seconds_of(k.measurement));
-            return seconds;
-        };
-    }
-    if (!for_kernels) return;
-    settings = tune_settings(o.target, codegen);
-    settings.warn = options.warn;
-    settings.warmth = warmth_in_model(host, weight_bytes);
-    const auto settings_of = [settings](const TileProgram& kernel, const std::vector<bool>& weights) {
-        const auto sizes = assumed_sizes(kernel.stages);
-        if (!sizes) return std::optional<TuneSettings>();
-        TuneSettings how = settings;
-        how.weights = weights;
-        how.sizes = *sizes;
-        return std::optional(std::move(how));
-    };
-    const auto measured = [=, out_of_time = s.out_of_time](const TileProgram& kernel,
-                                                           const TuneSettings& how) -> std::optional<TunedKernel> {
-        if (out_of_time && out_of_time()) return std::nullopt;
-        return tune_schedules({kernel}, host, how, database.get())[0];
-    };
-    const auto remembered = [=](const TileProgram& kernel, const TuneSettings& how) -> std::optional<TunedKernel> {
-        if (!database) return std::nullopt;
-        auto known = remembered_schedule(kernel, host, how, *database);
-        return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
-    };
-    const auto provider = codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr;
-    /// By generated code or, where that takes less time, by the provider.
-    const auto best_of = [=](const auto& ask) {
-        return [=](const TileProgram& kernel, const std::vector<bool>& weights) -> std::optional<MeasuredKernel> {
-            auto how = settings_of(kernel, weights);
-            if (!how) return std::nullopt;
-            const auto ours = ask(kernel, *how);
-            if (!ours) return std::nullopt;
-            MeasuredKernel best{seconds_of(ours->measurement), ours->remembered};
-            if (!provider) return best;
-            best.asked = provider->name();
-            if (auto reason = provider->refusal(kernel.stages, weights)) {
-                best.refused = std::move(*reason);
-                return best;
-            }
-            how->provider = provider;
-            const auto theirs = ask(kernel, *how);
-            if (!theirs) return std::nullopt;
-            best.remembered = best.remembered && theirs->remembered;
-            const double seconds = seconds_of(theirs->measurement);
-            if (seconds < 0) {
-                best.refused = theirs->measurement.verdict == Verdict::wrong ? "its result is not right"
-                                                                             : theirs->measurement.reason;
-                return best;
-            }
-            best.theirs = seconds;
-            if (best.seconds >= 0 && best.seconds <= seconds) return best;
-            best.ours = best.seconds;
-            best.seconds = seconds;
-            best.provider = best.asked;
-            return best;
-        };
-    };
-    o.measure = best_of(measured);
-    o.recall = best_of(remembered);
-    o.remember = memory_of_choices(database, host, settings);
+    const MeasuringSetup setup{options, host, codegen, open_database(options)};
+    o.remember = memory_of_choices(setup.database, host, setup.settings(o.target));
+    if (for_schedules) allow_measured_schedules(o, setup);
+    if (for_kernels) allow_measured_kernels(o, setup, weight_bytes);
 }
 
-}  // namespace
-
-namespace {
-
-/// Of Numerics::Strict: schedules, and with them the order of sums, are those for so many threads, however many run.
+/// The number of threads of schedules, and with it the order of sums, under Numerics::Strict.
 constexpr int kStrictThreads = 8;
 
-Target machine_of(const CompileOptions& options) { return options.machine ? *options.machine : current_target(); }
-
 }  // namespace
+
+Target machine_of(const CompileOptions& options) { return options.machine ? *options.machine : current_target(); }
 
 cpu::CodegenOptions codegen_options(const CompileOptions& options) {
     cpu::CodegenOptions codegen;
@@ -261,7 +297,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     if (options.numerics == Numerics::Strict) threads = kStrictThreads;
     const Target machine = machine_of(options);
     o.target = schedule_target(machine, codegen.isa, threads);
-    allow(o, options, machine, codegen, weight_bytes);
+    choose_scheduler(o, options, machine, codegen, weight_bytes);
     return o;
 }
 

@@ -229,11 +229,47 @@ std::unique_ptr<Session> session_of_plan(Plan plan, const KernelSet& kernels,
     return std::make_unique<Session>(std::make_shared<CompiledModel>(std::move(impl)), options.threads);
 }
 
-/// For `kMost` readings, or as many as the seconds are enough for; in turns, each plan's times the medians.
+/// How plans are compared by whole runs.
+struct Comparison {
+    size_t fewest, most;  ///< readings of each session
+    int runs = 1;         ///< of a reading
+    bool steps = false;   ///< whether the times of the steps are read as well; then `runs` is 1
+};
+
+/// Medians of the times of a run. The sessions take turns, and each round begins with another one, so that changes of
+/// the machine's speed affect them alike. Between the bounds of `how` they run for 1.5 s each.
+std::vector<PlanTimes> times_in_turns(const std::vector<std::unique_ptr<Session>>& sessions,
+                                      const std::vector<Tensor>& inputs, const Comparison& how) {
+    constexpr double kSeconds = 1.5;
+    struct Readings {
+        std::vector<double> whole;
+        std::vector<std::vector<double>> steps;
+    };
+    std::vector<Readings> read(sessions.size());
+    const double end = now_ms() + 1e3 * kSeconds * static_cast<double>(sessions.size());
+    for (size_t round = 0; round < how.fewest || (round < how.most && now_ms() < end); ++round)
+        for (size_t k = 0; k < sessions.size(); ++k) {
+            const size_t turn = (round + k) % sessions.size();
+            std::vector<StepTime> steps;
+            sessions[turn]->set_profile(how.steps ? &steps : nullptr);
+            const double begin = now_ms();
+            for (int run = 0; run < how.runs; ++run) sessions[turn]->run_in_place(inputs);
+            read[turn].whole.push_back(1e-3 * (now_ms() - begin) / how.runs);
+            sessions[turn]->set_profile(nullptr);
+            read[turn].steps.resize(steps.size());
+            for (size_t i = 0; i < steps.size(); ++i) read[turn].steps[i].push_back(1e-6 * steps[i].duration_us);
+        }
+    std::vector<PlanTimes> out;
+    for (const Readings& r : read) {
+        out.push_back({summarize(r.whole).value, {}});
+        for (const std::vector<double>& s : r.steps) out.back().steps.push_back(summarize(s).value);
+    }
+    return out;
+}
+
+/// Times of the plans and of their steps; empty where there are no inputs.
 std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kernels, const CompiledModel::Impl& model,
                                  const CompileOptions& options) {
-    constexpr double kSeconds = 1.5;  // of each plan
-    constexpr size_t kFewest = 3, kMost = 41;
     const std::vector<Tensor> inputs = options.inputs(model.inputs);
     if (inputs.size() != model.inputs.size()) return {};
     const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.codegen, options);
@@ -242,28 +278,7 @@ std::vector<PlanTimes> run_plans(std::vector<Plan> plans, const KernelSet& kerne
         sessions.push_back(session_of_plan(std::move(plan), kernels, code, model, options));
         sessions.back()->run_in_place(inputs);
     }
-    struct Readings {
-        std::vector<double> whole;
-        std::vector<std::vector<double>> steps;
-    };
-    std::vector<Readings> read(sessions.size());
-    const double end = now_ms() + 1e3 * kSeconds * static_cast<double>(sessions.size());
-    for (size_t round = 0; round < kFewest || (round < kMost && now_ms() < end); ++round)
-        for (size_t k = 0; k < sessions.size(); ++k) {
-            std::vector<StepTime> steps;
-            sessions[k]->set_profile(&steps);
-            const double begin = now_ms();
-            sessions[k]->run_in_place(inputs);
-            read[k].whole.push_back(1e-3 * (now_ms() - begin));
-            read[k].steps.resize(steps.size());
-            for (size_t i = 0; i < steps.size(); ++i) read[k].steps[i].push_back(1e-6 * steps[i].duration_us);
-        }
-    std::vector<PlanTimes> out;
-    for (const Readings& r : read) {
-        out.push_back({summarize(r.whole).value, {}});
-        for (const std::vector<double>& s : r.steps) out.back().steps.push_back(summarize(s).value);
-    }
-    return out;
+    return times_in_turns(sessions, inputs, {.fewest = 3, .most = 41, .steps = true});
 }
 
 /// A plan and its kernels.
@@ -284,32 +299,24 @@ Planned plan_with(const Program& program, const OrchestrateOptions& options) {
     return out;
 }
 
-/// Medians of whole runs of both, in turns, in seconds.
+/// Seconds of a whole run of both.
 std::array<double, 2> whole_runs(const std::array<const Planned*, 2>& plans, const std::vector<Tensor>& inputs,
                                  const CompiledModel::Impl& model, const CompileOptions& options) {
-    constexpr double kSeconds = 1.5, kShortestMs = 0.5;  // of each plan; of a reading
-    constexpr size_t kFewest = 5, kMost = 101;
+    constexpr double kShortestMs = 0.5;  // of a reading
     std::vector<std::unique_ptr<Session>> sessions;
     for (const Planned* p : plans)
         sessions.push_back(
             session_of_plan(p->plan, p->kernels, code_of(p->kernels, model.codegen, options), model, options));
-    const auto ms_of = [&](Session& session, int runs) {
-        const double begin = now_ms();
-        for (int i = 0; i < runs; ++i) session.run_in_place(inputs);
-        return (now_ms() - begin) / runs;
-    };
     double shortest = std::numeric_limits<double>::infinity();
     for (int warm = 0; warm < 2; ++warm)
-        for (const auto& session : sessions) shortest = std::min(shortest, ms_of(*session, 1));
-    const int runs = static_cast<int>(std::clamp(std::ceil(kShortestMs / std::max(shortest, 1e-4)), 1.0, 1e3));
-    std::array<std::vector<double>, 2> read;
-    const double end = now_ms() + 1e3 * kSeconds * static_cast<double>(sessions.size());
-    for (size_t round = 0; round < kFewest || (round < kMost && now_ms() < end); ++round)
-        for (size_t k = 0; k < sessions.size(); ++k) {
-            const size_t turn = (round + k) % sessions.size();
-            read[turn].push_back(1e-3 * ms_of(*sessions[turn], runs));
+        for (const auto& session : sessions) {
+            const double begin = now_ms();
+            session->run_in_place(inputs);
+            shortest = std::min(shortest, now_ms() - begin);
         }
-    return {summarize(read[0]).value, summarize(read[1]).value};
+    const int runs = static_cast<int>(std::clamp(std::ceil(kShortestMs / std::max(shortest, 1e-4)), 1.0, 1e3));
+    const std::vector<PlanTimes> times = times_in_turns(sessions, inputs, {.fewest = 5, .most = 101, .runs = runs});
+    return {times[0].seconds, times[1].seconds};
 }
 
 /// The plan made from measured kernels if whole runs of it are faster, by more than they vary, than those of the plan

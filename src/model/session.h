@@ -129,6 +129,8 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
+/// The machine that is compiled for: CompileOptions::machine, else current_target().
+Target machine_of(const CompileOptions& options);
 /// This machine as the default rule takes it: sizes of caches as they were measured, vectors of `isa`.
 ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int threads);
 /// How compile_program generates machine code.
