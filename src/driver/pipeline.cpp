@@ -55,8 +55,7 @@ OrchestrateOptions judging_options(CompileOptions options) {
     if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
     options.measure = false;
     OrchestrateOptions o = orchestrate_options(options);
-    if (!o.scheduling.machine)
-        o.scheduling.machine.emplace(options.machine ? *options.machine : current_target(), o.target.threads);
+    if (!o.scheduling.machine) o.scheduling.machine.emplace(planned_machine(options), o.target.threads);
     return o;
 }
 
