@@ -35,12 +35,15 @@ build: setup build/build.ninja
 
 ## run: build the tool alone, then write the zoo's MODEL=resnet18, run it and time it
 .PHONY: run
-run: setup build/build.ninja
-	@cmake --build build -j $(JOBS) --target tilewright
+run: tool
 	@mkdir -p build/run
 	$(TILEWRIGHT) zoo $(MODEL) -o build/run/$(MODEL).onnx
 	$(TILEWRIGHT) run build/run/$(MODEL).onnx --threads $(THREADS) --output-dir build/run/out
 	$(TILEWRIGHT) bench build/run/$(MODEL).onnx --threads $(THREADS) --iterations 20
+
+.PHONY: tool
+tool: setup build/build.ninja
+	@cmake --build build -j $(JOBS) --target tilewright
 
 ## test: build, then run every test; ends with ctest's summary
 .PHONY: test
@@ -108,6 +111,15 @@ bench: build
 charts:
 	@$(PYTHON) bench/charts.py
 
+## replay: hash every kernel of the zoo, of bench/ops and of SUITE's models; says which differ from bench/replay.txt
+.PHONY: replay replay-update
+replay: tool
+	@$(PYTHON) scripts/replay.py --check $(if $(SUITE),--suite $(SUITE))
+
+## replay-update: the same, and keep the hashes in bench/replay.txt and the texts in build/replay
+replay-update: tool
+	@$(PYTHON) scripts/replay.py $(if $(SUITE),--suite $(SUITE))
+
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install
 install: build
@@ -128,8 +140,8 @@ setup-tools:
 ## help: this list
 .PHONY: help
 help:
-	@sed -n 's/^## \([a-z]*\): \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-	    printf '  make %-9s %s\n' "$$name" "$$text"; \
+	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	    printf '  make %-13s %s\n' "$$name" "$$text"; \
 	done
 
 # Ninja configures again by itself when a CMake file changes; this is the first time.

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Tests of check_includes.py and check_sources.py on small trees that break one rule each, and of bench/charts.py."""
+"""Tests of the scripts (check_*.py on small trees that break one rule each, replay.py) and of bench/charts.py."""
 
+import contextlib
+import io
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import unittest
@@ -10,6 +13,7 @@ import unittest
 sys.dont_write_bytecode = True
 import check_includes  # noqa: E402
 import check_sources  # noqa: E402
+import replay  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
@@ -194,6 +198,54 @@ class Charts(unittest.TestCase):
             drawn = os.path.join(ROOT, "docs", "charts", name[:-len("json")] + "svg")
             with open(drawn, encoding="utf-8") as f:
                 self.assertEqual(charts.chart(result), f.read(), f"{drawn}: run `make charts`")
+
+
+class Replay(unittest.TestCase):
+    ONE = "tiles 1111 llvm aaaa calls 2 stages 1 conv"
+    TWO = "tiles 2222 llvm bbbb calls 1 stages 1 gemm"
+
+    def test_a_summary_depends_on_no_order_and_no_name(self):
+        one = replay.Kernels([self.ONE, self.TWO])
+        two = replay.Kernels([self.TWO.replace("gemm", "product"), self.ONE])
+        self.assertEqual(one.summary(), two.summary())
+        self.assertTrue(one.summary().startswith("2, 3 | "))
+        self.assertNotEqual(one.summary(), replay.Kernels([self.ONE]).summary())
+        self.assertTrue(one.summary().endswith(" | 1111.aaaa 2222.bbbb"))
+        self.assertEqual("error: no | - | -", replay.Kernels(["error: no"]).summary())
+
+    def test_changed_kernels_are_found_by_name_then_in_order(self):
+        changed = self.ONE.replace("aaaa", "cccc")
+        added = "tiles 4444 llvm dddd calls 1 stages 1 new"
+        pairs = replay.changed_pairs([self.ONE, self.TWO], [self.TWO, changed, added])
+        self.assertEqual([("aaaa", "cccc"), (None, "dddd")], [(a and a[3], b and b[3]) for a, b in pairs])
+
+    def test_changed_kernels_are_named_without_their_texts_before(self):
+        before = "1111.aaaa 2222.bbbb"
+        self.assertEqual(["kernel conv: llvm is another"],
+                         replay.changed_names(before, [self.TWO, self.ONE.replace("aaaa", "cccc")]))
+        self.assertEqual(["kernel gemm: tile program is another"],
+                         replay.changed_names(before, [self.TWO.replace("2222", "3333"), self.ONE]))
+        self.assertEqual(["1 kernels fewer; the others are the same"], replay.changed_names(before, [self.ONE]))
+        self.assertEqual(["error: no"], replay.changed_names(before, ["error: no"]))
+
+    def test_a_difference_is_reported_with_model_kernel_and_what_to_do(self):
+        key, line = ("m", "c"), self.ONE.replace("aaaa", "cccc")
+        with tempfile.TemporaryDirectory() as folder, io.StringIO() as out, contextlib.redirect_stdout(out):
+            run = replay.Replay("tool", pathlib.Path(folder), 1)
+            expected = {key: replay.Kernels([self.ONE]).summary()}
+            self.assertTrue(replay.check(run, {key: replay.Kernels([self.ONE])}, expected, {}, 9))
+            self.assertFalse(replay.check(run, {key: replay.Kernels([line])}, expected, {}, 9))
+            text = out.getvalue()
+        for part in ("changed: m | c: ", "kernel conv: llvm is another", "make replay-update"):
+            self.assertIn(part, text)
+
+    def test_files_are_read_as_they_were_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "details"
+            replay.write_details(path, {("m", "c"): replay.Kernels([self.ONE])})
+            self.assertEqual([self.ONE], replay.read_details(path)["m", "c"].lines)
+            replay.write_summary(path, {("m", "c"): "1, 2 | 3"})
+            self.assertEqual({("m", "c"): "1, 2 | 3"}, replay.read_summary(path))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ OrchestrateOptions judging_options(CompileOptions options) {
     if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
     options.measure = false;
     OrchestrateOptions o = orchestrate_options(options);
-    if (!o.scheduling.machine) o.scheduling.machine.emplace(machine_of(options), o.target.threads);
+    if (!o.scheduling.machine) o.scheduling.machine.emplace(planned_machine(options), o.target.threads);
     return o;
 }
 
@@ -151,7 +151,7 @@ PipelineOptions on_machine(PipelineOptions options, const Target& machine) {
 /// Options of one compilation: the machine is read once, and kernels that are scheduled to evaluate rewrites are the
 /// plan's as well.
 PipelineOptions completed(PipelineOptions options, const Model& model) {
-    options.compile.machine = machine_of(options.compile);
+    options.compile.machine = planned_machine(options.compile);
     if (options.rewrite && judged_as_planned(options.compile)) {
         const OrchestrateOptions judging = judging_options(options.compile);
         options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);

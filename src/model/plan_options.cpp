@@ -249,12 +249,12 @@ constexpr int kStrictThreads = 8;
 
 }  // namespace
 
-Target machine_of(const CompileOptions& options) { return options.machine ? *options.machine : current_target(); }
+Target planned_machine(const CompileOptions& options) { return options.machine ? *options.machine : current_target(); }
 
 cpu::CodegenOptions codegen_options(const CompileOptions& options) {
     cpu::CodegenOptions codegen;
     codegen.isa = cpu::Isa::named(options.isa);
-    codegen.cache_bytes = last_cache_bytes(machine_of(options));
+    codegen.cache_bytes = last_cache_bytes(planned_machine(options));
     if (!options.code_folder.empty())
         codegen.known = std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
     return codegen;
@@ -295,7 +295,7 @@ OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t we
     o.without = options.without;
     int threads = options.threads > 0 ? options.threads : default_thread_count();
     if (options.numerics == Numerics::Strict) threads = kStrictThreads;
-    const Target machine = machine_of(options);
+    const Target machine = planned_machine(options);
     o.target = schedule_target(machine, codegen.isa, threads);
     choose_scheduler(o, options, machine, codegen, weight_bytes);
     return o;

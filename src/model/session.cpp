@@ -97,6 +97,7 @@ struct CompiledModel::Impl {
     std::vector<cpu::CompiledKernel> code;
     cpu::CodegenOptions codegen;
     std::vector<cuda::KernelText> gpu_kernels;
+    std::optional<GpuTarget> gpu_target;
     bool keep_subnormals = false;
     std::function<std::shared_ptr<const CompiledModel>()> make_fallback;
     mutable std::once_flag fallback_made;
@@ -117,6 +118,8 @@ const CompileStats& CompiledModel::stats() const { return impl_->stats; }
 const Plan& CompiledModel::plan() const { return impl_->plan; }
 const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->kernels.kernels(); }
 const std::vector<cuda::KernelText>& CompiledModel::gpu_kernels() const { return impl_->gpu_kernels; }
+const cpu::CodegenOptions& CompiledModel::codegen() const { return impl_->codegen; }
+const std::optional<GpuTarget>& CompiledModel::gpu_target() const { return impl_->gpu_target; }
 
 std::string CompiledModel::dump(const std::string& stage) const {
     if (stage == "plan") return impl_->plan.print();
@@ -385,13 +388,14 @@ std::shared_ptr<const CompiledModel> compile_program(Program program, const Comp
     if (options.gpu) {
         cuda::CodegenOptions codegen;
         codegen.target = options.gpu->target;
+        impl->gpu_target = options.gpu->target;
         for (const TileProgram& t : impl->kernels.kernels())
             impl->gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", impl->gpu_kernels.size())));
-    } else {
+    } else if (options.code) {
         impl->code = code_of(impl->kernels, impl->codegen, options);
         prepare_constants(impl->plan, impl->code);
     }
-    gather_constants(impl->plan);
+    if (options.code) gather_constants(impl->plan);
     const double done = now_ms();
     impl->stats.plan_ms = planned - start;
     impl->stats.schedule_ms = impl->plan.schedule_ms;
@@ -429,6 +433,8 @@ struct Session::Impl {
         const CompiledModel::Impl& impl = model->impl();
         if (!impl.gpu_kernels.empty())
             throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
+        if (impl.code.size() != impl.kernels.kernels().size())
+            throw RuntimeError("the model was compiled without machine code, so it cannot run");
         int64_t scratch_bytes = 64;
         for (const cpu::CompiledKernel& k : impl.code) {
             context.scratch_stride = std::max(context.scratch_stride, (k.scratch_bytes + 4095) / 4096 * 4096);

@@ -43,7 +43,7 @@ std::optional<Numerics> numerics_from_string(std::string_view text);
 
 struct CompileOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
-    std::optional<Target> machine;        ///< this machine's caches and rates; empty: current_target()
+    std::optional<Target> machine;        ///< whose caches and rates plans go by; empty: current_target()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     bool fuse = true;                     ///< false: one kernel a primitive
@@ -74,6 +74,8 @@ struct CompileOptions {
     /// The model's names of its outputs, which may be those of inputs as well; empty: those of the program's values.
     std::vector<std::string> output_names;
     Numerics numerics = Numerics::Default;
+    /// False: plan only, without machine code. Such a model can be dumped, but not run.
+    bool code = true;
     /// Every value that operators rely on is checked when the model runs, also where that takes time: indices, lengths,
     /// shapes (LowerOptions::check_values).
     bool check_values = false;
@@ -121,6 +123,8 @@ class CompiledModel {
     const std::vector<TileProgram>& kernels() const;
     /// For a GPU: the text of each of them; else empty.
     const std::vector<cuda::KernelText>& gpu_kernels() const;
+    const cpu::CodegenOptions& codegen() const;
+    const std::optional<GpuTarget>& gpu_target() const;  ///< of one for a GPU
     /// stage: "plan", "tiles"; "llvm", "asm" of a model for a CPU; "cuda" of one for a GPU.
     std::string dump(const std::string& stage) const;
     const Impl& impl() const { return *impl_; }
@@ -129,8 +133,8 @@ class CompiledModel {
     std::unique_ptr<Impl> impl_;
 };
 
-/// The machine that is compiled for: CompileOptions::machine, else current_target().
-Target machine_of(const CompileOptions& options);
+/// CompileOptions::machine, or current_target().
+Target planned_machine(const CompileOptions& options);
 /// This machine as the default rule takes it: sizes of caches as they were measured, vectors of `isa`.
 ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int threads);
 /// How compile_program generates machine code.

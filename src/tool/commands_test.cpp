@@ -95,6 +95,9 @@ TEST_F(Tool, AnswersAWrongCommandLineWithStatusTwo) {
                                                {"run", "model.onnx", "--input", "x=x.npy", "--data", "set"},
                                                {"bench", "model.onnx", "--iterations", "0"},
                                                {"dump", "model.onnx", "--stage", "soup"},
+                                               {"dump", "model.onnx", "--texts", "texts"},
+                                               {"dump", "model.onnx", "--target-file", "machine.json", "--measure"},
+                                               {"op", "gemm m=8 n=16 k=8", "--save-only"},
                                                {"verify", "model.onnx", "--rtol", "1e-3", "--max-relative", "1e-3"},
                                                {"zoo", "mlp", "--set", "batch"},
                                                {"conformance"}}) {
@@ -285,11 +288,36 @@ TEST_F(Tool, GoesOnWithMeasurementsWhereItWasStopped) {
 TEST_F(Tool, DumpsEveryStage) {
     for (const auto& [stage, word] :
          {std::pair("graph", "Relu"), std::pair("program", "max"), std::pair("plan", "Relu"),
-          std::pair("tiles", "kernel 0"), std::pair("llvm", "define "), std::pair("asm", "ret")}) {
+          std::pair("tiles", "kernel 0"), std::pair("llvm", "define "), std::pair("asm", "ret"),
+          std::pair("hashes", " calls 1 stages ")}) {
         const Result r = place.run({"dump", "model.onnx", "--stage", stage});
         EXPECT_EQ(r.status, 0) << stage << r.err;
         EXPECT_THAT(r.out, HasSubstr(word)) << stage;
     }
+}
+
+TEST_F(Tool, DumpsHashesForAMachineThatAFileDescribes) {
+    ASSERT_EQ(place.run({"info", "--json", "machine.json"}).status, 0);
+    const std::vector<std::string> command = {"dump",          "model.onnx",   "--stage",   "hashes",
+                                              "--target-file", "machine.json", "--threads", "2"};
+    std::vector<std::string> with_texts = command;
+    with_texts.insert(with_texts.end(), {"--texts", "texts"});
+    const Result r = place.run(with_texts);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(place.run(command).out, r.out);
+    ASSERT_THAT(r.out, StartsWith("tiles "));
+    EXPECT_TRUE(place.exists("texts/" + r.out.substr(6, 16) + ".txt"));
+    EXPECT_TRUE(refused(place.run({"dump", "model.onnx", "--target-file", "none.json"})));
+    EXPECT_TRUE(refused(place.run({"dump", "model.onnx", "--target-file", "model.onnx"})));
+}
+
+TEST_F(Tool, SavesOperatorsWithoutRunningThem) {
+    const Result one = place.run({"op", "gemm m=8 n=16 k=8", "--save", "one.onnx", "--save-only"});
+    EXPECT_EQ(one.out, "one.onnx gemm m=8 n=16 k=8\n");
+    EXPECT_EQ(place.run({"check", "one.onnx"}).status, 0);
+    const Result two = place.run({"op", "gemm m=8 n=16 k=8", "softmax m=4 n=4", "--save", "ops", "--save-only"});
+    EXPECT_EQ(two.out, "ops/0.onnx gemm m=8 n=16 k=8\nops/1.onnx softmax m=4 n=4\n");
+    EXPECT_EQ(place.run({"check", "ops/1.onnx"}).status, 0);
 }
 
 TEST_F(Tool, CheckListsEveryNodeThatCannotBeCompiled) {

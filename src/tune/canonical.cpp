@@ -116,6 +116,8 @@ std::string canonical_text(const Program& stages) { return print(canonical(stage
 
 std::string canonical_text(const TileProgram& program) { return print(canonical(program)); }
 
+TileProgram with_canonical_names(const TileProgram& program) { return canonical(program); }
+
 std::string schedule_text(const TileProgram& program) {
     const TileProgram renamed = canonical(program);
     std::string text = print(renamed);

@@ -22,6 +22,9 @@ std::string canonical_text(const Program& stages);
 /// Stages and tree; parse_tile_program reads it, and its text is itself again.
 std::string canonical_text(const TileProgram& program);
 
+/// The kernel with the names that its canonical text has.
+TileProgram with_canonical_names(const TileProgram& program);
+
 /// The tree alone, without the stages: how a kernel of the text canonical_text(stages) is scheduled.
 std::string schedule_text(const TileProgram& program);
 /// The inverse: the kernel `stages`, with its own names, scheduled as `schedule` says. Throws ModelError where the text

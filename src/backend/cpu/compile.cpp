@@ -160,9 +160,11 @@ std::optional<KeptKernel> kept_kernel_in(std::string_view text) {
     return out;
 }
 
-Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::TargetMachine& machine) {
+Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::TargetMachine& machine,
+             bool names = true) {
     Emitted out;
     out.context = std::make_unique<llvm::LLVMContext>();
+    out.context->setDiscardValueNames(!names);
     out.module = std::make_unique<llvm::Module>(kSymbol, *out.context);
     out.module->setDataLayout(machine.createDataLayout());
     out.module->setTargetTriple(options.isa.triple);
@@ -331,6 +333,18 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
 
 CompiledKernel compile(const TileProgram& program, const CodegenOptions& options) {
     return std::move(compile(std::vector<const TileProgram*>{&program}, options)[0]);
+}
+
+std::string print_emitted(const TileProgram& program, const CodegenOptions& options) {
+    std::string s;
+    run_guarded(1, [&] {
+        set_guarded_work(program.name);
+        const auto machine = target_machine(options.isa);
+        const Emitted e = emit(program, options, *machine, false);
+        llvm::raw_string_ostream stream(s);
+        e.module->print(stream, nullptr);
+    });
+    return s;
 }
 
 std::string print_llvm(const TileProgram& program, const CodegenOptions& options) {

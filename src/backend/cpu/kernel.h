@@ -55,6 +55,8 @@ struct CodegenOptions {
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs,
                                     const CodegenOptions& options = {});
 CompiledKernel compile(const TileProgram& program, const CodegenOptions& options = {});
+/// The LLVM IR before optimisation. Instructions and blocks have numbers in place of names.
+std::string print_emitted(const TileProgram& program, const CodegenOptions& options = {});
 /// The optimised LLVM IR, and the assembly, for `tilewright dump`.
 std::string print_llvm(const TileProgram& program, const CodegenOptions& options = {});
 std::string print_assembly(const TileProgram& program, const CodegenOptions& options = {});

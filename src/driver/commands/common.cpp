@@ -190,6 +190,9 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::Range(1, kMaxThreads));
     command.add_option("--isa", o.isa, "generate for avx2 or avx512 instead of this machine's best")
         ->check(CLI::IsMember({"avx2", "avx512"}));
+    command.add_option("--target-file", o.target_file,
+                       "plan for the machine described by this file (written by `info --json`) and generate for its "
+                       "vector instructions, instead of this machine; excludes measuring");
     command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
     command.add_flag(
@@ -241,6 +244,13 @@ std::string code_folder(const ModelOptions& o) {
     return folder && !o.no_code_cache ? *folder + "/code" : "";
 }
 
+void plan_for_file(CompileOptions& o, const std::string& target_file) {
+    if (o.measure || o.scheduler == SchedulerKind::Search || o.optimal.profile != Profile::None)
+        throw CLI::ValidationError("--target-file", "kernels of another machine cannot be measured on this one");
+    o.machine = target_from_json(read_file(target_file));
+    if (o.isa.empty()) o.isa = to_string(o.machine->isa);
+}
+
 }  // namespace
 
 PipelineOptions pipeline_options(const ModelOptions& o) {
@@ -260,6 +270,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.code_folder = code_folder(o);
     p.compile.warn = warn_once;
     o.scheduler.apply(p.compile);
+    if (!o.target_file.empty()) plan_for_file(p.compile, o.target_file);
     o.rewrite.apply(p);
     if (p.compile.gpu) p.rewrite.reset();  // estimates of a GPU's kernels have not met a GPU yet
     return p;

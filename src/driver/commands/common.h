@@ -59,6 +59,7 @@ struct ModelOptions {
          check_values = false;
     std::string numerics = "default";
     std::string target = "cpu", precision = "f32";
+    std::string target_file;
     Ablations without;
     RewriteFlags rewrite;
 };

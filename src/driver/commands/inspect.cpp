@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
+#include "driver/kernel_texts.h"
 #include "graph/import.h"
 
 namespace tilewright {
@@ -15,7 +16,31 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int command_dump(const ModelOptions& o, const std::string& stage) {
+struct DumpOptions {
+    ModelOptions model;
+    std::string stage = "program", texts;
+};
+
+/// Planned, but without machine code.
+std::shared_ptr<const CompiledModel> planned(const ModelOptions& o) {
+    PipelineOptions p = pipeline_options(o);
+    p.compile.code = false;
+    Progress progress("compiling " + o.model, o.progress);
+    return compile(o, std::move(p), progress).model;
+}
+
+void dump_hashes(const ModelOptions& o, const std::string& texts) {
+    const auto model = planned(o);
+    const std::vector<KernelTexts> kernels = kernel_texts(*model);
+    if (!texts.empty()) save_texts(kernels, texts);
+    std::fputs(print_hashes(*model, kernels).c_str(), stdout);
+}
+
+int command_dump(const DumpOptions& options) {
+    const ModelOptions& o = options.model;
+    const std::string& stage = options.stage;
+    if (!options.texts.empty() && stage != "hashes")
+        throw CLI::ValidationError("--texts", "has the texts whose hashes are printed: give --stage hashes");
     if (stage == "graph")
         std::fputs(load_model(o.model).graph.print().c_str(), stdout);
     else if (stage == "program")
@@ -23,9 +48,11 @@ int command_dump(const ModelOptions& o, const std::string& stage) {
     else if (stage == "cuda" && o.target == "cpu") {
         ModelOptions for_gpu = o;
         for_gpu.target = "cuda";
-        std::fputs(compile(for_gpu).model->dump(stage).c_str(), stdout);
-    } else
-        std::fputs(compile(o).model->dump(stage).c_str(), stdout);
+        std::fputs(planned(for_gpu)->dump(stage).c_str(), stdout);
+    } else if (stage == "hashes")
+        dump_hashes(o, options.texts);
+    else
+        std::fputs(planned(o)->dump(stage).c_str(), stdout);
     return 0;
 }
 
@@ -66,19 +93,22 @@ int command_check(const std::string& path, const std::string& json) {
 }  // namespace
 
 void add_dump_command(CLI::App& app, int& status) {
-    auto o = std::make_shared<ModelOptions>();
-    auto stage = std::make_shared<std::string>("program");
+    auto o = std::make_shared<DumpOptions>();
     CLI::App* c = app.add_subcommand("dump", "print what the compiler made of a model");
-    add_model_options(*c, *o);
-    add_target_options(*c, *o);
-    c->add_option("--stage", *stage, "graph, program (default), plan, tiles, llvm, asm or cuda")
-        ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm", "cuda"}));
+    add_model_options(*c, o->model);
+    add_target_options(*c, o->model);
+    c->add_option("--stage", o->stage,
+                  "graph, program (default), plan, tiles, llvm, asm, cuda, or hashes: a line for each kernel with the "
+                  "hashes of its tile program and of its code before optimisation, both without names")
+        ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm", "cuda", "hashes"}));
+    c->add_option("--texts", o->texts, "with --stage hashes: write those texts to the files HASH.txt of this folder");
     c->footer(
         "Examples:\n"
         "  tilewright dump model.onnx --stage plan\n"
         "  tilewright dump model.onnx --stage asm --isa avx2\n"
-        "  tilewright dump model.onnx --stage cuda --precision f16");
-    c->callback([=, &status] { status = command_dump(*o, *stage); });
+        "  tilewright dump model.onnx --stage cuda --precision f16\n"
+        "  tilewright dump model.onnx --stage hashes --target-file machine.json --threads 1 --texts kernels");
+    c->callback([=, &status] { status = command_dump(*o); });
 }
 
 void add_check_command(CLI::App& app, int& status) {

@@ -37,7 +37,8 @@ struct OpOptions {
     size_t chain_model = 0;  ///< candidates to measure against the model; 0: none
     double seconds = 0.5, budget = 2e7;
     uint64_t seed = 0;
-    bool list = false, no_check = false, no_run = false, calibrate = false, verbose = false, pruning = false;
+    bool list = false, no_check = false, no_run = false, calibrate = false, verbose = false, pruning = false,
+         save_only = false;
 };
 
 /// The figures of one operator; `error` where it could not be compiled or run.
@@ -257,12 +258,13 @@ std::vector<OpSpec> wanted_ops(const OpOptions& o) {
 /// One operator goes to the path itself, several to files in it that are numbered from 0.
 void save_models(const std::vector<OpSpec>& ops, const OpOptions& o) {
     if (o.save.empty()) return;
-    if (ops.size() == 1) {
-        write_op(ops[0], o.save, o.seed);
-        return;
+    const bool several = ops.size() > 1;
+    if (several) std::filesystem::create_directories(o.save);
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const std::string path = several ? fmt::format("{}/{}.onnx", o.save, i) : o.save;
+        write_op(ops[i], path, o.seed);
+        if (o.save_only) fmt::print("{} {}\n", path, ops[i].print());
     }
-    std::filesystem::create_directories(o.save);
-    for (size_t i = 0; i < ops.size(); ++i) write_op(ops[i], fmt::format("{}/{}.onnx", o.save, i), o.seed);
 }
 
 /// This machine's rates: those that were kept, else assumed ones unless they are to be measured and kept now. All plans
@@ -287,6 +289,7 @@ int command_op(const OpOptions& o) {
     }
     const std::vector<OpSpec> ops = wanted_ops(o);
     save_models(ops, o);
+    if (o.save_only) return 0;
     const Target target = machine(o);
     size_t width = 8;
     for (const OpSpec& op : ops) width = std::max(width, op.print().size());
@@ -340,7 +343,9 @@ void add_op_command(CLI::App& app, int& status) {
                 "where no rates of this machine are kept, measure and keep them first, as `info --calibrate` does; "
                 "all later plans go by them");
     c->add_option("--seed", o->seed, "of weights and inputs (0)");
-    c->add_option("--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
+    CLI::Option* save = c->add_option(
+        "--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
+    c->add_flag("--save-only", o->save_only, "do nothing else; prints a line `FILE OPERATOR` for each")->needs(save);
     c->add_flag("--pruning", o->pruning,
                 "how many candidates each of MCFuser's rules leaves, of operators that are chains");
     c->add_option("--chain-model", o->chain_model,

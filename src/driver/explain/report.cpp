@@ -281,7 +281,7 @@ std::vector<OperatorTotal> Report::operator_totals() const {
 
 Report explain(const Compilation& c, const Program& program, const PipelineOptions& pipeline,
                const ExplainOptions& options) {
-    const Target target = current_target();
+    const Target target = planned_machine(pipeline.compile);
     Report r;
     r.threads = default_thread_count(pipeline.compile.threads);
     r.calibrated = target.calibrated;
