@@ -21,7 +21,7 @@
 #include "cost/sampling.h"
 #include "driver/files.h"
 #include "driver/opspec/op_model.h"
-#include "driver/pipeline.h"
+#include "compile/pipeline.h"
 #include "graph/import.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
@@ -80,7 +80,7 @@ class Quality {
         OrchestrateOptions options;
         options.target = how_.rule;
         options.fuse = fuse;
-        orchestrate(program, set, options);
+        plan_program(program, set, options);
         std::vector<std::pair<double, const TileProgram*>> order;
         for (const TileProgram& k : set.kernels()) order.emplace_back(-estimate(k, *how_.machine).seconds, &k);
         std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -13,6 +13,7 @@
 #include <random>
 #include <sstream>
 
+#include "compile/pipeline.h"
 #include "cost/probe.h"
 #include "model/session.h"
 #include "program/builder.h"

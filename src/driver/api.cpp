@@ -8,9 +8,9 @@
 #include <new>
 
 #include "base/error.h"
+#include "compile/limits.h"
+#include "compile/pipeline.h"
 #include "driver/inputs.h"
-#include "driver/limits.h"
-#include "driver/pipeline.h"
 #include "graph/graph.h"
 #include "runtime/thread_count.h"
 #include "tilewright/tilewright.h"

@@ -12,6 +12,7 @@ void add_verify_command(CLI::App& app, int& status);
 void add_bench_command(CLI::App& app, int& status);
 void add_op_command(CLI::App& app, int& status);
 void add_dump_command(CLI::App& app, int& status);
+void add_passes_command(CLI::App& app, int& status);
 void add_check_command(CLI::App& app, int& status);
 void add_conformance_command(CLI::App& app, int& status);
 void add_zoo_command(CLI::App& app, int& status);

@@ -1,6 +1,7 @@
 // Whole models for a GPU, their kernels executed on this CPU.
 
 #include "driver/gpu_run.h"
+#include "compile/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,11 +6,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "compile/random_inputs.h"
 #include "driver/data.h"
-#include "driver/limits.h"
 #include "driver/npy.h"
 #include "driver/npz.h"
-#include "driver/suggest.h"
 #include "graph/graph.h"
 
 namespace tilewright {
@@ -153,18 +152,6 @@ std::vector<std::optional<Given>> from_files(const std::vector<ModelIo>& declare
 
 }  // namespace
 
-void require_dimension(const std::string& name, const std::string& setting, const std::vector<std::string>& names) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) return;
-    std::string hint = "all its dimensions are fixed";
-    if (!names.empty()) {
-        std::vector<std::string> near = closest_names(name, names);
-        for (std::string& n : near) n = quoted_name(n);
-        hint = fmt::format("its named dimensions: {}", fmt::join(names, ", "));
-        if (!near.empty()) hint += fmt::format("; did you mean {}?", fmt::join(near, " or "));
-    }
-    throw OptionError(fmt::format("{}: no input of the model has a dimension {}", setting, quoted_name(name)), hint);
-}
-
 std::string describe(const ModelIo& io) {
     std::string dims;
     for (const Expr d : io.shape) {
@@ -189,11 +176,6 @@ std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const Inpu
         if (!given[i]) {
             const ModelIo& io = declared[i];
             const Shape shape = dimensions.shape(io);
-            const double bytes = static_cast<double>(byte_size(io.dtype));
-            double needed = bytes;
-            for (const int64_t d : shape) needed *= static_cast<double>(d);
-            require_memory(needed < 0x1p63 ? static_cast<uint64_t>(needed) : UINT64_MAX,
-                           fmt::format("input {} of shape {}", quoted_name(io.name), to_string(shape)));
             inputs[i] = random_tensor(io.name, io.dtype, shape, request.seed);
         }
     if (assumed != nullptr) *assumed = dimensions.assumed;

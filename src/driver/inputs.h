@@ -6,17 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/tensor.h"
+#include "compile/option_error.h"
 #include "model/session.h"
 
 namespace tilewright {
-
-/// What the caller asked for does not fit the model.
-class OptionError : public ModelError {
-  public:
-    using ModelError::ModelError;
-};
 
 struct InputRequest {
     /// "x=x.npy", "x=x.pb", "x=random"; "all.npz" gives every input that it has an array for.
@@ -32,9 +26,6 @@ struct InputRequest {
 /// that are 1 because nothing was said about them.
 std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const InputRequest& request,
                                 std::map<std::string, int64_t>* assumed = nullptr);
-
-/// Throws OptionError unless `name` is one of `names`, the model's named dimensions. `setting` is what the user wrote.
-void require_dimension(const std::string& name, const std::string& setting, const std::vector<std::string>& names);
 
 /// "f32[batch, 224]"
 std::string describe(const ModelIo& io);

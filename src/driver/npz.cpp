@@ -7,8 +7,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "compile/limits.h"
 #include "driver/files.h"
-#include "driver/limits.h"
 #include "driver/npy.h"
 #include "graph/graph.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "driver/pipeline.h"
+#include "compile/pipeline.h"
 #include "ops/rule_test.h"
 #include "orchestrate/plan.h"
 

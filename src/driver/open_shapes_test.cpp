@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "driver/pipeline.h"
+#include "compile/pipeline.h"
 #include "ops/open_shapes_test.h"
 #include "program/random_program.h"
 
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 PipelineOptions options() {
     PipelineOptions o;
     o.compile.threads = 1;
-    o.verify = true;
+    o.passes.verify_each = true;
     return o;
 }
 

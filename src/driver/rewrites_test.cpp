@@ -7,10 +7,10 @@
 #include <map>
 #include <set>
 
-#include "driver/pipeline.h"
+#include "compile/pipeline.h"
+#include "compile/planned_cost.h"
 #include "driver/zoo/zoo.h"
 #include "graph/import.h"
-#include "orchestrate/planned_cost.h"
 #include "program/transform/common_subexpressions.h"
 
 namespace tilewright {
@@ -50,12 +50,12 @@ Compiled compile(const std::string& name, const ZooSettings& settings, int threa
     options.rewrite->judge = planned_cost(o, options.rewrite->rules.folding);
     Compiled c;
     c.before = lower_model(load_model_from_bytes(model.bytes.data(), model.bytes.size()), options);
-    c.after = rewrite_program(c.before, options, nullptr, &c.report);
+    c.after = rewrite_program(c.before, options, &c.report);
     PipelineOptions plain = options;
     plain.rewrite.reset();
     KernelSet with, without;
-    c.unrewritten = seconds_of(orchestrate(rewrite_program(c.before, plain), without, o));
-    c.plan = orchestrate(c.after, with, o);
+    c.unrewritten = seconds_of(plan_program(rewrite_program(c.before, plain), without, o));
+    c.plan = plan_program(c.after, with, o);
     return c;
 }
 
@@ -130,7 +130,7 @@ TEST(RewrittenModels, linear_attention_of_efficientvit_takes_at_most_seven_kerne
     OrchestrateOptions apart = planning(1);
     apart.fuse = false;
     KernelSet set;
-    const std::map<std::string, int> unfused = kernels_of_attentions(orchestrate(c.after, set, apart));
+    const std::map<std::string, int> unfused = kernels_of_attentions(plan_program(c.after, set, apart));
     EXPECT_EQ(unfused.size(), 7u);
     for (const auto& [attention, n] : unfused) EXPECT_GT(n, 7) << attention;
     for (const Primitive& p : c.plan.program.primitives) {
@@ -148,7 +148,7 @@ TEST(RewrittenModels, instance_norms_of_candy_end_in_the_kernel_of_what_follows)
     OrchestrateOptions optimally = planning(1);
     optimally.orchestrator = Orchestrator::Optimal;
     KernelSet set;
-    const Plan plan = orchestrate(c.after, set, optimally);
+    const Plan plan = plan_program(c.after, set, optimally);
     std::map<std::string, int> kernels;  // by normalisation
     size_t with_relu = 0;
     for (const Step& step : plan.steps) {

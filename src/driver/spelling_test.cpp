@@ -5,7 +5,7 @@
 #include <cmath>
 #include <regex>
 
-#include "driver/pipeline.h"
+#include "compile/pipeline.h"
 #include "driver/zoo/builder.h"
 #include "orchestrate/plan.h"
 

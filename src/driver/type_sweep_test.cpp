@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "driver/pipeline.h"
+#include "compile/pipeline.h"
 #include "graph/import.h"
 #include "ops/rule_test.h"
 #include "ops/type_constraints.h"
@@ -30,7 +30,7 @@ struct Counts {
 void try_model(const Model& model, const std::string& what, Counts& counts) {
     PipelineOptions options;
     options.rewrite.reset();
-    options.verify = true;
+    options.passes.verify_each = true;
     options.compile.threads = 1;
     options.compile.scheduler = SchedulerKind::Default;
     try {

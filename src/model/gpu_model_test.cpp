@@ -2,6 +2,7 @@
 // one. (That the kernels' text says what their tiles do is what backend/cuda tests.)
 
 #include "model/gpu_model.h"
+#include "compile/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

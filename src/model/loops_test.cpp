@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "compile/pipeline.h"
 #include "model/recurrence_test.h"
 #include "model/session.h"
 #include "program/random_program.h"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/temporary_folder_test.h"
+#include "compile/pipeline.h"
 #include "cost/given_test.h"
 #include "model/session.h"
 #include "orchestrate/plan.h"

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
+#include "compile/pipeline.h"
 #include "cost/given_test.h"
 #include "model/session.h"
 #include "program/random_program.h"

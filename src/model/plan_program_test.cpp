@@ -1,6 +1,7 @@
 // Plans whose kernels somebody else runs.
 
 #include "model/plan_program.h"
+#include "compile/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

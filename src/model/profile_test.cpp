@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
+#include "compile/pipeline.h"
 #include "cost/given_test.h"
 #include "model/session.h"
 #include "orchestrate/plan.h"

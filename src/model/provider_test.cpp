@@ -8,6 +8,7 @@
 #include "backend/cpu/onednn.h"
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
+#include "compile/pipeline.h"
 #include "model/session.h"
 #include "orchestrate/plan.h"
 #include "program/random_program.h"

@@ -1,6 +1,7 @@
 // Machine code does what the interpreter does: on random programs under several configurations, from several threads.
 
 #include "model/session.h"
+#include "compile/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

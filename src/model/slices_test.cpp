@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compile/pipeline.h"
 #include "model/session.h"
 #include "model/sliced_convolution_test.h"
 #include "orchestrate/plan.h"

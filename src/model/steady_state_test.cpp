@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "compile/pipeline.h"
 #include "model/session.h"
 #include "model/sliced_convolution_test.h"
 #include "orchestrate/plan.h"

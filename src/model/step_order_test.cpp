@@ -1,6 +1,7 @@
 // Loops that are alike run side by side where there is a thread for each; everything else keeps the plan's order.
 
 #include "model/step_order.h"
+#include "compile/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Plans without one part of orchestration: they compute the same, and do without what they should.
 
 #include "orchestrate/ablations.h"
+#include "compile/pipeline.h"
 
 #include <gtest/gtest.h>
 
@@ -92,7 +93,7 @@ OrchestrateOptions options_of(Orchestrator orchestrator, const Ablations& withou
 
 Planned plan_of(const Program& p, const OrchestrateOptions& options) {
     Planned out;
-    out.plan = orchestrate(p, out.set, options);
+    out.plan = plan_program(p, out.set, options);
     EXPECT_EQ(verify(out.plan.program), std::vector<std::string>()) << out.plan.print();
     for (const Step& step : out.plan.steps) {
         const auto& call = std::get<KernelCall>(step.what);

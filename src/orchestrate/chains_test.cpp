@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "compile/pipeline.h"
 #include "cost/given_test.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
@@ -236,7 +237,7 @@ TEST(GroupChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     options.scheduling.machine = Machine(generic_target(VectorIsa::avx512), 1);
     const auto seconds = [&](const Program& p, int64_t n) {
         KernelSet set;
-        const Plan plan = orchestrate(p, set, options);
+        const Plan plan = plan_program(p, set, options);
         double sum = 0;
         for (const Step& step : plan.steps) {
             const TileProgram& kernel = set.kernels()[std::get<KernelCall>(step.what).kernel];
@@ -295,7 +296,7 @@ TEST(GroupChains, plans_with_chains_compute_their_programs) {
                 options.scheduling = avx2_scheduling(kind, threads);
                 options.target = options.scheduling.rule;
                 KernelSet kernels;
-                const Plan plan = orchestrate(p, kernels, options);
+                const Plan plan = plan_program(p, kernels, options);
                 for (const TileProgram& kernel : kernels.kernels()) {
                     ASSERT_EQ(verify(kernel), std::vector<std::string>()) << print(kernel);
                     size_t products = 0;
@@ -316,13 +317,13 @@ TEST(GroupChains, schedulers_that_know_no_chains_make_none) {
         options.scheduling = avx2_scheduling(kind);
         options.target = options.scheduling.rule;
         KernelSet kernels;
-        EXPECT_EQ(orchestrate(attention(), kernels, options).steps.size(), 3u) << to_string(kind);
+        EXPECT_EQ(plan_program(attention(), kernels, options).steps.size(), 3u) << to_string(kind);
     }
     OrchestrateOptions options;
     options.scheduling = avx2_scheduling();
     options.target = options.scheduling.rule;
     KernelSet kernels;
-    const Plan plan = orchestrate(attention(), kernels, options);
+    const Plan plan = plan_program(attention(), kernels, options);
     ASSERT_EQ(plan.steps.size(), 1u);
     EXPECT_EQ(std::get<KernelCall>(plan.steps[0].what).primitives.size(), 6u);
 }

@@ -7,8 +7,9 @@
 #include <map>
 #include <set>
 
+#include "compile/pipeline.h"
+#include "compile/planned_cost.h"
 #include "cost/given_test.h"
-#include "orchestrate/planned_cost.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"
@@ -40,7 +41,7 @@ Case plan_of(Program p, Rewrites rewrites) {
         p = fold_constants(rewrite(p, search));
     }
     KernelSet set;
-    const Plan plan = orchestrate(p, set, options);
+    const Plan plan = plan_program(p, set, options);
     const std::vector<Tensor> inputs = random_inputs(original, 2);
     EXPECT_LE(largest_difference(interpret(original, inputs), run_by_tiles(plan, set, inputs)), 1e-4) << plan.print();
     Case out{p, {}};
@@ -201,7 +202,7 @@ Chosen chosen_where(int64_t batch, double whole) {
     };
     const Program p = memory_bound(batch);
     KernelSet set;
-    const Plan plan = orchestrate(p, set, options);
+    const Plan plan = plan_program(p, set, options);
     const std::vector<Tensor> inputs = random_inputs(p, 2);
     EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, set, inputs)), 1e-4) << plan.print();
     return {plan.steps.size(), given(plan.optimal).seconds()};

@@ -118,20 +118,25 @@ class Fusions;
 class CodeCache;
 class Schedules;
 
-struct OrchestrateOptions {
+/// Which primitives share kernels, and in which layouts.
+struct GroupingOptions {
+    bool fuse = true;     ///< false: one kernel a primitive
+    bool layouts = true;  ///< false: everything row-major
     Orchestrator orchestrator = Orchestrator::Greedy;
-    OptimalOptions optimal;
-    ScheduleTarget target;
-    /// Who schedules kernels; its `rule` is `target`.
-    Scheduling scheduling;
-    MeasureKernel measure;     ///< needed where OptimalOptions::profile is not None
-    MeasureKernel recall;      ///< what `measure` would remember: never runs anything; may be empty
-    RunPlans run;              ///< likewise: compares whole plans; may be empty
-    RememberChoice remember;   ///< what came of that; may be empty
-    WatchOrchestration watch;  ///< called before each piece, and before each kernel that is measured
-    bool fuse = true;          ///< false: one kernel a primitive
-    bool layouts = true;       ///< false: everything row-major
+    OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
+    WatchOrchestration watch;  ///< likewise; called before each piece, and before each kernel that is measured
     Ablations without;
+    std::vector<std::string> skip;  ///< passes to leave out, by name (compile/pass.h)
+};
+
+struct OrchestrateOptions : GroupingOptions {
+    ScheduleTarget target;
+    /// How kernels are scheduled; its `rule` is `target`.
+    Scheduling scheduling;
+    MeasureKernel measure;    ///< needed where OptimalOptions::profile is not None
+    MeasureKernel recall;     ///< what `measure` would remember: never runs anything; may be empty
+    RunPlans run;             ///< likewise: compares whole plans; may be empty
+    RememberChoice remember;  ///< what came of that; may be empty
     /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
     /// of one plan alone are kept.
     std::shared_ptr<Schedules> schedules;
@@ -142,12 +147,10 @@ struct OrchestrateOptions {
 /// OrchestrateOptions::scheduling with its rule.
 Scheduling scheduling(const OrchestrateOptions& options);
 
-/// By the default rule: fuses what is plainly better fused (or what costs least), gives convolutions channel-blocked
-/// activations and products packed weights, schedules every kernel with the default schedule.
-/// Constants that nothing else holds are freed as soon as packed copies take their place.
-Plan orchestrate(Program program, KernelSet& kernels, const OrchestrateOptions& options);
+/// OrchestrateOptions::schedules, or new ones.
+std::shared_ptr<Schedules> schedules_of(const OrchestrateOptions& options);
 
-// --- its passes, each Program -> Program
+// --- passes, each Program -> Program
 
 /// What may be fused.
 struct FusionLimits {
@@ -217,10 +220,8 @@ using RunGrouped = std::function<std::vector<GroupedTimes>(const std::vector<Gro
 Program numbered(Program program);
 /// The program with constants that have no contents.
 Program without_contents(Program program);
-/// The kernels of a program whose primitives are numbered, and in which layouts, as the options have it; long sums in
-/// parts where that gains.
-Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules,
-                      OrchestrationReport* report = nullptr, const RunGrouped& run = {});
+/// Each kernel that gives several values as one kernel for each of its stages.
+std::vector<KernelGroup> with_single_outputs(const Program& program, const std::vector<KernelGroup>& groups);
 
 /// The small program a group of primitives is, inputs and outputs in the order of `tensors`.
 struct KernelBody {

@@ -1,6 +1,7 @@
 // A plan's kernels, run one after the other, compute its program; equal kernels are one.
 
 #include "orchestrate/plan.h"
+#include "compile/pipeline.h"
 
 #include <gtest/gtest.h>
 
@@ -52,7 +53,7 @@ TEST(Orchestrate, layers_of_one_shape_share_a_kernel_and_not_their_weights) {
   output b
 })");
     KernelSet kernels;
-    const Plan plan = orchestrate(p, kernels, {});
+    const Plan plan = plan_program(p, kernels, {});
     ASSERT_EQ(plan.steps.size(), 2u);
     EXPECT_EQ(kernels.kernels().size(), 1u);
     const auto& first = std::get<KernelCall>(plan.steps[0].what);
@@ -71,7 +72,7 @@ TEST(Orchestrate, plans_compute_their_programs) {
         options.fuse = seed % 5 != 0;
         options.layouts = seed % 7 != 0;
         KernelSet kernels;
-        const Plan plan = orchestrate(program, kernels, options);
+        const Plan plan = plan_program(program, kernels, options);
         for (const TileProgram& kernel : kernels.kernels())
             ASSERT_EQ(verify(kernel), std::vector<std::string>()) << "seed " << seed << "\n" << print(kernel);
         const std::vector<Tensor> inputs = random_inputs(program, seed);

@@ -95,15 +95,6 @@ class Schedules {
 std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
                                       const FusionLimits& limits = {});
 
-/// What the greedy rule makes of a program.
-struct GreedyGroups {
-    ChosenLayouts chosen;  ///< fused, and what lies how
-    Grouped grouped;       ///< laid out, and its kernels
-};
-/// Does without what OrchestrateOptions::without says of layouts' place and outputs; `limits` has the rest.
-GreedyGroups group_greedily(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                            const FusionLimits& limits);
-
 /// A kernel as several: parts of its sums as tasks, then what adds them up (schedule/chain/split.h).
 struct InParts {
     struct Part {

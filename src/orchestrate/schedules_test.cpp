@@ -1,6 +1,7 @@
 // A model's schedules are made once each, and plans compute their programs whoever makes them.
 
 #include "orchestrate/schedules.h"
+#include "compile/pipeline.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -133,7 +134,7 @@ TEST(Orchestrate, plans_of_every_scheduler_compute_their_programs) {
         options.target = options.scheduling.rule;
         options.layouts = seed % 7 != 0;
         KernelSet kernels;
-        const Plan plan = orchestrate(program, kernels, options);
+        const Plan plan = plan_program(program, kernels, options);
         for (const TileProgram& kernel : kernels.kernels())
             ASSERT_EQ(verify(kernel), std::vector<std::string>()) << to_string(kind) << " seed " << seed << "\n"
                                                                   << print(kernel);

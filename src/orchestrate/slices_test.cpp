@@ -1,6 +1,7 @@
 // Kernels that hand on more than a cache holds run slice by slice.
 
 #include "orchestrate/slices.h"
+#include "compile/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +35,7 @@ struct Planned {
     KernelSet kernels;
     Planned(const std::string& text, const OrchestrateOptions& options) {
         const Program p = with_weights(text);
-        plan = orchestrate(p, kernels, options);
+        plan = plan_program(p, kernels, options);
         const std::vector<Tensor> inputs = random_inputs(p, 3);
         EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-4) << plan.print();
     }

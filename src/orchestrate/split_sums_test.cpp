@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "compile/pipeline.h"
 #include "cost/gpu_estimate.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
@@ -56,7 +57,7 @@ void computes(const Program& p, const Scheduling& how) {
     options.scheduling = how;
     options.target = how.rule;
     KernelSet kernels;
-    const Plan plan = orchestrate(p, kernels, options);
+    const Plan plan = plan_program(p, kernels, options);
     const std::vector<Tensor> inputs = random_inputs(p, 4);
     ASSERT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-5) << plan.print();
 }

@@ -21,8 +21,8 @@
 
 #include "base/error.h"
 #include "driver/inputs.h"
-#include "driver/limits.h"
-#include "driver/pipeline.h"
+#include "compile/limits.h"
+#include "compile/pipeline.h"
 #include "driver/zoo/zoo.h"
 #include "onnx/onnx_pb.h"
 #include "tool/mutator_test.h"

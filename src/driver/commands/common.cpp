@@ -16,10 +16,10 @@
 #include "backend/cpu/onednn.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "compile/limits.h"
 #include "cost/target.h"
 #include "driver/files.h"
 #include "driver/gpu_run.h"
-#include "driver/limits.h"
 #include "runtime/thread_count.h"
 #include "tune/database.h"
 
@@ -184,6 +184,35 @@ void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
     command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
 }
 
+void PassFlags::apply(PipelineOptions& o) const {
+    o.compile.skip = skip;
+    o.passes.print_before = print_before;
+    o.passes.print_after = print_after;
+    o.passes.print_before_all = print_before_all;
+    o.passes.print_after_all = print_after_all;
+    o.passes.verify_each = verify_each;
+    o.passes.print = [](const std::string& when, const std::string& text) {
+        std::fprintf(stderr, "# %s\n%s\n", when.c_str(), text.c_str());
+    };
+}
+
+void add_pass_options(CLI::App& command, PassFlags& o) {
+    constexpr const char* kPasses = "Passes (`tilewright passes` lists them)";
+    const auto names = [&](const char* name, std::vector<std::string>& to, const char* help) {
+        command.add_option(name, to, help)->delimiter(',')->allow_extra_args(false)->group(kPasses);
+    };
+    const auto flag = [&](const char* name, bool& to, const char* help) {
+        command.add_flag(name, to, help)->group(kPasses);
+    };
+    names("--skip", o.skip, "leave out this pass; may be given several times");
+    names("--print-before", o.print_before, "print what is compiled before this pass, on standard error");
+    names("--print-after", o.print_after, "print it after this pass");
+    flag("--print-before-all", o.print_before_all, "before every pass");
+    flag("--print-after-all", o.print_after_all, "after every pass");
+    flag("--verify-each", o.verify_each, "verify programs and tile programs after every pass");
+    flag("--time-passes", o.time, "print how long each pass took, on standard error");
+}
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file")->required();
     command.add_option("--threads", o.threads, "worker threads; default: the processors this process may use")
@@ -215,6 +244,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
+    add_pass_options(command, o.passes);
 }
 
 void add_target_options(CLI::App& command, ModelOptions& o) {
@@ -272,7 +302,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     o.scheduler.apply(p.compile);
     if (!o.target_file.empty()) plan_for_file(p.compile, o.target_file);
     o.rewrite.apply(p);
-    if (p.compile.gpu) p.rewrite.reset();  // estimates of a GPU's kernels have not met a GPU yet
+    o.passes.apply(p);
     return p;
 }
 
@@ -322,21 +352,37 @@ Compilation compile(const ModelOptions& o, const DataOptions& data, bool referen
     return compile(o, std::move(p), progress);
 }
 
+namespace {
+
+void print_times(const std::vector<PassTime>& passes) {
+    double all = 0;
+    for (const PassTime& p : passes) all += p.ms;
+    for (const PassTime& p : passes)
+        std::fprintf(stderr, "%10.2f ms %5.1f %%  %s\n", p.ms, 100 * p.ms / all, p.name.c_str());
+    std::fprintf(stderr, "%10.2f ms %5.1f %%  all passes\n", all, 100.0);
+}
+
+}  // namespace
+
 Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress) {
-    p.progress = [&](const std::string& pass) { progress.step(pass); };
+    p.passes.progress = [&](const std::string& pass) { progress.step(pass); };
     p.compile.watch = [&](const OrchestrationProgress& at) { progress.step(text_of(at)); };
-    if (p.compile.optimal.profile == Profile::None) return compile_model(o.model, p);
-    const Interrupts interrupts;
+    std::optional<Interrupts> interrupts;
     size_t measured = 0;
-    p.compile.watch = [&, show = p.compile.watch](const OrchestrationProgress& at) {
-        show(at);
-        measured = std::max(measured, at.measured);
-        if (Interrupts::seen())
-            throw RuntimeError(fmt::format(
-                "interrupted; the {} kernels measured so far are in '{}', and the same command goes on from there",
-                measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
-    };
-    return compile_model(o.model, p);
+    if (p.compile.optimal.profile != Profile::None) {
+        interrupts.emplace();
+        p.compile.watch = [&, show = p.compile.watch](const OrchestrationProgress& at) {
+            show(at);
+            measured = std::max(measured, at.measured);
+            if (Interrupts::seen())
+                throw RuntimeError(fmt::format(
+                    "interrupted; the {} kernels measured so far are in '{}', and the same command goes on from there",
+                    measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
+        };
+    }
+    Compilation c = compile_model(o.model, p);
+    if (o.passes.time) print_times(c.passes);
+    return c;
 }
 
 Session session_of(const ModelOptions& o, const Compilation& c) {

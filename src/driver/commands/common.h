@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "compile/pipeline.h"
 #include "driver/compare.h"
 #include "driver/inputs.h"
-#include "driver/pipeline.h"
 
 namespace CLI {
 class App;
@@ -50,6 +50,14 @@ struct RewriteFlags {
 };
 void add_rewrite_options(CLI::App& command, RewriteFlags& o);
 
+/// Passes that are left out, printed, verified and timed.
+struct PassFlags {
+    std::vector<std::string> skip, print_before, print_after;
+    bool print_before_all = false, print_after_all = false, verify_each = false, time = false;
+    void apply(PipelineOptions& o) const;
+};
+void add_pass_options(CLI::App& command, PassFlags& o);
+
 struct ModelOptions {
     std::string model;
     SchedulerOptions scheduler;
@@ -62,6 +70,7 @@ struct ModelOptions {
     std::string target_file;
     Ablations without;
     RewriteFlags rewrite;
+    PassFlags passes;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
 /// --target and --precision, of commands that take models for GPUs.

@@ -11,13 +11,14 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "compile/pipeline.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
 #include "driver/compare.h"
 #include "driver/data.h"
 #include "driver/files.h"
-#include "driver/pipeline.h"
 #include "graph/import.h"
+#include "ops/lowering.h"
 #include "runtime/thread_count.h"
 
 namespace tilewright {

@@ -44,15 +44,14 @@ int command_explain(const ExplainCommand& o) {
     {
         Progress progress("explaining " + o.model.model, o.model.progress);
         PipelineOptions pipeline = pipeline_options(o.model);
-        Program program;
-        pipeline.dump = [&](const std::string&, const Program& p) { program = p; };
+        pipeline.keep_rewritten = true;
         const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;
         how.sized = given(o.data);
         how.inputs = [&](const Compilation& of) { return inputs_of(of, o.data); };
         how.progress = [&](const std::string& step) { progress.step(step); };
-        report = explain::explain(c, program, pipeline, how);
+        report = explain::explain(c, pipeline, how);
         report.model = o.model.model;
         if (!o.html.empty()) {
             progress.step("printing code");

@@ -1,4 +1,4 @@
-// dump, check: what the compiler makes of a model, without running it.
+// dump, check, passes: what the compiler makes of a model, without running it.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include "driver/commands/common.h"
 #include "driver/kernel_texts.h"
 #include "graph/import.h"
+#include "ops/lowering.h"
 
 namespace tilewright {
 
@@ -109,6 +110,23 @@ void add_dump_command(CLI::App& app, int& status) {
         "  tilewright dump model.onnx --stage cuda --precision f16\n"
         "  tilewright dump model.onnx --stage hashes --target-file machine.json --threads 1 --texts kernels");
     c->callback([=, &status] { status = command_dump(*o); });
+}
+
+void add_passes_command(CLI::App& app, int& status) {
+    CLI::App* c = app.add_subcommand("passes", "list the passes of the compiler, in the order in which they run");
+    c->footer(
+        "A pass in brackets runs only where an option asks for it; one with * cannot be skipped.\n\n"
+        "Examples:\n"
+        "  tilewright passes\n"
+        "  tilewright run model.onnx --skip fuse_rows --print-after fuse --time-passes\n"
+        "  tilewright dump model.onnx --stage plan --verify-each");
+    c->callback([&status] {
+        for (const PassInfo& p : pipeline_passes()) {
+            const std::string name = p.on ? std::string(p.name) : fmt::format("[{}]", p.name);
+            std::printf("%c %-25s %s\n", p.required ? '*' : ' ', name.c_str(), std::string(p.what).c_str());
+        }
+        status = 0;
+    });
 }
 
 void add_check_command(CLI::App& app, int& status) {

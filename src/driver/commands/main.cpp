@@ -53,6 +53,7 @@ int run(int argc, const char* const* argv, bool& reported) {
     add_verify_command(app, status);
     add_check_command(app, status);
     add_dump_command(app, status);
+    add_passes_command(app, status);
     add_conformance_command(app, status);
     add_zoo_command(app, status);
     add_info_command(app, status);

@@ -1,12 +1,13 @@
 #include "driver/explain/report.h"
+#include "compile/pipeline.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/clock.h"
+#include "compile/limits.h"
 #include "cost/estimate.h"
-#include "driver/limits.h"
 #include "graph/graph.h"
 #include "orchestrate/schedules.h"
 #include "runtime/thread_count.h"
@@ -279,15 +280,14 @@ std::vector<OperatorTotal> Report::operator_totals() const {
     return out;
 }
 
-Report explain(const Compilation& c, const Program& program, const PipelineOptions& pipeline,
-               const ExplainOptions& options) {
+Report explain(const Compilation& c, const PipelineOptions& pipeline, const ExplainOptions& options) {
     const Target target = planned_machine(pipeline.compile);
     Report r;
     r.threads = default_thread_count(pipeline.compile.threads);
     r.calibrated = target.calibrated;
     r.orchestrator = pipeline.compile.orchestrator;
     r.compile_ms = c.compile_ms;
-    if (pipeline.rewrite) r.rewrites = c.rewrites;
+    if (pipeline.rewrite && !pipeline.compile.gpu) r.rewrites = c.rewrites;
     r.optimal = c.model->plan().optimal;
     r.codes = c.model->kernels().size();
     r.launch_us = kKernelSeconds * 1e6;
@@ -310,11 +310,11 @@ Report explain(const Compilation& c, const Program& program, const PipelineOptio
         other.without = {};
         other.without.no_operator_fusion = operators;
         if (options.seconds > 0) {
-            models.push_back(compile_program(program, other));
+            models.push_back(compile_program(c.rewritten, other));
             add_cost(models.back()->plan(), models.back()->kernels(), machine, sizes, r.plans.back());
         } else {
             KernelSet kernels;
-            add_cost(orchestrate(program, kernels, orchestrate_options(other)), kernels.kernels(), machine, sizes,
+            add_cost(plan_program(c.rewritten, kernels, orchestrate_options(other)), kernels.kernels(), machine, sizes,
                      r.plans.back());
         }
     }

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "compile/pipeline.h"
 #include "cost/target.h"
 #include "driver/opspec/limit.h"
-#include "driver/pipeline.h"
 #include "orchestrate/plan.h"
 
 namespace tilewright::explain {
@@ -124,8 +124,7 @@ struct ExplainOptions {
     std::function<void(const std::string&)> progress;
 };
 
-/// `program` is what was orchestrated (after rewriting), by `options.compile`.
-Report explain(const Compilation& c, const Program& program, const PipelineOptions& pipeline,
-               const ExplainOptions& options);
+/// `c` was compiled with these options and PipelineOptions::keep_rewritten.
+Report explain(const Compilation& c, const PipelineOptions& pipeline, const ExplainOptions& options);
 
 }  // namespace tilewright::explain

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "compile/pipeline.h"
 #include "driver/opspec/op_model.h"
-#include "driver/pipeline.h"
 
 namespace tilewright {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "cost/estimate.h"
 
+#include "compile/pipeline.h"
 #include "driver/opspec/op_model.h"
-#include "driver/pipeline.h"
 #include "orchestrate/plan.h"
 
 namespace tilewright {

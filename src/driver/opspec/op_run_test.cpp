@@ -4,10 +4,10 @@
 
 #include <set>
 
+#include "compile/pipeline.h"
 #include "driver/opspec/check.h"
 #include "driver/opspec/op_model.h"
 #include "driver/opspec/part.h"
-#include "driver/pipeline.h"
 
 namespace tilewright {
 namespace {
@@ -81,7 +81,7 @@ struct Ran {
         PipelineOptions options;
         options.compile.threads = 2;
         options.compile.scheduler = scheduler;
-        options.verify = true;
+        options.passes.verify_each = true;
         compilation = compile_model(model.bytes.data(), model.bytes.size(), options);
         inputs = draw_inputs(model.inputs, 1);
         Session session(compilation.model, 2);

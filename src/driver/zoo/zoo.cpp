@@ -1,5 +1,5 @@
 #include "driver/zoo/zoo.h"
-#include "driver/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 #include <numeric>

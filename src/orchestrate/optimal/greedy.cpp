@@ -60,9 +60,8 @@ ValueLayouts layouts_of(const Program& program, const ChosenLayouts& chosen, con
 
 }  // namespace
 
-GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                       const FusionLimits& limits) {
-    const auto [chosen, grouped] = group_greedily(program, options, schedules, limits);
+GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy) {
+    const auto& [chosen, grouped] = greedy;
     const Program& laid = grouped.program;
     const std::vector<KernelGroup>& groups = grouped.groups;
     GreedyPlan plan;

@@ -43,8 +43,11 @@ struct GreedyPlan {
     ValueLayouts layouts;
 };
 
-/// By the rule itself (group_greedily).
-GreedyPlan greedy_plan(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                       const FusionLimits& limits);
+/// What the greedy passes made of a program.
+struct GreedyGroups {
+    ChosenLayouts chosen;  ///< fused, and what lies how; constants have no contents
+    Grouped grouped;       ///< laid out, and its kernels
+};
+GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy);
 
 }  // namespace tilewright::optimal

@@ -33,8 +33,8 @@ PrimitiveId primitive(NodeId n) { return PrimitiveId(n.index()); }
 
 class Orchestration {
   public:
-    Orchestration(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                  const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run)
+    Orchestration(const Program& program, const GreedyGroups& greedy, const OrchestrateOptions& options,
+                  Schedules& schedules, const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run)
         : p_(program),
           options_(options),
           limits_(limits),
@@ -42,7 +42,7 @@ class Orchestration {
           report_(report),
           run_(run),
           dag_(dag_of(program)),
-          greedy_(greedy_plan(program, options, schedules, limits)),
+          greedy_(greedy_plan(program, greedy)),
           maker_(program, greedy_.layouts, options, schedules) {}
 
     Grouped run() {
@@ -640,10 +640,11 @@ class Orchestration {
 
 }  // namespace
 
-Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run) {
+Grouped group_optimally(const Program& program, const GreedyGroups& greedy, const OrchestrateOptions& options,
+                        Schedules& schedules, const FusionLimits& limits, OrchestrationReport& report,
+                        const RunGrouped& run) {
     const auto start = std::chrono::steady_clock::now();
-    Grouped out = Orchestration(program, options, schedules, limits, report, run).run();
+    Grouped out = Orchestration(program, greedy, options, schedules, limits, report, run).run();
     report.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return out;
 }

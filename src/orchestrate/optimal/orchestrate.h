@@ -14,6 +14,7 @@
 // cut is there as the greedy rule has it. So the greedy rule's plan is one of those to choose from, but for kernels
 // that a cut goes through, and no plan costs more than it by the costs that the choice goes by.
 
+#include "orchestrate/optimal/greedy.h"
 #include "orchestrate/optimal/options.h"
 #include "orchestrate/schedules.h"
 
@@ -27,7 +28,8 @@ namespace tilewright::optimal {
 /// solved as one together; and the plan that this gives must be the faster one as a whole by a margin, in each of two
 /// comparisons. Kernels of a library are accepted likewise; after a refusal the binary programs are solved again. What
 /// came of it is remembered. PieceReport::emitted is what is left of it by the costs that the choice went by.
-Grouped group_optimally(const Program& program, const OrchestrateOptions& options, Schedules& schedules,
-                        const FusionLimits& limits, OrchestrationReport& report, const RunGrouped& run = {});
+Grouped group_optimally(const Program& program, const GreedyGroups& greedy, const OrchestrateOptions& options,
+                        Schedules& schedules, const FusionLimits& limits, OrchestrationReport& report,
+                        const RunGrouped& run = {});
 
 }  // namespace tilewright::optimal

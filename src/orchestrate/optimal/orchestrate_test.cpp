@@ -1,6 +1,7 @@
 // Programs grouped into the kernels that cost least: they compute the same, and cost no more than the greedy rule's.
 
 #include "orchestrate/optimal/orchestrate.h"
+#include "compile/pipeline.h"
 
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -205,7 +206,7 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
         const auto planned = [&](Profile profile) {
             options.optimal.profile = profile;
             KernelSet set;
-            return given(orchestrate(p, set, options).optimal);
+            return given(plan_program(p, set, options).optimal);
         };
         const OrchestrationReport lazy = planned(Profile::Lazy), full = planned(Profile::Full);
         EXPECT_LE(lazy.measured, full.measured);
@@ -240,7 +241,7 @@ TEST(GroupOptimally, measures_as_many_as_it_may) {
         const auto planned = [&](double share) {
             options.optimal.most_measured = share;
             KernelSet set;
-            return given(orchestrate(p, set, options).optimal);
+            return given(plan_program(p, set, options).optimal);
         };
         const OrchestrationReport none = planned(0), some = planned(0.3), all = planned(1);
         const auto most = static_cast<size_t>(0.3 * static_cast<double>(some.distinct_candidates));
@@ -266,9 +267,9 @@ TEST(GroupOptimally, solves_the_published_program_where_it_is_asked_to) {
         const Program p = random_program(seed, 3 + static_cast<int>(seed % 6));
         OrchestrateOptions options = optimally();
         KernelSet a, b;
-        const OrchestrationReport strong = given(orchestrate(p, a, options).optimal);
+        const OrchestrationReport strong = given(plan_program(p, a, options).optimal);
         options.optimal.published_form = true;
-        const OrchestrationReport published = given(orchestrate(p, b, options).optimal);
+        const OrchestrationReport published = given(plan_program(p, b, options).optimal);
         EXPECT_TRUE(published.optimal());
         EXPECT_NEAR(published.seconds(), strong.seconds(), 1e-6 * strong.seconds()) << "seed " << seed;
         EXPECT_LE(published.root(), strong.root() * (1 + 1e-6));
@@ -304,7 +305,7 @@ TEST(GroupOptimally, begins_with_what_was_measured_before) {
         };
         const auto planned = [&] {
             KernelSet set;
-            return given(orchestrate(p, set, options).optimal);
+            return given(plan_program(p, set, options).optimal);
         };
         const OrchestrationReport first = planned();
         EXPECT_EQ(first.remembered, 0u);
@@ -346,7 +347,7 @@ TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
         const auto planned = [&] {
             KernelSet set;
             std::vector<std::string> out;
-            for (const KernelReport& k : given(orchestrate(p, set, options).optimal).kernels)
+            for (const KernelReport& k : given(plan_program(p, set, options).optimal).kernels)
                 out.push_back(fmt::format("{} -> {}", fmt::join(k.reads, ", "), fmt::join(k.writes, ", ")));
             return out;
         };
@@ -364,8 +365,8 @@ TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
         const Program p = random_program(seed, 3 + static_cast<int>(seed % 8));
         const OrchestrateOptions options = optimally(seed % 3 == 0 ? 16 : 8);
         KernelSet a, b;
-        const Plan best = orchestrate(p, a, options);
-        const Plan greedy = orchestrate(p, b, greedily(options));
+        const Plan best = plan_program(p, a, options);
+        const Plan greedy = plan_program(p, b, greedily(options));
         const OrchestrationReport report = given(best.optimal);
         EXPECT_EQ(report.taken_apart, 0u) << "seed " << seed;
         // What the greedy rule does not have counts an eighth more than it is said to take.
@@ -404,8 +405,8 @@ TEST(GroupOptimally, costs_no_more_than_the_greedy_rules_chains) {
         for (const int threads : {1, 4}) {
             const OrchestrateOptions options = optimally(8, threads, SchedulerKind::Mcfuser);
             KernelSet a, b;
-            const Plan best = orchestrate(p, a, options);
-            const Plan greedy = orchestrate(p, b, greedily(options));
+            const Plan best = plan_program(p, a, options);
+            const Plan greedy = plan_program(p, b, greedily(options));
             const OrchestrationReport report = given(best.optimal);
             EXPECT_NEAR(report.greedy_seconds(), seconds(greedy), 1e-6 * seconds(greedy))
                 << print(p) << greedy.print() << best.print();

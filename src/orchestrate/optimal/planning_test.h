@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/pipeline.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"
@@ -65,7 +66,7 @@ std::vector<PlanTimes> times_by_step(const std::vector<Plan>& plans, F&& seconds
 }
 
 inline Plan plan_of(const Program& p, const OrchestrateOptions& options, KernelSet& set) {
-    Plan plan = orchestrate(p, set, options);
+    Plan plan = plan_program(p, set, options);
     EXPECT_EQ(verify(plan.program), std::vector<std::string>()) << plan.print();
     for (const TileProgram& kernel : set.kernels())
         EXPECT_EQ(verify(kernel), std::vector<std::string>()) << print(kernel);

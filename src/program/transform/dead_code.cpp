@@ -8,8 +8,17 @@ namespace tilewright {
 
 namespace {
 
+/// The same pointer where nothing is dead: a body is known by it (compile/unit.h).
 std::shared_ptr<const Program> cleaned(const std::shared_ptr<const Program>& program) {
-    return program ? std::make_shared<const Program>(eliminate_dead_code(*program)) : program;
+    if (!program) return program;
+    Program out = eliminate_dead_code(*program);
+    const bool nested = std::any_of(out.primitives.begin(), out.primitives.end(), [](const Primitive& p) {
+        return std::holds_alternative<If>(p.kind) || std::holds_alternative<Loop>(p.kind);
+    });
+    const bool same =
+        out.primitives.size() == program->primitives.size() && out.constants.size() == program->constants.size() &&
+        out.requirements.size() == program->requirements.size() && (!nested || print(out) == print(*program));
+    return same ? program : std::make_shared<const Program>(std::move(out));
 }
 
 /// A primitive that is no expression gives fresh symbols of its outputs' shapes their numbers: it stays while somebody

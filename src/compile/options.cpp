@@ -1,4 +1,4 @@
-// What planning and code generation take from CompileOptions, and the measurements that they may make.
+#include "compile/options.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,6 @@
 #include "base/hash.h"
 #include "base/private_folder.h"
 #include "cost/target.h"
-#include "model/session.h"
 #include "orchestrate/plan.h"
 #include "runtime/thread_count.h"
 #include "tune/operands.h"
@@ -285,14 +284,10 @@ ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int t
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
     const cpu::CodegenOptions codegen = codegen_options(options);
     OrchestrateOptions o;
-    o.fuse = options.fuse;
+    static_cast<GroupingOptions&>(o) = options;
     o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
-    o.orchestrator = options.orchestrator;
-    o.optimal = options.optimal;
-    o.watch = options.watch;
     o.schedules = options.schedules;
     o.kept = codegen.known;
-    o.without = options.without;
     int threads = options.threads > 0 ? options.threads : default_thread_count();
     if (options.numerics == Numerics::Strict) threads = kStrictThreads;
     const Target machine = planned_machine(options);

@@ -1,4 +1,4 @@
-#include "driver/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,10 @@
-#include "orchestrate/planned_cost.h"
+#include "compile/planned_cost.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "compile/pipeline.h"
 
 namespace tilewright {
 
@@ -20,8 +22,8 @@ Program prepared(const Program& program, FoldOptions folding) {
 
 RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
     options.orchestrator = Orchestrator::Greedy;
-    std::shared_ptr<Schedules> schedules = options.schedules;
-    if (!schedules) schedules = std::make_shared<Schedules>(scheduling(options), MeasureKernel(), options.kept);
+    options.measure = {};
+    std::shared_ptr<Schedules> schedules = schedules_of(options);
     TW_CHECK(schedules->how().machine, "estimates need a machine");
     TW_CHECK(!schedules->how().measure, "judges do not measure");
     return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
@@ -49,9 +51,9 @@ RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
 
 std::string planned_cost_text(const OrchestrateOptions& options) {
     const Ablations& w = options.without;
-    return fmt::format("plans fuse {} layouts {} without {} {} {} {} {} {}", options.fuse, options.layouts,
-                       w.no_fission, w.no_operator_fusion, w.no_redundancy, w.single_output, w.layouts_first,
-                       scheduling_text(scheduling(options)));
+    return fmt::format("plans fuse {} layouts {} skip {} without {} {} {} {} {} {}", options.fuse, options.layouts,
+                       fmt::join(options.skip, " "), w.no_fission, w.no_operator_fusion, w.no_redundancy,
+                       w.single_output, w.layouts_first, scheduling_text(scheduling(options)));
 }
 
 }  // namespace tilewright

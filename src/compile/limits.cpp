@@ -1,4 +1,4 @@
-#include "driver/limits.h"
+#include "compile/limits.h"
 
 #include <algorithm>
 

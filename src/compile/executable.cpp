@@ -1,0 +1,191 @@
+#include "compile/executable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "base/error.h"
+#include "runtime/arena.h"
+#include "runtime/thread_count.h"
+
+namespace tilewright {
+
+void describe_interface(CompiledModel::Impl& model, const Program& program, const CompileOptions& options) {
+    const auto io = [&](ValueId v) {
+        return ModelIo{program.values[v].name, program.values[v].dtype, program.values[v].shape};
+    };
+    for (const ValueId v : program.inputs) model.inputs.push_back(io(v));
+    for (const ValueId v : program.outputs) model.outputs.push_back(io(v));
+    for (size_t k = 0; k < std::min(options.output_names.size(), model.outputs.size()); ++k)
+        model.outputs[k].name = options.output_names[k];
+    model.codegen = codegen_options(options);
+    model.keep_subnormals = options.keep_subnormals;
+    if (options.fallback) model.make_fallback = options.fallback;
+}
+
+int64_t bytes_of_constants(const Program& program) {
+    int64_t bytes = 0;
+    for (const auto& [v, t] : program.constants) bytes += static_cast<int64_t>(t.bytes());
+    return bytes;
+}
+
+std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const cpu::CodegenOptions& codegen,
+                                         const CompileOptions& options) {
+    std::vector<const TileProgram*> ours;
+    for (size_t k = 0; k < kernels.kernels().size(); ++k)
+        if (kernels.provided()[k].provider.empty()) ours.push_back(&kernels.kernels()[k]);
+    std::vector<cpu::CompiledKernel> generated = cpu::compile(ours, codegen), out;
+    size_t next = 0;
+    for (size_t k = 0; k < kernels.kernels().size(); ++k) {
+        const KernelSet::Provided& provided = kernels.provided()[k];
+        if (provided.provider.empty()) {
+            out.push_back(std::move(generated[next++]));
+            continue;
+        }
+        const TileProgram& kernel = kernels.kernels()[k];
+        TW_CHECK(options.provider && options.provider->name() == provided.provider, "a kernel of {}, which is not here",
+                 provided.provider);
+        out.emplace_back();
+        out.back().name = kernel.name;
+        out.back().library = options.provider->provide(kernel.stages, provided.weights,
+                                                       options.threads > 0 ? options.threads : default_thread_count());
+    }
+    return out;
+}
+
+void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code) {
+    Program& p = plan.program;
+    std::set<ValueId> replaced, read(p.outputs.begin(), p.outputs.end());
+    std::map<std::tuple<ValueId, size_t, size_t>, ValueId> made;  // of a constant, for a kernel's input
+    for (Step& step : plan.steps) {
+        for (std::shared_ptr<const Plan>& body : step.bodies) {
+            auto prepared = std::make_shared<Plan>(*body);
+            prepare_constants(*prepared, code);
+            body = std::move(prepared);
+        }
+        auto* call = std::get_if<KernelCall>(&step.what);
+        if (call == nullptr) {
+            for (const ValueId v : p.primitives[std::get<PrimitiveId>(step.what)].inputs()) read.insert(v);
+            continue;
+        }
+        if (const cpu::LibraryCall* library = code[call->kernel].library.get()) {
+            const std::vector<cpu::LibraryCall::Prepared> all = library->prepared();
+            for (size_t k = 0; k < all.size(); ++k) {
+                ValueId& v = call->tensors.at(all[k].input);
+                const auto [it, fresh] = made.try_emplace({v, call->kernel, k});
+                if (fresh) {
+                    constexpr auto kElement = static_cast<int64_t>(sizeof(float));
+                    const auto block = std::make_shared<Arena>();
+                    block->reserve(std::max(all[k].bytes, kBufferAlignment));
+                    library->prepare(k, p.constants.at(v).data(), block->data());
+                    Value value = p.values[v];
+                    value.name += fmt::format(" for {}", call->provider);
+                    value.shape = {Expr((all[k].bytes + kElement - 1) / kElement)};
+                    it->second = p.values.push_back(value);
+                    p.constants.emplace(it->second,
+                                        Tensor(DType::F32, {value.shape[0].constant()}, block->data(), block));
+                }
+                replaced.insert(v);
+                v = it->second;
+            }
+        }
+        read.insert(call->tensors.begin(), call->tensors.end());
+    }
+    for (const ValueId v : replaced)
+        if (read.count(v) == 0) p.constants.erase(v);
+}
+
+void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
+    if (options.gpu) {
+        cuda::CodegenOptions codegen;
+        codegen.target = options.gpu->target;
+        model.gpu_target = options.gpu->target;
+        for (const TileProgram& t : model.kernels.kernels())
+            model.gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", model.gpu_kernels.size())));
+        return;
+    }
+    if (!options.code) return;
+    model.code = code_of(model.kernels, model.codegen, options);
+    prepare_constants(model.plan, model.code);
+}
+
+namespace {
+
+/// Large tensors have huge pages of their own already (base/tensor.cpp), and bytes behind their end.
+bool stays(const Tensor& t) {
+    constexpr size_t kLarge = size_t{8} << 20, kHugePage = size_t{2} << 20;
+    return t.bytes() >= kLarge && reinterpret_cast<uintptr_t>(t.data()) % kHugePage == 0;
+}
+
+int64_t room(const Tensor& t) { return stays(t) ? 0 : (static_cast<int64_t>(t.bytes()) + 63) / 64 * 64; }
+
+/// Of a plan and the bodies of its loops and branches.
+int64_t room_of_constants(const Plan& plan) {
+    int64_t total = 0;
+    for (const auto& [v, t] : plan.program.constants) total += room(t);
+    for (const Step& s : plan.steps)
+        for (const auto& body : s.bodies) total += room_of_constants(*body);
+    return total;
+}
+
+/// Moves those constants into a block from byte `at` on; behind the last one.
+int64_t move_constants(Plan& plan, const std::shared_ptr<Arena>& block, int64_t at) {
+    for (auto& [v, t] : plan.program.constants) {
+        if (stays(t)) continue;
+        std::byte* here = block->data() + at;
+        std::memcpy(here, t.data(), t.bytes());
+        at += room(t);
+        t = Tensor(t.dtype(), t.shape(), here, block);
+    }
+    for (Step& s : plan.steps)
+        for (std::shared_ptr<const Plan>& body : s.bodies) {
+            auto moved = std::make_shared<Plan>(*body);
+            at = move_constants(*moved, block, at);
+            body = std::move(moved);
+        }
+    return at;
+}
+
+}  // namespace
+
+void gather_constants(Plan& plan) {
+    const auto block = std::make_shared<Arena>();
+    // Vectors at the very end may be read whole.
+    block->reserve(room_of_constants(plan) + 64);
+    move_constants(plan, block, 0);
+}
+
+namespace {
+
+int count_steps(const Plan& plan) {
+    int n = static_cast<int>(plan.steps.size());
+    for (const Step& s : plan.steps)
+        for (const auto& body : s.bodies) n += count_steps(*body);
+    return n;
+}
+
+}  // namespace
+
+std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Impl> model,
+                                              const std::vector<PassTime>& passes) {
+    CompileStats& stats = model->stats;
+    bool planned = false, coded = false;
+    for (const PassTime& p : passes) {
+        planned = planned || p.name == "isolate_bodies";
+        coded = coded || p.name == "generate_code";
+        if (planned) (coded ? stats.codegen_ms : stats.plan_ms) += p.ms;
+    }
+    stats.schedule_ms = model->plan.schedule_ms;
+    stats.compile_ms = stats.plan_ms + stats.codegen_ms;
+    stats.kernels = static_cast<int>(model->kernels.kernels().size());
+    stats.steps = count_steps(model->plan);
+    stats.weight_bytes = bytes_of_constants(model->plan.program);
+    return std::make_shared<CompiledModel>(std::move(model));
+}
+
+}  // namespace tilewright

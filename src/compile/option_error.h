@@ -1,0 +1,20 @@
+#pragma once
+// Options that do not fit the model.
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+/// What the caller asked for does not fit the model, or names nothing that there is.
+class OptionError : public ModelError {
+  public:
+    using ModelError::ModelError;
+};
+
+/// Throws OptionError unless `name` is one of `names`, the model's named dimensions. `setting` is what the user wrote.
+void require_dimension(const std::string& name, const std::string& setting, const std::vector<std::string>& names);
+
+}  // namespace tilewright

@@ -1,0 +1,406 @@
+#include "compile/pipeline.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/suggest.h"
+#include "compile/executable.h"
+#include "compile/limits.h"
+#include "compile/option_error.h"
+#include "compile/planned_cost.h"
+#include "compile/random_inputs.h"
+#include "compile/unit.h"
+#include "compile/whole_runs.h"
+#include "graph/import.h"
+#include "ops/lowering.h"
+#include "orchestrate/operators.h"
+#include "orchestrate/optimal/orchestrate.h"
+#include "orchestrate/slices.h"
+#include "program/rewrite/guards.h"
+#include "program/transform/canonical.h"
+#include "program/transform/common_subexpressions.h"
+#include "program/transform/dead_code.h"
+#include "program/transform/fold.h"
+
+namespace tilewright {
+
+namespace {
+
+/// What the passes read and write.
+struct State {
+    std::optional<Model> model;
+    Program program;    ///< as the passes have left it, until `isolate_bodies`
+    Program lowered;    ///< before it was rewritten
+    Program reference;  ///< likewise, for Compilation::program
+    Program rewritten;  ///< for Compilation::rewritten
+    Program unplanned;  ///< what is planned again to confirm measurements
+    RewriteReport rewrites;
+    OrchestrateOptions planning;           ///< from `isolate_bodies` on
+    std::shared_ptr<Schedules> schedules;  ///< likewise
+    std::optional<Unit> unit;              ///< likewise, until `merge_kernels`
+    double scheduled_before_ms = 0;        ///< of the schedules
+    OrchestrationReport selection;
+    std::unique_ptr<CompiledModel::Impl> out = std::make_unique<CompiledModel::Impl>();
+
+    Passes::Subject subject() const;
+};
+
+Passes::Subject State::subject() const {
+    const auto text = [this] {
+        if (unit) return unit->print();
+        if (out->plan.steps.empty()) return print(program);
+        std::string s = out->plan.print();
+        for (const TileProgram& k : out->kernels.kernels()) s += print(k);
+        return s;
+    };
+    const auto faults = [this] {
+        if (unit) return unit->faults();
+        return verify(out->plan.steps.empty() ? program : out->plan.program);
+    };
+    return {text, faults};
+}
+
+LowerOptions lowering_options(const CompileOptions& options) {
+    LowerOptions o;
+    o.dims = options.dims;
+    o.check_values = options.check_values;
+    o.check_inputs = !options.gpu;  // a step of the host would keep the rest from being one graph
+    return o;
+}
+
+/// How kernels are scheduled while rewrites are evaluated: as in the plan, but that nothing is measured, and everything
+/// estimated.
+OrchestrateOptions judging_options(CompileOptions options) {
+    if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
+    options.measure = false;
+    OrchestrateOptions o = orchestrate_options(options);
+    if (!o.scheduling.machine) o.scheduling.machine.emplace(planned_machine(options), o.target.threads);
+    return o;
+}
+
+/// Whether kernels that are scheduled for judging are those of the plan.
+bool judged_as_planned(const CompileOptions& options) {
+    const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
+    return !options.gpu && !options.measure && !profiles && options.scheduler != SchedulerKind::Search &&
+           orchestrate_options(options).scheduling.machine.has_value();
+}
+
+RewriteSearch rewrite_search(const PipelineOptions& options) {
+    RewriteSearch search = *options.rewrite;
+    if (options.compile.numerics == Numerics::Strict) search.rules.winograd = false;
+    if (search.judge) return search;
+    const OrchestrateOptions judging = judging_options(options.compile);
+    search.judge = planned_cost(judging, search.rules.folding);
+    search.judged_by = planned_cost_text(judging);
+    search.kept = judging.kept;
+    return search;
+}
+
+bool falls_back(const Program& program) {
+    return std::any_of(program.requirements.begin(), program.requirements.end(),
+                       [](const Requirement& r) { return r.when == Requirement::Check::Fallback; });
+}
+
+/// The model without what its checks are about.
+std::function<std::shared_ptr<const CompiledModel>()> strict_model(Program lowered, PipelineOptions options) {
+    options.compile.numerics = Numerics::Strict;
+    options.compile.schedules = nullptr;
+    options.passes.progress = nullptr;
+    options.passes.print = nullptr;
+    options.passes.print_before = options.passes.print_after = {};
+    options.passes.print_before_all = options.passes.print_after_all = false;
+    return [lowered = std::move(lowered), options] {
+        return compile_program(rewrite_program(lowered, options), options.compile);
+    };
+}
+
+/// From here on the program is a unit, and so is each body of its control flow.
+void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateOptions* planning) {
+    const CompileOptions& c = options.compile;
+    describe_interface(*s.out, s.program, c);
+    s.lowered = {};
+    if (options.keep_rewritten) s.rewritten = s.program;
+    if (planning != nullptr) {
+        s.planning = *planning;
+    } else {
+        s.planning = orchestrate_options(c, bytes_of_constants(s.program));
+        if (c.inputs && s.planning.measure) s.planning.run = plan_runner(*s.out, c);
+        if (c.measure && !c.gpu) s.unplanned = s.program;
+    }
+    if (s.planning.without.layouts_first) s.planning.layouts = false;  // `assign_layouts` applies them
+    s.schedules = schedules_of(s.planning);
+    s.scheduled_before_ms = s.schedules->spent_ms();
+    // Bodies stay as they are from here on: passes that remove dead code find none in them.
+    s.unit = make_unit(numbered(eliminate_dead_code(std::move(s.program))), s.planning, true);
+    s.program = {};
+}
+
+RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules);
+
+/// The pipeline. `planning`: in place of what the options say of planning; may be null.
+void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const OrchestrateOptions* planning = nullptr) {
+    const CompileOptions& c = o.compile;
+    const GroupingOptions& how = planning != nullptr ? static_cast<const GroupingOptions&>(*planning) : c;
+    const bool gpu = planning != nullptr ? planning->scheduling.gpu.has_value() : c.gpu.has_value();
+    const bool rewrites = o.rewrite.has_value() && !gpu, layouts = how.layouts && !how.without.layouts_first && !gpu;
+    const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
+    const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
+
+    // Operators to tensor expressions.
+    pass({"lower", "operators become tensor expressions (operator fission)", true, true}, [&] {
+        s.program = lower(*s.model, lowering_options(c));
+        s.model.reset();
+    });
+    pass({"dead_code", "expressions that no output needs are removed"},
+         [&] { s.program = eliminate_dead_code(std::move(s.program)); });
+    pass({"fold_constants", "expressions of constants are computed"}, [&] { s.program = fold_constants(s.program); });
+    pass({"common_subexpressions", "equal expressions become one"},
+         [&] { s.program = eliminate_dead_code(merge_common_subexpressions(std::move(s.program))); });
+    pass({"check_limits", "inputs, outputs and constants must fit in memory", true, true}, [&] {
+        check_limits(s.program);
+        s.reference = o.reference ? s.program : without_contents(s.program);
+        s.lowered = s.program;  // contents of constants are shared
+    });
+
+    // Tensor expressions to cheaper ones.
+    pass({"scales_behind_products", "constant factors move from a product's operands to its result"},
+         [&] { s.program = scales_behind_products(s.program); });
+    pass({"rewrite", "the program becomes the cheapest equivalent one that is found (TASO, Korch)", rewrites},
+         [&] { s.program = rewrite(s.program, rewrite_search(o), &s.rewrites); });
+    pass({"fold_rewritten", "expressions of constants are computed, equal ones become one", rewrites}, [&] {
+        s.program = merge_common_subexpressions(fold_constants(s.program, o.rewrite->rules.folding));
+        check_limits(s.program);
+    });
+    pass({"guard_winograd", "inputs for which Winograd's convolutions are inexact run the program without them",
+          rewrites && c.numerics == Numerics::Default},
+         [&] {
+             s.program = guard_winograd(std::move(s.program), s.lowered);
+             if (falls_back(s.program)) s.out->make_fallback = strict_model(std::move(s.lowered), o);
+         });
+
+    // Tensor expressions to kernels.
+    pass({"isolate_bodies", "bodies of loops and branches become programs of their own", true, true},
+         [&] { isolate_bodies(s, o, planning); });
+    pass({"fuse_operators", "expressions of one operator are fused first (--no-fission)",
+          how.fuse && how.without.no_fission},
+         each([](Unit& u) { fuse_operators(u); }));
+    pass({"assign_layouts", "layouts are applied before expressions are fused (--layouts-first)",
+          how.layouts && how.without.layouts_first && !gpu},
+         each([&s](Unit& u) { assign_layouts_first(u, s.planning.target); }));
+    pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
+         each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
+    pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts}, each([&s](Unit& u) {
+             ChosenLayouts chosen = choose_layouts(u.grouped.program, s.planning.target);
+             u.grouped.program = std::move(chosen.program);
+             u.layouts = std::move(chosen.values);
+         }));
+    pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
+         each([&s](Unit& u) { apply_layouts(u, s.planning.target); }));
+    pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
+    pass({"fuse_rows", "kernels that share rows become one", how.fuse},
+         each([](Unit& u) { u.grouped.groups = group_rows(u.grouped.program, true, u.limits); }));
+    pass({"fuse_gemm_chains", "products that feed each other become one kernel (MCFuser)", how.fuse},
+         each([&s](Unit& u) { fuse_gemm_chains(u, *s.schedules); }));
+    pass({"single_outputs", "a kernel of several results becomes several (--single-output)", how.without.single_output},
+         each([](Unit& u) { u.grouped.groups = with_single_outputs(u.grouped.program, u.grouped.groups); }));
+    pass({"select", "the cheapest set of kernels, by a binary program (Korch; --orchestrate optimal)", select},
+         each([&s](Unit& u) {
+             const bool whole = &u == &*s.unit && u.bodies.empty() && s.planning.run;
+             u.grouped = optimal::group_optimally(u.source, {{*u.fused, u.layouts}, u.grouped}, s.planning,
+                                                  *s.schedules, u.limits, s.selection,
+                                                  whole ? group_runner(s.planning, s.schedules) : RunGrouped());
+         }));
+    pass({"split_k", "long sums of few results become several kernels", how.fuse},
+         each([&s](Unit& u) { split_sums(u.grouped, *s.schedules); }));
+    pass({"schedule", "each kernel becomes a tile program (Gensor)", true, true},
+         each([&s](Unit& u) { schedule_kernels(u, *s.schedules); }));
+    pass({"slice", "kernels run slice by slice where what they pass on then stays in cache", how.fuse && !gpu},
+         each([&s](Unit& u) { u.plan.slices = take_in_slices(u.plan, u.programs, s.planning.target); }));
+    pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
+        s.out->plan = merge_kernels(*s.unit, s.out->kernels);
+        s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
+        if (select) s.out->plan.optimal = std::move(s.selection);
+        s.unit.reset();
+    });
+    pass({"confirm_measurements", "the plan by measurements must be faster than the one by estimates (--measure)",
+          c.measure && !gpu},
+         [&] { keep_faster_plan(*s.out, std::move(s.unplanned), c, s.planning.remember); });
+
+    // Kernels to code.
+    pass({"generate_code", "tile programs become machine code, or CUDA C++", true, true},
+         [&] { generate_code(*s.out, c); });
+    pass({"place_constants", "smaller constants move into one block of huge pages", c.code},
+         [&] { gather_constants(s.out->plan); });
+}
+
+/// Kernels of a program in groups, as they would be run.
+RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr<Schedules>& schedules) {
+    return [&options, schedules](const std::vector<Grouped>& all) {
+        KernelSet kernels;
+        std::vector<Plan> plans;
+        for (const Grouped& grouped : all) {
+            State s;
+            s.planning = options;
+            s.schedules = schedules;
+            s.unit.emplace();
+            s.unit->grouped = grouped;
+            s.out->kernels = std::move(kernels);
+            Passes pass({}, options.skip, s.subject(), {"split_k", "merge_kernels"});
+            run_pipeline(s, {}, pass, &options);
+            plans.push_back(std::move(s.out->plan));
+            kernels = std::move(s.out->kernels);
+        }
+        return run_grouped(std::move(plans), kernels, options.run);
+    };
+}
+
+/// Options of one compilation: the machine is read once, and kernels that are scheduled to evaluate rewrites are the
+/// plan's as well.
+PipelineOptions completed(PipelineOptions options, const Model& model) {
+    check_pass_names(options.passes, options.compile.skip);
+    for (const auto& [name, size] : options.compile.dims)
+        require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
+    if (!options.compile.machine) options.compile.machine = current_target();
+    if (options.rewrite && judged_as_planned(options.compile)) {
+        const OrchestrateOptions judging = judging_options(options.compile);
+        options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);
+    }
+    for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
+    if (!options.compile.inputs)
+        options.compile.inputs = [measure = options.compile.measure](const std::vector<ModelIo>& declared) {
+            // Of which size a dynamic dimension is in use is unknown: only --measure asks for whole runs all the same.
+            const bool dynamic = std::any_of(declared.begin(), declared.end(), [](const ModelIo& io) {
+                return std::any_of(io.shape.begin(), io.shape.end(), [](Expr d) { return !d.is_constant(); });
+            });
+            return dynamic && !measure ? std::vector<Tensor>() : random_inputs(declared);
+        };
+    return options;
+}
+
+/// A model that nothing else holds: its weights are freed as soon as its program does not need them any more.
+Compilation compile_loaded(Model model, const PipelineOptions& given, double start) {
+    const double loaded = now_ms();
+    const PipelineOptions options = completed(given, model);
+    State s;
+    s.model = std::move(model);
+    Passes pass(options.passes, options.compile.skip, s.subject());
+    run_pipeline(s, options, pass);
+    Compilation c;
+    c.program = std::move(s.reference);
+    c.rewritten = std::move(s.rewritten);
+    c.rewrites = std::move(s.rewrites);
+    c.passes = pass.times();
+    c.model = finished(std::move(s.out), c.passes);
+    c.load_ms = loaded - start;
+    c.compile_ms = now_ms() - loaded;
+    return c;
+}
+
+}  // namespace
+
+RewriteSearch default_rewrites() {
+    RewriteSearch search;
+    search.rules.winograd = true;
+    search.rules.folding.work = int64_t{1} << 29;
+    search.rules.folding.total_work = int64_t{1} << 33;
+    return search;
+}
+
+Compilation compile_model(const Model& model, const PipelineOptions& options) {
+    return compile_loaded(model, options, now_ms());
+}
+
+Compilation compile_model(const std::string& path, const PipelineOptions& options) {
+    const double start = now_ms();
+    return compile_loaded(load_model(path), options, start);
+}
+
+Compilation compile_model(const void* bytes, size_t size, const PipelineOptions& options) {
+    const double start = now_ms();
+    return compile_loaded(load_model_from_bytes(bytes, size), options, start);
+}
+
+std::shared_ptr<const CompiledModel> compile_program(Program program, const CompileOptions& options) {
+    State s;
+    s.program = std::move(program);
+    PipelineOptions o;
+    o.compile = options;
+    Passes pass({}, options.skip, s.subject(), {"isolate_bodies", {}});
+    run_pipeline(s, o, pass);
+    return finished(std::move(s.out), pass.times());
+}
+
+Program lower_model(const Model& model, const PipelineOptions& options) {
+    State s;
+    s.model = model;
+    Passes pass(options.passes, options.compile.skip, s.subject(), {{}, "common_subexpressions"});
+    run_pipeline(s, options, pass);
+    return std::move(s.program);
+}
+
+Program rewrite_program(Program program, const PipelineOptions& options, RewriteReport* report) {
+    State s;
+    s.lowered = program;
+    s.program = std::move(program);
+    Passes pass(options.passes, options.compile.skip, s.subject(), {"scales_behind_products", "guard_winograd"});
+    run_pipeline(s, options, pass);
+    if (report != nullptr) *report = std::move(s.rewrites);
+    return std::move(s.program);
+}
+
+Program make_program(const Model& model, const PipelineOptions& options) {
+    return rewrite_program(lower_model(model, options), options);
+}
+
+Plan plan_program(Program program, KernelSet& kernels, const OrchestrateOptions& options, const PassOptions& passes) {
+    State s;
+    s.program = std::move(program);
+    s.out->kernels = std::move(kernels);
+    Passes pass(passes, options.skip, s.subject(), {"isolate_bodies", "merge_kernels"});
+    run_pipeline(s, {}, pass, &options);
+    kernels = std::move(s.out->kernels);
+    return std::move(s.out->plan);
+}
+
+Grouped group_kernels(Program program, const OrchestrateOptions& options, Schedules& schedules) {
+    State s;
+    s.planning = options;
+    s.schedules = std::shared_ptr<Schedules>(&schedules, [](Schedules*) {});
+    s.unit = make_unit(std::move(program), options, false);
+    Passes pass({}, options.skip, s.subject(), {"fuse_operators", "split_k"});
+    run_pipeline(s, {}, pass, &options);
+    return std::move(s.unit->grouped);
+}
+
+std::vector<PassInfo> pipeline_passes() {
+    State s;
+    Passes pass;
+    run_pipeline(s, {}, pass);
+    return pass.infos();
+}
+
+void check_pass_names(const PassOptions& options, const std::vector<std::string>& skip) {
+    const std::vector<PassInfo> passes = pipeline_passes();
+    std::vector<std::string> names;
+    for (const PassInfo& p : passes) names.emplace_back(p.name);
+    const auto check = [&](const std::string& name, bool skips) {
+        const auto it = std::find(names.begin(), names.end(), name);
+        if (it == names.end()) {
+            const std::vector<std::string> near = closest_names(name, names);
+            throw OptionError(fmt::format("there is no pass '{}'", name),
+                              near.empty() ? "`tilewright passes` lists them"
+                                           : fmt::format("did you mean {}?", fmt::join(near, " or ")));
+        }
+        if (skips && passes[static_cast<size_t>(it - names.begin())].required)
+            throw OptionError(fmt::format("pass '{}' cannot be skipped", name),
+                              "`tilewright passes` lists those that can");
+    };
+    for (const std::string& name : skip) check(name, true);
+    for (const std::string& name : options.print_before) check(name, false);
+    for (const std::string& name : options.print_after) check(name, false);
+}
+
+}  // namespace tilewright

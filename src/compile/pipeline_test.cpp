@@ -1,0 +1,201 @@
+// Every pass of the pipeline by its name: skipped, printed, timed, verified.
+
+#include "compile/pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "compile/option_error.h"
+#include "ops/rule_test.h"
+#include "program/random_program.h"
+
+namespace tilewright {
+namespace {
+
+using test::graph;
+using test::model;
+using test::node;
+using testing::HasSubstr;
+using testing::IsSubsetOf;
+
+/// Weights between -0.5 and 0.5.
+Tensor values(const Shape& shape) {
+    Tensor t(DType::F32, shape);
+    for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>(i * 37 % 101) / 100 - 0.5);
+    return t;
+}
+
+/// A convolution that Winograd's algorithm suits, a bias, an activation; then a classifier with a softmax. Some of it
+/// is of constants, and some of it twice.
+Model convolution() {
+    const Tensor w = values({16, 8, 3, 3}), b = values({16}), half = values({1});
+    return model(graph(
+        {{"x", DType::F32, {2, 8, 16, 16}}},
+        {node("Add", {"b", "b"}, {"twice"}), node("Conv", {"x", "w", "twice"}, {"c"}), node("Relu", {"c"}, {"r"}),
+         node("Relu", {"c"}, {"again"}), node("Add", {"r", "again"}, {"s"}), node("GlobalAveragePool", {"s"}, {"p"}),
+         node("Mul", {"p", "half"}, {"h"}), node("Softmax", {"h"}, {"y"})},
+        {"y"}, {{"w", w}, {"b", b}, {"half", half}}));
+}
+
+/// softmax(q k) v over enough rows that it is one kernel.
+Model attention() {
+    return model(graph(
+        {{"q", DType::F32, {1, 256, 64}}, {"k", DType::F32, {1, 64, 256}}, {"v", DType::F32, {1, 256, 64}}},
+        {node("MatMul", {"q", "k"}, {"s"}), node("Softmax", {"s"}, {"p"}), node("MatMul", {"p", "v"}, {"y"})}, {"y"}));
+}
+
+/// Recurrences: a loop, whose body has kernels.
+Model recurrence() {
+    return model(graph({{"x", DType::F32, {5, 2, 16}}}, {node("LSTM", {"x", "w", "r"}, {"y"}, {{"hidden_size", 8}})},
+                       {"y"}, {{"w", values({1, 32, 16})}, {"r", values({1, 32, 8})}}));
+}
+
+struct Named {
+    const char* name;
+    Model (*model)();
+};
+const Named kModels[] = {{"convolution", convolution}, {"attention", attention}, {"recurrence", recurrence}};
+
+std::vector<Tensor> inputs_of(const Compilation& c) { return random_inputs(c.program, 3); }
+
+double error_of(const Compilation& c) {
+    const std::vector<Tensor> inputs = inputs_of(c);
+    Session session(c.model, 2);
+    return largest_difference(interpret(c.program, inputs), session.run(inputs));
+}
+
+PipelineOptions on_two_threads() {
+    PipelineOptions o;
+    o.compile.threads = 2;
+    o.passes.verify_each = true;
+    return o;
+}
+
+std::vector<std::string> names() {
+    std::vector<std::string> out;
+    for (const PassInfo& p : pipeline_passes()) out.emplace_back(p.name);
+    return out;
+}
+
+std::vector<std::string> ran(const Compilation& c) {
+    std::vector<std::string> out;
+    for (const PassTime& p : c.passes) out.push_back(p.name);
+    return out;
+}
+
+TEST(Pipeline, NamesEachPassOnce) {
+    const std::vector<std::string> all = names();
+    EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
+    for (const PassInfo& p : pipeline_passes()) EXPECT_FALSE(p.what.empty()) << p.name;
+}
+
+TEST(Pipeline, ComputesTheSameWithEachPassSkipped) {
+    for (const Named& m : kModels)
+        for (const PassInfo& p : pipeline_passes()) {
+            if (p.required) continue;
+            for (const Orchestrator how : {Orchestrator::Greedy, Orchestrator::Optimal}) {
+                PipelineOptions o = on_two_threads();
+                o.compile.orchestrator = how;
+                o.compile.skip = {std::string(p.name)};
+                SCOPED_TRACE(p.name);
+                const Compilation c = compile_model(m.model(), o);
+                EXPECT_EQ(std::ranges::count(ran(c), p.name), 0);
+                EXPECT_LE(error_of(c), 1e-4) << m.name << " without " << p.name;
+            }
+        }
+}
+
+TEST(Pipeline, ComputesTheSameWithAllPassesSkippedThatCanBe) {
+    for (const Named& m : kModels) {
+        PipelineOptions o = on_two_threads();
+        for (const PassInfo& p : pipeline_passes())
+            if (!p.required) o.compile.skip.emplace_back(p.name);
+        const Compilation c = compile_model(m.model(), o);
+        for (const PassInfo& p : pipeline_passes())
+            EXPECT_EQ(std::ranges::count(ran(c), p.name), p.required ? 1 : 0) << p.name;
+        EXPECT_LE(error_of(c), 1e-4) << m.name;
+    }
+}
+
+TEST(Pipeline, SkippingAPassLeavesOutWhatItDoes) {
+    const auto steps = [](const Model& m, const char* pass) {
+        PipelineOptions o = on_two_threads();
+        if (pass != nullptr) o.compile.skip = {pass};
+        return compile_model(m, o).model->stats().steps;
+    };
+    const Model softmax = model(graph({{"x", DType::F32, {64, 96}}}, {node("Softmax", {"x"}, {"y"})}, {"y"}));
+    EXPECT_EQ(steps(softmax, nullptr), 1);
+    EXPECT_GT(steps(softmax, "fuse_rows"), 1);
+    EXPECT_GT(steps(convolution(), "fuse"), steps(convolution(), nullptr));
+    EXPECT_GE(steps(attention(), "fuse_gemm_chains"), steps(attention(), nullptr));
+}
+
+/// The bodies of loops are printed too, and every pass's text is what its result is.
+TEST(Pipeline, PrintsWhatEachPassLeaves) {
+    PipelineOptions o = on_two_threads();
+    o.passes.print_after = names();
+    std::map<std::string, std::string> text;
+    o.passes.print = [&](const std::string& when, const std::string& what) { text[when] = what; };
+    const Compilation c = compile_model(recurrence(), o);
+    for (const std::string& name : ran(c)) EXPECT_NE(text["after " + name], "") << name;
+    EXPECT_EQ(text.size(), ran(c).size());
+    EXPECT_THAT(text["after lower"], HasSubstr("program"));
+    EXPECT_THAT(text["after isolate_bodies"], HasSubstr("body:"));
+    EXPECT_THAT(text["after outline"], HasSubstr("kernel "));
+    EXPECT_THAT(text["after schedule"], HasSubstr("compute 0"));
+    EXPECT_THAT(text["after merge_kernels"], HasSubstr("kernel 0"));
+}
+
+TEST(Pipeline, TimesEachPassThatRuns) {
+    const Compilation c = compile_model(attention(), on_two_threads());
+    EXPECT_THAT(ran(c), IsSubsetOf(names()));
+    double sum = 0;
+    for (const PassTime& p : c.passes) sum += p.ms;
+    EXPECT_LE(sum, c.compile_ms);
+    EXPECT_GE(sum, 0.5 * c.compile_ms) << "something takes time outside of all passes";
+}
+
+std::string refusal(const std::vector<std::string>& skip, const std::vector<std::string>& print) {
+    PipelineOptions o;
+    o.compile.skip = skip;
+    o.passes.print_after = print;
+    try {
+        compile_model(attention(), o);
+    } catch (const OptionError& e) {
+        return std::string(e.what()) + "; " + e.hint();
+    }
+    return "accepted";
+}
+
+TEST(Pipeline, RefusesPassesThatThereAreNot) {
+    EXPECT_EQ(refusal({"fuse_row"}, {}), "there is no pass 'fuse_row'; did you mean fuse_rows?");
+    EXPECT_EQ(refusal({}, {"inline_functions"}), "there is no pass 'inline_functions'; `tilewright passes` lists them");
+    EXPECT_EQ(refusal({"schedule"}, {}), "pass 'schedule' cannot be skipped; `tilewright passes` lists those that can");
+}
+
+/// What is true of a target is decided here, for every caller.
+TEST(Pipeline, DoesNotRewriteForAGpu) {
+    PipelineOptions o = on_two_threads();
+    o.compile.gpu = GpuScheduling{h200(), Precision::F32};
+    const std::vector<std::string> passes = ran(compile_model(convolution(), o));
+    EXPECT_EQ(std::ranges::count(passes, "rewrite"), 0);
+    EXPECT_EQ(std::ranges::count(passes, "choose_layouts"), 0);
+    EXPECT_EQ(std::ranges::count(passes, "generate_code"), 1);
+}
+
+TEST(Pipeline, KeepsTheRewrittenProgramWhereItIsWanted) {
+    PipelineOptions o = on_two_threads();
+    EXPECT_TRUE(compile_model(convolution(), o).rewritten.primitives.empty());
+    o.keep_rewritten = true;
+    const Compilation c = compile_model(convolution(), o);
+    const std::vector<Tensor> inputs = inputs_of(c);
+    EXPECT_LE(largest_difference(interpret(c.program, inputs), interpret(c.rewritten, inputs)), 1e-4);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,203 @@
+#include "compile/unit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "orchestrate/operators.h"
+
+namespace tilewright {
+
+namespace {
+
+std::string name_of(const Program& program, const KernelGroup& group) {
+    std::string name;
+    for (const PrimitiveId id : group.primitives) {
+        if (!name.empty()) name += " + ";
+        name += program.primitives[id].name;
+        if (name.size() > 120) return name + " ...";
+    }
+    return name;
+}
+
+std::vector<std::shared_ptr<const Program>> bodies_of(const Primitive& p) {
+    if (const auto* branch = std::get_if<If>(&p.kind)) return {branch->then_branch, branch->else_branch};
+    if (const auto* loop = std::get_if<Loop>(&p.kind)) return {loop->body};
+    return {};
+}
+
+/// Checks that every step reads what an earlier one has computed.
+class Order {
+  public:
+    explicit Order(const Program& program)
+        : p_(program), computed_(program.inputs.begin(), program.inputs.end()), producers_(program.producers()) {}
+
+    void run(const std::vector<PrimitiveId>& members, const std::string& name) {
+        for (const PrimitiveId member : members) {
+            const Primitive& p = p_.primitives[member];
+            computed_.insert(p.outputs.begin(), p.outputs.end());
+            for (const ValueId v : p.inputs())
+                TW_CHECK(!producers_[v] || computed_.count(v) != 0, "'{}' reads '{}' before it is computed", name,
+                         p_.values[v].name);
+        }
+    }
+
+  private:
+    const Program& p_;
+    std::set<ValueId> computed_;
+    const IndexVector<ValueId, PrimitiveId> producers_;
+};
+
+}  // namespace
+
+Unit make_unit(Program program, const GroupingOptions& options, bool bodies) {
+    Unit unit;
+    unit.grouped.program = std::move(program);
+    unit.unfused = without_contents(unit.grouped.program);
+    unit.selects = options.fuse && options.orchestrator == Orchestrator::Optimal;
+    if (unit.selects) unit.source = unit.grouped.program;
+    unit.limits.recompute = !options.without.no_redundancy;
+    if (options.without.no_operator_fusion)
+        unit.limits.may_share = [](const Primitive& a, const Primitive& b) { return a.origin.nodes == b.origin.nodes; };
+    if (!bodies) return unit;
+    for (const Primitive& p : unit.grouped.program.primitives)
+        for (const auto& body : bodies_of(p))
+            if (std::none_of(unit.bodies.begin(), unit.bodies.end(),
+                             [&](const auto& b) { return b.first == body.get(); }))
+                unit.bodies.emplace_back(body.get(), std::make_shared<Unit>(make_unit(numbered(*body), options, true)));
+    return unit;
+}
+
+void fuse_operators(Unit& unit) {
+    Program& p = unit.grouped.program;
+    p = fuse_within_operators(p);
+    if (unit.selects) unit.source = p;
+    if (unit.limits.may_share) return;
+    unit.limits.may_share = [units = OperatorUnits(p)](const Primitive& a, const Primitive& b) {
+        return units.may_share(a, b);
+    };
+}
+
+void assign_layouts_first(Unit& unit, const ScheduleTarget& target) {
+    Program& p = unit.grouped.program;
+    p = assign_layouts(p, target);
+    if (unit.selects) unit.source = p;
+}
+
+void apply_layouts(Unit& unit, const ScheduleTarget& target) {
+    Program& p = unit.grouped.program;
+    if (unit.selects) unit.fused = without_contents(p);
+    p = lay_out(std::move(p), unit.layouts, target);
+}
+
+void outline(Unit& unit) {
+    if (!unit.fused) {
+        unit.layouts.clear();
+        if (unit.selects) unit.fused = without_contents(unit.grouped.program);
+    }
+    unit.grouped.groups = group_rows(unit.grouped.program, false);
+}
+
+void fuse_gemm_chains(Unit& unit, Schedules& schedules) {
+    if (!schedules.how().chains()) return;
+    unit.grouped.groups = group_chains(unit.grouped.program, std::move(unit.grouped.groups), schedules, unit.limits);
+}
+
+void schedule_kernels(Unit& unit, Schedules& schedules) {
+    const Grouped given = std::move(unit.grouped);
+    unit.grouped = {};
+    unit.scheduled = true;
+    Plan& plan = unit.plan;
+    plan.program = given.program;
+    // A group's step stands where its last primitive does.
+    std::map<PrimitiveId, const KernelGroup*> ends;
+    for (const KernelGroup& g : given.groups) ends[g.primitives.back()] = &g;
+    Order order(plan.program);
+    for (const PrimitiveId id : plan.program.primitives.ids()) {
+        const Primitive& primitive = plan.program.primitives[id];
+        if (primitive.expr() == nullptr) {
+            order.run({id}, primitive.name);
+            plan.steps.push_back({id, {}});
+            unit.programs.emplace_back();
+            unit.weights.emplace_back();
+            continue;
+        }
+        const auto it = ends.find(id);
+        if (it == ends.end()) continue;
+        const KernelGroup& group = *it->second;
+        KernelBody body = extract(plan.program, group);
+        KernelCall call;
+        call.name = name_of(plan.program, group);
+        call.tensors = body.tensors;
+        call.primitives = group.primitives;
+        order.run(call.primitives, call.name);
+        body.stages.name = call.name;
+        const Schedules::Scheduled& scheduled = group.chain ? *schedules.chain(body) : schedules.kernel(body);
+        std::vector<bool>& weights = unit.weights.emplace_back();
+        for (size_t i = 0; i < body.stages.inputs.size(); ++i)
+            weights.push_back(plan.program.is_constant(body.tensors[i]));
+        if (const auto provided = schedules.provided(scheduled, weights)) {
+            call.provided = provided->kernel;
+            if (!given.ours) call.provider = provided->provider;
+        }
+        TileProgram& kernel = unit.programs.emplace_back(scheduled.program).value();
+        kernel.name = kernel.stages.name = call.name;
+        call.estimated_seconds = scheduled.seconds;
+        call.at_least_seconds = schedules.at_least(body);
+        call.measured_seconds = schedules.measured(scheduled);
+        call.chosen = group.chosen;
+        plan.steps.push_back(Step{std::move(call), {}});
+    }
+}
+
+Plan merge_kernels(Unit& unit, KernelSet& kernels) {
+    Plan plan = std::move(unit.plan);
+    std::map<const Program*, std::shared_ptr<const Plan>> bodies;
+    for (Step& step : plan.steps) {
+        const auto* id = std::get_if<PrimitiveId>(&step.what);
+        if (id == nullptr) continue;
+        for (const auto& body : bodies_of(plan.program.primitives[*id])) {
+            const auto [it, fresh] = bodies.try_emplace(body.get());
+            if (fresh) it->second = std::make_shared<Plan>(merge_kernels(unit.body(body.get()), kernels));
+            step.bodies.push_back(it->second);
+        }
+    }
+    for (size_t s = 0; s < plan.steps.size(); ++s)
+        if (auto* call = std::get_if<KernelCall>(&plan.steps[s].what))
+            call->kernel = kernels.add(std::move(*unit.programs[s]), call->provider, unit.weights[s]);
+    plan.unfused = std::move(unit.unfused);
+    return plan;
+}
+
+Unit& Unit::body(const Program* program) const {
+    const auto it = std::find_if(bodies.begin(), bodies.end(), [&](const auto& b) { return b.first == program; });
+    TW_CHECK(it != bodies.end(), "a body of control flow that is no unit");
+    return *it->second;
+}
+
+std::string Unit::print() const {
+    std::string text = tilewright::print(program());
+    for (const auto& [v, layout] : layouts)
+        text += fmt::format("layout {} \"{}\"\n", program().values[v].name, tilewright::print(layout));
+    for (const KernelGroup& g : grouped.groups)
+        text += fmt::format("kernel {}{}\n", g.chain ? "GEMM chain " : "", name_of(grouped.program, g));
+    for (size_t s = 0; s < plan.steps.size(); ++s)
+        if (programs[s]) text += tilewright::print(*programs[s]);
+    for (const Slices& x : plan.slices)
+        text += fmt::format("steps {} to {} in {} slices\n", x.first, x.first + x.count - 1, x.slices);
+    for (const auto& [body, unit] : bodies) text += "body:\n" + unit->print();
+    return text;
+}
+
+std::vector<std::string> Unit::faults() const {
+    std::vector<std::string> out = verify(program());
+    const auto add = [&](const std::vector<std::string>& more) { out.insert(out.end(), more.begin(), more.end()); };
+    for (const auto& kernel : programs)
+        if (kernel) add(verify(*kernel));
+    for (const auto& [body, unit] : bodies) add(unit->faults());
+    return out;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,79 @@
+#pragma once
+// A compiled model: a plan, its kernels and their code.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/kernel.h"
+#include "backend/cuda/kernel.h"
+#include "base/tensor.h"
+#include "orchestrate/plan.h"
+#include "program/program.h"
+
+namespace tilewright {
+
+struct ModelIo {
+    std::string name;
+    DType dtype = DType::F32;
+    std::vector<Expr> shape;
+};
+
+struct CompileStats {
+    double load_ms = 0, lower_ms = 0, plan_ms = 0, codegen_ms = 0, compile_ms = 0;
+    double schedule_ms = 0;  ///< of plan_ms: constructing the kernels' schedules
+    int kernels = 0;         ///< different ones
+    int steps = 0;           ///< launched in one run (bodies of control flow counted once)
+    int64_t weight_bytes = 0;
+};
+
+/// Immutable; any number of sessions in any number of threads may share one.
+class CompiledModel {
+  public:
+    struct Impl;
+    explicit CompiledModel(std::unique_ptr<Impl> impl);
+    ~CompiledModel();
+    const std::vector<ModelIo>& inputs() const;
+    const std::vector<ModelIo>& outputs() const;
+    const CompileStats& stats() const;
+    const Plan& plan() const;
+    /// The different kernels, by KernelCall::kernel.
+    const std::vector<TileProgram>& kernels() const;
+    /// For a GPU: the text of each of them; else empty.
+    const std::vector<cuda::KernelText>& gpu_kernels() const;
+    const cpu::CodegenOptions& codegen() const;
+    const std::optional<GpuTarget>& gpu_target() const;  ///< of one for a GPU
+    /// stage: "plan", "tiles"; "llvm", "asm" of a model for a CPU; "cuda" of one for a GPU.
+    std::string dump(const std::string& stage) const;
+    const Impl& impl() const { return *impl_; }
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
+struct CompiledModel::Impl {
+    std::vector<ModelIo> inputs, outputs;
+    CompileStats stats;
+    Plan plan;
+    KernelSet kernels;
+    std::vector<cpu::CompiledKernel> code;  ///< for a CPU: of each kernel
+    cpu::CodegenOptions codegen;
+    std::vector<cuda::KernelText> gpu_kernels;  ///< for a GPU: of each kernel
+    std::optional<GpuTarget> gpu_target;
+    bool keep_subnormals = false;
+    std::function<std::shared_ptr<const CompiledModel>()> make_fallback;
+    mutable std::once_flag fallback_made;
+    mutable std::shared_ptr<const CompiledModel> fallback;
+
+    /// Compiled at the first call; null where there is none.
+    std::shared_ptr<const CompiledModel> fallback_model() const {
+        if (make_fallback) std::call_once(fallback_made, [&] { fallback = make_fallback(); });
+        return fallback;
+    }
+};
+
+}  // namespace tilewright
