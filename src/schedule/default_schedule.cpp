@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "program/analysis/contraction.h"
+#include "program/transform/contiguous_axes.h"
 #include "program/weighed_sum.h"
 #include "schedule/boxes.h"
 #include "schedule/tasks.h"
@@ -695,7 +696,7 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
         const TensorExpr& whole = *stages.primitives[id].expr();
         return !choose_micro(stages, whole, DType::F32, target).loads.empty();
     };
-    if (auto merged = merge_axes(stages); merged && !packs()) stages = std::move(*merged);
+    if (auto merged = merge_contiguous_axes(stages); merged && !packs()) stages = std::move(*merged);
     const TensorExpr& e = *stages.primitives[id].expr();
     const size_t n = e.extents.size();
     StageChoice choice = choose_micro(stages, e, stages.values[stages.primitives[id].outputs[0]].dtype, target);

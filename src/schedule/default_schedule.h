@@ -2,6 +2,7 @@
 // The default rule: tiles picked from the shapes alone, without a model of the machine. It is what every kernel gets
 // until the schedulers of this folder's neighbours have been asked, and what they are measured against.
 
+#include "program/analysis/access.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -41,20 +42,6 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType ou
 /// The copies of those accesses (StageChoice::loads) of a stage, packed for its micro-kernel's lanes.
 std::vector<Stmt> make_loads(const Program& stages, PrimitiveId stage, const std::vector<size_t>& loads,
                              const Micro& micro);
-
-/// The strides of an access or result in elements along each axis of the expression; nothing where the offset is not
-/// linear in the axis.
-std::vector<std::optional<Expr>> axis_strides(const Program& stages, const TensorExpr& expr, ValueId value,
-                                              std::span<const Expr> index);
-
-/// The stride between neighbours inside aligned blocks of `lanes` along axis a: 1 for channel-blocked tensors, although
-/// their offset is not linear in the channel. Nothing where blocks are not regular either.
-std::optional<Expr> lane_stride(const Program& stages, const TensorExpr& expr, ValueId value,
-                                std::span<const Expr> index, size_t a, int lanes);
-
-/// Neighbouring axes that every access and the result walk as one become one; tensors turn one-dimensional. Gives
-/// nothing when nothing merges. [8, 56, 56, 64] + [8, 56, 56, 64] -> one axis of 1605632.
-std::optional<Program> merge_axes(const Program& stages);
 
 /// Whether windows of neighbours along the axis share elements. Where neighbouring axes have become one, an index names
 /// planes beside their rows: steps say which of them slides.

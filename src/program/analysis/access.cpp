@@ -55,4 +55,48 @@ bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, siz
     return moves[node.index()];
 }
 
+Expr row_major_offset(std::span<const Expr> shape, std::span<const Expr> index) {
+    Expr offset = 0, stride = 1;
+    std::vector<Expr> strides(shape.size());
+    for (size_t d = shape.size(); d-- > 0;) {
+        strides[d] = stride;
+        stride = stride * shape[d];
+    }
+    for (size_t d = 0; d < shape.size(); ++d) offset += index[d] * strides[d];
+    return offset;
+}
+
+std::vector<std::optional<Expr>> axis_strides(const Program& stages, const TensorExpr& expr, ValueId value,
+                                              std::span<const Expr> index) {
+    const Expr offset = simplify(row_major_offset(stages.values[value].shape, index), expr.ranges());
+    std::vector<std::optional<Expr>> out;
+    for (size_t a = 0; a < expr.extents.size(); ++a) {
+        const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(a)});
+        if (linear && is_uniform(linear->coefficient))
+            out.push_back(linear->coefficient);
+        else
+            out.push_back(std::nullopt);
+    }
+    return out;
+}
+
+std::optional<Expr> lane_stride(const Program& stages, const TensorExpr& expr, ValueId value,
+                                std::span<const Expr> index, size_t a, int lanes) {
+    const size_t n = expr.extents.size();
+    Ranges ranges = expr.ranges();
+    ranges.axes.push_back({Expr(0), floor_div(expr.extents[a] - 1, lanes)});
+    ranges.axes.push_back({Expr(0), Expr(lanes - 1)});
+    const Expr offset = row_major_offset(stages.values[value].shape, index);
+    const Expr blocked = simplify(substitute(offset,
+                                             [&](Var v) -> std::optional<Expr> {
+                                                 if (v.kind == VarKind::Axis && v.id == a)
+                                                     return axis(n) * lanes + axis(n + 1);
+                                                 return std::nullopt;
+                                             }),
+                                  ranges);
+    const auto linear = linear_in(blocked, {VarKind::Axis, static_cast<uint32_t>(n + 1)});
+    if (!linear || !is_uniform(linear->coefficient)) return std::nullopt;
+    return linear->coefficient;
+}
+
 }  // namespace tilewright

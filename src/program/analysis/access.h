@@ -1,9 +1,11 @@
 #pragma once
-// What the reads of a tensor expression depend on.
+// What the reads of a tensor expression depend on, and how they walk through memory.
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "program/program.h"
 
@@ -26,5 +28,19 @@ bool moves_along(const TensorExpr& e, const Access& access, size_t axis);
 /// Whether the value of `node`, a node of `body` (the expression's body or epilogue), may differ between two points
 /// that differ along `axis` alone.
 bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, size_t axis);
+
+/// The offset in elements of an index into a dense row-major tensor.
+///     [8, 56], [i0, i1]  ->  56*i0 + i1
+Expr row_major_offset(std::span<const Expr> shape, std::span<const Expr> index);
+
+/// The strides of an access or result in elements along each axis of the expression; nullopt where the offset is not
+/// linear in the axis.
+std::vector<std::optional<Expr>> axis_strides(const Program& program, const TensorExpr& e, ValueId value,
+                                              std::span<const Expr> index);
+
+/// The stride between neighbours inside aligned blocks of `lanes` points along `axis`: 1 for channel-blocked tensors,
+/// although their offset is not linear in the channel. nullopt where blocks have no common stride either.
+std::optional<Expr> lane_stride(const Program& program, const TensorExpr& e, ValueId value, std::span<const Expr> index,
+                                size_t axis, int lanes);
 
 }  // namespace tilewright

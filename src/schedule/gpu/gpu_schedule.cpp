@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cost/gpu_estimate.h"
+#include "program/transform/contiguous_axes.h"
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_nest.h"
 #include "schedule/gpu/retarget.h"
@@ -219,7 +220,7 @@ namespace {
 
 /// A block has a few thousand points, and there are a few blocks for each SM.
 TileProgram schedule_points(Program stages, const GpuScheduling& how) {
-    if (auto merged = merge_axes(stages)) stages = std::move(*merged);
+    if (auto merged = merge_contiguous_axes(stages)) stages = std::move(*merged);
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
     const Micro micro = choose_micro(stages, e, DType::F32, gpu_rule(how.target)).micro;
@@ -343,9 +344,7 @@ class Retarget {
     bool moves(const Load& load, size_t axis) const {
         const TensorExpr& e = *t_.stages.primitives[load.stage].expr();
         for (size_t k = 0; k < e.extents.size(); ++k)
-            if (t_.stage_axes[load.stage][k] == axis)
-                for (const Expr& i : e.accesses[load.access].index)
-                    if (uses(i, {VarKind::Axis, static_cast<uint32_t>(k)})) return true;
+            if (t_.stage_axes[load.stage][k] == axis && index_uses(e.accesses[load.access].index, k)) return true;
         return false;
     }
     /// In front of everything in the body outside of which nothing more cuts the copy.
