@@ -120,6 +120,11 @@ replay: tool
 replay-update: tool
 	@$(PYTHON) scripts/replay.py $(if $(SUITE),--suite $(SUITE))
 
+## tutorial-update: run the commands of docs/tutorial.md and write what they print into it
+.PHONY: tutorial-update
+tutorial-update: tool
+	@$(PYTHON) scripts/tutorial.py --update
+
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install
 install: build
@@ -141,7 +146,7 @@ setup-tools:
 .PHONY: help
 help:
 	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-	    printf '  make %-13s %s\n' "$$name" "$$text"; \
+	    printf '  make %-15s %s\n' "$$name" "$$text"; \
 	done
 
 # Ninja configures again by itself when a CMake file changes; this is the first time.
