@@ -125,6 +125,14 @@ replay-update: tool
 tutorial-update: tool
 	@$(PYTHON) scripts/tutorial.py --update
 
+## golden-update: write what passes and refusals print into src/compile/golden/ and src/tool/must_fail/
+.PHONY: golden-update
+golden-update: setup build/build.ninja
+	@cmake --build build -j $(JOBS) --target compile_test tool_test
+	@TILEWRIGHT_UPDATE_GOLDEN=1 build/bin/compile_test --gtest_brief=1 --gtest_filter='Golden.*'
+	@TILEWRIGHT_UPDATE_GOLDEN=1 build/bin/tool_test --gtest_brief=1 --gtest_filter='*MustFail*'
+	@git status --short src/compile/golden src/tool/must_fail || true
+
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install
 install: build
