@@ -120,6 +120,19 @@ replay: tool
 replay-update: tool
 	@$(PYTHON) scripts/replay.py $(if $(SUITE),--suite $(SUITE))
 
+## tutorial-update: run the commands of docs/tutorial.md and write what they print into it
+.PHONY: tutorial-update
+tutorial-update: tool
+	@$(PYTHON) scripts/tutorial.py --update
+
+## golden-update: write what passes and refusals print into src/compile/golden/ and src/tool/must_fail/
+.PHONY: golden-update
+golden-update: setup build/build.ninja
+	@cmake --build build -j $(JOBS) --target compile_test tool_test
+	@TILEWRIGHT_UPDATE_GOLDEN=1 build/bin/compile_test --gtest_brief=1 --gtest_filter='Golden.*'
+	@TILEWRIGHT_UPDATE_GOLDEN=1 build/bin/tool_test --gtest_brief=1 --gtest_filter='*MustFail*'
+	@git status --short src/compile/golden src/tool/must_fail || true
+
 ## install: install the tool, the library and its CMake package under PREFIX=/usr/local
 .PHONY: install
 install: build
@@ -141,7 +154,7 @@ setup-tools:
 .PHONY: help
 help:
 	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-	    printf '  make %-13s %s\n' "$$name" "$$text"; \
+	    printf '  make %-15s %s\n' "$$name" "$$text"; \
 	done
 
 # Ninja configures again by itself when a CMake file changes; this is the first time.

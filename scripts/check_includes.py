@@ -45,7 +45,7 @@ EXCEPTIONS = {
     for path in ("src/tool/hostile_graph_test.cpp", "src/tool/hostile_file_test.cpp", "src/tool/hostile_models_test.cpp",
                  "src/tool/hostile_structure_test.cpp", "src/tool/commands_test.cpp", "src/tool/mutation_test.cpp",
                  "src/tool/mutator_test.cpp", "src/tool/hostile_limits_test.cpp",
-                 "src/tool/gpu_command_test.cpp", "src/tool/api_inputs_test.cpp")
+                 "src/tool/gpu_command_test.cpp", "src/tool/api_inputs_test.cpp", "src/tool/must_fail_test.cpp")
 }
 EXCEPTIONS["src/base/keyed_hash.cpp"] = {"LLVM": "its BLAKE3, rather than one more library for one hash"}
 

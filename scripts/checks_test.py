@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of the scripts (check_*.py on small trees that break one rule each, replay.py) and of bench/charts.py."""
+"""Tests of the scripts (check_*.py on small trees that break one rule each, replay.py, tutorial.py) and of
+bench/charts.py."""
 
 import contextlib
 import io
@@ -14,6 +15,7 @@ sys.dont_write_bytecode = True
 import check_includes  # noqa: E402
 import check_sources  # noqa: E402
 import replay  # noqa: E402
+import tutorial  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
@@ -246,6 +248,37 @@ class Replay(unittest.TestCase):
             self.assertEqual([self.ONE], replay.read_details(path)["m", "c"].lines)
             replay.write_summary(path, {("m", "c"): "1, 2 | 3"})
             self.assertEqual({("m", "c"): "1, 2 | 3"}, replay.read_summary(path))
+
+
+class Tutorial(unittest.TestCase):
+    PAGE = ["# Page", "```console", "$ x=4", "$ echo $x \\", "  y", "4 y", "```", "```", "$ false", "```",
+            "```console times", "$ echo now", "12 ms", "```", ""]
+
+    def results(self, page):
+        commands = tutorial.commands_of(page)
+        return commands, tutorial.run(commands, sys.executable)
+
+    def test_commands_are_those_of_console_blocks(self):
+        commands = tutorial.commands_of(self.PAGE)
+        self.assertEqual(["x=4", "echo $x \\\n  y", "echo now"], [c.text for c in commands])
+        self.assertEqual([[], ["4 y"], ["12 ms"]], [c.shown for c in commands])
+        self.assertEqual([True, True, False], [c.compared for c in commands])
+
+    def test_a_page_that_shows_what_is_printed_is_true(self):
+        self.assertEqual([], tutorial.differences("p", *self.results(self.PAGE)))
+
+    def test_another_output_is_reported_with_its_line_and_can_be_updated(self):
+        page = [line.replace("4 y", "5 y") for line in self.PAGE]
+        commands, results = self.results(page)
+        self.assertEqual(["p:4: $ echo $x \\", "  --- document", "  +++ printed", "  @@ -1 +1 @@", "  -5 y", "  +4 y"],
+                         tutorial.differences("p", commands, results))
+        self.assertEqual(self.PAGE, tutorial.updated(page, commands, results))
+
+    def test_a_command_that_fails_is_reported(self):
+        page = ["```console", "$ echo a | grep b | cat", "$ exit 3", "$ echo c", "```"]
+        self.assertEqual(["p:2: $ echo a | grep b | cat", "  exit status 1", "p:3: $ exit 3", "  exit status 3",
+                          "p: the shell ended before line 4"],
+                         tutorial.differences("p", *self.results(page)))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ Kernels differ from bench/replay.txt.
   the suite's models) writes bench/replay.txt; say in the commit's message which kernels change and why.
 """
 
+# Two machines as `tilewright info --json` describes them: 2 cores at 3.5 GHz with rates that such machines reach.
+MACHINES = ROOT / "bench" / "machines"
 # name -> options of `tilewright dump`, and the machine. Every two values of ISA, orchestrator and threads meet.
 CONFIGURATIONS = {
     "avx512 greedy 1": ("avx512", ["--orchestrate", "greedy", "--threads", "1"]),
@@ -76,26 +78,6 @@ MOST_PARAMETERS = 30e6      # of a model of the zoo; larger ones repeat the laye
 MOST_BYTES = 256 << 20       # of an operator's file
 # Too large, or slow and in the zoo as well.
 SKIPPED_SUITE = {"bert_large", "bert_large_dyn", "efficientnet_b0", "swin_t", "yolox_nano"}
-
-
-def machine(isa):
-    """A machine as `tilewright info --json` describes it: 2 cores at 3.5 GHz with rates that such machines reach."""
-    lanes, registers = (16, 32) if isa == "avx512" else (8, 16)
-    features = ["avx", "avx2", "bmi", "bmi2", "f16c", "fma"]
-    if isa == "avx512":
-        features = sorted(features + ["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"])
-    rate = lambda value: {"value": value, "spread": 0.01, "samples": 9}
-    cache = lambda level, size, load, latency: {
-        "level": level, "bytes": size, "measured_bytes": 0, "line_bytes": 64, "shared_by": 1 if level < 3 else 2,
-        "load_gbps": rate(load), "latency_ns": rate(latency)}
-    return {"format": 1, "cpu": "replay", "cpu_id": "replay", "arch": "x86_64", "features": features, "isa": isa,
-            "vector_bits": 32 * lanes, "vector_registers": registers, "cores": 2, "threads": 2, "ghz": rate(3.5),
-            "memory_latency_ns": rate(90.0), "memory_gbps_1": rate(28.0), "memory_gbps_all": rate(36.0),
-            "copy_gbps_1": rate(26.0), "copy_gbps_all": rate(34.0), "fma_gflops_1": rate(14.0 * lanes / 2),
-            "fma_gflops_all": rate(14.0 * lanes), "dispatch_us": rate(1.5),
-            "caches": [cache(1, 32 << 10, 14.0 * lanes, 1.2), cache(2, 1 << 20, 7.0 * lanes, 4.0),
-                       cache(3, 16 << 20, 60.0, 14.0)],
-            "calibrated": True}
 
 
 def digest(paths):
@@ -297,13 +279,11 @@ class Replay:
         self.times = json.loads(self.times_path.read_text()) if self.times_path.exists() else {}
         # Neither rates of this machine nor measurements nor compiled code.
         self.environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "no_cache").resolve())}
-        for isa in ("avx2", "avx512"):
-            (folder / f"{isa}.json").write_text(json.dumps(machine(isa), indent=1))
 
     def kernels(self, job):
         (model, configuration), path = job
         isa, options = CONFIGURATIONS[configuration]
-        command = [self.tool, "dump", path, "--stage", "hashes", "--target-file", self.folder / f"{isa}.json",
+        command = [self.tool, "dump", path, "--stage", "hashes", "--target-file", MACHINES / f"{isa}.json",
                    "--no-code-cache", *options, "--texts", self.folder / "texts"]
         if "optimal" in options:
             command += SOLVED

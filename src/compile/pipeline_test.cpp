@@ -9,8 +9,6 @@
 #include <map>
 #include <set>
 
-#include "base/error.h"
-#include "compile/option_error.h"
 #include "ops/rule_test.h"
 #include "program/random_program.h"
 
@@ -158,24 +156,6 @@ TEST(Pipeline, TimesEachPassThatRuns) {
     for (const PassTime& p : c.passes) sum += p.ms;
     EXPECT_LE(sum, c.compile_ms);
     EXPECT_GE(sum, 0.5 * c.compile_ms) << "something takes time outside of all passes";
-}
-
-std::string refusal(const std::vector<std::string>& skip, const std::vector<std::string>& print) {
-    PipelineOptions o;
-    o.compile.skip = skip;
-    o.passes.print_after = print;
-    try {
-        compile_model(attention(), o);
-    } catch (const OptionError& e) {
-        return std::string(e.what()) + "; " + e.hint();
-    }
-    return "accepted";
-}
-
-TEST(Pipeline, RefusesPassesThatThereAreNot) {
-    EXPECT_EQ(refusal({"fuse_row"}, {}), "there is no pass 'fuse_row'; did you mean fuse_rows?");
-    EXPECT_EQ(refusal({}, {"inline_functions"}), "there is no pass 'inline_functions'; `tilewright passes` lists them");
-    EXPECT_EQ(refusal({"schedule"}, {}), "pass 'schedule' cannot be skipped; `tilewright passes` lists those that can");
 }
 
 /// What is true of a target is decided here, for every caller.
