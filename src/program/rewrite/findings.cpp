@@ -17,7 +17,7 @@ bool same_numbers(const std::vector<double>* a, const std::vector<double>* b) {
     return a == b || std::equal(a->begin(), a->end(), b->begin(), b->end(), bits_equal);
 }
 
-/// Bodies that differ in unneeded nodes count as different.
+/// Bodies that differ in dead nodes compare unequal.
 bool same_nodes(const ScalarBody& a, const ScalarBody& b) {
     if (a.empty() || b.empty()) return a.empty() == b.empty();
     return a.root() == b.root() &&

@@ -20,7 +20,7 @@ namespace {
 
 struct State {
     Rewritten what;
-    size_t number = 0;  ///< in order of discovery, which decides among equals
+    size_t number = 0;  ///< in order of discovery, which breaks ties
 };
 
 struct Dearer {
@@ -68,10 +68,10 @@ class Search {
         Patch patch;
         size_t known;
         const RewriteRule* rule;
-        double cost;  ///< of the program with this patch alone
+        double cost;  ///< of the program with this patch only
     };
 
-    /// Primitives, but those that folding will compute.
+    /// Primitives except those that folding will compute.
     static size_t size(const RewriteContext& context) {
         const auto& all = context.program().primitives;
         return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Primitive& p) {
@@ -98,14 +98,14 @@ class Search {
         if (gains.size() > 1) together(from, std::move(gains));
     }
 
-    /// One program with all patches that gain, the best first, as far as each still gains: rewrites of different places
-    /// need not be found again one after the other.
+    /// Applies all profitable patches, best first, as far as each is still profitable: rewrites at different places
+    /// need not be found one after the other.
     void together(const Rewritten& from, std::vector<Gain> gains) {
         std::stable_sort(gains.begin(), gains.end(), [](const Gain& a, const Gain& b) { return a.cost < b.cost; });
         Rewritten all = from;
         size_t made = 0;
         for (const Gain& gain : gains) {
-            // What the patch adds comes behind all that was added, so that ids of several patches are not mixed up.
+            // The patch's values are numbered after all added values, so that ids of several patches do not clash.
             auto next = apply_later(all.program, gain.patch, gain.known);
             if (!next || spent()) continue;
             *next = merge_common_subexpressions(std::move(*next));
@@ -120,7 +120,7 @@ class Search {
         if (made > 1 && seen_.insert(structure_hash(all.program)).second) queue(std::move(all));
     }
 
-    /// Queues what is new and not too dear. Its cost, if it is new.
+    /// Queues a program that is new and not too expensive. Returns its cost if it is new.
     std::optional<double> consider(Program program, const Rewritten& from, const RewriteRule& rule) {
         program = merge_common_subexpressions(std::move(program));
         if (!seen_.insert(structure_hash(program)).second) return std::nullopt;
@@ -148,7 +148,7 @@ class Search {
     const RewriteSearch& options_;
     RewriteReport& report_;
     Findings findings_;
-    Rewritten best_, exact_;  ///< of all, and of those without inexact rules
+    Rewritten best_, exact_;  ///< of all programs, and of those without inexact rules
     std::priority_queue<State, std::vector<State>, Dearer> queue_;
     std::unordered_set<uint64_t> seen_;
     size_t most_ = 0, number_ = 0;
@@ -191,11 +191,11 @@ Program search(const Program& program, const RewriteSearch& options, RewriteRepo
 
 namespace {
 
-/// Pieces of one text, and what becomes of them.
+/// Equal pieces and their proposals.
 struct Distinct {
-    std::vector<size_t> where;  ///< pieces
+    std::vector<size_t> where;  ///< positions of the pieces
     std::vector<Rewritten> proposals;
-    size_t taken = 0;  ///< which of the proposals; the last is what the pieces are
+    size_t taken = 0;  ///< index of the chosen proposal; the last one is the original piece
 
     bool changes() const { return taken + 1 < proposals.size(); }
 };
@@ -240,7 +240,7 @@ class Whole {
         report_.distinct = distinct_.size();
     }
 
-    /// Of each distinct piece the first one.
+    /// The first piece of each distinct one.
     std::vector<const Piece*> first_pieces() const {
         std::vector<const Piece*> out;
         for (const Distinct& d : distinct_) out.push_back(&pieces_[d.where[0]]);
@@ -265,7 +265,7 @@ class Whole {
     }
 
     void propose() {
-        std::vector<std::pair<double, size_t>> order;  // the dearest first
+        std::vector<std::pair<double, size_t>> order;  // the most expensive first
         for (size_t d = 0; d < distinct_.size(); ++d) {
             const RewriteContext context(pieces_[distinct_[d].where[0]].program, options_.rules.folding);
             const double one = options_.cost ? options_.cost(context) : analytic_cost(context);
@@ -278,8 +278,8 @@ class Whole {
         }
     }
 
-    /// The whole with the proposals that are taken. `piece_of`: by value of that program, the distinct piece in which
-    /// it is computed, if any.
+    /// The full program with the chosen proposals. `piece_of`: for each of its values, the distinct piece that computes
+    /// it, if any.
     Program with_taken(std::vector<size_t>* piece_of = nullptr) const {
         std::vector<Replacement> replacements;
         std::vector<size_t> of;
@@ -305,16 +305,16 @@ class Whole {
         return out;
     }
 
-    /// A whole that was planned.
+    /// An evaluated full plan.
     struct Planned {
-        std::vector<size_t> taken;  ///< of each distinct piece
+        std::vector<size_t> taken;  ///< per distinct piece
         Program whole;
         double total = 0;
-        std::vector<double> of;  ///< by distinct piece, in all its places
-        size_t changes = 0;      ///< pieces that are not what they were
+        std::vector<double> of;  ///< per distinct piece, summed over its occurrences
+        size_t changes = 0;      ///< number of changed pieces
     };
 
-    /// The whole as it is chosen.
+    /// Evaluates the full program with the current choice.
     Planned planned() {
         Planned out;
         for (const Distinct& d : distinct_) {
@@ -334,7 +334,7 @@ class Whole {
         return out;
     }
 
-    /// Proposals that do not pay make room for the next ones, and never come back. Whether there were any.
+    /// Replaces each proposal that does not pay off by the next one, permanently. Returns whether any was replaced.
     bool go_on(const Planned& before, const Planned& now) {
         bool changed = false;
         for (size_t d = 0; d < distinct_.size(); ++d) {

@@ -1,4 +1,4 @@
-// The enumerated laws (enumerated.txt) as a rule: their left sides are found in programs, their right sides written.
+// The enumerated laws (enumerated.txt) as a rule: matches their larger sides and writes the smaller ones.
 
 #include <algorithm>
 
@@ -11,15 +11,15 @@ namespace tilewright {
 
 namespace {
 
-/// What one primitive is as an operator: its operands, and Scale's number.
+/// A primitive recognised as an operator: its operands, and Scale's number.
 struct Recognised {
     std::vector<ValueId> operands;
     double scale = 0;
 };
 
-/// The index at which an expression of rank r reads a matrix of each batch element of a value of that `shape`: the axes
-/// at their own place, the last two replaced. The value may have fewer dimensions in front, or some of extent 1, which
-/// are broadcast.
+/// The index at which an expression of rank r reads a matrix of each batch element of a value of that `shape`: leading
+/// axes in place, the last two replaced. The value may have fewer leading dimensions, or some of extent 1, which are
+/// broadcast.
 ///     rank 3, shape [k, n]   ->   [row, column]
 std::vector<Expr> matrix_index(size_t rank, const std::vector<Expr>& shape, Expr row, Expr column) {
     const size_t lead = rank - shape.size();
@@ -92,13 +92,13 @@ class Recogniser {
                 return Recognised{{value(root.a), value(root.b)}};
             }
             default:
-                return std::nullopt;  // concatenations are the layout rules' business
+                return std::nullopt;  // the layout rules handle concatenations
         }
     }
 
   private:
-    /// The node is an element of a value, at these rows and columns; the dimensions in front at their own place. These
-    /// are all there and of the same extents, unless they may be `broadcast`.
+    /// The node is an element of a value at this row and column, with leading dimensions in place. All leading
+    /// dimensions are present and have equal extents, unless they may be `broadcast`.
     bool reads(ScalarId node, Expr row, Expr column, bool broadcast = false) const {
         const auto slot = bare_slot(e_.body, node);
         if (!slot) return false;
@@ -150,7 +150,7 @@ class TermWriter {
     TermWriter(const RewriteContext& context, PatchWriter& patch, const TermMatch& match, DType t)
         : c_(context), patch_(patch), match_(match), t_(t) {}
 
-    /// The expression of a term that is no variable; nothing where its operands do not fit.
+    /// The expression of a term that is not a variable; none if its operands do not fit.
     std::optional<TensorExpr> expr(const MatrixTerm& term) {
         std::vector<ValueId> x;
         for (const MatrixTerm& a : term.args) {
@@ -241,7 +241,7 @@ class TermWriter {
     }
 
   private:
-    /// The dimensions of all operands in front of their last two; nothing where they do not fit.
+    /// The common leading dimensions of all operands; none if they do not fit.
     static std::optional<std::vector<Expr>> broadcast(const std::vector<std::vector<Expr>>& shapes) {
         size_t rank = 0;
         for (const auto& s : shapes) rank = std::max(rank, s.size());
@@ -262,7 +262,7 @@ class TermWriter {
     DType t_;
 };
 
-/// Variables that the law spreads over columns must be whole matrices, or a law of sums would be used for columns.
+/// Variables that the law broadcasts over columns must be whole matrices, or a law of sums would be used for columns.
 bool same_widths(const RewriteContext& context, const MatrixTerm& term, const TermMatch& match) {
     std::map<int, MatrixShape> shapes;
     for (const auto& [v, value] : match.variables) {
@@ -278,7 +278,7 @@ bool concatenates(const MatrixTerm& term) {
            std::any_of(term.args.begin(), term.args.end(), concatenates);
 }
 
-/// Laws by the operator that the larger side begins with.
+/// Laws by the root operator of the larger side.
 std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> laws_by_root() {
     std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> out;
     for (const TermLaw& law : enumerated_laws()) {
