@@ -20,7 +20,7 @@ Program prepared(const Program& program, FoldOptions folding) {
 
 }  // namespace
 
-RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding) {
+RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
     options.orchestrator = Orchestrator::Greedy;
     options.measure = {};
     std::shared_ptr<Schedules> schedules = schedules_of(options);

@@ -33,9 +33,9 @@ struct WeighedSum {
     /// The inverse for a column: sets its coordinates among those of the expression's axes.
     void to_column(size_t column, std::vector<int64_t>& axes) const;
 };
-constexpr int64_t kMostWeights =
+constexpr int64_t kMaxWeights =
     65536;  ///< largest matrix: a three-dimensional Winograd transform has 144 x 144 entries
-/// None if the expression is not such a transform, or the matrix has more than kMostWeights entries.
+/// None if the expression is not such a transform, or the matrix has more than kMaxWeights entries.
 std::optional<WeighedSum> weighed_sum(const TensorExpr& e);
 
 /// A linear transform as short sums. Node k < inputs is column k; node inputs + k is sums[k], over earlier nodes.

@@ -89,11 +89,11 @@ class AxesBelow {
 };
 
 /// Beyond this many factors, the rest is one factor: x * x of x * x ... has exponentially many factors.
-constexpr size_t kMostFactors = 32;
+constexpr size_t kMaxFactors = 32;
 
 void add_factors(const ScalarBody& body, ScalarId node, bool under, std::vector<Factor>& out) {
     const ScalarNode& n = body[node];
-    if ((n.op == ScalarOp::Mul || n.op == ScalarOp::Div) && out.size() < kMostFactors) {
+    if ((n.op == ScalarOp::Mul || n.op == ScalarOp::Div) && out.size() < kMaxFactors) {
         add_factors(body, n.a, under, out);
         add_factors(body, n.b, under != (n.op == ScalarOp::Div), out);
     } else if (!(n.op == ScalarOp::Const && n.value == 1)) {

@@ -226,10 +226,10 @@ void factor_to_weights(const RewriteContext& context, PrimitiveId at, std::vecto
             ScalarBody part = map->body;
             part.set_root(f.node);
             const std::set<uint32_t> axes = axes_through(*map, f.node, read.index);
-            const bool goes = reads_constants(context, *map, part) && axes_in_operand(context, e, weights, axes) &&
-                              always_inside(e, *map, f.node, read);
-            (goes ? moved : kept).push_back(f);
-            if (goes) needed.insert(axes.begin(), axes.end());
+            const bool movable = reads_constants(context, *map, part) && axes_in_operand(context, e, weights, axes) &&
+                                 always_inside(e, *map, f.node, read);
+            (movable ? moved : kept).push_back(f);
+            if (movable) needed.insert(axes.begin(), axes.end());
         }
         if (moved.empty() || kept.empty()) continue;
         const auto at_weights = axes_in_operand(context, e, weights, needed);

@@ -13,7 +13,7 @@
 namespace tilewright {
 
 /// A patch of a program that had `known` values; apply_later inserts it into another program.
-struct Finding {
+struct RuleMatch {
     const RewriteRule* rule;
     const Patch* patch;
     size_t known;
@@ -49,35 +49,36 @@ class ValueForms {
 /// The search expands thousands of programs that differ from each other in a few primitives. A rule therefore runs
 /// again on a primitive only if a property that it read in the previous run has changed (a verifying trace, as in build
 /// systems). ValueIds have the same meaning in all programs derived from one.
-class Findings {
+class MatchCache {
   public:
-    explicit Findings(std::vector<const RewriteRule*> rules) : rules_(std::move(rules)) {}
+    explicit MatchCache(std::vector<const RewriteRule*> rules) : rules_(std::move(rules)) {}
 
     /// The matches of all rules, in the order of rules and primitives. Valid until the next call.
-    const std::vector<Finding>& find(const RewriteContext& context);
-    size_t asked() const { return asked_; }  ///< number of rule runs
+    const std::vector<RuleMatch>& find(const RewriteContext& context);
+    size_t rule_runs() const { return rule_runs_; }
 
   private:
     struct Trace {
-        std::vector<Asked> questions;
-        std::vector<uint32_t> answers;  ///< of all dependencies, concatenated
+        std::vector<RuleDependency> dependencies;
+        std::vector<uint32_t> properties;  ///< of all dependencies, concatenated
         std::vector<Patch> patches;
         size_t known;
     };
     const Trace& trace(const RewriteContext& context, const RewriteRule& rule, PrimitiveId at,
                        std::vector<Trace>& known);
     /// Appends the form of the value, or of its readers: their count, and of each the value and its form.
-    void answer(const RewriteContext& context, const Asked& asked, std::vector<uint32_t>& out);
-    bool same_answers(const RewriteContext& context, const Trace& trace);
+    void append_properties(const RewriteContext& context, const RuleDependency& dependency, std::vector<uint32_t>& out);
+    bool unchanged(const RewriteContext& context, const Trace& trace);
     uint32_t form(const RewriteContext& context, ValueId v);
 
     std::vector<const RewriteRule*> rules_;
     std::vector<std::unordered_map<uint32_t, std::vector<Trace>>>
         traces_;  ///< by rule, by the value that `at` computes
-    std::vector<Finding> found_;
+    std::vector<RuleMatch> found_;
     ValueForms forms_;
-    std::vector<uint32_t> known_forms_, answers_;  ///< indexed by value of the current program, 0: not computed yet
-    size_t asked_ = 0;
+    std::vector<uint32_t> value_forms_;  ///< indexed by value of the current program, 0: not computed yet
+    std::vector<uint32_t> current_;      ///< properties being compared
+    size_t rule_runs_ = 0;
 };
 
 }  // namespace tilewright

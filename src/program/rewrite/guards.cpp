@@ -42,7 +42,7 @@ class Checks {
   public:
     Checks(const Program& original, const std::set<std::string>& transformed) : p_(original) {
         for (const auto& [v, t] : p_.constants)
-            if (p_.unread.count(v) == 0 && t.count() <= kMostRead) known_[v] = interval_of(t);
+            if (p_.unread.count(v) == 0 && t.count() <= kMaxRead) known_[v] = interval_of(t);
         for (const ValueId v : p_.inputs) visit(v, {}, transformed);
         for (const Primitive& p : p_.primitives) {
             const TensorExpr* e = p.expr();
@@ -55,7 +55,7 @@ class Checks {
     bool needed(const std::string& name) const { return safe_.count(name) == 0; }
 
   private:
-    static constexpr int64_t kMostRead = int64_t{1} << 20;  // elements; products may have any number (intervals.h)
+    static constexpr int64_t kMaxRead = int64_t{1} << 20;  // elements; products may have any number (intervals.h)
 
     RealInterval of(ValueId v) const {
         const auto it = known_.find(v);

@@ -13,7 +13,7 @@ namespace tilewright {
 
 /// The cache key: the build, the options, and the program with its names and origins. Of constants it contains only
 /// their form and their fill value, if any. Empty if the choice must not be cached: without RewriteSearch::kept, or if
-/// the search has a cost or an evaluator that RewriteSearch::judged_by does not identify.
+/// the search has a cost or an evaluator that RewriteSearch::evaluator_key does not identify.
 std::string rewrites_key(const Program& program, const RewriteSearch& options);
 
 /// The choice for each of a program's distinct pieces, in order.

@@ -245,7 +245,7 @@ void concat_of_slices(const RewriteContext& context, PrimitiveId at, std::vector
     }
     const auto c = as_concat(e);
     if (!c) return;
-    // A part of one element only gives its position, not how the position varies.
+    // A part of one element gives a single position, not how the index varies along the axis.
     const auto longest = std::find_if(c->parts.begin(), c->parts.end(),
                                       [](const Concat::Part& part) { return !(part.end - part.begin).is_constant(1); });
     if (longest == c->parts.end()) return;

@@ -47,13 +47,13 @@ RewriteContext::RewriteContext(const Program& program, const FoldOptions& foldin
 }
 
 const TensorExpr* RewriteContext::producer(ValueId v) const {
-    const PrimitiveId p = producers_[noted(v)];
+    const PrimitiveId p = producers_[recorded(v)];
     return p ? program_.primitives[p].expr() : nullptr;
 }
 
 std::optional<double> RewriteContext::fill(ValueId v) const {
     constexpr int64_t kMost = 65536;
-    noted(v);
+    recorded(v);
     if (const auto it = program_.constants.find(v); it != program_.constants.end()) {
         const Tensor& t = it->second;
         if (program_.unread.count(v) != 0 || t.count() == 0 || t.count() > kMost || !is_float(t.dtype()))
@@ -78,7 +78,7 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
         const PrimitiveId at = stack.back();
         stack.pop_back();
         if (at == earlier) return true;
-        for (const ValueId v : program_.primitives[at].outputs) noted(v);
+        for (const ValueId v : program_.primitives[at].outputs) recorded(v);
         if (at < earlier || !seen.insert(at).second) continue;  // primitives are in topological order
         for (const ValueId v : program_.primitives[at].inputs())
             if (producers_[v]) stack.push_back(producers_[v]);
@@ -86,7 +86,7 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
     return false;
 }
 
-bool too_large(const TensorExpr& e) { return e.accesses.size() > kMostAccesses || e.body.nodes().size() > kMostNodes; }
+bool too_large(const TensorExpr& e) { return e.accesses.size() > kMaxAccesses || e.body.nodes().size() > kMaxNodes; }
 
 std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options) {
     std::vector<const RewriteRule*> out;

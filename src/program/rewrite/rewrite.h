@@ -28,10 +28,10 @@ struct Patch {
 };
 
 /// A property of a value that a rule read: its form and producer, or its readers.
-struct Asked {
+struct RuleDependency {
     ValueId value;
     bool readers = false;
-    friend auto operator<=>(const Asked&, const Asked&) = default;
+    friend auto operator<=>(const RuleDependency&, const RuleDependency&) = default;
 };
 
 /// A program with the analyses that rules use. The program must outlive it.
@@ -46,29 +46,29 @@ class RewriteContext {
     const Program& program() const { return program_; }
     /// The options with which constants will be folded after rewriting.
     const FoldOptions& folding() const { return folding_; }
-    const Value& value(ValueId v) const { return program_.values[noted(v)]; }
+    const Value& value(ValueId v) const { return program_.values[recorded(v)]; }
     /// The expression that defines `v`; null for inputs, constants, and outputs of other primitives.
     const TensorExpr* producer(ValueId v) const;
-    PrimitiveId producer_id(ValueId v) const { return producers_[noted(v)]; }
+    PrimitiveId producer_id(ValueId v) const { return producers_[recorded(v)]; }
     /// In program order.
-    const std::vector<PrimitiveId>& consumers(ValueId v) const { return consumers_[noted(v, true)]; }
+    const std::vector<PrimitiveId>& consumers(ValueId v) const { return consumers_[recorded(v, true)]; }
     /// Read by exactly one primitive and not an output of the program: redefining its reader makes it dead.
     bool read_once(ValueId v) const { return consumers(v).size() == 1 && !is_output(v); }
-    bool is_output(ValueId v) const { return is_output_[noted(v)]; }
+    bool is_output(ValueId v) const { return is_output_[recorded(v)]; }
     /// Depends only on constants, by work that `folding` allows: it will be folded and costs nothing at run time.
-    bool foldable(ValueId v) const { return foldable_[noted(v)]; }
+    bool foldable(ValueId v) const { return foldable_[recorded(v)]; }
     /// The number that every element of `v` equals, if a constant (of at most 65536 elements: larger ones are not
     /// inspected) or a fill defines it. Rules know nothing else about contents.
     std::optional<double> fill(ValueId v) const;
     /// Whether `later` depends on `earlier`, directly or transitively.
     bool depends(PrimitiveId later, PrimitiveId earlier) const;
 
-    /// Records the properties read from now on in `asked`; null: stops recording.
-    void note(std::vector<Asked>* asked) const { asked_ = asked; }
+    /// Records the properties read from now on in `dependencies`; null: stops recording.
+    void record(std::vector<RuleDependency>* dependencies) const { dependencies_ = dependencies; }
 
   private:
-    ValueId noted(ValueId v, bool readers = false) const {
-        if (asked_ != nullptr) asked_->push_back({v, readers});
+    ValueId recorded(ValueId v, bool readers = false) const {
+        if (dependencies_ != nullptr) dependencies_->push_back({v, readers});
         return v;
     }
 
@@ -77,7 +77,7 @@ class RewriteContext {
     IndexVector<ValueId, PrimitiveId> producers_;
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
     IndexVector<ValueId, char> is_output_, foldable_;
-    mutable std::vector<Asked>* asked_ = nullptr;
+    mutable std::vector<RuleDependency>* dependencies_ = nullptr;
 };
 
 struct RewriteRule {
@@ -103,7 +103,7 @@ const RewriteRule* rewrite_rule(std::string_view name);
 
 /// Primitives with more accesses or a larger body are not rewritten: a rule's time grows with the number of operands
 /// times the time of a patch, and a patch's time with the square of the sizes.
-constexpr size_t kMostAccesses = 64, kMostNodes = 256;
+constexpr size_t kMaxAccesses = 64, kMaxNodes = 256;
 bool too_large(const TensorExpr& e);
 
 /// The matches of one rule in a whole program, in program order.

@@ -38,7 +38,7 @@ struct PlannedCost {
     double total = 0;
     IndexVector<PrimitiveId, double> of;  ///< each primitive's share of the cost of its kernels
 };
-using RewriteJudge = std::function<PlannedCost(const Program&)>;
+using RewriteEvaluator = std::function<PlannedCost(const Program&)>;
 
 struct RewriteSearch {
     RewriteOptions rules = {};
@@ -52,12 +52,12 @@ struct RewriteSearch {
     RewriteCost cost = {};    ///< none: analytic_cost
     /// The evaluator of full plans. None: each piece becomes what `cost` prefers. A proposal is kept if it saves at
     /// least this share of its primitives' cost.
-    RewriteJudge judge = {};
+    RewriteEvaluator judge = {};
     double margin = 0.02, inexact_margin = 0.1;
-    /// The cache of choices (kept.h); null: none. `judged_by`: text that identifies everything that `judge` depends on
-    /// except the program; without it nothing is cached.
+    /// The cache of choices (kept.h); null: none. `evaluator_key`: text that identifies everything that `judge` depends
+    /// on except the program; without it nothing is cached.
     std::shared_ptr<const CodeCache> kept = {};
-    std::string judged_by = {};
+    std::string evaluator_key = {};
     double equal = 0.001;  ///< full plans within this share of the cheapest count as equal: the one with the fewest
                            ///< changes is chosen
 };

@@ -166,19 +166,19 @@ std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t
     return WindowDim{out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant()};
 }
 
-constexpr int kMostRough = 2;  // dimensions with F(4): a third would make the error five times that of two (winograd.h)
-constexpr int64_t kMostTaps = 7, kMostStep = 2;
+constexpr int kMaxRough = 2;  // dimensions with F(4): a third would make the error five times that of two (winograd.h)
+constexpr int64_t kMaxTaps = 7, kMaxStep = 2;
 
-/// Whether this is already a Winograd product: a sum over a few taps with transformed weights, whose other dimensions
-/// stayed direct.
+/// Whether the weights are already transformed, as sums over a few taps, by a rewrite that left the other dimensions
+/// direct.
 bool transformed(const RewriteContext& context, ValueId weights) {
     const TensorExpr* e = context.producer(weights);
     return e != nullptr && e->reducer == Reducer::Sum &&
            std::any_of(e->extents.begin() + static_cast<std::ptrdiff_t>(e->spatial), e->extents.end(),
-                       [](Expr x) { return x.is_constant() && x.constant() <= kMostTaps; });
+                       [](Expr x) { return x.is_constant() && x.constant() <= kMaxTaps; });
 }
 
-constexpr size_t kMostDims = 3;  // transformed dimensions of a window: there are 3^n forms of n dimensions
+constexpr size_t kMaxDims = 3;  // transformed dimensions of a window: there are 3^n forms of n dimensions
 
 std::optional<Convolution> convolution(const RewriteContext& context, const TensorExpr& e, uint32_t x_slot,
                                        uint32_t w_slot) {
@@ -198,13 +198,13 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
         if (!window) continue;
         // Channels are rarely a window: 16 * group + c has as many steps as reduction points.
         if (window->step >= e.extents[window->tap].constant() * window->spacing) continue;
-        const bool may = (window->spacing == 1 ? window->step <= kMostStep : window->step == 1) &&
-                         e.extents[window->tap].constant() <= kMostTaps && w_axes.count(window->out) == 0 &&
+        const bool may = (window->spacing == 1 ? window->step <= kMaxStep : window->step == 1) &&
+                         e.extents[window->tap].constant() <= kMaxTaps && w_axes.count(window->out) == 0 &&
                          bare_dim(context, e, w, window->tap);
         (may ? c.may : c.other).push_back(*window);
         taps.insert(window->tap);
     }
-    if (c.may.empty() || c.may.size() > kMostDims) return std::nullopt;
+    if (c.may.empty() || c.may.size() > kMaxDims) return std::nullopt;
     for (auto a = static_cast<uint32_t>(e.spatial); a < e.extents.size(); ++a)
         if (taps.count(a) == 0) return c;  // a sum over channels that both operands have
     return std::nullopt;
@@ -266,7 +266,7 @@ std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
                 rows *= w->rows();
                 inputs *= w->inputs();
             }
-        return rows == 1 || rough > kMostRough || rows * inputs > kMostWeights;
+        return rows == 1 || rough > kMaxRough || rows * inputs > kMaxWeights;
     });
     return out;
 }
