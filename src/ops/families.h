@@ -1,5 +1,5 @@
 #pragma once
-// The rules of each operator family: one function, one file (or a few) a family. registry.cpp puts them together.
+// The lowerings of each operator family: one function and one or a few files per family. registry.cpp combines them.
 
 #include <vector>
 

@@ -1,4 +1,5 @@
-// Operators that make shapes, move elements, slice, pad, gather and scatter: index maps, older opsets, run-time shapes.
+// Operators that compute shapes, move elements, slice, pad, gather and scatter: index maps, older opsets, dynamic
+// shapes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ std::string refusal(const std::function<void()>& f) {
     return "nothing was refused";
 }
 
-// --- Reshape and its kin
+// --- Reshape and related operators
 
 TEST(ReshapeRule, CopiesAndInfersDimensions) {
     const In x{"x", DType::F32, {"n", 6, 4}};
@@ -47,7 +48,7 @@ TEST(ReshapeRule, CopiesAndInfersDimensions) {
               "y = [6*$n, 4] @0 where @0 = x[i0 // 6, i0 % 6, i1]\n");
 }
 
-TEST(ReshapeRule, RefusesWhatDoesNotFit) {
+TEST(ReshapeRule, RejectsMismatchedShapes) {
     const Tensor x = counted({2, 3});
     EXPECT_THAT(refusal([&] {
                     run("Reshape", {x, Tensor::of_i64({4, -1})}, {}, 17, {1});
@@ -63,7 +64,7 @@ TEST(ReshapeRule, RefusesWhatDoesNotFit) {
                 HasSubstr("copies dimension 2 of an input of shape [2, 3]"));
 }
 
-TEST(ReshapeRule, AxesMayComeFromTheData) {
+TEST(ReshapeRule, AxesMayBeDataDependent) {
     const Tensor x = counted({2, 1, 3, 1});
     EXPECT_EQ(run("Squeeze", {x, Tensor::of_i64({-1, 1})})[0].shape(), (Shape{2, 3}));
     const Tensor y = run("Unsqueeze", {counted({2, 3}), Tensor::of_i64({0, -1})})[0];
@@ -71,14 +72,14 @@ TEST(ReshapeRule, AxesMayComeFromTheData) {
     EXPECT_THAT(numbers(y), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-TEST(ShapeRule, GivesAPartOfTheShape) {
+TEST(ShapeRule, ReturnsASliceOfTheShape) {
     const Tensor x = counted({2, 3, 4});
     EXPECT_THAT(numbers(run("Shape", {x}, {{"start", int64_t{-2}}})[0]), ElementsAre(3, 4));
     EXPECT_THAT(numbers(run("Shape", {x}, {{"end", int64_t{-1}}})[0]), ElementsAre(2, 3));
     EXPECT_THAT(numbers(run("Size", {x})[0]), ElementsAre(24));
 }
 
-TEST(RangeRule, CountsWhenItRuns) {
+TEST(RangeRule, HasADataDependentLength) {
     const auto range = [](int64_t a, int64_t b, int64_t d) {
         return numbers(run("Range", {whole({}, {a}), whole({}, {b}), whole({}, {d})})[0]);
     };
@@ -150,7 +151,7 @@ TEST(SliceRule, ReadsBackwards) {
     }
 }
 
-TEST(SplitRule, DividesEvenlyOrAsAsked) {
+TEST(SplitRule, DividesEvenlyOrBySizes) {
     const In x{"x", DType::F32, {7}};
     EXPECT_EQ(lowered("Split", {x}, {}, {{"num_outputs", int64_t{2}}}, 18, {"a", "b"}),
               "a = [4] @0 where @0 = x[i0]\nb = [3] @0 where @0 = x[i0 + 4]\n");
@@ -174,7 +175,7 @@ TEST(PadRule, MirrorsRepeatsAndWraps) {
     EXPECT_THAT(pad("reflect", {-1, 1}, 13), ElementsAre(1, 2, 1));
 }
 
-TEST(PadRule, TakesItsValueAndAxesFromTheData) {
+TEST(PadRule, SupportsDataDependentValueAndAxes) {
     const Tensor y =
         run("Pad", {counted({1, 2}), Tensor::of_i64({1, 0}), floats({}, {9}), Tensor::of_i64({-1})}, {}, 18)[0];
     EXPECT_THAT(numbers(y), ElementsAre(9, 0, 1));
@@ -199,7 +200,7 @@ TEST(GatherRules, LoadTheirIndices) {
               "y = [2, 300, 4] @1 where @0 = i[i0, i1, 0], @1 = x[i0, @0 % 5, i2]\n");
 }
 
-TEST(GatherRules, OneHotCountsFromTheEndAndIgnoresTheRest) {
+TEST(GatherRules, OneHotCountsFromTheEndAndIgnoresInvalidIndices) {
     const Tensor y = run("OneHot", {whole({3}, {1, -1, 7}), whole({}, {3}), floats({2}, {0, 1})})[0];
     EXPECT_EQ(y.shape(), (Shape{3, 3}));
     EXPECT_THAT(numbers(y), ElementsAre(0, 1, 0, 0, 0, 1, 0, 0, 0));
@@ -218,7 +219,7 @@ TEST(ScatterRules, CombineInOrder) {
     EXPECT_THAT(numbers(run("ScatterND", {x, whole({1, 1}, {2}), floats({1}, {9})})[0]), ElementsAre(1, 1, 9));
 }
 
-TEST(ScatterRules, RefuseIndicesAndShapesThatDoNotFit) {
+TEST(ScatterRules, RejectMismatchedIndicesAndShapes) {
     const Tensor x = floats({3}, {1, 1, 1});
     EXPECT_THAT(refusal([&] {
                     run("ScatterElements", {x, whole({1}, {3}), floats({1}, {0})});
