@@ -2,11 +2,11 @@
 // Proofs that two programs compute the same values, for one choice of shapes and all real inputs.
 //
 // Every element of an output is written as a real expression of the inputs' elements, and Z3 searches for inputs
-// for which the two differ. What is assumed, beside the arithmetic of the reals:
+// for which the two differ. Assumptions besides real arithmetic:
 //   - nothing is divided by 0: x / y is x inv(y), with y inv(y) = 1, inv(x y) = inv(x) inv(y) and
 //     inv(inv(x)) = x;
 //   - exp(x + y) = exp(x) exp(y), exp(-x) = inv(exp(x)), exp(0) = 1; other functions (tanh, erf, ...) are
-//   uninterpreted functions that are 0 at 0;
+//     uninterpreted functions that are 0 at 0;
 //   - max and min are exact (relu is max(x, 0));
 //   - a constant written as a float stands for the simplest fraction whose nearest f32 it is: 0.16666667 for 1/6.
 // Constants of the programs are inputs here, so proofs hold for all weights. Known numbers are only those that rules

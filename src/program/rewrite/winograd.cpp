@@ -465,7 +465,7 @@ class Winograd {
     }
 
     /// `i` with each window's step * out + spacing * tap replaced by the given position; none if it uses the two axes
-    /// in any other way. than through that.
+    /// in any other way.
     static std::optional<Expr> at_places(Expr i, const std::vector<std::pair<const WindowDim*, Expr>>& places,
                                          std::vector<Expr> onto) {
         Expr moved = 0;
