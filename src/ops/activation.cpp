@@ -157,7 +157,7 @@ void swiglu(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> activation_rules() {
+std::vector<OpLowering> activation_lowerings() {
     return {
         {"", "Celu", 12, celu},
         {"", "Elu", 1, elu},

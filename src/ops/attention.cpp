@@ -418,7 +418,7 @@ void linear_attention(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> attention_rules() {
+std::vector<OpLowering> attention_lowerings() {
     return {
         {"", "Attention", 23, attention},
         {"", "LinearAttention", 27, linear_attention},

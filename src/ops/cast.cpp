@@ -137,7 +137,7 @@ ValueId small_float_cast(NodeContext& c, ValueId x, DType to) {
     return c.b.emit_opaque(op, {x}, {{to, c.b.shape(x)}}, "cast").front();
 }
 
-std::vector<OpRule> cast_rules() {
+std::vector<OpLowering> cast_lowerings() {
     return {
         {"", "BitCast", 26, bit_cast},
         {"", "Cast", 1, cast},

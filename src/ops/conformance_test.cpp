@@ -18,12 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Whether all operators of the graph and of its bodies have lowerings.
-bool has_rules(const Graph& graph) {
+bool has_lowerings(const Graph& graph) {
     for (const Node& n : graph.nodes) {
-        if (find_rule(n.domain, n.op, n.opset) == nullptr) return false;
+        if (find_lowering(n.domain, n.op, n.opset) == nullptr) return false;
         for (const auto& [name, value] : n.attributes)
             if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value); body != nullptr)
-                if (!has_rules(**body)) return false;
+                if (!has_lowerings(**body)) return false;
     }
     return true;
 }
@@ -94,7 +94,7 @@ void run_suite(const std::string& suite) {
         std::string problem;
         try {
             const Model model = load_model((folder / "model.onnx").string());
-            if (!has_rules(model.graph)) {
+            if (!has_lowerings(model.graph)) {
                 refused.push_back(name);
                 continue;
             }
@@ -112,7 +112,7 @@ void run_suite(const std::string& suite) {
     std::cout << suite << ": " << passed << " passed, " << failures.size() << " failed, " << refused.size()
               << " refused\n";
     // A removed lowering would skip its cases, so none may be skipped.
-    EXPECT_EQ(refused, std::vector<std::string>()) << "operators without rules";
+    EXPECT_EQ(refused, std::vector<std::string>()) << "operators without lowerings";
     EXPECT_TRUE(failures.empty()) << failures.size() << " of " << passed + static_cast<int>(failures.size())
                                   << " cases fail:" << text.str();
 }

@@ -229,7 +229,7 @@ void matmul_integer_to_float(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> contrib_quant_rules() {
+std::vector<OpLowering> contrib_quant_lowerings() {
     constexpr std::string_view kDomain = "com.microsoft";
     return {
         {kDomain, "DynamicQuantizeMatMul", 1, dynamic_quantize_matmul},

@@ -137,7 +137,7 @@ std::vector<ValueId> emit_loop(NodeContext& c, const Graph& graph, LoopPlan plan
     return c.b.emit_control(std::move(loop), std::move(types), "loop");
 }
 
-void loop_rule(NodeContext& c) {
+void loop_lowering(NodeContext& c) {
     LoopPlan plan;
     plan.takes_condition = true;
     if (c.has(0)) plan.trip_count = max(c.b.read_int(c.in(0)), 0);
@@ -167,7 +167,7 @@ size_t scan_input_count(NodeContext& c, size_t inputs) {
     return static_cast<size_t>(n);
 }
 
-void scan_rule(NodeContext& c) {
+void scan_lowering(NodeContext& c) {
     const Graph& graph = body_attr(c, "body");
     const size_t scans = scan_input_count(c, c.input_count()), states = c.input_count() - scans;
     const std::vector<int64_t> axes = per_scan(c, "scan_input_axes", scans),
@@ -195,7 +195,7 @@ void scan_rule(NodeContext& c) {
 }
 
 /// Opset 8: every state and scan input has a leading batch dimension, and each example is scanned separately.
-void scan_8_rule(NodeContext& c) {
+void scan_8_lowering(NodeContext& c) {
     if (c.has(0)) c.unsupported("sequence_lens, examples of different lengths, are not supported before opset 9");
     const Graph& graph = body_attr(c, "body");
     c.require(c.input_count() >= 2, "a scan input is missing");
@@ -233,12 +233,12 @@ void scan_8_rule(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> control_rules() {
+std::vector<OpLowering> control_lowerings() {
     return {
-        {"", "If", 1, control::if_rule},
-        {"", "Loop", 1, loop_rule},
-        {"", "Scan", 8, scan_8_rule},
-        {"", "Scan", 9, scan_rule},
+        {"", "If", 1, control::if_lowering},
+        {"", "Loop", 1, loop_lowering},
+        {"", "Scan", 8, scan_8_lowering},
+        {"", "Scan", 9, scan_lowering},
     };
 }
 

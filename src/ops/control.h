@@ -18,6 +18,6 @@ bool is_visible(Expr d, const std::set<Var>& names);
 /// Output k of the body's program.
 const Value& output(const NodeContext::Body& body, size_t k);
 
-void if_rule(NodeContext& c);
+void if_lowering(NodeContext& c);
 
 }  // namespace tilewright::control

@@ -173,7 +173,7 @@ void follow_both_ways(NodeContext& c, const Graph& then_graph, const Graph& else
 
 }  // namespace
 
-void if_rule(NodeContext& c) {
+void if_lowering(NodeContext& c) {
     const Graph &then_graph = body_attr(c, "then_branch"), &else_graph = body_attr(c, "else_branch");
     c.require(c.b.count(c.in(0)).is_constant(1) || !c.b.count(c.in(0)).is_constant(),
               fmt::format("the condition should have one element, and has shape {}", to_string(c.shape(0))));

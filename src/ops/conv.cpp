@@ -417,7 +417,7 @@ ValueId convolution(NodeContext& c, ValueId input, ValueId weights) {
     return convolve(c, input, weights, groups, window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w)));
 }
 
-std::vector<OpRule> conv_rules() {
+std::vector<OpLowering> conv_lowerings() {
     return {
         {"", "CausalConvWithState", 27, causal_conv_with_state},
         {"", "Conv", 1, conv},

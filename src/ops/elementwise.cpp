@@ -232,7 +232,7 @@ void dropout(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> elementwise_rules() {
+std::vector<OpLowering> elementwise_lowerings() {
     return {
         {"", "Abs", 1, unary<ScalarOp::Abs>},
         {"", "Acos", 7, unary<ScalarOp::Acos>},

@@ -346,7 +346,7 @@ void tensor_scatter(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> gather_scatter_rules() {
+std::vector<OpLowering> gather_scatter_lowerings() {
     return {
         {"", "Gather", 1, gather},
         {"", "GatherElements", 11, gather_elements},

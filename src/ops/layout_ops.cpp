@@ -124,7 +124,7 @@ void reverse_sequence(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> layout_rules() {
+std::vector<OpLowering> layout_lowerings() {
     return {
         {"", "Concat", 1, concat},
         {"", "DepthToSpace", 1, depth_to_space},

@@ -64,10 +64,10 @@ void check_opset(int64_t opset) {
                          "export it with an older opset, or convert it with onnx.version_converter");
 }
 
-std::string why_no_rule(const Node& node) {
+std::string why_no_lowering(const Node& node) {
     const std::string domain = node.domain.empty() ? "ai.onnx" : node.domain;
     std::set<int64_t> versions;
-    for (const OpRule& r : op_rules())
+    for (const OpLowering& r : op_lowerings())
         if (r.domain == node.domain && r.op == node.op) versions.insert(r.since);
     if (versions.empty()) return fmt::format("operator {} of domain {} is not supported", quoted_name(node.op), domain);
     return fmt::format("operator {} of domain {} is supported from opset {} on", quoted_name(node.op), domain,
@@ -259,12 +259,12 @@ class GraphLowering {
 
     void lower_node(const Node& node) {
         try {
-            const OpRule* rule = find_rule(node.domain, node.op, node.opset);
-            if (rule == nullptr) throw Unsupported(why_no_rule(node));
+            const OpLowering* lowering = find_lowering(node.domain, node.op, node.opset);
+            if (lowering == nullptr) throw Unsupported(why_no_lowering(node));
             check_types(node);
             b_.set_source(node.name, node.op, node.describe());
             NodeContext context(node, b_, *this);
-            rule->rule(context);
+            lowering->lower(context);
             if (finished_) return;
             for (size_t k = 0; k < node.outputs.size(); ++k)
                 if (context.uses_output(k) && names_.count(node.outputs[k]) == 0)

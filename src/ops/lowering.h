@@ -98,18 +98,18 @@ class NodeContext {
     GraphLowering& graph_;
 };
 
-using Rule = void (*)(NodeContext&);
+using LowerFunction = void (*)(NodeContext&);
 
 /// The lowering of an operator. `since`: the first opset version of the domain that it implements.
-struct OpRule {
+struct OpLowering {
     std::string_view domain, op;
     int64_t since;
-    Rule rule;
+    LowerFunction lower;
 };
 /// All lowerings; each family file contributes one table (ops/families.h).
-const std::vector<OpRule>& op_rules();
+const std::vector<OpLowering>& op_lowerings();
 /// The newest lowering with since <= opset; null if there is none.
-const OpRule* find_rule(std::string_view domain, std::string_view op, int64_t opset);
+const OpLowering* find_lowering(std::string_view domain, std::string_view op, int64_t opset);
 
 /// One node that cannot be compiled, for `tilewright check`.
 struct Problem {

@@ -199,7 +199,7 @@ void einsum(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> matmul_rules() {
+std::vector<OpLowering> matmul_lowerings() {
     return {
         {"", "Einsum", 12, einsum},
         {"", "Gemm", 1, gemm},

@@ -309,7 +309,7 @@ void lrn(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> norm_rules() {
+std::vector<OpLowering> norm_lowerings() {
     return {
         {"", "BatchNormalization", 1, batch_normalization},
         {"", "GroupNormalization", 18, group_normalization},

@@ -415,7 +415,7 @@ void blackman_window(NodeContext& c) { window_function(c, 0.42, 0.5, 0.08); }
 
 }  // namespace
 
-std::vector<OpRule> opaque_rules() {
+std::vector<OpLowering> opaque_lowerings() {
     return {
         {"", "BlackmanWindow", 17, blackman_window},
         {"", "Compress", 9, compress},

@@ -165,7 +165,7 @@ void global_lp_pool(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> pool_rules() {
+std::vector<OpLowering> pool_lowerings() {
     return {
         {"", "AveragePool", 1, average_pool},
         {"", "GlobalAveragePool", 1, global_average_pool},

@@ -261,7 +261,7 @@ void q_linear_conv(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> quant_rules() {
+std::vector<OpLowering> quant_lowerings() {
     return {
         {"", "ConvInteger", 10, conv_integer},
         {"", "DequantizeLinear", 10, dequantize_linear},

@@ -173,7 +173,7 @@ void recurrent(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> recurrent_rules() {
+std::vector<OpLowering> recurrent_lowerings() {
     return {
         {"", "GRU", 1, recurrent},
         {"", "LSTM", 1, recurrent},

@@ -109,7 +109,7 @@ ValueId reduce_known(NodeContext& c, Reduction kind, const std::vector<int64_t>&
 }
 
 template <Reduction kind>
-void reduce_rule(NodeContext& c) {
+void reduce_lowering(NodeContext& c) {
     const DType t = c.dtype(0);
     const bool ordered = kind == Reduction::Max || kind == Reduction::Min;
     c.require(t != DType::Bool || ordered, "a numeric input is expected, and its type is bool");
@@ -136,22 +136,22 @@ void cumulative(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> reduce_rules() {
+std::vector<OpLowering> reduce_lowerings() {
     return {
         {"", "ArgMax", 1, arg_reduce<true>},
         {"", "ArgMin", 1, arg_reduce<false>},
         {"", "CumProd", 26, cumulative<true>},
         {"", "CumSum", 11, cumulative<false>},
-        {"", "ReduceL1", 1, reduce_rule<Reduction::L1>},
-        {"", "ReduceL2", 1, reduce_rule<Reduction::L2>},
-        {"", "ReduceLogSum", 1, reduce_rule<Reduction::LogSum>},
-        {"", "ReduceLogSumExp", 1, reduce_rule<Reduction::LogSumExp>},
-        {"", "ReduceMax", 1, reduce_rule<Reduction::Max>},
-        {"", "ReduceMean", 1, reduce_rule<Reduction::Mean>},
-        {"", "ReduceMin", 1, reduce_rule<Reduction::Min>},
-        {"", "ReduceProd", 1, reduce_rule<Reduction::Prod>},
-        {"", "ReduceSum", 1, reduce_rule<Reduction::Sum>},
-        {"", "ReduceSumSquare", 1, reduce_rule<Reduction::SumSquare>},
+        {"", "ReduceL1", 1, reduce_lowering<Reduction::L1>},
+        {"", "ReduceL2", 1, reduce_lowering<Reduction::L2>},
+        {"", "ReduceLogSum", 1, reduce_lowering<Reduction::LogSum>},
+        {"", "ReduceLogSumExp", 1, reduce_lowering<Reduction::LogSumExp>},
+        {"", "ReduceMax", 1, reduce_lowering<Reduction::Max>},
+        {"", "ReduceMean", 1, reduce_lowering<Reduction::Mean>},
+        {"", "ReduceMin", 1, reduce_lowering<Reduction::Min>},
+        {"", "ReduceProd", 1, reduce_lowering<Reduction::Prod>},
+        {"", "ReduceSum", 1, reduce_lowering<Reduction::Sum>},
+        {"", "ReduceSumSquare", 1, reduce_lowering<Reduction::SumSquare>},
     };
 }
 

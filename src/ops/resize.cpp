@@ -287,7 +287,7 @@ void upsample(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> resize_rules() {
+std::vector<OpLowering> resize_lowerings() {
     return {
         {"", "Resize", 10, resize},
         {"", "Upsample", 1, upsample},

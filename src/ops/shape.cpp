@@ -269,7 +269,7 @@ void expand(NodeContext& c) { c.out(0, c.b.expand(c.in(0), c.b.read_ints(c.in(1)
 
 }  // namespace
 
-std::vector<OpRule> shape_rules() {
+std::vector<OpLowering> shape_lowerings() {
     return {
         {"", "Constant", 1, constant},   {"", "ConstantOfShape", 9, constant_of_shape},
         {"", "Expand", 8, expand},       {"", "EyeLike", 9, eye_like},

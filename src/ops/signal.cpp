@@ -373,7 +373,7 @@ void mel_weights(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> signal_rules() {
+std::vector<OpLowering> signal_lowerings() {
     return {
         {"", "DFT", 17, dft},
         {"", "MelWeightMatrix", 17, mel_weights},

@@ -221,7 +221,7 @@ void center_crop_pad(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> slice_rules() {
+std::vector<OpLowering> slice_lowerings() {
     return {
         {"", "CenterCropPad", 18, center_crop_pad},
         {"", "Pad", 1, pad},

@@ -39,7 +39,7 @@ ValueId shifted(Builder& b, ValueId x, const std::vector<int64_t>& axes) {
         "shift");
 }
 
-void softmax_rule(NodeContext& c) { c.out(0, softmax(c.b, c.in(0), softmax_axes(c))); }
+void softmax_lowering(NodeContext& c) { c.out(0, softmax(c.b, c.in(0), softmax_axes(c))); }
 
 void log_softmax(NodeContext& c) {
     const std::vector<int64_t> axes = softmax_axes(c);
@@ -90,11 +90,11 @@ ValueId softmax(Builder& b, ValueId x, const std::vector<int64_t>& axes) {
         "softmax");
 }
 
-std::vector<OpRule> softmax_rules() {
+std::vector<OpLowering> softmax_lowerings() {
     return {
         {"", "Hardmax", 1, hardmax},
         {"", "LogSoftmax", 1, log_softmax},
-        {"", "Softmax", 1, softmax_rule},
+        {"", "Softmax", 1, softmax_lowering},
     };
 }
 

@@ -491,7 +491,7 @@ void col2im(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> vision_rules() {
+std::vector<OpLowering> vision_lowerings() {
     return {
         {"", "AffineGrid", 20, affine_grid}, {"", "Col2Im", 18, col2im},      {"", "DeformConv", 19, deform_conv},
         {"", "GridSample", 16, grid_sample}, {"", "RoiAlign", 10, roi_align},
