@@ -1,5 +1,5 @@
 #pragma once
-// What a program would take, planned as models are by default: the judge of rewrites.
+// What a program would take, planned as models are by default: the evaluator of rewrites.
 
 #include <memory>
 #include <string>

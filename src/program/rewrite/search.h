@@ -50,9 +50,9 @@ struct RewriteSearch {
     size_t piece = 32;        ///< maximum primitives per piece
     size_t programs = 20000;  ///< programs evaluated in all pieces together; pieces beyond this limit are unchanged
     RewriteCost cost = {};    ///< none: analytic_cost
-    /// The evaluator of full plans. None: each piece becomes what `cost` prefers. A proposal is kept if it saves at
-    /// least this share of its primitives' cost.
+    /// The evaluator of full plans. None: each piece becomes what `cost` prefers.
     RewriteEvaluator judge = {};
+    /// A proposal is kept if it saves more than this share of its primitives' cost.
     double margin = 0.02, inexact_margin = 0.1;
     /// The cache of choices (kept.h); null: none. `evaluator_key`: text that identifies everything that `judge` depends
     /// on except the program; without it nothing is cached.
