@@ -388,7 +388,7 @@ bool define_term(const RewriteContext& context, PatchWriter& patch, const Matrix
 
 std::span<const RewriteRule> enumerated_rewrites() {
     static const std::vector<RewriteRule> rules = {
-        {"enumerated", "larger side = smaller side, for those lines of enumerated.txt that use_of says are rules",
+        {"enumerated", "larger side = smaller side, for the laws of enumerated.txt that use_of classifies as rules",
          enumerated}};
     return rules;
 }
