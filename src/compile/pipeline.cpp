@@ -94,7 +94,7 @@ RewriteSearch rewrite_search(const PipelineOptions& options) {
     if (search.judge) return search;
     const OrchestrateOptions judging = judging_options(options.compile);
     search.judge = planned_cost(judging, search.rules.folding);
-    search.judged_by = planned_cost_text(judging);
+    search.evaluator_key = planned_cost_text(judging);
     search.kept = judging.kept;
     return search;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a program would take, planned as models are by default: the judge of rewrites.
+// What a program would take, planned as models are by default: the evaluator of rewrites.
 
 #include <memory>
 #include <string>
@@ -17,9 +17,9 @@ namespace tilewright {
 ///
 /// Kernels are scheduled once, however many programs have them; OrchestrateOptions::schedules shares them with whoever
 /// plans the program that is chosen in the end. Scheduling must know a machine, and measure nothing.
-RewriteJudge planned_cost(OrchestrateOptions options, FoldOptions folding = {});
+RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding = {});
 /// All that those seconds depend on but the program, `folding` and the build of the compiler
-/// (RewriteSearch::judged_by).
+/// (RewriteSearch::evaluator_key).
 std::string planned_cost_text(const OrchestrateOptions& options);
 
 }  // namespace tilewright

@@ -66,8 +66,8 @@ struct Case {
 };
 class ModelsRewritten : public testing::TestWithParam<Case> {};
 
-/// What the judge says of a program is what its plan takes, and the rewritten one takes at most the share of it that is
-/// given here: 1 where no rewrite is known to gain.
+/// What the evaluator says of a program is what its plan takes, and the rewritten one takes at most the share of it
+/// that is given here: 1 where no rewrite is known to gain.
 TEST_P(ModelsRewritten, gain_by_estimate) {
     for (const int threads : {1, 2}) {
         const Compiled c = compile(GetParam().model, GetParam().settings, threads);

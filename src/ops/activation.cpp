@@ -1,5 +1,5 @@
-// Activations. Each is written so that it is finite wherever its mathematics is: exp only of what is not positive,
-// log1p of what lies in [0, 1].
+// Activations, written so that intermediate values do not overflow: exp is applied only to non-positive arguments,
+// log1p only to arguments in [0, 1].
 
 #include <cmath>
 #include <numbers>
@@ -40,7 +40,7 @@ void leaky_relu(NodeContext& c) {
         c, [&](Sx x) { return (x < 0).choose(x * alpha, x); }, "leaky");
 }
 
-/// Before opset 7 the slopes belong to dimension 1: [C] -> [C, 1, 1].
+/// Before opset 7 slopes are per channel (dimension 1): [C] -> [C, 1, 1].
 void prelu(NodeContext& c) {
     c.require(c.dtype(0) == c.dtype(1),
               fmt::format("the slopes have type {}, and the input {}", to_string(c.dtype(1)), to_string(c.dtype(0))));
@@ -123,7 +123,7 @@ void thresholded_relu(NodeContext& c) {
         c, [&](Sx x) { return (x > alpha).choose(x, x.of(0)); }, "threshold");
 }
 
-/// Integers shrink in double, so that a fractional bias or threshold keeps its meaning until the result truncates.
+/// Integers are computed in double, so that a fractional bias or threshold is not truncated before the result.
 void shrink(NodeContext& c) {
     const double lambda = c.node.attr_float("lambd", 0.5f), bias = c.node.attr_float("bias", 0.0f);
     const DType t = compute_type(c.dtype(0));
@@ -157,7 +157,7 @@ void swiglu(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> activation_rules() {
+std::vector<OpLowering> activation_lowerings() {
     return {
         {"", "Celu", 12, celu},
         {"", "Elu", 1, elu},

@@ -6,7 +6,7 @@
 
 namespace tilewright {
 
-/// m = max over k of x[k];   y = min over k of (x[k] == m ? k : past all)
+/// m = max over k of x[k];   y = min over k of (x[k] == m ? k : extent)
 ValueId first_extremum(Builder& b, ValueId x, int64_t along, bool largest, bool last) {
     const Dims shape = b.shape(x);
     const auto a = static_cast<size_t>(along);

@@ -1,4 +1,4 @@
-// Attention, RotaryEmbedding, LinearAttention: products, masks, a softmax, written out.
+// Attention, RotaryEmbedding, LinearAttention as products, masks and a softmax.
 
 #include <cmath>
 #include <limits>
@@ -26,7 +26,7 @@ ValueId split_heads(NodeContext& c, ValueId v, int64_t heads) {
     return c.b.transpose(c.b.reshape(v, {s[0], s[1], heads, floor_div(s[2], heads)}), {0, 2, 1, 3});
 }
 
-/// The reverse.
+/// The inverse.
 ValueId merge_heads(Builder& b, ValueId v) {
     const Dims s = b.shape(v);
     return b.reshape(b.transpose(v, {0, 2, 1, 3}), {s[0], s[2], s[1] * s[3]});
@@ -34,8 +34,8 @@ ValueId merge_heads(Builder& b, ValueId v) {
 
 // --- Attention
 
-/// Query heads [kv * group] share key and value heads [kv]: with more than one to a group, query-side tensors have the
-/// dimensions [batch, kv, group, ...] in place of [batch, heads, ...].
+/// Query heads [kv * group] share key and value heads [kv]: with group > 1, query-side tensors have the dimensions
+/// [batch, kv, group, ...] instead of [batch, heads, ...].
 struct Heads {
     Expr kv;
     int64_t group = 1;
@@ -61,8 +61,8 @@ struct Heads {
 };
 
 struct AttentionInputs {
-    ValueId q, k, v;  ///< [batch, heads, length, size], keys and values with those of the past
-    Expr past = 0;    ///< their number
+    ValueId q, k, v;  ///< [batch, heads, length, size]; keys and values include the past
+    Expr past = 0;    ///< number of past keys
     Heads heads;
     bool packed = false;  ///< inputs and output are [batch, length, heads * size]
 };
@@ -103,7 +103,7 @@ AttentionInputs attention_inputs(NodeContext& c) {
     return in;
 }
 
-/// The mask (input 3) made as long as the keys; what it does not reach takes no part.
+/// The mask (input 3), extended to the number of keys; keys beyond it are masked out.
 std::optional<ValueId> attention_mask(NodeContext& c, const Heads& heads, Expr keys) {
     if (!c.has(3)) return std::nullopt;
     ValueId mask = c.in(3);
@@ -118,13 +118,13 @@ std::optional<ValueId> attention_mask(NodeContext& c, const Heads& heads, Expr k
     return heads.mask(c, mask);
 }
 
-/// Everything that is done to the scores between the products and the softmax.
+/// The transformations of the scores between the products and the softmax.
 struct Scoring {
     double scale = 1, softcap = 0;
-    std::optional<ValueId> mask;     ///< Bool: takes part; else added
+    std::optional<ValueId> mask;     ///< Bool: false entries are masked out; other types are added
     std::optional<Expr> causal;      ///< key <= query + causal
-    std::optional<ValueId> lengths;  ///< I64 [batch]: keys that are no padding
-    bool causal_at_the_end = false;  ///< the last query stands at the last such key
+    std::optional<ValueId> lengths;  ///< I64 [batch]: number of keys without padding
+    bool causal_at_the_end = false;  ///< the last query is aligned with the last such key
 };
 
 ValueId scaled(Builder& b, ValueId s, const Scoring& how) {
@@ -184,7 +184,7 @@ ValueId masked(Builder& b, ValueId s, const Scoring& how) {
     return b.emit(std::move(e), t, "masked");
 }
 
-/// v where some key of the row takes part, else 0.    v [..., query, n], scores [..., query, key]
+/// v where a key of the row is not masked out, else 0.    v [..., query, n], scores [..., query, key]
 ValueId zero_where_all_masked(Builder& b, ValueId v, ValueId scores) {
     const ValueId largest = b.reduce(Reducer::Max, scores, {-1}, true, "max");
     return b.map(
@@ -237,14 +237,14 @@ void attention(NodeContext& c) {
     const ValueId p = softmax(c.b, scores, {static_cast<int64_t>(c.b.rank(scores)) - 1});
     ValueId y = c.b.contract(grouped ? "bhgqk,bhkv->bhgqv" : "bhqk,bhkv->bhqv", c.b.cast(p, compute_type(t)), in.v, t,
                              "weighted");
-    // Causal masks alone leave every row a key.
+    // Without other masks, a causal mask leaves every row a key.
     const bool may_be_empty = how.mask || how.lengths;
     if (may_be_empty) y = zero_where_all_masked(c.b, y, scores);
     y = in.heads.flat(c.b, y);
     c.out(0, in.packed ? merge_heads(c.b, y) : y);
     c.out(1, in.k);
     c.out(2, in.v);
-    if (!c.wants(3)) return;
+    if (!c.uses_output(3)) return;
     const int64_t mode = c.node.attr_int("qk_matmul_output_mode", 0);
     c.require(mode >= 0 && mode <= 3, fmt::format("attribute 'qk_matmul_output_mode' is {}, and 0 to 3 exist", mode));
     ValueId shown = mode == 0 ? raw : mode == 1 ? soft : mode == 2 ? scores : p;
@@ -255,7 +255,7 @@ void attention(NodeContext& c) {
 // --- RotaryEmbedding
 
 /// x[i] * cos - x[i + half] * sin for the first half of the features, x[i] * cos + x[i - half] * sin for the second;
-/// interleaved: of neighbours 2 j and 2 j + 1. x is [batch, .., .., size] with positions along `along`; the tables are
+/// interleaved: for the pairs 2 j and 2 j + 1. x is [batch, .., .., size] with positions along `along`; the tables are
 /// [batch, positions, half or more].
 ValueId rotate(Builder& b, ValueId x, size_t along, ValueId cosines, ValueId sines, Expr size, bool interleaved) {
     TensorExpr e;
@@ -296,8 +296,8 @@ void rotary_embedding(NodeContext& c) {
         x = c.b.reshape(x, {s[0], s[1], heads, floor_div(s[2], heads)});
     }
     const Expr size = c.b.shape(x)[3];
-    const int64_t asked = c.node.attr_int("rotary_embedding_dim", 0);
-    const Expr rotated = asked > 0 ? Expr(asked) : size;
+    const int64_t requested = c.node.attr_int("rotary_embedding_dim", 0);
+    const Expr rotated = requested > 0 ? Expr(requested) : size;
     c.b.require_multiple(rotated, 2, fmt::format("{} features do not form pairs", rotated.text()), "features");
     ValueId cosines = c.in(1), sines = c.in(2);
     if (c.has(3)) {
@@ -418,7 +418,7 @@ void linear_attention(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> attention_rules() {
+std::vector<OpLowering> attention_lowerings() {
     return {
         {"", "Attention", 23, attention},
         {"", "LinearAttention", 27, linear_attention},

@@ -1,4 +1,4 @@
-// Attention against its equation in double precision; rotary embeddings; linear attention piece by piece.
+// Attention against its definition in double precision; rotary embeddings; linear attention in several calls.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct Sizes {
 
 enum class Mask { None, Causal, Bool, Float };
 
-/// y[b, h, q, :], with everything written out.
+/// y[b, h, q, :] by the definition.
 std::vector<double> expected(const Sizes& s, const Tensor& q, const Tensor& k, const Tensor& v, Mask kind,
                              const Tensor& mask, double softcap) {
     std::vector<double> y;
@@ -75,17 +75,17 @@ RC_GTEST_PROP(Attention, is_a_softmax_of_products_over_the_values, ()) {
         for (int64_t i = 0; i < mask.count(); ++i) mask.set(i, *rc::gen::inRange<int64_t>(0, 2));
     }
     const double softcap = *rc::gen::element(0.0, 1.5);
-    const std::map<std::string, Attribute> said = {{"is_causal", int64_t{kind == Mask::Causal ? 1 : 0}},
-                                                   {"softcap", static_cast<float>(softcap)}};
+    const std::map<std::string, Attribute> attrs = {{"is_causal", int64_t{kind == Mask::Causal ? 1 : 0}},
+                                                    {"softcap", static_cast<float>(softcap)}};
     std::vector<Tensor> in = {q, k, v};
     if (kind == Mask::Bool || kind == Mask::Float) in.push_back(mask);
-    const Tensor y = run("Attention", in, said, 23).front();
+    const Tensor y = run("Attention", in, attrs, 23).front();
     RC_ASSERT(y.shape() == (Shape{s.batch, s.heads(), s.queries, s.values}));
     const std::vector<double> want = expected(s, q, k, v, kind, mask, softcap);
     for (int64_t i = 0; i < y.count(); ++i) RC_ASSERT(std::fabs(y.get(i) - want[static_cast<size_t>(i)]) < 1e-5);
 }
 
-TEST(Attention, with_a_past_goes_on_where_it_stopped) {
+TEST(Attention, with_a_past_continues_the_sequence) {
     // Causal attention over four positions, at once and one position at a time.
     const Tensor x = noise({1, 1, 4, 2}, 5);
     const Tensor all = run("Attention", {x, x, x}, {{"is_causal", int64_t{1}}}, 23).front();
@@ -128,7 +128,7 @@ TEST(Attention, shares_keys_among_query_heads_without_repeating_them) {
     EXPECT_THAT(primitives(p), HasSubstr("k[i0, i1, i4, i5]"));
 }
 
-TEST(RotaryEmbedding, turns_pairs_of_features_by_the_tables_angle) {
+TEST(RotaryEmbedding, rotates_pairs_of_features) {
     const float c = std::cos(0.5f), s = std::sin(0.5f);
     const Tensor x = floats({1, 1, 1, 4}, {1, 2, 3, 4}), cosines = floats({1, 1, 2}, {c, 1}),
                  sines = floats({1, 1, 2}, {s, 0});
@@ -160,14 +160,15 @@ std::vector<Tensor> linear_piece(const std::string& rule, const std::vector<Tens
         for (const int64_t d : t.shape()) declared.back().shape.emplace_back(d);
         passed.push_back(t);
     }
-    const std::map<std::string, Attribute> said = {
+    const std::map<std::string, Attribute> attrs = {
         {"update_rule", rule}, {"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}};
-    const Program p = lower(model(graph(declared, {node("LinearAttention", names, {"y", "z"}, said)}, {"y", "z"}), 27));
+    const Program p =
+        lower(model(graph(declared, {node("LinearAttention", names, {"y", "z"}, attrs)}, {"y", "z"}), 27));
     EXPECT_TRUE(verify(p).empty()) << verify(p).front();
     return interpret(p, passed);
 }
 
-TEST(LinearAttention, in_pieces_gives_what_it_gives_at_once) {
+TEST(LinearAttention, in_several_calls_equals_one_call) {
     const std::vector<Tensor> all = {noise({1, 4, 8}, 1), noise({1, 4, 4}, 2), noise({1, 4, 6}, 3), noise({1, 4, 2}, 4),
                                      noise({1, 4, 2}, 5)};
     const Tensor zero(DType::F32, {1, 2, 2, 3});

@@ -17,10 +17,10 @@ using Ids = std::span<const ScalarId>;
 bool is_small_float(DType t) { return is_float(t) && byte_size(t) == 1; }
 bool is_narrow_integer(DType t) { return t == DType::I4 || t == DType::U4 || t == DType::I2 || t == DType::U2; }
 
-/// Which power of two a number that is not one becomes in F8E8M0.
+/// Rounding to a power of two in F8E8M0.
 enum class PowerRounding { Up, Down, Nearest };
 
-/// To the 8-bit and 4-bit floats, whose overflow and rounding the operator's attributes choose.
+/// Conversion to 8-bit and 4-bit floats, with overflow and rounding according to the operator's attributes.
 class SmallFloatCast final : public OpaqueOp {
   public:
     SmallFloatCast(DType to, bool saturate, PowerRounding rounding)
@@ -38,14 +38,14 @@ class SmallFloatCast final : public OpaqueOp {
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView& x = inputs[0];
         const TensorView y = outputs.allocate(0, x.shape);
-        // A Tensor that views the operand reads its elements as numbers, whatever the type.
+        // A Tensor that views the operand reads its elements as numbers of any type.
         const Tensor in(x.dtype, Shape(x.shape.begin(), x.shape.end()), x.data, nullptr);
         for (int64_t i = 0; i < in.count(); ++i) y.as<uint8_t>()[i] = code(static_cast<float>(in.get(i)));
     }
 
   private:
     uint8_t code(float f) const {
-        if (to_ == DType::F4E2M1 && std::isnan(f)) return 8;  // there is no NaN; the specification's cases give -0
+        if (to_ == DType::F4E2M1 && std::isnan(f)) return 8;  // the type has no NaN; the specification's cases give -0
         if (to_ != DType::F8E8M0) return float_to_small_float(to_, f, saturate_);
         if (std::isnan(f)) return 255;
         if (!(f > 0)) return 0;
@@ -89,7 +89,7 @@ ValueId cast_to(NodeContext& c, DType to) {
     const ValueId x = c.in(0);
     if (c.dtype(0) == to) return x;
     if (is_small_float(to)) return small_float_cast(c, x, to);
-    // A number keeps its low bits: -9 is 7 in four bits. So it may not saturate at eight on the way.
+    // Integers keep their low bits: -9 becomes 7 in four bits. So the conversion must not saturate in eight bits first.
     if (is_narrow_integer(to) && is_float(c.dtype(0)))
         return c.b.map(
             {x}, to,
@@ -113,7 +113,7 @@ void bit_cast(NodeContext& c) {
     if (byte_size(*to) != byte_size(from))
         c.fail(fmt::format("{} and {} differ in size", to_string(from), to_string(*to)));
     if (from == *to) return c.out(0, c.in(0));
-    // Types that arithmetic is done in can be reinterpreted inside a body; others are copied.
+    // Types with arithmetic can be reinterpreted inside a body; others are copied.
     const auto plain = [](DType t) { return t != DType::Bool && compute_type(t) == t; };
     if (!plain(from) || !plain(*to))
         return c.out(
@@ -137,7 +137,7 @@ ValueId small_float_cast(NodeContext& c, ValueId x, DType to) {
     return c.b.emit_opaque(op, {x}, {{to, c.b.shape(x)}}, "cast").front();
 }
 
-std::vector<OpRule> cast_rules() {
+std::vector<OpLowering> cast_lowerings() {
     return {
         {"", "BitCast", 26, bit_cast},
         {"", "Cast", 1, cast},

@@ -1,11 +1,11 @@
 #pragma once
-// Casts that other operators end with.
+// Casts shared by several operators.
 
 #include "ops/lowering.h"
 
 namespace tilewright {
 
-/// x in one of the 8-bit or 4-bit floats; the node's attributes `saturate` and `round_mode` say how.
+/// Converts x to an 8-bit or 4-bit float, according to the node's attributes `saturate` and `round_mode`.
 ValueId small_float_cast(NodeContext& c, ValueId x, DType to);
 
 }  // namespace tilewright

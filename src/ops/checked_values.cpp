@@ -8,18 +8,18 @@ namespace tilewright {
 
 namespace {
 
-/// Each element that stands for fewer others is checked on request alone. Comparing takes a tenth of a nanosecond an
+/// Values that select fewer elements are checked on request only. A comparison takes a tenth of a nanosecond per
 /// element, gathering 16 floats ten times as much.
 constexpr int64_t kFewElements = 16;
-/// So many values take less than a step of a run does.
+/// Checking this many values takes less time than one step of a run.
 constexpr int64_t kFewValues = 256;
 
-/// Position of the first element outside its bounds, which are `members` values that repeat; -1: none.
+/// Position of the first element outside its bounds, given as `members` values that repeat; -1: none.
 template <class T>
 int64_t first_outside(const T* values, int64_t count, const int64_t* lowest, const int64_t* highest, int64_t members) {
     const auto outside = [&](int64_t i, int64_t m) { return values[i] < lowest[m] || values[i] > highest[m]; };
     if (members == 1) {
-        bool any = false;  // without a branch: compiled to vector comparisons
+        bool any = false;  // branch-free, so that it vectorises
         const int64_t least = lowest[0], most = highest[0];
         for (int64_t i = 0; i < count; ++i)
             any |= static_cast<int>(values[i] < least) | static_cast<int>(values[i] > most);
@@ -78,7 +78,7 @@ ValueId checked_values(NodeContext& c, size_t input, std::vector<Expr> lowest, s
     const Expr count = c.b.count(v);
     const bool cheap = !elements.is_constant() || elements.constant() >= kFewElements ||
                        (count.is_constant() && count.constant() <= kFewValues);
-    const bool constant = c.b.contents(v) != nullptr;  // of more elements than expressions are kept of
+    const bool constant = c.b.contents(v) != nullptr;  // too many elements to be stored as expressions
     if (!constant && !c.b.check_values && !(cheap && c.is_checked_input(input))) return v;
     const Dims bounds = {static_cast<int64_t>(lowest.size())};
     const auto op = std::make_shared<CheckedValues>(c.node.describe(), std::string(what));

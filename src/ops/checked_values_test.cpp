@@ -1,5 +1,4 @@
-// Numbers that the data gives and that no result can be computed from: refused when the model runs, or when it is
-// compiled where they are known.
+// Invalid data values are rejected at run time, or at compile time if they are constant.
 
 #include "ops/checked_values.h"
 
@@ -20,12 +19,12 @@ using test::node;
 using test::whole;
 using testing::HasSubstr;
 
-/// One node whose inputs the run gives, and values of the last one.
+/// One node with run-time inputs, and values of the last one.
 struct Case {
     std::string op;
     std::vector<Tensor> inputs;
     Tensor wrong, right;
-    std::string says;
+    std::string message;
     std::map<std::string, Attribute> attributes = {};
     int64_t opset = 18;
 };
@@ -91,7 +90,7 @@ std::string outcome(const std::function<void()>& work) {
     return "accepted";
 }
 
-TEST(CheckedValues, GivenToARunAreRefusedByNodeAndNumber) {
+TEST(CheckedValues, FromARunAreRejectedWithNodeAndNumber) {
     for (const Case& c : cases()) {
         const Program p = program_of(c, c.wrong, false);
         const auto with = [&](const Tensor& last) {
@@ -99,7 +98,7 @@ TEST(CheckedValues, GivenToARunAreRefusedByNodeAndNumber) {
             inputs.push_back(last);
             return outcome([&] { interpret(p, inputs); });
         };
-        EXPECT_THAT(with(c.wrong), HasSubstr(c.says)) << c.op;
+        EXPECT_THAT(with(c.wrong), HasSubstr(c.message)) << c.op;
         EXPECT_THAT(with(c.wrong), HasSubstr("(" + c.op + ", opset 18)")) << c.op;
         EXPECT_EQ(with(c.right), "accepted") << c.op;
         EXPECT_EQ(print(parse_program(print(p),
@@ -113,14 +112,14 @@ TEST(CheckedValues, GivenToARunAreRefusedByNodeAndNumber) {
     }
 }
 
-TEST(CheckedValues, OfTheModelAreRefusedWhenItIsCompiled) {
+TEST(CheckedValues, ThatAreConstantAreRejectedAtCompileTime) {
     for (const Case& c : cases()) {
         EXPECT_THAT(outcome([&] { program_of(c, c.wrong, true); }), HasSubstr("(" + c.op + ", opset 18)")) << c.op;
         EXPECT_EQ(outcome([&] { program_of(c, c.right, true); }), "accepted") << c.op;
     }
 }
 
-TEST(CheckedValues, ThatChooseSingleElementsAreCheckedOnRequest) {
+TEST(CheckedValues, ThatSelectSingleElementsAreCheckedOnRequest) {
     std::vector<int64_t> indices(300, 0);
     indices[1] = 5;
     const Case c = {"GatherElements", {numbered({5, 300})}, whole({1, 300}, indices), {}, "index 5"};
@@ -130,8 +129,8 @@ TEST(CheckedValues, ThatChooseSingleElementsAreCheckedOnRequest) {
                 HasSubstr("index 5, element 1, is outside [-5, 4]"));
 }
 
-/// A shape that is computed from the data, and that the result's own shape makes no use of.
-TEST(CheckedValues, ThatOnlyACheckNeedsAreComputedOnRequest) {
+/// A shape computed from data that the result's own shape does not depend on.
+TEST(CheckedValues, UsedOnlyByACheckAreComputedOnRequest) {
     const auto program = [](bool check) {
         LowerOptions options;
         options.check_values = check;
@@ -158,7 +157,7 @@ TEST(CheckedValues, NearTheEndsOf64BitsDoNotOverflow) {
     EXPECT_THAT(range(0, kLeast, -1), HasSubstr("start or limit"));
 }
 
-TEST(CheckedValues, AttributesThatDisagreeWithShapesAreRefused) {
+TEST(CheckedValues, AttributesThatContradictShapesAreRejected) {
     const auto lstm = [](int64_t hidden) {
         return outcome([&] {
             test::run("LSTM", {numbered({3, 1, 2}), numbered({1, 8, 2}), numbered({1, 8, 2})},

@@ -1,5 +1,5 @@
-// The ONNX project's own test cases: every case is lowered, interpreted and compared with the outputs stored beside it.
-// TILEWRIGHT_CASES narrows the run to names that contain it.
+// The ONNX project's test cases: every case is lowered, interpreted and compared with its stored outputs.
+// TILEWRIGHT_CASES restricts the run to names that contain it.
 
 #include <gtest/gtest.h>
 
@@ -17,24 +17,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// All operators of the graph and of its bodies have rules.
-bool has_rules(const Graph& graph) {
+/// Whether all operators of the graph and of its bodies have lowerings.
+bool has_lowerings(const Graph& graph) {
     for (const Node& n : graph.nodes) {
-        if (find_rule(n.domain, n.op, n.opset) == nullptr) return false;
+        if (find_lowering(n.domain, n.op, n.opset) == nullptr) return false;
         for (const auto& [name, value] : n.attributes)
             if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value); body != nullptr)
-                if (!has_rules(**body)) return false;
+                if (!has_lowerings(**body)) return false;
     }
     return true;
 }
 
-/// rtol 1e-3, atol 1e-7, as ONNX's own runner. The stored outputs of Fourier transforms carry the noise of a float32
+/// rtol 1e-3, atol 1e-7, as in ONNX's own runner. The stored outputs of Fourier transforms have the error of a float32
 /// FFT, 2e-7 where the exact value is 0: there atol is 1e-6.
 double absolute_tolerance(const std::string& name) {
     return name.starts_with("test_dft") || name.starts_with("test_stft") ? 1e-6 : 1e-7;
 }
 
-/// What differs, or nothing; NaN equals NaN.
+/// The first difference, or none; NaN equals NaN.
 std::string difference(const Tensor& got, const Tensor& want, double absolute) {
     if (got.dtype() != want.dtype())
         return fmt::format("type {} instead of {}", to_string(got.dtype()), to_string(want.dtype()));
@@ -63,7 +63,7 @@ std::vector<Tensor> load_tensors(const fs::path& folder, const std::string& kind
     }
 }
 
-/// Empty when the case passes.
+/// Empty if the case passes.
 std::string run_case(const fs::path& folder, const Model& model) {
     const Program program = lower(model);
     if (const auto faults = verify(program); !faults.empty()) return "verify: " + faults.front();
@@ -94,7 +94,7 @@ void run_suite(const std::string& suite) {
         std::string problem;
         try {
             const Model model = load_model((folder / "model.onnx").string());
-            if (!has_rules(model.graph)) {
+            if (!has_lowerings(model.graph)) {
                 refused.push_back(name);
                 continue;
             }
@@ -111,15 +111,15 @@ void run_suite(const std::string& suite) {
     for (const std::string& f : failures) text << "\n  " << f;
     std::cout << suite << ": " << passed << " passed, " << failures.size() << " failed, " << refused.size()
               << " refused\n";
-    // A rule that is gone would leave its cases out. None may be.
-    EXPECT_EQ(refused, std::vector<std::string>()) << "operators without rules";
+    // A removed lowering would skip its cases, so none may be skipped.
+    EXPECT_EQ(refused, std::vector<std::string>()) << "operators without lowerings";
     EXPECT_TRUE(failures.empty()) << failures.size() << " of " << passed + static_cast<int>(failures.size())
                                   << " cases fail:" << text.str();
 }
 
-TEST(Conformance, CoreCasesGiveTheirStoredOutputs) { run_suite("core"); }
-TEST(Conformance, QuantisedCasesGiveTheirStoredOutputs) { run_suite("quant"); }
-TEST(Conformance, ControlFlowCasesGiveTheirStoredOutputs) { run_suite("control-flow"); }
+TEST(Conformance, CoreCasesMatchTheirStoredOutputs) { run_suite("core"); }
+TEST(Conformance, QuantisedCasesMatchTheirStoredOutputs) { run_suite("quant"); }
+TEST(Conformance, ControlFlowCasesMatchTheirStoredOutputs) { run_suite("control-flow"); }
 
 }  // namespace
 }  // namespace tilewright

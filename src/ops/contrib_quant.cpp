@@ -1,10 +1,10 @@
-// Quantised operators of the domain com.microsoft, as ONNX Runtime's quantiser writes them (ContribOperators.md there):
+// Quantised operators of the domain com.microsoft, as ONNX Runtime's quantiser emits them (its ContribOperators.md):
 //
 //     QLinearAdd(a, b)  ->  y = saturate(round(((a - za) * sa + (b - zb) * sb) / sy) + zy)
 //
-// The operator in the middle computes on real numbers in f32. ONNX Runtime multiplies by ratios of scales instead,
-// takes its sigmoid from a polynomial and its softmax from a table of 256 integers: where a result lies within that
-// error of the middle between two quanta, the other one comes out.
+// The inner operator computes on real numbers in f32. ONNX Runtime instead multiplies by ratios of scales, computes its
+// sigmoid from a polynomial and its softmax from a table of 256 integers. Where a result is within that error of the
+// middle between two quanta, the other quantum may result.
 
 #include "base/error.h"
 #include "ops/families.h"
@@ -49,7 +49,7 @@ void require_eight_bits(NodeContext& c, size_t input) {
               fmt::format("input {} should be u8 or i8, and is {}", input, to_string(c.dtype(input))));
 }
 
-/// The real numbers of input `x`, whose scale and zero point are inputs `x` + 1 and `x` + 2.
+/// The dequantised input `x`, whose scale and zero point are inputs `x` + 1 and `x` + 2.
 ValueId real(NodeContext& c, size_t x) {
     require_eight_bits(c, x);
     const Quantisation q = quantisation(c, x + 1, c.dtype(x));
@@ -58,7 +58,7 @@ ValueId real(NodeContext& c, size_t x) {
         [](ScalarBody& body, Ids v) -> ScalarId { return Sx(body, v[0]).cast(DType::F32) * Sx(body, v[1]); }, "real");
 }
 
-/// By the scale and zero point at inputs `at` and `at` + 1, to the type of the latter; without it, to that of input 0.
+/// Quantises with the scale and zero point at inputs `at` and `at` + 1, to the latter's type; without it, to input 0's.
 ValueId requantised(NodeContext& c, ValueId y, size_t at, DType to) {
     const Quantisation q = quantisation(c, at, to);
     std::vector<ValueId> inputs = {c.b.binary(ScalarOp::Div, y, q.scale)};
@@ -110,10 +110,10 @@ void q_linear_leaky_relu(NodeContext& c) {
     });
 }
 
-/// `opset` says whose Softmax is meant: before 13 all dimensions from `axis` on are one.
+/// `opset` selects the definition of Softmax: before 13 all dimensions from `axis` on are one.
 void q_linear_softmax(NodeContext& c) {
     const int64_t opset = c.node.attr_int("opset", 0);
-    c.require(opset >= 1, "attribute 'opset' (of the Softmax that is meant) is missing");
+    c.require(opset >= 1, "attribute 'opset' (which selects the definition of Softmax) is missing");
     const size_t rank = c.rank(0);
     const auto along = static_cast<size_t>(c.axis_attr("axis", opset < 13 ? 1 : -1, rank));
     std::vector<int64_t> axes = {static_cast<int64_t>(along)};
@@ -154,9 +154,9 @@ void q_linear_concat(NodeContext& c) {
     c.out(0, requantised(c, c.b.concat(parts, c.node.attr_int("axis", 0)), 0, c.dtype(1)));
 }
 
-// --- products of integers, to floats
+// --- integer products with float results
 
-/// Inputs of the second operand: one scale (and zero point) in all, or one for each of its columns.
+/// The second operand has one scale (and zero point), or one per column.
 void require_columns(NodeContext& c, size_t input, Expr columns) {
     if (c.b.count(c.in(input)).is_constant(1)) return;
     const std::string misfit =
@@ -229,7 +229,7 @@ void matmul_integer_to_float(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> contrib_quant_rules() {
+std::vector<OpLowering> contrib_quant_lowerings() {
     constexpr std::string_view kDomain = "com.microsoft";
     return {
         {kDomain, "DynamicQuantizeMatMul", 1, dynamic_quantize_matmul},

@@ -1,4 +1,4 @@
-// The quantised operators of com.microsoft against what ONNX Runtime computes (scripts/contrib_quant_cases.py).
+// The quantised operators of com.microsoft against ONNX Runtime's results (scripts/contrib_quant_cases.py).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -98,9 +98,9 @@ std::string refusal(const QuantCase& c) {
     return "accepted";
 }
 
-/// ONNX Runtime rounds ratios of scales, a polynomial's sigmoid and a table's exponentials, which may choose the other
-/// of two neighbouring quanta. The rest are floats of integer sums.
-TEST(ContribQuant, GivesWhatOnnxRuntimeGives) {
+/// ONNX Runtime rounds ratios of scales, a polynomial's sigmoid and a table's exponentials, so results may differ by
+/// one quantum. The others are floats of integer sums.
+TEST(ContribQuant, MatchesOnnxRuntime) {
     const std::vector<QuantCase> all = quant_cases();
     ASSERT_GE(all.size(), 50u);
     int64_t quanta = 0, elements = 0;
@@ -124,7 +124,7 @@ TEST(ContribQuant, GivesWhatOnnxRuntimeGives) {
     EXPECT_LE(quanta * 100, elements) << "more than one in a hundred is a neighbour";
 }
 
-TEST(ContribQuant, RefusesWhatDoesNotFitByNodeAndInput) {
+TEST(ContribQuant, RejectsMismatchesWithNodeAndInput) {
     const Tensor x(DType::U8, {2, 3}), scale = floats({}, {0.1F}), zero(DType::U8, {}), other(DType::I8, {});
     const Tensor real = floats({2, 3}, {1, 2, 3, 4, 5, 6});
     const std::vector<std::pair<QuantCase, std::string>> wrong = {
@@ -142,8 +142,8 @@ TEST(ContribQuant, RefusesWhatDoesNotFitByNodeAndInput) {
         {{"MatMulIntegerToFloat", {}, {x, Tensor(DType::U8, {3, 2}), scale, scale, other}, {}},
          "input 4 (a zero point) should be u8"},
     };
-    for (const auto& [c, says] : wrong) {
-        EXPECT_THAT(refusal(c), HasSubstr(says)) << c.op;
+    for (const auto& [c, message] : wrong) {
+        EXPECT_THAT(refusal(c), HasSubstr(message)) << c.op;
         EXPECT_THAT(refusal(c), HasSubstr("(com.microsoft." + c.op)) << c.op;
     }
 }

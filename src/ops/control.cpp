@@ -1,5 +1,4 @@
-// Loop and Scan: their bodies become programs of their own, which take what they use of the graphs around them as
-// further inputs.
+// Loop and Scan: their bodies become separate programs, whose captured outer values are additional inputs.
 
 #include <algorithm>
 #include <set>
@@ -27,7 +26,7 @@ struct LoopPlan {
     bool takes_condition = false;  ///< the ONNX body's first inputs are iteration number and condition (Loop)
     std::vector<ValueId> carried;
     std::vector<Loop::ScanInput> scan_inputs;
-    std::vector<Loop::ScanOutput> scan_outputs;  ///< axes may still count from the end
+    std::vector<Loop::ScanOutput> scan_outputs;  ///< axes may still be negative
 };
 
 bool known_true(const Builder& b, ValueId v) {
@@ -35,14 +34,14 @@ bool known_true(const Builder& b, ValueId v) {
     return t != nullptr && t->count() == 1 && t->get_int(0) != 0;
 }
 
-/// A carried value's type inside the body. Dimensions that an iteration may change are free there.
+/// A carried value's type inside the body. Dimensions that an iteration may change are dynamic.
 struct Carried {
     DType dtype;
     Dims shape;
     std::vector<bool> free;
 };
 
-/// Frees the dimensions that the body changes; true if there was one more.
+/// Makes the dimensions that the body changes dynamic; true if there was a new one.
 bool widen(NodeContext& c, Carried& in, const Value& out, size_t k) {
     c.require(out.dtype == in.dtype, fmt::format("carried value {} starts as {}, and the body gives {}", k,
                                                  to_string(in.dtype), to_string(out.dtype)));
@@ -61,10 +60,10 @@ bool widen(NodeContext& c, Carried& in, const Value& out, size_t k) {
 struct LoweredLoop {
     Body body;
     std::vector<Carried> carried;
-    bool counted = false;  ///< nothing but the trip count ends it; the body's program has no condition
+    bool counted = false;  ///< only the trip count ends it; the body's program has no condition
 };
 
-/// Lowers the body as often as it takes until the shapes it gives are those it takes.
+/// Lowers the body repeatedly until its output shapes equal its input shapes.
 LoweredLoop lower_iteration(NodeContext& c, const Graph& graph, const LoopPlan& plan) {
     LoweredLoop loop;
     loop.counted = !plan.takes_condition || !plan.condition || known_true(c.b, *plan.condition);
@@ -85,7 +84,7 @@ LoweredLoop lower_iteration(NodeContext& c, const Graph& graph, const LoopPlan& 
         const bool drop = plan.takes_condition && loop.counted;
         loop.body = c.lower_body(graph, inputs, drop);
         if (drop && !(loop.body.known[0] && loop.body.known[0]->count() == 1 && loop.body.known[0]->get_int(0) != 0)) {
-            loop.counted = false;  // the body decides when to stop
+            loop.counted = false;  // the body computes the stop condition
             continue;
         }
         const size_t first = plan.takes_condition && !loop.counted ? 1 : 0;
@@ -96,7 +95,7 @@ LoweredLoop lower_iteration(NodeContext& c, const Graph& graph, const LoopPlan& 
     }
 }
 
-/// Appends the loop; carried values, then scan outputs.
+/// Appends the loop; returns carried values, then scan outputs.
 std::vector<ValueId> emit_loop(NodeContext& c, const Graph& graph, LoopPlan plan) {
     const size_t conditions = plan.takes_condition ? 1 : 0;
     c.require(graph.outputs.size() >= conditions + plan.carried.size(),
@@ -138,7 +137,7 @@ std::vector<ValueId> emit_loop(NodeContext& c, const Graph& graph, LoopPlan plan
     return c.b.emit_control(std::move(loop), std::move(types), "loop");
 }
 
-void loop_rule(NodeContext& c) {
+void loop_lowering(NodeContext& c) {
     LoopPlan plan;
     plan.takes_condition = true;
     if (c.has(0)) plan.trip_count = max(c.b.read_int(c.in(0)), 0);
@@ -154,7 +153,7 @@ void loop_rule(NodeContext& c) {
     for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
 }
 
-/// A list of integers, one a scan input or output; all 0 when absent.
+/// A list of integers, one per scan input or output; all 0 if absent.
 std::vector<int64_t> per_scan(NodeContext& c, const std::string& name, size_t n) {
     std::vector<int64_t> v = c.node.attr_ints(name, std::vector<int64_t>(n, 0));
     c.require(v.size() == n, fmt::format("attribute '{}' has {} numbers, and {} are expected", name, v.size(), n));
@@ -168,7 +167,7 @@ size_t scan_input_count(NodeContext& c, size_t inputs) {
     return static_cast<size_t>(n);
 }
 
-void scan_rule(NodeContext& c) {
+void scan_lowering(NodeContext& c) {
     const Graph& graph = body_attr(c, "body");
     const size_t scans = scan_input_count(c, c.input_count()), states = c.input_count() - scans;
     const std::vector<int64_t> axes = per_scan(c, "scan_input_axes", scans),
@@ -195,8 +194,8 @@ void scan_rule(NodeContext& c) {
     for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
 }
 
-/// Opset 8: every state and scan input has a batch dimension first, and each example is scanned by itself.
-void scan_8_rule(NodeContext& c) {
+/// Opset 8: every state and scan input has a leading batch dimension, and each example is scanned separately.
+void scan_8_lowering(NodeContext& c) {
     if (c.has(0)) c.unsupported("sequence_lens, examples of different lengths, are not supported before opset 9");
     const Graph& graph = body_attr(c, "body");
     c.require(c.input_count() >= 2, "a scan input is missing");
@@ -234,12 +233,12 @@ void scan_8_rule(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> control_rules() {
+std::vector<OpLowering> control_lowerings() {
     return {
-        {"", "If", 1, control::if_rule},
-        {"", "Loop", 1, loop_rule},
-        {"", "Scan", 8, scan_8_rule},
-        {"", "Scan", 9, scan_rule},
+        {"", "If", 1, control::if_lowering},
+        {"", "Loop", 1, loop_lowering},
+        {"", "Scan", 8, scan_8_lowering},
+        {"", "Scan", 9, scan_lowering},
     };
 }
 

@@ -1,5 +1,5 @@
-// If. A branch that is known to be taken is written in place. Else both become programs of their own; where they give
-// tensors of different ranks, so do both ways on from there to the end of the program.
+// If. A branch that is known to be taken is inlined. Otherwise both become separate programs. If their outputs differ
+// in rank, all subsequent nodes are lowered in both, up to the end of the program.
 
 #include <algorithm>
 #include <array>
@@ -40,7 +40,7 @@ namespace {
 
 using Body = NodeContext::Body;
 
-/// Gives both branches the same inputs: what either captures, in one order.
+/// Gives both branches the same inputs: the union of their captures, in one order.
 std::vector<ValueId> unite_captures(Body& a, Body& b) {
     std::vector<ValueId> all = a.captures;
     for (const ValueId v : b.captures)
@@ -66,7 +66,7 @@ std::vector<ValueId> unite_captures(Body& a, Body& b) {
     return all;
 }
 
-/// The type of an output that either branch may give: dimensions that differ are known when it has run.
+/// The type of an output of both branches: dimensions that differ are bound at run time.
 std::pair<DType, Dims> common_type(NodeContext& c, size_t k, const Value& a, const Value& b,
                                    const std::set<Var>& names) {
     c.require(a.dtype == b.dtype, fmt::format("output {} has type {} in one branch and {} in the other", k,
@@ -98,9 +98,9 @@ void write_in_place(NodeContext& c, const Graph& branch) {
     for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
 }
 
-// --- branches that give different ranks
+// --- branches whose outputs differ in rank
 
-/// Passes its inputs on if the condition, its first, is what it has to be; throws what it was told if not.
+/// Passes its inputs on if the condition, its first input, has the expected value; else throws the given message.
 class RequireCondition final : public OpaqueOp {
   public:
     RequireCondition(bool wanted, std::string message) : wanted_(wanted), message_(std::move(message)) {}
@@ -119,7 +119,7 @@ class RequireCondition final : public OpaqueOp {
     std::string message_;
 };
 
-/// Takes `branch` for granted: the other one leads to what no model may ask, and the run says so if it comes to that.
+/// Lowers only `branch`: the other one is invalid, and taking it is a run-time error.
 void take_only_way(NodeContext& c, const Graph& branch, bool condition, const std::string& why_not_the_other) {
     auto require = std::make_shared<RequireCondition>(
         condition, fmt::format("{}: the condition is {}, and what follows from that cannot be run: {}",
@@ -127,7 +127,7 @@ void take_only_way(NodeContext& c, const Graph& branch, bool condition, const st
     std::vector<Requirement>& required = c.b.program().requirements;
     const size_t before = required.size();
     const std::vector<ValueId> given = c.inline_body(branch, {});
-    // They are checked before the condition is.
+    // They are checked before the condition.
     for (size_t k = before; k < required.size(); ++k)
         required[k].source += fmt::format(", on the only way from {} that can be run (the other one: {})",
                                           c.node.describe(), why_not_the_other);
@@ -141,9 +141,9 @@ void take_only_way(NodeContext& c, const Graph& branch, bool condition, const st
     for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
 }
 
-/// torch's squeeze of an open dimension is such an If, and mostly only one of its ways is a model at all: the other
-/// breaks a rule of an operator further down. So both ways are followed to the end, and if one of them breaks,
-/// the other is the model.
+/// torch's squeeze of a dynamic dimension becomes such an If, and usually only one of its branches is valid: the other
+/// violates a requirement of a subsequent operator. So both branches are lowered to the end; if one of them is invalid,
+/// the other is used.
 void follow_both_ways(NodeContext& c, const Graph& then_graph, const Graph& else_graph) {
     struct Way {
         const Graph& branch;
@@ -151,8 +151,8 @@ void follow_both_ways(NodeContext& c, const Graph& then_graph, const Graph& else
         std::optional<ModelError> broken;
     };
     std::array<Way, 2> ways = {Way{then_graph, {}, {}}, Way{else_graph, {}, {}}};
-    // First as far as the next If of this kind, which mostly suffices to see that a way is none: otherwise a chain of
-    // such Ifs would take exponential time.
+    // First only up to the next such If, which usually suffices to reject a branch: otherwise a chain of such Ifs would
+    // take exponential time.
     for (const bool to_next_split : {true, false}) {
         for (Way& way : ways) {
             if (way.body || way.broken) continue;
@@ -173,7 +173,7 @@ void follow_both_ways(NodeContext& c, const Graph& then_graph, const Graph& else
 
 }  // namespace
 
-void if_rule(NodeContext& c) {
+void if_lowering(NodeContext& c) {
     const Graph &then_graph = body_attr(c, "then_branch"), &else_graph = body_attr(c, "else_branch");
     c.require(c.b.count(c.in(0)).is_constant(1) || !c.b.count(c.in(0)).is_constant(),
               fmt::format("the condition should have one element, and has shape {}", to_string(c.shape(0))));

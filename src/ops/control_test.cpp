@@ -1,4 +1,4 @@
-// If whose branches give tensors of different ranks, as torch writes squeeze(0) of an open dimension.
+// If with branches of different ranks, as torch exports squeeze(0) of a dynamic dimension.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::map<std::string, Attribute> branches(Graph then_branch, Graph else_branch) 
     return {{"then_branch", body(std::move(then_branch))}, {"else_branch", body(std::move(else_branch))}};
 }
 
-/// `to` = `from` without its first dimension if that is 1, else `from`. Needs the initialisers of `numbers_needed`.
+/// `to` = `from` without its first dimension if that is 1, else `from`. Requires the initialisers of `numbers_needed`.
 std::vector<Node> squeeze_if_one(const std::string& from, const std::string& to) {
     return {node("Shape", {from}, {to + "_shape"}), node("Gather", {to + "_shape", "zero"}, {to + "_length"}),
             node("Equal", {to + "_length", "one"}, {to + "_is_one"}),
@@ -54,7 +54,7 @@ std::string error_of(const std::function<void()>& f) {
     return "nothing was refused";
 }
 
-TEST(ControlIf, BothWaysRunToTheEndWhereBothAreModels) {
+TEST(ControlIf, BothBranchesAreLoweredToTheEndIfValid) {
     const Program p = lower(model(
         graph({{"x", DType::F32, {"n", 3}}},
               joined({{node("Neg", {"x"}, {"before"})},
@@ -71,7 +71,7 @@ TEST(ControlIf, BothWaysRunToTheEndWhereBothAreModels) {
     EXPECT_THAT(numbers(two[1]), ElementsAre(-1, -2, -3, -4, -5, -6));
 }
 
-TEST(ControlIf, AConditionOfTheDataSplitsAsWell) {
+TEST(ControlIf, ADataDependentConditionSplits) {
     const Program p = lower(model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {1, 2}}},
                                         {node("If", {"c"}, {"y"},
                                               branches(graph({}, {node("Squeeze", {"x", "zeros"}, {"a"})}, {"a"}),
@@ -83,28 +83,28 @@ TEST(ControlIf, AConditionOfTheDataSplitsAsWell) {
     EXPECT_THAT(numbers(interpret(p, {Tensor::of<int>(DType::Bool, {}, {0}), x})[0]), ElementsAre(2));
 }
 
-/// Transpose(perm=[0]) is right for vectors alone: no model leaves the matrix as it is.
+/// Transpose(perm=[0]) is valid for vectors only: the branch that keeps the matrix is invalid.
 Model squeezed_to_a_vector() {
     return model(graph({{"x", DType::F32, {"n", 3}}},
                        joined({squeeze_if_one("x", "y"), {node("Transpose", {"y"}, {"z"}, {{"perm", ints({0})}})}}),
                        {"z"}, numbers_needed()));
 }
 
-TEST(ControlIf, AWayThatBreaksARuleIsNotFollowed) {
+TEST(ControlIf, AnInvalidBranchIsNotLowered) {
     const Program p = lower(squeezed_to_a_vector());
     EXPECT_THAT(verify(p), IsEmpty());
     for (const Primitive& q : p.primitives) EXPECT_FALSE(std::holds_alternative<If>(q.kind));
     EXPECT_THAT(numbers(interpret(p, {floats({1, 3}, {1, 2, 3})})[0]), ElementsAre(1, 2, 3));
 }
 
-TEST(ControlIf, AConditionThatLeadsToTheBrokenWayIsAnErrorOfTheRun) {
+TEST(ControlIf, TakingAnInvalidBranchIsARunTimeError) {
     const Program p = lower(squeezed_to_a_vector());
     EXPECT_THAT(error_of([&] {
                     interpret(p, {floats({2, 3}, {1, 2, 3, 4, 5, 6})});
                 }),
                 AllOf(HasSubstr("node 'Squeeze0' (Squeeze, opset 17), on the only way from node 'If3'"),
                       HasSubstr("Transpose4"), HasSubstr("): dimensions n = 2 and 1 differ")));
-    // Where the dimensions fit and the condition leads there all the same.
+    // The dimensions fit, but the condition selects the invalid branch.
     const Program q = lower(model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {1, 3}}},
                                         {node("If", {"c"}, {"y"},
                                               branches(graph({}, {node("Squeeze", {"x", "zeros"}, {"a"})}, {"a"}),
@@ -119,7 +119,7 @@ TEST(ControlIf, AConditionThatLeadsToTheBrokenWayIsAnErrorOfTheRun) {
                 AllOf(HasSubstr("'If0'"), HasSubstr("the condition is false"), HasSubstr("Transpose1")));
 }
 
-TEST(ControlIf, BothWaysBrokenIsAnErrorOfTheModel) {
+TEST(ControlIf, TwoInvalidBranchesAreAModelError) {
     EXPECT_THAT(error_of([] {
                     lower(model(graph(
                         {{"x", DType::F32, {"n", 3}}},
@@ -129,7 +129,7 @@ TEST(ControlIf, BothWaysBrokenIsAnErrorOfTheModel) {
                 HasSubstr("Transpose4"));
 }
 
-TEST(ControlIf, AnOperatorWithoutARuleIsToldWhicheverWayNeedsIt) {
+TEST(ControlIf, AnUnsupportedOperatorIsReportedInEitherBranch) {
     const Model m =
         model(graph({{"x", DType::F32, {"n", 3}}}, joined({squeeze_if_one("x", "y"), {node("Frob", {"y"}, {"z"})}}),
                     {"z"}, numbers_needed()));
@@ -141,7 +141,7 @@ TEST(ControlIf, AnOperatorWithoutARuleIsToldWhicheverWayNeedsIt) {
     EXPECT_TRUE(problems[0].unsupported);
 }
 
-TEST(ControlIf, AnOutputWhoseRankOnlyTheRunKnowsIsRefused) {
+TEST(ControlIf, AnOutputOfUnknownRankIsRejected) {
     EXPECT_THAT(error_of([] {
                     lower(model(graph({{"x", DType::F32, {"n", 3}}},
                                       joined({squeeze_if_one("x", "y"), {node("Neg", {"y"}, {"z"})}}), {"z"},
@@ -150,8 +150,8 @@ TEST(ControlIf, AnOutputWhoseRankOnlyTheRunKnowsIsRefused) {
                 AllOf(HasSubstr("the rank of the graph's output"), HasSubstr("[3]"), HasSubstr("[$n, 3]")));
 }
 
-/// The way on leaves the body that is written in place, and goes through the graph around it.
-TEST(ControlIf, AWayGoesOnBehindABranchWrittenInPlace) {
+/// Lowering continues after the inlined branch, in the enclosing graph.
+TEST(ControlIf, LoweringContinuesAfterAnInlinedBranch) {
     auto known = numbers_needed();
     known["yes"] = Tensor::of<int>(DType::Bool, {}, {1});
     const Program p =
@@ -166,7 +166,7 @@ TEST(ControlIf, AWayGoesOnBehindABranchWrittenInPlace) {
     EXPECT_THAT(numbers(interpret(p, {floats({2, 3}, {1, 2, 3, 4, 5, 6})})[0]), ElementsAre(-6));
 }
 
-TEST(ControlIf, AWayEndsWithTheBodyOfItsLoop) {
+TEST(ControlIf, LoweringStopsAtTheEndOfTheLoopBody) {
     Graph step = graph(
         {{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {}}},
         joined({squeeze_if_one("x", "y"),
@@ -182,8 +182,8 @@ TEST(ControlIf, AWayEndsWithTheBodyOfItsLoop) {
     EXPECT_THAT(numbers(interpret(p, {floats({2, 2}, {1, 2, 3, 4}), floats({}, {10})})[0]), ElementsAre(40));
 }
 
-/// Each If is decided by looking as far as the next one; following each to the end would take 2^40 steps.
-TEST(ControlIf, AChainOfThemIsDecidedOneByOne) {
+/// Each If is decided by lowering up to the next one; lowering each to the end would take 2^40 steps.
+TEST(ControlIf, AChainOfIfsIsDecidedOneByOne) {
     std::vector<Node> nodes;
     std::string at = "x";
     for (int k = 0; k < 40; ++k) {
@@ -201,7 +201,7 @@ TEST(ControlIf, AChainOfThemIsDecidedOneByOne) {
     EXPECT_THAT(numbers(interpret(p, {floats({1, 3}, {1, 2, 3})})[0]), ElementsAre(1, 2, 3));
 }
 
-TEST(ControlIf, SplitsInsideSplitsHaveALimit) {
+TEST(ControlIf, NestedSplitsHaveALimit) {
     std::vector<Node> nodes;
     std::string sum = "start";
     std::vector<test::In> inputs = {{"start", DType::F32, {}}};
@@ -215,7 +215,7 @@ TEST(ControlIf, SplitsInsideSplitsHaveALimit) {
         sum = next;
     }
     EXPECT_THAT(error_of([&] { lower(model(graph(inputs, nodes, {sum}, numbers_needed()))); }),
-                HasSubstr("different ranks, behind 4 other such nodes"));
+                HasSubstr("different ranks, nested in 4 other such nodes"));
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ std::vector<int64_t> kernel_dims(const NodeContext& c, const Dims& weights) {
                 fmt::format("the kernel's size must be known, and the weights have shape {}", to_string(weights)));
         kernel.push_back(weights[k].constant());
     }
-    const std::vector<int64_t> said = c.node.attr_ints("kernel_shape", kernel);
-    c.require(said == kernel, fmt::format("attribute 'kernel_shape' is {}, and the weights have shape {}",
-                                          to_string(std::span(said)), to_string(weights)));
+    const std::vector<int64_t> declared = c.node.attr_ints("kernel_shape", kernel);
+    c.require(declared == kernel, fmt::format("attribute 'kernel_shape' is {}, and the weights have shape {}",
+                                              to_string(std::span(declared)), to_string(weights)));
     return kernel;
 }
 
@@ -72,7 +72,7 @@ ValueId convolve(NodeContext& c, ValueId x, ValueId w, int64_t groups, const std
     return c.b.reshape(y, std::move(flat));
 }
 
-/// y + bias[channel], the channel being dimension 1.
+/// y + bias[channel], where the channel is dimension 1.
 ValueId add_bias(NodeContext& c, ValueId y, size_t input) {
     if (!c.has(input)) return y;
     const Dims& s = c.shape(input);
@@ -113,14 +113,14 @@ void conv(NodeContext& c) {
 // --- ConvTranspose
 
 /// One axis: out[y] = sum of x[i] * w[k] over i * stride + k * dilation = y + before. With y + before = q * stride + r
-/// only the taps k * dilation = r + t * stride meet, with i = q - t: a convolution of stride 1 over q, whose kernel is
-/// every stride-th element of w, for each of `stride` residues r. The residues become output channels, which are woven
-/// into the axis afterwards.
+/// only the taps k * dilation = r + t * stride contribute, with i = q - t: a convolution of stride 1 over q, whose
+/// kernel is every stride-th element of w, for each of `stride` residues r. The residues become output channels, which
+/// are interleaved into the axis afterwards.
 struct TransposedAxis {
     Expr in, out, before;
     int64_t kernel = 1, stride = 1, dilation = 1;
     WindowAxis window;  ///< over q
-    Expr first;         ///< the q of window element 0
+    Expr first;         ///< q of window element 0
 
     int64_t reach() const { return (kernel - 1) * dilation + 1; }
 };
@@ -128,15 +128,16 @@ struct TransposedAxis {
 std::vector<TransposedAxis> transposed_axes(const NodeContext& c, const Dims& in, const std::vector<int64_t>& kernel) {
     const size_t n = in.size();
     const std::vector<int64_t> strides = positive_ints(c, "strides", n), dilations = positive_ints(c, "dilations", n);
-    std::vector<int64_t> extra = c.node.attr_ints("output_padding", {}), asked = c.node.attr_ints("output_shape", {});
+    std::vector<int64_t> extra = c.node.attr_ints("output_padding", {}),
+                         requested = c.node.attr_ints("output_shape", {});
     if (extra.empty()) extra.assign(n, 0);
-    if (asked.size() == n + 2) asked.erase(asked.begin(), asked.begin() + 2);
+    if (requested.size() == n + 2) requested.erase(requested.begin(), requested.begin() + 2);
     c.require(extra.size() == n, fmt::format("attribute 'output_padding' has {} numbers, and there are {} spatial "
                                              "dimensions",
                                              extra.size(), n));
-    c.require(
-        asked.empty() || asked.size() == n,
-        fmt::format("attribute 'output_shape' has {} numbers, and there are {} spatial dimensions", asked.size(), n));
+    c.require(requested.empty() || requested.size() == n,
+              fmt::format("attribute 'output_shape' has {} numbers, and there are {} spatial dimensions",
+                          requested.size(), n));
     const AutoPad mode = auto_pad(c);
     const std::vector<int64_t> pads = mode == AutoPad::Explicit ? window_pads(c, n) : std::vector<int64_t>(2 * n, 0);
     std::vector<TransposedAxis> axes;
@@ -149,8 +150,8 @@ std::vector<TransposedAxis> transposed_axes(const NodeContext& c, const Dims& in
         c.require(extra[k] >= 0, fmt::format("attribute 'output_padding' holds {}", extra[k]));
         const Expr whole = (a.in - 1) * a.stride + extra[k] + a.reach();
         const bool same = mode == AutoPad::SameUpper || mode == AutoPad::SameLower;
-        if (!asked.empty() || same) {
-            a.out = asked.empty() ? a.in * a.stride : Expr(asked[k]);
+        if (!requested.empty() || same) {
+            a.out = requested.empty() ? a.in * a.stride : Expr(requested[k]);
             const Expr total = max(whole - a.out, 0), half = floor_div(total, 2);
             a.before = mode == AutoPad::SameUpper ? half : total - half;
         } else {
@@ -176,7 +177,7 @@ std::vector<TransposedAxis> transposed_axes(const NodeContext& c, const Dims& in
     return axes;
 }
 
-/// w [g * ci, oi, kernel...]   ->   [g * oi * residues, ci, taps...], the taps in reverse. Constant weights are
+/// w [g * ci, oi, kernel...]   ->   [g * oi * residues, ci, taps...], with reversed taps. Constant weights are
 /// rearranged at compile time.
 ValueId phase_weights(NodeContext& c, int64_t groups, const std::vector<TransposedAxis>& axes) {
     const Dims w = c.shape(1);
@@ -194,7 +195,7 @@ ValueId phase_weights(NodeContext& c, int64_t groups, const std::vector<Transpos
             index.push_back(tap);
             continue;
         }
-        const Expr at = axis(2 + k) + tap * a.stride;  // in the kernel, dilation included
+        const Expr at = axis(2 + k) + tap * a.stride;  // position in the dilated kernel
         index.push_back(floor_div(at, a.dilation));
         valid.push_back(Expr(a.reach() - 1) - at);
         if (a.dilation > 1) valid.push_back(-mod(at, a.dilation));
@@ -228,51 +229,52 @@ ValueId weave(NodeContext& c, ValueId phases, Expr outs, const std::vector<Trans
     return c.b.view(phases, std::move(shape), std::move(index), "weave");
 }
 
-/// The same without residues that the padding cuts off, where every axis has as many outputs of one residue as of
-/// another: out[j * stride + p] = sum of x[j + (p + before) / stride - t] * w[...] over t, a convolution for each p.
-/// The quotient must be affine in p: of stride 2, or of a padding that is a multiple of the stride. Nothing where it is
-/// not.
-///     4 x 4 taps, stride 2, padded by 1, 4 x 4 to 8 x 8: four times 4 x 4 results of 2 x 2 taps each, not 5 x 5
-std::optional<ValueId> whole_phases(NodeContext& c, const std::vector<TransposedAxis>& axes) {
-    const Dims x = c.shape(0), w = c.shape(1);
-    const size_t n = axes.size();
-    struct Phase {
-        int64_t quotient = 0, step = 0;  ///< (p + before) / stride = quotient + step * p
-    };
+/// One axis of a transposed convolution whose outputs are computed phase by phase.
+struct Phase {
+    int64_t quotient = 0, step = 0;  ///< (p + before) / stride = quotient + step * p
+    int64_t taps = 0;                ///< per phase
+};
+
+/// The phases of every axis; none if an axis has not equally many outputs of each residue, or if its quotient is not
+/// affine in p.
+std::optional<std::vector<Phase>> affine_phases(const std::vector<TransposedAxis>& axes) {
     std::vector<Phase> phases;
-    bool several = false;
     for (const TransposedAxis& a : axes) {
         if (!a.before.is_constant() || a.before.constant() < 0 || !mod(a.out, a.stride).is_constant(0))
             return std::nullopt;
         const int64_t before = a.before.constant(), odd = before % a.stride;
         if (odd != 0 && a.stride != 2) return std::nullopt;
-        phases.push_back({before / a.stride, odd});
-        several = several || a.stride > 1;
+        phases.push_back({before / a.stride, odd, (a.reach() + a.stride - 1) / a.stride});
     }
-    // With few channels the residues are what vectors are filled with.
-    constexpr int64_t kFewChannels = 16;
-    if (!several || (w[1].is_constant() && w[1].constant() < kFewChannels)) return std::nullopt;
+    return phases;
+}
 
-    // Weights [p..., o, ci, taps...], taps in reverse.
+/// w [ci, o, kernel...]   ->   [p..., o, ci, taps...], with reversed taps.
+ValueId whole_phase_weights(NodeContext& c, const std::vector<TransposedAxis>& axes, const std::vector<Phase>& phases) {
+    const Dims w = c.shape(1);
+    const size_t n = axes.size();
     Dims shape;
     std::vector<Expr> index = {axis(n + 1), axis(n)}, valid;
     for (const TransposedAxis& a : axes) shape.emplace_back(a.stride);
     shape.push_back(w[1]);
     shape.push_back(w[0]);
-    std::vector<int64_t> taps;
     for (size_t k = 0; k < n; ++k) {
         const TransposedAxis& a = axes[k];
-        taps.push_back((a.reach() + a.stride - 1) / a.stride);
-        shape.emplace_back(taps[k]);
+        shape.emplace_back(phases[k].taps);
         const Expr residue = axis(k) + a.before - (phases[k].quotient + phases[k].step * axis(k)) * a.stride;
-        const Expr at = residue + (taps[k] - 1 - axis(n + 2 + k)) * a.stride;  // in the kernel, dilation included
+        const Expr at = residue + (phases[k].taps - 1 - axis(n + 2 + k)) * a.stride;  // position in the dilated kernel
         index.push_back(floor_div(at, a.dilation));
         valid.push_back(Expr(a.reach() - 1) - at);
         if (a.dilation > 1) valid.push_back(-mod(at, a.dilation));
     }
-    const ValueId weights = c.b.view(c.in(1), shape, std::move(index), "phases", std::move(valid));
+    return c.b.view(c.in(1), std::move(shape), std::move(index), "phases", std::move(valid));
+}
 
-    // [n, p..., o, j...]
+/// x [n, ci, j...] with the weights of whole_phase_weights   ->   [n, p..., o, j...]
+ValueId whole_phase_products(NodeContext& c, ValueId weights, const std::vector<TransposedAxis>& axes,
+                             const std::vector<Phase>& phases) {
+    const Dims x = c.shape(0), w = c.shape(1);
+    const size_t n = axes.size();
     const DType storage = c.dtype(0), t = compute_type(storage);
     TensorExpr e;
     e.extents = {x[0]};
@@ -289,11 +291,12 @@ std::optional<ValueId> whole_phases(NodeContext& c, const std::vector<Transposed
     window.index.push_back(channel);
     for (size_t k = 0; k < n; ++k) {
         Expr tap = 0;
-        if (taps[k] > 1) {
+        if (phases[k].taps > 1) {
             tap = axis(e.extents.size());
-            e.extents.emplace_back(taps[k]);
+            e.extents.emplace_back(phases[k].taps);
         }
-        const Expr at = axis(2 + n + k) + phases[k].step * axis(1 + k) + phases[k].quotient - (taps[k] - 1) + tap;
+        const Expr at =
+            axis(2 + n + k) + phases[k].step * axis(1 + k) + phases[k].quotient - (phases[k].taps - 1) + tap;
         image.index.push_back(at);
         image.valid.push_back(at);
         image.valid.push_back(axes[k].in - 1 - at);
@@ -303,7 +306,23 @@ std::optional<ValueId> whole_phases(NodeContext& c, const std::vector<Transposed
     e.accesses = {std::move(image), std::move(window)};
     e.body.set_root(e.body.binary(ScalarOp::Mul, e.body.cast(t, e.body.access(0, storage)),
                                   e.body.cast(t, e.body.access(1, c.dtype(1)))));
-    const ValueId y = c.b.emit(std::move(e), storage, "products");
+    return c.b.emit(std::move(e), storage, "products");
+}
+
+/// The same without the outputs that the padding removes, if every axis has equally many outputs of each residue:
+/// out[j * stride + p] = sum of x[j + (p + before) / stride - t] * w[...] over t, a convolution for each p. The
+/// quotient must be affine in p: the stride is 2, or the padding is a multiple of the stride. None otherwise.
+///     4 x 4 taps, stride 2, padding 1, 4 x 4 to 8 x 8: four 4 x 4 results of 2 x 2 taps each instead of 5 x 5
+std::optional<ValueId> whole_phases(NodeContext& c, const std::vector<TransposedAxis>& axes) {
+    const Dims x = c.shape(0), w = c.shape(1);
+    const size_t n = axes.size();
+    const auto phases = affine_phases(axes);
+    if (!phases) return std::nullopt;
+    // With few channels, vectors are filled with residues.
+    constexpr int64_t kFewChannels = 16;
+    const bool several = std::any_of(axes.begin(), axes.end(), [](const TransposedAxis& a) { return a.stride > 1; });
+    if (!several || (w[1].is_constant() && w[1].constant() < kFewChannels)) return std::nullopt;
+    const ValueId y = whole_phase_products(c, whole_phase_weights(c, axes, *phases), axes, *phases);
 
     Dims out = {x[0], w[1]};
     std::vector<Expr> from = {axis(0)};
@@ -335,8 +354,8 @@ void conv_transpose(NodeContext& c) {
 
 // --- CausalConvWithState
 
-/// Every channel with its own kernel, over this and the k - 1 positions before; what stands before the first comes from
-/// the state (or is 0), and the last k - 1 positions are the next state.
+/// Depthwise convolution over the current and the k - 1 previous positions. Positions before the first come from the
+/// state (or are 0), and the last k - 1 positions are the next state.
 void causal_conv_with_state(NodeContext& c) {
     const Dims x = c.shape(0), w = c.shape(1);
     require_images(c, x, w);
@@ -398,7 +417,7 @@ ValueId convolution(NodeContext& c, ValueId input, ValueId weights) {
     return convolve(c, input, weights, groups, window_axes(c, sub_dims(x, 2, x.size() - 2), kernel_dims(c, w)));
 }
 
-std::vector<OpRule> conv_rules() {
+std::vector<OpLowering> conv_lowerings() {
     return {
         {"", "CausalConvWithState", 27, causal_conv_with_state},
         {"", "Conv", 1, conv},

@@ -1,12 +1,12 @@
 #pragma once
-// Convolution as operators of other families need it.
+// Convolution for operators of other families.
 
 #include "ops/lowering.h"
 
 namespace tilewright {
 
-/// x [n, g * ci, spatial...] and w [g * oi, ci, kernel...], as the node's attributes say   ->   [n, g * oi, out...], in
-/// x's element type; outside x lies 0. Any element type.
+/// x [n, g * ci, spatial...] and w [g * oi, ci, kernel...], with the node's attributes   ->   [n, g * oi, out...], in
+/// x's element type; padded with 0. Any element type.
 ValueId convolution(NodeContext& c, ValueId x, ValueId w);
 
 }  // namespace tilewright

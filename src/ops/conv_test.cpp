@@ -1,4 +1,4 @@
-// Convolutions against their definition, point by point, and the primitives they become.
+// Convolutions against their definition, point by point, and the primitives they are lowered to.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,20 +73,20 @@ RC_GTEST_PROP(Conv, is_the_sum_over_channels_and_window, ()) {
     }
 }
 
-RC_GTEST_PROP(ConvTranspose, spreads_every_input_over_its_window, ()) {
+RC_GTEST_PROP(ConvTranspose, scatters_every_input_over_its_window, ()) {
     ConvAxis h = random_conv_axis(), w = random_conv_axis();
     const int64_t groups = *rc::gen::inRange<int64_t>(1, 4), ci = *rc::gen::inRange<int64_t>(1, 3);
-    const auto oi = *rc::gen::element<int64_t>(1, 2, 16);  // residues are channels, or convolutions apart
+    const auto oi = *rc::gen::element<int64_t>(1, 2, 16);  // residues are channels, or separate convolutions
     const int64_t eh = *rc::gen::inRange<int64_t>(0, h.stride), ew = *rc::gen::inRange<int64_t>(0, w.stride);
     const int64_t oh = (h.in - 1) * h.stride + eh + (h.kernel - 1) * h.dilation + 1 - h.before - h.after;
     const int64_t ow = (w.in - 1) * w.stride + ew + (w.kernel - 1) * w.dilation + 1 - w.before - w.after;
     RC_PRE(oh > 0 && ow > 0);
     const Tensor x = small_integers({1, groups * ci, h.in, w.in}, 1),
                  k = small_integers({groups * ci, oi, h.kernel, w.kernel}, 2);
-    auto said = attributes(h, w, groups);
-    said["output_padding"] = ints({eh, ew});
+    auto attrs = attributes(h, w, groups);
+    attrs["output_padding"] = ints({eh, ew});
     const std::vector<size_t> known = *rc::gen::element(std::vector<size_t>{}, std::vector<size_t>{1});
-    const Tensor y = run("ConvTranspose", {x, k}, said, 11, known).front();
+    const Tensor y = run("ConvTranspose", {x, k}, attrs, 11, known).front();
     RC_ASSERT(y.shape() == (Shape{1, groups * oi, oh, ow}));
     Tensor want(DType::F64, y.shape());
     for (int64_t c = 0; c < groups * ci; ++c)
@@ -106,8 +106,8 @@ RC_GTEST_PROP(ConvTranspose, spreads_every_input_over_its_window, ()) {
 }
 
 /// Conv(x [2, 4, 8, 8], w) as text.
-std::string written(const std::string& op, Shape weights, std::map<std::string, Attribute> said) {
-    return primitives(lower(model(graph({{"x", DType::F32, {2, 4, 8, 8}}}, {node(op, {"x", "w"}, {"y"}, said)}, {"y"},
+std::string written(const std::string& op, Shape weights, std::map<std::string, Attribute> attrs) {
+    return primitives(lower(model(graph({{"x", DType::F32, {2, 4, 8, 8}}}, {node(op, {"x", "w"}, {"y"}, attrs)}, {"y"},
                                         {{"w", small_integers(std::move(weights), 1)}}))));
 }
 
@@ -125,29 +125,29 @@ TEST(Conv, of_one_by_one_is_a_matrix_product_without_conditions) {
     EXPECT_THAT(text, testing::Not(HasSubstr("if")));
 }
 
-TEST(Conv, whose_channels_are_groups_sums_over_the_window_alone) {
+TEST(Conv, that_is_depthwise_sums_over_the_window_only) {
     const std::string text = written("Conv", {4, 1, 3, 3}, {{"group", int64_t{4}}});
     EXPECT_THAT(text, HasSubstr("x[i0, i1, i2 + i4, i3 + i5]"));
     EXPECT_THAT(text, HasSubstr("w[i1, 0, i4, i5]"));
 }
 
-TEST(ConvTranspose, with_constant_weights_is_a_convolution_and_one_move_of_elements) {
+TEST(ConvTranspose, with_constant_weights_is_a_convolution_and_one_view) {
     const std::string text =
         written("ConvTranspose", {4, 3, 4, 4}, {{"strides", ints({2, 2})}, {"pads", ints({1, 1, 1, 1})}});
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
     EXPECT_THAT(text, HasSubstr("mul(@0, @1)"));
 }
 
-TEST(ConvTranspose, of_many_channels_computes_nothing_that_its_padding_cuts_off) {
+TEST(ConvTranspose, of_many_channels_skips_outputs_removed_by_padding) {
     const std::map<std::string, Attribute> half = {{"strides", ints({2, 2})}, {"pads", ints({1, 1, 1, 1})}};
-    // 8 x 8 to 16 x 16: for each residue 8 x 8 results of 2 x 2 taps.
+    // 8 x 8 to 16 x 16: for each residue an 8 x 8 result of 2 x 2 taps.
     EXPECT_THAT(written("ConvTranspose", {4, 16, 4, 4}, half),
                 HasSubstr("[2, 2, 2, 16, 8, 8] sum(i6 < 4, i7 < 2, i8 < 2)"));
-    // Few channels are computed with their residues side by side, for 9 x 9 places.
+    // With few channels the residues are adjacent channels, for 9 x 9 positions.
     EXPECT_THAT(written("ConvTranspose", {4, 3, 4, 4}, half), HasSubstr("[2, 12, 9, 9]"));
 }
 
-TEST(Conv, keeps_free_dimensions_free) {
+TEST(Conv, keeps_dynamic_dimensions) {
     const Program p = lower(model(
         graph({{"x", DType::F32, {"n", 3, "h", "w"}}},
               {node("Conv", {"x", "k"}, {"y"}, {{"auto_pad", std::string("SAME_UPPER")}, {"strides", ints({2, 2})}})},
@@ -164,10 +164,10 @@ TEST(Conv, keeps_free_dimensions_free) {
     }
 }
 
-TEST(Conv, refuses_what_does_not_fit) {
-    const auto refusal = [](Shape x, Shape w, std::map<std::string, Attribute> said) -> std::string {
+TEST(Conv, rejects_mismatched_shapes) {
+    const auto refusal = [](Shape x, Shape w, std::map<std::string, Attribute> attrs) -> std::string {
         try {
-            run("Conv", {small_integers(std::move(x), 1), small_integers(std::move(w), 2)}, std::move(said));
+            run("Conv", {small_integers(std::move(x), 1), small_integers(std::move(w), 2)}, std::move(attrs));
         } catch (const ModelError& e) {
             return e.what();
         }
@@ -182,7 +182,7 @@ TEST(Conv, refuses_what_does_not_fit) {
     EXPECT_THAT(refusal({1, 4, 5, 5}, {3, 4, 3, 3}, {{"strides", ints({0, 1})}}), HasSubstr("not a size"));
 }
 
-TEST(CausalConvWithState, in_two_pieces_gives_what_it_gives_in_one) {
+TEST(CausalConvWithState, in_two_calls_equals_one_call) {
     const Tensor x = small_integers({2, 3, 6}, 1), w = small_integers({3, 1, 4}, 2);
     const auto piece = [&](int64_t from, int64_t count) {
         Tensor t(DType::F32, {2, 3, count});

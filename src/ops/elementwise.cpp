@@ -1,4 +1,4 @@
-// Elementwise arithmetic, comparison, logic: one scalar body over operands broadcast to one shape.
+// Elementwise arithmetic, comparison, logic: one scalar body over broadcast operands.
 
 #include <algorithm>
 #include <cmath>
@@ -40,8 +40,8 @@ void reciprocal(NodeContext& c) {
                  "reciprocal"));
 }
 
-/// The second operand of an arithmetic operator. Before opset 7 there was no implicit broadcasting: `axis` says where
-/// b's dimensions lie in a's.    a [2, 3, 4, 5], b [3, 4], axis 1    ->    b [3, 4, 1]
+/// The second operand of an arithmetic operator. Before opset 7 there was no implicit broadcasting: `axis` is the
+/// position of b's dimensions in a's.    a [2, 3, 4, 5], b [3, 4], axis 1    ->    b [3, 4, 1]
 ValueId right_operand(NodeContext& c) {
     const ValueId y = c.in(1);
     if (c.node.opset >= 7 || c.node.attr_int("broadcast", 0) == 0 || !c.node.has("axis")) return y;
@@ -66,14 +66,14 @@ void mod(NodeContext& c) {
     c.out(0, c.b.binary(fmod ? ScalarOp::TruncMod : ScalarOp::FloorMod, c.in(0), c.in(1)));
 }
 
-/// The value of a known one-element tensor.
+/// The value of a constant one-element tensor.
 std::optional<double> known_number(NodeContext& c, size_t i) {
     const Tensor* t = c.b.contents(c.in(i));
     return t != nullptr && t->count() == 1 ? std::optional(t->get(0)) : std::nullopt;
 }
 
-/// The result has the base's type; the exponent may have another. Small whole exponents become products, so that
-/// pow(x, 2) is the square that a normalisation squares with.
+/// The result has the base's type; the exponent may have another. Small integer exponents become products, so that
+/// pow(x, 2) equals the square in a normalisation.
 void pow(NodeContext& c) {
     const DType t = c.dtype(0), base = compute_type(t), exponent = compute_type(c.dtype(1));
     const auto known = known_number(c, 1);
@@ -88,7 +88,7 @@ void pow(NodeContext& c) {
                      "pow"));
         return;
     }
-    // Where the types differ: in double if either is a float, else in 64 bits.
+    // With different types: in double if either is a float, else in 64 bits.
     DType common = base;
     if (base != exponent) {
         if (is_float(base) && !(exponent == DType::F64))
@@ -119,10 +119,10 @@ void logical_not(NodeContext& c) {
     c.out(0, c.b.unary(ScalarOp::BitNot, c.in(0)));
 }
 
-/// Operands of one expression. More become a tree of expressions: code and compile time grow with an expression's size.
-constexpr size_t kMostOperands = 32;
+/// Operands of one expression. More become a tree of expressions, because code size and compile time grow with it.
+constexpr size_t kMaxOperands = 32;
 
-/// z = op(op(a, b), ...), over any number of inputs; a mean divides by their number.
+/// z = op(op(a, b), ...) over any number of inputs; a mean divides by their number.
 ///
 ///     sum of 70 inputs -> sum(sum(x0 .. x31), sum(x32 .. x63), sum(x64 .. x69))
 ValueId chain(NodeContext& c, ScalarOp op, bool mean) {
@@ -143,11 +143,11 @@ ValueId chain(NodeContext& c, ScalarOp op, bool mean) {
             },
             mean ? "mean" : to_string(op));
     };
-    while (inputs.size() > kMostOperands) {
+    while (inputs.size() > kMaxOperands) {
         std::vector<ValueId> fewer;
-        for (size_t k = 0; k < inputs.size(); k += kMostOperands) {
-            const size_t end = std::min(k + kMostOperands, inputs.size());
-            // Rounded to the inputs' type at the end alone.
+        for (size_t k = 0; k < inputs.size(); k += kMaxOperands) {
+            const size_t end = std::min(k + kMaxOperands, inputs.size());
+            // Rounded to the inputs' type only at the end.
             fewer.push_back(
                 combined({inputs.begin() + static_cast<int64_t>(k), inputs.begin() + static_cast<int64_t>(end)},
                          compute_type(c.dtype(0)), false));
@@ -184,8 +184,8 @@ void where(NodeContext& c) {
     c.out(0, c.b.select(c.in(0), c.in(1), c.in(2)));
 }
 
-/// min(max(x, low), high): a NaN stays one, and `high` wins where the bounds cross. Bounds are attributes before
-/// opset 11, optional inputs since.
+/// min(max(x, low), high): NaN is preserved, and `high` applies if low > high. Bounds are attributes before opset 11,
+/// optional inputs since.
 void clip(NodeContext& c) {
     const bool inputs = c.node.opset >= 11;
     const DType t = c.dtype(0);
@@ -218,7 +218,7 @@ void clip(NodeContext& c) {
 
 void identity(NodeContext& c) { c.out(0, c.in(0)); }
 
-/// At inference nothing is dropped, and the mask says that all was kept.
+/// Inference: the identity, with an all-true mask.
 void dropout(NodeContext& c) {
     if (c.node.opset >= 12 && c.has(2)) {
         const auto training = c.b.int_contents(c.in(2));
@@ -227,12 +227,12 @@ void dropout(NodeContext& c) {
         if (!off && ratio != 0.0) c.unsupported("training mode draws random numbers; only inference is compiled");
     }
     c.out(0, c.in(0));
-    if (c.wants(1)) c.out(1, c.b.full(c.shape(0), c.node.opset >= 10 ? DType::Bool : c.dtype(0), 1));
+    if (c.uses_output(1)) c.out(1, c.b.full(c.shape(0), c.node.opset >= 10 ? DType::Bool : c.dtype(0), 1));
 }
 
 }  // namespace
 
-std::vector<OpRule> elementwise_rules() {
+std::vector<OpLowering> elementwise_lowerings() {
     return {
         {"", "Abs", 1, unary<ScalarOp::Abs>},
         {"", "Acos", 7, unary<ScalarOp::Acos>},

@@ -1,4 +1,4 @@
-// Elementwise operators and activations: the primitives they become, what older opsets mean, and values at the edges.
+// Elementwise operators and activations: their primitives, older opsets, and edge cases.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(Elementwise, OfManyOperandsBecomesATree) {
     EXPECT_THAT(numbers(run("Max", numbered)[0]), ElementsAre(69, 0));
 }
 
-/// f16 is rounded to at the end, not between the levels of the tree: 2048 + 1 would stay 2048 there.
+/// The result is rounded to f16 at the end, not between the levels of the tree: 2048 + 1 would stay 2048 there.
 TEST(Elementwise, OfManyHalvesRoundsOnce) {
     std::vector<Tensor> ones(40, Tensor::of<float>(DType::F16, {1}, {1}));
     ones[0] = Tensor::of<float>(DType::F16, {1}, {2048});
@@ -99,14 +99,14 @@ TEST(Elementwise, ClipTakesItsBoundsFromAttributesThenInputs) {
     EXPECT_THAT(numbers(run("Clip", {floats({1}, {0}), floats({}, {2}), floats({}, {1})})[0]), ElementsAre(1));
 }
 
-TEST(Elementwise, InfinitiesAreToldApartBySign) {
+TEST(Elementwise, InfinitiesAreDistinguishedBySign) {
     const Tensor x = floats({3}, {kInf, -kInf, kNan});
     EXPECT_THAT(numbers(run("IsInf", {x})[0]), ElementsAre(1, 1, 0));
     EXPECT_THAT(numbers(run("IsInf", {x}, {{"detect_negative", int64_t{0}}})[0]), ElementsAre(1, 0, 0));
     EXPECT_THAT(numbers(run("IsInf", {x}, {{"detect_positive", int64_t{0}}})[0]), ElementsAre(0, 1, 0));
 }
 
-TEST(Elementwise, DropoutDropsNothing) {
+TEST(Elementwise, DropoutIsTheIdentity) {
     const std::vector<Tensor> y = run("Dropout", {floats({2}, {1, 2})}, {}, 13, {}, 2);
     EXPECT_THAT(numbers(y[0]), ElementsAre(1, 2));
     EXPECT_EQ(y[1].dtype(), DType::Bool);
@@ -117,7 +117,7 @@ TEST(Elementwise, DropoutDropsNothing) {
     EXPECT_THROW(run("Dropout", {floats({1}, {1}), floats({}, {0.5f}), on}, {}, 13, {1, 2}), Unsupported);
 }
 
-TEST(Activation, IsFiniteWhereItsMathematicsIs) {
+TEST(Activation, IsFiniteWhereItsDefinitionIs) {
     const Tensor x = floats({5}, {-1000, -1, 0, 1, 1000});
     EXPECT_THAT(numbers(run("Sigmoid", {x})[0]),
                 Pointwise(DoubleNear(1e-6), std::vector<double>{0, 0.26894142, 0.5, 0.73105858, 1}));
@@ -131,7 +131,7 @@ TEST(Activation, IsFiniteWhereItsMathematicsIs) {
                 Pointwise(DoubleNear(1e-4), std::vector<double>{0, -0.15865525, 0, 0.84134475, 1000}));
 }
 
-TEST(Activation, KeepsItsAttributesDefaults) {
+TEST(Activation, UsesTheDefaultsOfItsAttributes) {
     EXPECT_EQ(written("LeakyRelu", {kX}), "y = [3] select(lt(@0, 0.0), mul(@0, 0.01f), @0) where @0 = x[i0]\n");
     EXPECT_EQ(written("HardSigmoid", {kX}, {{"alpha", 0.5f}, {"beta", 0.25f}}),
               "y = [3] max(min(add(mul(@0, 0.5), 0.25), 1.0), 0.0) where @0 = x[i0]\n");
@@ -152,7 +152,7 @@ TEST(Cast, RoundsTruncatesWrapsAndSaturates) {
     EXPECT_THAT(cast(floats({2}, {1e6f, -1e6f}), 17), ElementsAre(448, -448));
 }
 
-TEST(Cast, OldFilesNameTheType) {
+TEST(Cast, OldFilesGiveTheTypeByName) {
     EXPECT_EQ(run("Cast", {floats({1}, {3.5f})}, {{"to", std::string("INT32")}}, 1)[0].dtype(), DType::I32);
     EXPECT_THROW(run("Cast", {floats({1}, {3.5f})}, {{"to", int64_t{8}}}), Unsupported);
 }

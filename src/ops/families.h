@@ -1,5 +1,5 @@
 #pragma once
-// The rules of each operator family: one function, one file (or a few) a family. registry.cpp puts them together.
+// The lowerings of each operator family: one function and one or a few files per family. registry.cpp combines them.
 
 #include <vector>
 
@@ -7,29 +7,29 @@
 
 namespace tilewright {
 
-std::vector<OpRule> elementwise_rules();
-std::vector<OpRule> activation_rules();
-std::vector<OpRule> cast_rules();
-std::vector<OpRule> shape_rules();
-std::vector<OpRule> layout_rules();
-std::vector<OpRule> slice_rules();
-std::vector<OpRule> gather_scatter_rules();
-std::vector<OpRule> control_rules();
+std::vector<OpLowering> elementwise_lowerings();
+std::vector<OpLowering> activation_lowerings();
+std::vector<OpLowering> cast_lowerings();
+std::vector<OpLowering> shape_lowerings();
+std::vector<OpLowering> layout_lowerings();
+std::vector<OpLowering> slice_lowerings();
+std::vector<OpLowering> gather_scatter_lowerings();
+std::vector<OpLowering> control_lowerings();
 
-std::vector<OpRule> conv_rules();
-std::vector<OpRule> pool_rules();
-std::vector<OpRule> norm_rules();
-std::vector<OpRule> matmul_rules();
-std::vector<OpRule> reduce_rules();
-std::vector<OpRule> softmax_rules();
-std::vector<OpRule> recurrent_rules();
-std::vector<OpRule> attention_rules();
-std::vector<OpRule> resize_rules();
+std::vector<OpLowering> conv_lowerings();
+std::vector<OpLowering> pool_lowerings();
+std::vector<OpLowering> norm_lowerings();
+std::vector<OpLowering> matmul_lowerings();
+std::vector<OpLowering> reduce_lowerings();
+std::vector<OpLowering> softmax_lowerings();
+std::vector<OpLowering> recurrent_lowerings();
+std::vector<OpLowering> attention_lowerings();
+std::vector<OpLowering> resize_lowerings();
 
-std::vector<OpRule> opaque_rules();
-std::vector<OpRule> quant_rules();
-std::vector<OpRule> contrib_quant_rules();
-std::vector<OpRule> signal_rules();
-std::vector<OpRule> vision_rules();
+std::vector<OpLowering> opaque_lowerings();
+std::vector<OpLowering> quant_lowerings();
+std::vector<OpLowering> contrib_quant_lowerings();
+std::vector<OpLowering> signal_lowerings();
+std::vector<OpLowering> vision_lowerings();
 
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-// Operators whose indices are data: Gather and its kin read where the indices say, Scatter and its kin write there.
+// Operators with data-dependent indices: gathers read and scatters write at the indices.
 
 #include <algorithm>
 #include <cstring>
@@ -18,9 +18,9 @@ void require_indices(NodeContext& c, size_t input) {
               fmt::format("indices must be 32- or 64-bit integers, and are {}", to_string(c.dtype(input))));
 }
 
-/// Input 1, each member of its tuples in [-extent, extent - 1]; one index reads `elements`.
+/// Input 1, each member of its tuples in [-extent, extent - 1]; one index selects `elements`.
 ValueId checked_indices(NodeContext& c, const Dims& extents, Expr elements) {
-    if (const auto known = c.b.int_contents(c.in(1)))  // Builder::wrapped_index checks numbers
+    if (const auto known = c.b.int_contents(c.in(1)))  // Builder::wrapped_index checks constants
         if (std::all_of(known->begin(), known->end(), [](Expr e) { return e.is_constant(); })) return c.in(1);
     std::vector<Expr> lowest, highest;
     for (const Expr d : extents) {
@@ -65,7 +65,7 @@ void gather_elements(NodeContext& c) {
 void gather_nd(NodeContext& c) {
     require_indices(c, 1);
     const Dims data = c.shape(0), indices = c.shape(1);
-    c.require(!indices.empty() && !data.empty(), "scalars have nothing to gather");
+    c.require(!indices.empty() && !data.empty(), "the data and the indices should not be scalars");
     const auto batch = static_cast<size_t>(c.b.normalize_axis(c.node.attr_int("batch_dims", 0), indices.size()));
     if (!indices.back().is_constant())
         c.unsupported("the length of an index tuple must be known before the model runs");
@@ -102,7 +102,7 @@ void gather_nd(NodeContext& c) {
     c.out(0, c.b.emit(std::move(e), c.dtype(0), "gather"));
 }
 
-/// out[i, class] = on where indices[i] is the class (negative ones count from the end), else off.
+/// out[i, class] = on if indices[i] == class (negative ones count from the end), else off.
 void one_hot(NodeContext& c) {
     c.require(c.b.count(c.in(1)).is_constant(1), "the depth must be a scalar");
     c.require(c.rank(2) == 1, "the values must be [off, on]");
@@ -145,7 +145,7 @@ std::string_view combine_name(Combine c) {
     return kNames[static_cast<size_t>(c)];
 }
 
-/// Writes elements of one tensor into another, in the order they come, each combined with what stands there.
+/// Writes elements of one tensor into another, in order, each combined with the existing element.
 class Writer {
   public:
     Writer(Combine combine, const TensorView& from, const TensorView& to)
@@ -292,7 +292,7 @@ void scatter_nd(NodeContext& c) {
     c.out(0, c.b.emit_opaque(op, {c.in(0), c.in(1), c.in(2)}, {{c.dtype(0), c.shape(0)}}, "scatter").front());
 }
 
-/// The cache with `update` written along `axis` from write_indices[batch] on; circular wraps around its end.
+/// The cache with `update` written along `axis` from write_indices[batch] on; circular mode wraps around at its end.
 ///     out[b, s] = 0 <= s - w[b] < n ? update[b, s - w[b]] : past[b, s]
 void tensor_scatter(NodeContext& c) {
     const auto along = static_cast<size_t>(c.axis_attr("axis", -2, c.rank(0)));
@@ -346,7 +346,7 @@ void tensor_scatter(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> gather_scatter_rules() {
+std::vector<OpLowering> gather_scatter_lowerings() {
     return {
         {"", "Gather", 1, gather},
         {"", "GatherElements", 11, gather_elements},

@@ -1,4 +1,4 @@
-// Operators that move elements without looking at them: each is one view, an index map from the output to the input.
+// Operators that move elements unchanged: each is one view, an index map from the output to the input.
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ void concat(NodeContext& c) {
     c.out(0, c.b.concat(parts, c.node.attr_int("axis", 1)));
 }
 
-/// out[i] = in[i % d], d the input's dimension.
+/// out[i] = in[i % d], where d is the input's dimension.
 void tile(NodeContext& c) {
     std::vector<Expr> repeats;
     if (c.node.opset >= 6) {
@@ -47,7 +47,7 @@ void tile(NodeContext& c) {
     c.out(0, c.b.view(c.in(0), std::move(out), std::move(index), "tile"));
 }
 
-/// Keeps j - i >= k (upper) or j - i <= k (lower) of each matrix, zeros elsewhere.
+/// Keeps j - i >= k (upper) or j - i <= k (lower) of each matrix; other elements are 0.
 void trilu(NodeContext& c) {
     const size_t r = c.rank(0);
     c.require(r >= 2, fmt::format("matrices are expected, and the input has shape {}", to_string(c.shape(0))));
@@ -97,7 +97,7 @@ void space_to_depth(NodeContext& c) {
                       "space_to_depth"));
 }
 
-/// out[t] = in[length - 1 - t] where t < length, else in[t]; one length an example.
+/// out[t] = in[length - 1 - t] for t < length, else in[t]; one length per example.
 void reverse_sequence(NodeContext& c) {
     const auto batch = static_cast<size_t>(c.axis_attr("batch_axis", 1, c.rank(0)));
     const auto time = static_cast<size_t>(c.axis_attr("time_axis", 0, c.rank(0)));
@@ -124,7 +124,7 @@ void reverse_sequence(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> layout_rules() {
+std::vector<OpLowering> layout_lowerings() {
     return {
         {"", "Concat", 1, concat},
         {"", "DepthToSpace", 1, depth_to_space},

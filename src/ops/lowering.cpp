@@ -13,18 +13,18 @@ namespace tilewright {
 
 namespace {
 
-/// A node reads what an earlier problem left undefined: it is skipped without a word of its own.
+/// A node reads a value that an earlier problem left undefined: it is skipped without a message.
 struct UnknownValue {};
 
-/// What is lowered only as far as the next split has come to one.
+/// Thrown when lowering with `to_next_split` reaches the next split.
 struct AtSplit {};
 
-/// Each split doubles what follows it.
-constexpr int kMostNestedSplits = 4;
+/// Each split doubles the subsequent program.
+constexpr int kMaxNestedSplits = 4;
 
 std::string type_text(DType t, const Dims& shape) { return std::string(to_string(t)) + to_string(shape); }
 
-/// A declared dimension as an expression; nothing when the file does not say.
+/// A declared dimension as an expression; none if it is undeclared.
 std::optional<Expr> declared_dim(const DeclaredDim& d, const std::map<std::string, int64_t>& fixed) {
     if (const auto* n = std::get_if<int64_t>(&d)) return Expr(*n);
     if (const auto* name = std::get_if<std::string>(&d)) {
@@ -34,7 +34,7 @@ std::optional<Expr> declared_dim(const DeclaredDim& d, const std::map<std::strin
     return std::nullopt;
 }
 
-/// A number or a name; a dimension of which the file says nothing gets a name of its own.
+/// A number or a name; an undeclared dimension gets a fresh name.
 DeclaredDim named_dim(const GraphInput& in, size_t k) {
     const DeclaredDim& d = (*in.type.shape)[k];
     return std::holds_alternative<std::monostate>(d) ? fmt::format("{}_d{}", in.name, k) : d;
@@ -51,7 +51,7 @@ void check_declared(const GraphInput& in, std::string_view what) {
                          "give the model's inputs a shape when exporting it");
 }
 
-/// The text with the node's description in front, unless a description stands there already.
+/// The message prefixed with the node's description, unless it has one.
 std::string described(const Node& node, std::string_view message) {
     if (message.substr(0, 6) == "node '") return std::string(message);
     return node.describe() + ": " + std::string(message);
@@ -64,10 +64,10 @@ void check_opset(int64_t opset) {
                          "export it with an older opset, or convert it with onnx.version_converter");
 }
 
-std::string why_no_rule(const Node& node) {
+std::string why_no_lowering(const Node& node) {
     const std::string domain = node.domain.empty() ? "ai.onnx" : node.domain;
     std::set<int64_t> versions;
-    for (const OpRule& r : op_rules())
+    for (const OpLowering& r : op_lowerings())
         if (r.domain == node.domain && r.op == node.op) versions.insert(r.since);
     if (versions.empty()) return fmt::format("operator {} of domain {} is not supported", quoted_name(node.op), domain);
     return fmt::format("operator {} of domain {} is supported from opset {} on", quoted_name(node.op), domain,
@@ -76,17 +76,17 @@ std::string why_no_rule(const Node& node) {
 
 }  // namespace
 
-/// One graph (or body) on its way into a program.
+/// One graph (or body) being lowered into a program.
 class GraphLowering {
   public:
     struct Settings {
         const LowerOptions& options;
         std::vector<Problem>* problems;
-        int splits = 0;              ///< lower_to_end around this
-        bool to_next_split = false;  ///< throw AtSplit there
+        int splits = 0;              ///< enclosing lower_to_end calls
+        bool to_next_split = false;  ///< throw AtSplit at the next split
     };
 
-    /// `outer` is the graph around this body; `captures` are needed when the body becomes a program of its own.
+    /// `outer` is the enclosing graph; `captures` are needed if the body becomes a separate program.
     GraphLowering(const Graph& graph, Builder& builder, const Settings& settings, GraphLowering* outer = nullptr,
                   std::vector<ValueId>* captures = nullptr)
         : graph_(graph), b_(builder), settings_(settings), outer_(outer), captures_(captures) {
@@ -108,7 +108,7 @@ class GraphLowering {
         }
         if (outer_ == nullptr) model_error("value {} is not defined", quoted_name(name));
         const ValueId outside = outer_->lookup(name);
-        if (captures_ == nullptr) return outside;  // a body written into the program around it
+        if (captures_ == nullptr) return outside;  // a body inlined into the outer program
         const ValueId inside = capture(outside);
         names_.emplace(name, inside);
         return inside;
@@ -116,7 +116,7 @@ class GraphLowering {
 
     void define(const std::string& name, ValueId v) {
         names_.insert_or_assign(name, v);
-        if (!named_->insert(v).second) return;  // an Identity: the value has a name already
+        if (!named_->insert(v).second) return;  // an Identity: the value already has a name
         if (reserved_.count(name) != 0)
             b_.program().values[v].name = name;
         else
@@ -154,7 +154,7 @@ class GraphLowering {
             lower_node(graph_.nodes[position_]);
     }
 
-    /// `branch` in place of the node at hand, and all that comes after it in this program.
+    /// Lowers `branch` in place of the current node, and all subsequent nodes, into this program.
     Graph rest_after(const Graph& branch) {
         Graph rest;
         rest.name = branch.name;
@@ -183,7 +183,7 @@ class GraphLowering {
         return rest;
     }
 
-    /// Outputs of this program's graph that no node has given yet.
+    /// Outputs of this program's graph that are not defined yet.
     std::vector<std::string> lacking_outputs() {
         GraphLowering& root = program_root();
         std::vector<std::string> out;
@@ -203,7 +203,7 @@ class GraphLowering {
     }
     bool finished() const { return finished_; }
 
-    /// The graph's outputs as values that a program may give: none an input or a constant, none twice.
+    /// The graph's outputs as valid program outputs: not inputs or constants, without duplicates.
     std::vector<ValueId> own_outputs(bool keep_names, size_t skip = 0) {
         std::vector<ValueId> out;
         const std::vector<ValueId>& in = b_.program().inputs;
@@ -218,7 +218,7 @@ class GraphLowering {
                 if (b_.contents(v) != nullptr && original.name == o.name) b_.rename(v, o.name + ".contents");
                 v = b_.copy(v, o.name);
             }
-            // An output that is an input keeps its name to the input, and gets another.
+            // An output that is an input gives the name to the input, and gets another.
             if (keep_names && !is_input_name(o.name)) b_.program().values[v].name = o.name;
             out.push_back(v);
         }
@@ -232,7 +232,7 @@ class GraphLowering {
     }
 
   private:
-    /// False for a body written into the program around it.
+    /// False for a body inlined into the outer program.
     bool owns_program() const { return outer_ == nullptr || captures_ != nullptr; }
     GraphLowering& program_root() {
         GraphLowering* frame = this;
@@ -245,7 +245,7 @@ class GraphLowering {
         return std::any_of(p.inputs.begin(), p.inputs.end(), [&](ValueId v) { return p.values[v].name == name; });
     }
 
-    /// A value of the program around this one as an input of this one; what is known of it stays known.
+    /// Captures a value of the outer program as an input of this one; known contents stay known.
     ValueId capture(ValueId outside) {
         Builder& around = outer_->b_;
         if (const Tensor* t = around.contents(outside)) return b_.constant(*t);
@@ -259,15 +259,15 @@ class GraphLowering {
 
     void lower_node(const Node& node) {
         try {
-            const OpRule* rule = find_rule(node.domain, node.op, node.opset);
-            if (rule == nullptr) throw Unsupported(why_no_rule(node));
+            const OpLowering* lowering = find_lowering(node.domain, node.op, node.opset);
+            if (lowering == nullptr) throw Unsupported(why_no_lowering(node));
             check_types(node);
             b_.set_source(node.name, node.op, node.describe());
             NodeContext context(node, b_, *this);
-            rule->rule(context);
+            lowering->lower(context);
             if (finished_) return;
             for (size_t k = 0; k < node.outputs.size(); ++k)
-                if (context.wants(k) && names_.count(node.outputs[k]) == 0)
+                if (context.uses_output(k) && names_.count(node.outputs[k]) == 0)
                     throw Unsupported(fmt::format("output {} ({}) is not supported", k, quoted_name(node.outputs[k])));
         } catch (const UnknownValue&) {
             give_up(node);
@@ -306,8 +306,8 @@ class GraphLowering {
             }
         }
         Problem p{node.name, node.op, node.domain, node.opset, types, described(node, message), unsupported};
-        // A loop's body is lowered again where its shapes change, and an If may fail of a node behind it: a problem is
-        // told once, of the node that has it, which comes last.
+        // A loop's body is lowered again if its shapes change, and an If may fail at a later node: a problem is
+        // reported once, with the description of the failing node.
         const auto same = std::find_if(settings_.problems->begin(), settings_.problems->end(),
                                        [&](const Problem& q) { return q.reason == p.reason; });
         if (same != settings_.problems->end())
@@ -317,7 +317,7 @@ class GraphLowering {
         give_up(node);
     }
 
-    /// Outputs of a node that could not be lowered: what the file declares of them, else unknown.
+    /// Outputs of a node that could not be lowered: as the file declares them, else unknown.
     void give_up(const Node& node) {
         for (const std::string& name : node.outputs) {
             if (name.empty() || names_.count(name) != 0) continue;
@@ -350,7 +350,7 @@ class GraphLowering {
     Settings settings_;
     GraphLowering* outer_;
     std::vector<ValueId>* captures_;
-    size_t position_ = 0;  ///< of the node at hand
+    size_t position_ = 0;  ///< of the current node
     bool finished_ = false;
     std::unordered_map<std::string, ValueId> names_;
     std::unordered_set<std::string> unknown_, reserved_;
@@ -365,7 +365,7 @@ ValueId NodeContext::in(size_t i) const {
 }
 
 void NodeContext::out(size_t i, ValueId v) {
-    if (wants(i)) graph_.define(node.outputs[i], v);
+    if (uses_output(i)) graph_.define(node.outputs[i], v);
 }
 
 int64_t NodeContext::axis_attr(std::string_view name, int64_t fallback, size_t rank) const {
@@ -391,7 +391,7 @@ std::optional<DType> NodeContext::dtype_attr(const std::string& name) const {
         t = import_detail::dtype_from_onnx(code);
         text = import_detail::unsupported_type_name(code);
     }
-    if (!t) unsupported(fmt::format("attribute '{}' asks for element type {}", name, text));
+    if (!t) unsupported(fmt::format("attribute '{}' requests element type {}", name, text));
     return t;
 }
 
@@ -439,7 +439,7 @@ NodeContext::Body NodeContext::lower_body(const Graph& body, const std::vector<B
         }
         const GraphInput& in = *names++;
         ValueId v = i.value ? builder.constant(*i.value, in.name) : builder.input(in.name, i.dtype, i.shape);
-        // Scalars that the file declares with one dimension are given one.
+        // Scalars that the file declares with one dimension get one.
         if (i.shape.empty() && in.type.shape && in.type.shape->size() == 1) v = builder.reshape(v, {1});
         inner.bind(in.name, v);
     }
@@ -468,9 +468,9 @@ std::vector<ValueId> NodeContext::inline_body(const Graph& body, const std::vect
 std::optional<NodeContext::Body> NodeContext::lower_to_end(const Graph& branch, bool to_next_split) const {
     GraphLowering::Settings settings = graph_.settings();
     if (settings.to_next_split) throw AtSplit{};
-    if (settings.splits == kMostNestedSplits)
-        unsupported(
-            fmt::format("the branches give tensors of different ranks, behind {} other such nodes", kMostNestedSplits));
+    if (settings.splits == kMaxNestedSplits)
+        unsupported(fmt::format("the branches return tensors of different ranks, nested in {} other such nodes",
+                                kMaxNestedSplits));
     settings.problems = nullptr;
     settings.to_next_split = to_next_split;
     ++settings.splits;
@@ -526,7 +526,7 @@ Program lower(const Model& model, const LowerOptions& options, std::vector<Probl
     try {
         builder.set_outputs(graph.own_outputs(true));
     } catch (const UnknownValue&) {
-        // Its cause stands among the problems.
+        // The cause is among the problems.
     }
     return program;
 }

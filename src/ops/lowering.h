@@ -1,7 +1,8 @@
 #pragma once
-// Fission: Graph of operators -> Program of primitives (Korch §3), one rule per operator, one file per family.
+// Fission: lowers a Graph of operators to a Program of primitives (Korch §3), one lowering per operator, one file per
+// family.
 //
-// A rule reads its node and writes the plainest mathematics through the Builder; shapes come out of that. Semantics
+// A lowering reads its node and emits its definition through the Builder, which also infers the shapes. Semantics
 // follow the operator's version at the node's opset.
 
 #include <functional>
@@ -19,7 +20,7 @@
 
 namespace tilewright {
 
-/// What a rule throws when it understands the node but has no implementation for what it asks. `check` lists these.
+/// Thrown for a valid node with a feature that is not implemented. `check` lists these.
 class Unsupported : public ModelError {
   public:
     using ModelError::ModelError;
@@ -27,7 +28,7 @@ class Unsupported : public ModelError {
 
 class GraphLowering;
 
-/// One node on its way into the program.
+/// One node during lowering.
 class NodeContext {
   public:
     NodeContext(const Node& n, Builder& builder, GraphLowering& graph) : node(n), b(builder), graph_(graph) {}
@@ -42,71 +43,73 @@ class NodeContext {
     DType dtype(size_t i) const { return b.dtype(in(i)); }
     Dims shape(size_t i) const { return b.shape(in(i)); }
     size_t rank(size_t i) const { return shape(i).size(); }
-    /// Whether input i is one of the model's own, as the caller gives it, and those are to be checked.
+    /// Whether input i is a model input given by the caller, and such inputs are to be checked.
     bool is_checked_input(size_t i) const;
-    /// Whether anybody named output i.
-    bool wants(size_t i) const { return i < node.outputs.size() && !node.outputs[i].empty(); }
+    /// Whether output i is used.
+    bool uses_output(size_t i) const { return i < node.outputs.size() && !node.outputs[i].empty(); }
     /// Defines output i.
     void out(size_t i, ValueId v);
 
     int64_t axis_attr(std::string_view name, int64_t fallback, size_t rank) const;  ///< normalised
-    /// An element type given as TensorProto's number (or, in the oldest files, its name); nothing when absent.
+    /// An element type given as TensorProto's number (or, in the oldest files, its name); none if absent.
     std::optional<DType> dtype_attr(const std::string& name) const;
-    /// A list that older opsets give as an attribute and newer ones as an integer input; nothing when neither is there.
-    std::optional<std::vector<int64_t>> ints(size_t input,
-                                             const std::string& attribute) const;  ///< throws Unsupported if not known
-    [[noreturn]] void fail(const std::string& message) const;        ///< the model is wrong: ModelError naming the node
+    /// A list that older opsets give as an attribute and newer ones as an integer input; none if absent.
+    std::optional<std::vector<int64_t>> ints(
+        size_t input,
+        const std::string& attribute) const;                   ///< throws Unsupported if unknown at compile time
+    [[noreturn]] void fail(const std::string& message) const;  ///< the model is invalid: ModelError naming the node
     [[noreturn]] void unsupported(const std::string& reason) const;  ///< throws Unsupported naming the node
     /// Checks `condition`, else fail(message).
     void require(bool condition, const std::string& message) const {
         if (!condition) fail(message);
     }
 
-    /// A body of If, Loop or Scan. `inputs` are the body's declared inputs (dtype and shape as the rule knows them);
-    /// values of outer graphs that the body uses become further inputs of the Program, listed in `captures`.
+    /// A body of If, Loop or Scan. `inputs` are the body's declared inputs (with the dtype and shape that the lowering
+    /// infers); values of outer graphs that the body uses become further inputs of the Program, listed in `captures`.
     struct Body {
         std::shared_ptr<Program> program;
         std::vector<ValueId> captures;  ///< outer values, in the order of the Program's trailing inputs
-        /// Per output of `body`: its contents, where they are known. Such an output is left out of the Program if the
-        /// rule asks for that.
+        /// Per output of `body`: its contents if they are known. Such an output is omitted from the Program if the
+        /// lowering requests it.
         std::vector<std::optional<Tensor>> known;
     };
     struct BodyInput {
         DType dtype = DType::F32;
         Dims shape;
-        std::optional<Tensor> value = std::nullopt;  ///< known: a constant in the body, no input of the Program
-        bool declared = true;                        ///< false: an input of the Program that `body` does not name
+        std::optional<Tensor> value =
+            std::nullopt;      ///< known contents: a constant in the body, not an input of the Program
+        bool declared = true;  ///< false: an input of the Program that `body` does not name
     };
     Body lower_body(const Graph& body, const std::vector<BodyInput>& inputs, bool drop_known_first = false) const;
-    /// The nodes of a body written into this program, for a branch that is known to be taken. Returns its outputs;
-    /// nothing where a node of the body has finished the program.
+    /// Inlines the nodes of a body into this program, for a branch that is known to be taken. Returns its outputs; none
+    /// if a node of the body has completed the program.
     std::vector<ValueId> inline_body(const Graph& body, const std::vector<ValueId>& inputs) const;
-    /// `branch` in place of this node, and then every node that comes after it, as a program of its own. Its outputs
-    /// are those that the program at hand still lacks. Throws ModelError where that way breaks an operator's rules,
-    /// Unsupported where one has no implementation, or such splits are nested too deeply.
-    /// With `to_next_split`, nothing where it comes to another node that would call this.
+    /// Lowers `branch` in place of this node, and then all subsequent nodes, into a separate program. Its outputs are
+    /// those that the current program does not have yet. Throws ModelError if that path violates an operator's
+    /// requirements, Unsupported if an operator on it is not implemented, or if such splits are nested too deeply. With
+    /// `to_next_split`, returns none at the next node that would call this function.
     std::optional<Body> lower_to_end(const Graph& branch, bool to_next_split) const;
-    /// Gives the program the outputs it lacks, in lower_to_end's order: the nodes after this one are done with.
+    /// Gives the program its remaining outputs, in lower_to_end's order; subsequent nodes are not lowered.
     void finish(const std::vector<ValueId>& outputs) const;
-    /// A body written by the rule itself (recurrent operators): `write` gets a Builder on a fresh Program.
+    /// A body generated by the lowering itself (recurrent operators): `write` gets a Builder on a fresh Program.
     static std::shared_ptr<Program> write_body(const std::string& name, const std::function<void(Builder&)>& write);
 
   private:
     GraphLowering& graph_;
 };
 
-using Rule = void (*)(NodeContext&);
+using LowerFunction = void (*)(NodeContext&);
 
-/// Which rule lowers an operator. `since`: first opset version of the domain the rule is right for.
-struct OpRule {
+/// The lowering of an operator. `since`: the first opset version of the domain that it implements.
+struct OpLowering {
     std::string_view domain, op;
     int64_t since;
-    Rule rule;
+    LowerFunction lower;
 };
-/// All rules; each family file contributes one table (ops/families.h).
-const std::vector<OpRule>& op_rules();
-/// The newest rule with since <= opset; null when there is none.
-const OpRule* find_rule(std::string_view domain, std::string_view op, int64_t opset);
+/// All lowerings; each family file contributes one table (ops/families.h).
+const std::vector<OpLowering>& op_lowerings();
+/// The newest lowering with since <= opset; null if there is none.
+const OpLowering* find_lowering(std::string_view domain, std::string_view op, int64_t opset);
 
 /// One node that cannot be compiled, for `tilewright check`.
 struct Problem {
@@ -114,24 +117,24 @@ struct Problem {
     int64_t opset = 0;
     std::string types;  ///< "f32[1, 3, $h, 224], i64[4]"
     std::string reason;
-    bool unsupported = true;  ///< false: the model is wrong
+    bool unsupported = true;  ///< false: the model is invalid
 };
 
 struct LowerOptions {
     /// Fixes symbolic dimensions: name -> size ("batch" -> 8). Others stay symbolic.
     std::map<std::string, int64_t> dims;
-    /// Check every value that operators rely on when the model runs, also where that takes time (checked_values.h,
+    /// Check every value that operators rely on at run time, even if that is expensive (checked_values.h,
     /// Requirement::Check).
     bool check_values = false;
-    /// Check those of the model's inputs where that costs next to nothing.
+    /// Check model inputs if that is cheap.
     bool check_inputs = true;
 };
 
-/// Names of dimensions of the model's inputs that LowerOptions::dims may fix, each once.
+/// Names of dimensions of the model's inputs that LowerOptions::dims may fix, without duplicates.
 std::vector<std::string> dimension_names(const Model& model);
 
-/// Model -> Program. Throws ModelError (Unsupported) at the first problem; with `problems`, collects every one instead
-/// and returns whatever could be lowered (not to be compiled if problems is not empty).
+/// Model -> Program. Throws ModelError (Unsupported) at the first problem. With `problems`, collects all problems and
+/// returns the partial program (not to be compiled unless problems is empty).
 Program lower(const Model& model, const LowerOptions& options = {}, std::vector<Problem>* problems = nullptr);
 
 }  // namespace tilewright

@@ -55,7 +55,7 @@ TEST(Lowering, InitializersAreConstantsWithoutACopy) {
     EXPECT_EQ(p.values[p.constants.begin()->first].name, "w");
 }
 
-TEST(Lowering, OutputsThatNothingComputesAreCopied) {
+TEST(Lowering, InputsAndConstantsThatAreOutputsAreCopied) {
     const Tensor w = Tensor::of<float>(DType::F32, {2}, {3, 4});
     const Program p =
         lower(model(graph({{"x", DType::F32, {2}}}, {node("Identity", {"x"}, {"a"}), node("Identity", {"w"}, {"b"})},
@@ -68,7 +68,7 @@ TEST(Lowering, OutputsThatNothingComputesAreCopied) {
     EXPECT_EQ(p.values[p.outputs[1]].name, "b");
 }
 
-TEST(Lowering, AShapeThatIsAnOutputIsComputedWhenItRuns) {
+TEST(Lowering, AShapeThatIsAnOutputIsComputedAtRunTime) {
     const Program p = lower(model(graph({{"x", DType::F32, {"n", 3}}}, {node("Shape", {"x"}, {"s"})}, {"s"})));
     EXPECT_THAT(verify(p), IsEmpty());
     EXPECT_THAT(numbers(interpret(p, {Tensor(DType::F32, {5, 3})})[0]), ElementsAre(5, 3));
@@ -76,7 +76,7 @@ TEST(Lowering, AShapeThatIsAnOutputIsComputedWhenItRuns) {
 
 // --- symbolic shapes
 
-/// What an attention's exporter writes around its heads: Reshape(x, Concat(Gather(Shape(x), 0), [-1, 12, 64])).
+/// Exported head splitting of attention: Reshape(x, Concat(Gather(Shape(x), 0), [-1, 12, 64])).
 TEST(Lowering, ShapeArithmeticFoldsToTheBatch) {
     const std::map<std::string, Tensor> constants = {{"zero", Tensor::of<int64_t>(DType::I64, {}, {0})},
                                                      {"rest", Tensor::of_i64({-1, 12, 64})}};
@@ -97,7 +97,7 @@ TEST(Lowering, MergedHeadsDivideByTheirNumber) {
     EXPECT_THAT(p.values[p.outputs[0]].shape, ElementsAre(symbol("batch"), symbol("seq"), Expr(12), Expr(64)));
 }
 
-TEST(Lowering, ExpandToTheInputsOwnShapeIsNothing) {
+TEST(Lowering, ExpandToTheInputsOwnShapeIsTheIdentity) {
     const Program p = lower(model(graph(
         {{"x", DType::F32, {"n", "m"}}},
         {node("Shape", {"x"}, {"s"}), node("ConstantOfShape", {"s"}, {"zeros"}), node("Add", {"x", "zeros"}, {"y"})},
@@ -106,7 +106,7 @@ TEST(Lowering, ExpandToTheInputsOwnShapeIsNothing) {
 }
 
 TEST(Lowering, SliceByTheLengthOfAnotherTensor) {
-    // positions[:, :seq], as a transformer cuts its table of positions
+    // positions[:, :seq], as a transformer slices its position table
     const std::map<std::string, Tensor> constants = {
         {"p", Tensor(DType::F32, {512, 4})}, {"zero", Tensor::of_i64({0})}, {"one", Tensor::of_i64({1})}};
     const Program p = lower(model(graph({{"x", DType::F32, {"batch", "seq"}}},
@@ -117,7 +117,7 @@ TEST(Lowering, SliceByTheLengthOfAnotherTensor) {
     EXPECT_THAT(primitives(p), HasSubstr("@0 = p[i0, i1]"));
 }
 
-TEST(Lowering, ShapesFromTheDataAreReadWhenItRuns) {
+TEST(Lowering, DataDependentShapesAreReadAtRunTime) {
     const Program p = lower(model(
         graph({{"x", DType::F32, {4, "n"}}, {"t", DType::I64, {2}}}, {node("Reshape", {"x", "t"}, {"y"})}, {"y"})));
     EXPECT_THAT(verify(p), IsEmpty());
@@ -129,9 +129,9 @@ TEST(Lowering, ShapesFromTheDataAreReadWhenItRuns) {
         EXPECT_EQ(interpret(p, {x, Tensor::of_i64(wanted)})[0].shape(), shape);
 }
 
-// --- what is refused
+// --- rejected models
 
-TEST(Lowering, UnknownOperatorsAreNamedWithDomainAndOpset) {
+TEST(Lowering, UnknownOperatorsAreReportedWithDomainAndOpset) {
     Node n = node("Frobnicate", {"x"}, {"y"});
     n.domain = "com.example";
     EXPECT_EQ(
@@ -154,7 +154,7 @@ TEST(Lowering, InputsNeedATypeAndARank) {
     EXPECT_EQ(refusal(m), "input 'x' declares no shape: its rank must be known");
 }
 
-TEST(Lowering, CollectsEveryProblemAndGoesOn) {
+TEST(Lowering, CollectsAllProblems) {
     Model m = model(graph({{"x", DType::F32, {2}}},
                           {node("Frob", {"x"}, {"a"}), node("Neg", {"a"}, {"b"}), node("Quux", {"x"}, {"c"}),
                            node("Transpose", {"c"}, {"d"}, {{"perm", ints({0, 0})}})},
@@ -166,7 +166,7 @@ TEST(Lowering, CollectsEveryProblemAndGoesOn) {
     m.graph.value_info["c"] = t;
     std::vector<Problem> problems;
     lower(m, {}, &problems);
-    ASSERT_EQ(problems.size(), 3u);  // Neg depends on what Frob would give, and is skipped
+    ASSERT_EQ(problems.size(), 3u);  // Neg depends on Frob's output, and is skipped
     EXPECT_EQ(problems[0].op, "Frob");
     EXPECT_EQ(problems[0].types, "f32[2]");
     EXPECT_TRUE(problems[0].unsupported);
@@ -180,7 +180,7 @@ TEST(Lowering, CollectsEveryProblemAndGoesOn) {
 
 std::shared_ptr<const Graph> subgraph(Graph g) { return std::make_shared<const Graph>(std::move(g)); }
 
-TEST(LoweringControl, BranchesShareWhatTheyCapture) {
+TEST(LoweringControl, BranchesShareTheirCaptures) {
     const auto then_branch = subgraph(graph({}, {node("Add", {"x", "y"}, {"a"})}, {"a"}));
     const auto else_branch = subgraph(graph({}, {node("Neg", {"y"}, {"b"})}, {"b"}));
     const Program p = lower(
@@ -196,7 +196,7 @@ TEST(LoweringControl, BranchesShareWhatTheyCapture) {
     EXPECT_THAT(numbers(interpret(p, {Tensor::of<int>(DType::Bool, {}, {0}), x, y})[0]), ElementsAre(-10, -20));
 }
 
-TEST(LoweringControl, ABranchThatIsKnownIsWrittenInPlace) {
+TEST(LoweringControl, ABranchKnownToBeTakenIsInlined) {
     const auto then_branch = subgraph(graph({}, {node("Neg", {"x"}, {"a"})}, {"a"}));
     const auto else_branch = subgraph(graph({}, {node("Exp", {"x"}, {"b"})}, {"b"}));
     const Program p = lower(model(graph(
@@ -233,7 +233,7 @@ Model growing_loop() {
                        {"final", "all"}));
 }
 
-TEST(LoweringControl, ShapesThatIterationsChangeAreFree) {
+TEST(LoweringControl, ShapesThatIterationsChangeAreDynamic) {
     const Program p = lower(growing_loop());
     EXPECT_THAT(verify(p), IsEmpty());
     const Tensor x = Tensor::of<float>(DType::F32, {1}, {7});
@@ -256,7 +256,7 @@ TEST(LoweringControl, ALoopWhoseConditionStaysTrueOnlyCounts) {
         }
 }
 
-TEST(LoweringControl, ALoopStopsWhenItsBodySays) {
+TEST(LoweringControl, ALoopStopsOnItsBodysCondition) {
     Graph g = graph({{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {}}},
                     {node("Add", {"v", "v"}, {"w"}), node("Less", {"w", "limit"}, {"again"})}, {"again", "w"});
     const Program p = lower(
@@ -267,7 +267,7 @@ TEST(LoweringControl, ALoopStopsWhenItsBodySays) {
     EXPECT_THAT(numbers(interpret(p, {scalar_of(1), scalar_of(100)})[0]), ElementsAre(128));
 }
 
-TEST(LoweringControl, NestedBodiesReachThroughTheGraphsAroundThem) {
+TEST(LoweringControl, NestedBodiesCaptureFromOuterGraphs) {
     const auto inner_then = subgraph(graph({}, {node("Add", {"v", "x"}, {"t"})}, {"t"}));
     const auto inner_else = subgraph(graph({}, {node("Identity", {"v"}, {"e"})}, {"e"}));
     Graph g = graph({{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {1}}},
@@ -283,7 +283,7 @@ TEST(LoweringControl, NestedBodiesReachThroughTheGraphsAroundThem) {
     EXPECT_THAT(numbers(interpret(p, {Tensor::of<int>(DType::Bool, {}, {0}), x})[0]), ElementsAre(2));
 }
 
-TEST(LoweringControl, ProblemsInsideABodyAreToldOnce) {
+TEST(LoweringControl, ProblemsInsideABodyAreReportedOnce) {
     Graph g = graph({{"i", DType::I64, {}}, {"go", DType::Bool, {}}, {"v", DType::F32, {1}}},
                     {node("Frob", {"v"}, {"w"})}, {"go", "w"});
     std::vector<Problem> problems;

@@ -1,4 +1,4 @@
-// Products of matrices: MatMul, Gemm, Einsum.
+// Matrix products: MatMul, Gemm, Einsum.
 
 #include <algorithm>
 #include <set>
@@ -55,7 +55,7 @@ struct Einsum {
     std::string result;
 };
 
-/// Labels of dimensions that "..." stands for: characters that the equation cannot hold.
+/// Labels of the dimensions of "...": characters that cannot occur in the equation.
 constexpr char kFirstHidden = '\x01';
 
 std::string without_spaces(std::string s) {
@@ -63,7 +63,7 @@ std::string without_spaces(std::string s) {
     return s;
 }
 
-/// "ij..." for a rank of 4  ->  "ij" and the last two of `hidden` labels.
+/// "ij..." at rank 4  ->  "ij" and the last two of `hidden` labels.
 std::string spelled_out(NodeContext& c, const std::string& term, size_t dots_rank, size_t hidden) {
     std::string out;
     for (size_t k = 0; k < term.size(); ++k) {
@@ -75,7 +75,7 @@ std::string spelled_out(NodeContext& c, const std::string& term, size_t dots_ran
             continue;
         }
         const bool letter = (term[k] >= 'a' && term[k] <= 'z') || (term[k] >= 'A' && term[k] <= 'Z');
-        c.require(letter, fmt::format("'{}' in the equation is no label", term[k]));
+        c.require(letter, fmt::format("'{}' in the equation is not a label", term[k]));
         out += term[k];
     }
     return out;
@@ -104,7 +104,7 @@ Einsum parse_einsum(NodeContext& c) {
         dots[k] = c.rank(k) - named;
         if (has_dots) hidden = std::max(hidden, dots[k]);
     }
-    c.require(hidden <= 8, "an ellipsis stands for more than 8 dimensions");
+    c.require(hidden <= 8, "an ellipsis covers more than 8 dimensions");
     Einsum e;
     for (size_t k = 0; k < terms.size(); ++k) e.operands.push_back(spelled_out(c, terms[k], dots[k], hidden));
     if (arrow != std::string::npos) {
@@ -119,7 +119,7 @@ Einsum parse_einsum(NodeContext& c) {
     }
     for (size_t k = 0; k < e.result.size(); ++k) {
         const char l = e.result[k];
-        c.require(e.result.find(l) == k, fmt::format("label '{}' stands twice in the result", l));
+        c.require(e.result.find(l) == k, fmt::format("label '{}' occurs twice in the result", l));
         c.require(std::any_of(e.operands.begin(), e.operands.end(),
                               [&](const std::string& t) { return t.find(l) != std::string::npos; }),
                   fmt::format("label '{}' of the result is in no operand", l));
@@ -150,7 +150,7 @@ ValueId diagonal(NodeContext& c, ValueId v, std::string& labels) {
     return c.b.view(v, std::move(shape), std::move(index), "diagonal");
 }
 
-/// The labels of `from` that `wanted` says yes to, each once.
+/// The labels of `from` that satisfy `wanted`, without duplicates.
 template <class Predicate>
 std::string kept(const std::string& from, const Predicate& wanted) {
     std::string out;
@@ -159,7 +159,7 @@ std::string kept(const std::string& from, const Predicate& wanted) {
     return out;
 }
 
-/// From left to right, two operands at a time; what only one of them has, and the result has not, is summed before.
+/// From left to right, two operands at a time; labels of only one operand that are not in the result are summed first.
 void einsum(NodeContext& c) {
     Einsum e = parse_einsum(c);
     const DType t = c.dtype(0);
@@ -199,7 +199,7 @@ void einsum(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> matmul_rules() {
+std::vector<OpLowering> matmul_lowerings() {
     return {
         {"", "Einsum", 12, einsum},
         {"", "Gemm", 1, gemm},

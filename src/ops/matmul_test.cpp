@@ -33,7 +33,7 @@ TEST(Gemm, with_plain_factors_is_a_product_and_a_sum) {
     EXPECT_EQ(p.primitives.size(), 2U);
 }
 
-TEST(Gemm, refuses_what_does_not_multiply_or_broadcast) {
+TEST(Gemm, rejects_mismatched_shapes) {
     const auto refusal = [](Shape a, Shape b, Shape c) -> std::string {
         try {
             run("Gemm", {counting(std::move(a)), counting(std::move(b)), counting(std::move(c))});
@@ -59,7 +59,7 @@ TEST(Einsum, multiplies_matrices_in_either_spelling) {
     EXPECT_EQ(einsum("ij,jk->ki", {a, b}), run("Transpose", {product}).front());
 }
 
-TEST(Einsum, takes_diagonals_traces_and_sums) {
+TEST(Einsum, computes_diagonals_traces_and_sums) {
     const Tensor m = floats({2, 2}, {1, 2, 3, 4});
     EXPECT_THAT(numbers(einsum("ii->i", {m})), ElementsAre(1, 4));
     EXPECT_THAT(numbers(einsum("ii", {m})), ElementsAre(5));
@@ -67,7 +67,7 @@ TEST(Einsum, takes_diagonals_traces_and_sums) {
     EXPECT_THAT(numbers(einsum("ij->ji", {m})), ElementsAre(1, 3, 2, 4));
 }
 
-TEST(Einsum, lets_an_ellipsis_stand_for_dimensions_that_broadcast) {
+TEST(Einsum, broadcasts_the_dimensions_of_an_ellipsis) {
     const Tensor a = counting({2, 1, 3, 4}), b = counting({5, 4, 2});
     EXPECT_EQ(einsum("...ij,...jk->...ik", {a, b}), run("MatMul", {a, b}).front());
 }
@@ -79,7 +79,7 @@ TEST(Einsum, multiplies_more_than_two_operands_two_at_a_time) {
     for (int64_t i = 0; i < y.count(); ++i) EXPECT_EQ(y.get(i), 2 * chain.get(i));
 }
 
-TEST(Einsum, sums_what_one_operand_has_alone_before_the_product) {
+TEST(Einsum, sums_labels_of_one_operand_before_the_product) {
     const Program p =
         lower(model(graph({{"a", DType::F32, {2, 3}}, {"b", DType::F32, {4, 5}}},
                           {node("Einsum", {"a", "b"}, {"y"}, {{"equation", std::string("ij,kl->")}})}, {"y"})));
@@ -92,7 +92,7 @@ TEST(Einsum, sums_what_one_operand_has_alone_before_the_product) {
         run("ReduceSum", {counting({2, 3})}).front().get(0) * run("ReduceSum", {counting({4, 5})}).front().get(0));
 }
 
-TEST(Einsum, refuses_equations_that_do_not_fit) {
+TEST(Einsum, rejects_invalid_equations) {
     const auto refusal = [](const std::string& equation, const std::vector<Tensor>& operands) -> std::string {
         try {
             einsum(equation, operands);
@@ -105,7 +105,7 @@ TEST(Einsum, refuses_equations_that_do_not_fit) {
     EXPECT_THAT(refusal("ijk->i", {counting({2, 3})}), HasSubstr("does not fit an operand of shape [2, 3]"));
     EXPECT_THAT(refusal("ij->k", {counting({2, 3})}), HasSubstr("label 'k' of the result is in no operand"));
     EXPECT_THAT(refusal("ij,jk->ik", {counting({2, 3}), counting({4, 2})}), HasSubstr("'j'"));
-    EXPECT_THAT(refusal("i?->i", {counting({2, 3})}), HasSubstr("is no label"));
+    EXPECT_THAT(refusal("i?->i", {counting({2, 3})}), HasSubstr("is not a label"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Normalisations: means, squares and square roots, written out.
+// Normalisations, as means, squares and square roots.
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ DType stash_type(const NodeContext& c) {
 }
 
 struct Normalized {
-    ValueId value, mean, inverse_deviation;  ///< statistics keep their axes, 1 long
+    ValueId value, mean, inverse_deviation;  ///< statistics keep their axes with extent 1
 };
 
 /// 1 / sqrt(v + epsilon)
@@ -85,12 +85,12 @@ ValueId running(Builder& b, ValueId old, ValueId now, double momentum) {
 
 bool in_training(const NodeContext& c) {
     if (c.node.opset >= 14) return c.node.attr_int("training_mode", 0) != 0;
-    if (c.node.opset >= 7) return c.wants(1) || c.wants(2);
-    return c.node.attr_int("is_test", 0) == 0 && (c.wants(1) || c.wants(2));
+    if (c.node.opset >= 7) return c.uses_output(1) || c.uses_output(2);
+    return c.node.attr_int("is_test", 0) == 0 && (c.uses_output(1) || c.uses_output(2));
 }
 
-/// y = x * s + (bias - mean * s)   with s = scale / sqrt(variance + epsilon). Where the statistics are constants, s and
-/// the sum in brackets are as well.
+/// y = x * s + (bias - mean * s)   with s = scale / sqrt(variance + epsilon). With constant statistics, s and the
+/// parenthesised sum fold.
 void batch_normalization(NodeContext& c) {
     const size_t r = c.rank(0);
     c.require(r >= 2,
@@ -114,8 +114,8 @@ void batch_normalization(NodeContext& c) {
         c.out(1, running(c.b, old_mean, mean, momentum));
         c.out(2, running(c.b, old_variance, variance, momentum));
         if (c.node.opset < 14) {
-            c.out(3, c.wants(3) ? c.b.copy(mean, "saved") : mean);
-            c.out(4, c.wants(4) ? c.b.copy(variance, "saved") : variance);
+            c.out(3, c.uses_output(3) ? c.b.copy(mean, "saved") : mean);
+            c.out(4, c.uses_output(4) ? c.b.copy(variance, "saved") : variance);
         }
     }
     // The factors are kept in the widest of the types involved.
@@ -145,7 +145,7 @@ void instance_normalization(NodeContext& c) {
     c.out(0, affine(c.b, y, per_channel(c, c.in(1), r), per_channel(c, c.in(2), r), c.dtype(0)));
 }
 
-/// Statistics over the channels of a group: [n, c, h, w] seen as [n, groups, c / groups, h, w].
+/// Statistics over the channels of a group: [n, c, h, w] viewed as [n, groups, c / groups, h, w].
 void group_normalization(NodeContext& c) {
     const Dims x = c.shape(0);
     c.require(x.size() >= 2, fmt::format("an input of rank 2 or more is expected, and its shape is {}", to_string(x)));
@@ -210,7 +210,7 @@ void rms_normalization(NodeContext& c) {
     const ValueId inverse = inverse_root(c.b, squares, epsilon);
     const ValueId y = c.b.binary(ScalarOp::Mul, x, inverse);
     require_scale(c, 1);
-    c.out(1, inverse);  // of SimplifiedLayerNormalization
+    c.out(1, inverse);  // for SimplifiedLayerNormalization
     c.out(0, c.b.map(
                  {c.b.cast(y, t), c.in(1)}, c.dtype(1),
                  [&](ScalarBody& body, Ids v) -> ScalarId {
@@ -222,7 +222,7 @@ void rms_normalization(NodeContext& c) {
 
 // --- LpNormalization, MeanVarianceNormalization, LRN
 
-/// x / (sum |x|^p)^(1/p); a vector of zeros stays one.
+/// x / (sum |x|^p)^(1/p); a zero vector is unchanged.
 void lp_normalization(NodeContext& c) {
     const int64_t p = c.node.attr_int("p", 2);
     c.require(p == 1 || p == 2, fmt::format("attribute 'p' should be 1 or 2, and is {}", p));
@@ -246,7 +246,7 @@ void lp_normalization(NodeContext& c) {
                  "quotient"));
 }
 
-/// (x - mean) / (deviation + 1e-9), over batch and space unless `axes` (since opset 9) says otherwise.
+/// (x - mean) / (deviation + 1e-9), over batch and space unless `axes` (since opset 9) is given.
 void mean_variance_normalization(NodeContext& c) {
     const size_t r = c.rank(0);
     std::vector<int64_t> axes = c.node.attr_ints("axes", {0, 2, 3});
@@ -280,7 +280,7 @@ void lrn(NodeContext& c) {
     TensorExpr e;
     e.extents = x;
     e.spatial = x.size();
-    // Of a window that is larger than the channels, only the taps that can reach one.
+    // If the window is larger than the channels, only the taps that can be in bounds.
     const int64_t before = (size - 1) / 2;
     int64_t first = 0, taps = size;
     if (x[1].is_constant()) {
@@ -309,13 +309,13 @@ void lrn(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> norm_rules() {
+std::vector<OpLowering> norm_lowerings() {
     return {
         {"", "BatchNormalization", 1, batch_normalization},
         {"", "GroupNormalization", 18, group_normalization},
         {"", "InstanceNormalization", 1, instance_normalization},
         {"", "LRN", 1, lrn},
-        // From opset 17 on; ONNX Runtime's optimised models have it, and SimplifiedLayerNormalization, in any opset.
+        // From opset 17; models optimised by ONNX Runtime use it and SimplifiedLayerNormalization in any opset.
         {"", "LayerNormalization", 1, layer_normalization},
         {"", "LpNormalization", 1, lp_normalization},
         {"", "MeanVarianceNormalization", 1, mean_variance_normalization},

@@ -1,4 +1,4 @@
-// Normalisations: what folds, the statistics' shapes, groups.
+// Normalisations: folding, shapes of the statistics, groups.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(BatchNormalization, with_constant_statistics_is_one_multiplication_and_addi
                             testing::DoubleNear(4, 1e-4), testing::DoubleNear(6, 1e-4), testing::DoubleNear(8, 1e-4)));
 }
 
-TEST(BatchNormalization, in_training_uses_and_moves_the_batch_statistics) {
+TEST(BatchNormalization, in_training_uses_and_updates_the_batch_statistics) {
     const Tensor x = floats({2, 1, 2}, {1, 3, 5, 7}), one = floats({1}, {1}), zero = floats({1}, {0});
     const auto out = run("BatchNormalization", {x, one, zero, floats({1}, {10}), floats({1}, {1})},
                          {{"training_mode", int64_t{1}}, {"momentum", 0.75f}}, 15, {}, 3);
@@ -55,7 +55,7 @@ TEST(BatchNormalization, in_training_uses_and_moves_the_batch_statistics) {
     EXPECT_NEAR(out[2].get(0), 1 * 0.75 + 5 * 0.25, 1e-6);
 }
 
-TEST(LayerNormalization, normalises_the_last_dimensions_and_tells_its_statistics) {
+TEST(LayerNormalization, normalises_the_last_dimensions_and_returns_statistics) {
     const Tensor x = ramp({2, 3, 4}), ones = floats({3, 4}, std::vector<float>(12, 1));
     const auto out = run("LayerNormalization", {x, ones}, {{"axis", int64_t{1}}}, 17, {}, 3);
     for (int64_t n = 0; n < 2; ++n) {
@@ -89,7 +89,7 @@ TEST(GroupNormalization, normalises_each_group_and_scales_channels_since_opset_2
     EXPECT_NEAR(moments(old, 6, 6).first, 5, 1e-5);
 }
 
-TEST(GroupNormalization, keeps_free_dimensions_free) {
+TEST(GroupNormalization, keeps_dynamic_dimensions) {
     const Program p =
         lower(model(graph({{"x", DType::F32, {"n", 4, "h", "w"}}},
                           {node("GroupNormalization", {"x", "s", "b"}, {"y"}, {{"num_groups", int64_t{2}}})}, {"y"},
@@ -107,13 +107,13 @@ TEST(RMSNormalization, divides_by_the_root_of_the_mean_square) {
     EXPECT_NEAR(y.get(1), 40 / std::sqrt(12.5), 1e-5);
 }
 
-TEST(LpNormalization, leaves_zeros_alone) {
+TEST(LpNormalization, keeps_zero_vectors) {
     const Tensor x = floats({2, 2}, {3, -4, 0, 0});
     EXPECT_THAT(numbers(run("LpNormalization", {x}, {{"p", int64_t{2}}}).front()),
                 ElementsAre(testing::DoubleNear(0.6, 1e-7), testing::DoubleNear(-0.8, 1e-7), 0, 0));
 }
 
-TEST(LRN, sums_over_the_channels_around_more_of_them_after) {
+TEST(LRN, sums_over_adjacent_channels_with_the_odd_one_after) {
     const Tensor x = floats({1, 4, 1}, {1, 2, 3, 4});
     const Tensor y = run("LRN", {x}, {{"size", int64_t{2}}, {"alpha", 2.0f}, {"beta", 1.0f}, {"bias", 1.0f}}).front();
     EXPECT_NEAR(y.get(0), 1.0 / (1 + 1 + 4), 1e-6);

@@ -1,5 +1,5 @@
-// Operators whose output's size or order only the data decides, as plain C++: TopK, NonZero, Compress, Unique,
-// NonMaxSuppression; Det beside them; and the window functions, which are expressions.
+// Opaque operators with data-dependent output size or order: TopK, NonZero, Compress, Unique, NonMaxSuppression; also
+// Det; and the window functions, which are expressions.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ void copy_element(const TensorView& from, int64_t source, const TensorView& to, 
                 from.as<std::byte>() + static_cast<size_t>(source) * bytes, bytes);
 }
 
-/// An integer of the same order as element i: what is compared when elements are sorted. NaNs are largest and equal.
+/// A sort key: an integer ordered as element i is. NaNs are largest and equal.
 int64_t sort_key(const Tensor& t, int64_t i) {
     if (!is_float(t.dtype())) {
         const int64_t v = t.get_int(i);
@@ -38,7 +38,7 @@ int64_t sort_key(const Tensor& t, int64_t i) {
 
 // --- TopK
 
-/// The k largest (smallest) of each line along an axis, and their positions; of equal elements the first ones.
+/// The k largest (smallest) elements of each line along an axis, and their positions; ties prefer the first.
 class TopK final : public OpaqueOp {
   public:
     TopK(int64_t axis, bool largest) : axis_(static_cast<size_t>(axis)), largest_(largest) {}
@@ -48,7 +48,7 @@ class TopK final : public OpaqueOp {
         const int64_t k = as_tensor(inputs[1]).get_int(0);
         const Lines lines(x.shape, axis_);
         if (k < 0 || k > lines.length)
-            throw ModelError(fmt::format("TopK: {} elements are asked of a dimension of {}", k, lines.length));
+            throw ModelError(fmt::format("TopK: k is {}, and the dimension has {} elements", k, lines.length));
         Shape shape(x.shape.begin(), x.shape.end());
         shape[axis_] = k;
         const TensorView values = outputs.allocate(0, shape), positions = outputs.allocate(1, shape);
@@ -78,7 +78,7 @@ class TopK final : public OpaqueOp {
     bool largest_;
 };
 
-/// `k` is an attribute before opset 10. The output is sorted whether or not that is asked for.
+/// `k` is an attribute before opset 10. The output is always sorted.
 void top_k(NodeContext& c) {
     c.require(c.rank(0) >= 1, "a scalar has no axis to choose along");
     const int64_t along = c.axis_attr("axis", -1, c.rank(0));
@@ -95,12 +95,12 @@ void top_k(NodeContext& c) {
     const auto op = std::make_shared<TopK>(along, c.node.attr_int("largest", 1) != 0);
     const auto y = c.b.emit_opaque(op, {c.in(0), k}, {{c.dtype(0), shape}, {DType::I64, shape}}, "topk");
     for (size_t n = 0; n < 2; ++n)
-        if (c.wants(n)) c.out(n, y[n]);
+        if (c.uses_output(n)) c.out(n, y[n]);
 }
 
 // --- NonZero, Compress
 
-/// Positions of elements that are not zero, one row a dimension: [[1, 0], [1, 1]] -> [[0, 1, 1], [0, 0, 1]]
+/// Positions of non-zero elements, one row per dimension: [[1, 0], [1, 1]] -> [[0, 1, 1], [0, 0, 1]]
 class NonZero final : public OpaqueOp {
   public:
     std::string print() const override { return "NonZero()"; }
@@ -127,7 +127,7 @@ void non_zero(NodeContext& c) {
     c.out(0, c.b.emit_opaque(std::make_shared<NonZero>(), {c.in(0)}, {{DType::I64, shape}}, "nonzero").front());
 }
 
-/// Slices along an axis where the condition holds; a condition that is too short drops the rest.
+/// Slices along an axis where the condition holds; slices beyond a short condition are dropped.
 class Compress final : public OpaqueOp {
   public:
     explicit Compress(int64_t axis) : axis_(static_cast<size_t>(axis)) {}
@@ -172,8 +172,8 @@ void compress(NodeContext& c) {
 
 // --- Unique
 
-/// Slices along an axis without their repetitions. Outputs: the slices, where each stands first, for every slice of
-/// the input its place among them, how often each occurs.
+/// Distinct slices along an axis. Outputs: the slices, the position of each first occurrence, for every slice of the
+/// input its index among them, and the counts.
 class Unique final : public OpaqueOp {
   public:
     Unique(int64_t axis, bool sorted) : axis_(static_cast<size_t>(axis)), sorted_(sorted) {}
@@ -259,7 +259,7 @@ void unique(NodeContext& c) {
     const auto y = c.b.emit_opaque(
         op, {x}, {{c.dtype(0), shape}, {DType::I64, {found}}, {DType::I64, {length}}, {DType::I64, {found}}}, "unique");
     for (size_t k = 0; k < y.size(); ++k)
-        if (c.wants(k)) c.out(k, y[k]);
+        if (c.uses_output(k)) c.out(k, y[k]);
 }
 
 // --- NonMaxSuppression
@@ -276,9 +276,9 @@ double overlap(const Box& a, const Box& b) {
     return all > 0 ? common / all : 0;
 }
 
-/// Boxes of high score that overlap no better one of their class by more than a threshold. Inputs: boxes [batch, n, 4],
-/// scores [batch, class, n], and optional scalars: boxes per class at most, overlap, score. Output: [found, 3] of
-/// (batch, class, box).
+/// Boxes of high score whose overlap with better boxes of the same class is at most a threshold. Inputs: boxes [batch,
+/// n, 4], scores [batch, class, n], and optional scalars: maximum boxes per class, overlap, score. Output: [found, 3]
+/// of (batch, class, box).
 class NonMaxSuppression final : public OpaqueOp {
   public:
     explicit NonMaxSuppression(bool centered) : centered_(centered) {}
@@ -325,7 +325,7 @@ class NonMaxSuppression final : public OpaqueOp {
     }
 
   private:
-    /// (x, y, width, height) around a centre, or two corners, of which either may be the lower.
+    /// (x, y, width, height) around a centre, or two corners in any order.
     Box box(const double* v) const {
         if (centered_) return {v[0] - v[2] / 2, v[1] - v[3] / 2, v[0] + v[2] / 2, v[1] + v[3] / 2};
         return {std::min(v[1], v[3]), std::min(v[0], v[2]), std::max(v[1], v[3]), std::max(v[0], v[2])};
@@ -391,7 +391,7 @@ void det(NodeContext& c) {
 
 // --- window functions
 
-/// y[i] = a - b * cos(2 pi i / n) + second * cos(4 pi i / n), n being the size, or for a symmetric window one less.
+/// y[i] = a - b * cos(2 pi i / n) + second * cos(4 pi i / n), where n is the size, minus one for a symmetric window.
 void window_function(NodeContext& c, double a, double b, double second) {
     c.require(c.b.count(c.in(0)).is_constant(1), "the size must be a scalar");
     const Expr size = c.b.read_int(c.in(0));
@@ -415,7 +415,7 @@ void blackman_window(NodeContext& c) { window_function(c, 0.42, 0.5, 0.08); }
 
 }  // namespace
 
-std::vector<OpRule> opaque_rules() {
+std::vector<OpLowering> opaque_lowerings() {
     return {
         {"", "BlackmanWindow", 17, blackman_window},
         {"", "Compress", 9, compress},

@@ -28,7 +28,7 @@ TEST(TopK, OrdersNegativeNumbersInfinitiesAndNan) {
     EXPECT_THAT(positions({-1, -kInf, NAN, kInf, -2}, 5, 1), ElementsAre(2, 3, 0, 4, 1));
 }
 
-TEST(TopK, WorksAlongAnyAxisWithACountThatOnlyTheRunKnows) {
+TEST(TopK, WorksAlongAnyAxisWithADynamicCount) {
     const auto y = run("TopK", {whole({2, 3}, {5, 1, 9, 4, 7, 9}), whole({1}, {1})}, {{"axis", int64_t{0}}}, 17, {}, 2);
     EXPECT_EQ(y[0], whole({1, 3}, {5, 7, 9}));
     EXPECT_EQ(y[1], whole({1, 3}, {0, 1, 0}));
@@ -38,9 +38,9 @@ TEST(TopK, TakesItsCountFromAnAttributeInTheFirstOpsets) {
     EXPECT_EQ(run("TopK", {floats({3}, {1, 3, 2})}, {{"k", int64_t{2}}}, 1, {}, 2)[0], floats({2}, {3, 2}));
 }
 
-TEST(TopK, RefusesMoreElementsThanThereAre) { EXPECT_THROW(positions({1, 2}, 3, 1), ModelError); }
+TEST(TopK, RejectsACountAboveTheExtent) { EXPECT_THROW(positions({1, 2}, 3, 1), ModelError); }
 
-TEST(NonZero, ListsPositionsDimensionByDimension) {
+TEST(NonZero, ListsPositionsPerDimension) {
     EXPECT_EQ(run("NonZero", {floats({2, 2}, {1, 0, -1, 2})})[0], whole({2, 3}, {0, 1, 1, 0, 0, 1}));
     EXPECT_EQ(run("NonZero", {floats({2}, {0, 0})})[0].shape(), (Shape{1, 0}));
 }
@@ -65,7 +65,7 @@ TEST(Unique, SortsOrKeepsTheOrderOfAppearance) {
     EXPECT_EQ(as_found[3], whole({4}, {1, 2, 2, 1}));
 }
 
-TEST(NonMaxSuppression, DropsWhatOverlapsABetterBox) {
+TEST(NonMaxSuppression, DropsBoxesThatOverlapABetterOne) {
     const Tensor boxes = floats({1, 3, 4}, {0, 0, 1, 1, 0, 0.1F, 1, 1.1F, 0, 10, 1, 11});
     const Tensor scores = floats({1, 1, 3}, {0.75F, 0.9F, 0.6F});
     const auto found = run("NonMaxSuppression", {boxes, scores, whole({1}, {3}), floats({1}, {0.5F})});
@@ -78,7 +78,7 @@ TEST(Det, ExchangesRowsWhereThePivotIsZero) {
     EXPECT_EQ(run("Det", {floats({2, 2}, {1, 2, 2, 4})})[0].get(0), 0);
 }
 
-TEST(HannWindow, IsPeriodicUnlessAskedOtherwise) {
+TEST(HannWindow, IsPeriodicByDefault) {
     const auto near = [](const Tensor& t) {
         std::vector<int64_t> quarters;
         for (int64_t i = 0; i < t.count(); ++i) quarters.push_back(std::llround(t.get(i) * 4));

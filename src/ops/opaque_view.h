@@ -1,5 +1,5 @@
 #pragma once
-// What plain C++ operators share: reading any element type as numbers, positions in row-major tensors.
+// Shared by opaque operators: reading any element type as numbers, positions in row-major tensors.
 
 #include <cstdint>
 #include <limits>
@@ -14,7 +14,7 @@
 
 namespace tilewright {
 
-/// The same memory, owned by whoever owned it before.
+/// A view of the same memory, without ownership.
 inline Tensor as_tensor(const TensorView& v) {
     return {v.dtype, Shape(v.shape.begin(), v.shape.end()), v.data, std::shared_ptr<const void>()};
 }
@@ -41,13 +41,14 @@ inline void store_doubles(const TensorView& to, const std::vector<double>& from)
     for (size_t i = 0; i < from.size(); ++i) t.set(static_cast<int64_t>(i), from[i]);
 }
 
-/// Of one run of an operator whose work an attribute or the data decides, not its tensors' sizes: a minute or so.
-constexpr double kMostOperations = 0x1p36;
+/// Limit of one run of an operator whose work depends on an attribute or on data instead of tensor sizes: about a
+/// minute.
+constexpr double kMaxOperations = 0x1p36;
 /// Throws ModelError naming the operator.
 inline void require_operations(double count, std::string_view op) {
-    if (!(count <= kMostOperations))
+    if (!(count <= kMaxOperations))
         throw ModelError(
-            fmt::format("{}: {:.3g} operations are asked for, and at most {:.3g} are done", op, count, kMostOperations),
+            fmt::format("{}: {:.3g} operations are needed, and the limit is {:.3g}", op, count, kMaxOperations),
             "its attributes and the numbers it is given decide that: are they meant?");
 }
 
@@ -57,7 +58,7 @@ inline int64_t elements(std::span<const int64_t> shape) {
     return n;
 }
 
-/// A tensor seen along one axis: element k of line (o, i) lies at (o * length + k) * inner + i.
+/// A tensor viewed along one axis: element k of line (o, i) is at (o * length + k) * inner + i.
 struct Lines {
     int64_t outer = 1, length = 1, inner = 1;
     Lines(std::span<const int64_t> shape, size_t axis)

@@ -1,4 +1,4 @@
-// Dimensions that only a run knows: what does not fit is refused before anything is read, by its names and numbers.
+// Dynamic dimensions: a mismatch is rejected before any read, with the names and numbers of the dimensions.
 
 #include "ops/open_shapes_test.h"
 
@@ -31,7 +31,7 @@ std::string outcome(const Program& p, const std::vector<Tensor>& inputs) {
     return "accepted";
 }
 
-TEST(OpenShapes, WhatDoesNotFitIsRefusedByNameAndNumber) {
+TEST(DynamicShapes, MismatchesAreRejectedWithNameAndNumber) {
     for (const OpenCase& c : test::open_cases()) {
         const Program p = lower(c.model());
         EXPECT_THAT(verify(p), IsEmpty()) << c.name;
@@ -41,7 +41,7 @@ TEST(OpenShapes, WhatDoesNotFitIsRefusedByNameAndNumber) {
     }
 }
 
-TEST(OpenShapes, KnownDimensionsRequireNothingOfTheRun) {
+TEST(DynamicShapes, ConstantDimensionsNeedNoRequirements) {
     for (OpenCase c : test::open_cases()) {
         for (size_t k = 0; k < c.inputs.size(); ++k) c.inputs[k].shape.assign(c.fitting[k].begin(), c.fitting[k].end());
         EXPECT_THAT(lower(c.model()).requirements, IsEmpty()) << c.name;
@@ -50,8 +50,8 @@ TEST(OpenShapes, KnownDimensionsRequireNothingOfTheRun) {
     }
 }
 
-TEST(OpenShapes, WhatTheDataSaysIsCheckedWhenItIsRead) {
-    // a[?n] + b: the data says how many elements of a take part.
+TEST(DynamicShapes, ScalarsAreCheckedWhenRead) {
+    // a[?n] + b: the number of elements of a is data-dependent.
     const Program p = lower(model(graph({{"a", DType::F32, {"N"}}, {"n", DType::I64, {1}}, {"b", DType::F32, {"M"}}},
                                         {node("Constant", {}, {"z"}, {{"value", whole({1}, {0})}}),
                                          node("Slice", {"a", "z", "n"}, {"s"}), node("Add", {"s", "b"}, {"y"})},
@@ -65,7 +65,7 @@ TEST(OpenShapes, WhatTheDataSaysIsCheckedWhenItIsRead) {
     EXPECT_THAT(with(3), HasSubstr("= 3 and M = 2 do not broadcast"));
 }
 
-TEST(OpenShapes, NumbersBelowZeroAndBeyond64BitsDoNotFit) {
+TEST(DynamicShapes, NegativeAndOverflowingNumbersAreRejected) {
     for (const test::SaidCase& c : test::said_cases()) {
         const Program p = lower(c.model());
         EXPECT_THAT(verify(p), IsEmpty()) << c.op;
@@ -76,7 +76,7 @@ TEST(OpenShapes, NumbersBelowZeroAndBeyond64BitsDoNotFit) {
     }
 }
 
-TEST(OpenShapes, ThousandOperandsWithDimensionsOfTheirOwn) {  // seconds each if every step asks about all names
+TEST(DynamicShapes, ThousandOperandsWithDimensionsOfTheirOwn) {  // takes seconds per step if every step tests all names
     std::vector<In> inputs;
     std::vector<std::string> names;
     std::vector<Tensor> given;
@@ -93,7 +93,7 @@ TEST(OpenShapes, ThousandOperandsWithDimensionsOfTheirOwn) {  // seconds each if
     EXPECT_THAT(outcome(p, given), HasSubstr("dimensions 2 and 3 do not broadcast"));
 }
 
-TEST(OpenShapes, EachIterationOfALoopChecksWhatItIsGiven) {
+TEST(DynamicShapes, EachIterationOfALoopChecksItsInputs) {
     // h = Concat(h, h), and then h + b where b has M elements.
     Graph body =
         graph({{"i", DType::I64, {}}, {"c", DType::Bool, {}}, {"h", DType::F32, {"H"}}},
@@ -112,7 +112,7 @@ TEST(OpenShapes, EachIterationOfALoopChecksWhatItIsGiven) {
     EXPECT_EQ(with(0, 2, 3), "accepted") << "nothing is added";
 }
 
-TEST(OpenShapes, ScansTakeSequencesOfOneLength) {
+TEST(DynamicShapes, ScansTakeSequencesOfOneLength) {
     Graph body = graph({{"s", DType::F32, {}}, {"p", DType::F32, {}}, {"q", DType::F32, {}}},
                        {node("Mul", {"p", "q"}, {"m"}), node("Add", {"s", "m"}, {"t"})}, {"t"});
     const Program p =
@@ -127,9 +127,9 @@ TEST(OpenShapes, ScansTakeSequencesOfOneLength) {
     EXPECT_THAT(with(3, 2), HasSubstr("slices P = 3 and Q = 2 differ"));
 }
 
-/// Of random operators on random sizes, some run and some are refused; none reads beyond a tensor, which the
-/// interpreter would say by an InternalError.
-TEST(OpenShapes, WhateverIsNotRefusedStaysInside) {
+/// Random operators with random sizes: some run and some are rejected. None reads out of bounds, which the interpreter
+/// would report as an InternalError.
+TEST(DynamicShapes, AcceptedProgramsReadInBounds) {
     int ran = 0, refused = 0, never = 0;
     for (uint64_t seed = 0; seed < 2000; ++seed) {
         const OpenDraw draw(seed);
@@ -137,7 +137,7 @@ TEST(OpenShapes, WhateverIsNotRefusedStaysInside) {
         try {
             p = lower(draw.model());
         } catch (const ModelError&) {
-            ++never;  // known dimensions that do not fit, an axis that is not there
+            ++never;  // constant dimensions that do not fit, or a missing axis
             continue;
         }
         EXPECT_THAT(verify(p), IsEmpty()) << seed << ": " << draw.describe();

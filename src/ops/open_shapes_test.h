@@ -1,6 +1,5 @@
 #pragma once
-// Operators whose operands' dimensions are all open and named differently, so that only a run can tell whether they
-// fit.
+// Operators whose operands have distinct dynamic dimensions, so that mismatches are detected only at run time.
 
 #include <cstdint>
 #include <random>
@@ -11,13 +10,13 @@
 
 namespace tilewright::test {
 
-/// A model, shapes of its inputs that do not fit each other, and shapes that do.
+/// A model, input shapes that do not fit each other, and shapes that do.
 struct OpenCase {
     std::string name;
     std::vector<In> inputs;
     std::vector<Node> nodes;
     std::vector<Shape> misfit, fitting;
-    std::string says;  ///< of the misfit: the two dimensions
+    std::string says;  ///< in the message: the two dimensions
     Model model() const { return test::model(graph(inputs, nodes, {"y"})); }
 };
 
@@ -85,11 +84,11 @@ inline std::vector<OpenCase> open_cases() {
     return out;
 }
 
-/// A model whose last input says a shape, numbers that say one that does not fit the rest, and numbers that do.
+/// A model whose last input contains a shape, values that do not fit the other inputs, and values that do.
 struct SaidCase {
     std::string op;
     std::vector<In> inputs;
-    std::vector<Tensor> fixed;  ///< the inputs but the last
+    std::vector<Tensor> fixed;  ///< all inputs except the last
     std::vector<int64_t> misfit, fitting;
     std::string says;
     Model model() const {
@@ -137,8 +136,8 @@ inline std::vector<Tensor> open_inputs(const std::vector<In>& declared, const st
     return out;
 }
 
-/// Draws a model of one operator, and another behind it, and sizes: every dimension open under a name of its own, or
-/// one that another has, or known. Sizes mostly fit, as far as names tell.
+/// Draws a model of one operator followed by another, and sizes. Each dimension is dynamic with its own name, dynamic
+/// with a shared name, or constant. Sizes usually fit, as far as names determine them.
 class OpenDraw {
   public:
     explicit OpenDraw(uint64_t seed) : random_(seed) {

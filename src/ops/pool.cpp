@@ -1,4 +1,4 @@
-// Pools: a reduction over windows; what lies outside the input is the reduction's identity.
+// Pools: a reduction over windows; padding is the reduction's identity.
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ std::vector<WindowAxis> pool_windows(const NodeContext& c, ValueId x) {
     return window_axes(c, in, positive_ints(c, "kernel_shape", in.size()));
 }
 
-/// out[n, c, y...] = reduce over the window of f(x), the padding giving `fill`.
+/// out[n, c, y...] = reduce over the window of f(x), padded with `fill`.
 ValueId pool(NodeContext& c, ValueId x, const std::vector<WindowAxis>& windows, Reducer reducer, DType out, double fill,
              const std::function<Sx(Sx)>& f, std::string_view role) {
     TensorExpr e;
@@ -58,12 +58,12 @@ void max_pool(NodeContext& c) {
     const ValueId y = pool(
         c, c.in(0), windows, Reducer::Max, t, lowest(t), [](Sx x) { return x; }, "max");
     c.out(0, y);
-    if (c.wants(1)) c.out(1, max_positions(c, y, windows, c.node.attr_int("storage_order", 0) != 0));
+    if (c.uses_output(1)) c.out(1, max_positions(c, y, windows, c.node.attr_int("storage_order", 0) != 0));
 }
 
 // --- AveragePool
 
-/// How many elements of each window count, [y...]: those inside the input (and its padding, if asked for).
+/// The number of elements per window, [y...]: those inside the input (and its padding, if included).
 ValueId window_counts(NodeContext& c, const std::vector<WindowAxis>& windows, bool padding_counts, DType t) {
     TensorExpr e;
     for (const WindowAxis& w : windows) e.extents.push_back(w.out);
@@ -146,7 +146,7 @@ void lp_pool(NodeContext& c) {
     c.out(0, root(c, sum, p));
 }
 
-// --- the whole image
+// --- global pools
 
 void global_max_pool(NodeContext& c) {
     c.out(0, c.b.reduce(Reducer::Max, c.in(0), axis_range(2, 2 + spatial_dims(c, c.in(0)).size()), true, "max"));
@@ -165,7 +165,7 @@ void global_lp_pool(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> pool_rules() {
+std::vector<OpLowering> pool_lowerings() {
     return {
         {"", "AveragePool", 1, average_pool},
         {"", "GlobalAveragePool", 1, global_average_pool},

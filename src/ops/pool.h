@@ -1,13 +1,13 @@
 #pragma once
-// Averages over windows, for every operator that has one inside.
+// Averages over windows, shared by several operators.
 
 #include "ops/lowering.h"
 
 namespace tilewright {
 
-/// AveragePool of `x` [n, c, spatial...] by the node's attributes, in x's type.
+/// AveragePool of `x` [n, c, spatial...] with the node's attributes, in x's type.
 ValueId average_pool(NodeContext& c, ValueId x);
-/// The mean over all spatial dimensions of `x` [n, c, spatial...], which stay as 1.
+/// The mean over all spatial dimensions of `x` [n, c, spatial...], which are kept with extent 1.
 ValueId global_average_pool(NodeContext& c, ValueId x);
 
 }  // namespace tilewright

@@ -15,7 +15,7 @@ class MaxUnpool final : public OpaqueOp {
   public:
     explicit MaxUnpool(size_t rank) : rank_(rank) {}
     std::string print() const override { return fmt::format("MaxUnpool(rank={})", rank_); }
-    /// Inputs: x, indices, shape of the output, shape that the indices count in.
+    /// Inputs: x, indices, shape of the output, shape in which the indices count.
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView &x = inputs[0], &indices = inputs[1];
         const auto* dims = inputs[2].as<const int64_t>();
@@ -61,7 +61,7 @@ ValueId max_positions(NodeContext& c, ValueId largest, const std::vector<WindowA
     Expr position = 0;
     for (size_t k = 0; k < image.size(); ++k) position = position * image[k] + element.index[2 + k];
 
-    // min over the window of   inside and x == largest ? position : past all
+    // min over the window of   inside and x == largest ? position : element count
     const Sx v(e.body, e.body.access(0, c.dtype(0))), top(e.body, e.body.access(1, c.dtype(0)));
     Sx found = v.apply(ScalarOp::Eq, top);
     if (is_float(c.dtype(0))) found = found.apply(ScalarOp::BitOr, v.apply(ScalarOp::IsNan));
@@ -84,7 +84,7 @@ ValueId max_positions(NodeContext& c, ValueId largest, const std::vector<WindowA
     const Sx p(all.body, all.body.access(0, DType::I64));
     Sx place = p;
     if (column_major && image.size() > 1) {
-        // Divisions of a number that was read: in the scalar body, where each digit is p / after % d.
+        // Divisions of a loaded index are done in the scalar body, where each digit is p / after % d.
         std::optional<Sx> sum;
         Expr stride = 1, after = product(image);
         for (const Expr d : image) {
@@ -100,7 +100,7 @@ ValueId max_positions(NodeContext& c, ValueId largest, const std::vector<WindowA
     return c.b.emit(std::move(all), DType::I64, "indices");
 }
 
-/// The output's shape is what MaxPool's input would have been, or `output_shape`; the indices count in the former.
+/// The output's shape is inferred as MaxPool's input shape, or `output_shape`; the indices count in the former.
 void max_unpool(NodeContext& c) {
     const Dims x = c.shape(0);
     c.require(x.size() >= 3, fmt::format("an input of rank 3 or more is expected, and its shape is {}", to_string(x)));

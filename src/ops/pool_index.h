@@ -1,5 +1,5 @@
 #pragma once
-// Where the largest elements of windows stand (MaxPool's second output), and the way back (MaxUnpool).
+// Positions of the window maxima (MaxPool's second output), and their inverse (MaxUnpool).
 
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace tilewright {
 /// (`column_major`). I64.
 ValueId max_positions(NodeContext& c, ValueId largest, const std::vector<WindowAxis>& windows, bool column_major);
 
-/// The rule for MaxUnpool.
+/// The lowering of MaxUnpool.
 void max_unpool(NodeContext& c);
 
 }  // namespace tilewright

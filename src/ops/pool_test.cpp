@@ -1,4 +1,4 @@
-// Pools against their definition, and the corners: padding, ceilings, positions.
+// Pools against their definition, and edge cases: padding, ceilings, positions.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct PoolAxis {
     int64_t out() const {
         const int64_t room = in + before + after - reach();
         int64_t n = (ceil ? (room + stride - 1) / stride : room / stride) + 1;
-        if ((n - 1) * stride >= in + before) --n;  // a window that would start in the padding at the end
+        if ((n - 1) * stride >= in + before) --n;  // a window that would start in the end padding
         return n;
     }
 };
@@ -68,13 +68,13 @@ Tensor noise(Shape shape) {
     return t;
 }
 
-RC_GTEST_PROP(MaxPool, gives_the_largest_of_each_window_and_where_it_stands_first, ()) {
+RC_GTEST_PROP(MaxPool, returns_each_window_maximum_and_its_first_position, ()) {
     const bool ceil = *rc::gen::arbitrary<bool>(), columns = *rc::gen::arbitrary<bool>();
     const PoolAxis h = random_pool_axis(ceil), w = random_pool_axis(ceil);
     const Tensor x = noise({2, 2, h.in, w.in});
-    auto said = attributes(h, w);
-    said["storage_order"] = int64_t{columns ? 1 : 0};
-    const std::vector<Tensor> out = run("MaxPool", {x}, said, 12, {}, 2);
+    auto attrs = attributes(h, w);
+    attrs["storage_order"] = int64_t{columns ? 1 : 0};
+    const std::vector<Tensor> out = run("MaxPool", {x}, attrs, 12, {}, 2);
     RC_ASSERT(out[0].shape() == (Shape{2, 2, h.out(), w.out()}));
     for (int64_t at = 0; at < out[0].count(); ++at) {
         const int64_t image = at / (h.out() * w.out()), oy = at / w.out() % h.out(), ox = at % w.out();
@@ -87,19 +87,19 @@ RC_GTEST_PROP(MaxPool, gives_the_largest_of_each_window_and_where_it_stands_firs
             largest = v;
             position = image * h.in * w.in + (columns ? y + xx * h.in : y * w.in + xx);
         });
-        RC_PRE(position >= 0);  // a dilated window can miss the input altogether
+        RC_PRE(position >= 0);  // a dilated window can lie entirely in the padding
         RC_ASSERT(out[0].get(at) == largest);
         RC_ASSERT(out[1].get_int(at) == position);
     }
 }
 
-RC_GTEST_PROP(AveragePool, divides_by_what_lies_inside_or_inside_with_the_padding, ()) {
+RC_GTEST_PROP(AveragePool, divides_by_the_count_with_or_without_padding, ()) {
     const bool ceil = *rc::gen::arbitrary<bool>(), padding = *rc::gen::arbitrary<bool>();
     const PoolAxis h = random_pool_axis(ceil), w = random_pool_axis(ceil);
     const Tensor x = noise({1, 2, h.in, w.in});
-    auto said = attributes(h, w);
-    said["count_include_pad"] = int64_t{padding ? 1 : 0};
-    const Tensor y = run("AveragePool", {x}, said, 19).front();
+    auto attrs = attributes(h, w);
+    attrs["count_include_pad"] = int64_t{padding ? 1 : 0};
+    const Tensor y = run("AveragePool", {x}, attrs, 19).front();
     RC_ASSERT(y.shape() == (Shape{1, 2, h.out(), w.out()}));
     for (int64_t at = 0; at < y.count(); ++at) {
         const int64_t image = at / (h.out() * w.out()), oy = at / w.out() % h.out(), ox = at % w.out();
@@ -120,7 +120,7 @@ TEST(MaxPool, of_integers_is_padded_with_the_least_of_them) {
                 ElementsAre(-100, -100, -128));
 }
 
-TEST(MaxPool, finds_the_position_even_where_all_is_minus_infinity) {
+TEST(MaxPool, finds_the_position_if_all_elements_are_minus_infinity) {
     const float inf = INFINITY;
     const auto out = run("MaxPool", {floats({1, 1, 2}, {-inf, -inf})},
                          {{"kernel_shape", ints({2})}, {"pads", ints({1, 1})}}, 12, {}, 2);
@@ -145,18 +145,18 @@ TEST(LpPool, takes_the_root_of_the_sum_of_powers) {
     EXPECT_THAT(numbers(run("GlobalLpPool", {x}, {}, 2).front()), ElementsAre(5));
 }
 
-TEST(MaxUnpool, puts_back_what_max_pool_took) {
+TEST(MaxUnpool, inverts_max_pool) {
     const Tensor x = noise({1, 2, 4, 6});
-    const std::map<std::string, Attribute> said = {{"kernel_shape", ints({2, 2})}, {"strides", ints({2, 2})}};
-    const auto pooled = run("MaxPool", {x}, said, 12, {}, 2);
-    const Tensor y = run("MaxUnpool", pooled, said, 11).front();
+    const std::map<std::string, Attribute> attrs = {{"kernel_shape", ints({2, 2})}, {"strides", ints({2, 2})}};
+    const auto pooled = run("MaxPool", {x}, attrs, 12, {}, 2);
+    const Tensor y = run("MaxUnpool", pooled, attrs, 11).front();
     ASSERT_EQ(y.shape(), x.shape());
     for (int64_t i = 0; i < y.count(); ++i) EXPECT_TRUE(y.get(i) == 0 || y.get(i) == x.get(i));
-    const auto again = run("MaxPool", {y}, said, 12);
+    const auto again = run("MaxPool", {y}, attrs, 12);
     for (int64_t i = 0; i < again[0].count(); ++i) EXPECT_EQ(again[0].get(i), std::max(0.0, pooled[0].get(i)));
 }
 
-TEST(MaxUnpool, refuses_positions_outside_its_output) {
+TEST(MaxUnpool, rejects_positions_outside_its_output) {
     EXPECT_THROW(run("MaxUnpool", {floats({1, 1, 1}, {1}), whole({1, 1, 1}, {9})}, {{"kernel_shape", ints({2})}}, 11),
                  ModelError);
 }

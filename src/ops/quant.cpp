@@ -1,4 +1,4 @@
-// Quantisation: integers stand for (q - zero point) * scale. Products of quantised tensors are sums of integers.
+// Quantisation: integers represent (q - zero point) * scale. Products of quantised tensors are sums of integers.
 //
 //     QLinearMatMul(a, b)   ->   s[m, n] = sum(k) (a[m, k] - za) * (b[k, n] - zb)        32-bit integers
 //                                y = saturate(round(s * (sa * sb / sy)) + zy)
@@ -22,7 +22,7 @@ struct Limits {
     double lo, hi;
 };
 
-/// The least and greatest number of an integer type of up to 32 bits.
+/// The smallest and largest number of an integer type of up to 32 bits.
 Limits limits(DType t) {
     int bits = static_cast<int>(8 * byte_size(t));
     if (t == DType::I4 || t == DType::U4) bits = 4;
@@ -42,8 +42,8 @@ ScalarId quantised(Sx x, std::optional<Sx> zero, DType to) {
 
 namespace {
 
-/// Where the scale (and zero point) of element (i0, i1, ...) of x stands: one for all, one for each index along an
-/// axis, or one for each block along it.
+/// The index of the scale (and zero point) of element (i0, i1, ...) of x: one for all, one per index along an axis, or
+/// one per block along it.
 ///     x [2, 6], scale [2], axis 0   ->   [i0]        x [2, 6], scale [2, 3], axis 1, block_size 2   ->   [i0, i1 // 2]
 std::vector<Expr> scale_index(NodeContext& c) {
     const Dims &x = c.shape(0), &s = c.shape(1);
@@ -70,7 +70,7 @@ std::vector<Expr> scale_index(NodeContext& c) {
     return index;
 }
 
-/// An expression over x, its scale and, where there is one, its zero point (accesses 0, 1, 2).
+/// An expression over x, its scale and optionally its zero point (accesses 0, 1, 2).
 TensorExpr scaled_expression(NodeContext& c) {
     TensorExpr e;
     e.extents = c.shape(0);
@@ -92,20 +92,18 @@ TensorExpr scaled_expression(NodeContext& c) {
 
 Sx operand(NodeContext& c, TensorExpr& e, uint32_t slot) { return {e.body, e.body.access(slot, c.dtype(slot))}; }
 
-/// The type that both sides of a division or product by the scale have: double only if something is.
+/// The compute type of a division or product by the scale: double only if an operand is.
 DType real_type(DType a, DType b) { return a == DType::F64 || b == DType::F64 ? DType::F64 : DType::F32; }
 
 void quantize_linear(NodeContext& c) {
     c.require(is_float(c.dtype(1)), fmt::format("the scale should be a float, and is {}", to_string(c.dtype(1))));
     const DType to = c.has(2) ? c.dtype(2) : c.dtype_attr("output_dtype").value_or(DType::U8);
-    c.require(
-        is_float(to) ? byte_size(to) == 1 : is_integer(to) && byte_size(to) <= 2,
-        fmt::format("an element of at most 16 bits, and a float of 8, is expected to quantise to, and {} is asked "
-                    "for",
-                    to_string(to)));
+    c.require(is_float(to) ? byte_size(to) == 1 : is_integer(to) && byte_size(to) <= 2,
+              fmt::format("the quantised type should be an integer of at most 16 bits or a float of 8 bits, and is {}",
+                          to_string(to)));
     const DType t = real_type(c.dtype(0), c.dtype(1));
     TensorExpr e = scaled_expression(c);
-    // The ratio is a value of its own: what is rounded to an integer has been rounded to a float before.
+    // The ratio is a separate value: it is rounded to a float before it is rounded to an integer.
     std::optional<Access> zero;
     if (c.has(2)) {
         zero = e.accesses.back();
@@ -157,7 +155,7 @@ DynamicallyQuantised dynamically_quantised(NodeContext& c, ValueId x) {
         {lowest, highest}, DType::F32,
         [](ScalarBody& body, Ids v) -> ScalarId {
             const Sx range = Sx(body, v[1]).max(0.0) - Sx(body, v[0]).min(0.0), s = range / 255.0;
-            return s.apply(ScalarOp::Eq, 0.0).choose(s.of(1), s);  // all zeros: any scale will do
+            return s.apply(ScalarOp::Eq, 0.0).choose(s.of(1), s);  // all zeros: any scale is valid
         },
         "scale");
     const ValueId zero = c.b.map(
@@ -189,14 +187,14 @@ namespace {
 void dynamic_quantize_linear(NodeContext& c) {
     c.require(c.dtype(0) == DType::F32, fmt::format("the input should be f32, and is {}", to_string(c.dtype(0))));
     const DynamicallyQuantised q = dynamically_quantised(c, c.in(0));
-    if (c.wants(0)) c.out(0, q.values);
-    if (c.wants(1)) c.out(1, q.scale);
-    if (c.wants(2)) c.out(2, q.zero);
+    if (c.uses_output(0)) c.out(0, q.values);
+    if (c.uses_output(1)) c.out(1, q.scale);
+    if (c.uses_output(2)) c.out(2, q.zero);
 }
 
 // --- products
 
-/// A vector with one number for each index along a dimension, `after` dimensions before the last; scalars stay.
+/// A vector with one number per index along a dimension, `after` dimensions before the last; scalars are unchanged.
 ///     [M], 1   ->   [M, 1]
 ValueId along(NodeContext& c, ValueId v, size_t after) {
     if (c.b.rank(v) != 1 || after == 0) return v;
@@ -238,20 +236,20 @@ void q_linear_matmul(NodeContext& c) {
     c.out(0, requantised(c, c.b.matmul(a, b), along(c, c.in(1), 1), c.in(4), 6));
 }
 
-/// Padding is the zero point: 0 once that is subtracted.
+/// The padding is the zero point: 0 after it is subtracted.
 void conv_integer(NodeContext& c) {
     const size_t inside = c.rank(1) == 0 ? 0 : c.rank(1) - 1;
     const ValueId x = centred(c, c.in(0), zero_point(c, 2, 1)), w = centred(c, c.in(1), zero_point(c, 3, inside));
     c.out(0, convolution(c, x, w));
 }
 
-/// Inputs: x, scale, zero point, w, scale, zero point (one each or one a channel), scale and zero point of the output,
-/// bias in 32 bits, of the products' scale.
+/// Inputs: x, scale, zero point, w, scale, zero point (one each or one per channel), scale and zero point of the
+/// output, bias in 32 bits with the products' scale.
 void q_linear_conv(NodeContext& c) {
     const size_t inside = c.rank(3) == 0 ? 0 : c.rank(3) - 1;
     const ValueId x = centred(c, c.in(0), zero_point(c, 2, 1)), w = centred(c, c.in(3), zero_point(c, 5, inside));
     ValueId sum = convolution(c, x, w);
-    const size_t behind = inside == 0 ? 0 : inside - 1;  // dimensions behind the channel
+    const size_t behind = inside == 0 ? 0 : inside - 1;  // dimensions after the channel
     if (c.has(8)) {
         c.require(c.dtype(8) == DType::I32 && c.rank(8) == 1, "the bias must be a vector of 32-bit integers");
         Dims shape(behind + 1, Expr(1));
@@ -263,7 +261,7 @@ void q_linear_conv(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> quant_rules() {
+std::vector<OpLowering> quant_lowerings() {
     return {
         {"", "ConvInteger", 10, conv_integer},
         {"", "DequantizeLinear", 10, dequantize_linear},

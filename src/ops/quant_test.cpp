@@ -25,7 +25,7 @@ TEST(QuantizeLinear, HasAScaleForEachIndexOrBlockAlongAnAxis) {
               i8({2, 4}, {2, 4, 3, 4, 1, 2, 6, 8}));
 }
 
-TEST(QuantizeLinear, RefusesScalesThatDoNotFit) {
+TEST(QuantizeLinear, RejectsMismatchedScales) {
     EXPECT_THROW(run("QuantizeLinear", {floats({2, 4}, std::vector<float>(8)), floats({3}, {1, 1, 1})}), ModelError);
 }
 

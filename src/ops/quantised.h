@@ -1,5 +1,5 @@
 #pragma once
-// Quantised numbers, for every operator that takes or gives them: q stands for (q - zero point) * scale.
+// Quantised numbers, shared by the quantised operators: q represents (q - zero point) * scale.
 
 #include <optional>
 
@@ -11,14 +11,14 @@ namespace tilewright {
 /// saturate(round half to even(x) + zero), for an integer type of up to 32 bits.
 ScalarId quantised(Sx x, std::optional<Sx> zero, DType to);
 
-/// x - zero in 32 bits; `zero`, which may be missing, broadcasts to x.
+/// x - zero in 32 bits; `zero` is optional and broadcasts to x.
 ValueId centred(NodeContext& c, ValueId x, std::optional<ValueId> zero);
 
 /// u8 values, their f32 scale and u8 zero point.
 struct DynamicallyQuantised {
     ValueId values, scale, zero;
 };
-/// DynamicQuantizeLinear: the range of x (f32) with 0 in it becomes 0 to 255.
+/// DynamicQuantizeLinear: maps the range of x (f32), extended to contain 0, to 0..255.
 DynamicallyQuantised dynamically_quantised(NodeContext& c, ValueId x);
 
 }  // namespace tilewright

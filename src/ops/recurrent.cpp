@@ -1,5 +1,5 @@
-// LSTM, GRU, RNN: the input's products for all time steps at once, then a loop whose body is one step. Two directions
-// are two loops.
+// LSTM, GRU, RNN: the input products of all time steps at once, then a loop with one step per iteration. A
+// bidirectional node becomes two loops.
 
 #include <algorithm>
 
@@ -22,8 +22,8 @@ struct Sequence {
     int64_t hidden = 0;
     size_t directions = 1;
     bool batch_first = false;     ///< layout = 1
-    bool reversed = false;        ///< of the first direction
-    std::optional<ValueId> mask;  ///< Bool [length, batch]: the step belongs to the example
+    bool reversed = false;        ///< for the first direction
+    std::optional<ValueId> mask;  ///< Bool [length, batch]: the step is within the example's length
 };
 
 Sequence sequence_of(NodeContext& c) {
@@ -85,7 +85,7 @@ ValueId projected_input(NodeContext& c, const Sequence& s, size_t direction, con
     return cell.input_bias ? c.b.binary(ScalarOp::Add, x, *cell.input_bias) : x;
 }
 
-/// States before the first step, [batch, hidden]: inputs 5 and (LSTM) 6, or zeros.
+/// Initial states, [batch, hidden]: inputs 5 and (LSTM) 6, or zeros.
 std::vector<ValueId> initial_states(NodeContext& c, const Sequence& s, size_t direction, size_t count) {
     std::vector<ValueId> out;
     const Dims expected = s.batch_first ? Dims{s.batch, static_cast<int64_t>(s.directions), s.hidden}
@@ -103,8 +103,8 @@ std::vector<ValueId> initial_states(NodeContext& c, const Sequence& s, size_t di
     return out;
 }
 
-/// One step, with `mask` [batch] for examples that have ended: they keep their states and give zeros.
-/// Returns the states after, then the output.
+/// One step, with `mask` [batch] for examples that have ended: they keep their states and output zeros. Returns the new
+/// states, then the output.
 std::vector<ValueId> masked_step(Builder& b, const RecurrentCell& cell, ValueId x, std::optional<ValueId> mask,
                                  const std::vector<ValueId>& states, const std::vector<ValueId>& weights) {
     std::vector<ValueId> after = cell.step(b, x, states, weights);
@@ -157,14 +157,14 @@ void recurrent(NodeContext& c) {
     s.mask = length_mask(c, s);
     std::vector<DirectionResult> results;
     for (size_t d = 0; d < s.directions; ++d) results.push_back(run_direction(c, s, d));
-    if (c.wants(0)) {  // [length, directions, batch, hidden], or [batch, length, directions, hidden]
+    if (c.uses_output(0)) {  // [length, directions, batch, hidden], or [batch, length, directions, hidden]
         std::vector<ValueId> parts;
         for (const DirectionResult& r : results) parts.push_back(c.b.unsqueeze(r.output, {1}));
         const ValueId y = c.b.concat(parts, 1);
         c.out(0, s.batch_first ? c.b.transpose(y, {2, 0, 1, 3}) : y);
     }
     for (size_t k = 0; k < results[0].states.size(); ++k) {
-        if (!c.wants(1 + k)) continue;
+        if (!c.uses_output(1 + k)) continue;
         std::vector<ValueId> parts;
         for (const DirectionResult& r : results) parts.push_back(c.b.unsqueeze(r.states[k], {s.batch_first ? 1 : 0}));
         c.out(1 + k, c.b.concat(parts, s.batch_first ? 1 : 0));
@@ -173,7 +173,7 @@ void recurrent(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> recurrent_rules() {
+std::vector<OpLowering> recurrent_lowerings() {
     return {
         {"", "GRU", 1, recurrent},
         {"", "LSTM", 1, recurrent},

@@ -36,7 +36,7 @@ struct Activation {
 
 struct ActivationKind {
     std::string_view name;
-    std::optional<double> alpha, beta;  ///< defaults, where it has such a parameter
+    std::optional<double> alpha, beta;  ///< defaults, for activations with such a parameter
 };
 
 constexpr std::optional<double> kNone;
@@ -50,8 +50,8 @@ const std::vector<ActivationKind>& activation_kinds() {
     return kinds;
 }
 
-/// All directions' functions, in order. Those with parameters take them from activation_alpha and activation_beta, in
-/// order, as far as these reach.
+/// The functions of all directions, in order. Those with parameters take them from activation_alpha and
+/// activation_beta, in order, as long as there are any.
 std::vector<Activation> activations(const NodeContext& c, const std::vector<std::string>& defaults, size_t directions) {
     std::vector<std::string> names = c.node.attr_strings("activations", {});
     if (names.empty())
@@ -76,9 +76,9 @@ std::vector<Activation> activations(const NodeContext& c, const std::vector<std:
     return out;
 }
 
-// --- what the cells share
+// --- shared by the cells
 
-/// Everything a step needs to know beside values.
+/// The parameters of a step other than values.
 struct Style {
     std::vector<Activation> f;  ///< of this direction
     std::optional<double> clip;

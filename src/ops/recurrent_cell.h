@@ -8,23 +8,23 @@
 
 namespace tilewright {
 
-/// A step of one direction. The products with the input are done before, for all steps at once.
+/// A step of one direction. The products with the input are computed in advance, for all steps at once.
 struct RecurrentCell {
-    /// Values that every step reads: recurrent weights [hidden, gates * hidden], peepholes and biases [hidden].
+    /// Values read by every step: recurrent weights [hidden, gates * hidden], peepholes and biases [hidden].
     std::vector<ValueId> weights;
-    /// x [batch, gates * hidden] and the states [batch, hidden] before   ->   the states after. `weights` as above, in
-    /// the program the step is written into.
+    /// x [batch, gates * hidden] and the previous states [batch, hidden]   ->   the new states. `weights` as above, as
+    /// values of the program that the step is written into.
     std::function<std::vector<ValueId>(Builder&, ValueId x, const std::vector<ValueId>& states,
                                        const std::vector<ValueId>& weights)>
         step;
     std::optional<ValueId> input_bias;  ///< [gates * hidden], added to the input's products
-    size_t states = 1;                  ///< hidden state first; LSTM has the cell state as well
+    size_t states = 1;                  ///< hidden state first; LSTM also has a cell state
 };
 
 /// Gates per operator: LSTM 4 (input, output, forget, cell), GRU 3 (update, reset, hidden), RNN 1.
 size_t gate_count(const NodeContext& c);
 
-/// The cell of one direction of the node: its share of R, B and P (inputs 2, 3 and, for LSTM, 7), its activation
+/// The cell of one direction of the node: its slice of R, B and P (inputs 2, 3 and, for LSTM, 7), its activation
 /// functions, clipping and variants.
 RecurrentCell recurrent_cell(NodeContext& c, size_t direction, size_t directions, int64_t hidden);
 

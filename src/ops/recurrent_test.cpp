@@ -1,4 +1,4 @@
-// LSTM, GRU, RNN against a step by step calculation in double precision.
+// LSTM, GRU, RNN against a step-by-step calculation in double precision.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -145,10 +145,10 @@ Tensor swapped(const Tensor& t) {
 }
 
 Program layer_program(const Layer& l, const Data& in, std::vector<Tensor>& passed, bool constant_weights) {
-    std::map<std::string, Attribute> said = {{"hidden_size", kHidden}, {"layout", int64_t{l.batch_first ? 1 : 0}}};
-    said["direction"] = std::string(l.directions == 2 ? "bidirectional" : l.reverse ? "reverse" : "forward");
-    if (l.coupled) said["input_forget"] = int64_t{1};
-    if (l.reset_after) said["linear_before_reset"] = int64_t{1};
+    std::map<std::string, Attribute> attrs = {{"hidden_size", kHidden}, {"layout", int64_t{l.batch_first ? 1 : 0}}};
+    attrs["direction"] = std::string(l.directions == 2 ? "bidirectional" : l.reverse ? "reverse" : "forward");
+    if (l.coupled) attrs["input_forget"] = int64_t{1};
+    if (l.reset_after) attrs["linear_before_reset"] = int64_t{1};
     std::vector<In> declared;
     std::map<std::string, Tensor> held;
     std::vector<std::string> names;
@@ -175,10 +175,10 @@ Program layer_program(const Layer& l, const Data& in, std::vector<Tensor>& passe
         add("p", l.peepholes, in.p, true);
         outputs.push_back("yc");
     }
-    return lower(model(graph(declared, {node(l.op, names, outputs, said)}, outputs, held), 14));
+    return lower(model(graph(declared, {node(l.op, names, outputs, attrs)}, outputs, held), 14));
 }
 
-RC_GTEST_PROP(Recurrent, follows_its_equations, ()) {
+RC_GTEST_PROP(Recurrent, matches_its_equations, ()) {
     const Layer l = random_layer();
     const Data in = random_data(l);
     std::vector<Tensor> passed;
@@ -214,7 +214,7 @@ RC_GTEST_PROP(Recurrent, follows_its_equations, ()) {
         }
 }
 
-TEST(Recurrent, multiplies_the_input_once_for_all_steps_and_the_state_once_a_step) {
+TEST(Recurrent, multiplies_the_input_once_for_all_steps_and_the_state_once_per_step) {
     Layer l;
     l.op = "LSTM";
     l.gates = 4;
@@ -246,7 +246,7 @@ TEST(Recurrent, of_a_single_step_has_no_loop) {
     for (const Primitive& k : p.primitives) EXPECT_NE(k.expr(), nullptr);
 }
 
-TEST(Recurrent, keeps_length_and_batch_free) {
+TEST(Recurrent, keeps_length_and_batch_dynamic) {
     const Program p = lower(
         model(graph({{"x", DType::F32, {"t", "n", kInput}}}, {node("GRU", {"x", "w", "r"}, {"y", "h"})}, {"y", "h"},
                     {{"w", fractions({1, 3 * kHidden, kInput}, 2)}, {"r", fractions({1, 3 * kHidden, kHidden}, 3)}}),
@@ -257,9 +257,10 @@ TEST(Recurrent, keeps_length_and_batch_free) {
     for (int64_t i = 0; i < out[1].count(); ++i) EXPECT_EQ(out[1].get(i), out[0].get(4 * out[1].count() + i));
 }
 
-TEST(Recurrent, takes_other_activations_and_clips_what_goes_into_them) {
-    const auto rnn = [](std::map<std::string, Attribute> said) {
-        return run("RNN", {floats({1, 1, 1}, {3}), floats({1, 1, 1}, {1}), floats({1, 1, 1}, {0})}, std::move(said), 14)
+TEST(Recurrent, supports_other_activations_and_clips_their_inputs) {
+    const auto rnn = [](std::map<std::string, Attribute> attrs) {
+        return run("RNN", {floats({1, 1, 1}, {3}), floats({1, 1, 1}, {1}), floats({1, 1, 1}, {0})}, std::move(attrs),
+                   14)
             .front()
             .get(0);
     };

@@ -16,14 +16,14 @@ namespace {
 
 using Ids = std::span<const ScalarId>;
 
-/// The axes to reduce; nothing where only the run knows them.
+/// The axes to reduce; none if unknown at compile time.
 std::optional<std::vector<int64_t>> reduced_axes(NodeContext& c) {
     const size_t r = c.rank(0);
     std::vector<int64_t> axes;
     if (c.has(1)) {
         const auto known = c.b.int_contents(c.in(1));
         if (!known || !std::all_of(known->begin(), known->end(), [](Expr e) { return e.is_constant(); })) {
-            // Whatever they are, an empty list of them is known to be empty.
+            // Whatever its elements, an empty list is known to be empty.
             if (!c.b.count(c.in(1)).is_constant(0)) return std::nullopt;
         } else {
             for (const Expr e : *known) axes.push_back(e.constant());
@@ -51,7 +51,7 @@ ValueId apply(NodeContext& c, ValueId v, DType out, ScalarOp op) {
 Sx same(Sx x) { return x; }
 Sx square(Sx x) { return x * x; }
 
-/// The intermediate of a root or logarithm of a sum is kept in the type it is computed in.
+/// The argument of a root or logarithm of a sum is kept in the compute type.
 ValueId reduce_known(NodeContext& c, Reduction kind, const std::vector<int64_t>& axes, bool keep) {
     const DType t = c.dtype(0), wide = compute_type(t);
     switch (kind) {
@@ -84,8 +84,8 @@ ValueId reduce_known(NodeContext& c, Reduction kind, const std::vector<int64_t>&
         case Reduction::LogSumExp:
             break;
     }
-    // log(sum(exp(x - m))) + m with m = max(x): the exponentials cannot overflow. An infinite maximum is taken as 0:
-    // inf - inf would hide that the sum is infinite, or 0.
+    // log(sum(exp(x - m))) + m with m = max(x): the exponentials cannot overflow. An infinite maximum is replaced by 0,
+    // because inf - inf would hide that the sum is infinite, or 0.
     const DType f = is_float(t) ? wide : DType::F64;
     const ValueId x = is_float(t) ? c.in(0) : c.b.cast(c.in(0), f);
     const ValueId largest = c.b.reduce(Reducer::Max, x, axes, true, "max");
@@ -109,7 +109,7 @@ ValueId reduce_known(NodeContext& c, Reduction kind, const std::vector<int64_t>&
 }
 
 template <Reduction kind>
-void reduce_rule(NodeContext& c) {
+void reduce_lowering(NodeContext& c) {
     const DType t = c.dtype(0);
     const bool ordered = kind == Reduction::Max || kind == Reduction::Min;
     c.require(t != DType::Bool || ordered, "a numeric input is expected, and its type is bool");
@@ -136,22 +136,22 @@ void cumulative(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> reduce_rules() {
+std::vector<OpLowering> reduce_lowerings() {
     return {
         {"", "ArgMax", 1, arg_reduce<true>},
         {"", "ArgMin", 1, arg_reduce<false>},
         {"", "CumProd", 26, cumulative<true>},
         {"", "CumSum", 11, cumulative<false>},
-        {"", "ReduceL1", 1, reduce_rule<Reduction::L1>},
-        {"", "ReduceL2", 1, reduce_rule<Reduction::L2>},
-        {"", "ReduceLogSum", 1, reduce_rule<Reduction::LogSum>},
-        {"", "ReduceLogSumExp", 1, reduce_rule<Reduction::LogSumExp>},
-        {"", "ReduceMax", 1, reduce_rule<Reduction::Max>},
-        {"", "ReduceMean", 1, reduce_rule<Reduction::Mean>},
-        {"", "ReduceMin", 1, reduce_rule<Reduction::Min>},
-        {"", "ReduceProd", 1, reduce_rule<Reduction::Prod>},
-        {"", "ReduceSum", 1, reduce_rule<Reduction::Sum>},
-        {"", "ReduceSumSquare", 1, reduce_rule<Reduction::SumSquare>},
+        {"", "ReduceL1", 1, reduce_lowering<Reduction::L1>},
+        {"", "ReduceL2", 1, reduce_lowering<Reduction::L2>},
+        {"", "ReduceLogSum", 1, reduce_lowering<Reduction::LogSum>},
+        {"", "ReduceLogSumExp", 1, reduce_lowering<Reduction::LogSumExp>},
+        {"", "ReduceMax", 1, reduce_lowering<Reduction::Max>},
+        {"", "ReduceMean", 1, reduce_lowering<Reduction::Mean>},
+        {"", "ReduceMin", 1, reduce_lowering<Reduction::Min>},
+        {"", "ReduceProd", 1, reduce_lowering<Reduction::Prod>},
+        {"", "ReduceSum", 1, reduce_lowering<Reduction::Sum>},
+        {"", "ReduceSumSquare", 1, reduce_lowering<Reduction::SumSquare>},
     };
 }
 

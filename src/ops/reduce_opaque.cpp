@@ -17,11 +17,10 @@ Tensor viewed(const TensorView& v) {
 
 Tensor writable(const TensorView& v) { return viewed(v); }
 
-/// A number of either kind: floats are accumulated in double, integers exactly.
 constexpr std::array kReductionNames = {
     "sum", "prod", "max", "min", "mean", "l1", "l2", "sum of squares", "log of sum", "log of sum of exp"};
 
-/// What is accumulated, and what becomes of it.
+/// Accumulates and finalises a reduction: floats in double, integers exactly.
 class Accumulator {
   public:
     Accumulator(Reduction kind, DType t) : kind_(kind), floating_(is_float(t)) {

@@ -1,4 +1,4 @@
-// Reductions, extrema's positions, running sums, softmax.
+// Reductions, positions of extrema, running sums, softmax.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,18 +22,19 @@ const std::vector<std::string> kReductions = {"ReduceSum",       "ReduceProd",  
                                               "ReduceMean",      "ReduceL1",       "ReduceL2",  "ReduceLogSum",
                                               "ReduceSumSquare", "ReduceLogSumExp"};
 
-RC_GTEST_PROP(Reduce, along_axes_of_the_run_gives_what_known_axes_give, ()) {
+RC_GTEST_PROP(Reduce, with_dynamic_axes_equals_constant_axes, ()) {
     const std::string op = *rc::gen::elementOf(kReductions);
     const DType t = *rc::gen::element(DType::F32, DType::F64, DType::I32, DType::I64);
     std::vector<int64_t> axes = *rc::gen::element(std::vector<int64_t>{1}, std::vector<int64_t>{-1, 0},
                                                   std::vector<int64_t>{}, std::vector<int64_t>{0, 1, 2});
     Tensor x(t, {2, 3, 2});
     for (int64_t i = 0; i < x.count(); ++i) x.set(i, *rc::gen::inRange<int64_t>(1, 9));
-    const std::map<std::string, Attribute> said = {{"keepdims", *rc::gen::element(int64_t{0}, int64_t{1})},
-                                                   {"noop_with_empty_axes", *rc::gen::element(int64_t{0}, int64_t{1})}};
-    RC_PRE(!axes.empty() || std::get<int64_t>(said.at("keepdims")) == 1);
-    const Tensor known = run(op, {x, Tensor::of_i64(axes)}, said, 18, {1}).front();
-    const Tensor free = run(op, {x, Tensor::of_i64(axes)}, said, 18).front();
+    const std::map<std::string, Attribute> attrs = {
+        {"keepdims", *rc::gen::element(int64_t{0}, int64_t{1})},
+        {"noop_with_empty_axes", *rc::gen::element(int64_t{0}, int64_t{1})}};
+    RC_PRE(!axes.empty() || std::get<int64_t>(attrs.at("keepdims")) == 1);
+    const Tensor known = run(op, {x, Tensor::of_i64(axes)}, attrs, 18, {1}).front();
+    const Tensor free = run(op, {x, Tensor::of_i64(axes)}, attrs, 18).front();
     RC_ASSERT(known.shape() == free.shape());
     RC_ASSERT(known.dtype() == t);
     for (int64_t i = 0; i < known.count(); ++i)
@@ -52,7 +53,7 @@ TEST(Reduce, without_axes_takes_all_or_none) {
                 ElementsAre(4, 6));
 }
 
-TEST(Reduce, of_nothing_gives_the_identity) {
+TEST(Reduce, of_an_empty_tensor_returns_the_identity) {
     const Tensor none(DType::F32, {2, 0});
     const auto of = [&](const std::string& op) { return numbers(run(op, {none}, {{"axes", ints({1})}}, 13).front()); };
     EXPECT_THAT(numbers(run("ReduceSum", {none}, {{"axes", ints({1})}}, 11).front()), Each(0));
@@ -72,7 +73,7 @@ TEST(ReduceLogSumExp, neither_overflows_nor_loses_infinities) {
     EXPECT_THAT(of({0, NAN}), IsNan());
 }
 
-TEST(ArgMax, gives_the_first_or_the_last_of_equals_and_takes_a_nan_for_the_largest) {
+TEST(ArgMax, returns_the_first_or_last_of_ties_and_treats_nan_as_largest) {
     const Tensor x = floats({2, 4}, {1, 5, 5, 0, 2, NAN, 9, NAN});
     const auto at = [&](const std::string& op, int64_t last) {
         return numbers(
@@ -83,7 +84,7 @@ TEST(ArgMax, gives_the_first_or_the_last_of_equals_and_takes_a_nan_for_the_large
     EXPECT_THAT(at("ArgMin", 0), ElementsAre(3, 1));
 }
 
-TEST(CumSum, runs_either_way_with_or_without_its_own_element) {
+TEST(CumSum, supports_reverse_and_exclusive) {
     const Tensor x = floats({2, 3}, {1, 2, 3, 4, 5, 6});
     const auto of = [&](int64_t exclusive, int64_t reverse) {
         return numbers(run("CumSum", {x, whole({}, {1})}, {{"exclusive", exclusive}, {"reverse", reverse}}).front());
@@ -113,7 +114,7 @@ TEST(Softmax, before_opset_13_runs_over_all_dimensions_from_its_axis_on) {
     EXPECT_NEAR(run("LogSoftmax", {x}, {}, 11).front().get(0), -std::log(4.0), 1e-6);
 }
 
-TEST(Softmax, does_not_overflow_and_makes_nan_of_a_row_without_a_finite_number) {
+TEST(Softmax, does_not_overflow_and_returns_nan_for_a_row_without_finite_numbers) {
     EXPECT_THAT(numbers(run("Softmax", {floats({2}, {1000, 1000})}).front()), Each(0.5));
     EXPECT_THAT(numbers(run("Softmax", {floats({2}, {-kInf, 0})}).front()), ElementsAre(0, 1));
     EXPECT_THAT(numbers(run("Softmax", {floats({2}, {-kInf, -kInf})}).front()), Each(IsNan()));

@@ -5,28 +5,30 @@
 
 namespace tilewright {
 
-const std::vector<OpRule>& op_rules() {
-    static const std::vector<OpRule> rules = [] {
-        std::vector<OpRule> all;
+const std::vector<OpLowering>& op_lowerings() {
+    static const std::vector<OpLowering> lowerings = [] {
+        std::vector<OpLowering> all;
         for (const auto family : {
-                 elementwise_rules,    activation_rules, cast_rules,      layout_rules,    slice_rules, shape_rules,
-                 gather_scatter_rules, control_rules,    conv_rules,      pool_rules,      norm_rules,  matmul_rules,
-                 reduce_rules,         softmax_rules,    resize_rules,    opaque_rules,    quant_rules, signal_rules,
-                 contrib_quant_rules,  vision_rules,     recurrent_rules, attention_rules,
+                 elementwise_lowerings, activation_lowerings, cast_lowerings,           layout_lowerings,
+                 slice_lowerings,       shape_lowerings,      gather_scatter_lowerings, control_lowerings,
+                 conv_lowerings,        pool_lowerings,       norm_lowerings,           matmul_lowerings,
+                 reduce_lowerings,      softmax_lowerings,    resize_lowerings,         opaque_lowerings,
+                 quant_lowerings,       signal_lowerings,     contrib_quant_lowerings,  vision_lowerings,
+                 recurrent_lowerings,   attention_lowerings,
              }) {
-            const std::vector<OpRule> some = family();
+            const std::vector<OpLowering> some = family();
             all.insert(all.end(), some.begin(), some.end());
         }
         return all;
     }();
-    return rules;
+    return lowerings;
 }
 
-const OpRule* find_rule(std::string_view domain, std::string_view op, int64_t opset) {
+const OpLowering* find_lowering(std::string_view domain, std::string_view op, int64_t opset) {
     using Key = std::pair<std::string_view, std::string_view>;
-    static const std::map<Key, std::map<int64_t, const OpRule*>> table = [] {
-        std::map<Key, std::map<int64_t, const OpRule*>> t;
-        for (const OpRule& r : op_rules()) t[{r.domain, r.op}][r.since] = &r;
+    static const std::map<Key, std::map<int64_t, const OpLowering*>> table = [] {
+        std::map<Key, std::map<int64_t, const OpLowering*>> t;
+        for (const OpLowering& r : op_lowerings()) t[{r.domain, r.op}][r.since] = &r;
         return t;
     }();
     const auto versions = table.find({domain, op});

@@ -1,9 +1,9 @@
-// Resize and Upsample, one axis after the other:
+// Resize and Upsample, one axis after another:
 //
 //     out[.., x, ..] = sum over taps t of in[.., index[x, t], ..] * weight[x, t]
 //
-// Index and weights are a table, made at compile time where scales and extents are known, else when the model runs.
-// Repeating every element, or taking every n-th, is an index and needs no table.
+// Indices and weights are a table, computed at compile time if scales and extents are known, else at run time.
+// Repeating every element, or taking every n-th, is an index map and needs no table.
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +66,7 @@ ResizeOptions options_of(const NodeContext& c) {
     return o;
 }
 
-/// The whole number s with b = a * s, if there is one.
+/// The integer s with b = a * s, if there is one.
 std::optional<int64_t> whole_ratio(Expr a, Expr b) {
     if (a.is_constant() && b.is_constant()) {
         if (a.constant() <= 0 || b.constant() % a.constant() != 0) return std::nullopt;
@@ -77,16 +77,16 @@ std::optional<int64_t> whole_ratio(Expr a, Expr b) {
     return s >= 1 && a * s == b ? std::optional(s) : std::nullopt;
 }
 
-/// What one Resize does, before its axes are looked at.
+/// The parameters of a Resize that do not depend on the axis.
 struct Request {
     ResizeOptions options;
     std::vector<int64_t> axes;
-    ValueId extents, asked, roi;  ///< inputs of the tables
+    ValueId extents, requested, roi;  ///< inputs of the tables
     double extrapolation = 0;
-    DType wide = DType::F32;  ///< blending is done in it
+    DType wide = DType::F32;  ///< the type in which elements are blended
 };
 
-/// How one axis comes out, as far as it is known.
+/// The known properties of one resized axis.
 struct AxisPlan {
     Expr in, out;
     std::optional<double> scale;
@@ -94,7 +94,7 @@ struct AxisPlan {
     std::optional<int64_t> repeat;  ///< out[x] = in[x / repeat]
 };
 
-/// Whether moving by one input element moves the output by `scale`: then one period shows the whole pattern.
+/// Whether moving by one input element moves the output by `scale`: then one period determines the whole pattern.
 bool is_periodic(ResizeCoordinates c) {
     return c == ResizeCoordinates::HalfPixel || c == ResizeCoordinates::PytorchHalfPixel ||
            c == ResizeCoordinates::HalfPixelSymmetric || c == ResizeCoordinates::Asymmetric ||
@@ -114,10 +114,10 @@ AxisPlan plan_axis(NodeContext& c, const Request& r, size_t position) {
     const auto k = static_cast<int64_t>(position);
     if (r.options.by_sizes) {
         if (r.options.policy == AspectPolicy::Stretch) {
-            out = c.b.read_ints(r.asked).at(position);
+            out = c.b.read_ints(r.requested).at(position);
             if (const auto s = whole_ratio(p.in, *out)) p.scale = static_cast<double>(*s);
         }
-    } else if (const Tensor* scales = c.b.contents(r.asked)) {
+    } else if (const Tensor* scales = c.b.contents(r.requested)) {
         p.scale = scales->get(k);
         c.require(*p.scale > 0, fmt::format("scale {} of axis {} is not positive", *p.scale, r.axes[position]));
         const double inverse = 1 / *p.scale;
@@ -189,7 +189,7 @@ ValueId blend(NodeContext& c, ValueId x, size_t dim, Expr extent, ValueId index,
     return c.b.emit(std::move(e), out, "resize");
 }
 
-/// Positions outside the crop's source take the extrapolation value.
+/// Positions outside the crop's source get the extrapolation value.
 ValueId extrapolate(NodeContext& c, ValueId y, size_t dim, ValueId inside, double value) {
     Dims shape(c.b.rank(y), Expr(1));
     shape[dim] = c.b.shape(y)[dim];
@@ -216,7 +216,7 @@ ValueId resize_axis(NodeContext& c, const Request& r, size_t position, ValueId x
     const int64_t fixed = fixed_taps(r.options);
     const Expr taps = fixed != 0 ? Expr(fixed) : c.b.fresh_symbol(fmt::format("taps{}", dim));
     const std::vector<ValueId> table =
-        c.b.emit_opaque(resize_table_op(r.options, position, r.wide), {r.extents, r.asked, r.roi},
+        c.b.emit_opaque(resize_table_op(r.options, position, r.wide), {r.extents, r.requested, r.roi},
                         {{DType::I64, {p.out, taps}}, {r.wide, {p.out, taps}}, {DType::Bool, {p.out}}}, "table");
     const Tensor* index = c.b.contents(table[0]);
     const Expr extent = c.b.shape(table[0])[0];
@@ -241,7 +241,7 @@ void resize_by(NodeContext& c, Request r) {
     for (const int64_t a : r.axes) extents.push_back(c.shape(0)[static_cast<size_t>(a)]);
     const auto n = static_cast<int64_t>(r.axes.size());
     r.extents = c.b.int_values(std::move(extents), {n});
-    const Expr given = c.b.count(r.asked);
+    const Expr given = c.b.count(r.requested);
     c.b.require_equal(given, n, fmt::format("{} scales or sizes are given for {} axes", given.text(), n), "numbers");
     ValueId x = c.in(0);
     for (size_t k = 0; k < r.axes.size(); ++k) x = resize_axis(c, r, k, x);
@@ -255,7 +255,7 @@ void resize(NodeContext& c) {
     r.options = options_of(c);
     for (size_t k = 0; k < c.rank(0); ++k) r.axes.push_back(static_cast<int64_t>(k));
     if (c.node.opset < 11) {
-        r.asked = c.in(1);
+        r.requested = c.in(1);
         return resize_by(c, std::move(r));
     }
     r.axes = c.b.normalize_axes(c.node.attr_ints("axes", r.axes), c.rank(0));
@@ -263,17 +263,17 @@ void resize(NodeContext& c) {
     if (given(c, 1)) r.roi = c.in(1);
     r.options.by_sizes = !given(c, 2);
     c.require(!r.options.by_sizes || given(c, 3), "either 'scales' or 'sizes' is expected, and neither is given");
-    r.asked = c.in(r.options.by_sizes ? 3 : 2);
+    r.requested = c.in(r.options.by_sizes ? 3 : 2);
     resize_by(c, std::move(r));
 }
 
-/// Scales are attributes before opset 9 (height and width alone before opset 7).
+/// Scales are attributes before opset 9 (only height and width before opset 7).
 void upsample(NodeContext& c) {
     Request r;
     r.options = options_of(c);
     for (size_t k = 0; k < c.rank(0); ++k) r.axes.push_back(static_cast<int64_t>(k));
     if (c.node.opset >= 9) {
-        r.asked = c.in(1);
+        r.requested = c.in(1);
         return resize_by(c, std::move(r));
     }
     std::vector<float> scales = c.node.attr_floats("scales", {});
@@ -281,13 +281,13 @@ void upsample(NodeContext& c) {
         scales = {1, 1, c.node.attr_float("height_scale", 1), c.node.attr_float("width_scale", 1)};
     c.require(scales.size() == c.rank(0),
               fmt::format("{} scales are given for an input of rank {}", scales.size(), c.rank(0)));
-    r.asked = c.b.constant(Tensor::of(DType::F32, {static_cast<int64_t>(scales.size())}, scales));
+    r.requested = c.b.constant(Tensor::of(DType::F32, {static_cast<int64_t>(scales.size())}, scales));
     resize_by(c, std::move(r));
 }
 
 }  // namespace
 
-std::vector<OpRule> resize_rules() {
+std::vector<OpLowering> resize_lowerings() {
     return {
         {"", "Resize", 10, resize},
         {"", "Upsample", 1, upsample},

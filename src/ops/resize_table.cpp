@@ -11,11 +11,11 @@ namespace tilewright {
 
 namespace {
 
-/// The centre of output element x, in input elements.
+/// The centre of output element x in input coordinates.
 double source_position(const ResizeOptions& o, int64_t x, int64_t in, int64_t out, double scale, double roi_start,
                        double roi_end) {
     const auto p = static_cast<double>(x), length = static_cast<double>(in);
-    const double resized = scale * length;  // not rounded, as the definition has it
+    const double resized = scale * length;  // not rounded, as in the definition
     const double centre = (p + 0.5) / scale - 0.5;
     switch (o.coordinates) {
         case ResizeCoordinates::HalfPixel:
@@ -54,7 +54,7 @@ double nearest(NearestMode mode, double x, double scale) {
     return std::floor(x + 0.5);
 }
 
-/// The weight of an element at distance d: a tent, or Keys' cubic convolution kernel (1981).
+/// The weight of an element at distance d: linear, or Keys' cubic convolution kernel (1981).
 double kernel(const ResizeOptions& o, double d) {
     d = std::fabs(d);
     if (o.mode == ResizeMode::Linear) return std::max(0.0, 1 - d);
@@ -63,7 +63,7 @@ double kernel(const ResizeOptions& o, double d) {
     return d < 2 ? ((d - 5) * d + 8) * d * a - 4 * a : 0;
 }
 
-/// Elements on either side of a position that its kernel reaches; a shrinking antialiased one is wider.
+/// The kernel's radius in elements; it is larger for a shrinking antialiased axis.
 int64_t half_width(const ResizeOptions& o, double scale) {
     const double reach = o.mode == ResizeMode::Cubic ? 2 : 1;
     return static_cast<int64_t>(o.antialias && scale < 1 ? std::min(std::ceil(reach / scale), 1e15) : reach);
@@ -89,12 +89,12 @@ class ResizeTableOp final : public OpaqueOp {
     }
 
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
-        const TensorView &extents = inputs[0], &asked = inputs[1], &roi = inputs[2];
+        const TensorView &extents = inputs[0], &requested = inputs[1], &roi = inputs[2];
         const int64_t n = extents.count();
-        if (asked.count() != n)
-            throw ModelError(fmt::format("Resize: {} scales or sizes for {} axes", asked.count(), n));
+        if (requested.count() != n)
+            throw ModelError(fmt::format("Resize: {} scales or sizes for {} axes", requested.count(), n));
         const int64_t in = extents.as<const int64_t>()[position_];
-        const auto [out, scale] = size_of(extents, asked, in);
+        const auto [out, scale] = size_of(extents, requested, in);
         double start = 0, end = 1;
         if (roi.data != nullptr && roi.count() == 2 * n) {
             start = number_at(roi, position_);
@@ -121,16 +121,16 @@ class ResizeTableOp final : public OpaqueOp {
     }
 
   private:
-    std::pair<int64_t, double> size_of(const TensorView& extents, const TensorView& asked, int64_t in) const {
+    std::pair<int64_t, double> size_of(const TensorView& extents, const TensorView& requested, int64_t in) const {
         if (!o_.by_sizes) {
-            const auto scale = static_cast<float>(number_at(asked, position_));
+            const auto scale = static_cast<float>(number_at(requested, position_));
             return {static_cast<int64_t>(std::floor(static_cast<float>(in) * scale)), static_cast<double>(scale)};
         }
         const auto ratio = [&](int64_t k) {
-            return number_at(asked, k) / static_cast<double>(extents.as<const int64_t>()[k]);
+            return number_at(requested, k) / static_cast<double>(extents.as<const int64_t>()[k]);
         };
         if (o_.policy == AspectPolicy::Stretch)
-            return {static_cast<int64_t>(number_at(asked, position_)), in == 0 ? 1 : ratio(position_)};
+            return {static_cast<int64_t>(number_at(requested, position_)), in == 0 ? 1 : ratio(position_)};
         double scale = ratio(0);
         for (int64_t k = 1; k < extents.count(); ++k)
             scale = o_.policy == AspectPolicy::NotLarger ? std::min(scale, ratio(k)) : std::max(scale, ratio(k));
@@ -152,7 +152,7 @@ ResizeTable resize_table(const ResizeOptions& o, int64_t in, int64_t out, double
     const double shrink = stretched ? std::min(scale, 1.0) : 1.0;
     const int64_t half = half_width(o, scale);
     table.taps = o.mode == ResizeMode::Nearest ? 1 : 2 * half;
-    // The table, and the tensors that it is copied to.
+    // The table, and the tensors into which it is copied.
     const double bytes = static_cast<double>(out) * (static_cast<double>(table.taps) * 32 + 2);
     require_memory(static_cast<uint64_t>(std::min(bytes, 1e18)),
                    fmt::format("the table of a Resize from {} to {} elements", in, out));
@@ -161,7 +161,7 @@ ResizeTable resize_table(const ResizeOptions& o, int64_t in, int64_t out, double
         const double at = source_position(o, x, in, out, scale, roi_start, roi_end);
         const bool crop = o.coordinates == ResizeCoordinates::TfCropAndResize;
         table.inside.push_back(!crop || (at >= 0 && at <= static_cast<double>(in - 1)));
-        // Positions far outside all read the border: bounded before they become integers.
+        // Positions far outside all read the border: clamped before conversion to integers.
         const double bounded = std::clamp(at, -1.0 - static_cast<double>(half), static_cast<double>(in + half));
         if (o.mode == ResizeMode::Nearest) {
             table.index.push_back(clamped(static_cast<int64_t>(nearest(o.nearest, bounded, scale))));

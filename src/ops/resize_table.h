@@ -1,5 +1,6 @@
 #pragma once
-// What Resize reads: for every output position along one axis, the input positions it blends, and their weights.
+// The sampling table of Resize: for every output position along one axis, the input positions it blends and their
+// weights.
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +11,7 @@
 namespace tilewright {
 
 enum class ResizeMode : uint8_t { Nearest, Linear, Cubic };
-/// Where the centre of output element x lies in the input (attribute coordinate_transformation_mode).
+/// Maps the centre of output element x to the input (attribute coordinate_transformation_mode).
 enum class ResizeCoordinates : uint8_t {
     HalfPixel,
     HalfPixelSymmetric,
@@ -25,7 +26,7 @@ enum class NearestMode : uint8_t {
     RoundPreferCeil,
     Floor,
     Ceil,
-    CeilToShrink,  ///< opset 10: up where the axis shrinks, down where it grows
+    CeilToShrink,  ///< opset 10: rounds up if the axis shrinks, down if it grows
 };
 enum class AspectPolicy : uint8_t { Stretch, NotLarger, NotSmaller };
 
@@ -40,23 +41,23 @@ struct ResizeOptions {
     bool by_sizes = false;  ///< the second input of the table holds sizes, else scales
 };
 
-/// The table of one axis; row-major [out, taps]. Indices lie inside the input.
+/// The table of one axis; row-major [out, taps]. Indices are in bounds.
 struct ResizeTable {
     int64_t out = 0, taps = 0;
     std::vector<int64_t> index;
     std::vector<double> weight;
-    std::vector<bool> inside;  ///< [out]; false: the position lies outside the crop's source (tf_crop_and_resize)
+    std::vector<bool> inside;  ///< [out]; false: the position is outside the crop's source (tf_crop_and_resize)
 };
-/// `scale` is out / in, or what the model asked for, of which `out` is a rounding.
+/// `scale` is out / in, or the requested scale, of which `out` is a rounding.
 ResizeTable resize_table(const ResizeOptions& options, int64_t in, int64_t out, double scale, double roi_start = 0,
                          double roi_end = 1);
 
-/// How many elements an output position blends, when that does not depend on the scale; else 0.
+/// The number of elements that an output position blends if it does not depend on the scale; else 0.
 int64_t fixed_taps(const ResizeOptions& options);
 
 /// The table of axis `position` among the resized ones. Inputs: their extents (I64 [n]), scales (F32 [n]) or sizes (I64
-/// [n]), roi (floats [2 n], may be missing). Outputs: indices (I64 [out, taps]), weights (`weights` [out, taps]),
-/// inside (Bool [out]). Throws ModelError when an empty axis should grow.
+/// [n]), roi (floats [2 n], optional). Outputs: indices (I64 [out, taps]), weights (`weights` [out, taps]), inside
+/// (Bool [out]). Throws ModelError if an empty axis would grow.
 std::shared_ptr<const OpaqueOp> resize_table_op(const ResizeOptions& options, size_t position, DType weights);
 
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-// Resize: tables, what needs none, and sizes that only the run knows.
+// Resize: tables, cases without tables, and sizes unknown at compile time.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ ResizeOptions random_options() {
     return o;
 }
 
-RC_GTEST_PROP(ResizeTable, reads_inside_the_axis_with_weights_that_sum_to_one, ()) {
+RC_GTEST_PROP(ResizeTable, reads_in_bounds_with_weights_that_sum_to_one, ()) {
     const ResizeOptions o = random_options();
     const int64_t in = *rc::gen::inRange<int64_t>(1, 12), out = *rc::gen::inRange<int64_t>(1, 25);
     const double scale = static_cast<double>(out) / static_cast<double>(in);
@@ -68,9 +68,9 @@ Tensor every_fifth(Shape shape) {
 
 /// Resize(x, scales) with constant scales, as text.
 std::string resized(std::vector<DeclaredDim> x, const std::vector<float>& scales,
-                    std::map<std::string, Attribute> said) {
+                    std::map<std::string, Attribute> attrs) {
     const Program p =
-        lower(model(graph({{"x", DType::F32, std::move(x)}}, {node("Resize", {"x", "", "s"}, {"y"}, said)}, {"y"},
+        lower(model(graph({{"x", DType::F32, std::move(x)}}, {node("Resize", {"x", "", "s"}, {"y"}, attrs)}, {"y"},
                           {{"s", floats({static_cast<int64_t>(scales.size())}, scales)}})));
     if (const auto faults = verify(p); !faults.empty()) return faults.front();
     return primitives(p);
@@ -86,7 +86,7 @@ TEST(Resize, by_a_whole_number_repeats_elements_whatever_the_extent) {
     EXPECT_THAT(resized({1, 1, "h", "w"}, {1, 1, 2, 2}, {}), Not(HasSubstr("ResizeTable")));  // half_pixel, rounding
 }
 
-TEST(Resize, to_a_part_takes_every_second_element) {
+TEST(Resize, to_half_the_size_reads_every_second_element) {
     EXPECT_THAT(resized({2, 3, 4, 4}, {1, 1, 1, 0.5f}, kFloor), HasSubstr("x[i0, i1, i2, 2*i3]"));
 }
 
@@ -96,8 +96,8 @@ TEST(Resize, with_known_scales_has_its_tables_as_constants) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
-RC_GTEST_PROP(Resize, to_sizes_of_the_run_gives_what_known_sizes_give, ()) {
-    const std::map<std::string, Attribute> said = {
+RC_GTEST_PROP(Resize, to_dynamic_sizes_equals_constant_sizes, ()) {
+    const std::map<std::string, Attribute> attrs = {
         {"mode", *rc::gen::element<std::string>("nearest", "linear", "cubic")},
         {"coordinate_transformation_mode",
          *rc::gen::element<std::string>("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")},
@@ -116,7 +116,7 @@ RC_GTEST_PROP(Resize, to_sizes_of_the_run_gives_what_known_sizes_give, ()) {
             in.push_back({"s", DType::I64, {2}});
             passed.push_back(sizes);
         }
-        const Program p = lower(model(graph(in, {node("Resize", {"x", "", "", "s"}, {"y"}, said)}, {"y"}, held), 19));
+        const Program p = lower(model(graph(in, {node("Resize", {"x", "", "", "s"}, {"y"}, attrs)}, {"y"}, held), 19));
         const auto faults = verify(p);
         RC_ASSERT(faults.empty());
         return interpret(p, passed).front();
@@ -124,17 +124,17 @@ RC_GTEST_PROP(Resize, to_sizes_of_the_run_gives_what_known_sizes_give, ()) {
     RC_ASSERT(resized(true) == resized(false));
 }
 
-TEST(Resize, in_the_middle_of_two_elements_gives_their_mean) {
+TEST(Resize, between_two_elements_returns_their_mean) {
     const Tensor y = run("Upsample", {floats({1, 1, 1, 2}, {1, 3}), floats({4}, {1, 1, 1, 2})},
                          {{"mode", std::string("linear")}}, 9, {1})
                          .front();
     EXPECT_THAT(numbers(y), ElementsAre(1, 2, 3, 3));
 }
 
-TEST(Resize, refuses_what_it_cannot_mean) {
-    const auto refusal = [](std::map<std::string, Attribute> said, const Tensor& scales) -> std::string {
+TEST(Resize, rejects_invalid_attributes) {
+    const auto refusal = [](std::map<std::string, Attribute> attrs, const Tensor& scales) -> std::string {
         try {
-            run("Resize", {every_fifth({1, 1, 2, 2}), scales}, std::move(said), 10, {1});
+            run("Resize", {every_fifth({1, 1, 2, 2}), scales}, std::move(attrs), 10, {1});
         } catch (const ModelError& e) {
             return e.what();
         }
@@ -145,7 +145,7 @@ TEST(Resize, refuses_what_it_cannot_mean) {
     EXPECT_THAT(refusal({{"mode", std::string("area")}}, floats({4}, {1, 1, 2, 2})), HasSubstr("unknown value 'area'"));
 }
 
-TEST(Resize, ToMoreThanMemoryHoldsIsRefusedBeforeItsTableIsMade) {
+TEST(Resize, BeyondMemoryIsRejectedBeforeItsTableIsComputed) {
     const Tensor x(DType::F32, {1, 1, 4, 4});
     for (const char* mode : {"nearest", "linear", "cubic"})
         for (const float scale : {1e9F, 1e18F})

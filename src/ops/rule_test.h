@@ -1,5 +1,5 @@
 #pragma once
-// Small models written down in tests.
+// Small models for tests.
 
 #include <algorithm>
 #include <limits>
@@ -15,7 +15,7 @@ namespace tilewright::test {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// A declared input: a dimension that is text is a name, "" unknown.
+/// A declared input: a textual dimension is a name, "" is unknown.
 struct In {
     std::string name;
     DType dtype = DType::F32;
@@ -78,7 +78,7 @@ inline std::string primitives(const Program& p) {
     return s;
 }
 
-/// One node on inputs that only the run knows; `known` names those (by position) whose contents the file holds.
+/// One node with inputs unknown at compile time; `known` maps positions to the inputs with constant contents.
 inline std::vector<Tensor> run(const std::string& op, const std::vector<Tensor>& inputs,
                                std::map<std::string, Attribute> attributes = {}, int64_t opset = 17,
                                const std::vector<size_t>& known = {}, size_t outputs = 1) {

@@ -1,5 +1,5 @@
 #pragma once
-// Short spellings for the scalar bodies that rules write.
+// Operator notation for scalar bodies.
 
 #include <cstdint>
 
@@ -7,13 +7,13 @@
 
 namespace tilewright {
 
-/// A number in the type that arithmetic on `t` is done in.
+/// A number in the compute type of `t`.
 inline ScalarId number(ScalarBody& body, DType t, double v) {
     const DType c = compute_type(t);
     return is_float(c) ? body.constant(c, v) : body.int_constant(c, static_cast<int64_t>(v));
 }
 
-/// An expression under construction: `x * 2.0 + y` in place of nested calls. Numbers take the other operand's type.
+/// An expression being built: `x * 2.0 + y` instead of nested calls. Numbers take the other operand's type.
 class Sx {
   public:
     Sx(ScalarBody& body, ScalarId id) : body_(&body), id_(id) {}

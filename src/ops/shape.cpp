@@ -1,5 +1,5 @@
-// Operators that make shapes, and tensors from shapes. Contents that are dimensions are expressions: what exporters
-// compute with them is arithmetic at compile time.
+// Operators that compute shapes, and tensors from shapes. Contents that are dimensions are expressions, so that shape
+// arithmetic of exporters is evaluated at compile time.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::span<const ScalarId>;
 
-/// Every element equal to the one that `value` holds, exactly.
+/// Every element equals the element of `value`, exactly.
 ValueId filled(Builder& b, Dims shape, const Tensor& value, std::string_view role) {
     const DType t = value.dtype();
     TensorExpr e;
@@ -65,10 +65,10 @@ void constant_of_shape(NodeContext& c) {
 
 // --- Range, EyeLike
 
-/// start + i * delta, for max(0, ceil((limit - start) / delta)) elements.
-/// Of a start or limit of integers.
-constexpr int64_t kMostRange = int64_t{1} << 62;
+/// Limit of the magnitude of an integer start or limit.
+constexpr int64_t kMaxRange = int64_t{1} << 62;
 
+/// start + i * delta, for max(0, ceil((limit - start) / delta)) elements.
 void range(NodeContext& c) {
     const DType t = c.dtype(0);
     std::vector<ValueId> inputs;
@@ -83,9 +83,9 @@ void range(NodeContext& c) {
         std::vector<Expr> v;
         for (const ValueId x : inputs) v.push_back(c.b.read_int(x));
         require_not_zero(c.b, v[2], "delta");
-        for (const Expr bound : {v[0], v[1]}) {  // their distance takes 64 bits
-            c.b.require_at_least(bound, -kMostRange, fmt::format("{} is below -2^62", bound.text()), "start or limit");
-            c.b.require_at_least(kMostRange, bound, fmt::format("{} is above 2^62", bound.text()), "start or limit");
+        for (const Expr bound : {v[0], v[1]}) {  // their difference needs 64 bits
+            c.b.require_at_least(bound, -kMaxRange, fmt::format("{} is below -2^62", bound.text()), "start or limit");
+            c.b.require_at_least(kMaxRange, bound, fmt::format("{} is above 2^62", bound.text()), "start or limit");
         }
         e.extents = {max(-floor_div(v[0] - v[1], v[2]), 0)};
         e.body.set_root(e.body.cast(compute_type(t), e.body.index(v[0] + axis(0) * v[2])));
@@ -120,14 +120,14 @@ void eye_like(NodeContext& c) {
 
 // --- Reshape, Flatten, Squeeze, Unsqueeze, Expand
 
-/// The dimensions that Reshape asks for. A 0 copies the input's dimension (unless allowzero), one -1 takes what is
-/// left. Numbers that only the run knows may turn out to be either, so that arithmetic decides:
+/// The target dimensions of Reshape. A 0 copies the input's dimension (unless allowzero), one -1 is inferred. Numbers
+/// unknown at compile time may be either, so the result is computed by arithmetic:
 ///     ?v    ->    ?v + (?v == 0) * d + (?v == -1) * (total // others + 1)
 Dims reshaped_dims(NodeContext& c, const std::vector<Expr>& wanted, bool allow_zero) {
     const Dims& in = c.shape(0);
     const auto minus_one = [](Expr e) { return e.is_constant(-1); };
     const bool inferred = std::any_of(wanted.begin(), wanted.end(), minus_one);
-    Dims dims;                  // an inferred dimension counts 1 until it is known
+    Dims dims;                  // an inferred dimension counts as 1 until it is known
     std::vector<Expr> unknown;  // whether (1 or 0) each is inferred
     for (size_t k = 0; k < wanted.size(); ++k) {
         Expr d = wanted[k], infer = 0;
@@ -170,7 +170,7 @@ void reshape(NodeContext& c) {
     c.out(0, c.b.reshape(c.in(0), reshaped_dims(c, wanted, c.node.attr_int("allowzero", 0) != 0)));
 }
 
-/// Dimensions before `axis` as one, those from it on as another.
+/// Merges the dimensions before `axis`, and those from it on.
 void flatten(NodeContext& c) {
     const Dims& in = c.shape(0);
     const auto r = static_cast<int64_t>(in.size());
@@ -182,8 +182,8 @@ void flatten(NodeContext& c) {
                          {product(all.first(static_cast<size_t>(at))), product(all.subspan(static_cast<size_t>(at)))}));
 }
 
-/// Which of the `rank` dimensions of the longer shape the axes name, 1 or 0 each; and how those left match the shorter
-/// shape: match[j][p] is 1 where dimension p of the longer is dimension j of the shorter.
+/// The dimensions of the longer shape (of rank `rank`) that the axes name, 1 or 0 each; and how the others map to the
+/// shorter shape: match[j][p] is 1 where dimension p of the longer is dimension j of the shorter.
 struct AxisMatch {
     std::vector<Expr> named;
     std::vector<std::vector<Expr>> match;
@@ -203,7 +203,7 @@ AxisMatch match_axes(std::span<const Expr> axes, size_t rank) {
     return m;
 }
 
-/// The axes as numbers, where all are known.
+/// The axes as numbers, if all are constant.
 std::optional<std::vector<int64_t>> known_axes(const std::vector<Expr>& axes) {
     std::vector<int64_t> out;
     for (const Expr a : axes) {
@@ -213,7 +213,7 @@ std::optional<std::vector<int64_t>> known_axes(const std::vector<Expr>& axes) {
     return out;
 }
 
-/// The axes as attribute or input; nothing when neither is there.
+/// The axes from the attribute or input; none if both are absent.
 std::optional<std::vector<Expr>> axes_of(NodeContext& c) {
     if (c.has(1)) return c.b.read_ints(c.in(1));
     if (!c.node.has("axes")) return std::nullopt;
@@ -269,7 +269,7 @@ void expand(NodeContext& c) { c.out(0, c.b.expand(c.in(0), c.b.read_ints(c.in(1)
 
 }  // namespace
 
-std::vector<OpRule> shape_rules() {
+std::vector<OpLowering> shape_lowerings() {
     return {
         {"", "Constant", 1, constant},   {"", "ConstantOfShape", 9, constant_of_shape},
         {"", "Expand", 8, expand},       {"", "EyeLike", 9, eye_like},

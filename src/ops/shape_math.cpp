@@ -47,7 +47,7 @@ std::vector<Expr> positive_axes(Builder& b, std::vector<Expr> axes, size_t rank)
             a = a + is_negative(a) * r;
         }
     }
-    b.normalize_axes(known, rank);  // refuses an axis given twice
+    b.normalize_axes(known, rank);  // rejects duplicate axes
     if (all_known) return axes;
     for (size_t i = 0; i < axes.size(); ++i)
         for (size_t k = 0; k < i; ++k) require_not_zero(b, axes[i] - axes[k], "distance of two axes");

@@ -1,5 +1,5 @@
-// Fourier transforms and what is built on them. A transform of a known, moderate length is a product with a constant
-// table of cosines and sines, so that it is scheduled and fused as any product; others are plain C++.
+// Fourier transforms and operators built on them. A transform of constant, moderate length is a product with a constant
+// table of cosines and sines, so that it is scheduled and fused as any product; others are opaque operators.
 //
 //     STFT(signal, step 4, window, length 8)   ->   table[n, k, part] = window[n] * (cos, -sin)(2 pi n k / 8)
 //                                                   y[b, f, k, part] = sum(n < 8) signal[b, 4 f + n] * table[n, k,
@@ -19,22 +19,22 @@ namespace tilewright {
 
 namespace {
 
-/// What is transformed, and into what.
+/// The parameters of a transform.
 struct Transform {
     int64_t length = 0;    ///< of the transform, N
-    int64_t read = 0;      ///< elements of the signal it reads; those past them count as 0
-    int64_t parts = 1;     ///< of an element of the signal: 1 real, 2 complex
-    int64_t bins = 0;      ///< elements it gives
+    int64_t read = 0;      ///< elements of the signal that it reads; elements beyond them count as 0
+    int64_t parts = 1;     ///< per element of the signal: 1 real, 2 complex
+    int64_t bins = 0;      ///< number of output elements
     bool inverse = false;  ///< conjugate angles, divided by N
     bool half = false;     ///< inverse of a real signal's transform: the signal is its first half, the result is real
 
     int64_t out_parts() const { return half ? 1 : 2; }
 };
 
-/// Largest table of cosines and sines that is kept, in elements.
+/// Maximum elements of a table of cosines and sines.
 constexpr int64_t kTableLimit = int64_t{1} << 22;
 
-/// [read, parts, bins, out parts]: what element (n, part) of the signal adds to (k, part) of the result.
+/// [read, parts, bins, out parts]: the contribution of element (n, part) of the signal to (k, part) of the result.
 Tensor transform_table(const Transform& t, DType type) {
     Tensor table(type, {t.read, t.parts, t.bins, t.out_parts()});
     int64_t at = 0;
@@ -47,7 +47,7 @@ Tensor transform_table(const Transform& t, DType type) {
                     // (re, im) * (cos, sin): re' = re cos - im sin, im' = re sin + im cos
                     double v = p == q ? std::cos(angle) : q == 1 ? std::sin(angle) : -std::sin(angle);
                     if (t.inverse) v /= static_cast<double>(t.length);
-                    if (t.half && n != 0 && 2 * n != t.length) v *= 2;  // stands for its mirror image, too
+                    if (t.half && n != 0 && 2 * n != t.length) v *= 2;  // also represents its mirror image
                     table.set(at++, v);
                 }
     return table;
@@ -57,8 +57,8 @@ Tensor transform_table(const Transform& t, DType type) {
 
 using Complex = std::complex<double>;
 
-/// Cooley and Tukey's recursion over the smallest prime factor of n; `roots` are the N-th roots of unity, of which
-/// every (N / n)-th is used.
+/// Cooley-Tukey recursion over the smallest prime factor of n; `roots` are the N-th roots of unity, of which every (N /
+/// n)-th is used.
 void fourier(const Complex* in, int64_t stride, Complex* out, int64_t n, const std::vector<Complex>& roots) {
     if (n == 1) {
         out[0] = in[0];
@@ -76,8 +76,8 @@ void fourier(const Complex* in, int64_t stride, Complex* out, int64_t n, const s
     std::copy(sums.begin(), sums.end(), out);
 }
 
-/// Inputs: the signal, [..., length along axis, ..., 1 or 2], the transform's length (a scalar, may be missing), and,
-/// unless the operator was given one, the axis.
+/// Inputs: the signal, [..., length along axis, ..., 1 or 2], the transform's length (an optional scalar), and the axis
+/// unless it is given in the constructor.
 class Dft final : public OpaqueOp {
   public:
     Dft(std::optional<int64_t> axis, bool inverse, bool onesided)
@@ -143,7 +143,7 @@ class Dft final : public OpaqueOp {
     bool inverse_, onesided_;
 };
 
-/// The number in a scalar input, if known before the model runs.
+/// The number in a scalar input, if known at compile time.
 std::optional<int64_t> known_integer(NodeContext& c, size_t input) {
     c.require(c.b.count(c.in(input)).is_constant(1), fmt::format("input {} must be a scalar", input));
     const Expr v = c.b.read_int(c.in(input));
@@ -224,8 +224,8 @@ void dft(NodeContext& c) {
 
 // --- STFT
 
-/// Inputs: signal [batch, length, 1 or 2] (or [batch, length]), frame step, window and frame length (either may be
-/// missing, not both). Output: [batch, frames, bins, 2].
+/// Inputs: signal [batch, length, 1 or 2] (or [batch, length]), frame step, window and frame length (at least one of
+/// the two). Output: [batch, frames, bins, 2].
 class Stft final : public OpaqueOp {
   public:
     explicit Stft(bool onesided) : onesided_(onesided) {}
@@ -336,7 +336,7 @@ class MelWeights final : public OpaqueOp {
         if (bands < 0 || length < 0 || !(rate > 0))
             throw ModelError(fmt::format("MelWeightMatrix: {} bands of a transform of {}", bands, length));
         const int64_t rows = length / 2 + 1;
-        const TensorView y = outputs.allocate(0, Shape{rows, bands});  // refused where there is no memory for it
+        const TensorView y = outputs.allocate(0, Shape{rows, bands});  // throws if memory does not suffice
         std::vector<int64_t> bin;
         for (int64_t k = 0; k < bands + 2; ++k) {
             const double m = lowest + static_cast<double>(k) * (highest - lowest) / static_cast<double>(bands + 2);
@@ -373,7 +373,7 @@ void mel_weights(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> signal_rules() {
+std::vector<OpLowering> signal_lowerings() {
     return {
         {"", "DFT", 17, dft},
         {"", "MelWeightMatrix", 17, mel_weights},

@@ -37,7 +37,7 @@ Tensor by_definition(const std::vector<float>& x, int64_t bins) {
     return y;
 }
 
-TEST(Dft, IsItsDefinitionWhetherTheLengthIsKnownOrNot) {
+TEST(Dft, MatchesItsDefinitionForConstantAndDynamicLength) {
     for (const int64_t n : {1, 2, 7, 12, 30}) {
         const Tensor x = floats({1, n, 1}, noise(n)), length = whole({}, {n});
         const Tensor want = by_definition(noise(n), n);
@@ -49,7 +49,7 @@ TEST(Dft, IsItsDefinitionWhetherTheLengthIsKnownOrNot) {
     }
 }
 
-TEST(Dft, OfAnInverseGivesTheSignalBack) {
+TEST(Dft, InverseRestoresTheSignal) {
     for (const bool known : {true, false})
         for (const int64_t n : {6, 9}) {
             const std::vector<size_t> constant = known ? std::vector<size_t>{1} : std::vector<size_t>{};
@@ -105,7 +105,7 @@ TEST(MelWeightMatrix, HasATriangleForEachBand) {
     }
 }
 
-TEST(MelWeightMatrix, OfMoreBandsThanMemoryHoldsIsNotBegun) {
+TEST(MelWeightMatrix, BeyondMemoryIsRejected) {
     const Program p = lower(model(
         graph({{"n", DType::I64, {}}}, {node("MelWeightMatrix", {"n", "l", "r", "a", "b"}, {"y"})}, {"y"},
               {{"l", whole({}, {16})}, {"r", whole({}, {8000})}, {"a", floats({}, {0})}, {"b", floats({}, {4000})}})));

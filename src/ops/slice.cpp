@@ -1,4 +1,4 @@
-// Operators that take a part of a tensor or put a border around it: Slice, Split, Pad, CenterCropPad.
+// Operators that slice or pad a tensor: Slice, Split, Pad, CenterCropPad.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 // --- Slice
 
-/// A start or end as a position in [lo, hi]: negative ones count from the end, others stop at it.
+/// A start or end as a position clamped to [lo, hi]: negative ones count from the end.
 Expr slice_bound(Expr bound, Expr extent, Expr lo, Expr hi) {
     if (bound.is_constant() && bound.constant() >= kFar) return hi;
     if (bound.is_constant() && bound.constant() <= -kFar) return lo;
@@ -50,7 +50,7 @@ void slice(NodeContext& c) {
     Dims out;
     std::vector<Expr> index;
     for (size_t k = 0; k < r; ++k) {
-        if (from[k].is_constant(0) && to[k].is_constant(kFar) && by[k].is_constant(1)) {  // not touched
+        if (from[k].is_constant(0) && to[k].is_constant(kFar) && by[k].is_constant(1)) {  // unchanged
             out.push_back(c.shape(0)[k]);
             index.push_back(axis(k));
             continue;
@@ -86,7 +86,7 @@ void split(NodeContext& c) {
         const Expr each = c.node.opset >= 18 ? ceil_div(d, n) : floor_div(d, n);
         sizes.assign(static_cast<size_t>(n), each);
         if (c.node.opset >= 18)
-            sizes.back() = d - each * (n - 1);  // the last is smaller where it does not come out even
+            sizes.back() = d - each * (n - 1);  // the last one is smaller if the sizes are not equal
     }
     c.require(parts <= sizes.size(), fmt::format("{} outputs are named, and {} parts made", parts, sizes.size()));
     Expr total = 0;
@@ -96,7 +96,7 @@ void split(NodeContext& c) {
                                   to_string(c.shape(0))));
     Expr start = 0;
     for (size_t p = 0; p < parts; ++p) {
-        if (c.wants(p)) c.out(p, c.b.slice(c.in(0), static_cast<int64_t>(k), start, sizes[p]));
+        if (c.uses_output(p)) c.out(p, c.b.slice(c.in(0), static_cast<int64_t>(k), start, sizes[p]));
         start = start + sizes[p];
     }
 }
@@ -114,17 +114,17 @@ PadMode pad_mode(NodeContext& c) {
     c.fail(fmt::format("attribute 'mode' should be constant, reflect, edge or wrap, and is {}", quoted_name(mode)));
 }
 
-/// Where position p, before 0 or past d - 1, reads the inside.
+/// The interior position that position p, before 0 or beyond d - 1, reads.
 Expr mirrored(PadMode mode, Expr p, Expr d, Expr before, Expr after) {
     if (mode == PadMode::Edge) return max(0, min(p, d - 1));
     if (mode == PadMode::Wrap) return mod(p, d);
-    // Borders narrower than the inside mirror once; wider ones go to and fro with period 2 (d - 1).
+    // Borders narrower than the interior are mirrored once; wider ones repeat with period 2 (d - 1).
     const bool once = prove_less(before, d, {}) && prove_less(after, d, {});
     const Expr distance = once ? max(p, -p) : mod(p, (d - 1) * 2);
     return min(distance, (d - 1) * 2 - distance);
 }
 
-/// Pads with `value`, a scalar that only the run knows (or one that an access cannot fill with).
+/// Pads with `value`, a scalar unknown at compile time (or one that cannot be an access's fill).
 ValueId pad_with(Builder& b, ValueId x, ValueId value, const Dims& before, const Dims& after) {
     TensorExpr e;
     Access inside{x, {}, {}, 0};
@@ -179,7 +179,7 @@ void pad(NodeContext& c) {
     Dims after = by_axis(axes, std::span(pads).subspan(n), Dims(c.rank(0), 0));
     const PadMode mode = pad_mode(c);
     if (mode == PadMode::Constant) return c.out(0, pad_constant(c, c.in(0), before, after));
-    // What negative numbers cut off is cut first: the border mirrors what is left.
+    // Negative pads crop first: the border mirrors the cropped tensor.
     ValueId x = c.in(0);
     for (size_t k = 0; k < before.size(); ++k) {
         const Expr cut_before = max(-before[k], 0), cut_after = max(-after[k], 0);
@@ -198,7 +198,7 @@ void pad(NodeContext& c) {
     c.out(0, c.b.view(x, std::move(out), std::move(index), "pad"));
 }
 
-/// Each axis cut or padded around its middle to the size asked for; the odd element goes to the end.
+/// Crops or pads each axis around its middle to the requested size; the odd element is at the end.
 void center_crop_pad(NodeContext& c) {
     const std::vector<Expr> sizes = c.b.read_ints(c.in(1));
     std::vector<int64_t> axes;
@@ -221,7 +221,7 @@ void center_crop_pad(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> slice_rules() {
+std::vector<OpLowering> slice_lowerings() {
     return {
         {"", "CenterCropPad", 18, center_crop_pad},
         {"", "Pad", 1, pad},

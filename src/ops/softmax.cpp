@@ -25,7 +25,7 @@ std::vector<int64_t> softmax_axes(const NodeContext& c) {
         if (r == 0) return {};
         return {c.axis_attr("axis", -1, r)};
     }
-    // `axis` may be the rank itself: then nothing is left to sum over but the element itself.
+    // `axis` may equal the rank: then the reduction is over the element itself.
     const int64_t axis = c.node.attr_int("axis", 1);
     if (axis == static_cast<int64_t>(r)) return {};
     return axis_range(static_cast<size_t>(c.b.normalize_axis(axis, r)), r);
@@ -39,7 +39,7 @@ ValueId shifted(Builder& b, ValueId x, const std::vector<int64_t>& axes) {
         "shift");
 }
 
-void softmax_rule(NodeContext& c) { c.out(0, softmax(c.b, c.in(0), softmax_axes(c))); }
+void softmax_lowering(NodeContext& c) { c.out(0, softmax(c.b, c.in(0), softmax_axes(c))); }
 
 void log_softmax(NodeContext& c) {
     const std::vector<int64_t> axes = softmax_axes(c);
@@ -60,7 +60,7 @@ void hardmax(NodeContext& c) {
     const std::vector<int64_t> axes = softmax_axes(c);
     const DType t = c.dtype(0);
     if (axes.empty()) return c.out(0, c.b.full(shape, t, 1));
-    // Several axes are one after flattening: [2, 3, 4], axis 1  ->  [2, 12]
+    // Several axes become one by flattening: [2, 3, 4], axis 1  ->  [2, 12]
     const auto first = static_cast<size_t>(axes.front());
     Dims flat = sub_dims(shape, 0, first);
     flat.push_back(product(sub_dims(shape, first, axes.size())));
@@ -90,11 +90,11 @@ ValueId softmax(Builder& b, ValueId x, const std::vector<int64_t>& axes) {
         "softmax");
 }
 
-std::vector<OpRule> softmax_rules() {
+std::vector<OpLowering> softmax_lowerings() {
     return {
         {"", "Hardmax", 1, hardmax},
         {"", "LogSoftmax", 1, log_softmax},
-        {"", "Softmax", 1, softmax_rule},
+        {"", "Softmax", 1, softmax_lowering},
     };
 }
 

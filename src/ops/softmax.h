@@ -1,12 +1,12 @@
 #pragma once
-// Softmax as primitives, for every operator that has one inside.
+// Softmax as primitives, shared by several operators.
 
 #include "program/builder.h"
 
 namespace tilewright {
 
-/// exp(x - max(x)) / sum(exp(x - max(x))) along `axes`; the type and shape are x's. A row of -infinity gives NaN.
-/// Between the primitives the numbers have the type that x computes in.
+/// exp(x - max(x)) / sum(exp(x - max(x))) along `axes`, with x's type and shape. A row of -infinity gives NaN.
+/// Intermediate values have the compute type of x.
 ValueId softmax(Builder& b, ValueId x, const std::vector<int64_t>& axes);
 
 }  // namespace tilewright

@@ -62,7 +62,7 @@ std::vector<ValueId> run_steps(NodeContext& c, StepLoop loop, const Step& step) 
         const std::vector<ValueId>& inputs = b.program().inputs;
         for (size_t k = 0; k < out.size(); ++k) {
             types.emplace_back(b.dtype(out[k]), b.shape(out[k]));
-            // A program gives no value twice, and none that it was given.
+            // A program's outputs are distinct and are not its inputs.
             const bool before = std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(k), out[k]) !=
                                 out.begin() + static_cast<std::ptrdiff_t>(k);
             const bool given = std::find(inputs.begin(), inputs.end(), out[k]) != inputs.end();

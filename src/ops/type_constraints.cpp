@@ -16,11 +16,11 @@ namespace {
 int64_t number_in(std::string_view text) {
     int64_t n = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    TW_CHECK(error == std::errc() && end == text.data() + text.size(), "'{}' is no number", text);
+    TW_CHECK(error == std::errc() && end == text.data() + text.size(), "'{}' is not a number", text);
     return n;
 }
 
-/// What stands in front of the next `end`, which both are then taken off `text`.
+/// Splits `text` at the next `end`: returns the prefix and removes both.
 std::string_view take(std::string_view& text, char end) {
     const size_t at = std::min(text.find(end), text.size());
     const std::string_view out = text.substr(0, at);
@@ -53,7 +53,7 @@ struct Table {
         while (!names.empty()) {
             const std::string_view name = take(names, ' ');
             const std::optional<DType> t = dtype_from_string(name);
-            TW_CHECK(t, "'{}' is no element type", name);
+            TW_CHECK(t, "'{}' is not an element type", name);
             sets_.back().push_back(*t);
         }
     }

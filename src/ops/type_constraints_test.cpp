@@ -23,7 +23,7 @@ std::string problem(std::string_view op, int64_t opset, const Types& types) {
     return schema == nullptr ? "no schema" : type_problem(*schema, types).value_or("");
 }
 
-TEST(TypeConstraints, AreThoseOfTheOperatorsVersion) {
+TEST(TypeConstraints, DependOnTheOperatorsVersion) {
     EXPECT_EQ(find_schema("Abs", 5)->since, 1);
     EXPECT_EQ(find_schema("Abs", 12)->since, 6);
     EXPECT_EQ(find_schema("Abs", 99)->since, 13);
@@ -33,12 +33,10 @@ TEST(TypeConstraints, AreThoseOfTheOperatorsVersion) {
     EXPECT_EQ(find_schema("NoSuchOperator", 20), nullptr);
 }
 
-/// Optimised models have some operators in opsets older than the operator.
-TEST(TypeConstraints, OfAnOlderOpsetThanTheOperatorAreThoseOfItsFirstVersion) {
-    EXPECT_EQ(find_schema("LayerNormalization", 16)->since, 17);
-}
+/// Optimised models contain operators in opsets older than the operator.
+TEST(TypeConstraints, OfAnOlderOpsetUseTheFirstVersion) { EXPECT_EQ(find_schema("LayerNormalization", 16)->since, 17); }
 
-TEST(TypeConstraints, NameTheInputItsTypeAndWhatIsAllowed) {
+TEST(TypeConstraints, NameTheInputItsTypeAndAllowedTypes) {
     EXPECT_EQ(problem("Xor", 7, {DType::Bool, DType::F32}),
               "input 1 (B) has element type f32, and Xor of opset 7 allows bool; a Cast in front of it would help");
     EXPECT_EQ(problem("Add", 14, {DType::F32, DType::F64}),
@@ -46,14 +44,14 @@ TEST(TypeConstraints, NameTheInputItsTypeAndWhatIsAllowed) {
               "of one would help");
 }
 
-TEST(TypeConstraints, OfVariadicInputsHoldForAllOfThem) {
+TEST(TypeConstraints, OfVariadicInputsApplyToAllOfThem) {
     EXPECT_EQ(problem("Concat", 13, {DType::I8, DType::I8, DType::I8}), "");
     EXPECT_THAT(problem("Concat", 13, {DType::I8, DType::I8, DType::I16}), HasSubstr("input 2"));
     EXPECT_EQ(problem("Loop", 13, {DType::I64, std::nullopt, DType::F32, DType::I8}), "");
     EXPECT_EQ(problem("Clip", 13, {DType::F32, std::nullopt, DType::F32}), "");
 }
 
-TEST(TypeConstraints, AreCheckedBeforeARuleRuns) {
+TEST(TypeConstraints, AreCheckedBeforeLowering) {
     Graph g = graph({{"x", DType::F32, {DeclaredDim(int64_t{4})}}, {"y", DType::F32, {DeclaredDim(int64_t{4})}}},
                     {node("And", {"x", "y"}, {"z"})}, {"z"});
     try {
@@ -64,7 +62,7 @@ TEST(TypeConstraints, AreCheckedBeforeARuleRuns) {
     }
 }
 
-TEST(TypeConstraints, ANewerOpsetThanTheSchemasIsRefusedWithARemedy) {
+TEST(TypeConstraints, ANewerOpsetThanTheSchemasIsRejectedWithARemedy) {
     Graph g = graph({{"x", DType::F32, {DeclaredDim(int64_t{4})}}}, {node("Abs", {"x"}, {"y"})}, {"y"});
     std::vector<Problem> problems;
     try {

@@ -1,5 +1,5 @@
-// Images: sampling at places that the data gives (GridSample, RoiAlign, DeformConv), the grids for it (AffineGrid), and
-// the sum of overlapping patches (Col2Im).
+// Image operators: sampling at data-dependent positions (GridSample, RoiAlign, DeformConv), their grids (AffineGrid),
+// and the sum of overlapping patches (Col2Im).
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 enum class Sampling : uint8_t { Nearest, Linear, Cubic };
 enum class Border : uint8_t { Zeros, Edge, Reflection };
 
-/// How much each of a few neighbouring elements along one axis counts. Index -1: outside, which counts as 0.
+/// Weights of a few adjacent elements along one axis. Index -1: out of bounds, which counts as 0.
 struct Taps {
     std::array<int64_t, 4> index{};
     std::array<double, 4> weight{};
@@ -39,7 +39,7 @@ double reflected(double x, double lo, double hi) {
     return std::fmod(turns, 2) == 0 ? lo + rest : hi - rest;
 }
 
-/// The weights of Keys' cubic convolution (a = -0.75) at distance t behind the second of four elements.
+/// The weights of Keys' cubic convolution (a = -0.75) at distance t after the second of four elements.
 std::array<double, 4> cubic_weights(double t) {
     constexpr double a = -0.75;
     const auto near = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
@@ -47,8 +47,8 @@ std::array<double, 4> cubic_weights(double t) {
     return {far(t + 1), near(t), near(1 - t), far(2 - t)};
 }
 
-/// out[n, c, p...] = x[n, c, at grid[n, p..., :]]; the grid's last dimension names the image's axes from the last to
-/// the first, -1 and 1 being its ends (align_corners: the centres of the elements at the ends).
+/// out[n, c, p...] = x[n, c, at grid[n, p..., :]]; the grid's last dimension lists the image's axes from the last to
+/// the first, with its ends at -1 and 1 (align_corners: the centres of the end elements).
 class GridSample final : public OpaqueOp {
   public:
     GridSample(Sampling mode, Border border, bool corners) : mode_(mode), border_(border), corners_(corners) {}
@@ -91,7 +91,7 @@ class GridSample final : public OpaqueOp {
         double at = corners_ ? (place + 1) / 2 * (d - 1) : ((place + 1) * d - 1) / 2;
         Taps t;
         if (!std::isfinite(at)) at = -1;
-        // A place anywhere near can be rounded to an integer; past that nothing of the image is seen.
+        // Positions near the image can be rounded to integers; positions further away do not reach it.
         if (mode_ != Sampling::Cubic) at = bordered(at, d);
         at = std::clamp(at, -1e9, 1e9);
         if (mode_ == Sampling::Nearest) {
@@ -109,7 +109,7 @@ class GridSample final : public OpaqueOp {
         return t;
     }
 
-    /// Where a place outside the image is taken to be.
+    /// The replacement for positions outside the image.
     double bordered(double at, double d) const {
         if (border_ == Border::Edge) return std::clamp(at, 0.0, d - 1);
         if (border_ == Border::Zeros) return at;
@@ -181,7 +181,7 @@ void affine_grid(NodeContext& c) {
     const auto theta = [&](size_t k) { return Sx(e.body, e.body.access(static_cast<uint32_t>(k), t)); };
     Sx sum = theta(dims);
     for (size_t k = 0; k < dims; ++k) {
-        const size_t dim = 1 + dims - 1 - k;  // the grid names x first, which is the image's last dimension
+        const size_t dim = 1 + dims - 1 - k;  // the grid lists x first, which is the image's last dimension
         const Expr d = size[1 + dim];
         // 2 i / (d - 1) - 1, or (2 i + 1) / d - 1
         const Expr above = corners ? axis(dim) * 2 : axis(dim) * 2 + 1, below = corners ? max(d - 1, 1) : d;
@@ -209,8 +209,8 @@ struct RoiOptions {
     bool max = false, half_pixel = true;
 };
 
-/// Regions of an image, each brought to one size: the mean (or maximum) of a few samples in every cell. Inputs: x [n,
-/// c, h, w], rois [r, 4] (x0, y0, x1, y1), which image each lies in [r].
+/// Regions of an image, each resampled to one size: the mean (or maximum) of a few samples in every cell. Inputs: x [n,
+/// c, h, w], rois [r, 4] (x0, y0, x1, y1), and the image of each [r].
 class RoiAlign final : public OpaqueOp {
   public:
     explicit RoiAlign(const RoiOptions& o) : o_(o) {}
@@ -245,7 +245,7 @@ class RoiAlign final : public OpaqueOp {
     }
 
   private:
-    /// A region's upper left corner, the size of its cells, and how many samples each takes.
+    /// A region's upper left corner, the size of its cells, and the number of samples per axis.
     struct Cells {
         double x0 = 0, y0 = 0, width = 0, height = 0;
         int64_t rows = 0, columns = 0;
@@ -292,7 +292,7 @@ class RoiAlign final : public OpaqueOp {
     }
     static double middle(int64_t k, int64_t n) { return (static_cast<double>(k) + 0.5) / static_cast<double>(n); }
 
-    /// Samples up to one element outside see the edge; further out there is nothing.
+    /// Samples up to one element outside read the edge; beyond that they are 0.
     static bool outside(double y, double x, int64_t h, int64_t w) {
         return !(y >= -1 && x >= -1 && y <= static_cast<double>(h) && x <= static_cast<double>(w));
     }
@@ -301,7 +301,7 @@ class RoiAlign final : public OpaqueOp {
         return bilinear(plane, h, w, std::clamp(y, 0.0, static_cast<double>(h - 1)),
                         std::clamp(x, 0.0, static_cast<double>(w - 1)));
     }
-    /// The largest of the four weighted elements around a sample, as the operator's first implementation has it.
+    /// The largest of the four weighted elements around a sample, as in the operator's first implementation.
     static double peak(const double* plane, int64_t h, int64_t w, double y, double x) {
         if (outside(y, x, h, w)) return 0;
         y = std::clamp(y, 0.0, static_cast<double>(h - 1));
@@ -316,7 +316,7 @@ class RoiAlign final : public OpaqueOp {
     RoiOptions o_;
 };
 
-/// Opset 10 has no coordinate_transformation_mode, and means output_half_pixel.
+/// Opset 10 has no coordinate_transformation_mode; the default is output_half_pixel.
 void roi_align(NodeContext& c) {
     c.require(c.rank(0) == 4 && c.rank(1) == 2, fmt::format("images and regions [n, 4] are expected, and have shapes "
                                                             "{} and {}",
@@ -391,7 +391,7 @@ class DeformedColumns final : public OpaqueOp {
     int64_t groups_;
 };
 
-/// The displaced columns are one product with the weights.
+/// The displaced columns multiplied by the weights.
 void deform_conv(NodeContext& c) {
     const Dims x = c.shape(0), w = c.shape(1), offsets = c.shape(2);
     c.require(x.size() == w.size() && x.size() == offsets.size() && x.size() >= 3,
@@ -429,7 +429,7 @@ class Col2Im final : public OpaqueOp {
         return fmt::format("Col2Im(strides={}, dilations={}, pads={})", to_string(std::span(strides_)),
                            to_string(std::span(dilations_)), to_string(std::span(pads_)));
     }
-    /// Inputs: patches, the image's dimensions, a patch's.
+    /// Inputs: patches, the image's dimensions, a patch's dimensions.
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView& x = inputs[0];
         const std::vector<int64_t> image = as_tensor(inputs[1]).to_ints(), block = as_tensor(inputs[2]).to_ints();
@@ -458,7 +458,7 @@ class Col2Im final : public OpaqueOp {
     }
 
   private:
-    /// The pixel that element `tap` of patch `place` lies on, or -1 in the padding.
+    /// The pixel of element `tap` of patch `place`, or -1 in the padding.
     int64_t target(int64_t tap, int64_t place, const std::vector<int64_t>& image, const std::vector<int64_t>& block,
                    const std::vector<int64_t>& counts) const {
         int64_t at = 0, stride = 1;
@@ -491,7 +491,7 @@ void col2im(NodeContext& c) {
 
 }  // namespace
 
-std::vector<OpRule> vision_rules() {
+std::vector<OpLowering> vision_lowerings() {
     return {
         {"", "AffineGrid", 20, affine_grid}, {"", "Col2Im", 18, col2im},      {"", "DeformConv", 19, deform_conv},
         {"", "GridSample", 16, grid_sample}, {"", "RoiAlign", 10, roi_align},

@@ -16,8 +16,8 @@ std::vector<double> sampled(const std::vector<float>& places, const std::string&
                        {{"mode", mode}, {"padding_mode", padding}}, 20)[0]);
 }
 
-TEST(GridSample, BlendsInsideAndFollowsThePaddingOutside) {
-    // -1 is the left edge of the first of four elements, whose centre lies at -0.75.
+TEST(GridSample, InterpolatesInsideAndPadsOutside) {
+    // -1 is the left edge of the first of four elements, whose centre is at -0.75.
     EXPECT_THAT(sampled({-0.75F, -0.5F, 0.75F}, "linear", "zeros"), ElementsAre(1, 1.5, 4));
     EXPECT_THAT(sampled({-1, 1}, "linear", "zeros"), ElementsAre(0.5, 2));
     EXPECT_THAT(sampled({-1, 5}, "linear", "border"), ElementsAre(1, 4));
@@ -25,7 +25,7 @@ TEST(GridSample, BlendsInsideAndFollowsThePaddingOutside) {
     EXPECT_THAT(sampled({-0.3F, 0.3F}, "nearest", "zeros"), ElementsAre(2, 3));
 }
 
-TEST(AffineGrid, OfTheIdentityNamesEveryCentre) {
+TEST(AffineGrid, OfTheIdentityReturnsEveryCentre) {
     const auto grid = run("AffineGrid", {floats({1, 2, 3}, {1, 0, 0, 0, 1, 0}), whole({4}, {1, 1, 1, 2})}, {}, 20, {1});
     EXPECT_EQ(grid[0], floats({1, 1, 2, 2}, {-0.5F, 0, 0.5F, 0}));
 }
@@ -52,7 +52,7 @@ TEST(Col2Im, AddsWherePatchesOverlap) {
     EXPECT_EQ(y[0], floats({1, 1, 1, 4}, {1, 6, 8, 6}));
 }
 
-TEST(RoiAlign, OfMoreSamplesThanCanBeTakenIsRefusedBeforeItStarts) {
+TEST(RoiAlign, WithTooManySamplesIsRejectedBeforeItStarts) {
     const auto samples = [](int64_t n) {
         return run("RoiAlign", {floats({1, 1, 2, 2}, {1, 2, 3, 4}), floats({1, 4}, {0, 0, 2, 2}), whole({1}, {0})},
                    {{"sampling_ratio", n}});

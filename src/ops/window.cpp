@@ -64,7 +64,7 @@ std::vector<WindowAxis> window_axes(const NodeContext& c, const Dims& in, const 
             c.require(!room.is_constant() || room.constant() >= 0 || w.in.is_constant(0),
                       fmt::format("a kernel that reaches over {} elements does not fit into a padded dimension of {}",
                                   w.reach(), (w.in + w.before + w.after).text()));
-            // Rounded up, the last window may hang over the end, but it must start before the padding there.
+            // With rounding up, the last window may extend beyond the end, but it must start before the end padding.
             w.out = ceil_mode ? min(ceil_div(room, w.stride), floor_div(w.in + w.before - 1, w.stride)) + 1
                               : floor_div(room, w.stride) + 1;
         }

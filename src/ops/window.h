@@ -1,5 +1,5 @@
 #pragma once
-// Sliding windows of convolutions and pools: what kernel, strides, dilations and padding mean, in one place.
+// Sliding windows of convolutions and pools: kernel, strides, dilations and padding.
 
 #include <cstdint>
 #include <string>
@@ -9,35 +9,35 @@
 
 namespace tilewright {
 
-/// One spatial axis. Output element y sees the inputs y * stride + k * dilation - before, for 0 <= k < kernel; those
+/// One spatial axis. Output element y reads the inputs y * stride + k * dilation - before, for 0 <= k < kernel; those
 /// outside [0, in) are padding.
 struct WindowAxis {
     Expr in, out;
     int64_t kernel = 1, stride = 1, dilation = 1;
     Expr before = 0, after = 0;  ///< padding
-    /// Input elements from the first that a window covers to its last.
+    /// Input elements from the first to the last one that a window covers.
     int64_t reach() const { return (kernel - 1) * dilation + 1; }
 };
 
-/// How auto_pad reads. Explicit means that `pads` are used (attribute value NOTSET).
+/// Values of auto_pad. Explicit: `pads` are used (attribute value NOTSET).
 enum class AutoPad : uint8_t { Explicit, SameUpper, SameLower, Valid };
 AutoPad auto_pad(const NodeContext& c);
 /// One positive number per spatial axis, 1 where the attribute is absent.
 std::vector<int64_t> positive_ints(const NodeContext& c, const std::string& attribute, size_t count);
-/// The attribute `pads`: all befores, then all afters; 0 where absent.
+/// The attribute `pads`: all begins, then all ends; 0 if absent.
 std::vector<int64_t> window_pads(const NodeContext& c, size_t count);
 
-/// The windows that the node's attributes strides, dilations, pads, auto_pad and ceil_mode lay over the spatial
-/// dimensions `in`.
+/// The windows over the spatial dimensions `in`, from the node's attributes strides, dilations, pads, auto_pad and
+/// ceil_mode.
 std::vector<WindowAxis> window_axes(const NodeContext& c, const Dims& in, const std::vector<int64_t>& kernel);
 
-/// An access to input [n, c, spatial...] at the windows' elements, with the conditions that keep it inside.
-/// `leading` are the indices before the spatial ones; window k is at output axis first_out + k of the expression, and
-/// its element at kernel_index[k] (0 for a kernel of 1, which needs no axis).
+/// An access to input [n, c, spatial...] at the windows' elements, with conditions that keep it in bounds. `leading`
+/// are the indices before the spatial ones; window k is at output axis first_out + k of the expression, and its element
+/// at kernel_index[k] (0 for a kernel of 1, which needs no axis).
 Access window_access(ValueId input, std::vector<Expr> leading, const std::vector<WindowAxis>& windows, size_t first_out,
                      const std::vector<Expr>& kernel_index, double fill);
 
-/// Appends one reduction axis for every kernel longer than 1; gives the index of each kernel.
+/// Appends one reduction axis for every kernel longer than 1; returns the index of each kernel.
 ///     kernel [3, 1, 5], four axes so far   ->   [i4, 0, i5]
 std::vector<Expr> add_kernel_axes(std::vector<Expr>& extents, const std::vector<WindowAxis>& windows);
 

@@ -10,9 +10,9 @@ namespace tilewright {
 
 namespace {
 
-constexpr size_t kLong = 400;         ///< characters; dimensions of a deep network's last layers stay below
-constexpr size_t kLongFromData = 64;  ///< sums and products of a few scalars stay below
-constexpr size_t kMostFitting = 16;   ///< of a common dimension; operators mostly have two or three operands
+constexpr size_t kLong = 400;         ///< characters; dimensions in the last layers of deep networks are shorter
+constexpr size_t kLongFromData = 64;  ///< sums and products of a few scalars are shorter
+constexpr size_t kMaxFitting = 16;    ///< per common dimension; operators usually have two or three operands
 
 bool is_whole(DType t) { return is_integer(t) || t == DType::Bool; }
 
@@ -31,10 +31,10 @@ Expr rewrite(Expr e, std::span<const Expr> loads, const Ranges& ranges) {
     return simplify(replaced, ranges);
 }
 
-/// Unless it is long: of hundreds of names every step asks about all of them.
+/// Simplifies the expression unless it is long: with hundreds of symbols every step would examine all of them.
 Expr simplified(Expr e) { return is_long(e) ? e : simplify(e, {}); }
 
-/// min(a, b), if the expression is just that.
+/// The operands of min(a, b), if the expression is just that.
 const Atom* as_minimum(Expr e) {
     if (e.terms().size() != 1 || e.constant() != 0) return nullptr;
     const Term& t = e.terms()[0];
@@ -42,11 +42,11 @@ const Atom* as_minimum(Expr e) {
     return t.atoms[0];
 }
 
-/// Whether d >= min(other, 2), whatever the symbols are, 0 included: wherever `d` is 1, `other` is no more.
+/// Whether d >= min(other, 2) for all values of the symbols, including 0: if `d` is 1, `other` is at most 1.
 bool is_two_with(Expr d, Expr other) {
     if (const Atom* least = as_minimum(d)) return is_two_with(least->a, other) && is_two_with(least->b, other);
     if (d == other) return true;
-    const auto from_zero = [](Expr e) {  // proofs take symbols to be 1 at least
+    const auto from_zero = [](Expr e) {  // the provers assume symbols >= 1
         return substitute(e, [](Var v) -> std::optional<Expr> {
             if (v.kind != VarKind::Symbol) return std::nullopt;
             return Expr::var(v) - 1;
@@ -55,7 +55,7 @@ bool is_two_with(Expr d, Expr other) {
     return prove_nonnegative(from_zero(d) - 2, {}) || prove_nonnegative(from_zero(d - other), {});
 }
 
-/// The slots the body needs, and those that the indices and conditions of needed accesses load from.
+/// The slots that the body uses, and those that indices and conditions of used accesses load from.
 std::vector<bool> needed_accesses(const TensorExpr& e) {
     std::vector<bool> needed(e.accesses.size(), false);
     const auto need_loads = [&](Expr x) {
@@ -66,7 +66,7 @@ std::vector<bool> needed_accesses(const TensorExpr& e) {
     const ScalarBody pruned = e.body.pruned();
     for (const ScalarNode& n : pruned.nodes())
         if (n.op == ScalarOp::Index) need_loads(n.index);
-    for (size_t k = e.accesses.size(); k-- > 0;) {  // an index loads from earlier accesses only
+    for (size_t k = e.accesses.size(); k-- > 0;) {  // an index loads only from earlier accesses
         if (!needed[k]) continue;
         for (const Expr x : e.accesses[k].index) need_loads(x);
         for (const Expr x : e.accesses[k].valid) need_loads(x);
@@ -113,10 +113,10 @@ void Builder::require(Requirement::Kind kind, Expr a, Expr b, const std::functio
     if (!known) program_.requirements.push_back(std::move(r));
 }
 
-/// What an index that is certain to be used says of its dimension. Rules that compare dimensions have said more, and in
-/// their own words; this is for those that do not:
+/// Requirements implied by an index that is certainly evaluated. Operators that compare dimensions have already
+/// stated theirs, with a specific message; this covers the others:
 ///     x[i0 + 2], i0 < $n   gives   x's dimension >= $n + 2
-/// Indices that only hold under conditions on their axes, or that loads give, are their rules' business.
+/// Indices that depend on axis conditions or on loads are checked by their operators.
 void Builder::require_inside(const TensorExpr& e) {
     const Ranges ranges = e.ranges();
     for (const Access& a : e.accesses) {
@@ -127,12 +127,12 @@ void Builder::require_inside(const TensorExpr& e) {
             conditional.insert(used.begin(), used.end());
             certain = certain && std::any_of(used.begin(), used.end(), [](Var v) { return v.kind == VarKind::Axis; });
         }
-        if (!certain) continue;  // perhaps never
+        if (!certain) continue;  // possibly never evaluated
         const Dims dims = shape(a.value);
         for (size_t d = 0; d < dims.size(); ++d) {
             const Expr index = a.index[d];
             if (prove_less(index, dims[d], ranges)) continue;
-            // The last point: exact where axes are added up.
+            // The last point: exact for a sum of axes.
             Expr most = index;
             bool sum = true;
             for (const Var v : variables(index)) {
@@ -195,7 +195,7 @@ ValueId Builder::new_value(std::string name, DType dtype, Dims shape) {
     return program_.values.push_back({std::move(name), dtype, std::move(shape)});
 }
 
-// --- values and what is known of them
+// --- values and their known contents
 
 ValueId Builder::input(const std::string& name, DType dtype, Dims shape) {
     for (const Expr d : shape)
@@ -264,7 +264,7 @@ std::optional<std::vector<Expr>> Builder::int_contents(ValueId v) const {
     if (t == nullptr || !is_whole(t->dtype()) || t->count() > kMaxKnownElements) return std::nullopt;
     if (t->dtype() == DType::U64)
         for (int64_t i = 0; i < t->count(); ++i)
-            if (t->get_int(i) < 0) return std::nullopt;  // past 2^63: no Expr says it
+            if (t->get_int(i) < 0) return std::nullopt;  // beyond 2^63: no Expr represents it
     const std::vector<int64_t> numbers = t->to_ints();
     return std::vector<Expr>(numbers.begin(), numbers.end());
 }
@@ -319,8 +319,8 @@ std::optional<Expr> Builder::one_integer(ValueId v) const {
     return elements ? std::optional(elements->front()) : std::nullopt;
 }
 
-/// Index expressions and conditions simplified, one-element constants written into the body, equal accesses merged,
-/// unused ones dropped.
+/// Simplifies index expressions and conditions, substitutes one-element constants into the body, merges equal
+/// accesses and drops unused ones.
 TensorExpr Builder::normalized(TensorExpr e) const {
     const Ranges ranges = e.ranges();
     const std::vector<bool> needed = needed_accesses(e);
@@ -464,7 +464,7 @@ Dims Builder::broadcast(std::span<const Dims> shapes) {
             if (d.is_constant(1)) {
                 d = other;
             } else if (other.is_constant()) {
-                fit(Requirement::Kind::Spread, d, other);  // the unknown one is 1 or the same number
+                fit(Requirement::Kind::Spread, d, other);  // the unknown dimension is 1 or the same number
                 d = other;
             } else if (d.is_constant()) {
                 fit(Requirement::Kind::Spread, other, d);
@@ -481,16 +481,15 @@ Expr Builder::common_dimension(Expr d, Expr other) {
     const Expr both = simplified(max(d, other));
     std::set<Expr> parts = made_of_[d];
     parts.merge(std::set<Expr>(made_of_[other]));
-    if (parts.size() > kMostFitting) parts.clear();
+    if (parts.size() > kMaxFitting) parts.clear();
     parts.insert({d, other});
     std::set<Expr>& known = made_of_[both];
     known.merge(parts);
     return both;
 }
 
-/// Whether what has been required of the inputs' dimensions leaves `d` no choice but `whole`, the common dimension of a
-/// broadcast:
-///     d = min($s, 1024), whole = $s:  required is that d is 1 or $s, and where it is 1, $s is
+/// Whether the requirements on the input dimensions imply that `d` equals `whole`, the common dimension of a broadcast:
+///     d = min($s, 1024), whole = $s:  it is required that d is 1 or $s, and if it is 1, $s is 1
 bool Builder::spans_whole(Expr d, Expr whole) const {
     const auto parts = made_of_.find(whole);
     if (parts == made_of_.end() || parts->second.count(d) == 0 || is_long(whole)) return false;
@@ -500,7 +499,7 @@ bool Builder::spans_whole(Expr d, Expr whole) const {
         if (!std::all_of(names.begin(), names.end(), [&](Var v) { return of_inputs_.count(v) != 0; })) return false;
         if (!is_two_with(d, p)) return false;
     }
-    // Kernels are measured at sizes that nobody has checked (tune/operands.h): there it should hold as well.
+    // Kernels are measured at sizes that are not checked (tune/operands.h), and the relation should hold there too.
     const auto number = [](Expr e) { return substitute(e, [](Var) { return std::optional(Expr(kAssumedExtent)); }); };
     return number(d) == number(whole);
 }
@@ -516,7 +515,7 @@ std::vector<Expr> Builder::broadcast_index(const Dims& a, const Dims& out) const
         else if (a[k].is_constant(1))
             index.push_back(0);
         else
-            index.push_back(min(i, a[k] - 1));  // right whether it turns out to be 1 or the whole extent
+            index.push_back(min(i, a[k] - 1));  // valid both for a dimension of 1 and for the full extent
     }
     return index;
 }

@@ -1,4 +1,4 @@
-// Builder: what is known at compile time is computed at compile time.
+// Builder: constant folding of what is known at compile time.
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ std::optional<Shape> numbers(std::span<const Expr> dims) {
     return s;
 }
 
-/// Keeps what an opaque operator computes during folding.
+/// Allocates the results of an opaque operator during folding.
 class FoldedOutputs final : public OpaqueOutputs {
   public:
     explicit FoldedOutputs(std::span<const std::pair<DType, Dims>> declared)
@@ -48,7 +48,7 @@ bool Builder::try_fold(const TensorExpr& expr, DType dtype, const Dims& out_shap
     const auto shape_numbers = numbers(out_shape);
     if (!shape_numbers) return false;
     const int64_t count = element_count(*shape_numbers);
-    // An expression without operands stays one, unless it is small enough to matter to shape arithmetic.
+    // An expression without operands is folded only if it is small enough to be used in shape arithmetic.
     const auto limit = expr.accesses.empty() ? kMaxKnownElements : static_cast<int64_t>(fold_limit);
     if (count > limit) return false;
     bool numeric = !has_names(expr);

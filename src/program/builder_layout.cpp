@@ -1,4 +1,4 @@
-// Builder: elements move, nothing is computed.
+// Builder: layout primitives, which move elements unchanged.
 
 #include <algorithm>
 
@@ -29,14 +29,14 @@ void delinearize(Expr position, std::span<const Expr> dims, std::vector<Expr>& o
         else
             stride = product(dims.subspan(k + 1));
         const Expr digit = floor_div(position, stride);
-        // The first digit that is more than 1 long needs no modulus: nothing stands above it.
+        // The first digit with an extent above 1 needs no modulus, because no digit precedes it.
         const bool first = std::all_of(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(k),
                                        [](Expr d) { return d.is_constant(1); });
         out.push_back(first ? digit : mod(digit, dims[k]));
     }
 }
 
-/// Ranges of dimensions of the input and the output that cover the same elements: [a, b) of one, [c, d) of the other.
+/// Ranges of dimensions of the input and the output that cover the same elements: [a, b) and [c, d).
 struct Group {
     size_t in_begin, in_end, out_begin, out_end;
 };
@@ -45,7 +45,7 @@ struct Group {
 ///     [b, s, 768] -> [b, s, 12, 64]    gives    b : b, s : s, 768 : 12 64
 std::vector<Group> matching_groups(const Dims& in, const Dims& out) {
     std::vector<Group> front, back;
-    size_t i = 0, j = 0;  // the end of what is matched from the front
+    size_t i = 0, j = 0;  // end of the matched leading dimensions
     for (bool found = true; found;) {
         found = false;
         Expr p = 1;
@@ -84,7 +84,7 @@ std::vector<Group> matching_groups(const Dims& in, const Dims& out) {
     return front;
 }
 
-/// The dimensions that parts of a concatenation share; a constant one wins over an unknown.
+/// The common dimensions of the parts of a concatenation; a constant is preferred to an unknown dimension.
 Dims common_dims(Builder& b, std::span<const ValueId> parts, size_t along) {
     Dims dims = b.shape(parts[0]);
     for (const ValueId v : parts) {
@@ -216,24 +216,24 @@ ValueId Builder::slice(ValueId a, int64_t along, Expr start, Expr count, Expr st
     return view(a, std::move(out), std::move(index), "slice");
 }
 
-/// Parts of one concatenation: each is a choice that every element goes through, in one kernel. More are taken together
-/// in groups first.
-constexpr size_t kMostParts = 64;
+/// Maximum parts per concatenation: each part is a select on every element, in one kernel. More parts are first
+/// concatenated in groups.
+constexpr size_t kMaxParts = 64;
 
 ValueId Builder::concat(std::span<const ValueId> parts, int64_t along) {
     if (parts.empty()) fail("there is nothing to concatenate");
-    if (parts.size() > kMostParts) {
+    if (parts.size() > kMaxParts) {
         std::vector<ValueId> groups;
-        groups.reserve(parts.size() / kMostParts + 1);
-        for (size_t at = 0; at < parts.size(); at += kMostParts)
-            groups.push_back(concat(parts.subspan(at, std::min(kMostParts, parts.size() - at)), along));
+        groups.reserve(parts.size() / kMaxParts + 1);
+        for (size_t at = 0; at < parts.size(); at += kMaxParts)
+            groups.push_back(concat(parts.subspan(at, std::min(kMaxParts, parts.size() - at)), along));
         return concat(groups, along);
     }
     const auto k = static_cast<size_t>(normalize_axis(along, rank(parts[0])));
     TensorExpr e;
     e.extents = common_dims(*this, parts, k);
     e.spatial = e.extents.size();
-    std::vector<std::pair<ScalarId, Expr>> pieces;  // the element, and where its part ends
+    std::vector<std::pair<ScalarId, Expr>> pieces;  // the element, and the end of its part
     Expr offset = 0;
     for (const ValueId v : parts) {
         if (dtype(v) != dtype(parts[0]))
@@ -279,7 +279,7 @@ ValueId Builder::pad(ValueId a, const Dims& before, const Dims& after, double fi
 Expr Builder::wrapped_index(size_t slot, ValueId indices, Expr extent, size_t k, size_t n) {
     const auto known = int_contents(indices);
     if (!known) {
-        // Provably inside, whatever the data says, where there is an inside.
+        // In bounds for all contents, unless the dimension is empty.
         require_at_least(extent, min(count(indices), 1), "a dimension of 0 is indexed");
         return mod(load(slot), extent);
     }

@@ -124,7 +124,7 @@ ValueId Builder::reduce_map(Reducer reducer, std::initializer_list<ValueId> inpu
 ValueId Builder::mean(ValueId a, const std::vector<int64_t>& axes, bool keep_dims) {
     Expr count = 1;
     for (const int64_t k : normalize_axes(axes, rank(a))) count = count * shape(a)[static_cast<size_t>(k)];
-    // The sum is kept in the type it is computed in: a half-precision sum would overflow where the mean does not.
+    // The sum is accumulated in the compute type: a half-precision sum would overflow where the mean does not.
     const DType wide = compute_type(dtype(a));
     const ValueId sum = reduce_map(
         Reducer::Sum, {a}, wide, [](ScalarBody&, std::span<const ScalarId> x) { return x[0]; }, axes, keep_dims, "sum");
@@ -183,7 +183,7 @@ ValueId Builder::contract(std::string_view subscripts, ValueId a, ValueId b, DTy
     std::vector<std::pair<ValueId, std::string_view>> operands = {{a, subscripts.substr(0, std::min(comma, arrow))}};
     if (b) operands.emplace_back(b, subscripts.substr(comma + 1, arrow - comma - 1));
 
-    std::string labels(result);  // in axis order: the output's, then what is summed
+    std::string labels(result);  // in axis order: the output's, then the reduction axes
     std::vector<std::optional<Expr>> extents(labels.size());
     for (const auto& [v, names] : operands) {
         if (names.size() != rank(v))

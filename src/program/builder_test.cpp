@@ -35,7 +35,7 @@ std::vector<double> numbers(const Tensor& t) {
     return v;
 }
 
-/// A program of one input (of known shape) and what `write` makes of it.
+/// A program of one input (of constant shape) and the primitives that `write` adds.
 struct OneInput {
     Program program;
     Builder b{program};
@@ -68,7 +68,7 @@ struct TwoInputs {
     }
 };
 
-TEST(BuilderRequirements, SayOnceWhatOnlyTheRunCanCheck) {
+TEST(BuilderRequirements, StateUnknownDimensionsOnce) {
     TwoInputs t({symbol("n"), symbol("k")}, {symbol("l"), symbol("m")});
     t.b.matmul(t.x, t.y);
     t.b.matmul(t.x, t.y);
@@ -80,7 +80,7 @@ TEST(BuilderRequirements, SayOnceWhatOnlyTheRunCanCheck) {
     EXPECT_EQ(t.program.requirements.size(), 1u);
 }
 
-TEST(BuilderRequirements, AreNoneWhereEverythingIsKnownOrTheSame) {
+TEST(BuilderRequirements, AreNotNeededForConstantOrEqualDimensions) {
     TwoInputs t({symbol("n"), 3}, {3, symbol("n")});
     t.b.matmul(t.x, t.y);
     t.b.binary(ScalarOp::Add, t.x, t.x);
@@ -90,7 +90,7 @@ TEST(BuilderRequirements, AreNoneWhereEverythingIsKnownOrTheSame) {
     EXPECT_EQ(required(t.program), "");
 }
 
-TEST(BuilderRequirements, FollowTheKnownOfTwoDimensions) {
+TEST(BuilderRequirements, PreferTheConstantDimension) {
     TwoInputs t({symbol("n"), symbol("k")}, {5, 1});
     const ValueId sum = t.b.binary(ScalarOp::Add, t.x, t.y);
     EXPECT_EQ(required(t.program), "spread [$n, 5]\n");
@@ -100,24 +100,24 @@ TEST(BuilderRequirements, FollowTheKnownOfTwoDimensions) {
     EXPECT_EQ(required(t.program), "spread [$n, 5]\nequal [$k, 1]\n");
 }
 
-TEST(BuilderRequirements, OfABroadcastKnowWhatItsResultIsMadeOf) {
+TEST(BuilderRequirements, TrackTheOperandsOfABroadcast) {
     TwoInputs t({symbol("n")}, {symbol("m")});
     const ValueId sum = t.b.binary(ScalarOp::Add, t.x, t.y);
     t.b.binary(ScalarOp::Add, t.b.binary(ScalarOp::Mul, sum, t.x), t.y);
     EXPECT_EQ(required(t.program), "broadcast [$n, $m]\n");
-    // A maximum that no broadcast made says nothing.
+    // A maximum that is not from a broadcast implies no requirement.
     TwoInputs other({max(symbol("n"), symbol("m"))}, {symbol("n")});
     other.b.binary(ScalarOp::Add, other.x, other.y);
     EXPECT_EQ(required(other.program), "broadcast [max($m, $n), $n]\n");
 }
 
-TEST(BuilderRequirements, MakeAnIndexPlainWhereOnlyTheWholeFits) {
+TEST(BuilderRequirements, SimplifyAnIndexIfOnlyTheFullExtentFits) {
     const auto index = [](Expr d, const std::vector<Expr>& inputs) {
         Program p;
         Builder b(p);
         b.input("sizes", DType::F32, inputs);
         const ValueId x = b.full({symbol("s")}, DType::F32, 1);
-        TensorExpr e;  // of shape [d], by no rule of broadcasting
+        TensorExpr e;  // of shape [d], without a broadcast
         e.extents = {d};
         e.spatial = 1;
         e.body.set_root(e.body.cast(DType::F32, e.body.index(axis(0))));
@@ -145,11 +145,11 @@ TEST(BuilderRequirements, CompareElementCountsOfReshapes) {
     EXPECT_EQ(t.program.requirements[0].what, "element counts");
 }
 
-TEST(BuilderRequirements, KeepKnownIndicesInside) {
+TEST(BuilderRequirements, KeepConstantIndicesInBounds) {
     TwoInputs t({symbol("n"), symbol("k")}, {symbol("n")});
     t.b.gather(t.x, t.b.constant(Tensor::of_i64({4, -2})), 0);
     EXPECT_EQ(required(t.program), "at_least [$n, 5]\nat_least [$n, 2]\n");
-    // Rules of operators may forget; an index that is certain to be used does not.
+    // A certainly evaluated index is required to be in bounds even if its operator states no requirement.
     TwoInputs u({symbol("n")}, {});
     u.b.view(u.x, {symbol("k")}, {axis(0) + 2}, "view");
     EXPECT_EQ(required(u.program), "at_least [$n, $k + 2]\n");
@@ -157,7 +157,7 @@ TEST(BuilderRequirements, KeepKnownIndicesInside) {
     EXPECT_EQ(u.program.requirements.size(), 1u) << "where a condition says that it is inside";
 }
 
-TEST(BuilderRequirements, HoldOrDoNot) {
+TEST(BuilderRequirements, AreEvaluated) {
     using Kind = Requirement::Kind;
     const auto holds = [](Kind kind, int64_t a, int64_t b) { return Requirement{kind, {}, {}, "", ""}.holds(a, b); };
     for (const Kind kind : {Kind::Equal, Kind::Broadcast, Kind::Spread, Kind::AtLeast})
@@ -202,7 +202,7 @@ TEST(BuilderReshape, MatchesTrailingDimensionsWhenLeadingOnesDiffer) {
     EXPECT_THAT(made_by(t.program, t.b.reshape(t.x, {symbol("n"), 8, 8})), HasSubstr(", 8*i1 + i2]"));
 }
 
-TEST(BuilderReshape, RefusesAnotherElementCount) {
+TEST(BuilderReshape, RejectsAnotherElementCount) {
     OneInput t({2, 3});
     t.b.set_source("r", "Reshape");
     EXPECT_THROW(
@@ -250,7 +250,7 @@ TEST(BuilderBroadcast, IndexesDimensionsOfOneWithZero) {
               "[$b, 3, 4] add(@0, @1) where @0 = x[i0, 0, i2], @1 = y[i1, i2]");
 }
 
-TEST(BuilderBroadcast, IsRightWhicheverUnknownDimensionTurnsOutToBeOne) {
+TEST(BuilderBroadcast, IsCorrectWhicheverDynamicDimensionIsOne) {
     for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 3}, {3, 1}, {3, 3}}) {
         OneInput t({symbol("n")});
         const ValueId y = t.b.input("y", DType::F32, {symbol("m")});
@@ -263,7 +263,7 @@ TEST(BuilderBroadcast, IsRightWhicheverUnknownDimensionTurnsOutToBeOne) {
     }
 }
 
-TEST(BuilderBroadcast, NamesTheShapesThatDoNotFit) {
+TEST(BuilderBroadcast, NamesMismatchedShapes) {
     OneInput t({2, 3});
     const ValueId y = t.b.input("y", DType::F32, {4});
     EXPECT_THROW(
@@ -278,7 +278,7 @@ TEST(BuilderBroadcast, NamesTheShapesThatDoNotFit) {
         ModelError);
 }
 
-// --- what is known at compile time
+// --- known contents
 
 TEST(BuilderKnown, ConstantsFold) {
     Program p;
@@ -290,7 +290,7 @@ TEST(BuilderKnown, ConstantsFold) {
     EXPECT_TRUE(p.primitives.empty());
 }
 
-TEST(BuilderKnown, WhatIsLargeWaits) {
+TEST(BuilderKnown, LargeResultsAreNotFolded) {
     Program p;
     Builder b(p);
     b.fold_limit = 2;
@@ -299,7 +299,7 @@ TEST(BuilderKnown, WhatIsLargeWaits) {
     EXPECT_EQ(p.primitives.size(), 1u);
 }
 
-TEST(BuilderKnown, OneElementIsWrittenIntoTheBody) {
+TEST(BuilderKnown, OneElementConstantsAreSubstituted) {
     OneInput t({4});
     EXPECT_EQ(made_by(t.program, t.b.binary(ScalarOp::Div, t.x, t.b.scalar_constant(DType::F32, 8.0f))),
               "[4] div(@0, 8.0) where @0 = x[i0]");
@@ -321,7 +321,7 @@ TEST(BuilderKnown, ShapeArithmeticNeverReachesTheProgram) {
     EXPECT_TRUE(t.program.primitives.empty());
 }
 
-TEST(BuilderKnown, ContentsThatTheRunNeedsAreComputedThere) {
+TEST(BuilderKnown, ContentsReadAtRunTimeAreMaterialised) {
     const Expr n = symbol("n");
     OneInput t({n}, DType::I64);
     const Tensor y = t.run(t.b.int_values({n, n * 4, 7}, {3}), iota(DType::I64, {5}));
@@ -329,7 +329,7 @@ TEST(BuilderKnown, ContentsThatTheRunNeedsAreComputedThere) {
     EXPECT_THAT(verify(t.program), testing::IsEmpty());
 }
 
-TEST(BuilderKnown, IntegersThatOnlyTheRunKnowsAreReadOnce) {
+TEST(BuilderKnown, UnknownIntegersAreReadOnce) {
     OneInput t({2}, DType::I64);
     const std::vector<Expr> a = t.b.read_ints(t.x), b = t.b.read_ints(t.x);
     EXPECT_EQ(a, b);
@@ -338,7 +338,7 @@ TEST(BuilderKnown, IntegersThatOnlyTheRunKnowsAreReadOnce) {
     EXPECT_EQ(y.shape(), (Shape{2, 5}));
 }
 
-TEST(BuilderKnown, FreshSymbolsAreNewInNestedBuildersToo) {
+TEST(BuilderKnown, FreshSymbolsAreUniqueInNestedBuilders) {
     Program outer, inner;
     Builder a(outer);
     a.input("x", DType::F32, {symbol("n")});
@@ -375,7 +375,7 @@ TEST(BuilderReduce, SumsOverAxesAndKeepsThemAsOne) {
               "[3] max(i1 < 2) @0 where @0 = x[i1, i0]");
 }
 
-TEST(BuilderReduce, AMeanOfHalvesDoesNotOverflowItsSum) {
+TEST(BuilderReduce, AHalfPrecisionMeanDoesNotOverflow) {
     OneInput t({4096}, DType::F16);
     Tensor x(DType::F16, {4096});
     for (int64_t i = 0; i < x.count(); ++i) x.set(i, 100);
@@ -396,7 +396,7 @@ TEST(BuilderMatmul, FollowsNumpy) {
     EXPECT_THROW(t.b.matmul(t.x, t.x), ModelError);
 }
 
-TEST(BuilderContract, PutsSummedLabelsLast) {
+TEST(BuilderContract, PutsReductionAxesLast) {
     OneInput t({2, 3, 4});
     const ValueId y = t.b.input("y", DType::F32, {2, 5, 4});
     EXPECT_EQ(made_by(t.program, t.b.contract("bij,bkj->bki", t.x, y, DType::F32, "p")),
@@ -405,7 +405,7 @@ TEST(BuilderContract, PutsSummedLabelsLast) {
 
 // --- layout
 
-TEST(BuilderLayout, WhatMovesNothingIsNoPrimitive) {
+TEST(BuilderLayout, IdentitiesEmitNoPrimitive) {
     OneInput t({2, symbol("n")});
     EXPECT_EQ(t.b.transpose(t.x, {0, 1}), t.x);
     EXPECT_EQ(t.b.expand(t.x, {1, symbol("n")}), t.x);
@@ -426,7 +426,7 @@ TEST(BuilderLayout, ConcatenatesManyPartsInGroups) {
     OneInput t({symbol("n")});
     std::vector<ValueId> parts;
     std::vector<double> expected;
-    for (int k = 0; k < 1000; ++k) {  // single numbers, some of none, and one of unknown length among them
+    for (int k = 0; k < 1000; ++k) {  // scalars, empty parts, and one part of unknown length
         parts.push_back(k == 500 ? t.x
                                  : t.b.constant(k % 7 == 3 ? Tensor(DType::F32, {0})
                                                            : Tensor::of<double>(DType::F32, {1}, {double(k)})));
@@ -457,7 +457,7 @@ TEST(BuilderGather, CountsNegativeIndicesFromTheEnd) {
     EXPECT_THAT(numbers(t.run(t.b.gather(data, t.x, 0), Tensor::of_i64({0, -1, 2, -3}))), ElementsAre(10, 30, 30, 10));
 }
 
-TEST(BuilderGather, KnownIndicesAreCheckedAndKeptPlain) {
+TEST(BuilderGather, ConstantIndicesAreCheckedAndUnchanged) {
     OneInput t({3, 2});
     EXPECT_EQ(made_by(t.program, t.b.gather(t.x, t.b.scalar_constant<int64_t>(DType::I64, -1), 0)),
               "[2] @0 where @0 = x[2, i0]");

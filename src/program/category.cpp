@@ -23,7 +23,7 @@ std::set<uint32_t> slots_of(const ScalarBody& body, ScalarId id) {
     return slots;
 }
 
-/// Variables of an access's index, those that the loads in it depend on included.
+/// Variables of an access's index, including those of the loads in it.
 void collect_axes(const TensorExpr& e, const Access& a, std::set<uint32_t>& axes) {
     for (const Expr x : a.index)
         for (const Var v : variables(x)) {
@@ -40,7 +40,7 @@ std::set<uint32_t> axes_of(const TensorExpr& e, const std::set<uint32_t>& slots)
     return axes;
 }
 
-/// The result is one of the accesses (or a constant), and which one depends on the position alone:
+/// The result is one of the accesses (or a constant), selected by the position only:
 ///     @0        select(lt(index(i0), 2), @0, @1)
 bool only_moves(const ScalarBody& body, ScalarId id) {
     const ScalarNode& n = body[id];
@@ -49,8 +49,8 @@ bool only_moves(const ScalarBody& body, ScalarId id) {
     return slots_of(body, n.a).empty() && only_moves(body, n.b) && only_moves(body, n.c);
 }
 
-/// A sum of products of two operands over an axis that both use. Each factor may have elementwise work in it, as the
-/// zero points of a quantised product have: mul(sub(@0, @1), sub(@2, @3)). Or one weighed by numbers of the expression.
+/// A sum of products of two operands over an axis that both use. The factors may contain elementwise work, such as the
+/// zero points of a quantised product: mul(sub(@0, @1), sub(@2, @3)). Or a constant-coefficient linear transform.
 bool is_linear(const TensorExpr& e) {
     if (e.reducer != Reducer::Sum) return false;
     const ScalarNode& root = e.body[e.body.root()];
@@ -63,8 +63,8 @@ bool is_linear(const TensorExpr& e) {
     return !axes(e, *c).sum.empty();
 }
 
-/// True when two elements of the result are surely one element of the operand: an axis that the index does not use, or
-/// more elements than the operand has.
+/// Whether two elements of the result certainly read the same element of the operand: an axis that the index does not
+/// use, or more elements than the operand has.
 bool repeats(const Program& p, const TensorExpr& e) {
     const std::vector<uint32_t> slots = e.body.slots();
     const auto axes = axes_of(e, {slots.begin(), slots.end()});

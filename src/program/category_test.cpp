@@ -1,4 +1,4 @@
-// Korch's categories, derived from the form of a primitive.
+// Korch's categories, derived from a primitive's form.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// A hash of what an expression computes, whatever things are called.
+// A structural hash of an expression, independent of names.
 
 #include <bit>
 
@@ -8,8 +8,8 @@
 
 namespace tilewright {
 
-/// Equal for equal bodies, also where unneeded nodes differ. Index expressions count by their identity, so that hashes
-/// are comparable within a process alone.
+/// Equal for equal bodies, even if dead nodes differ. Index expressions are hashed by identity, so hashes are
+/// comparable within one process only.
 inline uint64_t form_hash(const ScalarBody& body) {
     if (body.empty()) return 0;
     std::vector<uint64_t> of(body.nodes().size());
@@ -26,7 +26,7 @@ inline uint64_t form_hash(const ScalarBody& body) {
     return at(body.root());
 }
 
-/// `operand` gives the hash of a value that is read.
+/// `operand` returns the hash of a value that the expression reads.
 template <class F>
 uint64_t form_hash(const TensorExpr& e, F&& operand) {
     const auto list = [](uint64_t h, const std::vector<Expr>& exprs) {

@@ -48,7 +48,7 @@ Tensor slice_at(const Tensor& t, int64_t axis, int64_t position) {
     return r;
 }
 
-/// Slices of one shape, stacked along a new axis.
+/// Slices of equal shape, stacked along a new axis.
 Tensor stack(const std::vector<Tensor>& slices, int64_t axis, bool reverse, std::string_view what) {
     Shape shape = slices[0].shape();
     shape.insert(shape.begin() + axis, static_cast<int64_t>(slices.size()));
@@ -106,7 +106,7 @@ class Execution {
     }
 
   private:
-    /// Those whose names have numbers by now.
+    /// Checks the requirements whose names are bound.
     void check_requirements() {
         const auto bound = [&](Expr e) {
             const std::vector<Var> names = variables(e);
@@ -126,7 +126,7 @@ class Execution {
         return t;
     }
 
-    /// A tensor from outside: its shape binds symbols, its type must be the declared one.
+    /// An external tensor: its shape binds symbols, its type must be the declared one.
     void define(ValueId v, const Tensor& t) {
         const Value& value = program_.values[v];
         const bool kept_double = options_.exact && value.dtype == DType::F32 && t.dtype() == DType::F64;
@@ -236,7 +236,7 @@ class Execution {
                 inputs.push_back(slice_at(scanned[k], s.axis, s.reverse ? length - 1 - iteration : iteration));
             }
             inputs.insert(inputs.end(), captures.begin(), captures.end());
-            // Symbols of the body are bound afresh: carried values may change their shape.
+            // Symbols of the body are bound in each iteration, because carried values may change their shape.
             std::vector<Tensor> results = run_program(*loop.body, inputs, bindings_, options_);
             auto next = results.begin();
             if (loop.has_condition) go = truth(*next++, "the condition given by the body of '" + p.name + "'");
@@ -258,7 +258,7 @@ class Execution {
         define_all(p, results);
     }
 
-    /// The scan output of a loop that never ran: dimensions that only an iteration would have told are 0.
+    /// The scan output of a loop without iterations: dimensions bound only by an iteration are 0.
     Tensor empty_stack(const Value& value, int64_t axis) const {
         Bindings all = bindings_;
         for (const Expr e : value.shape)

@@ -1,8 +1,8 @@
-// One tensor expression on given operands.
+// Evaluates one tensor expression on given operands.
 //
 // Points are evaluated in runs along one axis, the lane axis, node by node of the body over columns of numbers. The
-// output is made row by row: a row is a run of the row axis (a spatial one); where the lane axis is a reduction axis,
-// each element of the row is reduced by itself, and the epilogue then runs over the row.
+// output is computed row by row: a row is a run of the row axis (a spatial one). If the lane axis is a reduction axis,
+// each element of the row is reduced separately, and the epilogue then runs over the row.
 
 #include <algorithm>
 #include <atomic>
@@ -21,10 +21,10 @@ namespace {
 
 using namespace interp;
 
-/// Rows that a block of products makes together.
+/// Rows that a block of products computes together.
 constexpr int64_t kBlockRows = 8;
 
-/// What the rows of one expression have in common.
+/// State shared by the rows of one expression.
 struct Rows {
     const Plan& plan;
     Frame body, output;
@@ -45,7 +45,7 @@ struct Rows {
     }
 };
 
-/// Makes rows of the output; one per thread.
+/// Computes rows of the output; one per thread.
 class RowRunner {
   public:
     RowRunner(const Rows& rows, Tensor& out)
@@ -146,7 +146,7 @@ class RowRunner {
         }
     }
 
-    /// Every point of the reduction axes other than the lane axis.
+    /// Iterates over the reduction axes other than the lane axis.
     template <class F>
     void for_each_reduction(const F& f) {
         for (const size_t k : inner_) axes_[k] = 0;
@@ -175,8 +175,8 @@ class RowRunner {
     std::vector<size_t> inner_;
 };
 
-/// Calls body(worker state's next task) for tasks 0..count-1 on as many threads as `work` (in steps of a few
-/// nanoseconds) is worth. The first exception is rethrown here.
+/// Calls body(worker state's next task) for tasks 0..count-1 on a number of threads that suits `work` (in units of a
+/// few nanoseconds). The first exception is rethrown here.
 template <class MakeWorker>
 void run_tasks(int64_t count, double work, const MakeWorker& make_worker) {
     static const int usable = usable_cpu_count();

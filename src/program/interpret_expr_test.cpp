@@ -1,4 +1,4 @@
-// The interpreter of one expression against the definition, followed literally: one point at a time.
+// The interpreter of one expression against a direct implementation of the definition, one point at a time.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ ScalarValue element(const Tensor& t, int64_t i) {
     return is_float(t.dtype()) ? ScalarValue{t.get(i), 0} : ScalarValue{0, t.get_int(i)};
 }
 
-/// Evaluates expressions point by point, as program.h words it.
+/// Evaluates expressions point by point, as defined in program.h.
 class Literal {
   public:
     Literal(const TensorExpr& expr, const std::vector<Tensor>& operands, const Bindings& bindings)
@@ -130,7 +130,7 @@ class Literal {
     std::function<std::optional<int64_t>(Var)> names_;
 };
 
-/// Equal numbers; floats to double-precision reassociation, NaNs equal to each other.
+/// Equal numbers; floats up to double-precision reassociation, NaNs equal to each other.
 ::testing::AssertionResult same(const Tensor& a, const Tensor& b) {
     if (a.dtype() != b.dtype() || a.shape() != b.shape())
         return ::testing::AssertionFailure() << to_string(a.shape()) << " and " << to_string(b.shape());
@@ -183,7 +183,7 @@ struct Case {
     Bindings bindings;
 };
 
-/// An index into a dimension whose length is then chosen to fit, over axes (and, for wild, divisions and minima).
+/// An index into a dimension whose length is then chosen to fit, over axes (with `wild`, also divisions and minima).
 Expr random_index(Source& s, const std::vector<int64_t>& extents) {
     Expr e = s.upto(2);
     for (size_t k = 0; k < extents.size(); ++k)
@@ -358,7 +358,7 @@ TensorExpr row_sums(int64_t rows, Expr columns) {
     return e;
 }
 
-TEST(InterpretExpr, reads_outside_an_operand_are_errors_that_name_the_access) {
+TEST(InterpretExpr, out_of_bounds_reads_are_errors_that_name_the_access) {
     const TensorExpr e = row_sums(2, 4);
     try {
         interpret(e, std::vector<Tensor>{Tensor(DType::F32, {2, 3})}, DType::F32, Shape{2}, {});
@@ -370,7 +370,7 @@ TEST(InterpretExpr, reads_outside_an_operand_are_errors_that_name_the_access) {
     }
 }
 
-TEST(InterpretExpr, a_load_that_leaves_the_table_is_an_error) {
+TEST(InterpretExpr, an_out_of_bounds_load_is_an_error) {
     TensorExpr e;
     e.extents = {2};
     e.spatial = 1;
@@ -382,7 +382,7 @@ TEST(InterpretExpr, a_load_that_leaves_the_table_is_an_error) {
     EXPECT_THROW(interpret(e, huge, DType::F32, Shape{2}, {}), InternalError);
 }
 
-TEST(InterpretExpr, where_conditions_fail_nothing_is_read) {
+TEST(InterpretExpr, invalid_accesses_read_nothing) {
     TensorExpr e;
     e.extents = {6};
     e.spatial = 1;
@@ -394,7 +394,7 @@ TEST(InterpretExpr, where_conditions_fail_nothing_is_read) {
               Tensor::of<double>(DType::F32, {6}, {-1.5, -1.5, 10, 20, -1.5, -1.5}));
 }
 
-TEST(InterpretExpr, empty_reductions_give_the_identity) {
+TEST(InterpretExpr, empty_reductions_return_the_identity) {
     const auto reduce = [](Reducer r, DType t) {
         TensorExpr e;
         e.extents = {2, 0};
@@ -416,7 +416,7 @@ TEST(InterpretExpr, empty_reductions_give_the_identity) {
     EXPECT_EQ(reduce(Reducer::Min, DType::Bool).get_int(1), 1);
 }
 
-TEST(InterpretExpr, products_of_empty_matrices_are_their_epilogue_of_zero) {
+TEST(InterpretExpr, products_of_empty_matrices_apply_the_epilogue_to_zero) {
     const Program p = parse_program(R"(program t {
   input a: f32[7, $k]
   input b: f32[$k, 20]
@@ -497,7 +497,7 @@ TEST(InterpretExpr, long_rows_and_many_threads_give_the_same_sums) {
     }
 }
 
-TEST(InterpretExpr, conditions_that_begin_to_hold_far_along_a_row_leave_everything_before_filled) {
+TEST(InterpretExpr, a_condition_that_holds_late_in_a_row_fills_the_lanes_before) {
     const int64_t n = 5000, first = 2100, end = 3900;
     Tensor t(DType::F32, {n});
     for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(i));

@@ -137,7 +137,7 @@ class FrameBuilder {
 
 std::optional<ProductBlock> product_block(const Plan& plan, const Frame& frame) {
     if (!frame.products || frame.product_a == frame.product_b || frame.lane_axis != plan.row_axis) return std::nullopt;
-    // Sums over nothing read nothing.
+    // Sums over an empty space read nothing.
     if (!plan.accesses[frame.product_a].used || !plan.accesses[frame.product_b].used) return std::nullopt;
     const auto guarded_along = [&](uint32_t slot, size_t axis) {
         const AccessPlan& a = plan.accesses[slot];
@@ -182,7 +182,7 @@ int64_t checked(int64_t coefficient, int64_t v) {
     return r;
 }
 
-/// Quotients or remainders of start + step * l, carrying both along instead of dividing.
+/// Quotients or remainders of start + step * l, updated incrementally instead of dividing.
 void divide_run(int64_t start, int64_t step, int64_t by, bool quotients, int64_t* out, int64_t n) {
     const int64_t q_step = floor_div(step, by), r_step = floor_mod(step, by);
     int64_t q = floor_div(start, by), r = floor_mod(start, by);
@@ -238,7 +238,7 @@ FrameRunner::FrameRunner(const Plan& plan, const Frame& frame, std::vector<int64
     }
 }
 
-/// The root at lanes [0, n) from the current point on.
+/// The root at lanes [0, n), starting at the current point.
 Column FrameRunner::run(int64_t n) {
     for (const Step& s : frame_.steps) {
         if (s.kind == Step::Kind::Node)
@@ -278,7 +278,7 @@ void FrameRunner::run_products(double* acc, int64_t n, bool horizontal) {
 void FrameRunner::run_products(const ProductBlock& block, std::span<const Column> acc, int64_t n) {
     const LaneAccess& fixed = frame_.accesses[block.fixed];
     const LaneAccess& moving = frame_.accesses[block.moving];
-    run_access(fixed, n);  // as doubles, fills included
+    run_access(fixed, n);  // as doubles, including fills
     const Strided a{accesses_[block.fixed].data, fixed.varies ? 1 : 0, true};
     int64_t lo = 0, hi = n;
     valid_lanes(moving, n, lo, hi);
@@ -292,7 +292,7 @@ void FrameRunner::run_products(const ProductBlock& block, std::span<const Column
     }
 }
 
-/// Writes lanes [0, n) of the output, whose write is the frame's only access.
+/// Writes lanes [0, n) of the output; the write is the frame's only access.
 void FrameRunner::write(Tensor& out, Column in, DType dtype, int64_t n) {
     for (const Step& s : frame_.steps)
         if (s.kind == Step::Kind::Register) run_register(s.id, n);
@@ -318,7 +318,7 @@ Strided FrameRunner::strided(const LaneAccess& a) const {
     return {static_cast<const char*>(t.data()) + start(a.address) * (wide ? 8 : 4), a.address.step, wide};
 }
 
-/// At lane 0, columns left out.
+/// At lane 0, without columns.
 int64_t FrameRunner::start(const LaneForm& f) const {
     int64_t v = f.constant;
     for (const auto& [k, c] : f.axes) v += c * axes_[k];
@@ -343,7 +343,7 @@ void FrameRunner::out_of_bounds(uint32_t slot, const LaneCheck& c, int64_t index
                     c.position, c.dimension));
 }
 
-/// The lanes where all (affine) conditions hold; there, the (affine) indices are checked.
+/// The lanes where all (affine) conditions hold; their (affine) indices are bounds-checked.
 void FrameRunner::valid_lanes(const LaneAccess& a, int64_t n, int64_t& lo, int64_t& hi) const {
     lo = 0;
     hi = n;

@@ -1,5 +1,5 @@
 #pragma once
-// Evaluating a scalar body over runs of points along one axis. Internal to the interpreter.
+// Evaluation of a scalar body over runs of points along one axis. Internal to the interpreter.
 
 #include <cstdint>
 #include <optional>
@@ -12,11 +12,12 @@
 
 namespace tilewright::interp {
 
-/// A Form split by what a run of lanes does to it.
+/// A Form, divided by how its terms vary over a run of lanes.
 struct LaneForm {
     int64_t constant = 0;
-    int64_t step = 0;                                                  ///< per lane
-    std::vector<std::pair<uint32_t, int64_t>> axes, scalars, columns;  ///< the rest, sparse; columns vary in the run
+    int64_t step = 0;  ///< per lane
+    std::vector<std::pair<uint32_t, int64_t>> axes, scalars,
+        columns;  ///< the other terms, sparse; columns vary within the run
     bool affine() const { return columns.empty(); }
     bool varies() const { return step != 0 || !columns.empty(); }
 };
@@ -50,42 +51,43 @@ struct Step {
 struct Frame {
     size_t lane_axis = 0;
     const ScalarBody* body = nullptr;
-    std::vector<LaneRegister> registers;  ///< by register; those not in `steps` are empty
-    std::vector<LaneAccess> accesses;     ///< by slot
-    std::vector<LaneForm> index;          ///< by node
+    std::vector<LaneRegister> registers;  ///< indexed by register; registers not in `steps` are empty
+    std::vector<LaneAccess> accesses;     ///< indexed by slot
+    std::vector<LaneForm> index;          ///< indexed by node
     std::vector<char> node_varies;
     std::vector<Step> steps;
-    bool products = false;  ///< root is a product of two affine float accesses and nothing else is needed
+    bool products = false;  ///< the root is a product of two affine float accesses and no other node is live
     uint32_t product_a = 0, product_b = 0;
 };
 
-/// A sum of products in which one factor stays as it is along a spatial axis: several rows reuse it.
+/// A sum of products in which one factor is invariant along a spatial axis: several rows reuse it.
 ///     c[i0, i1] = sum(i2) mul(a[i0, i2], b[i2, i1]), rows along i1: b's run serves several i0
 struct ProductBlock {
     size_t axis = 0;
-    uint32_t fixed = 0, moving = 0;  ///< accesses
-    int64_t step = 0;                ///< of the moving one's address along the axis
+    uint32_t fixed = 0, moving = 0;  ///< slots of the invariant and the varying access
+    int64_t step = 0;                ///< address step of the varying access along the axis
 };
-/// Such an axis of `frame`, the longest there is.
+/// The longest such axis of `frame`.
 std::optional<ProductBlock> product_block(const Plan& plan, const Frame& frame);
 
-/// `index`: the forms of the body's Index nodes, by node.
+/// `index`: the forms of the body's Index nodes, indexed by node.
 Frame make_frame(const Plan& plan, const ScalarBody& body, const std::vector<Form>& index, size_t lane_axis);
 
-/// Evaluates a frame at points; one per thread and frame. `axes` is the current point, shared with whoever moves it.
+/// Evaluates a frame at points; one instance per thread and frame. `axes` is the current point, shared with the
+/// function that advances it.
 class FrameRunner {
   public:
     FrameRunner(const Plan& plan, const Frame& frame, std::vector<int64_t>& axes);
 
-    /// Where an epilogue's Acc is read from.
+    /// The source of an epilogue's Acc.
     Column acc() const { return acc_; }
-    /// The root at lanes [0, n) from the current point on.
+    /// The root at lanes [0, n), starting at the current point.
     Column run(int64_t n);
-    /// For a frame of `products`: acc[l] += product at lane l; or, `horizontal`, their sum added to acc[0].
+    /// For a frame with `products`: acc[l] += product at lane l; with `horizontal`, their sum is added to acc[0].
     void run_products(double* acc, int64_t n, bool horizontal);
-    /// For a frame with that block: acc[t][l] += product at lane l, t steps along the block's axis, t < rows.
+    /// For a frame with a reuse block: acc[t][l] += product at lane l, t steps along the block's axis, t < rows.
     void run_products(const ProductBlock& block, std::span<const Column> acc, int64_t n);
-    /// For the frame whose only access is the output's write: writes lanes [0, n).
+    /// For a frame whose only access is the output's write: writes lanes [0, n).
     void write(Tensor& out, Column in, DType dtype, int64_t n);
 
   private:
@@ -102,7 +104,7 @@ class FrameRunner {
     const Plan& plan_;
     const Frame& frame_;
     std::vector<int64_t>& axes_;
-    std::vector<int64_t> scalars_;  ///< registers that are one number for the run
+    std::vector<int64_t> scalars_;  ///< registers that are uniform over the run
     ColumnStore store_;
     std::vector<Column> registers_, accesses_, nodes_;
     Column scratch_a_, scratch_b_, acc_;

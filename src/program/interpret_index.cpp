@@ -177,7 +177,7 @@ Form IndexForms::atom_form(const Atom& atom) {
             return result;
         }
         r.range = register_range(r.kind, range(r.a), range(r.b));
-        // A division that stays in one period is affine after all: (i0 + 3) // 64 -> 0 for i0 in [0, 16).
+        // A division that stays in one period is affine: (i0 + 3) // 64 -> 0 for i0 in [0, 16).
         if (r.b.is_constant() && r.b.constant > 0 && r.kind <= Register::Kind::Mod) {
             const IntRange a = range(r.a);
             const int64_t period = floor_div(a.lo, r.b.constant);

@@ -1,7 +1,7 @@
 #pragma once
-// Index expressions made ready for the interpreter: symbols and scalars replaced by their numbers, what is affine in
-// the axes as coefficients, everything else (divisions, moduli, minima, loads) as registers computed for a run of
-// points. Internal to the interpreter.
+// Index expressions compiled for the interpreter. Symbols and scalars are replaced by their numbers; affine parts
+// become coefficients of the axes; other operations (divisions, moduli, minima, loads) become registers computed for a
+// run of points. Internal to the interpreter.
 
 #include <cstdint>
 #include <limits>
@@ -18,7 +18,7 @@ namespace tilewright::interp {
 /// Points evaluated at a time, along one axis.
 inline constexpr int64_t kLanes = 512;
 
-/// Inclusive range of an integer; saturated where it would leave 64 bits.
+/// Inclusive range of an integer; saturated at 64 bits.
 struct IntRange {
     int64_t lo = std::numeric_limits<int64_t>::min();
     int64_t hi = std::numeric_limits<int64_t>::max();
@@ -36,15 +36,15 @@ struct Form {
 struct Register {
     enum class Kind : uint8_t { FloorDiv, Mod, Min, Max, Product, Load };
     Kind kind = Kind::Load;
-    Form a, b;            ///< operands, but for Load
+    Form a, b;            ///< operands, except for Load
     uint32_t access = 0;  ///< Load
     IntRange range;
 };
 
-/// Registers of one tensor expression. Registers stand after those they use.
+/// Registers of one tensor expression, in topological order.
 class IndexForms {
   public:
-    /// `extents` are the numbers of `bindings`' extents; at least 1 each.
+    /// `extents`: the extents evaluated with `bindings`; at least 1 each.
     IndexForms(std::span<const int64_t> extents, const Bindings& bindings) : extents_(extents), bindings_(bindings) {}
 
     Form form(Expr e);
@@ -59,11 +59,11 @@ class IndexForms {
     std::span<const int64_t> extents_;
     const Bindings& bindings_;
     std::vector<Register> registers_;
-    std::map<const Atom*, Form> atoms_;  ///< atoms are interned: the pointer is the identity
+    std::map<const Atom*, Form> atoms_;  ///< atoms are interned, so the pointer identifies the atom
     std::map<std::pair<const Term*, size_t>, Form> products_;
 };
 
-/// Shrinks the interval [lo, hi) of lanes to those l where start + step * l >= 0; an empty one stays inside.
+/// Narrows the interval [lo, hi) of lanes to those l where start + step * l >= 0; an empty interval stays inside.
 void clip_lanes(int64_t start, int64_t step, int64_t& lo, int64_t& hi);
 
 }  // namespace tilewright::interp

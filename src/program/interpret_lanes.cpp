@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")  // these loops over columns are the interpreter's time: vectorise them in every build
+#pragma GCC optimize("O3")  // these loops dominate the interpreter's time: vectorise them in every build type
 #endif
 
 namespace tilewright::interp {
@@ -173,7 +173,7 @@ bool cast_lanes(DType to, DType from, Column a, Column out, int64_t n) {
     return false;
 }
 
-/// Calls f with a null pointer of the type a tensor of type `t` stores; false for types that need decoding.
+/// Calls f with a null pointer of the storage type of `t`; false for types that need decoding.
 template <class F>
 bool with_storage(DType t, F f) {
     switch (t) {
@@ -215,8 +215,8 @@ bool with_storage(DType t, F f) {
     }
 }
 
-/// double -> float so that rounding the result to a type of at most 22 significant bits rounds the double once: towards
-/// zero, with the last bit set where anything was cut off.
+/// double -> float such that rounding the result to a type of at most 22 significant bits rounds the double once:
+/// rounds towards zero and sets the last bit if any bit was lost.
 float round_to_odd(double v) {
     auto f = static_cast<float>(v);
     if (std::isnan(v) || std::isinf(f) || static_cast<double>(f) == v) return f;

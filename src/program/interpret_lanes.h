@@ -12,14 +12,14 @@
 
 namespace tilewright::interp {
 
-/// The numbers of up to kLanes points; which view is right follows from the type of whoever filled it.
+/// The numbers of up to kLanes points; the type of the writing node determines the active view.
 struct Column {
     void* data = nullptr;
     double* f() const { return static_cast<double*>(data); }
     int64_t* i() const { return static_cast<int64_t*>(data); }
 };
 
-/// Memory for `count` columns.
+/// Storage for `count` columns.
 class ColumnStore {
   public:
     explicit ColumnStore(size_t count)
@@ -34,22 +34,22 @@ class ColumnStore {
     std::unique_ptr<std::byte[], Free> bytes_;
 };
 
-/// out[l] = node's operator on a[l], b[l], c[l], as eval_scalar has it. `operand` is the type of `a` (of `b` for
-/// Select).
+/// out[l] = node's operator on a[l], b[l], c[l], with the semantics of eval_scalar. `operand` is the type of `a` (of
+/// `b` for Select).
 void eval_lanes(const ScalarNode& node, DType operand, Column a, Column b, Column c, Column out, int64_t n);
 
-/// Reduces integers modulo 2^bits of `t`, in place; nothing for floats.
+/// Reduces integers modulo 2^bits of `t`, in place; floats are unchanged.
 void wrap_lanes(DType t, Column out, int64_t n);
 void fill_lanes(DType dtype, ScalarValue v, Column out, int64_t begin, int64_t end);
 ScalarValue lane(DType dtype, Column column, int64_t l);
 
-/// out[l] = element start + step * l of the tensor, for l in [begin, end). Nothing is checked here.
+/// out[l] = element start + step * l of the tensor, for l in [begin, end). Unchecked.
 void load_lanes(const Tensor& tensor, int64_t start, int64_t step, Column out, int64_t begin, int64_t end);
 /// Rounds once to the tensor's type.
 void store_lanes(Tensor& tensor, int64_t start, int64_t step, Column in, int64_t n);
 void store_lane(Tensor& tensor, int64_t position, DType dtype, ScalarValue v);
 
-/// The value that leaves every other unchanged: 0, 1, -infinity or lowest, +infinity or highest.
+/// The reducer's identity: 0, 1, -infinity or lowest, +infinity or highest.
 ScalarValue reducer_identity(Reducer reducer, DType dtype);
 /// acc[l] = reducer(acc[l], in[l])
 void reduce_lanes(Reducer reducer, DType dtype, Column acc, Column in, int64_t n);

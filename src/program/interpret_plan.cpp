@@ -28,7 +28,7 @@ void for_each_form(Plan& plan, const F& f) {
         if (!form.axes.empty()) f(form);
 }
 
-/// Removes axes of one point, and merges axes that every form uses as one: i0, i1 in i0 * extent(i1) + i1.
+/// Removes unit axes, and merges axes that every form uses as one: i0, i1 in i0 * extent(i1) + i1.
 void simplify_axes(Plan& plan) {
     const auto erase_axis = [&](size_t k) {
         for_each_form(plan, [&](Form& f) { f.axes.erase(f.axes.begin() + static_cast<std::ptrdiff_t>(k)); });
@@ -38,7 +38,7 @@ void simplify_axes(Plan& plan) {
     for (size_t k = plan.extents.size(); k-- > 0;)
         if (plan.extents[k] == 1) erase_axis(k);
     for (size_t k = plan.extents.size(); k-- > 1;) {
-        if (k == plan.spatial) continue;  // a spatial axis never joins a reduction axis
+        if (k == plan.spatial) continue;  // a spatial axis is never merged with a reduction axis
         bool together = true;
         for_each_form(plan, [&](const Form& f) {
             int64_t outer = 0;
@@ -51,7 +51,7 @@ void simplify_axes(Plan& plan) {
     }
 }
 
-/// Appends what can leave the tensor: checks and conditions decided by ranges are dropped.
+/// Appends the remaining checks: those decided by the ranges are dropped.
 Form plan_index(IndexForms& forms, std::span<const Expr> index, std::span<const int64_t> shape,
                 std::vector<Check>& checks) {
     TW_CHECK(index.size() == shape.size(), "{} indices into a tensor of rank {}", index.size(), shape.size());
@@ -67,7 +67,7 @@ Form plan_index(IndexForms& forms, std::span<const Expr> index, std::span<const 
     return forms.form(flat);
 }
 
-/// Marks access k and those whose loads it uses.
+/// Marks access k and the accesses that its index loads.
 void mark_used(const TensorExpr& expr, size_t k, std::vector<AccessPlan>& accesses) {
     TW_CHECK(k < accesses.size(), "access {} of {}", k, accesses.size());
     if (accesses[k].used) return;
@@ -95,7 +95,7 @@ std::vector<Form> plan_index_nodes(IndexForms& forms, const TensorExpr& expr, co
     return result;
 }
 
-/// Costs of a run along `axis`, relative: an estimate for choosing the lane axis.
+/// Relative cost of a run along `axis`: an estimate for choosing the lane axis.
 double lane_cost(const Plan& plan, size_t axis) {
     double per_lane = 0.2;
     for (const AccessPlan& a : plan.accesses) {
@@ -123,7 +123,7 @@ void choose_lanes(Plan& plan) {
     plan.lane_axis = cheapest(plan.spatial, plan.extents.size(), plan.row_axis);
 }
 
-/// Decodes f16, bf16 and smaller floats once where elements are read more than once or nearly so.
+/// Decodes f16, bf16 and smaller floats once if elements are read more than about once.
 Tensor widened(const Tensor& t, int64_t points) {
     if (!is_float(t.dtype()) || t.dtype() == DType::F32 || t.dtype() == DType::F64) return t;
     if (t.count() / 4 > points) return t;
@@ -145,7 +145,7 @@ Plan make_plan(const TensorExpr& expr, std::span<const Tensor> operands, std::sp
     plan.reducer = expr.reducer;
     plan.accesses.resize(expr.accesses.size());
 
-    // Forms need extents of at least one point; where a reduction has none the body is never evaluated.
+    // Forms need extents of at least one point; the body of an empty reduction is never evaluated.
     std::vector<int64_t> at_least_one(extents.begin(), extents.end());
     for (int64_t& e : at_least_one) e = std::max<int64_t>(e, 1);
     int64_t points = 1;

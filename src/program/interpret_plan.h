@@ -1,6 +1,7 @@
 #pragma once
-// What interpreting one tensor expression needs to know before the first point: addresses as forms, accesses without
-// the checks that ranges decide, few axes, and along which of them to run. Internal to the interpreter.
+// The interpreter's plan for one tensor expression, computed before its first point: addresses as forms, accesses
+// without the checks that range analysis removes, merged axes, and the axes along which to run. Internal to the
+// interpreter.
 
 #include <cstdint>
 #include <span>
@@ -20,28 +21,28 @@ struct Check {
 
 struct AccessPlan {
     bool used = false;
-    Tensor tensor;  ///< small floats already widened where that pays
+    Tensor tensor;  ///< small floats are widened in advance when that pays off
     DType dtype = DType::F32;
     Form address;                  ///< row-major element number
-    std::vector<Check> checks;     ///< dimensions whose index is not known to be inside
-    std::vector<Form> conditions;  ///< those not known to hold everywhere
+    std::vector<Check> checks;     ///< dimensions whose index is not proved in bounds
+    std::vector<Form> conditions;  ///< conditions not proved to hold everywhere
     ScalarValue fill;
 };
 
 struct Plan {
-    std::vector<int64_t> extents;  ///< after dropping axes of one point and merging
+    std::vector<int64_t> extents;  ///< after unit axes are dropped and axes are merged
     size_t spatial = 0;
     size_t row_axis = 0, lane_axis = 0;
     std::vector<Register> registers;
-    std::vector<AccessPlan> accesses;  ///< the expression's, and the write of the output as a last one
+    std::vector<AccessPlan> accesses;  ///< the expression's accesses, then the write of the output
     const ScalarBody* body = nullptr;
     const ScalarBody* epilogue = nullptr;          ///< null: none
-    std::vector<Form> body_index, epilogue_index;  ///< per node; of Index nodes
+    std::vector<Form> body_index, epilogue_index;  ///< indexed by node; set for Index nodes
     Reducer reducer = Reducer::None;
     uint32_t output() const { return static_cast<uint32_t>(accesses.size() - 1); }
 };
 
-/// `operands` in order of the accesses; `extents` those of all axes; `out` gives the shape that is written.
+/// `operands` in the order of the accesses; `extents` of all axes; `out` gives the output shape.
 Plan make_plan(const TensorExpr& expr, std::span<const Tensor> operands, std::span<const int64_t> extents,
                const Tensor& out, const Bindings& bindings);
 

@@ -60,7 +60,7 @@ TEST(Interpret, symbolic_dimensions_come_from_the_inputs) {
     EXPECT_EQ(interpret(p, {floats({0, 2}, {})})[0], floats({0}, {}));
 }
 
-TEST(Interpret, inputs_that_do_not_fit_are_errors_of_the_model) {
+TEST(Interpret, mismatched_inputs_are_model_errors) {
     const Program p = parse_positive(R"(program t {
   input a: f32[$b, 2]
   input c: f32[$b]
@@ -72,7 +72,7 @@ TEST(Interpret, inputs_that_do_not_fit_are_errors_of_the_model) {
     EXPECT_EQ(message_of(p, {ints({1, 2}), floats({2}, {1, 2})}), "'a' is expected to be f32, but is i64");
 }
 
-TEST(Interpret, requirements_are_checked_as_soon_as_their_names_have_numbers) {
+TEST(Interpret, requirements_are_checked_once_their_names_are_bound) {
     const Program p = parse_positive(R"(program t {
   input a: f32[$n]
   input b: f32[$m]
@@ -100,7 +100,7 @@ TEST(Interpret, requirements_are_checked_as_soon_as_their_names_have_numbers) {
               "cut: dimensions n = 3 and k = 4 do not fit: the first should not be smaller");
 }
 
-TEST(Interpret, requirements_say_what_they_found_and_which_inputs_give_it) {
+TEST(Interpret, violated_requirements_report_values_and_inputs) {
     std::string wide = "$n % 3";
     for (int k = 4; k < 43; ++k) wide += " + $n % " + std::to_string(k);
     const auto refused = [&](const std::string& requirement, const Shape& a) {
@@ -140,7 +140,7 @@ TEST(Interpret, errors_name_the_primitive) {
     EXPECT_NE(message_of(p, {ints({0, 3}), floats({3}, {1, 2, 3})}).find("interpreting 'lookup': "), std::string::npos);
 }
 
-TEST(Interpret, scalars_read_from_tensors_size_what_follows) {
+TEST(Interpret, scalars_read_from_tensors_determine_later_shapes) {
     const Program p = parse_positive(R"(program t {
   input a: f32[9]
   input range: i64[2]
@@ -208,7 +208,7 @@ TEST(Interpret, if_runs_one_branch_whose_shape_may_differ) {
     EXPECT_EQ(interpret(p, {truth(false), a})[0], floats({4}, {-2, -4, -6, -8}));
 }
 
-/// Doubles a carried value each iteration, stacks it, and goes on while it is below 20.
+/// Doubles a carried value each iteration, stacks it, and continues while it is below 20.
 constexpr std::string_view kDoubling = R"(program t {
   input trips: i64[]
   input go: bool[]
@@ -239,7 +239,7 @@ TEST(Interpret, loops_end_by_trip_count_or_condition) {
     EXPECT_EQ(run(100, true)[1], floats({5, 1}, {2, 4, 8, 16, 32}));
 }
 
-TEST(Interpret, a_loop_that_never_runs_gives_its_inputs_and_empty_stacks) {
+TEST(Interpret, a_loop_without_iterations_returns_its_inputs_and_empty_stacks) {
     const Program p = parse_positive(kDoubling);
     for (const auto& [trips, go] : {std::pair<int64_t, bool>(0, true), {7, false}, {-1, true}}) {
         const auto r =
@@ -256,7 +256,7 @@ TEST(Interpret, exact_loops_stack_slices_of_one_type) {
     EXPECT_EQ(r[1], Tensor::of<double>(DType::F64, {2, 1}, {2, 4}));
 }
 
-TEST(Interpret, scans_go_along_any_axis_in_both_directions) {
+TEST(Interpret, scans_run_along_any_axis_in_both_directions) {
     const Program p = parse_positive(R"(program t {
   input s: f32[2]
   input x: f32[2, 3]

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Anything, where an end is no number or infinite: what overflows may also be NaN.
+/// The unbounded interval if an end is NaN or infinite: an overflow may also produce NaN.
 RealInterval bounded(double low, double high) {
     if (!(std::isfinite(low) && std::isfinite(high))) return {};
     return {low, high};
@@ -58,7 +58,7 @@ RealInterval of_type(DType t) {
     }
 }
 
-/// One node after another, in their order.
+/// Evaluates the nodes in order.
 class Bodies {
   public:
     explicit Bodies(const std::vector<RealInterval>& operands) : operands_(operands) {}
@@ -122,7 +122,7 @@ class Bodies {
     }
 
     static RealInterval of_table(const std::vector<double>& numbers) {
-        double low = 0, high = 0;  // beyond the table stands 0
+        double low = 0, high = 0;  // out of bounds the table is 0
         for (const double x : numbers) {
             low = std::min(low, x);
             high = std::max(high, x);
@@ -147,7 +147,7 @@ RealInterval interval_of_elements(const T* data, int64_t n) {
     return numbers ? bounded(low, high) : RealInterval{};
 }
 
-/// How often the sum takes each term: the extents of its axes; infinite where one is open.
+/// The multiplicity of each term in the sum: the product of its axes' extents; infinite if one is dynamic.
 double terms(const TensorExpr& e, const std::vector<bool>& counted) {
     double n = 1;
     for (size_t a = e.spatial; a < e.extents.size(); ++a)
@@ -155,8 +155,8 @@ double terms(const TensorExpr& e, const std::vector<bool>& counted) {
     return n;
 }
 
-/// The largest sum of magnitudes over the dimensions that reduction axes walk along, and which axes those are; nothing
-/// where an index is no axis.
+/// The largest sum of magnitudes over the dimensions indexed by reduction axes, and those axes; none if an index is not
+/// an axis.
 std::optional<double> largest_sum(const TensorExpr& e, const Access& access, const Tensor& weights,
                                   std::vector<bool>& counted) {
     if (!access.valid.empty() || weights.dtype() != DType::F32 || weights.count() == 0) return std::nullopt;
@@ -192,7 +192,7 @@ std::optional<double> largest_sum(const TensorExpr& e, const Access& access, con
     return *std::max_element(sums.begin(), sums.end());
 }
 
-/// Of sum(mul(constant, x)), either way round.
+/// Matches sum(mul(constant, x)) and sum(mul(x, constant)).
 std::optional<RealInterval> of_products(const Program& program, const TensorExpr& e,
                                         const std::vector<RealInterval>& operands) {
     const auto c = weighted_contraction(program, e);
@@ -235,7 +235,7 @@ RealInterval interval_of(const Program& program, const TensorExpr& e,
         switch (e.reducer) {
             case Reducer::None:
                 return body;
-            case Reducer::Max:  // of nothing: infinite
+            case Reducer::Max:  // over an empty space: infinite
             case Reducer::Min:
                 for (size_t a = e.spatial; a < e.extents.size(); ++a)
                     if (!e.extents[a].is_constant() || e.extents[a].constant() == 0) return {};
@@ -250,7 +250,7 @@ RealInterval interval_of(const Program& program, const TensorExpr& e,
         }
         return {};
     };
-    if (!e.epilogue.empty()) return {};  // of fused kernels alone
+    if (!e.epilogue.empty()) return {};  // in fused kernels only
     return reduced();
 }
 

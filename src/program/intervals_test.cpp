@@ -13,7 +13,7 @@
 namespace tilewright {
 namespace {
 
-/// Of the last primitive, inputs in [-2, 3].
+/// The interval of the last primitive, for inputs in [-2, 3].
 RealInterval last_of(std::string_view text) {
     const Program p = parse_program(text);
     std::map<ValueId, RealInterval> known;
@@ -55,7 +55,7 @@ TEST(Intervals, OfScalarOperations) {
     }
 }
 
-TEST(Intervals, OfSumsTakeTheLargestRowOfWeights) {
+TEST(Intervals, OfSumsUseTheLargestRowOfWeights) {
     EXPECT_EQ(last_of(R"(program p {
   input x: f32[3]
   const w: f32[2, 3] = {1, -2, 1, 0, 1, 0}
@@ -80,19 +80,19 @@ TEST(Intervals, OfSumsTakeTheLargestRowOfWeights) {
               RealInterval{});
 }
 
-TEST(Intervals, OfAConstantWithoutANumberIsNone) {
+TEST(Intervals, OfANonFiniteConstantAreUnbounded) {
     EXPECT_EQ(interval_of(Tensor::of<float>(DType::F32, {3}, {1, -2, 0})), (RealInterval{-2, 1}));
     EXPECT_EQ(interval_of(Tensor::of<float>(DType::F32, {2}, {1, NAN})), RealInterval{});
     EXPECT_EQ(interval_of(Tensor::of<float>(DType::F32, {2}, {1, INFINITY})), RealInterval{});
     EXPECT_EQ(interval_of(Tensor::of<int64_t>(DType::I64, {2}, {-7, 9})), (RealInterval{-7, 9}));
 }
 
-/// Whatever the interpreter computes lies in the interval.
-TEST(Intervals, HoldWhatRandomProgramsCompute) {
+/// All values computed by the interpreter lie in the interval.
+TEST(Intervals, ContainTheValuesOfRandomPrograms) {
     int checked = 0;
     for (uint64_t seed = 0; seed < 300; ++seed) {
         RandomProgramOptions options;
-        options.other_types = false;  // f16 rounds by more
+        options.other_types = false;  // f16 rounding errors are larger
         const Program p = random_program(seed, 6, options);
         const std::vector<Tensor> inputs = random_inputs(p, seed);
         std::map<ValueId, RealInterval> known;
@@ -104,12 +104,12 @@ TEST(Intervals, HoldWhatRandomProgramsCompute) {
                                                : interval_of(p, *q.expr(), [&](ValueId o) { return known[o]; });
         const std::vector<Tensor> outputs = interpret(p, inputs);
         for (size_t k = 0; k < outputs.size(); ++k) {
-            const RealInterval said = known[p.outputs[k]];
-            if (!said.is_bounded() || outputs[k].count() == 0) continue;
+            const RealInterval interval = known[p.outputs[k]];
+            if (!interval.is_bounded() || outputs[k].count() == 0) continue;
             const RealInterval found = interval_of(outputs[k]);
-            const double slack = 1e-5 * said.magnitude();
-            EXPECT_GE(found.low, said.low - slack) << seed << "\n" << print(p);
-            EXPECT_LE(found.high, said.high + slack) << seed << "\n" << print(p);
+            const double slack = 1e-5 * interval.magnitude();
+            EXPECT_GE(found.low, interval.low - slack) << seed << "\n" << print(p);
+            EXPECT_LE(found.high, interval.high + slack) << seed << "\n" << print(p);
             ++checked;
         }
     }

@@ -1,4 +1,4 @@
-// Reads the text of programs.
+// The parser of programs.
 //
 //     program mlp {
 //       input x: f32[$batch, 3]
@@ -33,7 +33,7 @@ namespace tilewright {
 
 namespace {
 
-constexpr int kMostNestedPrograms = 50;
+constexpr int kMaxNestedPrograms = 50;
 
 class Parser {
   public:
@@ -53,7 +53,7 @@ class Parser {
     };
 
     Program block() {
-        if (++depth_ > kMostNestedPrograms) text_.fail("programs nested this deep");
+        if (++depth_ > kMaxNestedPrograms) text_.fail("programs nested this deep");
         Scope s;
         s.program.name = text_.name();
         text_.expect("{");
@@ -137,7 +137,7 @@ class Parser {
         Shape shape;
         for (const Expr e : v.shape) {
             if (!e.is_constant() || e.constant() < 0)
-                text_.fail(fmt::format("constant '{}' has dimension {}, which is no number", v.name, e.text()));
+                text_.fail(fmt::format("constant '{}' has dimension {}, which is not a number", v.name, e.text()));
             shape.push_back(e.constant());
         }
         text_.expect("=");
@@ -319,7 +319,8 @@ class Parser {
         return l;
     }
 
-    /// "sum(i2 < 3, i3 < 4)", told from the scalar operator "max(@0, @1)" by what follows the parenthesis.
+    /// Distinguishes the reducer "sum(i2 < 3, i3 < 4)" from the scalar operator "max(@0, @1)" by the text after the
+    /// parenthesis.
     void reduction(TensorExpr& e) {
         const size_t start = text_.position();
         const std::string word(text_.peek_word());
@@ -356,7 +357,7 @@ class Parser {
         return a;
     }
 
-    /// The accesses stand after the body, whose nodes need their types: read them first, then come back.
+    /// The accesses follow the body, whose nodes need their types: they are parsed first.
     TensorExpr expression(const Scope& s) {
         TensorExpr e;
         e.extents = text_.expr_list();

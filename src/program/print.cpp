@@ -135,7 +135,7 @@ class Printer {
 uint64_t contents_hash(const Tensor& tensor) {
     uint64_t h = hash_text(to_string(tensor.dtype()));
     for (const int64_t d : tensor.shape()) h = hash_combine(h, static_cast<uint64_t>(d));
-    // Four independent chains over 64-bit words: weights of hundreds of megabytes are hashed at memory speed.
+    // Four independent accumulators over 64-bit words: weights of hundreds of megabytes are hashed at memory speed.
     uint64_t lane[4] = {h, h + 1, h + 2, h + 3};
     const auto* bytes = static_cast<const char*>(tensor.data());
     const auto mix = [](uint64_t& to, uint64_t word) {

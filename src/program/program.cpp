@@ -27,7 +27,7 @@ bool Requirement::holds(int64_t a_is, int64_t b_is) const {
         case Kind::Equal:
             return a_is == b_is;
         case Kind::Broadcast:
-            // The result is their maximum, which is wrong for 0 and 1; nothing else is lost by refusing these.
+            // The result is their maximum, which is wrong for 0 and 1; no other valid case is rejected.
             return a_is == b_is || (a_is == 1 && b_is > 0) || (b_is == 1 && a_is > 0);
         case Kind::Spread:
             return a_is == b_is || a_is == 1;
@@ -39,16 +39,16 @@ bool Requirement::holds(int64_t a_is, int64_t b_is) const {
 
 namespace {
 
-constexpr size_t kLongestShown = 80;  ///< characters; what is computed of many names tells nobody anything
+constexpr size_t kLongestShown = 80;  ///< characters; an expression of many names is no help in a message
 
-/// As the model names it: "N" for $N. Nothing where that is no help.
+/// The name in the model: "N" for $N. None for expressions that do not help.
 std::string shown(Expr e) {
     std::string text = e.is_constant() ? "" : e.text();
     text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == '$' || c == '?'; }), text.end());
     return text.size() <= kLongestShown ? text : "";
 }
 
-/// "N is dimension 0 of 'a', M is dimension 1 of 'b'": what the caller can change.
+/// "N is dimension 0 of 'a', M is dimension 1 of 'b'": the input dimensions that the caller can change.
 std::string where_given(const Requirement& r, const Program& p) {
     std::vector<Var> names = variables(r.a);
     for (const Var v : variables(r.b))

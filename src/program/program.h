@@ -31,11 +31,11 @@ struct PrimitiveTag;
 using ValueId = Id<ValueTag>;
 using PrimitiveId = Id<PrimitiveTag>;
 
-/// A tensor. Dimensions are over symbols and scalars; one that is a bare, otherwise unbound symbol takes its number
-/// from the tensor's shape when the tensor comes to be (a program input, an output of an opaque primitive or of control
-/// flow).
+/// A tensor. Dimensions are over symbols and scalars. A dimension that is a bare, otherwise unbound symbol is bound
+/// from the tensor's shape when the tensor is produced (as a program input, or as an output of an opaque primitive or
+/// of control flow).
 struct Value {
-    std::string name;  ///< the ONNX name where it has one, else derived from the node's; unique in the program
+    std::string name;  ///< the ONNX name if there is one, else derived from the node's; unique in the program
     DType dtype = DType::F32;
     std::vector<Expr> shape;
 };
@@ -43,39 +43,39 @@ struct Value {
 enum class Reducer : uint8_t { None, Sum, Prod, Max, Min };  ///< Max and Min propagate NaN; on Bool: or, and
 std::string_view to_string(Reducer r);
 
-/// One read of an operand. Where any condition is false nothing is read and the element is `fill`.
+/// One read of an operand. If any condition is false, nothing is read and the element is `fill`.
 struct Access {
     ValueId value;
     std::vector<Expr> index;  ///< one per dimension, over the expression's axes, symbols, scalars, earlier loads
     std::vector<Expr> valid;  ///< conditions, each meaning "expression >= 0"; all must hold. Empty: always valid
-    double fill = 0;          ///< exact for the integers it is used with (|fill| <= 2^53), and for +-infinity
+    double fill = 0;          ///< exact for the integers it is used with (|fill| <= 2^53) and for +-infinity
     friend bool operator==(const Access&, const Access&) = default;
 };
 
 /// out[output_index] = epilogue(reduce over the reduction axes of body). Iteration axes: `spatial` ones first, in the
 /// order of the output's dimensions unless `output_index` says otherwise, then the reduction axes. A load() in an index
-/// refers to an access of smaller position, of integer type; its value must lie inside the dimension it indexes (rules
-/// that allow negative or out-of-range indices wrap or clamp them in the body of a primitive before, or by min/max in
-/// the index). Reductions of an empty space give the reducer's identity (0, 1, -infinity or lowest, +infinity or
-/// highest). Accumulation: compute_type of the body in a backend, in any order; double in the interpreter.
+/// refers to an access of smaller position, of integer type; its value must lie inside the dimension it indexes
+/// (operators that allow negative or out-of-range indices wrap or clamp them in the body of an earlier primitive, or by
+/// min/max in the index). Reductions of an empty space give the reducer's identity (0, 1, -infinity or lowest,
+/// +infinity or highest). Accumulation: compute_type of the body in a backend, in any order; double in the interpreter.
 struct TensorExpr {
     std::vector<Expr> extents;  ///< of all axes: spatial, then reduction
-    size_t spatial = 0;         ///< how many are spatial
+    size_t spatial = 0;         ///< number of spatial axes
     std::vector<Access> accesses;
     ScalarBody body;                  ///< over all axes; never empty
     Reducer reducer = Reducer::None;  ///< None exactly when spatial == extents.size()
-    ScalarBody epilogue;             ///< over Acc and spatial axes; empty means Acc. Primitives from fission have none:
-                                     ///< fusion makes them (a matrix product with bias and GELU is one expression)
+    ScalarBody epilogue;  ///< over Acc and spatial axes; empty means Acc. Lowered operators have none; fusion creates
+                          ///< them (a matrix product with bias and GELU is one expression)
     std::vector<Expr> output_index;  ///< empty: axis k is dimension k. Else one per output dimension, over the spatial
                                      ///< axes, injective; must reach every element of the output
     Ranges ranges() const { return Ranges::of_extents(extents); }
 };
 /// The index of the result per output dimension: `output_index`, or the spatial axes themselves.
 std::vector<Expr> result_index(const TensorExpr& e);
-/// Whether executing the expression needs a symbol or a scalar.
+/// Whether the expression refers to a symbol or a scalar.
 bool has_names(const TensorExpr& e);
 
-/// Anything no tensor expression says (TopK, NonZero, ...): a plain C++ implementation.
+/// An operator that no tensor expression describes (TopK, NonZero, ...): a C++ implementation.
 struct Opaque {
     std::shared_ptr<const OpaqueOp> op;
     std::vector<ValueId> inputs;
@@ -90,7 +90,7 @@ struct ReadScalar {
 
 struct Program;
 
-/// ONNX If. Both branches take `captures` as inputs, in this order, and give the outputs.
+/// ONNX If. Both branches take `captures` as inputs, in this order, and return the outputs.
 struct If {
     ValueId condition;  ///< Bool, one element
     std::vector<ValueId> captures;
@@ -114,9 +114,9 @@ struct Loop {
         int64_t axis = 0;      ///< of the stacked output
         bool reverse = false;  ///< first slice last
     };
-    std::optional<Expr> trip_count;  ///< over symbols and scalars; none: only the condition ends it
+    std::optional<Expr> trip_count;  ///< over symbols and scalars; none: only the condition ends the loop
     std::optional<ValueId> condition;
-    bool has_condition = false;  ///< the body takes and gives a condition
+    bool has_condition = false;  ///< the body takes and returns a condition
     std::vector<ValueId> carried;
     std::vector<ScanInput> scan_inputs;
     std::vector<ScanOutput> scan_outputs;
@@ -129,10 +129,10 @@ struct SourceNode {
     std::string name, op;
 };
 
-/// What a primitive was made of. A pass that puts primitives in the place of others gives them what those had.
+/// The source of a primitive. A pass that replaces primitives passes their origins on.
 struct Origin {
     std::vector<uint32_t> nodes;  ///< of the model: positions in Program::nodes, ascending
-    std::vector<uint32_t> parts;  ///< of a plan's stage: the primitives, before fusion, that it computes, ascending
+    std::vector<uint32_t> parts;  ///< for a stage of a plan: the primitives before fusion that it computes, ascending
     void add(const Origin& other);
 };
 
@@ -141,32 +141,33 @@ struct Primitive {
     std::string source;            ///< source operator type ("Conv"), for explanations
     std::vector<ValueId> outputs;  ///< exactly one for a TensorExpr, none for ReadScalar
     std::variant<TensorExpr, Opaque, ReadScalar, If, Loop> kind;
-    Origin origin = {};  ///< no part of the text, nor of what the primitive means
+    Origin origin = {};  ///< not part of the printed text or of the semantics
 
     const TensorExpr* expr() const { return std::get_if<TensorExpr>(&kind); }
     TensorExpr* expr() { return std::get_if<TensorExpr>(&kind); }
     std::vector<ValueId> inputs() const;  ///< each operand once, in order of first use
 };
 
-/// What two dimensions must be to each other, or the program reads beyond its tensors. The kinds say how operators
-/// compare dimensions whose numbers only a run knows; they are checked as soon as it knows them, before any primitive
-/// that relies on them. Kernels that are cut out of a program have none: whoever runs the program has checked.
+/// A relation between two dimensions, without which the program would read out of bounds. The kinds are the ways in
+/// which operators compare dimensions that are unknown at compile time. A requirement is checked as soon as its sides
+/// have numbers, before any primitive that relies on it. Kernels extracted from a program have none: the executor of
+/// the program has checked them.
 struct Requirement {
     enum class Kind : uint8_t {
         Equal,      ///< a == b
-        Broadcast,  ///< a == b, or one of them is 1 (then the result has the other)
+        Broadcast,  ///< a == b, or one of them is 1 (the result has the other)
         Spread,     ///< a == b, or a is 1: a is repeated along b
         AtLeast,    ///< a >= b
     };
     Kind kind = Kind::Equal;
     Expr a, b;           ///< over symbols and scalars
-    std::string what;    ///< what both are, for messages: "dimensions", "element counts"
-    std::string source;  ///< who asks for it: "node 'x' (Add)"
-    /// When it is checked, and what happens where it does not hold.
+    std::string what;    ///< what both sides are, for messages: "dimensions", "element counts"
+    std::string source;  ///< origin of the requirement: "node 'x' (Add)"
+    /// When it is checked, and what happens if it does not hold.
     enum class Check : uint8_t {
         Free,      ///< dropped with the primitives that compute its sides, unless they only read the program's inputs
-        Always,    ///< its sides are computed for it alone, if need be
-        Fallback,  ///< likewise; where it does not hold, check() throws NeedsFallback: another program is to run
+        Always,    ///< its sides are computed for the check if nothing else needs them
+        Fallback,  ///< as Always; if it does not hold, check() throws NeedsFallback: the fallback program runs instead
     };
     Check when = Check::Free;
     bool holds(int64_t a_is, int64_t b_is) const;
@@ -190,26 +191,26 @@ struct Program {
     IndexVector<PrimitiveId, Primitive> primitives;
     std::vector<ValueId> inputs, outputs;
     std::map<ValueId, Tensor> constants;
-    /// Constants that were read from a text without their contents: zeros in `constants`, here the hash of what they
-    /// were, which they print as.
+    /// Constants parsed from text without their contents: `constants` holds zeros, this map the hash of the original
+    /// contents, which is printed again.
     std::map<ValueId, uint64_t> unread;
-    std::vector<SourceNode> nodes;          ///< of the model, those that became primitives; what origins refer to
-    std::vector<Requirement> requirements;  ///< each once
+    std::vector<SourceNode> nodes;          ///< the model nodes that became primitives; origins refer to them
+    std::vector<Requirement> requirements;  ///< without duplicates
 
     bool is_constant(ValueId v) const { return constants.count(v) != 0; }
-    /// Per value: the primitive that makes it (none for inputs and constants), and those that read it.
+    /// Per value: the primitive that computes it (none for inputs and constants), and those that read it.
     IndexVector<ValueId, PrimitiveId> producers() const;
     IndexVector<ValueId, std::vector<PrimitiveId>> consumers() const;
 };
 
 enum class Category : uint8_t { Elementwise, Broadcast, Reduce, Layout, Linear, Opaque, Control };
-/// Korch §3's category of a primitive, from its form: Layout moves elements unchanged; Broadcast repeats some; Linear
-/// is a sum of products of two operands over a reduction axis that both use, or of one with numbers of the expression
-/// (weighed_sum.h); Reduce is any other reduction; Elementwise the rest.
+/// Korch §3's category of a primitive, derived from its form: Layout moves elements unchanged; Broadcast repeats some;
+/// Linear is a sum of products over a reduction axis that both operands use, or a constant-coefficient linear transform
+/// of one operand (weighed_sum.h); Reduce is any other reduction; Elementwise is everything else.
 Category category(const Program& program, const Primitive& primitive);
 std::string_view to_string(Category c);
 
-/// Empty when all is well, else one sentence per fault, naming primitive and value: topological order, single
+/// Empty for a valid program, else one sentence per fault, naming primitive and value: topological order, single
 /// definition, types, ranks, indices provably inside their dimension wherever the access is valid, shapes equal to
 /// extents (or reached through output_index), roots and slots in range, no Acc outside an epilogue, subprogram arity,
 /// names of requirements bound by some value or scalar.
@@ -217,40 +218,39 @@ std::vector<std::string> verify(const Program& program);
 /// Stable text. Constants print as their type and shape with a hash, small ones (up to 64 elements) in full, so that
 /// parse(print(p)) prints the same; large constants parse as zeros marked with their hash.
 std::string print(const Program& program);
-/// Reads `print`'s text; the grammar stands in parse.cpp. `opaque` gives the operator whose OpaqueOp::print() is the
-/// text, null if it knows none. Throws ModelError naming the line.
+/// Reads `print`'s text; the grammar is in parse.cpp. `opaque` returns the operator whose OpaqueOp::print() is the
+/// text, null for an unknown one. Throws ModelError naming the line.
 using OpaqueFactory = std::function<std::shared_ptr<const OpaqueOp>(std::string_view text)>;
 Program parse_program(std::string_view text, const OpaqueFactory& opaque = {});
-/// Of type, shape and bytes; the same on every machine and run.
+/// Hash of type, shape and bytes; the same on every machine and in every process.
 uint64_t contents_hash(const Tensor& tensor);
-/// The expression alone, as it stands after "name = " in print().
+/// The expression alone, as printed after "name = " in print().
 std::string print(const Program& program, const TensorExpr& expr);
 
-/// Throws ModelError where a requirement of the program does not hold with the numbers that `number` gives its sides;
-/// the hint says which dimensions of the program's inputs it is about: "give inputs whose sizes fit: N is dimension 0
-/// of 'a'".
+/// Throws ModelError if a requirement of the program does not hold; `number` evaluates its sides. The hint names the
+/// dimensions of the program's inputs that are involved: "give inputs whose sizes fit: N is dimension 0 of 'a'".
 void check(const Requirement& requirement, const Program& program, const std::function<int64_t(Expr)>& number);
 
 /// Values of symbols and scalars during an execution.
 using Bindings = std::map<Var, int64_t>;
-/// Binds the symbols of `shape` from `actual`: bare symbols are set (or compared when already set), other dimensions
-/// evaluated and compared. Throws ModelError naming `what` and the dimension when they disagree.
+/// Binds the symbols of `shape` from `actual`: bare symbols are set (or compared if already set), other dimensions
+/// are evaluated and compared. Throws ModelError naming `what` and the dimension when they disagree.
 void bind_shape(Bindings& bindings, std::span<const Expr> shape, std::span<const int64_t> actual,
                 std::string_view what);
 int64_t evaluate(Expr e, const Bindings& bindings);
 Shape evaluate(std::span<const Expr> shape, const Bindings& bindings);
 
-/// Reference execution: double precision, every intermediate rounded once to its element type when stored. Plain, with
-/// the bounds of every read checked (InternalError naming the access), and every requirement (ModelError) as soon as
+/// Reference execution: double precision, every intermediate rounded once to its element type when stored. The
+/// bounds of every read are checked (InternalError naming the access), and every requirement (ModelError) as soon as
 /// its names have numbers.
 struct InterpretOptions {
-    /// Keep f32 values in double between primitives, outputs included: their storage is F64. Narrower floats are
-    /// rounded all the same, since rounding is what a model means by them.
+    /// Keep f32 values in double between primitives, outputs included: their storage is F64. Narrower floats are still
+    /// rounded, because the model's semantics include that rounding.
     bool exact = false;
 };
 std::vector<Tensor> interpret(const Program& program, const std::vector<Tensor>& inputs,
                               const InterpretOptions& options = {});
-/// One expression on given operands (in order of `accesses`, which repeat a tensor where they repeat a value).
+/// One expression on given operands (in the order of `accesses`; a value read twice is given twice).
 Tensor interpret(const TensorExpr& expr, std::span<const Tensor> operands, DType out,
                  std::span<const int64_t> out_shape, const Bindings& bindings, const InterpretOptions& options = {});
 

@@ -56,7 +56,7 @@ class Generator {
 
     size_t rank(ValueId v) const { return builder_.rank(v); }
     Expr dim(ValueId v, size_t d) const { return builder_.shape(v)[d]; }
-    /// Elements, with 4 for the symbol.
+    /// Element count, with 4 for the symbol.
     static int64_t size_of(const Dims& shape) {
         const std::function<std::optional<int64_t>(Var)> four = [](Var) { return std::optional<int64_t>(4); };
         return evaluate(product(shape), Env{{}, {}, &four});
@@ -66,7 +66,7 @@ class Generator {
     void keep(ValueId v) {
         if (size_of(builder_.shape(v)) <= kMaxElements) values_.push_back(v);
     }
-    /// A recent value more often than an old one: chains are what fusion is about.
+    /// Prefers recent values, because fusion acts on chains.
     ValueId any() {
         const auto n = static_cast<int64_t>(values_.size());
         return values_[static_cast<size_t>(one_in(2) ? n - 1 : upto(0, n - 1))];
@@ -146,7 +146,7 @@ class Generator {
         }
     }
 
-    /// A value that broadcasts against v: another of this shape, or a constant of some of its dimensions.
+    /// A value that broadcasts with v: another one of its shape, or a constant of some of its dimensions.
     ValueId partner(ValueId v) {
         std::vector<ValueId> same;
         for (const ValueId u : values_)
@@ -178,7 +178,7 @@ class Generator {
         keep(builder_.transpose(v, p));
     }
 
-    /// Fuses two neighbouring dimensions, or splits a constant one.
+    /// Merges two adjacent dimensions, or splits a constant one.
     void reshape() {
         const ValueId v = any();
         Dims shape = builder_.shape(v);
@@ -197,7 +197,7 @@ class Generator {
         keep(builder_.reshape(v, shape));
     }
 
-    /// Some constant dimension of v with at least `least` elements.
+    /// A constant dimension of v with at least `least` elements.
     std::optional<size_t> constant_dim(ValueId v, int64_t least) {
         std::vector<size_t> found;
         for (size_t d = 0; d < rank(v); ++d)
@@ -289,7 +289,7 @@ class Generator {
         const Expr k = dim(v, rank(v) - 1);
         if (!k.is_constant()) return;
         ValueId r;
-        if (rank(v) >= 2 && one_in(2)) {  // v times its own transpose, as attention scores are
+        if (rank(v) >= 2 && one_in(2)) {  // v times its own transpose, as in attention scores
             std::vector<int64_t> p;
             for (size_t d = 0; d < rank(v); ++d) p.push_back(static_cast<int64_t>(d));
             std::swap(p[p.size() - 1], p[p.size() - 2]);
@@ -301,7 +301,7 @@ class Generator {
         keep(scaled(r, 1 / std::sqrt(static_cast<double>(k.constant()))));
     }
 
-    /// Over the last one or two dimensions, the one before them being the channels; stride, dilation, padding, groups.
+    /// Over the last one or two dimensions, with the channels before them; stride, dilation, padding, groups.
     void convolution() {
         const ValueId v = any_f32();
         const size_t r = rank(v);
@@ -397,7 +397,7 @@ class Generator {
         }
     }
 
-    /// Outputs: every value that nobody reads, besides what the builder has turned into constants.
+    /// Outputs: every value without readers that the builder has not folded.
     void finish() {
         std::vector<ValueId> outputs;
         const auto consumers = program_.consumers();

@@ -1,5 +1,5 @@
 #pragma once
-// Random programs for property tests: small, valid, and made of what models are made of.
+// Random programs for property tests: small, valid, built from the operators that occur in models.
 
 #include <cstdint>
 #include <vector>
@@ -14,18 +14,18 @@ struct RandomProgramOptions {
     bool data_dependent = true;  ///< some indices are read from tensors (gather)
 };
 
-/// A valid program decided by `seed` alone, made in about `size` steps: elementwise operators with broadcasting, casts,
+/// A valid program determined by `seed`, built in about `size` steps: elementwise operators with broadcasting, casts,
 /// transposes, reshapes, strided slices, pads, concatenations, gathers, reductions, matrix products, convolutions,
-/// softmax and layer normalisation. A smaller size is the beginning of the same program, so that a failure shrinks by
-/// lowering it. Numbers stay moderate; one or more values nobody else reads are the outputs.
+/// softmax and layer normalisation. A smaller size gives a prefix of the same program, so a failure shrinks by
+/// lowering it. Magnitudes stay moderate; the outputs are one or more values without other readers.
 Program random_program(uint64_t seed, int size, const RandomProgramOptions& options = {});
 
-/// Inputs of the declared types, with numbers that suit them (indices inside every dimension they may index). Symbols
-/// are given small sizes, decided by `seed`.
+/// Inputs of the declared types with suitable values (indices inside every dimension they may index). Symbols get
+/// small sizes, determined by `seed`.
 std::vector<Tensor> random_inputs(const Program& program, uint64_t seed);
 
-/// The largest difference between two lists of outputs, relative to 1 + |a|; infinity where types, shapes, integers or
-/// the places of NaNs and infinities differ.
+/// The largest difference between two lists of outputs, relative to 1 + |a|; infinity if types, shapes, integers or
+/// the positions of NaNs and infinities differ.
 double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b);
 
 }  // namespace tilewright

@@ -28,7 +28,7 @@ TEST(RandomProgram, programs_are_valid_and_run) {
     EXPECT_GT(symbolic, 50);
 }
 
-TEST(RandomProgram, is_decided_by_its_seed_and_begins_alike_for_every_size) {
+TEST(RandomProgram, depends_on_the_seed_only_and_smaller_sizes_are_prefixes) {
     EXPECT_EQ(print(random_program(3, 12)), print(random_program(3, 12)));
     EXPECT_NE(print(random_program(3, 12)), print(random_program(4, 12)));
     const Program shorter = random_program(3, 5), longer = random_program(3, 12);

@@ -91,14 +91,14 @@ bool same_table(const ScalarNode& x, const ScalarNode& y) {
     return x.table == y.table || (x.table && y.table && *x.table == *y.table);
 }
 
-/// Field by field, floats by their bits: -0.0 and 0.0 stay apart, as equal NaNs come together.
+/// Compares field by field, floats by their bits: -0.0 and 0.0 differ, equal NaNs are equal.
 bool same_node(const ScalarNode& x, const ScalarNode& y) {
     return x.op == y.op && x.dtype == y.dtype && x.a == y.a && x.b == y.b && x.c == y.c &&
            std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value) && x.int_value == y.int_value &&
            x.slot == y.slot && x.index == y.index && same_table(x, y);
 }
 
-/// Equal for the same nodes. Tables are not looked at: one is seldom in a body with others.
+/// Equal for equal nodes. Tables are ignored, because a body rarely has several.
 uint64_t hash_of(const ScalarNode& n) {
     uint64_t h = hash_combine(static_cast<uint64_t>(n.op) << 8 | static_cast<uint64_t>(n.dtype), n.slot);
     h = hash_combine(h, std::bit_cast<uint64_t>(n.value) ^ hash_mix(static_cast<uint64_t>(n.int_value)));
@@ -125,9 +125,9 @@ bool is_const(const ScalarNode& n, double f, int64_t i) {
     return n.int_value == i;
 }
 
-/// The operand that the node equals whatever the operands are, if there is one:
+/// The operand that the node equals for all values of the operands, if any:
 ///     x * 1 -> x    x + 0 -> x (floats: x + -0.0)    x - 0 -> x    x / 1 -> x    select(true, x, y) -> x
-///     select(c, x, x) -> x    and(x, true) -> x    or(x, false) -> x    cast to the type it has -> x
+///     select(c, x, x) -> x    and(x, true) -> x    or(x, false) -> x    cast to its own type -> x
 ScalarId identity(const ScalarBody& body, const ScalarNode& n) {
     const auto& at = [&](ScalarId id) -> const ScalarNode& { return body[id]; };
     switch (n.op) {
@@ -161,7 +161,7 @@ ScalarId identity(const ScalarBody& body, const ScalarNode& n) {
             if (n.b == n.c) return n.b;
             break;
         case ScalarOp::Cast:
-            // A value rounded to F16 is an F32: casting it to either changes nothing.
+            // A value rounded to F16 is an F32, so casting it to either type is the identity.
             if (n.dtype == at(n.a).dtype || n.dtype == compute_type(at(n.a).dtype)) return n.a;
             break;
         default:
@@ -170,7 +170,7 @@ ScalarId identity(const ScalarBody& body, const ScalarNode& n) {
     return {};
 }
 
-/// Nodes that the root needs, operands before users, in the order a reader of the printed text meets them.
+/// Live nodes, operands before users, in the order in which they occur in the printed text.
 std::vector<ScalarId> postorder(const ScalarBody& body) {
     std::vector<ScalarId> out;
     if (body.empty()) return out;
@@ -231,7 +231,7 @@ ScalarId ScalarBody::add(ScalarNode node) {
 }
 
 ScalarId ScalarBody::find(const ScalarNode& node) {
-    constexpr size_t kLarge = 64;  // nodes: few are compared faster than hashed
+    constexpr size_t kLarge = 64;  // nodes: for fewer, a linear search is faster than hashing
     if (nodes_.size() < kLarge) {
         for (size_t k = nodes_.size(); k-- > 0;)
             if (same_node(nodes_[ScalarId(k)], node)) return ScalarId(k);
@@ -249,7 +249,7 @@ ScalarId ScalarBody::find(const ScalarNode& node) {
     }
     uint32_t& found = table_[place(node)];
     if (found != 0) return ScalarId(size_t{found} - 1);
-    found = static_cast<uint32_t>(nodes_.size() + 1);  // where it goes now
+    found = static_cast<uint32_t>(nodes_.size() + 1);  // the entry of the new node
     return {};
 }
 
@@ -339,7 +339,7 @@ ScalarId ScalarBody::bitcast(DType t, ScalarId a) {
 ScalarId ScalarBody::table(DType t, std::shared_ptr<const std::vector<double>> numbers, ScalarId position) {
     TW_CHECK(numbers != nullptr && (t == DType::F32 || t == DType::F64) && nodes_[position].dtype == DType::I64);
     if (t == DType::F32)
-        for (const double v : *numbers) TW_CHECK(std::isnan(v) || static_cast<float>(v) == v, "{} is no f32", v);
+        for (const double v : *numbers) TW_CHECK(std::isnan(v) || static_cast<float>(v) == v, "{} is not an f32", v);
     ScalarNode n;
     n.op = ScalarOp::Table;
     n.a = position;

@@ -1,5 +1,5 @@
 #pragma once
-// Scalar expressions: what a primitive computes at one point of its iteration space.
+// Scalar expressions: the computation of a primitive at one point of its iteration space.
 
 #include <cstdint>
 #include <functional>
@@ -15,9 +15,9 @@
 
 namespace tilewright {
 
-/// Semantics, for every operator: floating-point arithmetic is IEEE 754 without reassociation inside one body (a
-/// backend may contract a*b+c into a fused multiply-add, and approximates transcendentals within the error its page
-/// states); integers wrap modulo 2^bits; nothing traps: integer division and remainder by zero give 0.
+/// Semantics of every operator: floating-point arithmetic is IEEE 754 without reassociation inside one body (a
+/// backend may contract a*b+c into a fused multiply-add, and approximates transcendentals within the error that its
+/// documentation states); integers wrap modulo 2^bits; nothing traps: integer division and remainder by zero give 0.
 enum class ScalarOp : uint8_t {
     // leaves
     Const,   ///< `value` (floats) or `int_value` (integers, bool)
@@ -59,8 +59,9 @@ enum class ScalarOp : uint8_t {
            ///< A Cast to F16 or BF16 is allowed: it rounds there and yields F32 (a value exactly representable there).
     Bitcast,  ///< same-size reinterpretation
 
-    Table,  ///< the number at position a (I64) of `table`; 0 where there is none
-    Weigh,  ///< a * b, floats, and 0 where a is 0, whatever b is: a weight of 0 leaves the term out, infinite or not
+    Table,  ///< element a (I64) of `table`; 0 out of bounds
+    Weigh,  ///< a * b on floats, but 0 if a is 0, for every b: a weight of 0 removes the term even if b is infinite or
+            ///< NaN
 
     // rounding, floats
     Floor,
@@ -104,7 +105,7 @@ using ScalarId = Id<ScalarTag>;
 
 struct ScalarNode {
     ScalarOp op = ScalarOp::Const;
-    DType dtype = DType::F32;  ///< type of the result; see Cast for the one place where F16 and BF16 may stand
+    DType dtype = DType::F32;  ///< type of the result; Cast is the only operator for which it may be F16 or BF16
     ScalarId a, b, c;
     double value = 0;                                                        ///< Const, floats
     int64_t int_value = 0;                                                   ///< Const, integers and bool
@@ -114,8 +115,8 @@ struct ScalarNode {
     friend bool operator==(const ScalarNode&, const ScalarNode&) = default;  // `add` compares floats by bits instead
 };
 
-/// A small immutable DAG of scalar nodes in topological order; the last root is the result. Nodes are hash-consed by
-/// `add`, which also folds constants and removes identities that hold for every operand (x * 1, x + 0 on integers,
+/// A small immutable DAG of scalar nodes in topological order; the last root is the result. Nodes are hash-consed
+/// by `add`, which also folds constants and removes identities that hold for every operand (x * 1, x + 0 on integers,
 /// select with a constant condition, cast to the same type; not x * 0, not x + 0 on floats: -0 + 0 is 0).
 class ScalarBody {
   public:
@@ -140,13 +141,13 @@ class ScalarBody {
     const ScalarNode& operator[](ScalarId id) const { return nodes_[id]; }
     DType dtype() const { return nodes_[root_].dtype; }
 
-    /// Copies `other` into this body and returns where its root went. `map_leaf` may replace a leaf (Access, Acc,
-    /// Index) by a node of this body; returning none copies it as it is.
+    /// Copies `other` into this body and returns the copy of its root. `map_leaf` may replace a leaf (Access, Acc,
+    /// Index) by a node of this body; if it returns none, the leaf is copied.
     ScalarId inline_body(const ScalarBody& other,
                          const std::function<ScalarId(ScalarBody&, const ScalarNode&)>& map_leaf);
-    /// The same body without nodes the root does not need.
+    /// The same body without dead nodes.
     ScalarBody pruned() const;
-    /// Slots that the root needs, ascending.
+    /// Slots of live accesses, ascending.
     std::vector<uint32_t> slots() const;
     bool uses_acc() const;
 
@@ -158,12 +159,12 @@ class ScalarBody {
     friend bool operator==(const ScalarBody&, const ScalarBody&);
 
   private:
-    /// The node that is the same; none.
+    /// The existing equal node, if any.
     ScalarId find(const ScalarNode& node);
 
     IndexVector<ScalarId, ScalarNode> nodes_;
     ScalarId root_;
-    /// Of a large body: its nodes by hash, open addressing; 1 + the number of a node, 0 where there is none.
+    /// Hash table over the nodes of a large body, with open addressing: node number + 1, or 0 for an empty slot.
     std::vector<uint32_t> table_;
 };
 

@@ -64,7 +64,7 @@ ScalarValue cast_value(DType to, DType from, ScalarValue a) {
         return {0, float_to_integer(to, a.f)};
     }
     if (!is_float(to)) return {0, wrap_integer(to, a.i)};
-    // F32 directly from the integer: through double it would round twice.
+    // F32 is converted directly from the integer: through double it would be rounded twice.
     if (from == DType::U64) {
         const auto u = static_cast<uint64_t>(a.i);
         return {to == DType::F64 ? static_cast<double>(u) : round_to(to, static_cast<float>(u)), 0};
@@ -201,7 +201,7 @@ int64_t integer_pow(int64_t base, int64_t exponent, bool is_signed_type) {
     return static_cast<int64_t>(result);
 }
 
-/// Before wrapping to the type's width: every operation is done modulo 2^64, or exactly.
+/// Before wrapping to the type's width: every operation is exact or modulo 2^64.
 int64_t eval_integer(ScalarOp op, DType t, int64_t a, int64_t b) {
     const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);
     const bool sign = is_signed(t);

@@ -1,6 +1,6 @@
 #pragma once
-// The meaning of one scalar operator on numbers. Constant folding and the interpreter both call this, so that a folded
-// node is what the interpreter would have computed.
+// The semantics of one scalar operator on numbers. Constant folding and the interpreter share it, so that a folded node
+// equals the interpreter's result.
 
 #include <cstdint>
 
@@ -9,13 +9,13 @@
 
 namespace tilewright {
 
-/// A number: `f` for the floating-point types, `i` for integers and Bool (U64 as the same 64 bits). The other is 0.
+/// A number: `f` for floating-point types, `i` for integers and Bool (U64 as the same 64 bits). The other is 0.
 struct ScalarValue {
     double f = 0;
     int64_t i = 0;
 };
 
-/// Reduces modulo 2^bits of `t` (sign- or zero-extended); on Bool: is not 0.
+/// Reduces modulo 2^bits of `t` (sign- or zero-extended); for Bool: whether it is not 0.
 int64_t wrap_integer(DType t, int64_t v);
 
 /// The node's result for an inner operator (no leaf). `operand` is the type of `a` (of `b` for Select), `result` the
@@ -24,12 +24,12 @@ int64_t wrap_integer(DType t, int64_t v);
 ScalarValue eval_scalar(ScalarOp op, DType result, DType operand, ScalarValue a, ScalarValue b = {},
                         ScalarValue c = {});
 
-/// The same for a node, whose table it may need.
+/// The same for a node, including its table.
 ScalarValue eval_node(const ScalarNode& node, DType operand, ScalarValue a, ScalarValue b = {}, ScalarValue c = {});
-/// Of a Table: the number at that position, 0 where there is none.
+/// For Table: the number at that position, 0 if out of bounds.
 double table_at(const ScalarNode& node, int64_t position);
 
-/// A leaf's or reducer's number as `t` holds it: v itself for floats, Cast's conversion for integers and Bool.
+/// A leaf's or reducer's number represented in `t`: v itself for floats, Cast's conversion for integers and Bool.
 ScalarValue scalar_from_double(DType t, double v);
 
 }  // namespace tilewright

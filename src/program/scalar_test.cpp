@@ -1,4 +1,4 @@
-// Scalar bodies: what each operator means, what is folded, and how bodies read and print.
+// Scalar bodies: semantics of each operator, folding, and round trips through text.
 
 #include "program/scalar.h"
 
@@ -75,7 +75,7 @@ TEST(ScalarEval, ShiftsPastTheWidthGiveZero) {
     EXPECT_EQ(on(DType::I32, ScalarOp::ShiftRight, -8, -1), 0);
 }
 
-TEST(ScalarEval, NanWinsExtremaAndLosesComparisons) {
+TEST(ScalarEval, NanPropagatesThroughExtremaAndFailsComparisons) {
     for (const ScalarOp op : {ScalarOp::Min, ScalarOp::Max}) {
         EXPECT_TRUE(std::isnan(on_floats(op, kNan, 1)));
         EXPECT_TRUE(std::isnan(on_floats(op, 1, kNan)));
@@ -130,13 +130,13 @@ TEST(ScalarEval, CastsToFloatsRoundOnce) {
     EXPECT_EQ(cast(DType::F16, DType::F32, {1.0 + 0x1p-11, 0}).f, 1.0);
     EXPECT_EQ(cast(DType::F16, DType::F32, {70000, 0}).f, kInf);
     EXPECT_EQ(cast(DType::BF16, DType::F32, {1.0 + 0x1p-7, 0}).f, 1.0 + 0x1p-7);
-    // 1 above the middle of two floats: through double the 1 would be lost, and the tie would go to the even one
+    // 1 above the middle of two floats: through double the 1 would be lost, and the tie would round to even
     const int64_t above_tie = (int64_t{1} << 60) + (int64_t{1} << 36) + 1;
     EXPECT_EQ(cast(DType::F32, DType::I64, {0, above_tie}).f, 0x1p60 + 0x1p37);
     EXPECT_EQ(cast(DType::F32, DType::U64, {0, -1}).f, 0x1p64);
 }
 
-TEST(ScalarEval, WeightsOfZeroLeaveTheirTermOut) {
+TEST(ScalarEval, ZeroWeightsDropTheirTerm) {
     EXPECT_EQ(on_floats(ScalarOp::Weigh, 3, 2), 6);
     for (const double term : {kInf, -kInf, kNan, 1e38}) {
         EXPECT_EQ(on_floats(ScalarOp::Weigh, 0, term), 0);
@@ -145,7 +145,7 @@ TEST(ScalarEval, WeightsOfZeroLeaveTheirTermOut) {
     EXPECT_TRUE(std::isnan(on_floats(ScalarOp::Weigh, kNan, 0)));
 }
 
-TEST(ScalarTables, GiveTheNumberAtAPositionAndZeroBeyond) {
+TEST(ScalarTables, ReturnZeroOutOfBounds) {
     const auto numbers = std::make_shared<const std::vector<double>>(std::vector<double>{4, -0.5});
     for (const auto& [position, number] : {std::pair(0, 4.0), {1, -0.5}, {2, 0.0}, {-1, 0.0}}) {
         ScalarBody b;
@@ -155,7 +155,7 @@ TEST(ScalarTables, GiveTheNumberAtAPositionAndZeroBeyond) {
     }
 }
 
-TEST(ScalarTables, AreOneNodeWhereTheirNumbersAre) {
+TEST(ScalarTables, AreHashConsedByContents) {
     ScalarBody b;
     const auto table = [&](std::vector<double> numbers) {
         return b.table(DType::F32, std::make_shared<const std::vector<double>>(std::move(numbers)), b.index(axis(0)));
@@ -165,7 +165,7 @@ TEST(ScalarTables, AreOneNodeWhereTheirNumbersAre) {
     EXPECT_NE(table({1, 2}), table({1, 2, 0}));
 }
 
-TEST(ScalarTables, ReadAsTheyPrint) {
+TEST(ScalarTables, RoundTripThroughText) {
     const auto f32 = [](uint32_t) { return std::optional(DType::F32); };
     for (const std::string text :
          {"weigh(table{4, -0.5, 0.1}(index(i0)), @0)", "table.f64{0.1, 1e+300}(index(i0 + 1))", "table{}(index(i0))"})
@@ -239,7 +239,7 @@ TEST(ScalarBody, IdentitiesThatHoldForEveryOperandDisappear) {
     EXPECT_EQ(b.cast(DType::F16, half), half);
 }
 
-TEST(ScalarBody, WhatDependsOnSpecialValuesStays) {
+TEST(ScalarBody, SpecialValuesPreventSimplification) {
     ScalarBody b;
     const ScalarId f = b.access(0, DType::F32);
     EXPECT_NE(b.binary(ScalarOp::Mul, f, b.constant(DType::F32, 0)), b.constant(DType::F32, 0));  // inf * 0
@@ -282,7 +282,7 @@ TEST(ScalarBody, InliningReplacesLeavesAndFoldsAgain) {
     EXPECT_EQ(outer.print(), "@0");  // mul(@0, add(0.5, 0.5))
 }
 
-TEST(ScalarBody, PrunedKeepsWhatTheRootNeeds) {
+TEST(ScalarBody, PrunedKeepsLiveNodes) {
     ScalarBody b;
     const ScalarId x = b.access(3, DType::F32);
     b.unary(ScalarOp::Exp, x);
@@ -312,7 +312,7 @@ std::string failure(std::string_view text, std::optional<DType> acc = std::nullo
     }
 }
 
-TEST(ScalarText, ReadsBackAsPrinted) {
+TEST(ScalarText, RoundTrips) {
     for (const std::string_view text : {"mul(@0, add(@5, 1.0))",
                                         "max(add(acc, @0), -0.0)",
                                         "select(lt(@2, 3:i32), @0, -inf)",
@@ -336,7 +336,7 @@ TEST(ScalarText, ReadsBackAsPrinted) {
         EXPECT_EQ(reprinted(text), text);
 }
 
-TEST(ScalarText, ADoubleThatIsNoFloatIsKeptExactly) {
+TEST(ScalarText, DoublesRoundTripExactly) {
     ScalarBody b;
     b.set_root(b.constant(DType::F32, 0.1));
     EXPECT_EQ(b.print(), "0.1");
@@ -368,7 +368,7 @@ TEST(ScalarText, DeepBodiesReadBack) {
     EXPECT_EQ(reprinted(b.print()), b.print());
 }
 
-TEST(ScalarText, UnreadableTextSaysWhere) {
+TEST(ScalarText, SyntaxErrorsStateTheirPosition) {
     EXPECT_EQ(failure("mul(@0)"), "scalar expression, line 1, column 7: expected ',', found ')'");
     EXPECT_EQ(failure("mul(@0, @1)"),
               "scalar expression, line 1, column 1: operator 'mul' takes operands of one type, found f32 and f64");
@@ -382,7 +382,7 @@ TEST(ScalarText, UnreadableTextSaysWhere) {
     EXPECT_EQ(failure("@9"), "scalar expression, line 1, column 2: there is no access @9");
     EXPECT_EQ(failure("frob(@0)"),
               "scalar expression, line 1, column 1: expected a scalar operator, constant or access, found 'frob(@0)'");
-    EXPECT_EQ(failure("acc"), "scalar expression, line 1, column 1: 'acc' stands in an epilogue only");
+    EXPECT_EQ(failure("acc"), "scalar expression, line 1, column 1: 'acc' is valid in an epilogue only");
     EXPECT_EQ(failure("exp(@0) exp(@0)"),
               "scalar expression, line 1, column 9: expected the end of the text, found 'exp(@0)'");
     EXPECT_EQ(failure("index(i0 +)"),
@@ -411,7 +411,7 @@ class RandomBody {
         return {0, wrap_integer(t, kInts[below(12)])};
     }
 
-    /// The same expression twice: in `body` on whatever `leaf` makes of the numbers, and as a number.
+    /// The same expression twice: in `body`, with leaves from `leaf`, and evaluated on the numbers.
     ScalarValue node(ScalarBody& body, ScalarId& id, DType t, int depth,
                      const std::function<ScalarId(ScalarBody&, DType, ScalarValue)>& leaf) {
         if (depth == 0) {
@@ -460,7 +460,7 @@ bool same(DType t, ScalarValue a, ScalarValue b) {
     return std::isnan(a.f) ? std::isnan(b.f) : std::bit_cast<uint64_t>(a.f) == std::bit_cast<uint64_t>(b.f);
 }
 
-TEST(ScalarProperty, FoldingConstantsGivesWhatTheOperatorsGive) {
+TEST(ScalarProperty, ConstantFoldingMatchesEvaluation) {
     EXPECT_TRUE(rc::check([] {
         const auto seed = *rc::gen::arbitrary<uint64_t>();
         for (uint64_t k = 0; k < 50; ++k) {
@@ -492,7 +492,7 @@ ScalarValue walk(const ScalarBody& body, const std::vector<ScalarValue>& accesse
     return values[body.root().index()];
 }
 
-TEST(ScalarProperty, SimplifiedBodiesKeepTheirValueAndReadBackFromText) {
+TEST(ScalarProperty, SimplifiedBodiesKeepTheirValueAndRoundTrip) {
     EXPECT_TRUE(rc::check([] {
         const auto seed = *rc::gen::arbitrary<uint64_t>();
         for (uint64_t k = 0; k < 50; ++k) {

@@ -1,9 +1,9 @@
-// Text of scalar bodies, and back.
+// Printer and parser of scalar bodies.
 //
 //     max(add(acc, @2), 0.0)        constants: F32 as 0.0 (0.1f: the float nearest to 0.1), F64 as 0.5:f64,
 //     select(lt(@0, 3), f64(@1), 1.5:f64)      I64 as 3, other integers as 3:i32, Bool as true and false
-//     table{1, 0, -1}(index(i0))               numbers of a table (F64: table.f64{...}), and which of them
-//     let t0 = exp(@0) in mul(t0, t0)          only in bodies that would be long or deep without
+//     table{1, 0, -1}(index(i0))               the numbers of a table (F64: table.f64{...}), and the position
+//     let t0 = exp(@0) in mul(t0, t0)          only in bodies that would otherwise be long or deep
 
 #include <fmt/format.h>
 
@@ -19,9 +19,9 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kLongText = 256;  // nodes printed, repetitions counted, above which shared ones get a name
-constexpr int kDeepText = 100;      // operators nested in each other above which one gets a name
-constexpr int kMostNesting = 500;   // what the parser takes
+constexpr int64_t kLongText = 256;  // printed nodes, with repetitions, above which shared nodes get a name
+constexpr int kDeepText = 100;      // nesting depth above which an operator gets a name
+constexpr int kMaxNesting = 500;    // nesting depth that the parser accepts
 
 std::string constant_text(const ScalarNode& n) {
     if (n.dtype == DType::Bool) return n.int_value != 0 ? "true" : "false";
@@ -147,7 +147,7 @@ class BodyParser {
 
   private:
     ScalarId node() {
-        if (++depth_ > kMostNesting) text_.fail("a scalar expression nested this deep");
+        if (++depth_ > kMaxNesting) text_.fail("a scalar expression nested this deep");
         const ScalarId id = node_unguarded();
         --depth_;
         return id;
@@ -175,7 +175,7 @@ class BodyParser {
             return it->second;
         }
         if (word == "acc") {
-            if (!acc_) text_.fail("'acc' stands in an epilogue only");
+            if (!acc_) text_.fail("'acc' is valid in an epilogue only");
             text_.eat_word(word);
             return body_.acc(*acc_);
         }

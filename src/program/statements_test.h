@@ -1,5 +1,5 @@
 #pragma once
-// Programs of the tests from their statements alone; every opaque operator is Nothing.
+// Test programs written as statements only; every opaque operator is parsed as Nothing.
 
 #include <memory>
 #include <string>

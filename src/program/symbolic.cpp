@@ -11,16 +11,16 @@ namespace tilewright {
 
 namespace {
 
-/// A float is a number, an integer or Bool an expression.
+/// Floats are numbers, integers and Bools are expressions.
 struct Known {
     double f = 0;
     Expr i;
 };
-/// Nothing: not known at compile time. Harmless where a select, an `and` or a condition leaves it unused.
+/// None: unknown at compile time. Allowed where a select, an `and` or a condition does not use it.
 using Partial = std::optional<Known>;
 
 bool proves_nonnegative(Expr e) { return prove_nonnegative(e, {}); }
-/// e >= 0, where it can be decided.
+/// e >= 0, if decidable.
 std::optional<bool> decide_nonnegative(Expr e) {
     if (proves_nonnegative(e)) return true;
     if (proves_nonnegative(-e - 1)) return false;
@@ -42,10 +42,10 @@ ScalarValue number(DType t, const Known& v) {
 }
 Known known(ScalarValue v) { return {v.f, Expr(v.i)}; }
 
-/// Types whose range dimensions are taken to stay within.
+/// Types whose range is assumed to hold all dimensions.
 bool holds_dimensions(DType t) { return t == DType::I64 || t == DType::I32 || t == DType::U64 || t == DType::U32; }
 
-/// a / b with truncation.
+/// a / b, truncated.
 Partial divide(Expr a, Expr b) {
     if (!proves_nonnegative(b - 1)) return std::nullopt;
     if (proves_nonnegative(a)) return Known{0, floor_div(a, b)};
@@ -125,7 +125,7 @@ Partial integer_op(ScalarOp op, DType type, Expr a, Expr b) {
     }
 }
 
-/// integer_op, but nothing where going on with the result would take long.
+/// integer_op; none if the result would be expensive to continue with.
 Partial short_integer_op(ScalarOp op, DType type, Expr a, Expr b) {
     Partial p = integer_op(op, type, a, b);
     if (p && is_long(p->i)) return std::nullopt;
@@ -147,7 +147,7 @@ class Evaluator {
   public:
     Evaluator(const TensorExpr& expr, std::span<const KnownContents> operands) : expr_(expr), operands_(operands) {}
 
-    /// One point; `acc` is what an epilogue's Acc holds.
+    /// One point; `acc` is the value of an epilogue's Acc.
     Partial body(const ScalarBody& body, std::span<const Expr> point, const Partial& acc) {
         point_ = point;
         read_.assign(expr_.accesses.size(), std::nullopt);
@@ -161,7 +161,7 @@ class Evaluator {
         return values[body.root().index()];
     }
 
-    /// `e` with the point's axes and the loads put in.
+    /// `e` with the point's axes and the loads substituted.
     std::optional<Expr> at_point(Expr e) {
         bool ok = true;
         const Expr r = substitute(e, [&](Var v) -> std::optional<Expr> {
@@ -227,7 +227,7 @@ class Evaluator {
                 return a->i.constant() != 0 ? b : c;
             case ScalarOp::BitAnd:
             case ScalarOp::BitOr: {
-                // One side may decide a Bool alone.
+                // One operand may decide a Bool by itself.
                 const Expr decisive = n.op == ScalarOp::BitAnd ? 0 : 1;
                 if (n.dtype == DType::Bool && ((a && a->i == decisive) || (b && b->i == decisive)))
                     return Known{0, decisive};
@@ -264,7 +264,7 @@ Known identity(Reducer r, DType t) {
     return {};
 }
 
-/// acc combined with one more element; floats only as numbers.
+/// acc combined with one more element; floats must be numbers.
 Partial reduce(Reducer r, DType t, const Partial& acc, const Partial& v, bool first) {
     const ScalarOp op = r == Reducer::Sum    ? ScalarOp::Add
                         : r == Reducer::Prod ? ScalarOp::Mul
@@ -346,7 +346,7 @@ std::optional<std::vector<Expr>> evaluate_symbolic(const TensorExpr& expr, std::
                                                    DType out, std::span<const int64_t> out_shape, int64_t limit) {
     try {
         return evaluate_all(expr, operands, out, out_shape, limit);
-    } catch (const ModelError&) {  // expressions do not wrap around: an overflow is refused where it is written
+    } catch (const ModelError&) {  // expressions do not wrap around: an overflow throws where it is built
         return std::nullopt;
     }
 }

@@ -57,12 +57,12 @@ TEST(Symbolic, arithmetic_over_dimensions) {
     EXPECT_EQ(map({known_ints({seq, batch}), known_ints({1})}, binary(ScalarOp::Max)), (Exprs{seq, batch}));
 }
 
-TEST(Symbolic, a_division_that_would_truncate_differently_is_not_known) {
+TEST(Symbolic, a_division_that_would_truncate_differently_is_unknown) {
     EXPECT_EQ(map({known_ints({count}), known_ints({2})}, binary(ScalarOp::Div)), std::nullopt);
     EXPECT_EQ(map({known_ints({seq}), known_ints({count})}, binary(ScalarOp::Div)), std::nullopt);
 }
 
-TEST(Symbolic, the_select_of_an_expand_with_minus_one_decides) {
+TEST(Symbolic, selects_of_an_expand_with_minus_one_are_decided) {
     // Where(shape == -1, 1, shape) and Where(shape == 0, other, shape), as exporters write them
     const auto where = [](int64_t special) {
         return [special](ScalarBody& b, std::span<const ScalarId> a) {
@@ -74,7 +74,7 @@ TEST(Symbolic, the_select_of_an_expand_with_minus_one_decides) {
     EXPECT_EQ(map({known_ints({count}), known_ints({seq})}, where(0)), std::nullopt);
 }
 
-TEST(Symbolic, what_a_select_leaves_unused_may_be_unknown) {
+TEST(Symbolic, unused_operands_of_a_select_may_be_unknown) {
     const auto f = [](ScalarBody& b, std::span<const ScalarId> a) {
         const ScalarId unknown = b.binary(ScalarOp::Div, a[1], b.int_constant(DType::I64, 2));
         return b.select(b.binary(ScalarOp::Gt, a[0], b.int_constant(DType::I64, 0)), a[0], unknown);
@@ -165,7 +165,7 @@ TEST(Symbolic, expressions_that_grow_without_bounds_are_left_to_run_time) {
     EXPECT_EQ(evaluate_symbolic(product, std::span(&many, 1), DType::I64, Shape{}), std::nullopt);
 }
 
-/// What is returned must be what the interpreter computes, whatever the symbols and scalars are.
+/// Returned elements must equal the interpreter's, for all values of the symbols and scalars.
 TEST(Symbolic, agrees_with_the_interpreter_on_random_expressions) {
     std::mt19937_64 rng(7);
     const auto upto = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n)(rng); };

@@ -132,7 +132,7 @@ std::string TextCursor::name() {
             s += static_cast<char>(hex_digit(rest[1]) * 16 + hex_digit(rest[2]));
             at_ += 2;
         } else {
-            fail(fmt::format("'\\{}' is no escape in a quoted name", rest[0]));
+            fail(fmt::format("'\\{}' is not an escape in a quoted name", rest[0]));
         }
     }
     if (at_ >= text_.size() || text_[at_] != '"') fail("a quoted name does not end on its line");
@@ -168,7 +168,7 @@ std::string_view TextCursor::numeral() {
 
 namespace {
 
-/// Nothing when the text is not wholly a number. Out of range: infinity or zero, as rounding would have it.
+/// None if the text is not entirely a number. Out of range: infinity or zero, as rounding gives.
 template <class T>
 bool read_float(std::string_view s, T& v) {
     if (!s.empty() && s[0] == '+') s.remove_prefix(1);

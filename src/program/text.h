@@ -1,5 +1,5 @@
 #pragma once
-// What the printers and parsers of Program and of what is built on it share: names, numbers, and a cursor over text.
+// Shared by the printers and parsers of Program and of the IRs built on it: names, numbers, and a cursor over text.
 
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace tilewright {
 
-/// The name as it is, when it is made of letters, digits and "_./-" only (and starts with none of ".-"); else in
-/// quotes, with \" \\ \n \t and \xHH for other control bytes. TextCursor::name reads both.
+/// Unquoted if the name consists of letters, digits and "_./-" and does not start with '.' or '-'; else in quotes,
+/// with \" \\ \n \t and \xHH for other control bytes. TextCursor::name reads both.
 std::string name_text(std::string_view name);
 
 /// The shortest text that reads back as exactly this number: "1", "0.1", "1e+30", "-0", "inf", "-inf", "nan".
@@ -19,28 +19,28 @@ std::string double_text(double v);
 /// The same for a number of type F32 (or smaller): it reads back exactly after rounding to float.
 std::string float_text(float v);
 
-/// Elements of a constant that prints as numbers; a larger one prints as its hash.
+/// The most elements of a constant that is printed as numbers; a larger constant is printed as its hash.
 inline constexpr int64_t kSmallConstant = 64;
 
-/// Reads a text from left to right. Blanks, newlines and lines that begin with '#' count for nothing between tokens.
-/// Whatever does not fit is a ModelError: "<what>, line 3, column 7: expected ']', found 'x'".
+/// Reads a text from left to right. Blanks, newlines and lines that begin with '#' are skipped between tokens.
+/// A syntax error is a ModelError: "<what>, line 3, column 7: expected ']', found 'x'".
 class TextCursor {
   public:
     TextCursor(std::string_view text, std::string what) : text_(text), what_(std::move(what)) {}
 
     bool at_end();
     bool peek(std::string_view token);
-    /// A punctuation mark, or the beginning of a longer one: eat("[").
+    /// A punctuation mark, or the first character of a longer one: eat("[").
     bool eat(std::string_view token);
     void expect(std::string_view token);
-    /// A whole word: eat_word("in") does not take the first half of "input".
+    /// A whole word: eat_word("in") does not match the beginning of "input".
     bool eat_word(std::string_view word);
     void expect_word(std::string_view word);
-    /// Letters, digits and '_'; empty when the next character is none of these. Does not move.
+    /// The letters, digits and '_' at the cursor; empty if there are none. Does not move.
     std::string_view peek_word();
 
     std::string name();
-    int64_t integer();           ///< also takes values above INT64_MAX of an unsigned 64-bit integer, as the same bits
+    int64_t integer();           ///< also accepts unsigned 64-bit values above INT64_MAX, as the same bits
     std::string_view numeral();  ///< sign, digits, '.', exponent; or inf, nan
     double number();             ///< decimal to the nearest double
     float single();              ///< decimal to the nearest float
@@ -50,9 +50,9 @@ class TextCursor {
     /// "[e, e, e]"
     std::vector<Expr> expr_list();
 
-    /// Moves to the next `word` on this line, before any ';'; false, and nothing moves, when there is none.
+    /// Moves to the next `word` on this line, before any ';'; if there is none, returns false without moving.
     bool skip_to_word(std::string_view word);
-    /// True when the rest of the line holds more than blanks.
+    /// True if the rest of the line is not blank.
     bool more_on_line() const;
     size_t position() const { return at_; }
     void rewind(size_t position) { at_ = position; }

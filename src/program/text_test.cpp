@@ -1,4 +1,4 @@
-// The text of programs: what it looks like, that it reads back, and what is said of text that does not.
+// The text of programs: format, round trips, and error messages.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -86,7 +86,7 @@ TEST(ProgramText, APaddedConvolutionWithBiasAndRelu) {
     EXPECT_EQ(print(p, e), text.substr(text.find("= [$batch") + 2, text.find("  ; ") - text.find("= [$batch") - 2));
 }
 
-TEST(ProgramText, EveryKindOfPrimitiveReadsBack) {
+TEST(ProgramText, EveryKindOfPrimitiveRoundTrips) {
     const std::string text =
         "program \"all kinds\" {\n"
         "  input x: f32[$n, 3]\n"
@@ -151,7 +151,7 @@ TEST(ProgramText, ConstantsKeepEveryElement) {
     EXPECT_EQ(p.constants.at(ValueId(size_t{2})).get_int(0), -1);
 }
 
-TEST(ProgramText, LargeConstantsAreTheirHash) {
+TEST(ProgramText, LargeConstantsPrintAsAHash) {
     Program p;
     const ValueId v = p.values.push_back({"w", DType::F32, {65}});
     Tensor t(DType::F32, {65});
@@ -160,7 +160,7 @@ TEST(ProgramText, LargeConstantsAreTheirHash) {
     const std::string text = print(p);
     EXPECT_EQ(program_again(text), text);
     const Program read = parse_program(text);
-    EXPECT_EQ(read.constants.at(v).get(64), 0);  // not known: zeros, marked
+    EXPECT_EQ(read.constants.at(v).get(64), 0);  // unknown contents: zeros, marked
     EXPECT_EQ(read.unread.count(v), 1u);
     Tensor other(DType::F32, {65});
     p.constants[v] = other;
@@ -168,7 +168,7 @@ TEST(ProgramText, LargeConstantsAreTheirHash) {
     EXPECT_NE(contents_hash(t), contents_hash(t.reshaped({5, 13})));
 }
 
-TEST(ProgramText, CommentsAndLineBreaksAreFree) {
+TEST(ProgramText, CommentsAndLineBreaksAreSkipped) {
     EXPECT_EQ(program_again("# a test\nprogram p {\n  # inputs\n  input\n    x: f32[4]\n"
                             "y: f32[4] = [4] exp(@0) where\n @0 = x[i0] ; a\n b\n output\n y }"
                             "\n# end"),
@@ -186,7 +186,7 @@ TEST(ProgramText, KeywordsAreNamesToo) {
     EXPECT_EQ(program_again(text), text);
 }
 
-TEST(ProgramText, UnreadableTextSaysWhere) {
+TEST(ProgramText, SyntaxErrorsStateTheirPosition) {
     const auto line = [](std::string_view statement) {
         std::string message = program_failure("program p {\n  input x: f32[4]\n  " + std::string(statement) + "\n}\n");
         const std::string prefix = "program text, line ";
@@ -214,7 +214,7 @@ TEST(ProgramText, UnreadableTextSaysWhere) {
               "3, column 47: expected '>= 0', found '> 0 else 0'");
     EXPECT_EQ(line("y: f32[4] = frob(x)"), "3, column 15: expected '[', 'opaque', 'if' or 'loop', found 'frob(x)'");
     EXPECT_EQ(line("y: f32[4] = opaque \"Frob(a=1)\"(x)"), "3, column 22: there is no opaque operator 'Frob(a=1)'");
-    EXPECT_EQ(line("const c: f32[$n] = {1}"), "3, column 19: constant 'c' has dimension $n, which is no number");
+    EXPECT_EQ(line("const c: f32[$n] = {1}"), "3, column 19: constant 'c' has dimension $n, which is not a number");
     EXPECT_EQ(line("const c: f32[2] = {1}"), "3, column 23: expected ',', found '}'");
     EXPECT_EQ(line("const c: f32[2] = {1, x}"), "3, column 25: expected a number, found 'x}'");
     EXPECT_EQ(line("const c: i64[1] = {99999999999999999999}"),
@@ -228,7 +228,7 @@ TEST(ProgramText, UnreadableTextSaysWhere) {
               "3, column 11: expected equal, broadcast, spread or at_least, found 'same [$n, 2]'");
     EXPECT_EQ(line("require equal [$n]"), "3, column 21: a requirement is about two expressions, found 1");
     EXPECT_EQ(line("output \"x"), "3, column 12: a quoted name does not end on its line");
-    EXPECT_EQ(line("output \"\\q\""), "3, column 12: '\\q' is no escape in a quoted name");
+    EXPECT_EQ(line("output \"\\q\""), "3, column 12: '\\q' is not an escape in a quoted name");
 }
 
 TEST(ProgramText, NestingIsBounded) {
@@ -237,7 +237,7 @@ TEST(ProgramText, NestingIsBounded) {
     EXPECT_NE(program_failure(deep).find("programs nested this deep"), std::string::npos);
 }
 
-TEST(ProgramText, AnyNameReadsBack) {
+TEST(ProgramText, AnyNameRoundTrips) {
     EXPECT_TRUE(rc::check([](const std::string& name) {
         TextCursor cursor(name_text(name), "name");
         const std::string copy = name_text(name);
@@ -252,7 +252,7 @@ TEST(ProgramText, AnyNameReadsBack) {
     }
 }
 
-TEST(ProgramText, AnyNumberReadsBack) {
+TEST(ProgramText, AnyNumberRoundTrips) {
     EXPECT_TRUE(rc::check([](uint64_t bits) {
         double v = 0;
         std::memcpy(&v, &bits, sizeof(v));

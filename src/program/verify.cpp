@@ -14,8 +14,8 @@ namespace tilewright {
 
 namespace {
 
-constexpr size_t kFewNames = 8;                 // in a requirement that says something about an index
-constexpr int64_t kMostOutputPoints = 1 << 16;  // of an output index that is checked point by point
+constexpr size_t kFewNames = 8;                // of a requirement that is used to check an index
+constexpr int64_t kMaxOutputPoints = 1 << 16;  // for an output index that is checked point by point
 
 class Verifier {
   public:
@@ -41,7 +41,7 @@ class Verifier {
         where_ = "program output";
         for (const ValueId v : p_.outputs) operand(v);
         for (const Requirement& r : p_.requirements) {
-            where_ = fmt::format("requirement of {}", r.source.empty() ? "nobody" : r.source);
+            where_ = fmt::format("requirement of {}", r.source.empty() ? "unknown origin" : r.source);
             uniform(r.a, r.what);
             uniform(r.b, r.what);
         }
@@ -73,7 +73,7 @@ class Verifier {
 
     // --- definitions
 
-    /// `binds`: bare dimensions take their number from the tensor; else the shape is computed.
+    /// `binds`: bare dimensions are bound from the tensor; else the shape is computed.
     void define(ValueId v, bool binds = true) {
         if (!known(v)) return fault("value number {} does not exist", v.value);
         if (!defined_.insert(v).second) fault("value {} is defined twice", quoted(v));
@@ -102,7 +102,7 @@ class Verifier {
             fault("is declared {}, but holds {}", to_string(value(v).shape), to_string(actual));
     }
 
-    /// Symbols and scalars of `e` must have their numbers by now; axes and loads may not occur.
+    /// Symbols and scalars of `e` must be bound already; axes and loads may not occur.
     void uniform(Expr e, std::string_view what) {
         for (const Var v : variables(e)) {
             if (v.kind == VarKind::Axis || v.kind == VarKind::Load)
@@ -117,8 +117,8 @@ class Verifier {
         if (v.kind == VarKind::Scalar)
             fault("{} uses {}, which no primitive has read yet", what, Expr::var(v).text());
         else
-            fault("{} uses {}, which is no dimension of a tensor made before", what, Expr::var(v).text());
-        bound_.insert(v);  // once is enough
+            fault("{} uses {}, which is not a dimension of an earlier tensor", what, Expr::var(v).text());
+        bound_.insert(v);  // reported once
     }
 
     // --- primitives
@@ -177,7 +177,7 @@ class Verifier {
                 fit = false;
             } else if (v.kind == VarKind::Load) {
                 if (v.id >= loads) {
-                    fault("{} uses {}, which is no access before it", what, Expr::var(v).text());
+                    fault("{} uses {}, which is not an earlier access", what, Expr::var(v).text());
                     fit = false;
                 } else if (const ValueId from = e.accesses[v.id].value; known(from) && !is_integer(value(from).dtype)) {
                     fault("{} uses {}, which reads {}: an integer was expected", what, Expr::var(v).text(),
@@ -279,7 +279,8 @@ class Verifier {
 
     static bool equal(Expr a, Expr b) { return a == b || simplify(a - b, {}).is_constant(0); }
 
-    /// Reaches every element once: by its inverse, or by counting, or (small and constant) point by point.
+    /// Checks that every element is reached exactly once: by the inverse, by counting, or (small and constant) point by
+    /// point.
     void output_index(const TensorExpr& e, std::span<const Expr> spatial, const Value& out) {
         for (size_t d = 0; d < out.shape.size(); ++d)
             if (const auto found = find_outside(e.output_index[d], out.shape[d], {}, spatial))
@@ -290,7 +291,7 @@ class Verifier {
         if (!points.is_constant() || !elements.is_constant()) return;
         if (!(points == elements))
             return fault("the output index takes {} points to {} elements", points.text(), elements.text());
-        if (points.constant() > kMostOutputPoints) return;
+        if (points.constant() > kMaxOutputPoints) return;
         std::set<std::vector<int64_t>> reached;
         std::vector<int64_t> at(spatial.size(), 0), element(out.shape.size());
         Env env;
@@ -418,7 +419,7 @@ class Verifier {
     std::vector<Requirement> of_few_names_;
     std::string prefix_, where_;
     std::vector<std::string>& faults_;
-    std::set<Var> bound_;  ///< symbols and scalars that have a number by now
+    std::set<Var> bound_;  ///< bound symbols and scalars
     std::set<ValueId> defined_;
 };
 

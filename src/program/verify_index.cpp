@@ -13,12 +13,12 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kMostPoints = 20000;
-constexpr size_t kMostSymbols = 8;
+constexpr int64_t kMaxPoints = 20000;
+constexpr size_t kMaxSymbols = 8;
 
 using Symbols = std::map<Var, int64_t>;
 
-/// Values of the symbols to try: all equal, rising, falling, and each one large among small ones.
+/// Values of the symbols to try: all equal, ascending, descending, and each one large among small ones.
 std::vector<Symbols> assignments(const std::vector<Var>& symbols) {
     std::vector<Symbols> out;
     if (symbols.empty()) return {Symbols{}};
@@ -36,7 +36,7 @@ std::vector<Symbols> assignments(const std::vector<Var>& symbols) {
     return out;
 }
 
-/// What an axis is tried at: everything where that is affordable, else both ends, the middle, and the neighbours of the
+/// The values tried for an axis: all if that is affordable, else both ends, the middle, and the neighbours of the
 /// constants that occur.
 std::vector<int64_t> candidates(int64_t extent, int64_t budget, const std::set<int64_t>& constants) {
     std::set<int64_t> s;
@@ -91,7 +91,7 @@ class ReachSearch {
             }
         }
         std::sort(axes_.begin(), axes_.end());
-        if (symbols.size() > kMostSymbols) return std::nullopt;
+        if (symbols.size() > kMaxSymbols) return std::nullopt;
         add_required(symbols);
         std::optional<std::string> found;
         for (const Symbols& s : assignments(symbols)) {
@@ -104,7 +104,7 @@ class ReachSearch {
     }
 
   private:
-    /// The symbols that requirements compare with those at hand, as long as they are few.
+    /// The symbols that requirements relate to the given ones, as long as they are few.
     void add_required(std::vector<Var>& symbols) const {
         const std::vector<Var> given = symbols;
         const auto among = [](const std::vector<Var>& list, Var v) {
@@ -117,11 +117,11 @@ class ReachSearch {
             for (const Var v : names)
                 if (v.kind == VarKind::Symbol && !among(more, v)) more.push_back(v);
             const bool concerned = std::any_of(names.begin(), names.end(), [&](Var v) { return among(given, v); });
-            if (concerned && more.size() <= kMostSymbols) symbols = std::move(more);
+            if (concerned && more.size() <= kMaxSymbols) symbols = std::move(more);
         }
     }
 
-    /// Whether a requirement does not hold there; those over other symbols say nothing.
+    /// Whether a requirement is violated at the point; requirements over other symbols are ignored.
     bool is_refused(const Symbols& symbols) const {
         const auto known = [&](Expr e) {
             const std::vector<Var> names = variables(e);
@@ -142,12 +142,11 @@ class ReachSearch {
         env.axes = point;
         env.names = &names;
         std::vector<std::vector<int64_t>> tries;
-        int64_t left = kMostPoints, remaining = static_cast<int64_t>(axes_.size());
+        int64_t left = kMaxPoints, remaining = static_cast<int64_t>(axes_.size());
         for (const uint32_t a : axes_) {
             const int64_t extent = evaluate(extents_[a], env);
             if (extent <= 0) return std::nullopt;
-            int64_t budget =
-                2;  // the largest number of tries per axis of which the remaining axes can all have as many
+            int64_t budget = 2;  // the largest number of tries per axis that the remaining axes can all have
             const auto power = [&](int64_t base) {
                 int64_t p = 1;
                 for (int64_t k = 0; k < remaining && p <= left; ++k) p *= base;
@@ -160,7 +159,7 @@ class ReachSearch {
         }
         const int64_t size = evaluate(dimension_, env);
         std::vector<size_t> at(axes_.size(), 0);
-        for (int64_t n = 0; n < 4 * kMostPoints; ++n) {
+        for (int64_t n = 0; n < 4 * kMaxPoints; ++n) {
             for (size_t k = 0; k < axes_.size(); ++k) point[axes_[k]] = tries[k][at[k]];
             const bool inside = std::any_of(valid_.begin(), valid_.end(), [&](Expr c) { return evaluate(c, env) < 0; });
             if (!inside)
@@ -199,7 +198,7 @@ std::optional<std::string> find_outside(Expr index, Expr dimension, std::span<co
             return std::nullopt;
         return ReachSearch(index, dimension, valid, extents, requirements).run();
     } catch (const ModelError&) {
-        return std::nullopt;  // beyond 64 bits: nothing is shown
+        return std::nullopt;  // beyond 64 bits: no counterexample
     }
 }
 

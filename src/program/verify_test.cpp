@@ -1,4 +1,4 @@
-// What verify accepts, and the sentence it says of each fault.
+// Programs that verify accepts, and the message for each fault.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::string expression_fault(std::string_view declared, std::string_view text) {
     return all.substr(0, prefix.size()) == prefix ? all.substr(prefix.size()) : all;
 }
 
-TEST(Verify, AcceptsWhatConditionsAndRangesKeepInside) {
+TEST(Verify, AcceptsIndicesBoundedByConditionsAndRanges) {
     for (const auto& [declared, text] : std::vector<std::pair<std::string, std::string>>{
              {"f32[8]", "[8] @0 where @0 = x[i0, 7]"},
              {"f32[8]", "[8] sum(i1 < 8) @0 where @0 = x[i0, i1]"},
@@ -44,7 +44,7 @@ TEST(Verify, AcceptsWhatConditionsAndRangesKeepInside) {
              {"f32[2*$n]", "[2*$n] @0 where @0 = s[i0 // 2]"},
              {"f32[$n + 2]", "[$n + 2] @0 where @0 = s[i0 - 1] when i0 - 1 >= 0 and $n - i0 >= 0 else 0"},
              {"f32[8]", "[8] @1 where @0 = t[i0], @1 = x[@0, 0]"},
-             {"f32[8]", "[8] @1 where @0 = t[i0], @1 = x[@0 + 100, 0]"},  // the data decides
+             {"f32[8]", "[8] @1 where @0 = t[i0], @1 = x[@0 + 100, 0]"},  // data-dependent
              {"f32[8, 8]", "[4, 2, 8] -> [2*i0 + i1, i2] @0 where @0 = x[i0, i2]"},
              {"f32[8]", "[8] sum(i1 < 8) @0 then add(acc, @1) where @0 = x[i0, i1], @1 = x[i0, 0]"},
              {"f16[8]", "[8] f16(@0) where @0 = x[i0, 0]"},
@@ -52,7 +52,7 @@ TEST(Verify, AcceptsWhatConditionsAndRangesKeepInside) {
         EXPECT_EQ(expression_fault(declared, text), "") << text;
 }
 
-TEST(Verify, AnIndexThatLeavesItsDimensionIsShownWhereItDoes) {
+TEST(Verify, ReportsACounterexampleForAnIndexOutOfBounds) {
     EXPECT_EQ(expression_fault("f32[8]", "[8] @0 where @0 = x[i0 + 1, 0]"),
               "access @0 leaves dimension 0 of 'x', which is 8: index i0 + 1: i0 = 7 gives 8");
     EXPECT_EQ(expression_fault("f32[8]", "[8] @0 where @0 = x[0, 3 - i0]"),
@@ -68,12 +68,13 @@ TEST(Verify, AnIndexThatLeavesItsDimensionIsShownWhereItDoes) {
 TEST(Verify, SymbolicIndicesAreFaultyOnlyIfTheyAlwaysAre) {
     EXPECT_EQ(expression_fault("f32[$n]", "[$n] @0 where @0 = s[i0 + 1]"),
               "access @0 leaves dimension 0 of 's', which is $n: index i0 + 1: with $n = 1: i0 = 0 gives 1");
-    EXPECT_EQ(expression_fault("f32[$n]", "[$n] @0 where @0 = x[i0, 0]"), "");  // the model knows that $n <= 8
+    EXPECT_EQ(expression_fault("f32[$n]", "[$n] @0 where @0 = x[i0, 0]"),
+              "");  // the program does not state whether $n <= 8
     EXPECT_EQ(find_outside(axis(0) + symbol("past"), symbol("total"), {}, std::vector<Expr>{symbol("new")}),
               std::nullopt);  // past + new = total
 }
 
-TEST(Verify, ExpressionsFitTheirValue) {
+TEST(Verify, ExpressionsMatchTheirValue) {
     EXPECT_EQ(expression_fault("f32[7]", "[8] @0 where @0 = x[i0, 0]"),
               "has spatial extents [8] where the value's shape is [7]");
     EXPECT_EQ(expression_fault("f32[8, 1]", "[8] @0 where @0 = x[i0, 0]"),
@@ -84,13 +85,13 @@ TEST(Verify, ExpressionsFitTheirValue) {
               "access @0 has 1 indices into 'x', which has 2 dimensions");
     EXPECT_EQ(expression_fault("f32[8]", "[8] @0 where @0 = x[i0, i1]"), "an index of access @0 uses axis i1 of 1");
     EXPECT_EQ(expression_fault("f32[8]", "[8] @0 where @0 = x[@0, 0]"),
-              "an index of access @0 uses @0, which is no access before it");
+              "an index of access @0 uses @0, which is not an earlier access");
     EXPECT_EQ(expression_fault("f32[8]", "[8] @1 where @0 = x[i0, 0], @1 = x[@0, 0]"),
               "an index of access @1 uses @0, which reads f32: an integer was expected");
     EXPECT_EQ(expression_fault("f32[8]", "[8] @0 where @0 = x[?at, 0]"),
               "an index of access @0 uses ?at, which no primitive has read yet");
     EXPECT_EQ(expression_fault("f32[8]", "[8] @0 where @0 = x[0, i0] when $m - 8 >= 0 else 0"),
-              "a condition of access @0 uses $m, which is no dimension of a tensor made before");
+              "a condition of access @0 uses $m, which is not a dimension of an earlier tensor");
     EXPECT_EQ(expression_fault("i64[9]", "[9] @0 where @0 = t[i0] when 7 - i0 >= 0 else 0.5"),
               "access @0 fills i64 with 0.5");
     EXPECT_EQ(expression_fault("f32[8]", "[8] sum(i1 < 8) @0 then add(acc, @0) where @0 = x[i0, i1]"),
@@ -114,7 +115,7 @@ TEST(Verify, OutputIndicesReachEveryElementOnce) {
               "has 2 output indices where the value has 1 dimensions");
 }
 
-TEST(Verify, ValuesAreMadeOnceBeforeTheyAreRead) {
+TEST(Verify, ValuesAreDefinedOnceBeforeUse) {
     Program p = program(
         "input x: f32[4]\n y: f32[4] = [4] exp(@0) where @0 = x[i0] ; a Exp\n"
         "z: f32[4] = [4] exp(@0) where @0 = y[i0] ; b Exp\n output z");
@@ -138,7 +139,7 @@ TEST(Verify, ValuesAreMadeOnceBeforeTheyAreRead) {
               "primitive 'a' (value 'y'): access @0 reads no value");
 }
 
-TEST(Verify, ConstantsAreWhatTheyAreDeclared) {
+TEST(Verify, ConstantsMatchTheirDeclaration) {
     Program p = program("const w: f32[2] = {1, 2}\n output w");
     EXPECT_EQ(faults(p), "");
     p.constants.begin()->second = Tensor(DType::F64, {3});
@@ -156,20 +157,20 @@ TEST(Verify, ScalarsAreIntegersReadOnce) {
               "primitive 'r': scalar ?n is read twice");
 }
 
-TEST(Verify, SymbolsHaveANumberBeforeTheyAreUsed) {
+TEST(Verify, SymbolsAreBoundBeforeUse) {
     EXPECT_EQ(faults("input x: f32[2*$n]"),
-              "input 'x': the shape uses $n, which is no dimension of a tensor made before");
+              "input 'x': the shape uses $n, which is not a dimension of an earlier tensor");
     EXPECT_EQ(faults("input x: f32[2*$n, $n]"), "");
     EXPECT_EQ(faults("y: f32[$k] = opaque \"NonZero()\"()\n z: f32[$k] = [$k] 1.0"), "");
     EXPECT_EQ(faults("z: f32[$k] = [$k] 1.0 ; p Op"),
-              "primitive 'p' (value 'z'): an extent uses $k, which is no dimension of a tensor made before");
+              "primitive 'p' (value 'z'): an extent uses $k, which is not a dimension of an earlier tensor");
 }
 
-TEST(Verify, RequirementsAreAboutNamesThatTheRunKnows) {
+TEST(Verify, RequirementsUseBoundNames) {
     EXPECT_EQ(faults("input x: f32[$n]\n require equal [$n, ?k] ; dimensions me\n input t: i64[1]\n ?k = read t[0]"),
               "");
     EXPECT_EQ(faults("input x: f32[$n]\n require equal [$n, $m] ; dimensions me"),
-              "requirement of me: dimensions uses $m, which is no dimension of a tensor made before");
+              "requirement of me: dimensions uses $m, which is not a dimension of an earlier tensor");
     EXPECT_EQ(faults("input x: f32[$n]\n require equal [$n, i0] ; dimensions me"),
               "requirement of me: dimensions uses i0");
     const std::string beyond = "input x: f32[$n]\n y: f32[2*$n] = [2*$n] @0 where @0 = x[i0] ; p Op\n output y";
@@ -178,7 +179,7 @@ TEST(Verify, RequirementsAreAboutNamesThatTheRunKnows) {
     EXPECT_NE(faults(beyond + "\n require equal [$n, 5] ; dimensions me"), "");
 }
 
-TEST(Verify, BranchesTakeTheCapturesAndGiveTheOutputs) {
+TEST(Verify, BranchesMatchCapturesAndOutputs) {
     const std::string branch = "{ input a: f32[4]\n output a }";
     EXPECT_EQ(
         faults("input c: bool[]\n input x: f32[4]\n y: f32[4] = if c(x)\n then t " + branch + " else e " + branch), "");
@@ -191,7 +192,7 @@ TEST(Verify, BranchesTakeTheCapturesAndGiveTheOutputs) {
               "primitive 'p' (value 'y'): output 0 of 'else': 'y' is f32, but 'd' is f64");
 }
 
-TEST(Verify, LoopsPassWhatTheirBodyTakes) {
+TEST(Verify, LoopsMatchTheirBody) {
     const auto loop = [](std::string_view body) {
         return faults(
             "input x: f32[3, 4]\n input h: f32[4]\n l: f32[4], s: f32[4, 3] = loop trip(3) carried(h) "

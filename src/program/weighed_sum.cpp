@@ -23,7 +23,7 @@ int64_t product(const std::vector<int64_t>& extents) {
     return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }
 
-/// Point `k` of a box over `axes`, the last one moving first, among all coordinates.
+/// Point `k` of a box over `axes`, the last axis fastest, among all coordinates.
 void to_point(size_t k, const std::vector<uint32_t>& axes, const std::vector<int64_t>& extents,
               std::vector<int64_t>& at) {
     auto rest = static_cast<int64_t>(k);
@@ -33,7 +33,7 @@ void to_point(size_t k, const std::vector<uint32_t>& axes, const std::vector<int
     }
 }
 
-/// m, where `axis(a) % m` stands in the expression.
+/// The modulus m if `axis(a) % m` occurs in the expression.
 std::optional<int64_t> period(Expr e, uint32_t a) {
     for (const Term& t : e.terms())
         for (const Atom* atom : t.atoms) {
@@ -45,7 +45,7 @@ std::optional<int64_t> period(Expr e, uint32_t a) {
     return std::nullopt;
 }
 
-/// The expressions with axis a as m * block + within: whether they depend on `block`, and on `within`.
+/// Substitutes m * block + within for axis a: whether the expressions depend on `block`, and on `within`.
 struct Parts {
     bool block = false, within = false;
 };
@@ -67,7 +67,7 @@ Parts parts_of(const std::vector<Expr>& list, uint32_t a, int64_t m, const Range
     return out;
 }
 
-/// Nodes that `root` needs.
+/// Live nodes of `root`.
 std::vector<bool> below(const ScalarBody& body, ScalarId root) {
     std::vector<bool> needed(body.nodes().size(), false);
     needed[root.index()] = true;
@@ -97,7 +97,7 @@ std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
     out.weight = e.body[e.body.root()].a;
     out.term = e.body[e.body.root()].b;
     const std::vector<bool> of_weight = below(e.body, out.weight), of_term = below(e.body, out.term);
-    std::vector<Expr> weight_at, term_at;  // what they depend on the axes by
+    std::vector<Expr> weight_at, term_at;  // the expressions through which they depend on the axes
     bool tabled = false;
     for (const ScalarId id : e.body.nodes().ids()) {
         const ScalarNode& n = e.body[id];
@@ -137,8 +137,8 @@ std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
         (summed ? out.columns : out.rows).push_back(a);
         (summed ? out.column_extents : out.row_extents).push_back(every ? *every : e.extents[a].constant());
         if (!summed) out.periodic.push_back(every.has_value());
-        if (product(out.row_extents) > kMostWeights || product(out.column_extents) > kMostWeights ||
-            product(out.row_extents) * product(out.column_extents) > kMostWeights)
+        if (product(out.row_extents) > kMaxWeights || product(out.column_extents) > kMaxWeights ||
+            product(out.row_extents) * product(out.column_extents) > kMaxWeights)
             return std::nullopt;
     }
     std::vector<int64_t> extents = out.row_extents;
@@ -172,7 +172,7 @@ std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
 
 namespace {
 
-/// A matrix whose rows and columns are boxes.
+/// A matrix whose rows and columns are multi-dimensional.
 struct Map {
     std::vector<int64_t> rows, columns;  ///< extents
     std::vector<double> weights;         ///< [rows..., columns...]
@@ -184,7 +184,7 @@ class Sharing {
 
     using Nodes = std::vector<std::optional<size_t>>;  ///< none: 0
 
-    /// The way that takes fewest operations.
+    /// The factorisation with the fewest operations.
     Nodes apply(const Map& m, const Nodes& inputs) {
         const SharedSums before = out_;
         Nodes best = directly(m, inputs);
@@ -208,7 +208,7 @@ class Sharing {
 
   private:
     struct Factors {
-        Map first, rest;  ///< along the first axis of rows and column axis c; along all others
+        Map first, rest;  ///< along the first row axis and column axis c; along all others
     };
 
     /// M[(r, s), (c, d)] = P[r, c] Q[s, d], r the first axis of the rows.
@@ -226,7 +226,7 @@ class Sharing {
             const int64_t column = (d / inner * c_count + k) * inner + d % inner;
             return m.weights[static_cast<size_t>((r * s_count + s) * c_count * d_count + column)];
         };
-        // A weight of 1 where there is one, so that the factors are no stranger numbers than the products.
+        // Normalised to an entry of 1 if possible, so that the factors' entries are as simple as the product's.
         const auto with = [&](const auto& fits) -> std::optional<std::array<int64_t, 4>> {
             for (int64_t r = 0; r < r_count; ++r)
                 for (int64_t s = 0; s < s_count; ++s)
@@ -285,7 +285,7 @@ class Sharing {
         for (size_t r = 0; r < rows; ++r)
             for (size_t c = 0; c < columns; ++c)
                 if (const double w = m.weights[r * columns + c]; w != 0 && inputs[c]) sums[r][*inputs[c]] += w;
-        if (rows * columns <= kMostPaired) share_pairs(sums);
+        if (rows * columns <= kMaxPaired) share_pairs(sums);
         Nodes out;
         for (const std::map<size_t, double>& sum : sums) {
             std::vector<SharedSums::Term> terms;
@@ -301,8 +301,8 @@ class Sharing {
         return out;
     }
 
-    /// Looking at all pairs of all rows again and again takes rows x columns^2 for every pair that is found.
-    static constexpr size_t kMostPaired = 4096;
+    /// Bounds the search: comparing all pairs of all rows takes rows x columns^2 per extracted pair.
+    static constexpr size_t kMaxPaired = 4096;
 
     void share_pairs(std::vector<std::map<size_t, double>>& sums) {
         using Pair = std::tuple<size_t, size_t, double>;
@@ -337,9 +337,9 @@ class Sharing {
         }
     }
 
-    /// The weights of a pair that these sums share up to a factor: as a sum has them that adds one of them as it is;
-    /// else, where the numbers stay what they were, so that one is.
-    ///     -2 b + 2 d,  2 b - 2 d   ->   -b + d, twice and minus twice
+    /// The weights of a pair that these sums share up to a factor, scaled so that a sum that contains the pair adds it
+    /// with factor 1. Otherwise, if the numbers stay unchanged, one weight is 1.
+    ///     -2 b + 2 d,  2 b - 2 d   ->   -b + d, times 2 and times -2
     static std::pair<double, double> scaled(const std::vector<std::map<size_t, double>*>& with, size_t x, size_t y) {
         for (const auto* sum : with)
             if (sum->at(x) == 1 || sum->at(y) == 1) return {sum->at(x), sum->at(y)};
@@ -379,7 +379,7 @@ std::optional<MapSize> map_size(const TensorExpr& e) {
     static std::unordered_map<uint64_t, std::optional<MapSize>> known;
     uint64_t key = hash_combine(form_hash(e.body), e.spatial);
     for (const Expr x : e.extents) key = hash_combine(key, x.hash());
-    for (const Access& a : e.accesses) {  // whether terms move with the rows
+    for (const Access& a : e.accesses) {  // whether the terms depend on the row axes
         for (const Expr x : a.index) key = hash_combine(key, x.hash());
         for (const Expr x : a.valid) key = hash_combine(key, x.hash());
     }

@@ -1,4 +1,4 @@
-// Sums weighed by numbers of the expression itself: which they are, and what they take.
+// Constant-coefficient linear transforms: recognition and operation counts.
 
 #include "program/weighed_sum.h"
 
@@ -20,14 +20,14 @@ TensorExpr expression(const std::string& x, const std::string& y, const std::str
     return *p.primitives[PrimitiveId(0)].expr();
 }
 
-/// The map that the expression is a sum by.
+/// The linear transform of the expression.
 WeighedSum map_of(const TensorExpr& e) {
     const auto map = weighed_sum(e);
     if (!map) throw std::logic_error("no sum weighed by known numbers");
     return *map;
 }
 
-/// Of one line of the terms.
+/// For one line of the terms.
 std::vector<double> rows_of(const SharedSums& s, const std::vector<double>& line) {
     std::vector<double> nodes = line;
     for (const auto& terms : s.sums) {
@@ -52,16 +52,16 @@ constexpr const char* kB =
     "table{4, 0, -5, 0, 1, 0, 0, -4, -4, 1, 1, 0, 0, 4, -4, -1, 1, 0, 0, -2, -1, 2, 1, 0, 0, 2, -1, -2, 1, 0, 0, 4, "
     "0, -5, 0, 1}";
 
-TEST(WeighedSum, shares_what_rows_have_in_common) {
+TEST(WeighedSum, shares_common_subexpressions_of_rows) {
     const TensorExpr e = expression(
         "6, 16", "6, 16", fmt::format("[6, 16] sum(i2 < 6) weigh({}(index(6*i0 + i2)), @0) where @0 = x[i2, i1]", kB));
     const WeighedSum map = map_of(e);
     EXPECT_EQ(map.rows, std::vector<uint32_t>{0});
     EXPECT_EQ(map.columns, std::vector<uint32_t>{2});
-    EXPECT_EQ(share_sums(map).operations(), 12U);  // of 22 weights that are not 0
+    EXPECT_EQ(share_sums(map).operations(), 12U);  // for 22 non-zero weights
 }
 
-TEST(WeighedSum, goes_along_one_axis_after_the_other) {
+TEST(WeighedSum, is_applied_along_one_axis_after_another) {
     const TensorExpr e = expression(
         "6, 6, 16", "6, 6, 16",
         fmt::format("[6, 6, 16] sum(i3 < 6, i4 < 6) weigh(mul({0}(index(6*i0 + i3)), {0}(index(6*i1 + i4))), @0) "
@@ -69,11 +69,11 @@ TEST(WeighedSum, goes_along_one_axis_after_the_other) {
                     kB));
     const WeighedSum map = map_of(e);
     EXPECT_EQ(map.row_count(), 36U);
-    EXPECT_EQ(share_sums(map).operations(), 144U);  // of 484
+    EXPECT_EQ(share_sums(map).operations(), 144U);  // instead of 484
     EXPECT_EQ(map_size(e).value_or(MapSize()).operations, 144);
 }
 
-TEST(WeighedSum, numbers_rows_and_columns_the_last_axis_first) {
+TEST(WeighedSum, numbers_rows_and_columns_with_the_last_axis_fastest) {
     const TensorExpr e = expression(
         "2, 3, 16", "4, 16",
         "[4, 16] sum(i2 < 2, i3 < 3) weigh(table{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}(index(6*(i0 % 2) + 3*i2 + i3)),"
@@ -86,7 +86,7 @@ TEST(WeighedSum, numbers_rows_and_columns_the_last_axis_first) {
     EXPECT_EQ(map.weights.at(1 * map.column_count() + 5), 12);
 }
 
-TEST(WeighedSum, is_none_where_the_terms_move_with_the_rows_or_the_data_weighs) {
+TEST(WeighedSum, rejects_terms_that_depend_on_rows_and_data_dependent_weights) {
     EXPECT_FALSE(weighed_sum(
         expression("8", "4", "[4] sum(i1 < 3) weigh(table{1, 2, 3}(index(i1 + i0)), @0) where @0 = x[i0 + i1]")));
     EXPECT_FALSE(weighed_sum(expression("4, 3", "4", "[4] sum(i1 < 3) weigh(@0, @0) where @0 = x[i0, i1]")));
@@ -96,7 +96,7 @@ TEST(WeighedSum, is_none_where_the_terms_move_with_the_rows_or_the_data_weighs) 
         "3, 4", "2, 4", "[2, 4] sum(i2 < 3) weigh(table{1, 2, inf, 4}(index(3*i0 + i2)), @0) where @0 = x[i2, i1]")));
 }
 
-TEST(WeighedSum, shared_sums_are_the_rows_of_the_map) {
+TEST(WeighedSum, shared_sums_compute_the_rows) {
     rc::check("of any map, and of products of maps along several axes", [] {
         WeighedSum m;
         const bool nested = *rc::gen::arbitrary<bool>();
@@ -138,7 +138,7 @@ TEST(WeighedSum, shared_sums_are_the_rows_of_the_map) {
     });
 }
 
-TEST(WeighedSum, a_weight_of_zero_leaves_the_term_out_whatever_it_is) {
+TEST(WeighedSum, zero_weights_drop_their_term_for_every_value) {
     const Program p = parse_program(R"(program p {
   input x: f32[3]
   y: f32[2] = [2] sum(i1 < 3) weigh(table{1, 0, 2, 0, 3, 0}(index(3*i0 + i1)), @0) where @0 = x[i1]  ; y ""

@@ -50,13 +50,13 @@ bool at_own_point(const TensorExpr& e, const Access& a) {
 
 namespace {
 
-/// Calls f for each node that `node` needs, itself included, once: bodies are graphs, in which trees may be as large as
-/// an exponential of the number of nodes.
+/// Calls f once for each node that `node` depends on, including itself. Bodies are DAGs: expanded to a tree, their
+/// size may be exponential in the number of nodes.
 template <class F>
 void each_below(const ScalarBody& body, ScalarId node, F&& f) {
     std::vector<char> needed(node.index() + 1, 0);
     needed[node.index()] = 1;
-    for (size_t k = node.index() + 1; k-- > 0;) {  // operands stand before who uses them
+    for (size_t k = node.index() + 1; k-- > 0;) {  // operands precede their users
         if (needed[k] == 0) continue;
         const ScalarNode& n = body[ScalarId(k)];
         f(n);
@@ -65,7 +65,7 @@ void each_below(const ScalarBody& body, ScalarId node, F&& f) {
     }
 }
 
-/// Axes that indices and conditions mention, also those of the loads in them.
+/// Axes used in indices and conditions, including those of the loads in them.
 class AxesBelow {
   public:
     explicit AxesBelow(const TensorExpr& e) : e_(e), seen_(e.accesses.size(), 0) {}
@@ -88,12 +88,12 @@ class AxesBelow {
     std::vector<char> seen_;
 };
 
-/// Past this many factors, what is left is one factor: x * x of x * x ... has as many as an exponential of its nodes.
-constexpr size_t kMostFactors = 32;
+/// Beyond this many factors, the rest is one factor: x * x of x * x ... has exponentially many factors.
+constexpr size_t kMaxFactors = 32;
 
 void add_factors(const ScalarBody& body, ScalarId node, bool under, std::vector<Factor>& out) {
     const ScalarNode& n = body[node];
-    if ((n.op == ScalarOp::Mul || n.op == ScalarOp::Div) && out.size() < kMostFactors) {
+    if ((n.op == ScalarOp::Mul || n.op == ScalarOp::Div) && out.size() < kMaxFactors) {
         add_factors(body, n.a, under, out);
         add_factors(body, n.b, under != (n.op == ScalarOp::Div), out);
     } else if (!(n.op == ScalarOp::Const && n.value == 1)) {
@@ -223,7 +223,7 @@ class AffineFinder {
         found_.resize(reads_.size());
     }
 
-    /// Each node's parts are found once, however many nodes use it.
+    /// Memoised per node, because nodes have several users.
     std::optional<Parts> find(ScalarId id) {
         if (reads_[id.index()] == 0) return Parts{{}, id};
         auto& found = found_[id.index()];

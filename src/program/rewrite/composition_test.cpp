@@ -1,4 +1,4 @@
-// Rules one after another: the forms that the papers draw.
+// Sequences of rules that produce the forms shown in the papers.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ std::string text(Program p) {
     return print(p);
 }
 
-/// The program after what the rule finds at the primitive that computes `at`.
+/// The program after the rule's match at the primitive that computes `at`.
 Program rewritten(const Program& p, std::string_view rule, std::string_view at, size_t which = 0) {
     const RewriteContext context(p);
     std::vector<Patch> found;
@@ -32,8 +32,8 @@ Program rewritten(const Program& p, std::string_view rule, std::string_view at, 
     return out;
 }
 
-// Korch, figure 2 (b): softmax's division moves behind the product, its sum becomes a product with ones, and both
-// products become one, of v padded with ones.
+// Korch, figure 2 (b): the division of softmax moves behind the product, its sum becomes a product with ones, and both
+// products are merged into one with v padded with ones.
 TEST(Composition, Korch_figure_2) {
     Program p = parse_sound(R"(program attention {
   input s: f32[4, 6]
@@ -90,7 +90,7 @@ TEST(Composition, linear_attention_is_bracketed_from_the_right) {
 )");
 }
 
-// A convolution, its bias and a normalisation: one convolution and one addition, all constants folded.
+// A convolution, its bias and a normalisation become one convolution and one addition, with all constants folded.
 TEST(Composition, normalisation_folds_into_the_convolution) {
     Program p = parse_sound(R"(program conv_bn {
   input x: f32[1, 2, 4, 4]

@@ -13,7 +13,7 @@ namespace tilewright {
 
 namespace {
 
-/// At one point of the expression's axes.
+/// Operations at one point of the expression's axes.
 double point_operations(const TensorExpr& e) {
     if (const auto map = map_size(e)) return 2 * map->operations / (map->rows * map->columns);
     return body_operations(e.body) + (e.reducer == Reducer::None ? 0 : 1);
@@ -32,7 +32,7 @@ class Kernels {
 
     double seconds() {
         const Program& p = c_.program();
-        // From the end, so that a reader's kernel is known when what it reads joins it.
+        // Backwards, so that a reader's kernel is known when its operand joins it.
         const std::vector<PrimitiveId> ids = p.primitives.ids();
         for (auto id = ids.rbegin(); id != ids.rend(); ++id)
             if (const auto reader = joins(*id)) kernel_[id->index()] = kernel_[reader->index()];
@@ -72,13 +72,13 @@ class Kernels {
         return p.expr() != nullptr && is_view(*p.expr()) && !c_.is_output(p.outputs[0]);
     }
 
-    /// The reader whose kernel computes this primitive's result.
+    /// The reader whose kernel also computes this primitive.
     std::optional<PrimitiveId> joins(PrimitiveId id) const {
         const Primitive& p = c_.program().primitives[id];
         const TensorExpr* e = p.expr();
         if (e == nullptr || free_view(id) || !c_.read_once(p.outputs[0])) return std::nullopt;
         PrimitiveId reader = c_.consumers(p.outputs[0])[0];
-        while (free_view(reader)) {  // who reads a view reads what it views
+        while (free_view(reader)) {  // readers of a view read its source
             const ValueId view = c_.program().primitives[reader].outputs[0];
             if (!c_.read_once(view)) return std::nullopt;
             reader = c_.consumers(view)[0];
@@ -92,7 +92,7 @@ class Kernels {
         return epilogue ? std::optional(reader) : std::nullopt;
     }
 
-    /// Bytes that kernel k reads of `v`, of which it looks at no more than `points` elements.
+    /// Bytes that kernel k reads of `v`, of which it accesses at most `points` elements.
     double read(ValueId v, size_t k, double points) const {
         const PrimitiveId made = c_.producer_id(v);
         const double most = points * static_cast<double>(byte_size(c_.value(v).dtype));

@@ -1,7 +1,8 @@
-// Factors and summands across sums of products: out of them, into them, from one operand to the other.
+// Moves factors and summands across sums of products: out of them, into them, from one operand to the other.
 //
-// Before a product with constant weights these fold: a normalisation's scale becomes part of the weights, its shift a
-// bias. After softmax's products they save divisions: one a row and column of the result, not one a score.
+// Before a product with constant weights these fold: the scale of a normalisation becomes part of the weights, its
+// shift a bias. After the products of softmax they save divisions: one per element of the result instead of one per
+// score.
 
 #include <algorithm>
 
@@ -17,7 +18,7 @@ bool moves_along_sum(const TensorExpr& sum, const std::set<uint32_t>& axes) {
     return std::any_of(axes.begin(), axes.end(), [&](uint32_t a) { return a >= sum.spatial; });
 }
 
-/// The sum's axes that a node of an operand's producer moves along, the operand being read at `index`.
+/// The reduction axes that a node of an operand's producer varies along, the operand being read at `index`.
 std::set<uint32_t> axes_through(const TensorExpr& producer, ScalarId node, const std::vector<Expr>& index) {
     std::vector<Expr> moved;
     for (const uint32_t a : axes_below(producer, node)) moved.push_back(index[a]);
@@ -25,7 +26,7 @@ std::set<uint32_t> axes_through(const TensorExpr& producer, ScalarId node, const
 }
 
 /// out[i] = result[i] * moved factors, as the definition of `out`.
-///     `from`: the expression the factors stand in, whose axis k is axes[k] of the result
+///     `from`: the expression that contains the factors, whose axis k is axes[k] of the result
 void scale_result(PatchWriter& patch, const RewriteContext& context, ValueId out, const TensorExpr& sum, ValueId result,
                   const TensorExpr& from, const std::vector<Factor>& moved, std::span<const Expr> axes) {
     const std::vector<Expr> extents(sum.extents.begin(),
@@ -76,7 +77,7 @@ std::vector<MapOperand> map_operands(const RewriteContext& context, const Tensor
     return out;
 }
 
-/// Whether what the node reads lies inside its operands also where the access that leads there does not hold.
+/// Whether the reads of the node are in bounds even where the access to its producer is not valid.
 bool always_inside(const TensorExpr& sum, const TensorExpr& map, ScalarId node, const Access& read) {
     if (read.valid.empty()) return true;
     const Ranges ranges = sum.ranges();
@@ -86,7 +87,7 @@ bool always_inside(const TensorExpr& sum, const TensorExpr& map, ScalarId node, 
     });
 }
 
-/// The map with only these of its factors.
+/// The map reduced to these of its factors.
 ValueId make_product(PatchWriter& patch, const TensorExpr& map, DType t, const std::vector<Factor>& kept,
                      std::string_view role) {
     ExprWriter w(map.extents, map.spatial);
@@ -104,7 +105,7 @@ void factor_across_sum(const RewriteContext& context, PrimitiveId at, std::vecto
     if (!is_sum(e, t)) return;
     for (const auto& [slot, map] : map_operands(context, e)) {
         const Access& read = e.accesses[slot];
-        if (!read.valid.empty()) continue;  // a factor is read where the operand itself would not be
+        if (!read.valid.empty()) continue;  // the factor would be read where the operand itself is not
         std::vector<Factor> moved, kept;
         for (const Factor& f : factors(map->body, map->body.root()))
             (moves_along_sum(e, axes_through(*map, f.node, read.index)) ? kept : moved).push_back(f);
@@ -117,7 +118,7 @@ void factor_across_sum(const RewriteContext& context, PrimitiveId at, std::vecto
     }
 }
 
-/// Where the axes of a sum lie in an operand: a value of the operand's shape may vary along those alone.
+/// Maps the axes of a sum to the dimensions of an operand; a value of the operand's shape may vary along those only.
 ///     b[k, j] read at [i2, i1]:  {2: 0, 1: 1}
 std::optional<std::vector<Expr>> axes_in_operand(const RewriteContext& context, const TensorExpr& sum,
                                                  const Access& operand, const std::set<uint32_t>& needed) {
@@ -130,7 +131,7 @@ std::optional<std::vector<Expr>> axes_in_operand(const RewriteContext& context, 
     return axes;
 }
 
-/// The element of `value` at the same point, over a map of its shape.
+/// The element of `value` at the same point, for a map of its shape.
 ExprWriter map_over(const RewriteContext& context, ValueId value, ScalarId& element) {
     const std::vector<Expr>& shape = context.value(value).shape;
     ExprWriter w(shape, shape.size());
@@ -187,7 +188,7 @@ void scale_into_sum(const RewriteContext& context, PrimitiveId at, std::vector<P
     }
 }
 
-/// Whether all that a node reads is foldable.
+/// Whether all operands of a node are foldable.
 bool reads_constants(const RewriteContext& context, const TensorExpr& e, const ScalarBody& body) {
     const std::vector<uint32_t> slots = body.slots();
     return std::all_of(slots.begin(), slots.end(), [&](uint32_t s) {
@@ -225,10 +226,10 @@ void factor_to_weights(const RewriteContext& context, PrimitiveId at, std::vecto
             ScalarBody part = map->body;
             part.set_root(f.node);
             const std::set<uint32_t> axes = axes_through(*map, f.node, read.index);
-            const bool goes = reads_constants(context, *map, part) && axes_in_operand(context, e, weights, axes) &&
-                              always_inside(e, *map, f.node, read);
-            (goes ? moved : kept).push_back(f);
-            if (goes) needed.insert(axes.begin(), axes.end());
+            const bool movable = reads_constants(context, *map, part) && axes_in_operand(context, e, weights, axes) &&
+                                 always_inside(e, *map, f.node, read);
+            (movable ? moved : kept).push_back(f);
+            if (movable) needed.insert(axes.begin(), axes.end());
         }
         if (moved.empty() || kept.empty()) continue;
         const auto at_weights = axes_in_operand(context, e, weights, needed);
@@ -269,7 +270,7 @@ void shift_to_bias(const RewriteContext& context, PrimitiveId at, std::vector<Pa
                 patch.make(w.finish(w.body().binary(ScalarOp::Mul, element, scale)), t, "unshifted_operand");
             const ValueId result = patch.make(with_operand(patch, e, slot, rest), t, "products");
 
-            // The shift over the axes that it moves along, and its product over those that remain.
+            // The shift over the axes that it varies along, and its product over the remaining ones.
             TensorExpr shift = *map;
             shift.body = affine->shift;
             const std::set<uint32_t> along = axes_below(shift, shift.body.root());
@@ -289,7 +290,8 @@ void shift_to_bias(const RewriteContext& context, PrimitiveId at, std::vector<Pa
             std::vector<Expr> bias_axes(e.extents.size(), Expr(0)), bias_extents, bias_at;
             size_t spatial = 0;
             for (uint32_t a = 0; a < e.extents.size(); ++a) {
-                if (a < e.spatial && used.count(a) == 0) continue;  // every axis of the sum stays: it counts
+                if (a < e.spatial && used.count(a) == 0)
+                    continue;  // every reduction axis stays, because it multiplies the sum
                 bias_axes[a] = axis(bias_extents.size());
                 bias_extents.push_back(e.extents[a]);
                 if (a < e.spatial) {
@@ -318,7 +320,7 @@ size_t operations(const ScalarBody& body) {
                                              [](const ScalarNode& n) { return arity(n.op) > 0; }));
 }
 
-/// The node as a constant of its own, over the axes that it moves along; read back where it came from.
+/// The node as a separate constant over the axes that it varies along; read back at its place.
 ScalarId as_constant(PatchWriter& patch, ExprWriter& into, const TensorExpr& e, const ScalarBody& part, DType t,
                      std::string_view role) {
     if (operations(part) == 0) return into.copy(e, part, plain_axes(e.spatial));
@@ -341,7 +343,7 @@ void fold_affine_chain(const RewriteContext& context, PrimitiveId at, std::vecto
     const Primitive& p = context.program().primitives[at];
     const DType t = context.value(p.outputs[0]).dtype;
     if (!is_map(*p.expr(), t)) return;
-    // The whole chain of maps above, as one expression.
+    // The whole chain of producer maps as one expression.
     TensorExpr e = *p.expr();
     size_t inlined = 0;
     for (bool more = true; more;) {

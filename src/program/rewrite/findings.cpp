@@ -17,7 +17,7 @@ bool same_numbers(const std::vector<double>* a, const std::vector<double>* b) {
     return a == b || std::equal(a->begin(), a->end(), b->begin(), b->end(), bits_equal);
 }
 
-/// Bodies that differ in unneeded nodes count as different.
+/// Bodies that differ in dead nodes compare unequal.
 bool same_nodes(const ScalarBody& a, const ScalarBody& b) {
     if (a.empty() || b.empty()) return a.empty() == b.empty();
     return a.root() == b.root() &&
@@ -83,8 +83,8 @@ uint32_t ValueForms::number(uint64_t hash, ValueForm form) {
     return candidates.emplace_back(static_cast<uint32_t>(forms_.size()));
 }
 
-uint32_t Findings::form(const RewriteContext& context, ValueId v) {
-    uint32_t& known = known_forms_[v.index()];
+uint32_t MatchCache::form(const RewriteContext& context, ValueId v) {
+    uint32_t& known = value_forms_[v.index()];
     if (known == 0) {
         ValueForm f = value_form(context, v);
         const uint64_t hash = value_form_hash(f);
@@ -93,13 +93,14 @@ uint32_t Findings::form(const RewriteContext& context, ValueId v) {
     return known;
 }
 
-void Findings::answer(const RewriteContext& context, const Asked& asked, std::vector<uint32_t>& out) {
+void MatchCache::append_properties(const RewriteContext& context, const RuleDependency& dependency,
+                                   std::vector<uint32_t>& out) {
     const Program& p = context.program();
-    if (!p.values.contains(asked.value)) return out.push_back(0);
-    if (!asked.readers) return out.push_back(form(context, asked.value));
+    if (!p.values.contains(dependency.value)) return out.push_back(0);
+    if (!dependency.readers) return out.push_back(form(context, dependency.value));
     const size_t count = out.size();
     out.push_back(0);
-    for (const PrimitiveId id : context.consumers(asked.value))
+    for (const PrimitiveId id : context.consumers(dependency.value))
         for (const ValueId v : p.primitives[id].outputs) {
             ++out[count];
             out.push_back(v.value);
@@ -107,41 +108,41 @@ void Findings::answer(const RewriteContext& context, const Asked& asked, std::ve
         }
 }
 
-bool Findings::same_answers(const RewriteContext& context, const Trace& trace) {
+bool MatchCache::unchanged(const RewriteContext& context, const Trace& trace) {
     size_t at = 0;
-    for (const Asked& q : trace.questions) {
-        answers_.clear();
-        answer(context, q, answers_);
-        if (trace.answers.size() - at < answers_.size() ||
-            !std::equal(answers_.begin(), answers_.end(), trace.answers.begin() + static_cast<std::ptrdiff_t>(at)))
+    for (const RuleDependency& q : trace.dependencies) {
+        current_.clear();
+        append_properties(context, q, current_);
+        if (trace.properties.size() - at < current_.size() ||
+            !std::equal(current_.begin(), current_.end(), trace.properties.begin() + static_cast<std::ptrdiff_t>(at)))
             return false;
-        at += answers_.size();
+        at += current_.size();
     }
-    return at == trace.answers.size();
+    return at == trace.properties.size();
 }
 
-const Findings::Trace& Findings::trace(const RewriteContext& context, const RewriteRule& rule, PrimitiveId at,
-                                       std::vector<Trace>& known) {
+const MatchCache::Trace& MatchCache::trace(const RewriteContext& context, const RewriteRule& rule, PrimitiveId at,
+                                           std::vector<Trace>& known) {
     for (auto t = known.rbegin(); t != known.rend(); ++t)
-        if (same_answers(context, *t)) return *t;
+        if (unchanged(context, *t)) return *t;
     Trace t;
     t.known = context.program().values.size();
-    t.questions.push_back({context.program().primitives[at].outputs[0]});
-    context.note(&t.questions);
+    t.dependencies.push_back({context.program().primitives[at].outputs[0]});
+    context.record(&t.dependencies);
     rule.find(context, at, t.patches);
-    context.note(nullptr);
-    ++asked_;
-    std::sort(t.questions.begin(), t.questions.end());
-    t.questions.erase(std::unique(t.questions.begin(), t.questions.end()), t.questions.end());
-    for (const Asked& q : t.questions) answer(context, q, t.answers);
+    context.record(nullptr);
+    ++rule_runs_;
+    std::sort(t.dependencies.begin(), t.dependencies.end());
+    t.dependencies.erase(std::unique(t.dependencies.begin(), t.dependencies.end()), t.dependencies.end());
+    for (const RuleDependency& q : t.dependencies) append_properties(context, q, t.properties);
     return known.emplace_back(std::move(t));
 }
 
-const std::vector<Finding>& Findings::find(const RewriteContext& context) {
+const std::vector<RuleMatch>& MatchCache::find(const RewriteContext& context) {
     found_.clear();
     traces_.resize(rules_.size());
     const Program& p = context.program();
-    known_forms_.assign(p.values.size(), 0);
+    value_forms_.assign(p.values.size(), 0);
     for (size_t k = 0; k < rules_.size(); ++k)
         for (const PrimitiveId at : p.primitives.ids()) {
             const TensorExpr* e = p.primitives[at].expr();

@@ -14,10 +14,10 @@ namespace tilewright {
 
 namespace {
 
-/// No sum that a convolution makes of numbers up to here overflows f32.
+/// No convolution over values up to this magnitude overflows f32.
 constexpr double kSafe = 1e18;
 
-/// The values that Winograd's transforms of inputs read, in order. Transforms of outputs read the products.
+/// The values that Winograd input transforms read, in order. Output transforms read the products.
 std::vector<ValueId> transformed_values(const Program& program) {
     std::set<ValueId> tiles, products;
     std::vector<ValueId> out;
@@ -37,13 +37,12 @@ std::vector<ValueId> transformed_values(const Program& program) {
     return out;
 }
 
-/// Of the values to be transformed, those that need a check, by name: as few as let bounds carry on from one to the
-/// next.
+/// The names of the transformed values that need a check: the fewest that let bounds propagate from one to the next.
 class Checks {
   public:
     Checks(const Program& original, const std::set<std::string>& transformed) : p_(original) {
         for (const auto& [v, t] : p_.constants)
-            if (p_.unread.count(v) == 0 && t.count() <= kMostRead) known_[v] = interval_of(t);
+            if (p_.unread.count(v) == 0 && t.count() <= kMaxRead) known_[v] = interval_of(t);
         for (const ValueId v : p_.inputs) visit(v, {}, transformed);
         for (const Primitive& p : p_.primitives) {
             const TensorExpr* e = p.expr();
@@ -52,11 +51,11 @@ class Checks {
             for (const ValueId v : p.outputs) visit(v, found, transformed);
         }
     }
-    /// Values of other names, which rewrites made, are checked as well.
+    /// Values with other names, introduced by rewrites, are also checked.
     bool needed(const std::string& name) const { return safe_.count(name) == 0; }
 
   private:
-    static constexpr int64_t kMostRead = int64_t{1} << 20;  // elements; of products any number (intervals.h)
+    static constexpr int64_t kMaxRead = int64_t{1} << 20;  // elements; products may have any number (intervals.h)
 
     RealInterval of(ValueId v) const {
         const auto it = known_.find(v);
@@ -68,7 +67,7 @@ class Checks {
             if (found.magnitude() <= kSafe)
                 safe_.insert(name);
             else
-                found = {-kMostGuarded, kMostGuarded};  // from here on, as it will be checked
+                found = {-kMostGuarded, kMostGuarded};  // the value will be checked
         }
         known_[v] = found;
     }
@@ -114,7 +113,7 @@ Program guard_winograd(Program program, const Program& original) {
         primitives.push_back({name, source, {worst}, outside(program, x), origin});
         primitives.push_back({name + "/read", source, {}, ReadScalar{worst, 0, name}, origin});
         program.requirements.push_back(
-            {Requirement::Kind::AtLeast, 0, scalar(name),  // of no elements: the least number
+            {Requirement::Kind::AtLeast, 0, scalar(name),  // without elements: the least number
              fmt::format("'{}' beyond the numbers that Winograd's convolutions are right for", program.values[x].name),
              "", Requirement::Check::Fallback});
     };

@@ -1,22 +1,23 @@
 #pragma once
-// Checks that rewritten programs need when they run: what a rewrite is right for, not the operator as written.
+// Run-time checks of the value ranges that a rewrite relies on and the original operator does not.
 
 #include "program/program.h"
 
 namespace tilewright {
 
-/// The largest magnitude that a guarded value may have. Winograd's sums over tiles of such values stay finite, whatever
-/// the weights: tiles grow them 100 times, and products with weights of 1e6 over 1e6 channels stay below 1e29 then.
+/// The largest magnitude that a guarded value may have. Winograd's sums over tiles of such values stay finite for
+/// practical weights: the transforms grow magnitudes by up to 100, and products with weights of 1e6 over 1e6 channels
+/// stay below 1e29.
 constexpr double kMostGuarded = 1048576;  // 2^20
 
-/// Winograd's convolutions combine a tile's inputs for all of its outputs: an infinity or NaN reaches outputs whose
-/// window it is not in, and a large number leaves its rounding errors there. For every value that their transforms read
-/// and that a bound does not show to be small, the program gets
+/// A Winograd convolution combines all inputs of a tile for each of its outputs. An infinity or NaN therefore reaches
+/// outputs whose window does not contain it, and a large number leaves its rounding errors there. For each value that
+/// the input transforms read, and that interval analysis does not prove to be small, the program gets
 ///
 ///     worst = max over all elements of (|x| <= kMostGuarded ? 0 : 1)       and requires 0 >= worst, else Fallback.
 ///
-/// The bound: of values that are products, sums and activations of checked ones, from the weights' magnitudes.
-/// `original`: the program before it was rewritten, where values have the same names.
+/// Bounds of products, sums and activations of guarded values are derived from the magnitudes of the weights.
+/// `original`: the program before rewriting, whose values have the same names.
 Program guard_winograd(Program program, const Program& original);
 
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-// Which values of a program in Winograd's form are checked when it runs.
+// The values of a program in Winograd's form that are guarded at run time.
 
 #include "program/rewrite/guards.h"
 
@@ -19,7 +19,7 @@ struct Guarded {
     size_t checks() const { return guarded.requirements.size(); }
 };
 
-/// Every convolution in Winograd's form.
+/// Rewrites every convolution to Winograd's form.
 Guarded guarded(Program p) {
     Guarded out{p, {}};
     for (;;) {
@@ -31,7 +31,7 @@ Guarded guarded(Program p) {
     return out;
 }
 
-/// `layers` convolutions of 3x3 taps over 3 channels, one after the other, of 8x8 places.
+/// A chain of `layers` convolutions of 3x3 taps over 3 channels and 8x8 positions.
 Program convolutions(int layers) {
     PatternWriter w(3);
     ValueId x = w.input({1, 3, 8, 8});
@@ -47,23 +47,23 @@ std::vector<Tensor> with_pixel(const Program& p, float value) {
     return {x};
 }
 
-TEST(WinogradGuards, AreForWhatTransformsReadAndNoBoundHolds) {
+TEST(WinogradGuards, CoverUnboundedInputsOfTransforms) {
     EXPECT_EQ(guarded(convolutions(0)).checks(), 0u);
     EXPECT_EQ(guarded(convolutions(1)).checks(), 1u);
-    // What the first may give is at most a few hundred times what it was given.
+    // The first convolution grows magnitudes by a factor of at most a few hundred.
     const Guarded two = guarded(convolutions(2));
     EXPECT_EQ(two.checks(), 1u);
     EXPECT_EQ(verify(two.guarded), std::vector<std::string>());
     EXPECT_EQ(print(parse_program(print(two.guarded))), print(two.guarded));
 }
 
-TEST(WinogradGuards, AreTakenAgainWhereBoundsGrowTooLarge) {
+TEST(WinogradGuards, AreRepeatedWhenBoundsGrowTooLarge) {
     const size_t many = guarded(convolutions(20)).checks();
     EXPECT_GE(many, 2u);
     EXPECT_LE(many, 10u);
 }
 
-TEST(WinogradGuards, RefuseRunsWithOtherNumbers) {
+TEST(WinogradGuards, RejectRunsWithLargeNumbers) {
     const Guarded g = guarded(convolutions(1));
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     for (const float large : {1048576.0F, -1048576.0F})

@@ -1,4 +1,4 @@
-// Programs that make a careless search run for ever, or keep it from the same result twice. What hangs here has failed.
+// Adversarial programs for the search: it must terminate and be deterministic. A hang is a failure.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ RewriteSearch all_rules() {
     return search;
 }
 
-/// Rewritten within the budget, twice the same, and to what computes the same.
+/// The search stays within the budget, is deterministic, and preserves results.
 void expect_bounded(const Program& p, const RewriteSearch& options = all_rules(), double rounding = 1e-9) {
     RewriteReport report;
     const Program q = rewrite(p, options, &report);
@@ -41,7 +41,7 @@ Program row(int steps, Dims shape, F&& step) {
     return w.take();
 }
 
-// As a tree, the last of these has 2^600 leaves.
+// Expanded to a tree, the last of these has 2^600 leaves.
 TEST(HostileSearch, a_value_added_to_itself) {
     expect_bounded(row(600, {4}, [](PatternWriter& w, ValueId x, int k) {
         return k % 8 == 7 ? w.mul(x, w.weights({4})) : w.b.binary(ScalarOp::Mul, w.add(x, x), 0.5);
@@ -81,7 +81,7 @@ TEST(HostileSearch, a_concatenation_of_hundreds_of_parts) {
     expect_bounded(w.take());
 }
 
-TEST(HostileSearch, thousands_of_layers_none_like_another) {
+TEST(HostileSearch, thousands_of_different_layers) {
     const Program p = row(700, {3, 8}, [](PatternWriter& w, ValueId x, int k) {
         const Expr n = 2 + (k * 7) % 29;
         const ValueId scaled = w.mul(w.tanh(x), w.weights({8}));
@@ -93,7 +93,7 @@ TEST(HostileSearch, thousands_of_layers_none_like_another) {
     expect_bounded(p, options, 1e-5);
 }
 
-TEST(HostileSearch, pieces_whose_turn_does_not_come_stay) {
+TEST(HostileSearch, pieces_beyond_the_budget_are_unchanged) {
     const Program p = row(40, {3, 8}, [](PatternWriter& w, ValueId x, int) {
         return w.b.matmul(x, w.weights({8, 8}));
     });
@@ -102,7 +102,7 @@ TEST(HostileSearch, pieces_whose_turn_does_not_come_stay) {
     EXPECT_EQ(print(rewrite(p, options)), print(p));
 }
 
-// The laws of algebra on bodies that are graphs.
+// Algebraic analyses on bodies that are DAGs.
 TEST(HostileAlgebra, x_plus_x_sixty_times_is_two_to_the_sixtieth_x) {
     TensorExpr e;
     e.extents = {4};
@@ -118,7 +118,7 @@ TEST(HostileAlgebra, x_plus_x_sixty_times_is_two_to_the_sixtieth_x) {
     EXPECT_EQ(slots_below(e.body, x), std::set<uint32_t>{0});
 }
 
-TEST(HostileAlgebra, factors_of_a_power_are_a_few) {
+TEST(HostileAlgebra, the_number_of_factors_is_bounded) {
     ScalarBody b;
     ScalarId x = b.access(0, DType::F32);
     EXPECT_EQ(factors(b, b.binary(ScalarOp::Mul, x, x)).size(), 2u);
@@ -126,13 +126,13 @@ TEST(HostileAlgebra, factors_of_a_power_are_a_few) {
     EXPECT_LE(factors(b, x).size(), 100u);
 }
 
-// What was found once is found again without asking the rule, as long as nothing changed that it looked at.
-TEST(Findings, are_what_rules_find) {
+// A match is reused without running the rule while the properties that it read are unchanged.
+TEST(MatchCache, are_what_rules_find) {
     const std::vector<const RewriteRule*> rules = rewrite_rules({.winograd = true});
     size_t reused = 0, steps = 0;
     for (uint64_t seed = 0; seed < 80 && !testing::Test::HasFailure(); ++seed) {
         Program p = random_program(seed, 12);
-        Findings findings(rules);
+        MatchCache cache(rules);
         for (size_t step = 0; step < 6; ++step) {
             const RewriteContext context(p);
             std::vector<std::string> expected, actual;
@@ -140,27 +140,27 @@ TEST(Findings, are_what_rules_find) {
             for (const RewriteRule* rule : rules)
                 for (const Patch& patch : find_all(context, *rule))
                     expected.push_back(std::string(rule->name) + print(apply(p, patch)));
-            const size_t before = findings.asked();
-            const std::vector<Finding>& found = findings.find(context);
-            for (const Finding& f : found) {
+            const size_t before = cache.rule_runs();
+            const std::vector<RuleMatch>& found = cache.find(context);
+            for (const RuleMatch& f : found) {
                 auto program = apply_later(p, *f.patch, f.known);
                 ASSERT_TRUE(program);
                 actual.push_back(std::string(f.rule->name) + print(with_unique_names(*program)));
             }
             ASSERT_EQ(actual, expected) << print(p);
             const size_t all = rules.size() * p.primitives.size();
-            reused += all - (findings.asked() - before);
+            reused += all - (cache.rule_runs() - before);
             steps += all;
             if (found.empty()) break;
-            const Finding& taken = found[(seed + step * 5) % found.size()];
+            const RuleMatch& taken = found[(seed + step * 5) % found.size()];
             p = *apply_later(p, *taken.patch, taken.known);
         }
     }
     EXPECT_GT(reused, steps / 2) << reused << " of " << steps;
 }
 
-// Forms of one hash are told apart by what they are, and numbers by their bits.
-TEST(Findings, compare_forms_whose_hashes_are_equal) {
+// Forms with equal hashes are compared, and numbers are compared by their bits.
+TEST(MatchCache, compare_forms_whose_hashes_are_equal) {
     const Program p = parse_program(R"(program t {
   input x: f32[4]
   a: f32[4] = [4] mul(@0, 2.0) where @0 = x[i0]

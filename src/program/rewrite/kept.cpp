@@ -17,7 +17,7 @@ std::string options_text(const RewriteSearch& o) {
     const FoldOptions& f = o.rules.folding;
     return fmt::format(
         "rewrites by {} for {}, winograd {}, folding {} {} {} {}, {:a} {} {} {:a} {} {} {} {:a} {:a} {:a}\n",
-        build_id(), o.judged_by, o.rules.winograd, f.work, f.total_work, f.growth, f.slack, o.alpha, o.budget,
+        build_id(), o.evaluator_key, o.rules.winograd, f.work, f.total_work, f.growth, f.slack, o.alpha, o.budget,
         o.patience, o.growth, o.always, o.piece, o.programs, o.margin, o.inexact_margin, o.equal);
 }
 
@@ -169,7 +169,7 @@ class Reader {
 }  // namespace
 
 std::string rewrites_key(const Program& program, const RewriteSearch& options) {
-    if (!options.kept || options.judged_by.empty() || options.cost || build_id().empty()) return {};
+    if (!options.kept || options.evaluator_key.empty() || options.cost || build_id().empty()) return {};
     std::string text = options_text(options);
     const RewriteContext context(program);
     Program form = program;

@@ -1,5 +1,5 @@
 #pragma once
-// Chosen rewrites as text: what a later compilation of the same program takes over in place of searching.
+// Chosen rewrites as text, which a later compilation of the same program reuses instead of searching.
 
 #include <optional>
 #include <string>
@@ -11,21 +11,20 @@
 
 namespace tilewright {
 
-/// All that the choice depends on: the build, the options, and the program with its names and origins, but with nothing
-/// of constants except their form and the number that fills them, if one does. Empty where the choice is not to be
-/// kept: without RewriteSearch::kept, or where the search has a cost or a judge that RewriteSearch::judged_by does not
-/// name.
+/// The cache key: the build, the options, and the program with its names and origins. Of constants it contains only
+/// their form and their fill value, if any. Empty if the choice must not be cached: without RewriteSearch::kept, or if
+/// the search has a cost or an evaluator that RewriteSearch::evaluator_key does not identify.
 std::string rewrites_key(const Program& program, const RewriteSearch& options);
 
-/// What became of a program's distinct pieces, in order.
+/// The choice for each of a program's distinct pieces, in order.
 struct ChosenRewrites {
-    std::vector<std::optional<Rewritten>> pieces;  ///< nothing: the piece stays as it is
+    std::vector<std::optional<Rewritten>> pieces;  ///< none: the piece is unchanged
     RewriteReport report;
 };
-/// Nothing where a piece has gained a constant that a text does not hold (more than kSmallConstant elements).
+/// None if a piece has a new constant that is too large for the text (more than kSmallConstant elements).
 std::optional<std::string> print(const ChosenRewrites& chosen, const std::vector<const Piece*>& pieces);
-/// Reads it back: programs are verified, and their inputs, outputs and constants are those of the pieces. Nothing for
-/// any other text.
+/// Parses it: the programs are verified, and their inputs, outputs and constants must be those of the pieces. None
+/// for any other text.
 std::optional<ChosenRewrites> parse_rewrites(std::string_view text, const std::vector<const Piece*>& pieces);
 
 }  // namespace tilewright

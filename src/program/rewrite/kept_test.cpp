@@ -1,4 +1,4 @@
-// Choices of rewrites that are kept: found again as they were, and only for what they were made for.
+// The cache of rewrite choices: a choice is restored exactly, and only under the key it was stored with.
 
 #include "program/rewrite/kept.h"
 
@@ -14,7 +14,7 @@
 namespace tilewright {
 namespace {
 
-/// Two layers of one form, each a convolution with its normalisation, then a product of another form.
+/// Two equal layers, each a convolution with its normalisation, then a different convolution.
 constexpr const char* kLayers = R"(program layers {
   input x: f32[1, 16, 18, 18]
   const w: f32[16, 16, 3, 3] = #0000000000000001
@@ -26,11 +26,11 @@ constexpr const char* kLayers = R"(program layers {
   output d
 })";
 
-/// A judge whose costs are operations, and who counts how often it was asked.
-struct CountingJudge {
-    std::shared_ptr<int> asked = std::make_shared<int>(0);
+/// An evaluator whose costs are operations, and which counts its calls.
+struct CountingEvaluator {
+    std::shared_ptr<int> calls = std::make_shared<int>(0);
     PlannedCost operator()(const Program& program) const {
-        ++*asked;
+        ++*calls;
         const RewriteContext context(program, {.work = int64_t{1} << 29});
         PlannedCost cost;
         cost.of.resize(program.primitives.size());
@@ -49,23 +49,23 @@ class KeptRewrites : public testing::Test {
         search_.rules.winograd = true;
         search_.rules.folding.work = int64_t{1} << 29;
         search_.piece = 2;
-        search_.judge = judge_;
-        search_.judged_by = "operations";
+        search_.judge = evaluator_;
+        search_.evaluator_key = "operations";
         search_.kept = std::make_shared<CodeCache>(folder_ / "code");
     }
 
-    /// The rewritten program, and how often the judge was asked.
+    /// The rewritten program, and the number of evaluator calls.
     std::pair<std::string, int> rewritten(const Program& program, RewriteReport* report = nullptr) {
-        const int before = *judge_.asked;
+        const int before = *evaluator_.calls;
         const Program out = rewrite(program, search_, report);
         EXPECT_EQ(verify(out), std::vector<std::string>());
         std::string text = print(out);
         for (const Primitive& p : out.primitives)
             for (const uint32_t node : p.origin.nodes) text += std::to_string(node) + ' ';
-        return {text, *judge_.asked - before};
+        return {text, *evaluator_.calls - before};
     }
 
-    /// The file of the only choice that is kept.
+    /// The file of the only cached choice.
     std::filesystem::path file() const {
         for (const auto& entry : std::filesystem::directory_iterator(folder_ / "code"))
             if (entry.path().extension() == ".code") return entry.path();
@@ -86,29 +86,29 @@ class KeptRewrites : public testing::Test {
     }
 
     TemporaryFolder folder_;
-    CountingJudge judge_;
+    CountingEvaluator evaluator_;
     RewriteSearch search_;
 };
 
-TEST_F(KeptRewrites, AreTheSameTheNextTimeWithoutASearch) {
+TEST_F(KeptRewrites, AreReusedWithoutASearch) {
     const Program p = with_nodes(kLayers);
     RewriteReport first, second;
-    const auto [made, asked] = rewritten(p, &first);
+    const auto [made, calls] = rewritten(p, &first);
     EXPECT_NE(made.find("n/scaled"), std::string::npos) << "nothing was rewritten:\n" << made;
-    EXPECT_GT(asked, 1);
+    EXPECT_GT(calls, 1);
     EXPECT_EQ(files(), 1);
     search_.kept = std::make_shared<CodeCache>(folder_ / "code");
-    const auto [found, asked_again] = rewritten(p, &second);
+    const auto [found, calls_again] = rewritten(p, &second);
     EXPECT_EQ(found, made);
-    EXPECT_EQ(asked_again, 0);
+    EXPECT_EQ(calls_again, 0);
     EXPECT_EQ(second.applied, first.applied);
     EXPECT_EQ(second.costed, first.costed);
     EXPECT_EQ(second.planned_after, first.planned_after);
     EXPECT_EQ(files(), 1);
 }
 
-TEST_F(KeptRewrites, OtherContentsOfWeightsAreNoOtherProgram) {
-    const auto [made, asked] = rewritten(with_nodes(kLayers));
+TEST_F(KeptRewrites, DoNotDependOnTheContentsOfWeights) {
+    const auto [made, calls] = rewritten(with_nodes(kLayers));
     Program p = with_nodes(kLayers);
     for (auto& [v, tensor] : p.constants)
         if (tensor.count() > kSmallConstant) {
@@ -119,7 +119,7 @@ TEST_F(KeptRewrites, OtherContentsOfWeightsAreNoOtherProgram) {
     EXPECT_EQ(rewritten(p).second, 0);
 }
 
-TEST_F(KeptRewrites, AnotherProgramOptionOrJudgeIsAMiss) {
+TEST_F(KeptRewrites, AnotherProgramOptionOrEvaluatorIsAMiss) {
     const Program p = with_nodes(kLayers);
     rewritten(p);
     const auto misses = [&](const Program& program) { return rewritten(program).second > 0; };
@@ -127,7 +127,7 @@ TEST_F(KeptRewrites, AnotherProgramOptionOrJudgeIsAMiss) {
     std::string other = kLayers;
     other.replace(other.find("x: f32[1, 16"), 12, "z: f32[1, 16");
     other.replace(other.find("= x["), 4, "= z[");
-    EXPECT_TRUE(misses(with_nodes(other))) << "other names";
+    EXPECT_TRUE(misses(with_nodes(other))) << "different names";
     Program filled = p;
     for (auto& [v, tensor] : filled.constants)
         if (tensor.count() == 16)
@@ -135,7 +135,7 @@ TEST_F(KeptRewrites, AnotherProgramOptionOrJudgeIsAMiss) {
                 if (i == 0) tensor = Tensor(DType::F32, {16});
                 tensor.set(i, 2.0);
             }
-    EXPECT_TRUE(misses(filled)) << "a constant that one number fills";
+    EXPECT_TRUE(misses(filled)) << "a constant with a fill";
     search_.margin = 0.03;
     EXPECT_TRUE(misses(p));
     search_.margin = RewriteSearch{}.margin;
@@ -143,11 +143,11 @@ TEST_F(KeptRewrites, AnotherProgramOptionOrJudgeIsAMiss) {
     search_.rules.winograd = false;
     EXPECT_TRUE(misses(p));
     search_.rules.winograd = true;
-    search_.judged_by = "operations of another kind";
+    search_.evaluator_key = "operations of another kind";
     EXPECT_TRUE(misses(p));
-    search_.judged_by.clear();
+    search_.evaluator_key.clear();
     const ptrdiff_t before = files();
-    EXPECT_TRUE(misses(p)) << "nobody says what the judge depends on";
+    EXPECT_TRUE(misses(p)) << "the evaluator has no key";
     EXPECT_TRUE(misses(p));
     EXPECT_EQ(files(), before);
 }
@@ -160,10 +160,10 @@ TEST_F(KeptRewrites, AFlippedByteIsAMiss) {
         std::string damaged = whole;
         damaged[at] = static_cast<char>(damaged[at] ^ 1);
         std::ofstream(file(), std::ios::binary) << damaged;
-        const auto [text, asked] = rewritten(p);
+        const auto [text, calls] = rewritten(p);
         EXPECT_EQ(text, made);
-        EXPECT_GT(asked, 0) << "byte " << at;
-        EXPECT_EQ(rewritten(p).second, 0) << "it was not kept anew";
+        EXPECT_GT(calls, 0) << "byte " << at;
+        EXPECT_EQ(rewritten(p).second, 0) << "the choice was not cached again";
     }
 }
 
@@ -184,7 +184,7 @@ class RewritesText : public testing::Test {
     ChosenRewrites chosen_;
 };
 
-TEST_F(RewritesText, ReadsBackAsItWas) {
+TEST_F(RewritesText, RoundTrips) {
     ASSERT_FALSE(chosen_.pieces[0]->way.empty());
     const auto text = print(chosen_, first());
     ASSERT_TRUE(text.has_value());
@@ -196,7 +196,7 @@ TEST_F(RewritesText, ReadsBackAsItWas) {
     EXPECT_EQ(structure_hash(read->pieces[0]->program), structure_hash(chosen_.pieces[0]->program));
 }
 
-TEST_F(RewritesText, AnyOtherTextIsNothing) {
+TEST_F(RewritesText, RejectsInvalidText) {
     const std::string text = *print(chosen_, first());
     for (size_t length = 0; length < text.size(); length += 97)
         EXPECT_FALSE(parse_rewrites(text.substr(0, length), first())) << length;
@@ -211,7 +211,7 @@ TEST_F(RewritesText, AnyOtherTextIsNothing) {
     }
 }
 
-TEST_F(RewritesText, LargeNewConstantsAreNotKept) {
+TEST_F(RewritesText, LargeNewConstantsAreNotCached) {
     Program& p = chosen_.pieces[0]->program;
     const ValueId v = p.values.push_back({"large", DType::F32, {Expr(kSmallConstant + 1)}});
     p.constants.emplace(v, Tensor(DType::F32, {kSmallConstant + 1}));

@@ -1,4 +1,4 @@
-// Views (transposes, slices, pads, reshapes, broadcasts) and concatenations across everything else.
+// Moves views (transposes, slices, pads, reshapes, broadcasts) and concatenations across other primitives.
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace tilewright {
 
 namespace {
 
-// f(view(x))  =  (f o view)(x): whoever reads a view reads what it views
+// f(view(x))  =  (f o view)(x): readers of a view read its source
 void view_into_reader(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     for (uint32_t slot = 0; slot < p.expr()->accesses.size(); ++slot) {
@@ -48,7 +48,7 @@ bool linear(const std::vector<Expr>& index) {
     });
 }
 
-// view(sum_k a_ik b_kj)  =  sum_k a_v(i)k b_kv(j); a pad with zeros becomes a condition of every operand
+// view(sum_k a_ik b_kj)  =  sum_k a_v(i)k b_kv(j); a zero pad becomes a condition of every operand
 void sum_into_view(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();
@@ -66,7 +66,7 @@ void sum_into_view(const RewriteContext& context, PrimitiveId at, std::vector<Pa
     out.extents = extents;
     out.spatial = e.spatial;
     if (!read.valid.empty()) {
-        // Where the view does not hold, some factor reads 0.
+        // Where the view is not valid, one factor reads 0.
         const std::vector<Factor> all = factors(sum->body, sum->body.root());
         const bool some = std::any_of(all.begin(), all.end(), [&](const Factor& f) {
             return !f.under && bare_slot(sum->body, f.node).has_value();
@@ -77,8 +77,8 @@ void sum_into_view(const RewriteContext& context, PrimitiveId at, std::vector<Pa
             if ((!a.valid.empty() && a.fill != 0) || !is_real(context.value(a.value).dtype)) return;
     }
     out = map_indices(out, [&](Expr x) { return substitute_axes(x, onto); });
-    // Weights that a point chooses by its remainder (the phases of a transposed convolution) cannot be packed: every
-    // point would gather its own.
+    // Weights indexed by a remainder of a point (the phases of a transposed convolution) cannot be packed: every point
+    // would gather its own.
     if (std::any_of(out.accesses.begin(), out.accesses.end(), [&](const Access& a) {
             return context.program().constants.count(a.value) != 0 && !linear(a.index);
         }))
@@ -120,7 +120,7 @@ void view_after_map(const RewriteContext& context, PrimitiveId at, std::vector<P
     }
 }
 
-/// Parts side by side along one axis: select(i < 2, @0, select(i < 5, @1, @2)).
+/// Concatenation of parts along one axis: select(i < 2, @0, select(i < 5, @1, @2)).
 struct Concat {
     uint32_t along = 0;
     struct Part {
@@ -161,7 +161,7 @@ std::optional<Concat> as_concat(const TensorExpr& e) {
     return out;
 }
 
-/// Each part read whole: at i - begin along the axis, at its own axis everywhere else.
+/// Each part is read whole: at i - begin along the axis, at its own axis in other dimensions.
 bool plain_parts(const RewriteContext& context, const TensorExpr& e, const Concat& c) {
     return std::all_of(c.parts.begin(), c.parts.end(), [&](const Concat::Part& p) {
         const Access& a = e.accesses[p.slot];
@@ -172,7 +172,7 @@ bool plain_parts(const RewriteContext& context, const TensorExpr& e, const Conca
     });
 }
 
-/// Writes the parts side by side along `along`, each the element at its own place.
+/// Writes the concatenation along `along`, each part at its own element.
 ValueId concat(const RewriteContext& context, PatchWriter& patch, const std::vector<ValueId>& parts, uint32_t along) {
     std::vector<Expr> extents = context.value(parts[0]).shape;
     std::vector<Expr> begins;
@@ -217,7 +217,7 @@ void concat_of_maps(const RewriteContext& context, PrimitiveId at, std::vector<P
         if (!at_own_point(*map, a) || context.value(a.value).shape != map->extents) return;
         if (first != nullptr && !(map->body == first->body)) return;
         for (const ScalarNode& n : map->body.nodes())
-            if (n.op == ScalarOp::Index) return;  // the place matters
+            if (n.op == ScalarOp::Index) return;  // depends on the position
         if (!operands.empty() && context.value(a.value).dtype != context.value(operands[0]).dtype) return;
         first = map;
         operands.push_back(a.value);
@@ -238,14 +238,14 @@ void concat_of_slices(const RewriteContext& context, PrimitiveId at, std::vector
     const auto outer = as_concat(e);
     if (!outer) return;
     for (uint32_t slot = 0; slot < e.accesses.size(); ++slot) {
-        // A view under a part's conditions: the part is read where they hold alone, so that they can be dropped after.
+        // A view with conditions of a part: the part is read only where they hold, so they can be dropped afterwards.
         const TensorExpr* view = context.producer(e.accesses[slot].value);
         if (view == nullptr || !is_view(*view) || !view->accesses[0].valid.empty()) continue;
         if (auto through = inline_producer(e, slot, *view, context.value(e.accesses[slot].value))) e = *through;
     }
     const auto c = as_concat(e);
     if (!c) return;
-    // A part of one element says where it is read alone, not how the place moves.
+    // A part of one element gives a single position, not how the index varies along the axis.
     const auto longest = std::find_if(c->parts.begin(), c->parts.end(),
                                       [](const Concat::Part& part) { return !(part.end - part.begin).is_constant(1); });
     if (longest == c->parts.end()) return;
@@ -265,7 +265,7 @@ void concat_of_slices(const RewriteContext& context, PrimitiveId at, std::vector
         for (size_t d = 0; d < a.index.size(); ++d)
             if (!(at_place(a.index[d]) == at_place(first.index[d]))) return;
     }
-    // Each part reads at the same place: where it may, all may.
+    // All parts are read at the same position, so their conditions are equal.
     const Ranges ranges = e.ranges();
     const std::vector<Expr>& shape = context.value(first.value).shape;
     for (size_t d = 0; d < shape.size(); ++d)
@@ -276,7 +276,7 @@ void concat_of_slices(const RewriteContext& context, PrimitiveId at, std::vector
     found.push_back(patch.take());
 }
 
-/// `length` elements of a value from `begin` on along one dimension.
+/// `length` elements of a value starting at `begin` along one dimension.
 ValueId slice(const RewriteContext& context, PatchWriter& patch, ValueId v, size_t along, const Expr& begin,
               const Expr& length) {
     std::vector<Expr> extents = context.value(v).shape;
@@ -289,7 +289,7 @@ ValueId slice(const RewriteContext& context, PatchWriter& patch, ValueId v, size
 }
 
 // sum_k [x y]_ik w_kj  =  sum_k x_ik w_kj + sum_k y_ik w_(k+n)j
-// Parts of constant weights are constants of their own, which can be packed.
+// Slices of constant weights become separate constants, which can be packed.
 void product_of_concat(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();
@@ -316,7 +316,7 @@ void product_of_concat(const RewriteContext& context, PrimitiveId at, std::vecto
                     continue;
                 const auto along = static_cast<size_t>(plain - a.index.begin());
                 a.value = slice(context, patch, a.value, along, part.begin, length);
-                *plain = axis(v->id) - part.begin;  // what is put for the axis below takes it back
+                *plain = axis(v->id) - part.begin;  // cancelled by the substitution for the axis below
             }
             one = map_indices(one, [&](Expr x) {
                 return substitute(
@@ -337,7 +337,7 @@ void product_of_concat(const RewriteContext& context, PrimitiveId at, std::vecto
     }
 }
 
-// x w + y v  =  [x y] [w v], side by side along what is summed over
+// x w + y v  =  [x y] [w v], concatenated along the reduction axis
 void sum_of_products(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();

@@ -1,4 +1,4 @@
-// Products across maps that are linear: a picture is mixed before it is enlarged.
+// Moves products across linear maps: channels are mixed before upsampling.
 
 #include <algorithm>
 
@@ -9,10 +9,10 @@ namespace tilewright {
 
 namespace {
 
-/// What a node is as a function of the elements of one value.
+/// A node as a function of the elements of one value.
 enum class Form : uint8_t { Without, Linear, Other };
 
-/// Of the body's root. Each node is looked at once: bodies are graphs.
+/// For the body's root. Each node is visited once, because bodies are DAGs.
 Form form_of(const TensorExpr& e, ValueId x) {
     std::vector<Form> forms;
     forms.reserve(e.body.nodes().size());
@@ -49,8 +49,8 @@ Form form_of(const TensorExpr& e, ValueId x) {
     return of(e.body.root());
 }
 
-/// The value of which `map` is a linear combination, the same for every point of dimension `along`, which is dimension
-/// `along` of the value too:   map(x)_p,k = sum_q c_pq x_q,k
+/// The value of which `map` is a linear combination, the same for every point of dimension `along`, which is also
+/// dimension `along` of the value:   map(x)_p,k = sum_q c_pq x_q,k
 std::optional<ValueId> linear_along_others(const RewriteContext& context, const TensorExpr& map, DType made,
                                            size_t along) {
     if (!is_map(map, made)) return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<ValueId> linear_along_others(const RewriteContext& context, const 
     return std::nullopt;
 }
 
-// sum_k f(x)_pk w_kj  =  f(sum_k x_pk w_kj), where f makes more points than there were
+// sum_k f(x)_pk w_kj  =  f(sum_k x_pk w_kj), where f increases the number of points
 void product_of_linear_map(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();

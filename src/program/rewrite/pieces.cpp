@@ -11,7 +11,7 @@ namespace tilewright {
 
 namespace {
 
-/// Of each position between primitives: how many values are made before it and read after it.
+/// Per position between primitives: the number of values computed before it and read after it.
 std::vector<size_t> alive(const Program& program) {
     const size_t n = program.primitives.size();
     std::vector<ptrdiff_t> change(n + 2, 0);

@@ -1,5 +1,5 @@
 #pragma once
-// A program in pieces that a search can hold.
+// Divides a program into pieces that are small enough for the search.
 
 #include <string>
 #include <utility>
@@ -9,29 +9,28 @@
 
 namespace tilewright {
 
-/// Runs [first, second) of primitives, all of them tensor expressions, at most `largest` long and cut where the fewest
-/// values that the primitives compute are alive.
+/// Runs [first, second) of primitives, all of them tensor expressions, at most `largest` long. Cuts are placed where
+/// the fewest computed values are live.
 std::vector<std::pair<size_t, size_t>> cut(const Program& program, size_t largest);
 
-/// The primitives of a run as a program of their own. What they read from elsewhere is an input or a constant, what is
-/// read elsewhere an output.
+/// The primitives of a run as a separate program. Values that the run reads from outside become inputs or constants,
+/// values read outside become outputs.
 struct Piece {
-    Program program;              ///< constants without a fill are marked unread: only their form is of interest
-    std::vector<ValueId> values;  ///< of the whole, per value of the piece
+    Program program;              ///< constants without a fill are marked unread: only their form is used
+    std::vector<ValueId> values;  ///< the value of the full program, per value of the piece
 };
 /// One for each run.
 std::vector<Piece> pieces(const Program& whole, const std::vector<std::pair<size_t, size_t>>& runs);
 
-/// The piece's text without names: pieces of one text become the same.
+/// The piece's text without names: equal texts mean equal pieces.
 std::string piece_text(const Piece& piece);
 
-/// A piece, and what shall stand in its place: values beyond the piece's are new.
+/// A piece and its replacement; values of `to` beyond the piece's values are new.
 struct Replacement {
     const Piece* from;
     const Program* to;
 };
-/// What the whole becomes with all of them, of different runs, in place. `new_values[k]` is the first value that
-/// replacement k adds.
+/// The full program with all replacements, of different runs, applied. `new_values[k]` is the first value that
 Program put_back(const Program& whole, const std::vector<Replacement>& replacements,
                  std::vector<ValueId>* new_values = nullptr);
 

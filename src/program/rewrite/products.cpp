@@ -1,4 +1,4 @@
-// Products with each other: those that share an operand become one, chains are bracketed anew, axes are flattened.
+// Combines products: products with a common operand are merged, chains re-associated, axes flattened.
 
 #include <algorithm>
 
@@ -34,19 +34,19 @@ std::set<uint32_t> axes_of_access(const Access& a) {
     return axes;
 }
 
-// --- products that share an operand
+// --- products with a common operand
 
-/// One of the products that become one.
+/// One of the merged products.
 struct Member {
     PrimitiveId id;
     Product product;
-    uint32_t shared, own;              ///< slots: the operand all have, the one that differs
-    std::optional<uint32_t> own_axis;  ///< the axis of the result that the shared operand does not know
-    std::vector<Expr> to_base;         ///< its axes, over the base's
-    Expr begin, length;                ///< its part of the merged axis
+    uint32_t shared, own;              ///< slots: the common operand and the other one
+    std::optional<uint32_t> own_axis;  ///< the axis of the result that the common operand does not use
+    std::vector<Expr> to_base;         ///< its axes in terms of the base's
+    Expr begin, length;                ///< its slice of the merged axis
 };
 
-/// The one axis of the result, longer than 1, that the shared operand does not use; false where there are several.
+/// The only axis of the result, longer than 1, that the common operand does not use; false if there are several.
 bool find_own_axis(const TensorExpr& e, const std::set<uint32_t>& shared, std::optional<uint32_t>& own) {
     for (uint32_t a = 0; a < e.extents.size(); ++a) {
         if (shared.count(a) != 0 || e.extents[a].is_constant(1)) continue;
@@ -61,7 +61,7 @@ std::optional<Member> member(const RewriteContext& context, PrimitiveId id, uint
     if (!product) return std::nullopt;
     Member m{id, *product, shared, shared == product->left ? product->right : product->left, {}, {}, 0, 1};
     if (!find_own_axis(*product->expr, axes_of_access(product->operand(shared)), m.own_axis)) return std::nullopt;
-    // What is put side by side must not grow: no windows.
+    // The concatenation must not be larger than the operands: no windows.
     const Access& own = product->operand(m.own);
     if (!own.valid.empty()) return std::nullopt;
     for (const Expr e : own.index) {
@@ -72,7 +72,7 @@ std::optional<Member> member(const RewriteContext& context, PrimitiveId id, uint
     return m;
 }
 
-/// Fills in `to_base` such that both read the shared operand at the same place; false where they do not.
+/// Fills in `to_base` so that both read the common operand at the same index; false if that is impossible.
 bool align(Member& m, const Member& base) {
     const TensorExpr &e = *m.product.expr, &b = *base.product.expr;
     const Access &here = m.product.operand(m.shared), &there = base.product.operand(base.shared);
@@ -104,18 +104,18 @@ bool align(Member& m, const Member& base) {
     return true;
 }
 
-/// The operands side by side along `merged`, an axis of the base:
+/// The concatenation of the operands along `merged`, an axis of the base:
 ///     both[k, j] = select(j < 8, b[k, j], c[k, j - 8])
-/// Filled operands (ones) are written into it: both[k, j] = select(j < 8, b[k, j], 1), which is a pad.
+/// Operands with a fill value (ones) become constants: both[k, j] = select(j < 8, b[k, j], 1), which is a pad.
 std::pair<ValueId, std::vector<Expr>> put_side_by_side(const RewriteContext& context, PatchWriter& patch,
                                                        const std::vector<Member>& members, const TensorExpr& base,
                                                        uint32_t merged, Expr total) {
-    std::vector<uint32_t> dims;  // axes of the base, in the order in which the operands mention them
+    std::vector<uint32_t> dims;  // axes of the base, in the order in which the operands use them
     const auto add = [&](Expr e) {
         for (const uint32_t a : axes_of(std::vector<Expr>{e}))
             if (std::find(dims.begin(), dims.end(), a) == dims.end()) dims.push_back(a);
     };
-    for (const bool with_own : {true, false})  // those with the merged axis say where it stands
+    for (const bool with_own : {true, false})  // operands with the merged axis determine its position
         for (const Member& m : members)
             if (m.own_axis.has_value() == with_own)
                 for (const Expr e : m.product.operand(m.own).index)
@@ -154,7 +154,7 @@ std::pair<ValueId, std::vector<Expr>> put_side_by_side(const RewriteContext& con
         const auto number = context.fill(e.accesses[slot].value);
         if (number && e.accesses.size() > 1) {
             e = with_number(e, slot, *number);
-            slot = 0;  // the slots moved
+            slot = 0;  // slots were renumbered
         } else {
             ++slot;
         }
@@ -162,7 +162,7 @@ std::pair<ValueId, std::vector<Expr>> put_side_by_side(const RewriteContext& con
     return {patch.make(std::move(e), t, "side_by_side"), index};
 }
 
-// a b, a c  =  the parts of a [b c]
+// a b, a c  =  the slices of a [b c]
 void merge_products(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const auto first = as_product(context, at);
     if (!first) return;
@@ -194,8 +194,8 @@ void merge_products(const RewriteContext& context, PrimitiveId at, std::vector<P
                 break;
             }
         }
-        if (members.size() < 2 || begun_earlier) continue;  // the first of them finds them all
-        // Those without an axis of their own (sums) stand last: [b 1].
+        if (members.size() < 2 || begun_earlier) continue;  // the match at the first product covers all
+        // Operands without an axis of their own (sums) come last: [b 1].
         std::stable_partition(members.begin(), members.end(), [](const Member& m) { return m.own_axis.has_value(); });
         Expr total = 0;
         for (Member& m : members) {
@@ -229,10 +229,10 @@ void merge_products(const RewriteContext& context, PrimitiveId at, std::vector<P
 
 // --- chains
 
-/// An operand of a product of three, over the axes of all.
+/// An operand of a product of three, over all axes.
 struct Operand {
     const Access* access;
-    std::vector<Expr> axes;  ///< where its own product's axes went
+    std::vector<Expr> axes;  ///< the new axes of its product's axes
     std::set<uint32_t> used;
 };
 
@@ -257,7 +257,7 @@ void reassociate(const RewriteContext& context, PrimitiveId at, std::vector<Patc
         if (!inner || !read_inner.valid.empty()) continue;
         if (inner->expr->body.dtype() != t) continue;
         const TensorExpr& f = *inner->expr;
-        // All axes: the outer product's, then those that the inner one sums over.
+        // All axes: the outer product's, then the reduction axes of the inner one.
         std::vector<Expr> extents = e.extents, inner_axes = read_inner.index;
         for (size_t a = f.spatial; a < f.extents.size(); ++a) {
             inner_axes.push_back(axis(extents.size()));
@@ -275,7 +275,7 @@ void reassociate(const RewriteContext& context, PrimitiveId at, std::vector<Patc
                               operand(inner->operand(inner->right), inner_axes)};
         for (const size_t alone : {0, 1}) {
             const Operand &a = ab[alone], &b = ab[1 - alone];
-            // What only b and c know is summed first.
+            // Axes that only b and c use are summed first.
             std::vector<uint32_t> first, rest, batch, other;
             for (uint32_t x = 0; x < extents.size(); ++x) {
                 const bool pair_uses = b.used.count(x) != 0 || c.used.count(x) != 0;
@@ -326,7 +326,7 @@ void reassociate(const RewriteContext& context, PrimitiveId at, std::vector<Patc
 
 // --- axes
 
-/// Whether the access reads dimensions d and d + 1, whole, at axes a and a + 1, which it uses nowhere else.
+/// Whether the access reads the whole dimensions d and d + 1 at axes a and a + 1 and uses these axes nowhere else.
 std::optional<size_t> neighbours(const RewriteContext& context, const TensorExpr& e, const Access& access, uint32_t a) {
     const auto d = bare_dim(context, e, access, a), next = bare_dim(context, e, access, a + 1);
     if (!d || !next || *next != *d + 1 || axes_of(access.valid).count(a) != 0 ||
@@ -343,7 +343,7 @@ void flatten_axes(const RewriteContext& context, PrimitiveId at, std::vector<Pat
     const DType t = e.body.dtype();
     for (uint32_t a = 0; a + 1 < e.spatial; ++a) {
         if (e.extents[a].is_constant(1) || e.extents[a + 1].is_constant(1)) continue;
-        std::optional<std::pair<uint32_t, size_t>> where;  // the one operand that has both, and the dimension
+        std::optional<std::pair<uint32_t, size_t>> where;  // the only operand with both axes, and the dimension
         bool fits = true;
         for (const uint32_t slot : {product->left, product->right}) {
             const std::set<uint32_t> used = axes_of_access(product->operand(slot));
@@ -356,7 +356,7 @@ void flatten_axes(const RewriteContext& context, PrimitiveId at, std::vector<Pat
         const auto [slot, d] = *where;
         const Expr inner = e.extents[a + 1];
         PatchWriter patch(context, at);
-        // The operand with both dimensions as one.
+        // The operand with both dimensions merged.
         std::vector<Expr> shape = context.value(product->operand(slot).value).shape, index;
         shape[d] = shape[d] * shape[d + 1];
         shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(d) + 1);
@@ -371,7 +371,7 @@ void flatten_axes(const RewriteContext& context, PrimitiveId at, std::vector<Pat
         ExprWriter view(shape, shape.size());
         const ValueId flat =
             patch.make(view.finish(view.read(context, product->operand(slot).value, index)), t, "flat");
-        // The product over one axis less.
+        // The product with one axis less.
         std::vector<Expr> extents, onto;
         size_t summed = e.extents.size() - e.spatial;
         for (uint32_t x = 0; x < e.extents.size(); ++x) {

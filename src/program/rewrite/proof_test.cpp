@@ -1,5 +1,5 @@
-// Every rule proved with Z3, on programs that contain its pattern: for the shapes at hand, and all inputs and weights.
-// prover_test.h says what is assumed of division and functions.
+// Proves every rule with Z3 on programs that contain its pattern: for the given shapes, and all inputs and weights. The
+// assumptions about division and functions are in prover_test.h.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(Proofs, every_rule_holds_for_all_reals) {
     }
 }
 
-/// As many outputs, from `step` times as many inputs and a border of zeros; taps `spacing` apart.
+/// As many outputs, from `step` times as many inputs and a zero border; taps `spacing` apart.
 Program one_tile(const Dims& outputs, int64_t taps_each = 3, int64_t step = 1, int64_t spacing = 1) {
     PatternWriter w(1);
     Dims x = {1, 1}, taps = {1, 1};
@@ -45,7 +45,7 @@ Program one_tile(const Dims& outputs, int64_t taps_each = 3, int64_t step = 1, i
 }
 
 TEST(Proofs, winograd_holds_for_all_reals) {
-    // All forms that make fewer multiplications of that many outputs: of 2 that is F(2) alone, of 4 also F(4).
+    // All forms that save multiplications for that many outputs: for 2 only F(2), for 4 also F(4).
     struct Tiles {
         Dims outputs;
         size_t forms, elements;
@@ -64,7 +64,7 @@ TEST(Proofs, winograd_holds_for_all_reals) {
     }
 }
 
-TEST(Proofs, winograd_holds_for_filters_that_begin_at_places_of_their_own) {
+TEST(Proofs, winograd_holds_for_filters_with_different_offsets) {
     const Program p = parse_program(R"(program phases {
   input x: f32[3]
   input w: f32[2, 2]
@@ -83,7 +83,7 @@ TEST(Proofs, winograd_holds_for_filters_that_begin_at_places_of_their_own) {
     EXPECT_EQ(prove_equal(q, apply(q, found[0]), {.elements = 4}), Verdict::Proven);
 }
 
-/// One entry of a constant that the rewrite brought, changed.
+/// Changes one entry of a constant that the rewrite introduced.
 Program with_a_wrong_number(Program p, size_t given) {
     for (auto& [v, tensor] : p.constants) {
         if (v.index() < given) continue;
@@ -96,7 +96,7 @@ Program with_a_wrong_number(Program p, size_t given) {
     return p;
 }
 
-TEST(Proofs, a_wrong_number_in_winograd_is_refuted) {
+TEST(Proofs, a_wrong_constant_in_winograd_is_refuted) {
     const Program p = one_tile({2, 2});
     const auto found = find_all(RewriteContext(p), *rewrite_rule("winograd"));
     ASSERT_EQ(found.size(), 3u);
@@ -140,7 +140,7 @@ TEST(Proofs, wrong_rules_are_refuted) {
         EXPECT_EQ(prove_equal(of_matrices(r.left), of_matrices(r.right)), Verdict::Refuted) << r.name;
 }
 
-TEST(Proofs, what_is_assumed_of_functions) {
+TEST(Proofs, assumptions_about_functions) {
     const auto equal = [](std::string_view a, std::string_view b) {
         const auto body = [](std::string_view t) {
             return of_matrices("o: f32[3, 3] = [3, 3] " + std::string(t) + " where @0 = x[i0, i1], @1 = y[i0, i1]");

@@ -34,7 +34,7 @@ std::pair<int64_t, int64_t> simplest_fraction(double x) {
     return {p1, q1};
 }
 
-/// A scalar: an integer or truth value that is known, or a real expression.
+/// A scalar: a known integer or truth value, or a real expression.
 struct Symbolic {
     int64_t integer = 0;
     z3::expr real;
@@ -62,7 +62,7 @@ class Evaluator {
         return e;
     }
 
-    z3::expr_vector facts;  ///< of the divisors so far: x inv(x) = 1
+    z3::expr_vector facts;  ///< about the divisors so far: x inv(x) = 1
 
   private:
     z3::expr number(double x) {
@@ -106,7 +106,7 @@ class Evaluator {
         return z_.real_const(name.c_str());
     }
 
-    /// A factor at a time, so that inv(x y) = inv(x) inv(y) holds by writing it so.
+    /// One factor at a time, so that inv(x y) = inv(x) inv(y) holds by construction.
     z3::expr inverse(const z3::expr& x) {
         if (x.is_app() && x.decl().decl_kind() == Z3_OP_MUL) {
             z3::expr out = z_.real_val(1);
@@ -193,7 +193,7 @@ class Evaluator {
                     s.real = number(table_at(n, at(n.a).integer));
                     break;
                 case ScalarOp::Mul:
-                case ScalarOp::Weigh:  // of reals the same
+                case ScalarOp::Weigh:  // equal for reals
                     s.real = at(n.a).real * at(n.b).real;
                     break;
                 case ScalarOp::Div:
@@ -242,12 +242,12 @@ class Evaluator {
 
     z3::context& z_;
     const Program& p_;
-    size_t given_;                     ///< values beyond are of the rewrite
-    std::map<ValueId, double> fills_;  ///< all that rules know of constants
+    size_t given_;                     ///< values from this number on are introduced by the rewrite
+    std::map<ValueId, double> fills_;  ///< the constants that rules can read
     z3::func_decl inverse_;
     IndexVector<ValueId, PrimitiveId> producers_;
     std::map<std::pair<ValueId, std::vector<int64_t>>, z3::expr> known_;
-    std::map<unsigned, z3::expr> divisors_;  ///< by Z3's number, which they keep while they live
+    std::map<unsigned, z3::expr> divisors_;  ///< by Z3's id, which is stable during their lifetime
 };
 
 }  // namespace
@@ -273,7 +273,7 @@ Verdict prove_equal(const Program& before, const Program& after, const ProofOpti
             z3::solver solver(z);
             solver.set("rlimit", options.work);
             const z3::expr difference = (x - y).simplify(params);
-            if (!difference.is_numeral()) {  // else nothing has to be known of divisors
+            if (!difference.is_numeral()) {  // otherwise facts about divisors are not needed
                 solver.add(left.facts);
                 solver.add(right.facts);
             }

@@ -17,7 +17,7 @@ namespace tilewright {
 
 namespace {
 
-/// Points of the expression times nodes of its body, as fold_constants counts; none where a number is not known.
+/// Points of the expression times nodes of its body, as fold_constants counts; none if a size is unknown.
 std::optional<int64_t> fold_work(const TensorExpr& e) {
     auto work = static_cast<int64_t>(e.body.nodes().size());
     for (const Expr x : e.extents)
@@ -47,13 +47,13 @@ RewriteContext::RewriteContext(const Program& program, const FoldOptions& foldin
 }
 
 const TensorExpr* RewriteContext::producer(ValueId v) const {
-    const PrimitiveId p = producers_[noted(v)];
+    const PrimitiveId p = producers_[recorded(v)];
     return p ? program_.primitives[p].expr() : nullptr;
 }
 
 std::optional<double> RewriteContext::fill(ValueId v) const {
     constexpr int64_t kMost = 65536;
-    noted(v);
+    recorded(v);
     if (const auto it = program_.constants.find(v); it != program_.constants.end()) {
         const Tensor& t = it->second;
         if (program_.unread.count(v) != 0 || t.count() == 0 || t.count() > kMost || !is_float(t.dtype()))
@@ -78,15 +78,15 @@ bool RewriteContext::depends(PrimitiveId later, PrimitiveId earlier) const {
         const PrimitiveId at = stack.back();
         stack.pop_back();
         if (at == earlier) return true;
-        for (const ValueId v : program_.primitives[at].outputs) noted(v);
-        if (at < earlier || !seen.insert(at).second) continue;  // primitives stand in topological order
+        for (const ValueId v : program_.primitives[at].outputs) recorded(v);
+        if (at < earlier || !seen.insert(at).second) continue;  // primitives are in topological order
         for (const ValueId v : program_.primitives[at].inputs())
             if (producers_[v]) stack.push_back(producers_[v]);
     }
     return false;
 }
 
-bool too_large(const TensorExpr& e) { return e.accesses.size() > kMostAccesses || e.body.nodes().size() > kMostNodes; }
+bool too_large(const TensorExpr& e) { return e.accesses.size() > kMaxAccesses || e.body.nodes().size() > kMaxNodes; }
 
 std::vector<const RewriteRule*> rewrite_rules(const RewriteOptions& options) {
     std::vector<const RewriteRule*> out;
@@ -115,11 +115,11 @@ std::vector<Patch> find_all(const RewriteContext& context, const RewriteRule& ru
 
 namespace {
 
-/// Primitives in topological order, each as early as its place in `all` allows; nothing where some wait for each other.
+/// Primitives in topological order, each as early as its place in `all` allows; none if there is a cycle.
 std::optional<IndexVector<PrimitiveId, Primitive>> sorted(std::vector<Primitive> all, size_t values) {
     constexpr size_t kNobody = SIZE_MAX;
     std::vector<size_t> makes(values, kNobody);
-    std::map<Var, size_t> binds;  // scalars alone: symbols are bound by inputs, or by what is read anyway
+    std::map<Var, size_t> binds;  // scalars only: symbols are bound by inputs or by operands
     for (size_t k = 0; k < all.size(); ++k) {
         for (const ValueId v : all[k].outputs) makes[v.index()] = k;
         if (const auto* read = std::get_if<ReadScalar>(&all[k].kind)) binds[*scalar(read->name).as_var()] = k;
@@ -146,8 +146,8 @@ std::optional<IndexVector<PrimitiveId, Primitive>> sorted(std::vector<Primitive>
     return out;
 }
 
-/// What a patch computes stands for all that is gone: of the nodes of the model as well. (Patches of whole pieces know
-/// better themselves.)
+/// New primitives get the origins of all primitives that the patch removes. (Patches of whole pieces set them
+/// themselves.)
 void inherit_origins(Program& program, const std::vector<std::pair<ValueId, Origin>>& before) {
     IndexVector<ValueId, char> kept(program.values.size(), 0);
     bool any = false;
@@ -164,9 +164,9 @@ void inherit_origins(Program& program, const std::vector<std::pair<ValueId, Orig
         if (p.origin.nodes.empty()) p.origin = gone;
 }
 
-/// Nothing where it would make a value depend on itself.
+/// None if the result would be cyclic.
 std::optional<Program> with_patch(Program out, const Patch& patch) {
-    // What computes a value anew stands where the value was computed, what is new before who follows it in the patch.
+    // A redefinition takes the place of the old definition; a new primitive precedes its successor in the patch.
     std::map<ValueId, std::pair<size_t, size_t>> runs;
     for (size_t k = 0, begin = 0; k < patch.primitives.size(); ++k)
         if (const ValueId v = patch.primitives[k].outputs[0]; out.values.contains(v))

@@ -1,5 +1,4 @@
-// Every rule keeps what programs compute: on programs written to contain its pattern, and wherever it finds something
-// in programs at random.
+// Every rule preserves results, on programs that contain its pattern and on random programs.
 
 #include "program/rewrite/rewrite_test.h"
 
@@ -12,7 +11,7 @@
 namespace tilewright {
 namespace {
 
-/// Applies each patch by itself and compares; how many there were. Clears `right` where one is wrong.
+/// Applies and compares each patch separately; returns their number. Clears `right` if a result is wrong.
 size_t check_rule(const Program& p, const RewriteRule& rule, uint64_t seed, double rounding, bool& right) {
     const RewriteContext context(p);
     const std::vector<Patch> found = find_all(context, rule);
@@ -33,7 +32,7 @@ size_t check_rule(const Program& p, const RewriteRule& rule, uint64_t seed, doub
     return found.size();
 }
 
-TEST(Rules, each_keeps_what_its_pattern_computes) {
+TEST(Rules, each_preserves_the_results_of_its_pattern) {
     for (const RulePattern& pattern : rule_patterns()) {
         const RewriteRule* rule = rewrite_rule(pattern.rule);
         ASSERT_NE(rule, nullptr) << pattern.rule;
@@ -56,8 +55,9 @@ TEST(Rules, each_keeps_what_its_pattern_computes) {
     }
 }
 
-TEST(Rules, leave_the_phases_of_constant_weights_where_they_can_be_packed) {
-    // Every second row has every second column of the product, as a transposed convolution weaves its phases.
+TEST(Rules, keep_phases_of_constant_weights_packable) {
+    // Every second row has every second column of the product, as in the interleaved phases of a transposed
+    // convolution.
     const auto found = [](bool constant) {
         PatternWriter w(1);
         const ValueId x = w.input({6, 5}), weights = constant ? w.weights({5, 8}) : w.input({5, 8});
@@ -83,7 +83,7 @@ TEST(Rules, each_has_a_pattern_and_a_law) {
     EXPECT_EQ(rewrite_rules().size() + 1, rewrite_rules({.winograd = true}).size());
 }
 
-TEST(Rules, keep_what_random_programs_compute) {
+TEST(Rules, preserve_the_results_of_random_programs) {
     size_t applied = 0;
     bool right = true;
     for (uint64_t seed = 0; seed < 150 && right; ++seed) {

@@ -1,6 +1,6 @@
 #pragma once
-// Random programs that contain what a rule looks for: several shapes, batch dimensions (symbolic ones, too) and
-// broadcasting. The tests of all rules go through them.
+// Random programs that contain the pattern of a rule: several shapes, batch dimensions (also symbolic) and
+// broadcasting. The tests of all rules use them.
 
 #include <gtest/gtest.h>
 
@@ -14,14 +14,14 @@
 
 namespace tilewright {
 
-/// The program of the text, in which nothing is wrong.
+/// Parses the text; the program must verify.
 inline Program parse_sound(std::string_view text) {
     const Program p = parse_program(text);
     EXPECT_EQ(verify(p), std::vector<std::string>()) << text;
     return p;
 }
 
-/// How a window moves along a dimension.
+/// Padding, stride and dilation of a window along a dimension.
 struct WindowSteps {
     int64_t pad = 0, stride = 1, dilation = 1;
 };
@@ -53,7 +53,7 @@ class PatternWriter {
     bool one_in(int64_t n) { return upto(1, n) == 1; }
     Expr dim(int64_t most = 5) { return upto(1, most); }
     Expr longer(int64_t most = 5) { return upto(2, most); }  ///< more than 1
-    /// None, one or two leading dimensions, one of them perhaps known at run time alone.
+    /// None, one or two leading dimensions, one of them possibly symbolic.
     Dims batch() {
         Dims d;
         if (one_in(2)) d.emplace_back(one_in(2) ? symbol("n") : dim(3));
@@ -72,7 +72,7 @@ class PatternWriter {
         for (int64_t i = 0; i < t.count(); ++i) t.set(i, static_cast<double>(upto(1, 1000)) / 512 + 0.25);
         return b.constant(std::move(t), "weights");
     }
-    /// A constant that spreads over the last `rank` of these dimensions, some of them 1.
+    /// A constant that broadcasts to the last `rank` of these dimensions, some of them 1.
     ValueId broadcast_weights(Dims d, size_t rank) {
         d.erase(d.begin(), d.end() - static_cast<std::ptrdiff_t>(std::min(rank, d.size())));
         for (Expr& e : d)
@@ -83,18 +83,18 @@ class PatternWriter {
     ValueId add(ValueId x, ValueId y) { return b.binary(ScalarOp::Add, x, y); }
     ValueId div(ValueId x, ValueId y) { return b.binary(ScalarOp::Div, x, y); }
     ValueId tanh(ValueId x) { return b.unary(ScalarOp::Tanh, x); }
-    /// Positive, far from 0.
+    /// Positive and bounded away from 0.
     ValueId positive(ValueId x) { return b.unary(ScalarOp::Exp, tanh(x)); }
-    /// x[n, c, ...] with w[o, c, ...] over one dimension or several, the same steps in each or one for each.
+    /// x[n, c, ...] with w[o, c, ...] over one or more dimensions, with common steps or steps per dimension.
     ValueId convolution(ValueId x, ValueId w, const std::vector<WindowSteps>& steps);
     ValueId convolution(ValueId x, ValueId w, int64_t pad, int64_t stride, int64_t dilation = 1);
 };
 
-/// A rule's name and a program in which it applies.
+/// A rule's name and a program that it matches.
 struct RulePattern {
     std::string_view rule;
     void (*write)(PatternWriter& w);
-    double rounding = 1e-11;  ///< of doubles, which the interpreter keeps between primitives
+    double rounding = 1e-11;  ///< tolerance in double, the interpreter's precision between primitives
 };
 const std::vector<RulePattern>& rule_patterns();
 

@@ -1,4 +1,4 @@
-// What each rule looks for, at random. The tests in rewrite_test.cpp and proof_test.cpp go through all of it.
+// Random instances of each rule's pattern, used by rewrite_test.cpp and proof_test.cpp.
 
 #include "program/rewrite/rewrite_test.h"
 
@@ -277,10 +277,10 @@ void product_of_concat(W& w) {
     w.outputs = {w.b.matmul(w.b.concat(std::vector<ValueId>{x, y}, -1), w.weights({p.k + more, p.n}))};
 }
 
-/// Rows between rows, as enlarging a picture makes them: c_r x[r // 2] + d_r x[m - 1 - r // 2], or c_r x[r // 2] alone.
+/// Rows interpolated between rows, as in upsampling: c_r x[r // 2] + d_r x[m - 1 - r // 2], or c_r x[r // 2] only.
 void product_of_linear_map(W& w) {
     const int64_t m = w.upto(2, 4), k = w.upto(2, 4), rows = 2 * m;
-    const bool last = w.one_in(2);  // what is summed over
+    const bool last = w.one_in(2);  // the reduction axis
     const ValueId x = w.input(last ? Dims{m, k} : Dims{k, m});
     const uint32_t along = last ? 1 : 0, row = 1 - along;
     TensorExpr e;
@@ -318,8 +318,8 @@ void enumerated(W& w) {
     w.outputs = {w.one_in(2) ? w.add(w.b.matmul(a, b), w.b.matmul(a, c)) : w.mul(exp(b), exp(c))};
 }
 
-/// One, two or three dimensions; windows of a few taps side by side or two apart in at least one of them, at steps of
-/// one or two.
+/// One, two or three dimensions; windows of a few taps, adjacent or two apart in at least one of them, with stride one
+/// or two.
 void winograd(W& w) {
     const size_t rank = static_cast<size_t>(w.upto(1, 3)), three = static_cast<size_t>(w.upto(0, int64_t(rank) - 1));
     const Expr c = w.longer(3), o = w.longer(3);
@@ -366,7 +366,7 @@ const std::vector<RulePattern>& rule_patterns() {
         {"product_of_linear_map", product_of_linear_map},
         {"sum_of_products", sum_of_products},
         {"enumerated", enumerated},
-        {"winograd", winograd, 1e-4},  // its constants, a sixth among them, are no f32
+        {"winograd", winograd, 1e-4},  // its constants, such as 1/6, are not exact in f32
     };
     return patterns;
 }

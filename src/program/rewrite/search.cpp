@@ -20,10 +20,10 @@ namespace {
 
 struct State {
     Rewritten what;
-    size_t number = 0;  ///< in order of discovery, which decides among equals
+    size_t number = 0;  ///< in order of discovery, which breaks ties
 };
 
-struct Dearer {
+struct MoreExpensive {
     bool operator()(const State& a, const State& b) const {
         return a.what.cost != b.what.cost ? a.what.cost > b.what.cost : a.number > b.number;
     }
@@ -32,7 +32,7 @@ struct Dearer {
 class Search {
   public:
     Search(const RewriteSearch& options, RewriteReport& report)
-        : options_(options), report_(report), findings_(rewrite_rules(options.rules)) {}
+        : options_(options), report_(report), matches_(rewrite_rules(options.rules)) {}
 
     std::vector<Rewritten> run(const Program& start) {
         const RewriteContext context(start, options_.rules.folding);
@@ -44,8 +44,8 @@ class Search {
         seen_ = {structure_hash(start)};
         queue_.push({first, 0});
         size_t since = 0;
-        for (size_t taken = 0; taken < options_.budget && since < options_.patience && !spent() && !queue_.empty();
-             ++taken) {
+        for (size_t taken = 0;
+             taken < options_.budget && since < options_.patience && !budget_spent() && !queue_.empty(); ++taken) {
             const State state = queue_.top();
             queue_.pop();
             ++report_.taken;
@@ -68,10 +68,10 @@ class Search {
         Patch patch;
         size_t known;
         const RewriteRule* rule;
-        double cost;  ///< of the program with this patch alone
+        double cost;  ///< of the program with this patch only
     };
 
-    /// Primitives, but those that folding will compute.
+    /// Primitives except those that folding will compute.
     static size_t size(const RewriteContext& context) {
         const auto& all = context.program().primitives;
         return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Primitive& p) {
@@ -79,7 +79,7 @@ class Search {
         }));
     }
 
-    bool spent() const { return report_.costed >= options_.programs; }
+    bool budget_spent() const { return report_.costed >= options_.programs; }
 
     double cost(const RewriteContext& context) {
         ++report_.costed;
@@ -88,53 +88,53 @@ class Search {
 
     void expand(const Rewritten& from) {
         std::vector<Gain> gains;
-        for (const Finding& f : findings_.find(RewriteContext(from.program, options_.rules.folding))) {
-            if (spent()) return;
+        for (const RuleMatch& f : matches_.find(RewriteContext(from.program, options_.rules.folding))) {
+            if (budget_spent()) return;
             auto program = apply_later(from.program, *f.patch, f.known);
             if (!program) continue;
             const auto found = consider(std::move(*program), from, *f.rule);
             if (found && *found < from.cost) gains.push_back({*f.patch, f.known, f.rule, *found});
         }
-        if (gains.size() > 1) together(from, std::move(gains));
+        if (gains.size() > 1) combine(from, std::move(gains));
     }
 
-    /// One program with all patches that gain, the best first, as far as each still gains: rewrites of different places
-    /// need not be found again one after the other.
-    void together(const Rewritten& from, std::vector<Gain> gains) {
+    /// Applies all profitable patches, best first, as far as each is still profitable: rewrites at different places
+    /// need not be found one after the other.
+    void combine(const Rewritten& from, std::vector<Gain> gains) {
         std::stable_sort(gains.begin(), gains.end(), [](const Gain& a, const Gain& b) { return a.cost < b.cost; });
         Rewritten all = from;
         size_t made = 0;
         for (const Gain& gain : gains) {
-            // What the patch adds comes behind all that was added, so that ids of several patches are not mixed up.
+            // The patch's values are numbered after all added values, so that ids of several patches do not clash.
             auto next = apply_later(all.program, gain.patch, gain.known);
-            if (!next || spent()) continue;
+            if (!next || budget_spent()) continue;
             *next = merge_common_subexpressions(std::move(*next));
             const RewriteContext context(*next, options_.rules.folding);
             const double with = made == 0 ? gain.cost : cost(context);
             if (!(with < all.cost) || size(context) > most_) continue;
             all.program = std::move(*next);
             all.cost = with;
-            go(all, *gain.rule);
+            add_rule(all, *gain.rule);
             ++made;
         }
         if (made > 1 && seen_.insert(structure_hash(all.program)).second) queue(std::move(all));
     }
 
-    /// Queues what is new and not too dear. Its cost, if it is new.
+    /// Queues a program that is new and not too expensive. Returns its cost if it is new.
     std::optional<double> consider(Program program, const Rewritten& from, const RewriteRule& rule) {
         program = merge_common_subexpressions(std::move(program));
         if (!seen_.insert(structure_hash(program)).second) return std::nullopt;
         const RewriteContext context(program, options_.rules.folding);
         if (size(context) > most_) return std::nullopt;
-        const double its = cost(context);
-        if (!(its < options_.alpha * best_.cost)) return its;
-        Rewritten found{std::move(program), its, from.way, from.inexact};
-        go(found, rule);
+        const double program_cost = cost(context);
+        if (!(program_cost < options_.alpha * best_.cost)) return program_cost;
+        Rewritten found{std::move(program), program_cost, from.way, from.inexact};
+        add_rule(found, rule);
         queue(std::move(found));
-        return its;
+        return program_cost;
     }
 
-    static void go(Rewritten& state, const RewriteRule& rule) {
+    static void add_rule(Rewritten& state, const RewriteRule& rule) {
         state.way.push_back(rule.name);
         state.inexact = state.inexact || rule.inexact;
     }
@@ -147,9 +147,9 @@ class Search {
 
     const RewriteSearch& options_;
     RewriteReport& report_;
-    Findings findings_;
-    Rewritten best_, exact_;  ///< of all, and of those without inexact rules
-    std::priority_queue<State, std::vector<State>, Dearer> queue_;
+    MatchCache matches_;
+    Rewritten best_, exact_;  ///< of all programs, and of those without inexact rules
+    std::priority_queue<State, std::vector<State>, MoreExpensive> queue_;
     std::unordered_set<uint64_t> seen_;
     size_t most_ = 0, number_ = 0;
 };
@@ -165,7 +165,7 @@ uint64_t structure_hash(const Program& program) {
             unread != program.unread.end() ? hash_combine(2, unread->second) : hash_combine(3, contents_hash(tensor));
     }
     for (const Primitive& p : program.primitives) {
-        TW_CHECK(p.expr() != nullptr, "'{}' is no tensor expression", p.name);
+        TW_CHECK(p.expr() != nullptr, "'{}' is not a tensor expression", p.name);
         of[p.outputs[0]] = hash_combine(form_hash(*p.expr(), [&](ValueId v) { return of[v]; }),
                                         static_cast<uint64_t>(program.values[p.outputs[0]].dtype));
     }
@@ -175,13 +175,13 @@ uint64_t structure_hash(const Program& program) {
 }
 
 std::vector<Rewritten> proposals(const Program& program, const RewriteSearch& options, RewriteReport* report) {
-    RewriteReport unwanted;
-    return Search(options, report != nullptr ? *report : unwanted).run(program);
+    RewriteReport unused;
+    return Search(options, report != nullptr ? *report : unused).run(program);
 }
 
 Program search(const Program& program, const RewriteSearch& options, RewriteReport* report) {
-    RewriteReport unwanted;
-    RewriteReport& r = report != nullptr ? *report : unwanted;
+    RewriteReport unused;
+    RewriteReport& r = report != nullptr ? *report : unused;
     std::vector<Rewritten> found = proposals(program, options, &r);
     r.before += found.back().cost;
     r.after += found.front().cost;
@@ -191,18 +191,18 @@ Program search(const Program& program, const RewriteSearch& options, RewriteRepo
 
 namespace {
 
-/// Pieces of one text, and what becomes of them.
+/// Equal pieces and their proposals.
 struct Distinct {
-    std::vector<size_t> where;  ///< pieces
+    std::vector<size_t> where;  ///< positions of the pieces
     std::vector<Rewritten> proposals;
-    size_t taken = 0;  ///< which of the proposals; the last is what the pieces are
+    size_t chosen = 0;  ///< index of the chosen proposal; the last one is the original piece
 
-    bool changes() const { return taken + 1 < proposals.size(); }
+    bool changes() const { return chosen + 1 < proposals.size(); }
 };
 
-class Whole {
+class ProgramSearch {
   public:
-    Whole(const Program& program, const RewriteSearch& options, RewriteReport& report)
+    ProgramSearch(const Program& program, const RewriteSearch& options, RewriteReport& report)
         : program_(program),
           options_(options),
           report_(report),
@@ -210,26 +210,26 @@ class Whole {
           pieces_(pieces(program, runs_)) {}
 
     Program run() {
-        distinguish();
+        group_equal_pieces();
         const std::string key = rewrites_key(program_, options_);
         if (!key.empty())
             if (const auto text = options_.kept->find(key))
-                if (auto chosen = parse_rewrites(*text, first_pieces())) return as_before(std::move(*chosen));
+                if (auto chosen = parse_rewrites(*text, first_pieces())) return restore(std::move(*chosen));
         propose();
-        Program best = options_.judge ? judged() : with_taken();
+        Program best = options_.judge ? choose_by_full_plans() : with_chosen();
         for (const Distinct& d : distinct_)
             for (size_t k = 0; k < d.where.size(); ++k) {
                 report_.before += d.proposals.back().cost;
-                report_.after += d.proposals[d.taken].cost;
-                report_.judged_away += d.taken > 0 ? 1 : 0;
-                for (const std::string_view rule : d.proposals[d.taken].way) ++report_.applied[std::string(rule)];
+                report_.after += d.proposals[d.chosen].cost;
+                report_.judged_away += d.chosen > 0 ? 1 : 0;
+                for (const std::string_view rule : d.proposals[d.chosen].way) ++report_.applied[std::string(rule)];
             }
         if (!key.empty()) keep(key);
         return best;
     }
 
   private:
-    void distinguish() {
+    void group_equal_pieces() {
         std::unordered_map<std::string, size_t> known;
         for (size_t k = 0; k < pieces_.size(); ++k) {
             const auto [it, fresh] = known.try_emplace(piece_text(pieces_[k]), distinct_.size());
@@ -240,7 +240,7 @@ class Whole {
         report_.distinct = distinct_.size();
     }
 
-    /// Of each distinct piece the first one.
+    /// The first piece of each distinct one.
     std::vector<const Piece*> first_pieces() const {
         std::vector<const Piece*> out;
         for (const Distinct& d : distinct_) out.push_back(&pieces_[d.where[0]]);
@@ -250,22 +250,22 @@ class Whole {
     void keep(const std::string& key) const {
         ChosenRewrites chosen;
         for (const Distinct& d : distinct_)
-            chosen.pieces.push_back(d.changes() ? std::optional(d.proposals[d.taken]) : std::nullopt);
+            chosen.pieces.push_back(d.changes() ? std::optional(d.proposals[d.chosen]) : std::nullopt);
         chosen.report = report_;
         if (const auto text = print(chosen, first_pieces())) options_.kept->keep(key, *text);
     }
 
-    Program as_before(ChosenRewrites chosen) {
+    Program restore(ChosenRewrites chosen) {
         for (size_t d = 0; d < distinct_.size(); ++d) {
             if (chosen.pieces[d]) distinct_[d].proposals.push_back(std::move(*chosen.pieces[d]));
             distinct_[d].proposals.emplace_back();
         }
         report_ = std::move(chosen.report);
-        return with_taken();
+        return with_chosen();
     }
 
     void propose() {
-        std::vector<std::pair<double, size_t>> order;  // the dearest first
+        std::vector<std::pair<double, size_t>> order;  // the most expensive first
         for (size_t d = 0; d < distinct_.size(); ++d) {
             const RewriteContext context(pieces_[distinct_[d].where[0]].program, options_.rules.folding);
             const double one = options_.cost ? options_.cost(context) : analytic_cost(context);
@@ -278,15 +278,15 @@ class Whole {
         }
     }
 
-    /// The whole with the proposals that are taken. `piece_of`: by value of that program, the distinct piece in which
-    /// it is computed, if any.
-    Program with_taken(std::vector<size_t>* piece_of = nullptr) const {
+    /// The full program with the chosen proposals. `piece_of`: for each of its values, the distinct piece that
+    /// computes it, if any.
+    Program with_chosen(std::vector<size_t>* piece_of = nullptr) const {
         std::vector<Replacement> replacements;
         std::vector<size_t> of;
         for (size_t d = 0; d < distinct_.size(); ++d)
             for (const size_t k : distinct_[d].where) {
                 if (!distinct_[d].changes()) continue;
-                replacements.push_back({&pieces_[k], &distinct_[d].proposals[distinct_[d].taken].program});
+                replacements.push_back({&pieces_[k], &distinct_[d].proposals[distinct_[d].chosen].program});
                 of.push_back(d);
             }
         std::vector<ValueId> first;
@@ -305,70 +305,70 @@ class Whole {
         return out;
     }
 
-    /// A whole that was planned.
-    struct Planned {
-        std::vector<size_t> taken;  ///< of each distinct piece
-        Program whole;
+    /// An evaluated full plan.
+    struct FullPlan {
+        std::vector<size_t> chosen;  ///< per distinct piece
+        Program program;
         double total = 0;
-        std::vector<double> of;  ///< by distinct piece, in all its places
-        size_t changes = 0;      ///< pieces that are not what they were
+        std::vector<double> of;  ///< per distinct piece, summed over its occurrences
+        size_t changes = 0;      ///< number of changed pieces
     };
 
-    /// The whole as it is chosen.
-    Planned planned() {
-        Planned out;
+    /// Evaluates the full program with the current choice.
+    FullPlan evaluate_choice() {
+        FullPlan out;
         for (const Distinct& d : distinct_) {
-            out.taken.push_back(d.taken);
+            out.chosen.push_back(d.chosen);
             out.changes += d.changes() ? d.where.size() : 0;
         }
         std::vector<size_t> piece_of;
-        out.whole = with_taken(&piece_of);
+        out.program = with_chosen(&piece_of);
         ++report_.planned;
-        const PlannedCost cost = options_.judge(out.whole);
+        const PlannedCost cost = options_.judge(out.program);
         out.total = cost.total;
         out.of.assign(distinct_.size() + 1, 0);
-        for (const PrimitiveId id : out.whole.primitives.ids()) {
-            const std::vector<ValueId>& made = out.whole.primitives[id].outputs;
+        for (const PrimitiveId id : out.program.primitives.ids()) {
+            const std::vector<ValueId>& made = out.program.primitives[id].outputs;
             out.of[made.empty() ? distinct_.size() : piece_of[made[0].index()]] += cost.of[id];
         }
         return out;
     }
 
-    /// Proposals that do not pay make room for the next ones, and never come back. Whether there were any.
-    bool go_on(const Planned& before, const Planned& now) {
+    /// Replaces each proposal that does not pay off by the next one, permanently. Returns whether any was replaced.
+    bool advance(const FullPlan& before, const FullPlan& now) {
         bool changed = false;
         for (size_t d = 0; d < distinct_.size(); ++d) {
             Distinct& piece = distinct_[d];
             if (!piece.changes()) continue;
-            const double margin = piece.proposals[piece.taken].inexact ? options_.inexact_margin : options_.margin;
+            const double margin = piece.proposals[piece.chosen].inexact ? options_.inexact_margin : options_.margin;
             if (before.of[d] - now.of[d] > margin * before.of[d]) continue;
-            ++piece.taken;
+            ++piece.chosen;
             changed = true;
         }
         return changed;
     }
 
-    Program judged() {
-        for (Distinct& d : distinct_) d.taken = d.proposals.size() - 1;
-        std::vector<Planned> all = {planned()};
-        for (Distinct& d : distinct_) d.taken = 0;
+    Program choose_by_full_plans() {
+        for (Distinct& d : distinct_) d.chosen = d.proposals.size() - 1;
+        std::vector<FullPlan> all = {evaluate_choice()};
+        for (Distinct& d : distinct_) d.chosen = 0;
         const auto any = [&] {
             return std::any_of(distinct_.begin(), distinct_.end(), std::mem_fn(&Distinct::changes));
         };
         while (any()) {
-            all.push_back(planned());
-            if (!go_on(all.front(), all.back())) break;
+            all.push_back(evaluate_choice());
+            if (!advance(all.front(), all.back())) break;
         }
         double least = all.front().total;
-        for (const Planned& p : all) least = std::min(least, p.total);
-        const Planned* chosen = nullptr;
-        for (const Planned& p : all)
-            if (p.total <= least * (1 + options_.equal) && (chosen == nullptr || p.changes < chosen->changes))
-                chosen = &p;
-        for (size_t d = 0; d < distinct_.size(); ++d) distinct_[d].taken = chosen->taken[d];
+        for (const FullPlan& p : all) least = std::min(least, p.total);
+        const FullPlan* selected = nullptr;
+        for (const FullPlan& p : all)
+            if (p.total <= least * (1 + options_.equal) && (selected == nullptr || p.changes < selected->changes))
+                selected = &p;
+        for (size_t d = 0; d < distinct_.size(); ++d) distinct_[d].chosen = selected->chosen[d];
         report_.planned_before = all.front().total;
-        report_.planned_after = chosen->total;
-        return chosen->whole;
+        report_.planned_after = selected->total;
+        return selected->program;
     }
 
     const Program& program_;
@@ -382,8 +382,8 @@ class Whole {
 }  // namespace
 
 Program rewrite(const Program& program, const RewriteSearch& options, RewriteReport* report) {
-    RewriteReport unwanted;
-    return Whole(program, options, report != nullptr ? *report : unwanted).run();
+    RewriteReport unused;
+    return ProgramSearch(program, options, report != nullptr ? *report : unused).run();
 }
 
 }  // namespace tilewright

@@ -1,22 +1,23 @@
 #pragma once
-// Which rewrites to make: TASO's cost-based backtracking search (Jia et al., SOSP 2019, section 6 and algorithm 2).
+// The rewrite search: TASO's cost-based backtracking search (Jia et al., SOSP 2019, section 6 and algorithm 2).
 //
-// Programs wait in a queue, the cheapest first. One is taken, every rule is applied to it wherever it finds something,
-// and what comes out is queued unless it was seen before, costs alpha times the best or more, or has more than twice
-// the primitives: alpha above 1 lets a rewrite that costs something open the way for one that pays. A number of
-// programs taken, or looked at, ends it. Nothing is random, so that the same program always becomes the same.
+// Programs wait in a priority queue, the cheapest first. Each step pops one program and applies every rule at every
+// match. A resulting program is queued unless it was seen before, costs alpha times the best or more, or has more than
+// twice the primitives. With alpha above 1 a rewrite that increases the cost can enable one that pays off. The search
+// ends after a number of popped or evaluated programs. It is deterministic: the same program always gets the same
+// result.
 //
-// Beyond TASO, all rewrites of a program that gain are also tried together: then as many of them as a piece has places
-// cost a few programs taken, not one each.
+// Beyond TASO, all profitable rewrites of a program are also tried together, so that independent rewrites in a piece
+// take a few expansions instead of one each.
 //
 // A model is searched piece by piece. A piece is a run of tensor expressions in topological order (so it is convex),
-// cut where few values are alive; equal pieces (the layers of a transformer) are searched once, dear ones first, so
-// that it is they whom a budget serves.
+// cut where few values are live. Equal pieces (the layers of a transformer) are searched once. Expensive pieces are
+// searched first, so that the budget is spent on them.
 //
-// The search's own idea of costs is rough. So what it proposes for each piece, in the order of what it prefers, is
-// judged by whoever plans models: the whole is planned as it was and with the first proposals, each piece keeps its
-// proposal where it saves something, else it goes on to its next one, in the end to what it was; and so again until
-// nothing changes. The cheapest of the wholes that were planned is taken, which may be the one that came.
+// The search's own costs are rough. Its proposals for each piece, in order of preference, are therefore evaluated by
+// planning the full program: once without rewrites and once with the first proposals. A piece keeps its proposal if
+// that saves time, else the next proposal is tried, and finally the original piece. This repeats until nothing changes.
+// The cheapest full plan is chosen, possibly that of the original program.
 
 #include <functional>
 #include <map>
@@ -30,66 +31,66 @@
 
 namespace tilewright {
 
-/// What a program costs, in any unit. It may look at the form alone: large constants are not there (Program::unread).
+/// The cost of a program, in any unit. It must depend on the form only: large constants are absent (Program::unread).
 using RewriteCost = std::function<double(const RewriteContext&)>;
-/// What a program of any primitives costs as it would be planned, in any unit.
+/// The cost of a planned program with any primitives, in any unit.
 struct PlannedCost {
     double total = 0;
-    IndexVector<PrimitiveId, double> of;  ///< each primitive's share of its kernels
+    IndexVector<PrimitiveId, double> of;  ///< each primitive's share of the cost of its kernels
 };
-using RewriteJudge = std::function<PlannedCost(const Program&)>;
+using RewriteEvaluator = std::function<PlannedCost(const Program&)>;
 
 struct RewriteSearch {
     RewriteOptions rules = {};
-    double alpha = 1.05;      ///< TASO's
-    size_t budget = 24;       ///< programs taken from the queue, a piece
-    size_t patience = 6;      ///< of those in a row that lead to nothing better end it
-    double growth = 2;        ///< primitives that are not folded, at most, as a multiple of the piece's
-    size_t always = 4;        ///< or so many more than the piece's: a convolution alone becomes three
-    size_t piece = 32;        ///< primitives of a piece, at most
-    size_t programs = 20000;  ///< looked at in all pieces together; pieces whose turn does not come stay as they are
+    double alpha = 1.05;      ///< as in TASO
+    size_t budget = 24;       ///< programs popped from the queue, per piece
+    size_t patience = 6;      ///< ends the search after so many pops in a row without improvement
+    double growth = 2;        ///< limit on primitives that are not folded, as a multiple of the piece's
+    size_t always = 4;        ///< or this many more than the piece's: one convolution becomes three primitives
+    size_t piece = 32;        ///< maximum primitives per piece
+    size_t programs = 20000;  ///< programs evaluated in all pieces together; pieces beyond this limit are unchanged
     RewriteCost cost = {};    ///< none: analytic_cost
-    /// None: each piece becomes what `cost` prefers. Proposals stay where they save these shares of what their
-    /// primitives took.
-    RewriteJudge judge = {};
+    /// The evaluator of full plans. None: each piece becomes what `cost` prefers.
+    RewriteEvaluator judge = {};
+    /// A proposal is kept if it saves more than this share of its primitives' cost.
     double margin = 0.02, inexact_margin = 0.1;
-    /// Where choices are kept for the next time (kept.h); null: nowhere. `judged_by`: text that says all that `judge`
-    /// depends on but the program, without which nothing is kept.
+    /// The cache of choices (kept.h); null: none. `evaluator_key`: text that identifies everything that `judge` depends
+    /// on except the program; without it nothing is cached.
     std::shared_ptr<const CodeCache> kept = {};
-    std::string judged_by = {};
-    double equal =
-        0.001;  ///< wholes within this share of the cheapest are as good: the one that changes least is taken
+    std::string evaluator_key = {};
+    double equal = 0.001;  ///< full plans within this share of the cheapest count as equal: the one with the fewest
+                           ///< changes is chosen
 };
 
 struct RewriteReport {
-    size_t pieces = 0, distinct = 0;               ///< pieces, and those that were searched
-    size_t taken = 0, costed = 0;                  ///< programs from the queue, and all that were looked at
-    double before = 0, after = 0;                  ///< the search's costs, summed over pieces
-    size_t planned = 0;                            ///< wholes that were judged
-    size_t judged_away = 0;                        ///< pieces for which less was taken than the search had preferred
-    double planned_before = 0, planned_after = 0;  ///< the judge's costs
-    std::map<std::string, size_t> applied;         ///< rules on the way to what was chosen, summed over pieces
+    size_t pieces = 0, distinct = 0;  ///< all pieces, and the distinct pieces that were searched
+    size_t taken = 0, costed = 0;     ///< programs popped from the queue, and all programs evaluated
+    double before = 0, after = 0;     ///< the search's costs, summed over pieces
+    size_t planned = 0;               ///< full plans that were evaluated
+    size_t judged_away = 0;           ///< pieces for which the evaluator chose another proposal than the search's best
+    double planned_before = 0, planned_after = 0;  ///< the evaluator's costs
+    std::map<std::string, size_t> applied;         ///< rules that led to the chosen programs, summed over pieces
 };
 
-/// What became of a program, and how.
+/// A rewritten program and the rules that led to it.
 struct Rewritten {
     Program program;
     double cost = 0;
-    std::vector<std::string_view> way;  ///< rules
-    bool inexact = false;               ///< one of them is
+    std::vector<std::string_view> way;  ///< applied rules, in order
+    bool inexact = false;               ///< whether one of them is inexact
 };
 
-/// What the search finds for a program as a whole, which must be tensor expressions alone, the cheapest first: the
-/// cheapest, the cheapest without inexact rules where that is another, and the program itself.
+/// The search's proposals for a whole program of tensor expressions, cheapest first: the cheapest, the cheapest
+/// without inexact rules if that differs, and the program itself.
 std::vector<Rewritten> proposals(const Program& program, const RewriteSearch& options = {},
                                  RewriteReport* report = nullptr);
 /// The first of them.
 Program search(const Program& program, const RewriteSearch& options = {}, RewriteReport* report = nullptr);
 
-/// The same piece by piece, for programs of any size and with any primitives. Constants are not folded afterwards.
+/// Rewrites piece by piece programs of any size and with any primitives. Constants are not folded afterwards.
 Program rewrite(const Program& program, const RewriteSearch& options = {}, RewriteReport* report = nullptr);
 
-/// Of what the outputs are made of: the same for programs that differ in names and in the order of primitives alone.
+/// A hash of the outputs' definitions: equal for programs that differ only in names and in the order of primitives.
 uint64_t structure_hash(const Program& program);
 
 }  // namespace tilewright

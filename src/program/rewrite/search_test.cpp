@@ -1,4 +1,4 @@
-// The search: what it finds, that it finds it again, and that programs compute the same afterwards.
+// The search: its results, determinism, and preserved semantics.
 
 #include "program/rewrite/search.h"
 
@@ -22,8 +22,8 @@ void expect_same(const Program& p, const Program& q, double rounding = 1e-9) {
         << print(q);
 }
 
-/// EfficientViT's attention over n positions, each half of it with layouts as an exporter writes them: q k^T first, and
-/// the result divided by its rows' sums.
+/// EfficientViT's attention over n positions, each half of it with layouts as exported: q k^T first, and the result
+/// divided by its row sums.
 std::string linear_attention(int n) {
     return fmt::format(R"(program linear_attention {{
   input q: f32[2, {0}, 16]
@@ -47,7 +47,7 @@ bool has_value_of(const Program& p, int64_t elements) {
     return false;
 }
 
-TEST(Search, linear_attention_never_makes_a_square_matrix) {
+TEST(Search, linear_attention_avoids_the_square_matrix) {
     const Program p = parse_sound(linear_attention(96));
     RewriteReport report;
     const Program q = search(p, {}, &report);
@@ -58,7 +58,7 @@ TEST(Search, linear_attention_never_makes_a_square_matrix) {
     EXPECT_GE(report.applied["factor_across_sum"], 1u);
 }
 
-TEST(Search, keeps_the_square_where_it_is_the_smaller_one) {
+TEST(Search, keeps_the_square_matrix_if_it_is_smaller) {
     const Program p = parse_sound(linear_attention(4));
     RewriteReport report;
     expect_same(p, search(p, {}, &report));
@@ -72,13 +72,13 @@ TEST(Search, is_deterministic) {
     EXPECT_EQ(structure_hash(search(p)), structure_hash(parse_sound(first)));
 }
 
-TEST(Search, a_budget_of_nothing_changes_nothing) {
+TEST(Search, a_zero_budget_changes_nothing) {
     const Program p = parse_sound(linear_attention(96));
     EXPECT_EQ(print(search(p, {.budget = 0})), print(p));
 }
 
-TEST(Search, the_cost_is_whoever_asks) {
-    // Who wants many primitives gets them, up to twice as many.
+TEST(Search, the_cost_function_is_replaceable) {
+    // A cost that rewards many primitives yields up to twice as many.
     RewriteSearch options;
     options.cost = [](const RewriteContext& c) { return 100.0 - static_cast<double>(c.program().primitives.size()); };
     const Program p = parse_sound(linear_attention(8));
@@ -103,8 +103,8 @@ TEST(Search, terms_that_share_an_operand_become_one_product) {
     expect_same(p, q);
 }
 
-TEST(Search, alpha_opens_the_way_through_what_costs_more) {
-    // A sum as a product with ones costs 2 % here; with the product beside it, as one, half is saved (Korch, figure 2).
+TEST(Search, alpha_allows_intermediate_cost_increases) {
+    // A sum as a product with ones costs 2 % here; merged with the adjacent product, half is saved (Korch, figure 2).
     const Program p = parse_sound(R"(program sums {
   input e: f32[8, 8]
   input v: f32[8, 8]
@@ -132,7 +132,7 @@ TEST(Search, alpha_opens_the_way_through_what_costs_more) {
     EXPECT_EQ(without.after, 99);
 }
 
-/// Layers that differ in names and weights alone.
+/// Layers that differ only in names and weights.
 Program layers(int n) {
     PatternWriter w(9);
     ValueId x = w.input({32, 48});
@@ -175,7 +175,7 @@ TEST(Rewrite, random_programs_compute_the_same) {
     EXPECT_GT(rewritten, 30u);
 }
 
-TEST(Pieces, are_cut_where_few_values_are_alive) {
+TEST(Pieces, are_cut_where_few_values_are_live) {
     const Program p = layers(6);  // eight primitives a layer, two values alive inside, one between layers
     const auto runs = cut(p, 11);
     size_t next = 0;
@@ -200,7 +200,7 @@ TEST(Pieces, put_back_unchanged_are_the_program) {
     EXPECT_EQ(print(put_back(p, unchanged)), print(p));
 }
 
-TEST(Structure, names_and_order_do_not_matter) {
+TEST(Structure, is_independent_of_names_and_order) {
     const Program a = parse_sound(R"(program a {
   input x: f32[4]
   l: f32[4] = [4] exp(@0) where @0 = x[i0]

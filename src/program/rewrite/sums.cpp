@@ -1,4 +1,4 @@
-// Sums as products with ones and back; what two terms have in common.
+// Rewrites sums as products with ones and back, and factors out common operands of two terms.
 
 #include <algorithm>
 
@@ -26,7 +26,7 @@ void sum_as_product(const RewriteContext& context, PrimitiveId at, std::vector<P
     found.push_back(patch.take());
 }
 
-// sum_k a_ik 1_k  =  sum_k a_ik; any other constant likewise
+// sum_k a_ik 1_k  =  sum_k a_ik; other uniform constants likewise
 void product_as_sum(const RewriteContext& context, PrimitiveId at, std::vector<Patch>& found) {
     const Primitive& p = context.program().primitives[at];
     const TensorExpr& e = *p.expr();
@@ -54,7 +54,7 @@ std::optional<Terms> two_terms(const ScalarBody& body) {
     return Terms{n.op, n.a, n.b};
 }
 
-/// The expression that computes what a node reads at the very point of the map; null for anything else.
+/// The expression that computes the node's operand at the same point of the map; null for other nodes.
 const TensorExpr* term(const RewriteContext& context, const TensorExpr& e, ScalarId node) {
     const auto slot = bare_slot(e.body, node);
     if (!slot) return nullptr;
@@ -111,7 +111,7 @@ void common_factor(const RewriteContext& context, PrimitiveId at, std::vector<Pa
     if (!terms) return;
     ExprWriter w(e.extents, e.spatial);
     const std::vector<Expr> axes = plain_axes(e.spatial);
-    // Both terms in one body, where equal factors are one node.
+    // Both terms in one body, in which equal factors are one node.
     const auto factors_of = [&](ScalarId node) {
         std::vector<std::pair<ScalarId, bool>> out;
         const TensorExpr* map = term(context, e, node);

@@ -1,4 +1,4 @@
-// The enumerated laws (enumerated.txt) as a rule: their left sides are found in programs, their right sides written.
+// The enumerated laws (enumerated.txt) as a rule: matches their larger sides and writes the smaller ones.
 
 #include <algorithm>
 
@@ -11,15 +11,15 @@ namespace tilewright {
 
 namespace {
 
-/// What one primitive is as an operator: its operands, and Scale's number.
+/// A primitive recognised as an operator: its operands, and Scale's number.
 struct Recognised {
     std::vector<ValueId> operands;
     double scale = 0;
 };
 
-/// The index at which an expression of rank r reads a matrix of each batch element of a value of that `shape`: the axes
-/// at their own place, the last two replaced. The value may have fewer dimensions in front, or some of extent 1, which
-/// are broadcast.
+/// The index at which an expression of rank r reads a matrix of each batch element of a value of that `shape`: leading
+/// axes in place, the last two replaced. The value may have fewer leading dimensions, or some of extent 1, which are
+/// broadcast.
 ///     rank 3, shape [k, n]   ->   [row, column]
 std::vector<Expr> matrix_index(size_t rank, const std::vector<Expr>& shape, Expr row, Expr column) {
     const size_t lead = rank - shape.size();
@@ -92,13 +92,13 @@ class Recogniser {
                 return Recognised{{value(root.a), value(root.b)}};
             }
             default:
-                return std::nullopt;  // concatenations are the layout rules' business
+                return std::nullopt;  // the layout rules handle concatenations
         }
     }
 
   private:
-    /// The node is an element of a value, at these rows and columns; the dimensions in front at their own place. These
-    /// are all there and of the same extents, unless they may be `broadcast`.
+    /// The node is an element of a value at this row and column, with leading dimensions in place. All leading
+    /// dimensions are present and have equal extents, unless they may be `broadcast`.
     bool reads(ScalarId node, Expr row, Expr column, bool broadcast = false) const {
         const auto slot = bare_slot(e_.body, node);
         if (!slot) return false;
@@ -144,104 +144,152 @@ bool match(const RewriteContext& context, const MatrixTerm& term, ValueId v, Ter
     return true;
 }
 
-/// Writes terms into a patch.
-class TermWriter {
-  public:
-    TermWriter(const RewriteContext& context, PatchWriter& patch, const TermMatch& match, DType t)
-        : c_(context), patch_(patch), match_(match), t_(t) {}
+/// Operands of one matrix operator, and the extents of its result before the operator changes them.
+struct TermOperands {
+    std::vector<ValueId> values;
+    std::vector<std::vector<Expr>> shapes;
+    std::vector<Expr> extents;
+};
 
-    /// The expression of a term that is no variable; nothing where its operands do not fit.
-    std::optional<TensorExpr> expr(const MatrixTerm& term) {
-        std::vector<ValueId> x;
-        for (const MatrixTerm& a : term.args) {
-            if (a.op == TermOp::Variable) {
-                x.push_back(match_.variables.at(a.variable));
-                continue;
-            }
-            auto e = expr(a);
-            if (!e) return std::nullopt;
-            x.push_back(patch_.make(std::move(*e), t_, to_string(a.op)));
-        }
-        std::vector<std::vector<Expr>> s;
-        for (const ValueId v : x) s.push_back(patch_.value(v).shape);
-        const Expr m = s[0][s[0].size() - 2], n = s[0].back();
-        auto batch = broadcast(s);
-        if (!batch) return std::nullopt;
-        std::vector<Expr> extents = std::move(*batch);
-        extents.insert(extents.end(), {m, n});
-        const size_t r = extents.size();
-        const Expr row = axis(r - 2), column = axis(r - 1), summed = axis(r);
-        const auto read = [&](ExprWriter& w, size_t k, Expr i, Expr j) {
-            return w.read(x[k], t_, matrix_index(r, s[k], i, j));
-        };
-        const auto map = [&](const auto& f) {
-            ExprWriter w(extents, r);
-            const ScalarId root = f(w);
-            return w.finish(root);
-        };
-        switch (term.op) {
+/// Writes the expression of one matrix operator.
+class OperatorWriter {
+  public:
+    OperatorWriter(TermOperands operands, DType t)
+        : operands_(std::move(operands)),
+          t_(t),
+          rank_(operands_.extents.size()),
+          row_(axis(rank_ - 2)),
+          column_(axis(rank_ - 1)),
+          summed_(axis(rank_)) {}
+
+    /// None if the operands do not fit, or if `scale` is needed and absent.
+    std::optional<TensorExpr> write(TermOp op, std::optional<double> scale) {
+        switch (op) {
             case TermOp::Transpose:
-                std::swap(extents[r - 2], extents[r - 1]);
-                return map([&](ExprWriter& w) { return read(w, 0, column, row); });
+                std::swap(rows(), columns());
+                return map([&](ExprWriter& w) { return read(w, 0, column_, row_); });
             case TermOp::Exp:
-                return map([&](ExprWriter& w) { return w.body().unary(ScalarOp::Exp, read(w, 0, row, column)); });
+                return map([&](ExprWriter& w) { return w.body().unary(ScalarOp::Exp, read(w, 0, row_, column_)); });
             case TermOp::Relu:
                 return map([&](ExprWriter& w) {
-                    return w.body().binary(ScalarOp::Max, read(w, 0, row, column), w.body().constant(t_, 0));
+                    return w.body().binary(ScalarOp::Max, read(w, 0, row_, column_), w.body().constant(t_, 0));
                 });
             case TermOp::Scale:
-                if (!match_.scale) return std::nullopt;
+                if (!scale) return std::nullopt;
                 return map([&](ExprWriter& w) {
-                    return w.body().binary(ScalarOp::Mul, read(w, 0, row, column),
-                                           w.body().constant(t_, *match_.scale));
+                    return w.body().binary(ScalarOp::Mul, read(w, 0, row_, column_), w.body().constant(t_, *scale));
                 });
-            case TermOp::Sum: {
-                extents[r - 1] = 1;
-                extents.push_back(n);
-                ExprWriter w(extents, r, Reducer::Sum);
-                return w.finish(read(w, 0, row, summed));
-            }
+            case TermOp::Sum:
+                return row_sum();
             case TermOp::Left:
             case TermOp::Right:
+                return half(rank_ - 1, op == TermOp::Right);
             case TermOp::Top:
-            case TermOp::Bottom: {
-                const size_t along = term.op == TermOp::Left || term.op == TermOp::Right ? r - 1 : r - 2;
-                const Expr half = floor_div(extents[along], 2);
-                if (!(half * 2 == extents[along])) return std::nullopt;
-                extents[along] = half;
-                const Expr begin = term.op == TermOp::Right || term.op == TermOp::Bottom ? half : Expr(0);
-                return map([&](ExprWriter& w) {
-                    return read(w, 0, along == r - 2 ? row + begin : row, along == r - 1 ? column + begin : column);
-                });
-            }
-            case TermOp::MatMul: {
-                if (!(n == s[1][s[1].size() - 2])) return std::nullopt;
-                extents[r - 1] = s[1].back();
-                extents.push_back(n);
-                ExprWriter w(extents, r, Reducer::Sum);
-                const ScalarId a = read(w, 0, row, summed), b = read(w, 1, summed, column);
-                return w.finish(w.body().binary(ScalarOp::Mul, a, b));
-            }
+            case TermOp::Bottom:
+                return half(rank_ - 2, op == TermOp::Bottom);
+            case TermOp::MatMul:
+                return product();
             case TermOp::Add:
             case TermOp::Sub:
             case TermOp::Mul:
-            case TermOp::Div: {
-                const bool spread = s[1].back().is_constant(1);
-                if (!(m == s[1][s[1].size() - 2]) || (!(n == s[1].back()) && !spread)) return std::nullopt;
-                static constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Div};
-                const ScalarOp op = kOps[static_cast<size_t>(term.op) - static_cast<size_t>(TermOp::Add)];
-                return map([&](ExprWriter& w) {
-                    const ScalarId a = read(w, 0, row, column);
-                    return w.body().binary(op, a, read(w, 1, row, spread ? Expr(0) : column));
-                });
-            }
+            case TermOp::Div:
+                return elementwise(op);
             default:
                 return std::nullopt;
         }
     }
 
   private:
-    /// The dimensions of all operands in front of their last two; nothing where they do not fit.
+    Expr& rows() { return operands_.extents[rank_ - 2]; }
+    Expr& columns() { return operands_.extents[rank_ - 1]; }
+
+    ScalarId read(ExprWriter& w, size_t k, Expr i, Expr j) const {
+        return w.read(operands_.values[k], t_, matrix_index(rank_, operands_.shapes[k], i, j));
+    }
+
+    template <typename F>
+    TensorExpr map(const F& body) const {
+        ExprWriter w(operands_.extents, rank_);
+        const ScalarId root = body(w);
+        return w.finish(root);
+    }
+
+    TensorExpr row_sum() {
+        operands_.extents.push_back(columns());
+        columns() = 1;
+        ExprWriter w(operands_.extents, rank_, Reducer::Sum);
+        return w.finish(read(w, 0, row_, summed_));
+    }
+
+    /// The first or the second half along an axis.
+    std::optional<TensorExpr> half(size_t along, bool second) {
+        Expr& extent = operands_.extents[along];
+        const Expr length = floor_div(extent, 2);
+        if (!(length * 2 == extent)) return std::nullopt;
+        extent = length;
+        const Expr begin = second ? length : Expr(0);
+        return map([&](ExprWriter& w) {
+            return read(w, 0, along == rank_ - 2 ? row_ + begin : row_, along == rank_ - 1 ? column_ + begin : column_);
+        });
+    }
+
+    std::optional<TensorExpr> product() {
+        const std::vector<Expr>& right = operands_.shapes[1];
+        const Expr length = columns();
+        if (!(length == right[right.size() - 2])) return std::nullopt;
+        columns() = right.back();
+        operands_.extents.push_back(length);
+        ExprWriter w(operands_.extents, rank_, Reducer::Sum);
+        const ScalarId a = read(w, 0, row_, summed_), b = read(w, 1, summed_, column_);
+        return w.finish(w.body().binary(ScalarOp::Mul, a, b));
+    }
+
+    std::optional<TensorExpr> elementwise(TermOp op) {
+        const std::vector<Expr>& right = operands_.shapes[1];
+        const bool broadcast = right.back().is_constant(1);
+        if (!(rows() == right[right.size() - 2]) || (!(columns() == right.back()) && !broadcast)) return std::nullopt;
+        static constexpr ScalarOp kOps[] = {ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Div};
+        const ScalarOp scalar = kOps[static_cast<size_t>(op) - static_cast<size_t>(TermOp::Add)];
+        return map([&](ExprWriter& w) {
+            const ScalarId a = read(w, 0, row_, column_);
+            return w.body().binary(scalar, a, read(w, 1, row_, broadcast ? Expr(0) : column_));
+        });
+    }
+
+    TermOperands operands_;
+    DType t_;
+    size_t rank_;
+    Expr row_, column_, summed_;
+};
+
+/// Writes terms into a patch.
+class TermWriter {
+  public:
+    TermWriter(PatchWriter& patch, const TermMatch& match, DType t) : patch_(patch), match_(match), t_(t) {}
+
+    /// The expression of a term that is not a variable; none if its operands do not fit.
+    std::optional<TensorExpr> expr(const MatrixTerm& term) {
+        TermOperands operands;
+        for (const MatrixTerm& a : term.args) {
+            if (a.op == TermOp::Variable) {
+                operands.values.push_back(match_.variables.at(a.variable));
+                continue;
+            }
+            auto e = expr(a);
+            if (!e) return std::nullopt;
+            operands.values.push_back(patch_.make(std::move(*e), t_, to_string(a.op)));
+        }
+        for (const ValueId v : operands.values) operands.shapes.push_back(patch_.value(v).shape);
+        auto batch = broadcast(operands.shapes);
+        if (!batch) return std::nullopt;
+        operands.extents = std::move(*batch);
+        const std::vector<Expr>& first = operands.shapes[0];
+        operands.extents.insert(operands.extents.end(), first.end() - 2, first.end());
+        return OperatorWriter(std::move(operands), t_).write(term.op, match_.scale);
+    }
+
+  private:
+    /// The common leading dimensions of all operands; none if they do not fit.
     static std::optional<std::vector<Expr>> broadcast(const std::vector<std::vector<Expr>>& shapes) {
         size_t rank = 0;
         for (const auto& s : shapes) rank = std::max(rank, s.size());
@@ -256,13 +304,12 @@ class TermWriter {
         return out;
     }
 
-    const RewriteContext& c_;
     PatchWriter& patch_;
     const TermMatch& match_;
     DType t_;
 };
 
-/// Variables that the law spreads over columns must be whole matrices, or a law of sums would be used for columns.
+/// Variables that the law broadcasts over columns must be whole matrices, or a law of sums would be used for columns.
 bool same_widths(const RewriteContext& context, const MatrixTerm& term, const TermMatch& match) {
     std::map<int, MatrixShape> shapes;
     for (const auto& [v, value] : match.variables) {
@@ -278,7 +325,7 @@ bool concatenates(const MatrixTerm& term) {
            std::any_of(term.args.begin(), term.args.end(), concatenates);
 }
 
-/// Laws by the operator that the larger side begins with.
+/// Laws by the root operator of the larger side.
 std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> laws_by_root() {
     std::map<TermOp, std::vector<std::pair<const MatrixTerm*, const MatrixTerm*>>> out;
     for (const TermLaw& law : enumerated_laws()) {
@@ -331,7 +378,7 @@ bool define_term(const RewriteContext& context, PatchWriter& patch, const Matrix
         patch.define(out, w.finish(w.read(context, source, plain_axes(made.shape.size()))));
         return true;
     }
-    auto e = TermWriter(context, patch, match, made.dtype).expr(term);
+    auto e = TermWriter(patch, match, made.dtype).expr(term);
     if (!e) return false;
     const std::vector<Expr> shape(e->extents.begin(), e->extents.begin() + static_cast<std::ptrdiff_t>(e->spatial));
     if (shape != made.shape) return false;
@@ -341,7 +388,7 @@ bool define_term(const RewriteContext& context, PatchWriter& patch, const Matrix
 
 std::span<const RewriteRule> enumerated_rewrites() {
     static const std::vector<RewriteRule> rules = {
-        {"enumerated", "larger side = smaller side, for those lines of enumerated.txt that use_of says are rules",
+        {"enumerated", "larger side = smaller side, for the laws of enumerated.txt that use_of classifies as rules",
          enumerated}};
     return rules;
 }

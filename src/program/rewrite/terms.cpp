@@ -105,7 +105,7 @@ std::vector<int> term_variables(const MatrixTerm& term) {
 
 namespace {
 
-/// One column whatever the variables are: the sum of each row, and what is made of such.
+/// One column for all shapes of the variables: a row sum and expressions of row sums.
 bool is_column(const MatrixTerm& t) {
     switch (t.op) {
         case TermOp::Sum:

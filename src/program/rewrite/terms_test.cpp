@@ -1,4 +1,4 @@
-// The language of the enumerated rules, and each of its laws: proved, and found again in programs.
+// The language of the enumerated rules, and each law: proved, and matched in programs.
 
 #include "program/rewrite/terms.h"
 
@@ -13,7 +13,7 @@
 namespace tilewright {
 namespace {
 
-/// `alone`: the variable that is not of that batch.
+/// `alone`: the variable without batch dimensions.
 Program program_of(const MatrixTerm& term, const std::map<int, MatrixShape>& shapes, const Dims& batch = {},
                    int alone = -1) {
     Program p;
@@ -30,7 +30,7 @@ Program program_of(const MatrixTerm& term, const std::map<int, MatrixShape>& sha
     return p;
 }
 
-/// Shapes that fit both sides; not square where there are such.
+/// Shapes that fit both sides; not square if such shapes exist.
 std::map<int, MatrixShape> shapes_for(const TermLaw& law) {
     std::set<int> variables;
     for (const MatrixTerm* t : {&law.left, &law.right})
@@ -57,21 +57,21 @@ std::map<int, MatrixShape> shapes_for(const TermLaw& law) {
     return found;
 }
 
-TEST(Terms, read_what_they_print) {
+TEST(Terms, round_trip_through_text) {
     for (const std::string_view text :
          {"A", "transpose(B)", "div(exp(A), sum(exp(A)))", "matmul(A, beside(left(B), C))"})
         EXPECT_EQ(print(parse_term(text)), text);
     EXPECT_EQ(operations(parse_term("div(exp(A), sum(exp(A)))")), 4);
 }
 
-TEST(Terms, say_what_is_wrong_with_a_text) {
+TEST(Terms, report_syntax_errors) {
     EXPECT_THROW(parse_term("matmul(A)"), ModelError);
     EXPECT_THROW(parse_term("cosine(A)"), ModelError);
     EXPECT_THROW(parse_term("add(A, B) C"), ModelError);
     EXPECT_THROW(parse_laws("add(A, B)"), ModelError);
 }
 
-TEST(Terms, know_their_shapes) {
+TEST(Terms, have_inferred_shapes) {
     const std::map<int, MatrixShape> s = {{0, {2, 4}}, {1, {4, 6}}};
     EXPECT_EQ(shape_of(parse_term("matmul(A, B)"), s), MatrixShape(2, 6));
     EXPECT_EQ(shape_of(parse_term("div(A, sum(A))"), s), MatrixShape(2, 4));
@@ -80,7 +80,7 @@ TEST(Terms, know_their_shapes) {
     EXPECT_EQ(shape_of(parse_term("above(A, B)"), s), std::nullopt);
 }
 
-/// All elements of the output, of shapes that are not square where the law allows such.
+/// All elements of the output, for shapes that are not square if the law allows it.
 TEST(EnumeratedLaws, hold) {
     ASSERT_EQ(enumerated_laws().size(), 156u);
     for (const TermLaw& law : enumerated_laws()) {
@@ -92,7 +92,7 @@ TEST(EnumeratedLaws, hold) {
     }
 }
 
-/// The proof can fail: laws of which one element, or one operator, is wrong.
+/// The proof can fail: laws with one wrong element or operator.
 TEST(EnumeratedLaws, wrong_ones_are_refuted) {
     for (const std::string_view wrong : {"sub(A, B) = sub(B, A)", "sum(mul(A, B)) = mul(sum(A), sum(B))",
                                          "matmul(A, B) = matmul(B, A)", "left(add(A, B)) = add(left(A), right(B))"}) {
@@ -112,7 +112,7 @@ Sides sides(const TermLaw& law) {
     return {left ? law.left : law.right, left ? law.right : law.left};
 }
 
-/// Whether the rule rewrites the program's last primitive to something that `to` is; what it gives must be the same.
+/// Whether the rule rewrites the program's last primitive to `to`; the results must be equal.
 bool rewritten(const Program& p, const TermLaw& law) {
     const RewriteContext context(p);
     const PrimitiveId last(p.primitives.size() - 1);
@@ -129,8 +129,8 @@ bool rewritten(const Program& p, const TermLaw& law) {
     return true;
 }
 
-/// Of the laws proved, which are used: every one that is, is found in a program and rewrites it.
-TEST(EnumeratedLaws, are_found_in_programs_and_keep_what_they_compute) {
+/// Every law that is used as a rule is matched in a program and rewrites it.
+TEST(EnumeratedLaws, are_matched_in_programs_and_preserve_results) {
     std::map<LawUse, size_t> uses;
     for (const TermLaw& law : enumerated_laws()) {
         ++uses[use_of(law)];
@@ -153,7 +153,7 @@ TEST(EnumeratedLaws, match_operands_of_lower_rank) {
         const std::string text = print(sides(law).from);
         for (const auto& [v, shape] : shapes) {
             const Program p = program_of(sides(law).from, shapes, {2}, v);
-            // What does not depend on the others has no batch on the other side.
+            // A side without the other operands has no batch dimensions.
             if (p.values[p.outputs[0]].shape.size() != 3) continue;
             (text.find("matmul") != std::string::npos ? products : others) += rewritten(p, law) ? 1 : 0;
         }

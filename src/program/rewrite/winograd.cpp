@@ -1,21 +1,21 @@
-// Convolutions of few taps a dimension as three linear primitives in another basis. Each dimension of the window is
-// taken in tiles of m = 2 or 4 outputs, or stays as it is, whatever the others do. In a picture's two, of 3 taps moved
-// by one, and of one m here:
+// Convolutions with few taps per dimension as three linear primitives in Winograd's basis. Each dimension of the
+// window is taken in tiles of m = 2 or 4 outputs or stays direct, independently of the others. For two dimensions of 3
+// taps with stride 1, and the same m in both:
 //
-//     V[a, b, n, c, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, m*ty + i - 1, m*tx + j - 1]    of tiles of inputs
-//     U[a, b, o, c]         = sum(p, q)  G[a, p] G[b, q] w[o, c, p, q]                          folds: w is constant
+//     V[a, b, n, c, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, m*ty + i - 1, m*tx + j - 1]    input tiles
+//     U[a, b, o, c]         = sum(p, q)  G[a, p] G[b, q] w[o, c, p, q]                          folded: w is constant
 //     M[a, b, n, o, ty, tx] = sum(c)     U[a, b, o, c] V[a, b, n, c, ty, tx]                    (m+2)^2 matrix products
 //     y[n, o, h, w]         = sum(a, b)  A[h % m, a] A[w % m, b] M[a, b, n, o, h // m, w // m]
 //
-// and of a film's three, the first as it is:
+// and for three dimensions, the first direct:
 //
 //     V[a, b, n, c, t, ty, tx] = sum(i, j)  B[a, i] B[b, j] x[n, c, t - 1, m*ty + i - 1, m*tx + j - 1]
 //     U[a, b, o, c, k]         = sum(p, q)  G[a, p] G[b, q] w[o, c, k, p, q]
 //     M[a, b, n, o, t, ty, tx] = sum(c, k)  U[a, b, o, c, k] V[a, b, n, c, t + k, ty, tx]
 //
-// A and B are tables in the bodies (program/weighed_sum.h): who computes them knows that most of their numbers are 0 or
-// 1, and that each of the transformations is one along each dimension. What follows the convolution becomes the
-// epilogue of the last.
+// A and B are tables in the bodies (program/weighed_sum.h), so code generation can use that most of their entries are 0
+// or 1, and that each transform separates into one along each dimension. The consumer of the convolution becomes the
+// epilogue of the last primitive.
 
 #include "program/rewrite/winograd.h"
 
@@ -43,10 +43,10 @@ double power(double x, int n) {
     return out;
 }
 
-/// F(m, r) by Toom and Cook: rows for the finite points, the last for infinity.
+/// F(m, r) by Toom-Cook: rows for the finite points, the last one for infinity.
 ///     M_j = product of (x - p_l) over all l but j,  N_j = M_j(p_j),  M = product over all
-///     A^T[i][j] = p_j^i    G[j][k] = p_j^k / N_j    B^T[j] = coefficients of M_j;  of infinity: those of M
-/// One tap is that many multiplications. Nothing where there are not as many points.
+///     A^T[i][j] = p_j^i    G[j][k] = p_j^k / N_j    B^T[j] = coefficients of M_j;  for infinity: those of M
+/// With one tap each output is one multiplication. None if there are too few points.
 std::optional<WinogradMatrices> filtered(int m, int r) {
     WinogradMatrices out;
     out.tile = m;
@@ -85,7 +85,7 @@ std::optional<WinogradMatrices> filtered(int m, int r) {
     return out;
 }
 
-/// Steps of several: a filter for each input modulo the step.
+/// Strides: a filter for each input position modulo the stride.
 std::optional<WinogradMatrices> stepped(int m, int taps, int step) {
     WinogradMatrices out;
     out.tile = m;
@@ -124,8 +124,7 @@ const WinogradMatrices* winograd_matrices(int tile, int taps, int step) {
 namespace {
 
 /// One dimension of the window: an axis of the result and one of taps, read at step * out + spacing * tap + offset.
-/// The offset may be another one for each filter: the four of a transposed convolution in steps of two begin at four
-/// places.
+/// The offset may depend on the filter: a transposed convolution with stride 2 in two dimensions has four offsets.
 struct WindowDim {
     uint32_t out = 0, tap = 0;
     size_t dim = 0;  ///< of the operand
@@ -134,12 +133,12 @@ struct WindowDim {
 
 struct Convolution {
     const Access *x, *w;
-    std::vector<WindowDim> may;  ///< be transformed: of a few taps, moved by one, or side by side and moved by two
+    std::vector<WindowDim> may;  ///< transformable dimensions: with few taps, stride 1, or adjacent taps with stride 2
     std::vector<WindowDim> other;
 };
 
-/// Dimension d of the operand as step * out + spacing * tap + offset, both axes used in no other dimension. `filters`:
-/// axes of the weights.
+/// Dimension d of the operand as step * out + spacing * tap + offset, with both axes used in no other dimension.
+/// `filters`: axes of the weights.
 std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t d, const std::set<uint32_t>& filters) {
     const Expr index = x.index[d];
     std::vector<uint32_t> outs, shifts;
@@ -167,19 +166,19 @@ std::optional<WindowDim> window_dim(const TensorExpr& e, const Access& x, size_t
     return WindowDim{out, *tap, d, step->coefficient.constant(), spacing->coefficient.constant()};
 }
 
-constexpr int kMostRough = 2;  // dimensions of F(4): a third would make the error five times that of two (winograd.h)
-constexpr int64_t kMostTaps = 7, kMostStep = 2;
+constexpr int kMaxRough = 2;  // dimensions with F(4): a third would make the error five times that of two (winograd.h)
+constexpr int64_t kMaxTaps = 7, kMaxStep = 2;
 
-/// Whether these are sums over a few taps: weights in the other basis, whose other dimensions have been left as they
-/// are.
+/// Whether the weights are already transformed, as sums over a few taps, by a rewrite that left the other dimensions
+/// direct.
 bool transformed(const RewriteContext& context, ValueId weights) {
     const TensorExpr* e = context.producer(weights);
     return e != nullptr && e->reducer == Reducer::Sum &&
            std::any_of(e->extents.begin() + static_cast<std::ptrdiff_t>(e->spatial), e->extents.end(),
-                       [](Expr x) { return x.is_constant() && x.constant() <= kMostTaps; });
+                       [](Expr x) { return x.is_constant() && x.constant() <= kMaxTaps; });
 }
 
-constexpr size_t kMostDims = 3;  // that are transformed, of a window: forms are three to the power of them
+constexpr size_t kMaxDims = 3;  // transformed dimensions of a window: there are 3^n forms of n dimensions
 
 std::optional<Convolution> convolution(const RewriteContext& context, const TensorExpr& e, uint32_t x_slot,
                                        uint32_t w_slot) {
@@ -187,7 +186,7 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
     if (!w.valid.empty() || (!x.valid.empty() && x.fill != 0) || uses_load(x.index) || uses_load(w.index) ||
         transformed(context, w.value))
         return std::nullopt;
-    // Conditions on taps that no index has (a window over one row) would be asked once for all taps.
+    // Conditions on taps that no index uses (a window over one row) would be evaluated once for all taps.
     const std::set<uint32_t> x_axes = axes_of(x.index);
     for (const uint32_t a : axes_of(x.valid))
         if (x_axes.count(a) == 0) return std::nullopt;
@@ -197,15 +196,15 @@ std::optional<Convolution> convolution(const RewriteContext& context, const Tens
     for (size_t d = 0; d < x.index.size(); ++d) {
         const auto window = window_dim(e, x, d, w_axes);
         if (!window) continue;
-        // Channels are seldom a window: 16 * group + c steps over as many as it sums up.
+        // Channels are rarely a window: 16 * group + c has as many steps as reduction points.
         if (window->step >= e.extents[window->tap].constant() * window->spacing) continue;
-        const bool may = (window->spacing == 1 ? window->step <= kMostStep : window->step == 1) &&
-                         e.extents[window->tap].constant() <= kMostTaps && w_axes.count(window->out) == 0 &&
+        const bool may = (window->spacing == 1 ? window->step <= kMaxStep : window->step == 1) &&
+                         e.extents[window->tap].constant() <= kMaxTaps && w_axes.count(window->out) == 0 &&
                          bare_dim(context, e, w, window->tap);
         (may ? c.may : c.other).push_back(*window);
         taps.insert(window->tap);
     }
-    if (c.may.empty() || c.may.size() > kMostDims) return std::nullopt;
+    if (c.may.empty() || c.may.size() > kMaxDims) return std::nullopt;
     for (auto a = static_cast<uint32_t>(e.spatial); a < e.extents.size(); ++a)
         if (taps.count(a) == 0) return c;  // a sum over channels that both operands have
     return std::nullopt;
@@ -219,20 +218,20 @@ ScalarId entry(ScalarBody& body, const std::vector<std::vector<double>>& matrix,
                       body.index(p * static_cast<int64_t>(matrix[0].size()) + i));
 }
 
-/// The matrices of a dimension in tiles of m outputs; null where there are none, or it stays as it is (m = 1).
+/// The matrices of a dimension in tiles of m outputs; null if there are none, or if it stays direct (m = 1).
 const WinogradMatrices* matrices_of(const TensorExpr& e, const WindowDim& d, int m) {
     if (m == 1) return nullptr;
     return winograd_matrices(m, static_cast<int>(e.extents[d.tap].constant()), static_cast<int>(d.step));
 }
 
-/// Outputs whose taps lie `spacing` apart are so many convolutions of taps side by side, each of every `spacing`-th
-/// place. All of them are whole tiles, so that a kernel has the rows of a tile as an axis.
-///     24 outputs, taps 3 apart, F(4): outputs 0 3 6 9, 1 4 7 10, 2 5 8 11, then those 12 further on
+/// Outputs whose taps are `spacing` apart are `spacing` convolutions of adjacent taps, each over every `spacing`-th
+/// position. All tiles are whole, so that a kernel has the rows of a tile as an axis.
+///     24 outputs, taps 3 apart, F(4): outputs 0 3 6 9, 1 4 7 10, 2 5 8 11, then the same 12 further on
 bool fills_tiles(const WindowDim& d, Expr outputs, int m) {
     return d.spacing == 1 || (outputs.is_constant() && outputs.constant() % (d.spacing * m) == 0);
 }
 
-/// What tiles of each of the dimensions may have: 1 (as it is), 2 or 4 outputs, as long as each gains something.
+/// The possible tile sizes of each dimension: 1 (direct), 2 or 4 outputs, if each saves multiplications.
 std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
     std::vector<std::vector<int>> out = {{}};
     for (const WindowDim& d : c.may) {
@@ -267,7 +266,7 @@ std::vector<std::vector<int>> forms(const TensorExpr& e, const Convolution& c) {
                 rows *= w->rows();
                 inputs *= w->inputs();
             }
-        return rows == 1 || rough > kMostRough || rows * inputs > kMostWeights;
+        return rows == 1 || rough > kMaxRough || rows * inputs > kMaxWeights;
     });
     return out;
 }
@@ -298,7 +297,7 @@ class Winograd {
         const auto tiles = made_of_tiles();
         if (!tiles) return std::nullopt;
         const ValueId weights = of_weights();
-        if (folds_ && work_ > most_work_) return std::nullopt;  // they would be made in every run
+        if (folds_ && work_ > most_work_) return std::nullopt;  // the weights would be transformed in every run
         const ValueId products = multiplied(*tiles, weights);
         combine(products);
         return patch_.take();
@@ -311,8 +310,8 @@ class Winograd {
         const WinogradMatrices* matrices = nullptr;
     };
 
-    /// V, over the rows of B, the operand's own axes, the tiles; summed over a tile's inputs. Where a dimension of the
-    /// window stays as it is, V has the operand's places, those beyond its ends included.
+    /// V, over the rows of B, the operand's own axes, the tiles; summed over the inputs of a tile. Along a direct
+    /// dimension of the window, V has the operand's positions, including those beyond its ends.
     std::optional<ValueId> made_of_tiles() {
         std::vector<Expr> extents, onto(e_.extents.size(), Expr(0));
         for (const Dim& d : dims_) extents.emplace_back(d.matrices->rows());
@@ -344,7 +343,7 @@ class Winograd {
                 if (!there) return std::nullopt;
                 i = *there;
             }
-        for (const auto& [window, place] : places) {  // the last tiles may reach beyond, and V's places do
+        for (const auto& [window, place] : places) {  // the last tiles and V's positions may be out of bounds
             x.valid.push_back(x.index[window->dim]);
             x.valid.push_back(shape_[window->dim] - 1 - x.index[window->dim]);
         }
@@ -357,8 +356,8 @@ class Winograd {
         return patch_.make(v.finish(v.body().binary(ScalarOp::Weigh, b, d)), t_, "tiles");
     }
 
-    /// U, over the rows of all G, the weights' own axes; dimension after dimension, each summed over its taps: that
-    /// takes a fraction of the work of all at once.
+    /// U, over the rows of all G, the weights' own axes. Dimensions are transformed one after another, each summed over
+    /// its taps, which takes a fraction of the work of one combined transform.
     ValueId of_weights() {
         ValueId made;
         for (size_t k = 0; k < dims_.size(); ++k) {
@@ -399,8 +398,8 @@ class Winograd {
         return patch_.constant(std::move(out), "G");
     }
 
-    /// M, over the rows, the axes of the result, the tiles; summed over what the convolution sums over but the taps of
-    /// the dimensions that are transformed.
+    /// M, over the rows, the axes of the result, the tiles; summed over the reduction axes of the convolution except
+    /// the taps of transformed dimensions.
     ValueId multiplied(ValueId tiles, ValueId weights) {
         std::vector<Expr> extents, onto(e_.extents.size(), Expr(0)), u_at, v_at;
         for (const Dim& d : dims_) {
@@ -456,7 +455,7 @@ class Winograd {
 
     static ScalarId times(ScalarBody& body, ScalarId x, ScalarId y) { return x ? body.binary(ScalarOp::Mul, x, y) : y; }
 
-    /// The dimension of the window that stays as it is and walks along the axis.
+    /// The direct dimension of the window that moves along the axis.
     const WindowDim* kept(uint32_t out) const {
         const auto it = std::find_if(kept_.begin(), kept_.end(), [&](const WindowDim& w) { return w.out == out; });
         return it == kept_.end() ? nullptr : &*it;
@@ -465,8 +464,8 @@ class Winograd {
         return std::any_of(kept_.begin(), kept_.end(), [&](const WindowDim& w) { return w.tap == a; });
     }
 
-    /// `i` where each window's step * out + spacing * tap is the place given; nothing where it knows of the two other
-    /// than through that.
+    /// `i` with each window's step * out + spacing * tap replaced by the given position; none if it uses the two axes
+    /// in any other way.
     static std::optional<Expr> at_places(Expr i, const std::vector<std::pair<const WindowDim*, Expr>>& places,
                                          std::vector<Expr> onto) {
         Expr moved = 0;
@@ -489,13 +488,13 @@ class Winograd {
     const Convolution& c_;
     ValueId out_;
     DType t_;
-    bool folds_;                    ///< the weights are known
+    bool folds_;                    ///< the weights are constant
     int64_t most_work_;             ///< FoldOptions::work
-    int64_t work_ = 0;              ///< of their largest stage
-    std::vector<Dim> dims_;         ///< transformed
-    std::vector<WindowDim> kept_;   ///< the window's others
-    std::vector<uint32_t> plain_;   ///< axes that are neither outputs nor taps of the former
-    std::vector<uint32_t> v_axes_;  ///< of those, the ones V has
+    int64_t work_ = 0;              ///< of their most expensive transform
+    std::vector<Dim> dims_;         ///< transformed dimensions
+    std::vector<WindowDim> kept_;   ///< direct dimensions of the window
+    std::vector<uint32_t> plain_;   ///< axes that are neither outputs nor taps of transformed dimensions
+    std::vector<uint32_t> v_axes_;  ///< of those, the axes of V
     std::vector<Expr> shape_;
 };
 

@@ -1,4 +1,4 @@
-// Winograd's convolutions: the form of the rewrite, and what they cost in precision.
+// Winograd convolutions: the form of the rewrite, and its rounding errors.
 
 #include "program/rewrite/winograd.h"
 
@@ -20,7 +20,7 @@
 namespace tilewright {
 namespace {
 
-/// 3 channels to 4, the window's taps and steps given by dimension.
+/// 3 channels to 4, with the window's taps and steps per dimension.
 Program convolution(const Shape& sizes, const Shape& taps, const std::vector<WindowSteps>& steps) {
     PatternWriter w(3);
     Dims x = {1, 3}, window = {4, 3};
@@ -30,7 +30,7 @@ Program convolution(const Shape& sizes, const Shape& taps, const std::vector<Win
     return w.take();
 }
 
-/// Multiplications of the channels' products, of each form, ascending.
+/// Multiplications of the channel products of each form, ascending.
 std::vector<int64_t> products(const Program& p) {
     std::vector<int64_t> out;
     for (const Patch& patch : find_all(RewriteContext(p), *rewrite_rule("winograd"))) {
@@ -47,44 +47,45 @@ TEST(Winograd, is_three_products_once_the_weights_are_folded) {
     const WindowSteps plain = {1, 1, 1};
     const int64_t c = 3 * 4;
     EXPECT_EQ(products(convolution({8}, {3}, {plain})), (std::vector<int64_t>{12 * c, 16 * c}));
-    // A dimension of 8 outputs takes 12 multiplications by F(4), 16 by F(2), 24 as it is.
+    // A dimension of 8 outputs takes 12 multiplications with F(4), 16 with F(2), 24 directly.
     EXPECT_EQ(products(convolution({8, 8}, {3, 3}, {plain, plain})),
               (std::vector<int64_t>{12 * 12 * c, 12 * 16 * c, 12 * 16 * c, 16 * 16 * c, 12 * 24 * c, 12 * 24 * c,
                                     16 * 24 * c, 16 * 24 * c}));
-    // Of three dimensions at most two go by F(4).
-    const std::vector<int64_t> film = products(convolution({8, 8, 8}, {3, 3, 3}, {plain, plain, plain}));
-    EXPECT_EQ(film.size(), 25u);
-    EXPECT_EQ(film.front(), 12 * 12 * 16 * c);
+    // Of three dimensions at most two use F(4).
+    const std::vector<int64_t> volume = products(convolution({8, 8, 8}, {3, 3, 3}, {plain, plain, plain}));
+    EXPECT_EQ(volume.size(), 25u);
+    EXPECT_EQ(volume.front(), 12 * 12 * 16 * c);
 }
 
-TEST(Winograd, takes_tiles_where_they_make_fewer_multiplications) {
+TEST(Winograd, uses_tiles_that_save_multiplications) {
     const WindowSteps plain = {1, 1, 1};
     EXPECT_EQ(products(convolution({1}, {3}, {plain})), std::vector<int64_t>());
     EXPECT_EQ(products(convolution({2}, {3}, {plain})), std::vector<int64_t>{4 * 12});
     EXPECT_EQ(products(convolution({3}, {3}, {plain})), (std::vector<int64_t>{6 * 12, 8 * 12}));
     EXPECT_EQ(products(convolution({5}, {3}, {plain})),
-              (std::vector<int64_t>{12 * 12}));  // as F(4): 2 tiles, 3 of F(2)
+              (std::vector<int64_t>{12 * 12}));  // with F(4): 2 tiles, 3 with F(2)
 }
 
-TEST(Winograd, takes_steps_of_two_apart_into_even_and_odd_inputs) {
-    // 8 outputs of 3 taps: 24 multiplications as it is; F(2, 2) and 2 for two of them, F(4, 2) and 4 for four.
+TEST(Winograd, decomposes_stride_two_into_even_and_odd_inputs) {
+    // 8 outputs of 3 taps: 24 multiplications directly; F(2, 2) and 2 for two of them, F(4, 2) and 4 for four.
     EXPECT_EQ(products(convolution({16}, {3}, {{1, 2, 1}})), (std::vector<int64_t>{18 * 12, 20 * 12}));
     EXPECT_EQ(products(convolution({16, 8}, {3, 3}, {{1, 2, 1}, {1, 1, 1}})).front(), 18 * 12 * 12);
-    EXPECT_EQ(products(convolution({9}, {3}, {{1, 2, 1}})), std::vector<int64_t>());   // 5 outputs fill no tiles
+    EXPECT_EQ(products(convolution({9}, {3}, {{1, 2, 1}})), std::vector<int64_t>());   // 5 outputs are not whole tiles
     EXPECT_EQ(products(convolution({16}, {2}, {{0, 2, 1}})), std::vector<int64_t>());  // every input is read once
 }
 
-TEST(Winograd, takes_taps_apart_as_convolutions_of_every_so_many_th_input) {
-    // 24 outputs, taps 2 apart: tiles of 4 are whole; 3 apart as well; of 12 outputs tiles of 2 alone are.
+TEST(Winograd, decomposes_dilation_into_strided_convolutions) {
+    // 24 outputs, taps 2 apart: tiles of 4 are whole, also with taps 3 apart; of 12 outputs only tiles of 2 are whole.
     for (const int spacing : {2, 3})
         EXPECT_EQ(products(convolution({24}, {3}, {{spacing, 1, spacing}})), (std::vector<int64_t>{36 * 12, 48 * 12}));
     EXPECT_EQ(products(convolution({12}, {3}, {{2, 1, 2}})), std::vector<int64_t>{24 * 12});
     EXPECT_EQ(products(convolution({14}, {3}, {{3, 1, 3}})), std::vector<int64_t>());
-    // Each dimension by itself: 8 x 2 outputs of 9 taps by F(2x2), the second dimension's taps too far apart for F(4).
+    // The dimensions are independent: 8 x 2 outputs of 9 taps with F(2x2); the second dimension's taps are too far
+    // apart for F(4).
     EXPECT_EQ(products(convolution({8, 12}, {3, 3}, {{1, 1, 1}, {2, 1, 2}})).front(), 12 * 24 * 12);
 }
 
-/// Two sets of four filters of 2 taps. `shift`: how much further on the second set reads.
+/// Two sets of four filters of 2 taps. `shift`: the offset of the second set.
 Program two_sets(const std::string& filters, const std::string& filter, const std::string& shift) {
     Program p = parse_program(
         "program sets {\n  input x: f32[3, 10]\n  input w: f32[" + filters +
@@ -98,31 +99,30 @@ Program two_sets(const std::string& filters, const std::string& filter, const st
     return p;
 }
 
-TEST(Winograd, takes_filters_that_begin_at_places_of_their_own) {
-    // A transposed convolution of 4 taps in steps of two is two convolutions of 2 taps, the second one place further
-    // on.
+TEST(Winograd, supports_filters_with_different_offsets) {
+    // A transposed convolution of 4 taps with stride two is two convolutions of 2 taps, the second one shifted by one.
     EXPECT_EQ(products(two_sets("2, 4", "i0, i1", "i0 + ")), (std::vector<int64_t>{2 * 10 * 12, 2 * 12 * 12}));
     EXPECT_EQ(products(two_sets("2, 4", "i0, i1", "")), (std::vector<int64_t>{2 * 10 * 12, 2 * 12 * 12}));
-    // Where the weights know neither of the two axes, nothing says which one is the window's.
+    // If the weights use neither of the two axes, the window's axis is ambiguous.
     EXPECT_EQ(products(two_sets("4", "i1", "i0 + ")), std::vector<int64_t>());
 }
 
-TEST(Winograd, is_for_few_taps) {
-    // 8 outputs: of 2 taps F(4, 2) takes 10 multiplications, of 5 taps F(2, 5) 24.
+TEST(Winograd, applies_to_few_taps) {
+    // 8 outputs: with 2 taps F(4, 2) takes 10 multiplications, with 5 taps F(2, 5) 24.
     EXPECT_EQ(products(convolution({9}, {2}, {{0, 1, 1}})), (std::vector<int64_t>{10 * 12, 12 * 12}));
     EXPECT_EQ(products(convolution({8}, {5}, {{2, 1, 1}})), (std::vector<int64_t>{24 * 12}));
     EXPECT_EQ(products(convolution({16}, {8}, {{4, 1, 1}})), std::vector<int64_t>());
     for (const WindowSteps& s : std::vector<WindowSteps>{{5, 1, 5}, {1, 2, 2}, {1, 3, 1}})
         EXPECT_EQ(products(convolution({24, 24}, {3, 3}, {s, s})), std::vector<int64_t>());
-    // The other dimension stays as it is, whatever its window: 1 tap, 5 with holes.
+    // The other dimension stays direct, whatever its window: 1 tap, 5 with dilation.
     EXPECT_EQ(products(convolution({4, 8}, {1, 3}, {{0, 1, 1}, {1, 1, 1}})),
               (std::vector<int64_t>{4 * 12 * 12, 4 * 16 * 12}));
     EXPECT_EQ(products(convolution({8, 9}, {3, 5}, {{1, 1, 1}, {0, 1, 2}})),
               (std::vector<int64_t>{12 * 5 * 12, 16 * 5 * 12}));
 }
 
-TEST(Winograd, leaves_windows_alone_whose_padding_depends_on_taps_that_are_not_read_by) {
-    // A window of 5 x 5 over one row: of its rows the middle one alone is no padding.
+TEST(Winograd, rejects_padding_conditions_on_unused_taps) {
+    // A 5 x 5 window over one row: only the middle row of the window is not padding.
     const Program p = parse_program(R"(program row {
   input x: f32[4, 16]
   input w: f32[4, 5, 5]
@@ -133,7 +133,7 @@ TEST(Winograd, leaves_windows_alone_whose_padding_depends_on_taps_that_are_not_r
     EXPECT_TRUE(find_all(RewriteContext(p), *rewrite_rule("winograd")).empty());
 }
 
-/// As many channels to as many, a window of 3 x 3 over 8 x 8 places; weights are a constant, or an input.
+/// Equally many input and output channels, a 3 x 3 window over 8 x 8 positions; weights are a constant, or an input.
 Program square_convolution(int64_t channels, bool constant) {
     Program p = parse_program(fmt::format(R"(program square {{
   input x: f32[{0}, 8, 8]
@@ -150,7 +150,7 @@ Program square_convolution(int64_t channels, bool constant) {
     return p;
 }
 
-TEST(Winograd, is_offered_for_constant_weights_only_where_folding_makes_all_of_them) {
+TEST(Winograd, needs_constant_weights_within_the_folding_budget) {
     const auto offered = [](int64_t channels) {
         const Program p = square_convolution(channels, true);
         const std::vector<Patch> all = find_all(RewriteContext(p), *rewrite_rule("winograd"));
@@ -162,37 +162,37 @@ TEST(Winograd, is_offered_for_constant_weights_only_where_folding_makes_all_of_t
     };
     const size_t every = offered(64);
     EXPECT_EQ(every, 8u);
-    EXPECT_EQ(offered(512), every - 1);  // all but F(4) in both dimensions
+    EXPECT_EQ(offered(512), every - 1);  // all except F(4) in both dimensions
     EXPECT_EQ(offered(1024), 0u);
-    // Who folds more has more of it.
+    // A larger folding budget allows more of it.
     FoldOptions more;
     more.work = int64_t{1} << 29;
     const Program p = square_convolution(1024, true);
     EXPECT_EQ(find_all(RewriteContext(p, more), *rewrite_rule("winograd")).size(), every);
 }
 
-TEST(Winograd, is_found_where_a_convolution_is_all_there_is) {
-    // Three primitives in place of one are more than twice as many.
+TEST(Winograd, is_found_for_a_single_convolution) {
+    // Three primitives for one exceed the factor of two.
     const Program known = square_convolution(64, true);
     const Program q = fold_constants(rewrite(known, {.rules = {.winograd = true}}), {.contents = false});
     EXPECT_EQ(q.primitives.size(), 3u) << print(q);
 }
 
-TEST(Winograd, of_weights_that_only_the_run_knows_counts_what_making_them_takes) {
-    // 64 channels to 64 over 8 x 8 places: F(4) in both dimensions would be a quarter of the multiplications, but its
-    // weights, made in every run, take more than is saved.
+TEST(Winograd, of_dynamic_weights_includes_the_cost_of_their_transform) {
+    // 64 channels to 64 over 8 x 8 positions: F(4) in both dimensions would take a quarter of the multiplications, but
+    // transforming the weights in every run takes more than is saved.
     const RewriteSearch winograd = {.rules = {.winograd = true}};
     const Program known = square_convolution(64, true), unknown = square_convolution(64, false);
     EXPECT_NE(structure_hash(rewrite(known, winograd)), structure_hash(known));
     EXPECT_EQ(structure_hash(rewrite(unknown, winograd)), structure_hash(unknown)) << print(rewrite(unknown, winograd));
 }
 
-TEST(Winograd, is_not_among_the_rules_unless_asked_for) {
+TEST(Winograd, is_not_enabled_by_default) {
     for (const RewriteRule* r : rewrite_rules()) EXPECT_EQ(r->name.find("winograd"), std::string_view::npos);
 }
 
-TEST(Winograd, is_not_made_of_itself) {
-    // The dimension that stayed as it was would be a third of F(4).
+TEST(Winograd, is_not_applied_to_its_own_products) {
+    // The direct dimension would be a third one with F(4).
     const Program p = convolution({8, 8, 8}, {3, 3, 3}, std::vector<WindowSteps>(3, {1, 1, 1}));
     for (const Patch& patch : find_all(RewriteContext(p), *rewrite_rule("winograd"))) {
         const Program q = apply(p, patch);
@@ -200,8 +200,8 @@ TEST(Winograd, is_not_made_of_itself) {
     }
 }
 
-/// A window of that many taps, moved by that step in each dimension, taken in tiles of that many outputs, with the
-/// matrices of all dimensions together as f32 has them.
+/// A window with the given taps and stride in each dimension, in tiles of that many outputs, with the combined matrices
+/// of all dimensions in f32.
 struct TiledWindow {
     TiledWindow(const std::vector<int>& outputs, int taps_each, int step_each)
         : m(outputs), taps(outputs.size(), taps_each), step(step_each) {

@@ -9,7 +9,7 @@ namespace tilewright {
 
 namespace {
 
-/// Every index expression of the expression once more, for questions about all of them.
+/// All index expressions of `expr`, collected for analyses.
 std::vector<Expr> all_indices(const TensorExpr& expr) {
     std::vector<Expr> all;
     map_indices(expr, [&](Expr e) {
@@ -25,7 +25,7 @@ TensorExpr with_output_index(TensorExpr expr) {
     return expr;
 }
 
-/// Drops an output_index that says axis k is dimension k.
+/// Drops an output_index that is the identity.
 TensorExpr without_identity(TensorExpr expr) {
     bool identity = expr.output_index.size() == expr.spatial;
     for (size_t k = 0; identity && k < expr.spatial; ++k) identity = expr.output_index[k] == axis(k);
@@ -33,7 +33,7 @@ TensorExpr without_identity(TensorExpr expr) {
     return expr;
 }
 
-/// Replaces the axes: axis k becomes by[k], over axes of the new `extents`.
+/// Substitutes axes: axis k becomes by[k], over axes of the new `extents`.
 TensorExpr replace_axes(const TensorExpr& expr, const std::vector<Expr>& by, std::vector<Expr> extents,
                         size_t spatial) {
     TensorExpr out = map_indices(with_output_index(expr), [&](Expr e) { return substitute_axes(e, by); });
@@ -42,7 +42,7 @@ TensorExpr replace_axes(const TensorExpr& expr, const std::vector<Expr>& by, std
     return without_identity(tidy(out));
 }
 
-/// A divisor by which some axis wants to be split: `axis(k) // c` or `axis(k) % c` where c divides the extent.
+/// A divisor by which an axis can be split: `axis(k) // c` or `axis(k) % c` where c divides the extent.
 struct Split {
     size_t axis = 0;
     Expr inner;
@@ -63,7 +63,7 @@ void find_splits(Expr e, const std::vector<Expr>& extents, std::vector<Split>& f
         }
 }
 
-/// The first axis that is divided, by the largest of its divisors: smaller ones then divide one of the halves.
+/// The first divided axis, with its largest divisor: smaller ones then divide one of the halves.
 std::optional<Split> next_split(const TensorExpr& expr) {
     std::vector<Split> found;
     for (const Expr e : all_indices(expr)) find_splits(e, expr.extents, found);
@@ -76,17 +76,17 @@ std::optional<Split> next_split(const TensorExpr& expr) {
     return *std::min_element(found.begin(), found.end(), larger);
 }
 
-/// Axes of one point gone, all at once: tensors may have thousands. Nothing where there are none.
+/// Removes all unit axes at once: tensors may have thousands. None if there are none.
 std::optional<TensorExpr> without_points(const TensorExpr& expr) {
     std::vector<Expr> by, extents;
     size_t spatial = expr.spatial;
     for (size_t a = 0; a < expr.extents.size(); ++a) {
-        // The last reduction axis stays: without one there would be no reduction.
+        // The last reduction axis stays, because a reduction needs one.
         const bool last = a >= expr.spatial && a + 1 == expr.extents.size() && extents.size() == spatial;
-        const bool goes = expr.extents[a].is_constant(1) && !last;
-        by.push_back(goes ? Expr(0) : axis(extents.size()));
-        if (!goes) extents.push_back(expr.extents[a]);
-        if (goes && a < expr.spatial) --spatial;
+        const bool removed = expr.extents[a].is_constant(1) && !last;
+        by.push_back(removed ? Expr(0) : axis(extents.size()));
+        if (!removed) extents.push_back(expr.extents[a]);
+        if (removed && a < expr.spatial) --spatial;
     }
     if (extents.size() == expr.extents.size()) return std::nullopt;
     return replace_axes(expr, by, std::move(extents), spatial);
@@ -109,7 +109,8 @@ std::optional<size_t> axes_to_merge(const TensorExpr& expr) {
     return std::nullopt;
 }
 
-/// Axes k and k + 1 as one: the outer one becomes 0, the inner one runs over both, since all is linear in them.
+/// Merges axes k and k + 1: the outer one becomes 0, the inner one runs over both, since all expressions are linear in
+/// them.
 TensorExpr merge_axes(const TensorExpr& expr, size_t k) {
     std::vector<Expr> by, extents;
     for (size_t a = 0; a < expr.extents.size(); ++a) {

@@ -15,7 +15,7 @@ namespace tilewright {
 
 namespace {
 
-/// Whether a small change of an operand may change the result much.
+/// Whether a small change of an operand may change the result discontinuously.
 bool steps(const ScalarBody& body, const ScalarNode& n) {
     switch (n.op) {
         case ScalarOp::Floor:
@@ -45,7 +45,7 @@ bool any_steps(const Program& program) {
 
 bool is_number(const ScalarNode& n) { return n.op == ScalarOp::Const && is_real(n.dtype); }
 
-/// Whether a product may carry the constant: f32 holds it and what it divides by, about as exactly.
+/// Whether a product may absorb the constant: f32 represents it and its divisor about equally exactly.
 bool fits(double c) { return c == 0 || (std::fabs(c) > 1e-30 && std::fabs(c) < 1e30); }
 
 /// constant * over... / under...
@@ -75,7 +75,7 @@ class Canonical {
   private:
     ScalarId at(ScalarId in) const { return (*moved_)[in.index()]; }
 
-    /// Factors, through products that nobody else uses.
+    /// Collects factors, through products without other users.
     void collect(ScalarId id, bool under, bool root, Quotient& p) const {
         const ScalarNode& n = in_[id];
         constexpr size_t kMost = 16;
@@ -96,7 +96,7 @@ class Canonical {
         return p;
     }
 
-    /// What was reduced, accesses by number, then everything else by a hash of its form.
+    /// Sort key: the reduction result, then accesses by number, then other nodes by a hash of their form.
     std::pair<uint64_t, uint64_t> key(ScalarId out) const {
         const ScalarNode& n = out_[out];
         if (n.op == ScalarOp::Acc) return {0, 0};
@@ -157,7 +157,7 @@ class Canonical {
     }
 
     bool is(ScalarId id, ScalarOp op) const { return in_[id].op == op; }
-    /// x of max(x, 0) + log(1 + exp(-|x|)), which is log(1 + exp x).
+    /// Matches x in max(x, 0) + log(1 + exp(-|x|)), which is log(1 + exp x).
     std::optional<ScalarId> softplus_of(ScalarId id) const {
         const ScalarNode& n = in_[id];
         if (n.op != ScalarOp::Add) return std::nullopt;
@@ -173,8 +173,8 @@ class Canonical {
         return std::nullopt;
     }
 
-    /// tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), with e = exp x and n = e (e + 2) that is n / (n + 2): one
-    /// exponential in place of three functions (Mish). From 20 on 2 / n is less than half a unit of f64's last place.
+    /// tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1). With e = exp x and n = e (e + 2) this is n / (n + 2): one
+    /// exponential instead of three functions (Mish). For x >= 20, 2 / n is less than half a unit of f64's last place.
     ScalarId tanh_of_softplus(ScalarId x, DType t) {
         const ScalarId e = out_.unary(ScalarOp::Exp, x), two = out_.constant(t, 2);
         const ScalarId n = out_.binary(ScalarOp::Mul, e, sum(e, two));
@@ -208,12 +208,12 @@ class Canonical {
     std::vector<ScalarId>* moved_ = nullptr;
 };
 
-constexpr size_t kLargest = 128;  // of a body: larger ones keep their spelling
+constexpr size_t kLargest = 128;  // nodes of a body: larger ones are not canonicalised
 
 ScalarBody canonical(const ScalarBody& body) {
     if (body.empty() || body.nodes().size() > kLargest) return body;
     ScalarBody out = Canonical(body).run();
-    return Canonical(out).run();  // what was used twice may be used once now
+    return Canonical(out).run();  // nodes may have become single-use
 }
 
 bool has_loads(const TensorExpr& e) {
@@ -225,7 +225,7 @@ bool has_loads(const TensorExpr& e) {
            });
 }
 
-/// Accesses in the order of what they read.
+/// Sorts accesses by the value that they read.
 TensorExpr with_sorted_accesses(const TensorExpr& e) {
     if (is_plain_product(e) || has_loads(e)) return e;
     std::vector<uint32_t> order;
@@ -249,10 +249,10 @@ TensorExpr with_sorted_accesses(const TensorExpr& e) {
     return out;
 }
 
-/// The result of an expression, as one operator of it: its epilogue's root, or its body's where it has none.
+/// The root of an expression's last operator: its epilogue's, or its body's without an epilogue.
 ScalarBody& last_body(TensorExpr& e) { return e.epilogue.empty() ? e.body : e.epilogue; }
 
-/// Whether the expression divides by what it reads of the value, and does nothing else with it.
+/// Whether the expression's only use of the value is a division by it.
 bool only_divides_by(const TensorExpr& e, ValueId v) {
     for (const ScalarBody* b : {&e.body, &e.epilogue})
         for (const ScalarNode& n : b->nodes())
@@ -286,7 +286,7 @@ void multiply_instead(TensorExpr& e, ValueId v) {
     }
 }
 
-/// Roots that are read by divisions alone, each of them of more elements: as their reciprocals.
+/// Rewrites roots that are read only by divisions over more elements as reciprocals.
 void invert_roots(Program& program) {
     const auto consumers = program.consumers();
     std::vector<ValueId> outputs = program.outputs;
@@ -318,7 +318,7 @@ Program canonical_bodies(Program program) {
     for (const bool again : {false, true}) {
         for (Primitive& p : program.primitives) {
             TensorExpr* e = p.expr();
-            if (e == nullptr || e->accesses.size() > kMostAccesses) continue;
+            if (e == nullptr || e->accesses.size() > kMaxAccesses) continue;
             *e = with_sorted_accesses(*e);
             if (!is_plain_product(*e)) e->body = canonical(e->body);
             e->epilogue = canonical(e->epilogue);

@@ -1,4 +1,4 @@
-// One form for several spellings, and the same numbers.
+// Different spellings get one canonical form, and results are preserved.
 
 #include "program/transform/canonical.h"
 
@@ -47,19 +47,19 @@ TEST(CanonicalBodies, products_have_their_factors_in_order_and_one_constant) {
               "div(mul(@0, 4.0), add(mul(@1, @1), 1.0))");
 }
 
-TEST(CanonicalBodies, a_factor_of_both_terms_stands_once) {
+TEST(CanonicalBodies, a_common_factor_of_both_terms_is_factored_out) {
     EXPECT_EQ(canonical("add(mul(@0, @2), sub(@1, mul(@1, @2)))"), "add(@1, mul(@2, sub(@0, @1)))");
 }
 
-TEST(CanonicalBodies, mish_takes_one_exponential) {
+TEST(CanonicalBodies, mish_uses_one_exponential) {
     const std::string mish = canonical("mul(@0, tanh(add(max(@0, 0.0), log1p(exp(neg(abs(@0)))))))");
     EXPECT_EQ(mish, canonical("mul(tanh(add(log1p(exp(neg(abs(@0)))), max(0.0, @0))), @0)"));
     EXPECT_EQ(mish.find("tanh"), std::string::npos);
     EXPECT_EQ(mish.find("log1p"), std::string::npos);
-    // Something else, however alike.
+    // Similar expressions that do not match.
     const std::string other = "tanh(add(max(@0, 0.0), log1p(exp(neg(abs(@1))))))";
     EXPECT_NE(canonical(other).find("tanh"), std::string::npos);
-    // Wherever its arguments may lie, with the error of a few roundings.
+    // Over the whole range of arguments, with the error of a few roundings.
     const Program p = parse_program(R"(program t {
   input x: f32[12]
   o: f32[12] = [12] mul(@0, tanh(add(max(@0, 0.0), log1p(exp(neg(abs(@0))))))) where @0 = x[i0]
@@ -88,15 +88,15 @@ TEST(CanonicalBodies, sums_are_not_reordered) {
     EXPECT_EQ(canonical("add(@0, sub(@1, @2))"), "add(@0, sub(@1, @2))");
 }
 
-TEST(CanonicalBodies, constants_that_no_float_holds_stay_apart) {
+TEST(CanonicalBodies, constants_not_representable_as_float_stay_separate) {
     EXPECT_EQ(canonical("mul(mul(@0, 1e-25), 1e-25)"), "mul(mul(@0, 1e-25), 1e-25)");
 }
 
-TEST(CanonicalBodies, what_is_rounded_to_integers_keeps_its_divisions) {
+TEST(CanonicalBodies, programs_that_round_to_integers_keep_their_divisions) {
     EXPECT_EQ(canonical("round(div(@0, 3.0))"), "round(div(@0, 3.0))");
 }
 
-TEST(CanonicalBodies, a_root_that_rows_are_divided_by_is_inverted_once_a_row) {
+TEST(CanonicalBodies, a_root_that_divides_rows_is_inverted_once_per_row) {
     const Program p = parse_program(R"(program t {
   input x: f32[4, 6]
   input v: f32[4, 1]

@@ -19,8 +19,7 @@ bool equal(const TensorExpr& a, const TensorExpr& b) {
            (a.epilogue.empty() || a.epilogue == b.epilogue) && a.output_index == b.output_index;
 }
 
-/// Of the form and a few elements: weights of a gigabyte are compared where their samples agree, and not read at all
-/// where they do not.
+/// Hashes the form and a few elements: large weights are compared only if their samples agree.
 uint64_t sample_hash(const Tensor& tensor) {
     constexpr size_t kWords = 64;
     uint64_t h = hash_text(to_string(tensor.dtype()));
@@ -125,7 +124,7 @@ class Merger {
         return out_.values[a].dtype == out_.values[b].dtype && out_.values[a].shape == out_.values[b].shape;
     }
 
-    /// Whether an earlier primitive does what `p` does; then p's outputs and names are that one's.
+    /// Whether an earlier primitive computes the same as `p`; then p's outputs and names are replaced.
     bool merged(const Primitive& p) {
         if (const TensorExpr* e = p.expr()) {
             if (any_output(p)) return false;
@@ -199,8 +198,7 @@ class Merger {
         return true;
     }
 
-    /// Whether a value made before the next primitive has `name` in its shape: then the name is not the primitive's
-    /// own.
+    /// Whether an earlier value has `name` in its shape: then the primitive does not bind the name itself.
     bool bound_before(Var name) const {
         std::set<Var> names;
         const auto add = [&](ValueId v) {

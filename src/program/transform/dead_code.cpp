@@ -8,7 +8,7 @@ namespace tilewright {
 
 namespace {
 
-/// The same pointer where nothing is dead: a body is known by it (compile/unit.h).
+/// Returns the same pointer if nothing is dead: a body is identified by it (compile/unit.h).
 std::shared_ptr<const Program> cleaned(const std::shared_ptr<const Program>& program) {
     if (!program) return program;
     Program out = eliminate_dead_code(*program);
@@ -21,8 +21,8 @@ std::shared_ptr<const Program> cleaned(const std::shared_ptr<const Program>& pro
     return same ? program : std::make_shared<const Program>(std::move(out));
 }
 
-/// A primitive that is no expression gives fresh symbols of its outputs' shapes their numbers: it stays while somebody
-/// uses one, even when nobody reads the outputs themselves (fusion may have moved every read elsewhere).
+/// A primitive that is not an expression binds fresh symbols of its outputs' shapes. It stays while a symbol is used,
+/// even if its outputs are not read (fusion may have moved every read elsewhere).
 bool binds_used_symbol(const Program& program, const Primitive& p, const std::set<Var>& names,
                        const std::set<Var>& given) {
     if (p.expr() != nullptr) return false;
@@ -34,7 +34,7 @@ bool binds_used_symbol(const Program& program, const Primitive& p, const std::se
     return false;
 }
 
-/// Names that cost nothing: dimensions of the program's inputs, and elements read from them.
+/// Names without cost: dimensions of the program's inputs, and elements read from them.
 std::set<Var> names_of_inputs(const Program& program) {
     std::set<Var> out;
     const std::set<ValueId> inputs(program.inputs.begin(), program.inputs.end());
@@ -46,7 +46,7 @@ std::set<Var> names_of_inputs(const Program& program) {
     return out;
 }
 
-/// Names whose primitives stay for the sake of requirements.
+/// Names whose primitives are kept for requirements.
 std::set<Var> names_to_check(const Program& program) {
     std::set<Var> out;
     const std::set<Var> free = names_of_inputs(program);
@@ -63,7 +63,7 @@ std::set<Var> names_to_check(const Program& program) {
 }  // namespace
 
 Program eliminate_dead_code(Program program) {
-    // Where everything is an expression, nobody asks for names.
+    // Programs of expressions only bind no names.
     const bool plain = std::all_of(program.primitives.begin(), program.primitives.end(),
                                    [](const Primitive& p) { return p.expr() != nullptr; });
     std::set<Var> names, given;
@@ -80,8 +80,8 @@ Program eliminate_dead_code(Program program) {
     for (const ValueId v : program.inputs) need(v);
     for (const ValueId v : program.outputs) need(v);
 
-    std::vector<Primitive> kept;  // last first
-    std::set<Var> lost;           // names that only primitives without readers would have bound
+    std::vector<Primitive> kept;  // in reverse order
+    std::set<Var> lost;           // names bound only by removed primitives
     const std::vector<PrimitiveId> ids = program.primitives.ids();
     for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
         Primitive& p = program.primitives[*id];
@@ -110,7 +110,7 @@ Program eliminate_dead_code(Program program) {
         if (!plain) names.merge(names_used(copy));
     }
 
-    // Whoever relies on a requirement has its names in the dimensions of what it reads.
+    // A primitive that relies on a requirement has its names in its operands' dimensions.
     std::erase_if(lost, [&](Var v) { return names.count(v) != 0; });
     if (!lost.empty())
         std::erase_if(program.requirements, [&](const Requirement& r) {

@@ -48,7 +48,7 @@ class Folder {
   private:
     struct Plan {
         bool known = false;        ///< a constant, or computable from constants within the budget
-        bool materialize = false;  ///< to become a constant
+        bool materialize = false;  ///< is to become a constant
         Tensor contents;           ///< once computed
         PrimitiveId producer;
     };
@@ -58,8 +58,8 @@ class Folder {
         return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) { return plan_[v].known; });
     }
 
-    /// Marks what can be computed, in order. Opaque operators and reads of scalars are executed at once, since shapes
-    /// may follow from them.
+    /// Marks foldable values, in order. Opaque operators and reads of scalars are executed at once, since shapes may
+    /// depend on them.
     void find_foldable() {
         for (const PrimitiveId id : out_.primitives.ids()) {
             Primitive& p = out_.primitives[id];
@@ -97,7 +97,8 @@ class Folder {
         }
     }
 
-    /// Takes the expression's work from the budget; false, and nothing taken, when it is too much or not known.
+    /// Takes the expression's work from the budget; false if the work is too large or unknown, leaving the budget
+    /// unchanged.
     bool affordable(const TensorExpr& e) {
         std::set<Var> names;
         for (const Expr x : e.extents) add_names(x, names);
@@ -160,8 +161,8 @@ class Folder {
         replace_names(bound);
     }
 
-    /// From the end: a known value becomes a constant where something that is not itself folded needs it and it does
-    /// not take much more memory than what it is made of; else its producer stays, and needs its operands.
+    /// Backwards: a known value becomes a constant if a non-folded reader needs it and it is not much larger than its
+    /// operands; else its producer stays, and needs its operands.
     void choose() {
         IndexVector<ValueId, char> needed(out_.values.size(), 0);
         for (const ValueId v : out_.outputs) needed[v] = 1;
@@ -204,7 +205,7 @@ class Folder {
                            [](const ScalarNode& n) { return n.op == ScalarOp::Index; });
     }
 
-    /// The contents of a known value, computed now if they were not yet.
+    /// The contents of a known value, computed on first use.
     const Tensor& contents(ValueId v) {
         Plan& plan = plan_[v];
         TW_CHECK(plan.known);
@@ -215,9 +216,10 @@ class Folder {
         const Shape shape = evaluate(out_.values[v].shape, Bindings());
         plan.contents = interpret(e, operands, out_.values[v].dtype, shape, {});
         plan.producer = PrimitiveId();
-        // What only this was made of is needed no more: weights on their way to another basis are as large as they are.
+        // Frees operands without further uses: weights being transformed are as large as the result.
         for (const Access& a : e.accesses)
-            if (chosen_ && readers_[a.value].size() == 1 && !plan_[a.value].materialize) plan_[a.value].contents = Tensor();
+            if (chosen_ && readers_[a.value].size() == 1 && !plan_[a.value].materialize)
+                plan_[a.value].contents = Tensor();
         return plan.contents;
     }
 
@@ -226,7 +228,7 @@ class Folder {
     int64_t budget_;
     IndexVector<ValueId, Plan> plan_;
     IndexVector<ValueId, std::vector<PrimitiveId>> readers_;
-    bool chosen_ = false;  ///< what is to become a constant
+    bool chosen_ = false;  ///< whether anything becomes a constant
 };
 
 }  // namespace

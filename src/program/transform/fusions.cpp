@@ -12,8 +12,8 @@ namespace tilewright {
 
 namespace {
 
-/// A question as numbers, so that two are equal exactly where they ask the same. Floats count by their bits: zeros
-/// of different sign are not the same constant. Expressions of indices are interned: their addresses are their names.
+/// A cache key as numbers, equal exactly for equal requests. Floats are compared by their bits: zeros of different sign
+/// are different constants. Index expressions are interned and identified by address.
 class Question {
   public:
     enum Kind : uint8_t { kClean, kEpilogue, kInlined };
@@ -43,7 +43,7 @@ class Question {
 
   private:
     void word(uint64_t w) { words_.push_back(w); }
-    /// Equal expressions are one node: its address says which, where a hash might say it of two.
+    /// Equal expressions are one interned node: its address is unique, unlike a hash.
     void word(Expr e) { word(std::bit_cast<uint64_t>(e)); }
 
     void exprs(const std::vector<Expr>& list) {
@@ -71,7 +71,7 @@ class Question {
     std::vector<uint64_t> words_;
 };
 
-/// Values by the order of their first accesses.
+/// Values in the order of their first accesses.
 class Numbered {
   public:
     void number(TensorExpr& e) {

@@ -1,5 +1,5 @@
 #pragma once
-// Fused and simplified expressions, each made once: who lists thousands of kernels meets the same few over and over.
+// A cache of fused and simplified expressions: an enumeration of thousands of kernels repeats the same few.
 
 #include <cstdint>
 #include <functional>
@@ -11,8 +11,7 @@
 
 namespace tilewright {
 
-/// Remembers what it was asked. Which values expressions read plays no part, only which of their accesses read the
-/// same.
+/// Caches results by request. The key contains which accesses read the same value, but not which values those are.
 class Fusions {
   public:
     /// normalize_axes(tidy(e)).
@@ -29,11 +28,11 @@ class Fusions {
     };
     using Make = std::function<std::optional<TensorExpr>()>;
     const std::optional<TensorExpr>& known_or(Words words, const Make& make);
-    /// Of the two in the order in which they are asked about.
+    /// The two expressions' values in the order of the request.
     std::optional<TensorExpr> fused(bool inlined, TensorExpr first, TensorExpr second, size_t access,
                                     const Value& made);
 
-    std::unordered_map<Words, std::optional<TensorExpr>, Hash> known_;  ///< by all that a question says
+    std::unordered_map<Words, std::optional<TensorExpr>, Hash> known_;  ///< by the complete request
 };
 
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-// What was asked before is answered as if it were asked for the first time.
+// A cached result equals a newly computed one.
 
 #include "program/transform/fusions.h"
 
@@ -32,8 +32,8 @@ std::string fused(Fusions& fusions, const Program& p) {
     return text(p, *e);
 }
 
-/// The same question about values of other numbers: the answer names those.
-TEST(Fusions, answers_are_about_the_values_that_were_asked_for) {
+/// The same request over other values: the result is over those.
+TEST(Fusions, results_use_the_values_of_the_request) {
     const Program first = sums("  input a: f32[8, 4]", "1.0");
     const Program second = sums("  input other: f32[3]\n  input a: f32[8, 4]", "1.0");
     Fusions fusions;
@@ -43,15 +43,15 @@ TEST(Fusions, answers_are_about_the_values_that_were_asked_for) {
     EXPECT_NE(fused(fusions, second).find("a[i0, i1]"), std::string::npos);
 }
 
-/// 0.0 and -0.0 are equal numbers and different constants.
-TEST(Fusions, zeros_of_different_sign_are_different_questions) {
+/// 0.0 and -0.0 compare equal but are different constants.
+TEST(Fusions, zeros_of_different_sign_are_different_requests) {
     Fusions fusions;
     const std::string plus = fused(fusions, sums("  input a: f32[8, 4]", "0.0"));
     const std::string minus = fused(fusions, sums("  input a: f32[8, 4]", "-0.0"));
     EXPECT_NE(plus, minus);
 }
 
-TEST(Fusions, what_cannot_be_fused_is_remembered_as_such) {
+TEST(Fusions, failed_fusions_are_cached) {
     const Program p = parse_program(R"(program p {
   input a: f32[8, 4]
   s: f32[8] = [8] sum(i1 < 4) @0 where @0 = a[i0, i1]
@@ -63,7 +63,7 @@ TEST(Fusions, what_cannot_be_fused_is_remembered_as_such) {
         EXPECT_FALSE(fusions.inlined(expr(p, 1), 0, expr(p, 0), p.values[ValueId(1)]).has_value());
 }
 
-TEST(Fusions, simplified_expressions_are_those_of_tidy) {
+TEST(Fusions, simplified_expressions_equal_tidy) {
     const Program p = parse_program(R"(program p {
   input a: f32[8]
   t: f32[8] = [8] @0 where @0 = a[i0] when i0 >= 0 else 0

@@ -15,7 +15,7 @@ namespace tilewright {
 
 namespace {
 
-/// Whether compute_type(t), with the rounding of `rounded`, holds every value of `t` as the stored element does.
+/// Whether compute_type(t), rounded as in `rounded`, represents every value of `t` as the stored element does.
 bool fits_register(DType t) { return compute_type(t) == t || t == DType::F16 || t == DType::BF16; }
 
 ScalarId rounded(ScalarBody& b, ScalarId v, DType stored) {
@@ -27,7 +27,7 @@ ScalarId constant(ScalarBody& b, DType t, double v) {
     return is_float(t) ? b.constant(t, s.f) : b.int_constant(t, s.i);
 }
 
-/// Whether an index is too long to be worth what it takes to simplify it, and to compute it at every point.
+/// Whether an index is too long to be simplified and computed at every point.
 bool has_long_index(const TensorExpr& e) {
     const auto any_long = [](const std::vector<Expr>& list) { return std::any_of(list.begin(), list.end(), is_long); };
     const auto in_body = [](const ScalarBody& body) {
@@ -48,7 +48,7 @@ Expr renumber_loads(Expr e, const F& by) {
     });
 }
 
-/// The producer's spatial axes at the element that `index` reads: the index itself, but for an output_index.
+/// The producer's spatial axes for the element that `index` reads: the index itself unless there is an output_index.
 std::optional<std::vector<Expr>> producer_point(const TensorExpr& producer, const Value& made,
                                                 const std::vector<Expr>& index) {
     if (producer.output_index.empty()) {
@@ -66,7 +66,7 @@ std::optional<std::vector<Expr>> producer_point(const TensorExpr& producer, cons
     return point;
 }
 
-/// The body as an index expression, for values that other accesses are indexed with.
+/// The body as an index expression, for values used as indices of other accesses.
 std::optional<Expr> index_of_body(const ScalarBody& body, ScalarId id, size_t first_slot,
                                   const std::function<Expr(Expr)>& map) {
     const ScalarNode& n = body[id];
@@ -105,7 +105,7 @@ std::optional<Expr> index_of_body(const ScalarBody& body, ScalarId id, size_t fi
     }
 }
 
-/// Whether `fill` is a value that elements of type `t` can have.
+/// Whether elements of type `t` can have the value `fill`.
 bool fills(DType t, double fill) {
     if (is_float(t)) return true;
     if (t == DType::Bool) return fill == 1 || (fill == 0 && !std::signbit(fill));
@@ -113,10 +113,11 @@ bool fills(DType t, double fill) {
            (is_signed(t) || fill >= 0) && scalar_from_double(t, fill).i == static_cast<int64_t>(fill);
 }
 
-/// Fills for the producer's reads with which its body gives exactly `wanted`: relu(0) = 0. Then no select is needed
-/// where the consumer's conditions fail. Reads with conditions of their own keep their fill.
+/// Fills for the producer's reads with which its body yields exactly `wanted`: relu(0) = 0. Then no select is needed
+/// where the consumer's conditions fail. Reads with their own conditions keep their fill.
 std::optional<std::vector<double>> neutral_fills(const TensorExpr& producer, const Value& made, double wanted) {
-    std::vector<DType> types(producer.accesses.size(), DType::I64);  // those the body does not read are indices
+    std::vector<DType> types(producer.accesses.size(),
+                             DType::I64);  // types of slots that the body does not read: indices
     for (const ScalarNode& n : producer.body.nodes())
         if (n.op == ScalarOp::Access) types[n.slot] = n.dtype;
     const ScalarValue target = scalar_from_double(producer.body.dtype(), wanted);
@@ -139,7 +140,7 @@ std::optional<std::vector<double>> neutral_fills(const TensorExpr& producer, con
     return std::nullopt;
 }
 
-/// Does the work of inline_producer, where `failed` may turn up deep inside a body.
+/// Implements inline_producer; `failed` may be set deep inside a body.
 class Inliner {
   public:
     Inliner(const TensorExpr& consumer, size_t access, const TensorExpr& producer, const Value& made)
@@ -201,7 +202,7 @@ class Inliner {
         Access r;
         r.value = a.value;
         for (const Expr e : a.index) r.index.push_back(of_producer(e));
-        r.valid = read_.valid;  // first: what the producer's own indices may rely on
+        r.valid = read_.valid;  // first: the producer's own indices may rely on them
         for (const Expr e : a.valid) r.valid.push_back(of_producer(e));
         r.fill = fills_ ? (*fills_)[j] : a.fill;
         return r;
@@ -245,11 +246,11 @@ class Inliner {
     const Value& made_;
     const Access& read_;
     std::vector<Expr> point_;                   ///< the producer's axes, over the consumer's
-    std::optional<std::vector<double>> fills_;  ///< what makes a select unnecessary
+    std::optional<std::vector<double>> fills_;  ///< fills that make a select unnecessary
     bool failed_ = false;
 };
 
-/// One axis a dimension, each axis of more than one point in some dimension: no element is reached twice.
+/// One axis per dimension, and each axis of more than one point in some dimension: no element is reached twice.
 bool reaches_once(const TensorExpr& consumer, const std::vector<Expr>& index, const Value& made) {
     std::vector<bool> seen(consumer.extents.size(), false);
     bool apart = true;
@@ -296,7 +297,7 @@ std::optional<TensorExpr> with_epilogue(const TensorExpr& producer, const Tensor
     out.reducer = producer.reducer;
     out.output_index = consumer.output_index;
 
-    // The producer's accesses first, then the consumer's without the one that goes.
+    // The producer's accesses first, then the consumer's except the inlined one.
     const auto of_producer = [&](Expr e) { return substitute_axes(e, *point); };
     const size_t before = producer.accesses.size();
     const auto moved = [&](size_t slot) { return before + slot - (slot > access ? 1 : 0); };
@@ -333,7 +334,7 @@ std::optional<TensorExpr> with_epilogue(const TensorExpr& producer, const Tensor
     return tidy(out);
 }
 
-/// What `f` gives; nothing where its expressions overflow or outgrow their limit on the way.
+/// The result of `f`; none if its expressions overflow or exceed their size limit.
 template <class F>
 std::optional<TensorExpr> unless_too_large(const F& f) {
     try {

@@ -11,7 +11,7 @@
 namespace tilewright {
 namespace {
 
-/// The expression of the primitive that makes `name`.
+/// The expression of the primitive that computes `name`.
 const TensorExpr& expr_of(const Program& p, std::string_view name) {
     const auto producers = p.producers();
     for (const ValueId v : p.values.ids())
@@ -31,7 +31,7 @@ const Value& value_of(const Program& p, std::string_view name) {
     throw std::out_of_range(std::string(name));
 }
 
-/// print() of p inlined into c, where the program text makes p and then c.
+/// print() of p inlined into c, where the program text defines p and then c.
 std::string inlined(std::string_view text) {
     const Program p = parse_program(text);
     const TensorExpr& c = expr_of(p, "c");
@@ -77,7 +77,7 @@ TEST(InlineProducer, into_a_reduction_and_its_equal_reads) {
               "[8] sum(i1 < 4) mul(sub(@0, @1), @0) where @0 = a[i0, i1], @1 = a[0, i1]");
 }
 
-TEST(InlineProducer, what_the_consumer_pads_with_is_kept_by_a_select) {
+TEST(InlineProducer, a_select_preserves_the_padding_of_the_consumer) {
     EXPECT_EQ(inlined(R"(program t {
   input a: f32[8]
   p: f32[8] = [8] exp(@0) where @0 = a[i0]
@@ -87,7 +87,7 @@ TEST(InlineProducer, what_the_consumer_pads_with_is_kept_by_a_select) {
               "[10] select(ge(index(i0 - 2), 0), exp(@0), 7.0) where @0 = a[i0 - 2] when i0 - 2 >= 0 else 0");
 }
 
-TEST(InlineProducer, needs_no_select_where_the_producer_gives_the_fill_by_itself) {
+TEST(InlineProducer, needs_no_select_if_the_producer_yields_the_fill) {
     const std::string padded = R"(
   c: f32[10] = [10] @0 where @0 = p[i0 - 2] when i0 - 2 >= 0 else 0
   output c
@@ -100,8 +100,8 @@ TEST(InlineProducer, needs_no_select_where_the_producer_gives_the_fill_by_itself
               "[10] log(@0) where @0 = a[i0 - 2] when i0 - 2 >= 0 else 1");
 }
 
-TEST(InlineProducer, conditions_that_follow_from_others_go) {
-    // a slice of a pad: what the slice leaves of the padding is decided
+TEST(InlineProducer, implied_conditions_are_dropped) {
+    // a slice of a pad: the remaining padding is decided at compile time
     EXPECT_EQ(inlined(R"(program t {
   input a: f32[8]
   p: f32[12] = [12] @0 where @0 = a[i0 - 2] when i0 - 2 >= 0 and 9 - i0 >= 0 else 3
@@ -111,7 +111,7 @@ TEST(InlineProducer, conditions_that_follow_from_others_go) {
               "[8] @0 where @0 = a[i0 + 2] when -i0 + 5 >= 0 else 3");
 }
 
-TEST(InlineProducer, a_read_that_is_never_valid_is_its_fill) {
+TEST(InlineProducer, a_read_that_is_never_valid_becomes_its_fill) {
     EXPECT_EQ(inlined(R"(program t {
   input a: f32[8]
   p: f32[12] = [12] @0 where @0 = a[i0 - 2] when i0 - 2 >= 0 and 9 - i0 >= 0 else 3
@@ -132,7 +132,7 @@ TEST(InlineProducer, indices_read_from_a_value_become_part_of_the_index) {
               "[4, 2] @1 where @0 = ids[i0], @1 = table[(@0 + 1) % 9, i1]");
 }
 
-TEST(InlineProducer, a_value_used_as_an_index_stays_when_it_is_no_index_expression) {
+TEST(InlineProducer, a_value_used_as_an_index_stays_unless_it_is_an_index_expression) {
     EXPECT_EQ(inlined(R"(program t {
   input ids: f32[4]
   input table: f32[9, 2]
@@ -143,7 +143,7 @@ TEST(InlineProducer, a_value_used_as_an_index_stays_when_it_is_no_index_expressi
               "refused");
 }
 
-TEST(InlineProducer, what_is_gathered_is_read_through_the_same_indices) {
+TEST(InlineProducer, gathered_operands_are_read_through_the_same_indices) {
     EXPECT_EQ(inlined(R"(program t {
   input ids: i64[4]
   input table: f32[9, 2]
@@ -154,7 +154,7 @@ TEST(InlineProducer, what_is_gathered_is_read_through_the_same_indices) {
               "[4, 2] exp(@1) where @0 = ids[i0], @1 = table[@0 % 9, i1]");
 }
 
-TEST(InlineProducer, half_precision_between_the_two_is_kept_by_a_cast) {
+TEST(InlineProducer, a_cast_preserves_half_precision_intermediates) {
     EXPECT_EQ(inlined(R"(program t {
   input a: f32[8]
   p: f16[8] = [8] exp(@0) where @0 = a[i0]
@@ -164,7 +164,7 @@ TEST(InlineProducer, half_precision_between_the_two_is_kept_by_a_cast) {
               "[8] neg(f16(exp(@0))) where @0 = a[i0]");
 }
 
-TEST(InlineProducer, reductions_and_eight_bit_floats_are_refused) {
+TEST(InlineProducer, reductions_and_eight_bit_floats_are_rejected) {
     EXPECT_EQ(inlined(R"(program t {
   input a: f32[8, 4]
   p: f32[8] = [8] sum(i1 < 4) @0 where @0 = a[i0, i1]
@@ -221,7 +221,7 @@ TEST(FuseEpilogue, through_a_reshape_into_heads) {
               "[3, 8, 4] sum(i3 < 16) mul(@0, @1) where @0 = a[i1, i3], @1 = b[i3, 4*i0 + i2]");
 }
 
-TEST(FuseEpilogue, follows_an_epilogue_that_is_there) {
+TEST(FuseEpilogue, extends_an_existing_epilogue) {
     EXPECT_EQ(fused(R"(program t {
   input a: f32[8, 16]
   input d: f32[8]
@@ -232,7 +232,7 @@ TEST(FuseEpilogue, follows_an_epilogue_that_is_there) {
               "[4] sum(i1 < 16) @0 then exp(mul(acc, @1)) where @0 = a[2*i0, i1], @1 = d[2*i0]");
 }
 
-TEST(FuseEpilogue, refuses_repetition_conditions_and_second_reads) {
+TEST(FuseEpilogue, rejects_repetition_conditions_and_second_reads) {
     const std::string head = R"(program t {
   input a: f32[8, 16]
   p: f32[8] = [8] sum(i1 < 16) @0 where @0 = a[i0, i1]
@@ -262,7 +262,7 @@ TEST(Axes, symbolic_extents_split_too) {
     EXPECT_EQ(print(p, normalize_axes(expr_of(p, "c"))), "[$b, $s, 3] -> [$s*i0 + i1, i2] @0 where @0 = a[i0, i1, i2]");
 }
 
-TEST(Axes, axes_of_one_point_go) {
+TEST(Axes, unit_axes_are_removed) {
     const Program p = parse_program(R"(program t {
   input a: f32[1, 5, 1, 3]
   c: f32[1, 5, 1] = [1, 5, 1] sum(i3 < 3) @0 where @0 = a[0, i1, i2, i3]
@@ -271,7 +271,7 @@ TEST(Axes, axes_of_one_point_go) {
     EXPECT_EQ(print(p, normalize_axes(expr_of(p, "c"))), "[5] -> [0, i0, 0] sum(i1 < 3) @0 where @0 = a[0, i0, 0, i1]");
 }
 
-TEST(Axes, of_reduction_axes_of_one_point_the_last_stays) {
+TEST(Axes, the_last_unit_reduction_axis_stays) {
     const auto normalized = [](const std::string& expression) {
         const Program p =
             parse_program("program t {\n  input a: f32[5, 1, 1, 3]\n  c: " + expression + "\n  output c\n}");
@@ -285,7 +285,7 @@ TEST(Axes, of_reduction_axes_of_one_point_the_last_stays) {
               "[5] sum(i1 < 3) @0 where @0 = a[i0, 0, 0, i1]");
 }
 
-TEST(Axes, axes_that_appear_as_one_are_merged) {
+TEST(Axes, axes_used_as_one_are_merged) {
     const Program p = parse_program(R"(program t {
   input a: f32[4, 30]
   c: f32[4] = [4] sum(i1 < 5, i2 < 6) @0 where @0 = a[i0, 6*i1 + i2]
@@ -294,7 +294,7 @@ TEST(Axes, axes_that_appear_as_one_are_merged) {
     EXPECT_EQ(print(p, normalize_axes(expr_of(p, "c"))), "[4] sum(i1 < 30) @0 where @0 = a[i0, i1]");
 }
 
-TEST(Axes, splitting_by_hand) {
+TEST(Axes, axes_can_be_split_explicitly) {
     const Program p = parse_program(R"(program t {
   input a: f32[24, 3]
   c: f32[3] = [3] sum(i1 < 24) @0 where @0 = a[i1, i0]
@@ -304,7 +304,7 @@ TEST(Axes, splitting_by_hand) {
     EXPECT_EQ(print(p, split_axis(expr_of(p, "c"), 0, 3)), "[1, 3] -> [i1] sum(i2 < 24) @0 where @0 = a[i2, i1]");
 }
 
-TEST(Tidy, decides_what_the_ranges_decide) {
+TEST(Tidy, simplifies_by_ranges) {
     const Program p = parse_program(R"(program t {
   input a: f32[9]
   input b: f32[9]
@@ -314,14 +314,14 @@ TEST(Tidy, decides_what_the_ranges_decide) {
     EXPECT_EQ(print(p, tidy(expr_of(p, "c"))), "[4] add(@0, @0) where @0 = a[i0]");
 }
 
-/// One primitive's expression replaced; the rest as it was.
+/// Replaces one primitive's expression.
 Program with_expr(const Program& p, PrimitiveId id, TensorExpr e) {
     Program out = p;
     out.primitives[id].kind = std::move(e);
     return out;
 }
 
-/// Inlines and fuses wherever it is possible, at random, keeping every value so that all outputs stay comparable.
+/// Inlines and fuses at random wherever possible, keeping every value so that all outputs stay comparable.
 Program fuse_at_random(Program p, uint64_t seed, int& inlinings, int& epilogues) {
     std::mt19937_64 rng(seed);
     const auto producers = p.producers();

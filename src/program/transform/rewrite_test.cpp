@@ -1,4 +1,5 @@
-// Dead code, common subexpressions, constants: on texts, and on random programs against the interpreter.
+// Dead code elimination, common subexpressions, constant folding: on texts, and on random programs against the
+// interpreter.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 namespace tilewright {
 namespace {
 
-/// Elements of a vector that are not zero, in order: the length is known only when it has run.
+/// The non-zero elements of a vector, in order: the length is data-dependent.
 class NotZero final : public OpaqueOp {
   public:
     std::string print() const override { return "NotZero"; }
@@ -45,7 +46,7 @@ Program parse_dice(std::string_view text) {
     return p;
 }
 
-TEST(DeadCode, keeps_what_outputs_need) {
+TEST(DeadCode, keeps_live_primitives) {
     const Program p = parse_dice(R"(program t {
   input a: f32[4]
   input unused: f32[2]
@@ -66,7 +67,7 @@ TEST(DeadCode, keeps_what_outputs_need) {
 )");
 }
 
-TEST(DeadCode, a_scalar_read_lives_where_its_name_is_used) {
+TEST(DeadCode, a_scalar_read_stays_while_its_name_is_used) {
     const Program p = parse_dice(R"(program t {
   input a: f32[9]
   input where: i64[2]
@@ -85,7 +86,7 @@ TEST(DeadCode, a_scalar_read_lives_where_its_name_is_used) {
 )");
 }
 
-TEST(DeadCode, requirements_stay_where_their_names_are_used_or_cost_nothing) {
+TEST(DeadCode, requirements_stay_if_their_names_are_used_or_free) {
     const Program p = parse_dice(R"(program t {
   input a: f32[$n]
   input where: i64[2]
@@ -121,7 +122,7 @@ TEST(DeadCode, requirements_stay_where_their_names_are_used_or_cost_nothing) {
 )");
 }
 
-TEST(CommonSubexpressions, requirements_follow_the_name_that_stays) {
+TEST(CommonSubexpressions, requirements_use_the_remaining_name) {
     const Program p = parse_dice(R"(program t {
   input a: f32[$n]
   input where: i64[1]
@@ -139,7 +140,7 @@ TEST(CommonSubexpressions, requirements_follow_the_name_that_stays) {
     EXPECT_EQ(q.requirements[0].b, scalar("p"));
 }
 
-TEST(FoldConstants, requirements_take_numbers_and_go_where_they_hold) {
+TEST(FoldConstants, requirements_are_substituted_and_dropped_if_they_hold) {
     const Program p = parse_dice(R"(program t {
   input a: f32[$n]
   const where: i64[2] = {3, 4}
@@ -234,7 +235,7 @@ TEST(CommonSubexpressions, equal_reads_of_scalars_become_one_name) {
 )");
 }
 
-TEST(CommonSubexpressions, random_operators_stay_apart) {
+TEST(CommonSubexpressions, random_operators_are_not_merged) {
     const Program p = parse_dice(R"(program t {
   b: f32[] = opaque Dice()
   c: f32[] = opaque Dice()
@@ -263,7 +264,7 @@ TEST(FoldConstants, chains_of_constants_become_one_constant) {
 )");
 }
 
-TEST(FoldConstants, what_would_only_spread_numbers_out_stays) {
+TEST(FoldConstants, broadcasts_of_constants_stay) {
     Program p = parse_dice(R"(program t {
   input a: f32[100, 200]
   const k: f32[50, 2] = #0000000000000000
@@ -326,7 +327,7 @@ TEST(FoldConstants, the_budget_is_kept) {
     EXPECT_EQ(print(fold_constants(p, {.total_work = 3})), print(p));
 }
 
-TEST(SubstituteNames, gives_a_dimension_its_number) {
+TEST(SubstituteNames, substitutes_a_dimension) {
     const Program p = parse_dice(R"(program t {
   input a: f32[$b, 4]
   x: f32[$b*4] = [$b*4] @0 where @0 = a[i0 // 4, i0 % 4]
@@ -340,7 +341,7 @@ TEST(SubstituteNames, gives_a_dimension_its_number) {
 )");
 }
 
-/// The program with half of its inputs made constants, so that there is something to fold.
+/// The program with half of its inputs made constants, so that there is work to fold.
 Program with_constants(const Program& program, const std::vector<Tensor>& inputs, std::vector<Tensor>& rest) {
     Program p = program;
     p.inputs.clear();
@@ -366,7 +367,7 @@ TEST(Rewrites, random_programs_compute_the_same) {
         const std::vector<Tensor> all = random_inputs(original, seed);
         std::vector<Tensor> inputs;
         Program p = with_constants(original, all, inputs);
-        p.outputs.resize(1 + seed % p.outputs.size());  // some of it is dead
+        p.outputs.resize(1 + seed % p.outputs.size());  // part of it is dead
         ASSERT_EQ(verify(p), std::vector<std::string>()) << "seed " << seed << "\n" << print(p);
         const std::vector<Tensor> expected = interpret(p, inputs);
         Program q = p;

@@ -1,5 +1,5 @@
 #pragma once
-// Names in a whole program: which are used where, and replacing them.
+// Uses and substitution of symbols and scalars in a whole program.
 
 #include <functional>
 #include <map>
@@ -9,17 +9,16 @@
 
 namespace tilewright {
 
-/// Every symbol and scalar that executing the primitive needs, those of nested programs included.
+/// Every symbol and scalar that executing the primitive needs, including those of nested programs.
 std::set<Var> names_used(const Primitive& primitive);
 /// Adds the symbols and scalars of `e`.
 void add_names(Expr e, std::set<Var>& names);
 
-/// The program with symbols and scalars replaced everywhere: in shapes, extents, index expressions, trip counts, and in
-/// nested programs, and in requirements, of which those that then hold are dropped. A ReadScalar keeps the name it
-/// binds.
+/// The program with symbols and scalars substituted everywhere: in shapes, extents, index expressions, trip counts,
+/// nested programs and requirements. Requirements that then hold are dropped. A ReadScalar keeps the name it binds.
 ///     {batch: 8}:  x: f32[$batch, 64]  ->  x: f32[8, 64]
 Program substitute_names(const Program& program, const std::map<Var, Expr>& by);
-/// One primitive, or requirements alone, likewise.
+/// The same for one primitive, or for requirements.
 void substitute_names(Primitive& primitive, const std::map<Var, Expr>& by);
 void substitute_names(std::vector<Requirement>& requirements, const std::map<Var, Expr>& by);
 

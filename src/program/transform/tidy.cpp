@@ -20,14 +20,14 @@ ScalarBody map_index_nodes(const ScalarBody& body, const std::function<Expr(Expr
     return out;
 }
 
-/// The integer expression that a node is, for Index and constants.
+/// The integer expression that a node represents, for Index and constants.
 std::optional<Expr> as_index(const ScalarNode& n) {
     if (n.op == ScalarOp::Index) return n.index;
     if (n.op == ScalarOp::Const && n.dtype == DType::I64) return Expr(n.int_value);
     return std::nullopt;
 }
 
-/// The truth of a comparison between index expressions, where the ranges decide it.
+/// The result of a comparison between index expressions, if the ranges decide it.
 std::optional<bool> decide(ScalarOp op, Expr a, Expr b, const Ranges& ranges) {
     const auto at_least = [&](Expr x, Expr y) { return prove_nonnegative(x - y, ranges); };
     switch (op) {
@@ -53,7 +53,7 @@ std::optional<bool> decide(ScalarOp op, Expr a, Expr b, const Ranges& ranges) {
     }
 }
 
-/// Rebuilds a body bottom-up: leaves through `leaf` (none: copied), comparisons of indices decided.
+/// Rebuilds a body bottom-up: leaves through `leaf` (none: copied), with comparisons of indices decided.
 ScalarBody rebuild(const ScalarBody& body, const Ranges& ranges,
                    const std::function<ScalarId(ScalarBody&, const ScalarNode&)>& leaf) {
     if (body.empty()) return body;
@@ -80,7 +80,7 @@ ScalarBody rebuild(const ScalarBody& body, const Ranges& ranges,
     return out.pruned();
 }
 
-/// Conditions simplified, without those that always hold or follow from the others. Sets `never` where one cannot hold.
+/// Simplifies conditions and drops those that always hold or follow from others. Sets `never` if one cannot hold.
 std::vector<Expr> tidy_conditions(const std::vector<Expr>& conditions, const Ranges& ranges, bool& never) {
     std::vector<Expr> kept;
     for (const Expr c : conditions) {
@@ -102,7 +102,7 @@ bool equal(const Access& a, const Access& b) {
            (a.valid.empty() || std::bit_cast<uint64_t>(a.fill) == std::bit_cast<uint64_t>(b.fill));
 }
 
-/// Renumbering of accesses: where each went; none for those dropped.
+/// Renumbering of accesses: the new slot of each, none if dropped.
 class Accesses {
   public:
     explicit Accesses(const TensorExpr& expr) : expr_(expr), needed_(expr.accesses.size(), false) {
@@ -142,7 +142,7 @@ class Accesses {
     std::vector<bool> needed_;
 };
 
-/// One round; folding a select may leave accesses unused, so that the caller repeats it.
+/// One round; folding a select may leave accesses unused, so the caller repeats it.
 TensorExpr tidy_once(const TensorExpr& expr) {
     const Ranges ranges = expr.ranges();
     TensorExpr out;
