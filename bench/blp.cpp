@@ -1,5 +1,5 @@
-// The two binary programs of src/orchestrate/optimal/blp.h on random primitive graphs: how close their relaxations come
-// to the optimum, and how long Cbc takes.
+// Compares the two binary programs of src/orchestrate/optimal/blp.h on random primitive graphs: the tightness of their
+// relaxations, and Cbc's solve times.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ struct Options {
     bool strong_only = false;
 };
 
-/// Deep rather than wide, as models are: a node mostly continues from the latest ones, and some values live on.
+/// Deep rather than wide, as models are: most nodes extend the latest ones, and some values have long lifetimes.
 Dag random_graph(size_t nodes, std::mt19937_64& rng) {
     Dag dag;
     std::vector<TensorId> made{dag.add_given("x")};
@@ -44,8 +44,8 @@ Dag random_graph(size_t nodes, std::mt19937_64& rng) {
     return dag;
 }
 
-/// Connected convex sets with at most one product, some of them refused at random, as a backend does. A kernel takes a
-/// launch, the way of its tensors through memory, and its work, where reading little and computing much go together.
+/// Connected convex sets with at most one product, some of them rejected at random, as a backend does. The cost of a
+/// kernel is a launch, the memory traffic of its tensors, and its arithmetic.
 Choice random_choice(const Dag& dag, const Options& options, std::mt19937_64& rng) {
     std::vector<bool> product(dag.nodes.size());
     std::vector<double> work(dag.nodes.size());
@@ -82,11 +82,11 @@ int main(int argc, char** argv) {
     CLI::App app{"The published and the strong program for the optimal choice of kernels, on random primitive graphs."};
     Options options;
     app.add_option("nodes", options.nodes, "primitives of each graph (100 200)");
-    app.add_option("--outputs", options.outputs, "that a kernel may have (1)");
-    app.add_option("--set-size", options.set_size, "primitives a kernel may have (16)");
-    app.add_option("--seed", options.seed, "of the graphs (1)");
-    app.add_option("--seconds", options.seconds, "of processor time, for each program (60)");
-    app.add_flag("--strong-only", options.strong_only, "leave the published program out");
+    app.add_option("--outputs", options.outputs, "maximum of outputs per kernel (1)");
+    app.add_option("--set-size", options.set_size, "maximum of primitives per kernel (16)");
+    app.add_option("--seed", options.seed, "seed of the graphs (1)");
+    app.add_option("--seconds", options.seconds, "CPU time limit for each program (60)");
+    app.add_flag("--strong-only", options.strong_only, "skip the published program");
     CLI11_PARSE(app, argc, argv);
 
     fmt::print("{:>5} {:>10} {:>9} {:>6} {:>7} {:>9} {:>9} {:>9} {:>7} {:>6} {:>10} {:>7}\n", "nodes", "candidates",

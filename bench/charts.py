@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Draws kept results of bench/suite.py as SVG: the speed of each model beside ONNX Runtime and OpenVINO.
+"""Draws stored results of bench/suite.py as SVG: the speed of each model relative to ONNX Runtime and OpenVINO.
 
 usage: bench/charts.py [--results DIR] [--output DIR] [--threads N]
 
 Each bench/results/NAME.json becomes docs/charts/NAME.svg, for N threads (default 1). A bar is the peer's
-median latency divided by ours: above 1.0 Tilewright is faster. The colours follow the reader's light or dark mode.
+median latency divided by Tilewright's: above 1.0 Tilewright is faster. The colours follow the light or dark mode.
 
 The schema of a result (`bench/suite.py --json FILE` writes it):
   machine  {cpu, cpu_id, flags, cores, date}
   peers    {peer: version}
   command  the command line that measured the lines
   summary  [{peer, threads, lines, geometric_mean, least, most}], optional
-  lines    [{model, shape, threads, ours_ms, ratios: {peer: peer's latency / ours}}]; ours_ms is absent where unknown
+  lines    [{model, shape, threads, ours_ms, ratios: {peer: peer's latency / Tilewright's}}]; ours_ms may be absent
 """
 
 import argparse
@@ -40,7 +40,7 @@ STYLE = """
 
 
 def problems(result):
-    """What is wrong with a result, as lines of text; empty if nothing is."""
+    """The errors of a result, as lines of text."""
     found = [f"'{key}' is missing" for key in ("machine", "peers", "command", "lines") if key not in result]
     if found:
         return found
@@ -54,7 +54,7 @@ def problems(result):
             continue
         key = (line["model"], line["shape"], line["threads"])
         if key in seen:
-            found.append(f"line {k}: {key} stands twice")
+            found.append(f"line {k}: {key} is duplicated")
         seen.add(key)
         for peer, ratio in line["ratios"].items():
             if peer not in result["peers"] or peer not in PEERS:

@@ -3,15 +3,15 @@
 
   python3 bench/compile.py build/bin/tilewright MODEL_OR_FOLDER... [--only NAME...] [--cores 1 2] [--stages]
 
-A folder stands for its .onnx files and for those of its subfolders. Each model is compiled and run once by
-`tilewright bench --iterations 1 --warmup 0`, in a process bound to so many cores and with as many threads: first with
-an empty cache folder (cold), then again with what that left behind (warm). Columns: megabytes of the model's files; for
-each number of cores the seconds of loading and compiling, cold and warm; the most memory that a process has had
+A folder means its .onnx files and those of its subfolders. Each model is compiled and run once by
+`tilewright bench --iterations 1 --warmup 0`, in a process bound to that many cores, with as many threads: first with
+an empty cache folder (cold), then again with that cache (warm). Columns: megabytes of the model's files; for
+each number of cores the seconds of loading and compiling, cold and warm; the peak memory of a process
 (VmHWM), and its limit, twice the files plus --memory megabytes. --stages adds a line per model with the milliseconds of
-each stage, cold and warm. --repeat takes the least of several runs of each kind. --json keeps all readings.
+each stage, cold and warm. --repeat takes the minimum of several runs of each kind. --json writes all readings.
 
 A time above --cold or --warm seconds, memory above its limit, and a compilation that takes more than --slack times as
-long on the last number of cores as on the first (and 50 ms more) are marked with an asterisk; then the exit status
+long on the last number of cores as on the first (and 50 ms more) are marked with an asterisk, and the exit status
 is 1.
 """
 import argparse
@@ -36,13 +36,13 @@ def models_of(paths, only):
 
 
 def file_mb(model):
-    """Of the model with its external data, which lies beside it."""
+    """The size of the model with its external data in the same folder."""
     others = [p for p in model.parent.iterdir() if p.name.startswith(model.name) and p.is_file()]
     return sum(p.stat().st_size for p in others) / 2**20
 
 
 def measure(tool, model, cores, cache, arguments):
-    """The JSON of one `tilewright bench` in a process of its own; None where it fails, which is printed."""
+    """The JSON of one `tilewright bench` in its own process; prints the error and returns None if it fails."""
     out = Path(cache) / "bench.json"
     command = [tool, "bench", str(model), "--threads", str(cores), "--iterations", "1", "--warmup", "0", "--json",
                str(out), *arguments.options.split()]
@@ -61,7 +61,7 @@ def seconds(reading):
 
 
 def compile_model(tool, model, cores, arguments):
-    """The quickest cold and warm readings, and the most memory of all runs."""
+    """The fastest cold and warm readings, and the peak memory of all runs."""
     cold, warm = [], []
     for _ in range(arguments.repeat):
         cache = tempfile.mkdtemp()
@@ -109,7 +109,7 @@ def main():
     parser.add_argument("--memory", type=float, default=400)
     parser.add_argument("--slack", type=float, default=1.05)
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--options", default="", help="more of the tool's options, in one argument")
+    parser.add_argument("--options", default="", help="further options of the tool, in one argument")
     parser.add_argument("--stages", action="store_true")
     parser.add_argument("--json")
     arguments = parser.parse_args()

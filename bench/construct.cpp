@@ -1,13 +1,13 @@
-// How good constructed schedules are: Gensor's Table VI, and the distance to what a long search finds.
+// Quality of constructed schedules: Gensor's Table VI, and the distance to the result of a long search.
 //
 //     bench_construct --ops bench/ops/gensor_scaled.txt --trials 1000
 //     bench_construct model.onnx --most 5 --trials 200
 //
-// Of each operator the kernel of one stage with the largest estimate (of a model, several). Its schedule by the default
-// rule, by construction along a tree, by Gensor without and with virtual threads, each as the cost model ranks it, then
+// Takes the single-stage kernel with the largest estimate of each operator (several of a model). Schedules: the default
+// heuristic, construction along a tree, Gensor without and with virtual threads, each ranked by the cost model, then
 // Gensor's best eight measured, and the best of --trials measured states of the same space. Every candidate is checked
-// against exact arithmetic before it is measured; what is found is remembered in the tuning database. In the end all
-// of them are timed once more, in turns. One thread.
+// against exact arithmetic before it is measured, and results are stored in the tuning database. Finally all schedules
+// are timed once more, in turns. One thread.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -18,10 +18,10 @@
 #include <cmath>
 #include <map>
 
+#include "compile/pipeline.h"
 #include "cost/sampling.h"
 #include "driver/files.h"
 #include "driver/opspec/op_model.h"
-#include "compile/pipeline.h"
 #include "graph/import.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
@@ -47,9 +47,9 @@ constexpr size_t kRule = 0, kTree = 1, kPlain = 2, kGensor = 3, kEight = 4, kSea
 struct Row {
     std::string name;
     std::vector<double> seconds;  ///< per column
-    double construct_ms = 0;      ///< Gensor's
-    double correlation = 0;       ///< of model and measurement, logarithms, over all states measured; 0: too few
-    size_t states = 0, rank = 0;  ///< the measured best's place in the model's order, from 1
+    double construct_ms = 0;      ///< of Gensor
+    double correlation = 0;       ///< of logarithms of estimates and times over all measured states; 0: too few
+    size_t states = 0, rank = 0;  ///< position of the fastest measured state in the model's order, from 1
 };
 
 double geometric_mean(const std::vector<Row>& rows, size_t of, size_t over) {
@@ -69,12 +69,12 @@ class Quality {
         how_.rule.l2_bytes = target_.caches.size() > 1 ? target_.caches[1].bytes : 1 << 20;
         how_.rule.threads = 1;
         how_.machine.emplace(target_, 1);
-        codegen_.cache_bytes = last_cache_bytes(target_);  // code as models get it
+        codegen_.cache_bytes = last_cache_bytes(target_);  // code generation as in models
         how_.trials = settings_.trials;
     }
 
-    /// The kernels of one stage and known extents, most time first; not more than `most`. With `only_main`, none where
-    /// the one that takes most is another.
+    /// The single-stage kernels with constant extents, at most `most`, by descending estimate. With `only_main`, none
+    /// if the kernel with the largest estimate has several stages.
     std::vector<TileProgram> kernels_of(const Program& program, size_t most, bool fuse, bool only_main) const {
         KernelSet set;
         OrchestrateOptions options;
@@ -140,7 +140,7 @@ class Quality {
             else
                 schedules.push_back(schedules[kEight]);
         }
-        judge_model(seen, row);
+        evaluate_model(seen, row);
         row.seconds = time(schedules);
         print(row);
         if (settings_.verbose) explain(schedules, row);
@@ -148,7 +148,7 @@ class Quality {
     }
 
     static void head() {
-        fmt::print("milliseconds of the default rule's kernel; then the speed of others relative to it\n");
+        fmt::print("milliseconds of the default heuristic's kernel; then the speed of others relative to it\n");
         fmt::print("{:<48} {:>8}", "kernel", "rule ms");
         for (size_t c = kTree; c < kAll; ++c) fmt::print(" {:>10}", kColumns[c]);
         fmt::print(" {:>9} {:>9} {:>11} {:>12}\n", "of best", "ms", "correlation", "best is no.");
@@ -157,7 +157,7 @@ class Quality {
     void foot() const {
         if (rows_.empty()) return;
         const auto mean = [&](size_t of, size_t over) { return geometric_mean(rows_, of, over); };
-        fmt::print("geometric means over {} kernels, rule = 1:", rows_.size());
+        fmt::print("geometric means over {} kernels, default = 1:", rows_.size());
         for (size_t c = kTree; c < kAll; ++c) fmt::print("  {} {:.3f}", kColumns[c], mean(c, kRule));
         fmt::print("\nTable VI, steps: tree to graph {:.3f}, virtual threads {:.3f}\n", mean(kPlain, kTree),
                    mean(kGensor, kPlain));
@@ -178,7 +178,7 @@ class Quality {
         return IndexVector<PrimitiveId, std::vector<size_t>>(stages.primitives.size());
     }
 
-    /// All in turns. Equal ones share a figure.
+    /// Times all schedules in turns. Equal schedules share a time.
     std::vector<double> time(const std::vector<TileProgram>& schedules) const {
         std::vector<const TileProgram*> different;
         std::vector<size_t> at;
@@ -191,7 +191,7 @@ class Quality {
         }
         const std::vector<cpu::CompiledKernel> code = cpu::compile(different, codegen_);
         ThreadPool pool(1, Pinning::on);
-        std::map<std::string, Operands> operands;  // merged axes are other stages of the same memory
+        std::map<std::string, Operands> operands;  // schedules with merged axes have other stages on the same memory
         std::vector<Runnable> runnables;
         for (size_t i = 0; i < different.size(); ++i) {
             const Program& stages = different[i]->stages;
@@ -210,7 +210,7 @@ class Quality {
         return seconds;
     }
 
-    static void judge_model(std::vector<std::pair<double, double>> seen, Row& row) {
+    static void evaluate_model(std::vector<std::pair<double, double>> seen, Row& row) {
         row.states = seen.size();
         if (seen.size() < 3) return;
         const auto best = std::min_element(seen.begin(), seen.end(),
@@ -256,20 +256,20 @@ class Quality {
 int main(int argc, char** argv) {
     using namespace tilewright;
     CLI::App app{
-        "Constructed schedules against the default rule and against a long measured search\n"
+        "Constructed schedules against the default heuristic and against a long measured search\n"
         "  bench_construct --ops bench/ops/gensor_scaled.txt --trials 1000\n"
         "  bench_construct model.onnx --trials 200 --most 10"};
     std::vector<std::string> models, batches, lines;
     Settings settings;
     size_t most = 10;
     app.add_option("models", models, "ONNX models of fixed shapes");
-    app.add_option("--ops", batches, "files of operators, one a line");
+    app.add_option("--ops", batches, "files of operators, one per line");
     app.add_option("--op", lines, "operators");
     app.add_option("--trials", settings.trials, "states that the search measures; 0: no search");
-    app.add_option("--most", most, "kernels of a model, those that take most");
-    app.add_option("--seconds", settings.seconds, "for each of a kernel's schedules in the end");
-    app.add_option("--database", settings.database, "where measurements are kept");
-    app.add_flag("-v,--verbose", settings.verbose, "schedules and the model's view of them");
+    app.add_option("--most", most, "kernels of a model, those with the largest estimates");
+    app.add_option("--seconds", settings.seconds, "for the final timing of each schedule");
+    app.add_option("--database", settings.database, "the tuning database");
+    app.add_flag("-v,--verbose", settings.verbose, "print schedules and their estimates");
     CLI11_PARSE(app, argc, argv);
     try {
         Quality quality(settings);

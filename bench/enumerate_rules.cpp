@@ -1,22 +1,22 @@
-// Finds laws between small expressions of matrices by trying them all, in TASO's manner (Jia et al., SOSP 2019,
-// sections 3 and 4), and prints src/program/rewrite/enumerated.txt.
+// Finds identities between small matrix expressions by exhaustive enumeration, in the manner of TASO (Jia et al., SOSP
+// 2019, sections 3 and 4), and prints src/program/rewrite/enumerated.txt.
 //
 //     build/bin/enumerate_rules [OPERATORS] > src/program/rewrite/enumerated.txt
 //
-// OPERATORS: of both sides together, at most (5: three against two; 6 takes many minutes, and adds laws whose sides are
-// as large as each other, which rewriting has no use for).
+// OPERATORS: maximum of operators of both sides together (5: three against two; 6 takes many minutes, and adds
+// identities with sides of equal size, which rewriting does not use).
 //
-// 1. Every expression of up to three operators over A, B, C, D is computed on matrices of small integers at random, and
-//    those with equal results are paired. Larger ones are made of the first of those that are equal: what holds for the
-//    others follows. Those that give one number whatever the operands are (A - A) are left out. The numbers are a
-//    finite field, so that division is exact: pairs (x mod p, x mod q), q dividing p - 1, and exp takes the second part
-//    to the first, g^x with g of order q, so that exp(x + y) = exp(x) exp(y) there as well (Mirage's device). What exp
-//    leaves behind in the second part, and relu, is a hash of the operand: any function.
-// 2. A pair is dropped if it follows from the laws kept so far, smaller ones first: if one step with one of them, in
-//    either direction, anywhere in one side, leads to what is already known to equal the other. That covers renaming,
-//    instances, and what both sides have in common.
-// 3. What remains is proved with Z3 (prover_test.h), for square matrices and for other shapes where there are such that
-//    fit both sides. What is not proved is not printed.
+// 1. Every expression of up to three operators over A, B, C, D is evaluated on random matrices of small integers, and
+//    expressions with equal results are paired. Larger expressions are built from one representative of equal ones:
+//    identities of the others follow. Expressions with a constant result (A - A) are dropped. The numbers form a finite
+//    field, so that division is exact: pairs (x mod p, x mod q), where q divides p - 1. exp maps the second component
+//    to the first, g^x with g of order q, so that exp(x + y) = exp(x) exp(y) holds as well (Mirage's construction). The
+//    second component of exp, and relu, is a hash of the operand: an uninterpreted function.
+// 2. A pair is dropped if it follows from the identities found so far, smaller ones first: if one step with one of
+//    them, in either direction, anywhere in one side, gives an expression that is known to equal the other. That covers
+//    renaming, instances, and common subexpressions.
+// 3. The remaining pairs are proved with Z3 (prover_test.h), for square matrices and for other shapes that fit both
+//    sides. Unproved pairs are not printed.
 
 #include <fmt/format.h>
 
@@ -35,16 +35,16 @@ namespace tilewright {
 namespace {
 
 constexpr int kVariables = 4, kOperators = 3;
-/// Rows are to columns what a transposition makes of them: top, bottom and above are left out.
+/// Row operators are omitted (top, bottom and above): they are the transposed column operators.
 constexpr TermOp kOps[] = {TermOp::Transpose, TermOp::Exp,   TermOp::Relu,   TermOp::Scale, TermOp::Sum,
                            TermOp::Left,      TermOp::Right, TermOp::MatMul, TermOp::Add,   TermOp::Sub,
                            TermOp::Mul,       TermOp::Div,   TermOp::Beside};
-constexpr int64_t kSize = 8;  // matrices of variables; halves of halves exist
+constexpr int64_t kSize = 8;  // matrices of variables; can be halved twice
 
 // --- numbers
 
 using u64 = uint64_t;
-__extension__ using u128 = unsigned __int128;  // no part of ISO C++
+__extension__ using u128 = unsigned __int128;  // not part of ISO C++
 
 u64 times(u64 a, u64 b, u64 m) { return static_cast<u64>(static_cast<u128>(a) * b % m); }
 u64 power(u64 a, u64 e, u64 m) {
@@ -123,7 +123,7 @@ std::optional<Matrix> compute(TermOp op, const std::vector<const Matrix*>& x) {
     for (size_t k = 0; k < x.size(); ++k) {
         shapes[static_cast<int>(k)] = x[k]->shape;
         MatrixTerm operand{TermOp::Variable, static_cast<int>(k), {}};
-        if (x[k]->shape.second == 1) operand = {TermOp::Sum, 0, {operand}};  // columns are nothing else here
+        if (x[k]->shape.second == 1) operand = {TermOp::Sum, 0, {operand}};  // columns only occur as operands of Sum
         term.args.push_back(operand);
     }
     const auto shape = shape_of(term, shapes);
@@ -169,7 +169,7 @@ std::optional<Matrix> compute(TermOp op, const std::vector<const Matrix*>& x) {
     return out;
 }
 
-// --- all expressions
+// --- enumeration
 
 struct Entry {
     TermOp op = TermOp::Variable;
@@ -205,7 +205,7 @@ class Expressions {
 
     std::vector<Entry> entries;
 
-    /// The entry that is the term, its operands replaced by the first that equal them, where `same` knows that already.
+    /// The entry of the term after its operands are replaced by their representatives, if `same` finds one.
     template <class Same>
     std::optional<uint32_t> find(const MatrixTerm& t, const Same& same) const {
         if (t.op == TermOp::Variable) return static_cast<uint32_t>(t.variable);
@@ -234,7 +234,7 @@ class Expressions {
     void add(Entry e, Matrix m) {
         u64 h = hash_combine(static_cast<u64>(m.shape.first), static_cast<u64>(m.shape.second));
         for (const Number& n : m.numbers) h = hash_combine(h, n.p);
-        // The same number everywhere whatever the operands are (A - A): nobody writes that.
+        // A constant result for all operands (A - A) has no use.
         if (e.operators > 0 &&
             std::all_of(m.numbers.begin(), m.numbers.end(), [&](const Number& n) { return n.p == m.numbers[0].p; }))
             return;
@@ -248,13 +248,13 @@ class Expressions {
         entries.push_back(std::move(e));
     }
 
-    std::unordered_map<u64, uint32_t> first_;  ///< of equal results
-    std::vector<uint32_t> distinct_;           ///< those that larger expressions are made of
-    std::map<uint32_t, Matrix> results_;       ///< theirs
+    std::unordered_map<u64, uint32_t> first_;  ///< by equal results
+    std::vector<uint32_t> distinct_;           ///< the representatives, from which larger expressions are built
+    std::map<uint32_t, Matrix> results_;       ///< results of the representatives
     std::map<std::pair<TermOp, std::vector<uint32_t>>, uint32_t> by_args_;
 };
 
-// --- what follows from what
+// --- implied identities
 
 bool match(const MatrixTerm& pattern, const MatrixTerm& term, std::map<int, MatrixTerm>& variables) {
     if (pattern.op == TermOp::Variable) {
@@ -269,7 +269,7 @@ bool match(const MatrixTerm& pattern, const MatrixTerm& term, std::map<int, Matr
 
 MatrixTerm filled(const MatrixTerm& pattern, const std::map<int, MatrixTerm>& variables) {
     if (pattern.op == TermOp::Variable) {
-        const auto it = variables.find(pattern.variable);  // one that the other side does not have is any: A
+        const auto it = variables.find(pattern.variable);  // free if the other side lacks it: A
         return it == variables.end() ? MatrixTerm{} : it->second;
     }
     MatrixTerm out{pattern.op, 0, {}};
@@ -277,7 +277,7 @@ MatrixTerm filled(const MatrixTerm& pattern, const std::map<int, MatrixTerm>& va
     return out;
 }
 
-/// What one step with the law makes of the term, anywhere in it.
+/// The results of one step with the identity, anywhere in the term.
 void steps(const TermLaw& law, const MatrixTerm& term, std::vector<MatrixTerm>& out) {
     for (const auto& [from, to] : {std::pair(&law.left, &law.right), std::pair(&law.right, &law.left)}) {
         std::map<int, MatrixTerm> variables;
@@ -295,7 +295,7 @@ void steps(const TermLaw& law, const MatrixTerm& term, std::vector<MatrixTerm>& 
     }
 }
 
-/// Variables are named in the order in which they appear.
+/// True if variables are named in order of appearance.
 bool canonical(const MatrixTerm& left, const MatrixTerm& right) {
     std::vector<int> all = term_variables(left);
     for (const int v : term_variables(right))
@@ -321,7 +321,7 @@ Program program_of(const MatrixTerm& term, const std::map<int, MatrixShape>& sha
     return p;
 }
 
-/// For square matrices, and for up to two other choices of shapes.
+/// Proves the identity for square matrices, and for up to two other choices of shapes.
 bool proved(const TermLaw& law) {
     std::set<int> variables;
     for (const MatrixTerm* t : {&law.left, &law.right})
@@ -333,7 +333,7 @@ bool proved(const TermLaw& law) {
         const auto l = shape_of(law.left, s), r = shape_of(law.right, s);
         return l && r && *l == *r;
     };
-    if (!fits(choices[0])) choices[0].clear();  // halves of halves
+    if (!fits(choices[0])) choices[0].clear();  // halved twice
     for (int tries = 0; tries < 400 && choices.size() < 3; ++tries) {
         std::map<int, MatrixShape> s;
         for (const int v : variables) s[v] = {static_cast<int64_t>(1 + rng() % 4), static_cast<int64_t>(1 + rng() % 4)};
@@ -370,7 +370,7 @@ void enumerate(int most) {
     std::unordered_map<u64, std::vector<uint32_t>> groups;
     for (uint32_t k = 0; k < all.entries.size(); ++k) groups[all.entries[k].print].push_back(k);
     struct Pair {
-        int size, repeated;  ///< operators; what is missing of all variables: the most general ones come first
+        int size, repeated;  ///< operators; number of repeated variables: the most general identities come first
         uint32_t first, other;
     };
     std::vector<Pair> pairs;
@@ -398,7 +398,7 @@ void enumerate(int most) {
             if (known.find(pair.other) == known.find(pair.first)) break;
         }
         if (known.find(pair.other) == known.find(pair.first)) continue;
-        if (!canonical(left, right)) continue;  // a renamed one
+        if (!canonical(left, right)) continue;  // a renaming of another pair
         const TermLaw law{left, right};
         if (!proved(law)) {
             ++dropped;
@@ -415,7 +415,7 @@ void enumerate(int most) {
         "smaller ones.\n",
         all.entries.size(), pairs.size(), laws.size());
     for (const TermLaw& law : laws)
-        if (covers(law.left, law.right))  // A - A = B - B explains others, and says nothing to a program
+        if (covers(law.left, law.right))  // A - A = B - B implies others, but has no use in a program
             std::printf("%s = %s\n", print(law.left).c_str(), print(law.right).c_str());
 }
 

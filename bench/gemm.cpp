@@ -1,9 +1,9 @@
-// How close generated matrix products with constant weights come to the machine's FMA peak.
+// Performance of generated matrix products with constant weights, relative to the machine's FMA peak.
 //
 //     bench_gemm 768x768x768 1024x1024x1024 128x768x3072
 //
-// C[m, n] = A[m, k] W[k, n], float32, W packed at compile time. The peak is measured in the same run, a burst of
-// independent multiply-adds before every timing of the product, so that a change of the clock touches both.
+// C[m, n] = A[m, k] W[k, n], float32, W packed at compile time. The peak is measured in the same run: a burst of
+// independent multiply-adds before every timing of the product, so that a change of the clock affects both.
 
 #include <fmt/core.h>
 
@@ -70,20 +70,20 @@ void measure(const Size& s, const std::string& isa, double budget) {
 
     const ProbeKernels probe = probe_kernels(isa == "avx2" ? VectorIsa::avx2 : host_target().isa);
     const int64_t burst = 4'000'000 / probe.flops_a_round * 20;
-    std::vector<double> peak, ours;
+    std::vector<double> peak, product;
     session.run_in_place(inputs);
     double spent = 0;
-    while (spent < budget || ours.size() < 5) {
+    while (spent < budget || product.size() < 5) {
         const double p = seconds([&] { probe.multiply_add(burst); });
         const double t = seconds([&] { session.run_in_place(inputs); });
         peak.push_back(static_cast<double>(burst * probe.flops_a_round) / p);
-        ours.push_back(flops / t);
+        product.push_back(flops / t);
         spent += p + t;
     }
-    const double best = median(peak), got = median(ours);
+    const double best = median(peak), got = median(product);
     fmt::print("{:>18}  {:8.3f} ms  {:7.1f} GFLOP/s  peak {:7.1f}  {:5.1f} %  ({} runs)\n",
                fmt::format("{}x{}x{}", s.m, s.n, s.k), flops / got * 1e3, got * 1e-9, best * 1e-9, 100 * got / best,
-               ours.size());
+               product.size());
 }
 
 }  // namespace

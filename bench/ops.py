@@ -4,16 +4,16 @@
   bench/ops.py bench/ops/mcfuser_attention.txt
   bench/ops.py bench/ops/*.txt --every 4 --seconds 0.05 --threads 2 --json out.jsonl
 
-Each operator is measured in ROUNDS turns, in each of them once by `tilewright op` (for each scheduler), then by each peer,
-so that a change of the machine's speed meets all; a figure is the median of its turns' medians. The first turn checks
-our result against the interpreter. A ratio is the peer's time over ours (the first scheduler's): above 1, we are faster.
+Each operator is measured in ROUNDS rounds, in each once by `tilewright op` (for each scheduler), then by each peer,
+so that a change of the machine's speed affects all; a figure is the median of its rounds' medians. The first round checks
+Tilewright's result against the interpreter. A ratio is the peer's time over Tilewright's (first scheduler).
 The last line has the geometric means.
 
-Peers: onednn and openblas are programs that the build makes where their Debian packages are installed; onnxruntime runs
+Peers: onednn and openblas are programs that are built if their Debian packages are installed; onnxruntime runs
 the same model in this Python if it has onnxruntime and numpy (`python3 -m venv venv && venv/bin/pip install numpy
-onnxruntime`, then venv/bin/python bench/ops.py ...). What is missing, or knows no such operator, has '-' in its column.
+onnxruntime`, then venv/bin/python bench/ops.py ...). A missing peer or operator has '-' in its column.
 
-Exit status 1 if an operator of ours failed.
+Exit status 1 if an operator failed in Tilewright.
 """
 import argparse
 import json
@@ -38,25 +38,25 @@ DTYPES = {"f32": "float32", "i64": "int64"}
 
 
 def read_ops(path):
-    """The operators of a batch file, one a line; '#' begins a comment."""
+    """The operators of a batch file, one per line; '#' begins a comment."""
     lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
     return [line for line in lines if line]
 
 
 def environment(threads):
-    """Libraries read their number of threads here before the program can say it."""
+    """Some libraries read their number of threads from the environment at load time."""
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
 
 
-class Ours:
+class Tilewright:
     """`tilewright op` with one scheduler."""
 
     def __init__(self, options, scheduler):
         self.options, self.scheduler, self.name = options, scheduler, scheduler
 
     def turn(self, op, folder, first):
-        """The command's JSON object; 'error' in it where it failed."""
-        out = folder / "ours.json"
+        """The command's JSON object; with 'error' if it failed."""
+        out = folder / "tilewright.json"
         out.unlink(missing_ok=True)
         command = [self.options.build / "bin/tilewright", "op", op, "--calibrate", "--scheduler", self.scheduler,
                    "--json", out, "--time", str(self.options.seconds), "--threads", str(self.options.threads)]
@@ -71,7 +71,7 @@ class Ours:
 
 
 class Program:
-    """A peer that is a program of its own; it prints what `peers/peer.h` says."""
+    """A peer in a separate program, with the output of `peers/peer.h`."""
 
     def __init__(self, options, name):
         self.options, self.name = options, name
@@ -130,7 +130,7 @@ class OnnxRuntime:
         return (time.perf_counter() - start) / runs * 1e3
 
     def turn(self):
-        """As `tilewright op` measures: runs too short for the clock several at once."""
+        """As in `tilewright op`: short runs are timed several at once."""
         self.time_of(1)
         together = min(1000, max(1, int(0.05 / max(self.time_of(1), 1e-6))))
         times, spent = [], 0.0
@@ -145,32 +145,32 @@ def median(values):
     return statistics.median(values) if values else None
 
 
-def measure(op, ours, peers, options):
+def measure(op, own, peers, options):
     """One operator: {"op", "share", "error", "ms": {column: milliseconds or None}}."""
-    taken = {column.name: [] for column in ours + peers}
+    taken = {column.name: [] for column in own + peers}
     result = {"op": op, "share": None, "error": None}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         inputs, limit, prepared = [], None, []
         for turn in range(options.rounds):
-            for column in ours:
+            for column in own:
                 r = column.turn(op, folder, turn == 0)
                 if r.get("error") and result["error"] is None:
                     result["error"] = r["error"]
                 taken[column.name].append(r.get("measured_ms"))
-                if column is ours[0] and r.get("limit_ms") is not None:
+                if column is own[0] and r.get("limit_ms") is not None:
                     inputs, limit = r["inputs"], r["limit_ms"]
             if turn == 0:
                 for peer in peers if inputs or not result["error"] else []:
                     try:
                         peer.prepare(op, folder, inputs)
                         prepared.append(peer)
-                    except Exception as e:  # whatever a peer says about a model: its column stays empty
+                    except Exception as e:  # a peer's error leaves its column empty
                         print(f"  {peer.name}: {e}", file=sys.stderr)
             for peer in prepared:
                 taken[peer.name].append(peer.turn())
     result["ms"] = {column: median(times) for column, times in taken.items()}
-    first = result["ms"][ours[0].name]
+    first = result["ms"][own[0].name]
     if first and limit:
         result["share"] = limit / first
     return result
@@ -180,29 +180,29 @@ def text(ms):
     return "-" if ms is None else f"{ms:.4g}"
 
 
-def ratio(result, ours, column):
-    a, b = result["ms"][ours], result["ms"][column]
+def ratio(result, own, column):
+    a, b = result["ms"][own], result["ms"][column]
     return b / a if a and b else None
 
 
-def print_table(path, results, ours, columns, options):
-    """The first column of times is ours; each other one has its ratio beside it."""
+def print_table(path, results, own, columns, options):
+    """The first column of times is Tilewright's; each other time is followed by its ratio."""
     width = max(len(r["op"]) for r in results)
     print(f"\n{path.stem}: {len(results)} operators, {options.threads} thread{'s' if options.threads > 1 else ''}, "
-          f"median of {options.rounds} turns, ms")
-    print(f"{'':{width}}  {ours:>10} {'limit':>6}" + "".join(f"  {c:>11} {'ratio':>6}" for c in columns))
+          f"median of {options.rounds} rounds, ms")
+    print(f"{'':{width}}  {own:>10} {'limit':>6}" + "".join(f"  {c:>11} {'ratio':>6}" for c in columns))
     for r in results:
-        line = f"{r['op']:{width}}  {text(r['ms'][ours]):>10} "
+        line = f"{r['op']:{width}}  {text(r['ms'][own]):>10} "
         line += f"{r['share']:6.0%}" if r["share"] else f"{'-':>6}"
         for c in columns:
-            q = ratio(r, ours, c)
+            q = ratio(r, own, c)
             line += f"  {text(r['ms'][c]):>11} " + (f"{q:6.2f}" if q else f"{'-':>6}")
         print(line + (f"  FAILED: {r['error']}" if r["error"] else ""))
     line = f"{'geometric mean':{width}}  {'':>10} "
     shares = [r["share"] for r in results if r["share"]]
     line += f"{statistics.geometric_mean(shares):6.0%}" if shares else f"{'-':>6}"
     for c in columns:
-        ratios = [q for q in (ratio(r, ours, c) for r in results) if q]
+        ratios = [q for q in (ratio(r, own, c) for r in results) if q]
         line += f"  {f'of {len(ratios)}':>11} "
         line += f"{math.exp(statistics.fmean(map(math.log, ratios))):6.2f}" if ratios else f"{'-':>6}"
     print(line, flush=True)
@@ -210,41 +210,41 @@ def print_table(path, results, ours, columns, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="batch files, as `tilewright op --batch` takes them")
+    parser.add_argument("files", type=Path, nargs="+", help="batch files, in the format of `tilewright op --batch`")
     parser.add_argument("--schedulers", nargs="+", default=["default"], help="ratios are to the first one's time")
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each operator (3)")
-    parser.add_argument("--seconds", type=float, default=0.1, help="of each turn (0.1)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds per operator (3)")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds per round (0.1)")
     parser.add_argument("--every", type=int, default=1, help="only every Nth operator of a file")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="where bin/tilewright is")
-    parser.add_argument("--json", type=Path, help="write the results to this file as well, one object a line")
+    parser.add_argument("--json", type=Path, help="also write the results to this file, one object per line")
     options = parser.parse_args()
     if not (options.build / "bin/tilewright").exists():
-        parser.error(f"there is no {options.build / 'bin/tilewright'}: build first, or say --build")
+        parser.error(f"there is no {options.build / 'bin/tilewright'}: build first, or give --build")
     if min(options.rounds, options.every, options.threads) < 1:
         parser.error("--rounds, --every and --threads take 1 or more")
 
-    ours = [Ours(options, s) for s in options.schedulers]
+    own = [Tilewright(options, s) for s in options.schedulers]
     all_peers = [OnnxRuntime(options) if p == "onnxruntime" else Program(options, p) for p in options.peers]
     peers = [p for p in all_peers if p.there()]
     for p in all_peers:
         if p not in peers:
-            print(f"{p.name} is not there: its column stays empty (see --help)", file=sys.stderr)
-    columns = [c.name for c in ours[1:]] + [p.name for p in all_peers]
+            print(f"{p.name} is missing: its column stays empty (see --help)", file=sys.stderr)
+    columns = [c.name for c in own[1:]] + [p.name for p in all_peers]
     failed, lines = 0, []
     for path in options.files:
         results = []
         for op in read_ops(path)[::options.every]:
-            result = measure(op, ours, peers, options)
-            result["ms"] = {c: result["ms"].get(c) for c in [ours[0].name] + columns}
+            result = measure(op, own, peers, options)
+            result["ms"] = {c: result["ms"].get(c) for c in [own[0].name] + columns}
             results.append(result)
             failed += result["error"] is not None
             lines.append(json.dumps({"file": path.stem, "threads": options.threads, **result}))
             if options.json:
                 options.json.write_text("\n".join(lines) + "\n")
         if results:
-            print_table(path, results, ours[0].name, columns, options)
+            print_table(path, results, own[0].name, columns, options)
     return 1 if failed else 0
 
 

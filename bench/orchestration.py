@@ -1,35 +1,35 @@
 #!/usr/bin/env python3
-"""What the optimal choice of kernels takes and gives, model by model, as a Markdown table.
+"""Cost and benefit of optimal orchestration, model by model, as a Markdown table.
 
   python3 bench/orchestration.py build/bin/tilewright MODELS [--only NAME...] [--profile none|lazy|full]
 
-MODELS is a folder of .onnx files; of the twelve models below those that it holds are compiled. Columns:
+MODELS is a folder of .onnx files; those of the twelve models below that it contains are compiled. Columns:
   states                  execution states
   candidates, distinct    candidate kernels, and how many of them (and of conversions) differ in text or weights
   measured                distinct kernels measured, and their share of the distinct candidates
   columns x rows          of the binary programs
-  capped                  pieces that have more convex sets than were listed
-  bound ms, plan ms       no choice of the candidates costs less; what the solver's plan costs; gap: by how much that
+  capped                  pieces with more convex sets than the limit
+  bound ms, plan ms       the lower bound; the cost of the solver's plan; gap: by how much that
   gap                     is above the bound
-  kept greedy             pieces that kept the greedy rule's kernels after whole runs, of all pieces
-  emitted ms, gap         what the kernels that were emitted cost, and by how much that is above the bound
-  greedy ms               what the greedy rule's kernels cost; "-" where a piece has one that is no candidate
+  kept greedy             pieces that kept the greedy plan's kernels after whole runs, of all pieces
+  emitted ms, gap         the cost of the emitted kernels, and by how much that is above the bound
+  greedy ms               the cost of the greedy plan's kernels; "-" if one of them is not a candidate
   ratio                   of that to the emitted kernels
   compile, choosing,      seconds of the whole compilation, and of those for choosing and for measuring
   measuring s
-Costs are what the choice went by: estimated, or (--profile) measured kernel by kernel. A gap is "-" where no program
-was solved. With --time SECONDS the plan and the greedy rule's also run as whole models, in turns, and so does the
-greedy rule's plan of the program as its operators write it, without rewrites: five more columns, milliseconds of each
-and the ratios of the latter two to the plan's. --database names the tuning database: what an empty one takes, and what
-a full one takes, are two runs of this program.
---ablations is another table: what the plan takes by estimate where a part is left out, over what it takes with all of
+Costs are those used by the choice: estimates, or (--profile) times of single kernels. A gap is "-" if no program
+was solved. With --time SECONDS the plan and the greedy plan also run as whole models, in turns, and so does the
+greedy plan without rewrites: five more columns, milliseconds of each
+and the ratios of the latter two to the plan's. --database names the tuning database; to compare an empty one with
+a full one, run this program twice.
+--ablations is another table: the plan's estimate with one mechanism disabled, relative to the estimate with all of
 them. --forms is one of the two binary programs (Korch's, and the stronger one): their linear relaxations and the times
-of these. --bounds is one of the bound on the pieces that the graph is cut into: for each bound the pieces, the
-megabytes and the greedy rule's kernels that cuts go through, what the plan takes by estimate over what it takes with
-the last bound, and the seconds of choosing. --outputs runs the models with and without each part, on the same inputs,
-and prints how far apart outputs are at most, over the largest number among them; it fails where that is more than 1e-3.
+of these. --bounds is one of the maximum size of pieces that the graph is cut into: for each size the pieces, the
+megabytes and the greedy plan's kernels that are cut, the plan's estimate relative to that with
+the last size, and the seconds of choosing. --outputs runs the models with and without each mechanism, on the same inputs,
+and prints the largest difference of outputs relative to their largest magnitude; it fails if that is more than 1e-3.
 It needs numpy. --figure-13 measures the memory-bound subgraph of Korch's figures 11 and 13 (addition, LayerNorm and
-transposition of SegFormer) for batches of 1 and 16: the plan that is chosen, the greedy rule's and one kernel for each
+transposition of SegFormer) for batches of 1 and 16: the chosen plan, the greedy plan and one kernel for each
 operator, kernels and milliseconds of whole runs. It needs onnx, and no models.
 """
 import argparse
@@ -52,7 +52,7 @@ ABLATIONS = ["no-fission", "no-operator-fusion", "no-rewrites", "no-redundancy",
 
 
 def explain(tool, model, arguments, more):
-    """The tool's report of a model; nothing where it failed, which is printed."""
+    """The tool's report of a model; prints the error and returns nothing if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         how = [] if "--orchestrate" in more else ["--orchestrate", "optimal", "--profile", arguments.profile]
@@ -83,7 +83,7 @@ def row(name, report):
 
 
 def models(arguments):
-    """Names and files of those asked for that are there; the others are named on standard error."""
+    """Names and files of the selected models that exist; missing ones are printed on standard error."""
     for name in arguments.only:
         model = arguments.models / f"{name}.onnx"
         if model.exists():
@@ -93,7 +93,7 @@ def models(arguments):
 
 
 def ablations(arguments, more):
-    """The table of what is lost without each part; false where a model failed."""
+    """The table of ablations; false if a model failed."""
     print("| model | plan ms | " + " | ".join(ABLATIONS) + " |\n" + "|---" * (len(ABLATIONS) + 2) + "|", flush=True)
     losses = {name: [] for name in ABLATIONS}
     complete = True
@@ -115,7 +115,7 @@ def ablations(arguments, more):
 
 
 def outputs_of(arguments, model, more):
-    """By name; nothing where the tool failed, which is printed."""
+    """Outputs by name; prints the error and returns nothing if the tool failed."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +129,7 @@ def outputs_of(arguments, model, more):
 
 
 def outputs(arguments, more):
-    """The table of how far apart outputs are; false where a model failed, or they are not equal."""
+    """The table of differences of outputs; false if a model failed, or outputs are not equal."""
     import numpy
 
     def apart(one, other):
@@ -140,7 +140,7 @@ def outputs(arguments, more):
             b = other[name]
             finite = numpy.isfinite(a)
             if a.shape != b.shape or a.dtype != b.dtype or (a.size and not finite.any()):
-                return math.inf  # also where all is NaN: equal, but that says nothing
+                return math.inf  # also if all elements are NaN: equal, but meaningless
             others = [numpy.where(numpy.isfinite(v), 0, v) for v in (a, b)]
             if not numpy.array_equal(*others, equal_nan=True):
                 return math.inf
@@ -163,7 +163,7 @@ def outputs(arguments, more):
 
 
 def forms(arguments, more):
-    """The table of both binary programs; false where a model failed."""
+    """The table of both binary programs; false if a model failed."""
     print("| model | columns x rows | plan ms | strong root ms | ms | published root ms | ms |\n" + "|---" * 7 + "|",
           flush=True)
     shares = []
@@ -188,7 +188,7 @@ def forms(arguments, more):
 
 
 def bounds(arguments, more):
-    """The table of bounds on pieces; false where a model failed."""
+    """The table of maximum sizes of pieces; false if a model failed."""
     print("| model | " + " | ".join(f"{n} primitives" for n in arguments.bounds) + " |\n"
           + "|---" * (len(arguments.bounds) + 1) + "|", flush=True)
     complete = True
@@ -226,8 +226,8 @@ def subgraph(path, batch):
 
 
 def figure_13(arguments, more):
-    """The table of the memory-bound subgraph; false where it failed."""
-    print("| batch | plan: kernels | ms | greedy: kernels | ms | one kernel an operator: kernels | ms |\n" + "|---" * 7
+    """The table of the memory-bound subgraph; false if it failed."""
+    print("| batch | plan: kernels | ms | greedy: kernels | ms | one kernel per operator: kernels | ms |\n" + "|---" * 7
           + "|", flush=True)
     if not arguments.time:
         more = [*more, "--time", "1"]
@@ -254,12 +254,12 @@ def main():
     parser.add_argument("--profile", choices=["none", "lazy", "full"], default="none")
     parser.add_argument("--database", help="tuning database of --profile lazy and full")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--time", type=float, help="run both plans for so many seconds each")
-    parser.add_argument("--dim", nargs="+", default=[], metavar="NAME=SIZE", help="of the inputs that --time runs on")
-    parser.add_argument("--ablations", action="store_true", help="what leaving out each part loses, by estimate")
-    parser.add_argument("--outputs", action="store_true", help="whether leaving out each part changes what is computed")
+    parser.add_argument("--time", type=float, help="run both plans for this many seconds each")
+    parser.add_argument("--dim", nargs="+", default=[], metavar="NAME=SIZE", help="sizes of the inputs for --time")
+    parser.add_argument("--ablations", action="store_true", help="the effect of disabling each mechanism, by estimate")
+    parser.add_argument("--outputs", action="store_true", help="check that disabling a mechanism does not change outputs")
     parser.add_argument("--forms", action="store_true", help="the relaxations of both binary programs")
-    parser.add_argument("--bounds", type=int, nargs="+", metavar="N", help="what bounding pieces to N primitives does")
+    parser.add_argument("--bounds", type=int, nargs="+", metavar="N", help="the effect of limiting pieces to N primitives")
     parser.add_argument("--figure-13", action="store_true", help="the memory-bound subgraph of Korch's figure 13")
     arguments = parser.parse_args()
     more = [f"--dim={d}" for d in arguments.dim]

@@ -6,7 +6,7 @@
 
 MODEL is an ONNX file, or a folder with model.onnx and test_data_set_0 (input_0.pb, ...), whose inputs are then used.
 NAME=SIZE gives sizes to named dimensions; the same model may be given several times. For each, the script writes a copy
-of the model whose inputs have these sizes, and runs `tilewright bench` on both in turns. A line has the least median of
+of the model whose inputs have these sizes, and runs `tilewright bench` on both in turns. A line has the lowest median of
 each, and their ratio; --kernels N adds the N slowest kernels of both. Exit status 1 if a ratio is above --most.
 """
 import argparse
@@ -25,7 +25,7 @@ def sizes_of(text):
 
 
 def fixed(path, data, sizes, target):
-    """A copy of the model, every dimension of whose inputs is a number."""
+    """A copy of the model with constant input dimensions."""
     model = onnx.load(str(path))
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Holds compiled models against ONNX Runtime and others, over a folder of well-known architectures and all their shapes.
+"""Compares compiled models with ONNX Runtime and others, over a folder of architectures and all their shapes.
 
   python3 -m venv venv && venv/bin/pip install numpy onnx onnxruntime
   venv/bin/python bench/suite.py SUITE --models CACHE [--only NAME...] [--time] [--peers onnxruntime openvino torch]
 
-SUITE holds suite.tsv (columns name, skeleton, inputs, dynamic_axes, input_values), the folder skeletons/ and
-fill_weights.py, which writes a skeleton with its weights; CACHE keeps what it wrote.
+SUITE contains suite.tsv (columns name, skeleton, inputs, dynamic_axes, input_values), the folder skeletons/ and
+fill_weights.py, which writes a skeleton with its weights; CACHE stores its output.
 
-Each model is compiled once, its open dimensions left open, and then runs every shape that suite.tsv lists for it, and
+Each model is compiled once, with its dynamic dimensions, and then runs every shape that suite.tsv lists for it, and
 further ones where it is dynamic, at each number of threads; with --time it is compiled for each number, as the peers'
-sessions are. A line says how far the outputs lie apart: the largest
-difference as a share of the reference's standard deviation, which a model of any scale can be judged by. The reference
-is ONNX Runtime. --listed leaves the further shapes out. --peak GFLOPS, what multiply-adds reach on one thread
-(`tilewright info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs come to in our
-time (more than 1 where rewrites save some), and at the end how far ahead we would be if all lines below it ran at that
+sessions are. A line has the error of the outputs: the largest
+difference relative to the reference's standard deviation, which is independent of the model's scale. The reference
+is ONNX Runtime. --listed skips the further shapes. --peak GFLOPS, the multiply-add peak of one thread
+(`tilewright info --calibrate`), adds the share of it that the multiply-adds of suite.tsv's column gmacs reach in the
+measured time (more than 1 where rewrites save some), and at the end the mean ratio if all lines below the peak ran at that
 peak. --time adds the latencies of all --peers, measured in turns, so that a change of the machine's speed
-meets all; a peer that does not take a model is left out of its lines. --json FILE writes the times and ratios in the
+affects all; a peer that does not support a model is omitted. --json FILE writes the times and ratios in the
 schema of bench/results/ (see bench/charts.py), from which `make charts` draws docs/charts/. `openvino` needs that
-package; `torch` needs torch and onnx2torch, and is torch.compile (its default mode) of what onnx2torch makes of the
+package; `torch` needs torch and onnx2torch, and is torch.compile (its default mode) of onnx2torch's conversion of the
 model. Exit status 1 if a line fails.
 """
 import argparse
@@ -39,10 +39,10 @@ import numpy as np
 import onnxruntime
 
 TOLERANCE = 1e-3
-# The reference itself moves by 6e-4 here when its own optimisations are switched off: the activations cancel.
+# The reference itself differs by 6e-4 here when its own optimisations are disabled: the activations cancel.
 TOLERANCES = {"yolov4": 5e-3, "yolox_nano": 5e-3}
 
-# Shapes beyond those of suite.tsv, for models whose named dimensions are these: odd sizes, and several examples.
+# Shapes in addition to suite.tsv's, for models with these named dimensions: odd sizes, and several examples.
 FURTHER = {("batch", "seq"): [{"batch": 1, "seq": 5}, {"batch": 2, "seq": 50}, {"batch": 3, "seq": 128}],
            ("height", "width"): [{"height": 256, "width": 320}]}
 
@@ -90,7 +90,7 @@ class Library:
 
 
 class CompiledModel:
-    """threads: what the code is laid out for; 0: the processors there are. It runs on any number."""
+    """threads: the number that the code is planned for; 0: all CPUs. It runs on any number."""
 
     def __init__(self, library, path, threads=0):
         self.library, self.handle = library, ctypes.c_void_p()
@@ -119,7 +119,7 @@ class Session:
         self.model.library.c.tilewright_session_free(self.handle)
 
     def prepare(self, inputs):
-        """Inputs as the library takes them. They point into the arrays, which must live as long."""
+        """Inputs as the library's structures. They point into the arrays, which must outlive them."""
         tensors = (CTensor * len(inputs))()
         self.shapes = []
         for k, name in enumerate(self.model.inputs):
@@ -157,7 +157,7 @@ def parse_inputs(row):
 
 
 def make_inputs(declared, sizes, seed):
-    """Arrays by name. `sizes` gives named dimensions other sizes than the line's."""
+    """Arrays by name. `sizes` overrides the line's sizes of named dimensions."""
     rng = np.random.default_rng(seed)
     out = {}
     for name, dtype, dims, values, named in declared:
@@ -204,13 +204,13 @@ def largest_error(got, want):
             continue
         w64 = w.astype(np.float64)
         difference = float(np.max(np.abs(g.astype(np.float64) - w64)))
-        # NaN compares false with everything: it counts as wrong.
+        # Comparisons with NaN are false: it counts as an error.
         worst = max(worst, difference / (float(np.std(w64)) or 1.0)) if math.isfinite(difference) else math.inf
     return worst
 
 
 def times(functions, seconds):
-    """Median seconds of each, run in turns of a tenth of a second until each has run for `seconds`. A turn's first run
+    """Median seconds of each, run in turns of a tenth of a second until each has run for `seconds`. The first run of each
     is not counted: the other's threads may still be spinning, waiting for work, and have filled the caches."""
     taken = [[] for _ in functions]
     while any(sum(t) < seconds or len(t) < 5 for t in taken):
@@ -238,7 +238,7 @@ def onnx_runtime(path, threads):
 def open_vino(path, threads):
     import openvino
     core = openvino.Core()
-    # float32 as everybody else computes here; on some processors bfloat16 is its default.
+    # float32 for all peers; on some CPUs bfloat16 is its default.
     model = core.compile_model(str(path), "CPU", {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
                                                   "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
     request = model.create_infer_request()
@@ -269,14 +269,14 @@ PEERS = {"onnxruntime": ("ONNX Runtime", onnx_runtime), "openvino": ("OpenVINO",
 
 
 def timed_peers(path, threads, inputs, options):
-    """{name: function without arguments} of the peers that take the model."""
+    """{name: function without arguments} of the peers that support the model."""
     out = {}
     for name in options.peers:
         try:
             run = PEERS[name][1](path, threads)
             run(inputs)
             out[name] = lambda run=run: run(inputs)
-        except Exception as e:  # whatever a peer throws, it is the peer's
+        except Exception as e:  # any exception of a peer
             print(f"{path.stem:20} {PEERS[name][0]} does not run it: {str(e).strip().splitlines()[:1]}", flush=True)
     return out
 
@@ -338,8 +338,8 @@ def written_results(lines, peers, command):
 
 
 def run_model(library, path, rows, options, lines):
-    """Prints a line per shape and number of threads, and adds its times to `lines`; gives (failures, {(peer, threads):
-    [(ratio of the latencies, what it would be at the peak)]})."""
+    """Prints a line per shape and number of threads, and adds its times to `lines`; returns (failures, {(peer, threads):
+    [(ratio of the latencies, the same at the peak)]})."""
     tolerance = TOLERANCES.get(path.stem, TOLERANCE)
     failures, ratios = 0, {}
     models = {}
@@ -370,17 +370,17 @@ def run_model(library, path, rows, options, lines):
             line += f"  {'ok  ' if good else 'FAIL'}  {error:.1e}  compiled in {session.model.seconds:4.1f} s"
             if options.time and good:
                 peers = timed_peers(path, threads, inputs, options)
-                ours, *theirs = times([lambda: session.run(tensors), *peers.values()], options.seconds)
-                line += f"  {ours * 1e3:9.3f} ms"
-                lines.append({"model": path.stem, "shape": text, "threads": threads, "ours_ms": round(ours * 1e3, 4),
-                              "ratios": {name: round(t / ours, 4) for name, t in zip(peers, theirs)}})
-                at_peak = ours
+                own, *others = times([lambda: session.run(tensors), *peers.values()], options.seconds)
+                line += f"  {own * 1e3:9.3f} ms"
+                lines.append({"model": path.stem, "shape": text, "threads": threads, "ours_ms": round(own * 1e3, 4),
+                              "ratios": {name: round(t / own, 4) for name, t in zip(peers, others)}})
+                at_peak = own
                 if options.peak and gmacs:
                     at_peak = 2 * gmacs / (options.peak * threads)
-                    line += f" {100 * at_peak / ours:4.0f} % of the peak"
-                for name, seconds in zip(peers, theirs):
-                    ratios.setdefault((name, threads), []).append((seconds / ours, seconds / min(ours, at_peak)))
-                    line += f"  {PEERS[name][0]} {seconds * 1e3:9.3f} ms, ratio {seconds / ours:.2f}"
+                    line += f" {100 * at_peak / own:4.0f} % of the peak"
+                for name, seconds in zip(peers, others):
+                    ratios.setdefault((name, threads), []).append((seconds / own, seconds / min(own, at_peak)))
+                    line += f"  {PEERS[name][0]} {seconds * 1e3:9.3f} ms, ratio {seconds / own:.2f}"
             print(line, flush=True)
     for session in sessions.values():
         session.close()
@@ -392,24 +392,24 @@ def run_model(library, path, rows, options, lines):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", type=Path, help="folder with suite.tsv")
-    parser.add_argument("--models", type=Path, required=True, help="folder that keeps the models with weights")
+    parser.add_argument("--models", type=Path, required=True, help="folder of the models with weights")
     built = Path(__file__).resolve().parent.parent / "build/cmake/install/libtilewright.so"
     parser.add_argument("--library", type=Path, default=built, help="libtilewright.so; default: the one in build/")
     parser.add_argument("--only", nargs="+", default=[], help="models to run, by name")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--time", action="store_true", help="measure latencies too")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=["onnxruntime"], help="whom to time beside us")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=["onnxruntime"], help="the peers to time")
     parser.add_argument("--listed", action="store_true", help="suite.tsv's shapes only")
     parser.add_argument("--peak", type=float, metavar="GFLOPS", help="of one thread")
     parser.add_argument("--seconds", type=float, default=2, help="at least, for each latency")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="with --time: write the results there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="with --time: write the results to this file")
     options = parser.parse_args()
 
     if options.json and not options.time:
-        parser.error("--json writes latencies: say --time as well")
+        parser.error("--json writes latencies: give --time as well")
     if not options.library.exists():
-        parser.error(f"there is no {options.library}: build first, or say --library")
+        parser.error(f"there is no {options.library}: build first, or give --library")
     library = Library(options.library.resolve())
     models = {}
     with open(options.suite / "suite.tsv", newline="") as f:
@@ -435,7 +435,7 @@ def main():
     print(f"{failures} failed")
     for (name, threads), some in sorted(ratios.items()):
         mean, at_peak = (math.exp(statistics.fmean(map(math.log, r))) for r in zip(*some))
-        print(f"{PEERS[name][0]}'s time / ours, {threads} thread{'s' if threads > 1 else ''}: geometric mean of "
+        print(f"{PEERS[name][0]}'s time / Tilewright's, {threads} thread{'s' if threads > 1 else ''}: geometric mean of "
               f"{len(some)}: {mean:.3f}, least {min(some)[0]:.2f}"
               + (f"; {at_peak:.3f} if every line below the peak ran at it" if options.peak else ""))
     return 1 if failures else 0

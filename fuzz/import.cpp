@@ -1,5 +1,5 @@
-// Any bytes at all are a model or an error: no crash, no undefined behaviour, and no memory beyond the limits. What is
-// accepted must verify and print.
+// Arbitrary bytes are either a valid model or an error: no crash, no undefined behaviour, and no memory beyond the
+// limits. Accepted models must verify and print.
 
 #include <cstdint>
 #include <cstdio>

@@ -6,7 +6,7 @@ usage: check_includes.py [ROOT]
 Four rules, one line for each violation, exit status 1 if there is any:
 
   order      a folder includes only itself and the folders before it in ORDER; sub-folders of backend/ are slices that
-             do not know each other; tests of TESTED_BY_COMPILING may include compile/ as well
+             must not include each other; tests of TESTED_BY_COMPILING may include compile/ as well
   spelling   "..." names a file of the project as seen from src/ or include/, so that this check can see it
   cycle      no header includes itself through others
   library    headers of a library in LIBRARIES are included only where its entry says
@@ -27,19 +27,19 @@ TESTED_BY_COMPILING = ["orchestrate", "model"]
 
 # (name, pattern of the included file, path prefixes that may include it, the reason)
 LIBRARIES = [
-    ("LLVM", r"llvm(-c)?/", ["src/backend/cpu/"], "the CPU backend is the only one that speaks LLVM"),
+    ("LLVM", r"llvm(-c)?/", ["src/backend/cpu/"], "only the CPU backend uses LLVM"),
     ("protobuf", r"(onnx/|google/protobuf/|.*\.pb\.h$)", ["src/graph/", "src/driver/zoo/", "fuzz/"],
-     "model files are read in graph, written in zoo; everybody else sees Graph"),
+     "model files are read in graph, written in zoo; all other folders use Graph"),
     ("SQLite", r"sqlite3", ["src/tune/"], "the tuning database"),
-    ("Cbc", r"(coin/|Cbc|Clp|Osi)", ["src/orchestrate/optimal/milp.cpp"], "one file asks the mixed-integer solver"),
+    ("Cbc", r"(coin/|Cbc|Clp|Osi)", ["src/orchestrate/optimal/milp.cpp"], "one file uses the mixed-integer solver"),
     ("CUDA", r"(cuda|nvrtc|cublas|cudnn)", ["src/backend/cuda/"], "a vertical slice"),
     ("CLI11", r"CLI/", ["src/driver/", "src/tool/", "bench/"], "the command line"),
 ]
-# Libraries that may stand in sources but never in a header, because they are slow to compile.
+# Libraries that may be included in sources but never in a header, because they are slow to compile.
 NOT_IN_HEADERS = [
     ("nlohmann-json", r"nlohmann/"), ("protobuf", r"(onnx/onnx|google/protobuf/|.*\.pb\.h$)"), ("SQLite", r"sqlite3"),
 ]
-# path -> library -> reason. A line here is a decision; write down why.
+# path -> library -> reason for the exception.
 EXCEPTIONS = {
     path: {"protobuf": "writes the hostile models that the tool is tested with"}
     for path in ("src/tool/hostile_graph_test.cpp", "src/tool/hostile_file_test.cpp", "src/tool/hostile_models_test.cpp",
@@ -47,7 +47,7 @@ EXCEPTIONS = {
                  "src/tool/mutator_test.cpp", "src/tool/hostile_limits_test.cpp",
                  "src/tool/gpu_command_test.cpp", "src/tool/api_inputs_test.cpp", "src/tool/must_fail_test.cpp")
 }
-EXCEPTIONS["src/base/keyed_hash.cpp"] = {"LLVM": "its BLAKE3, rather than one more library for one hash"}
+EXCEPTIONS["src/base/keyed_hash.cpp"] = {"LLVM": "uses its BLAKE3, instead of one more library for one hash"}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
@@ -63,7 +63,7 @@ def sources(root):
 
 
 def includes(root, path):
-    """[(line number, included name, whether it stands in quotes)] of one file."""
+    """[(line number, included name, whether it is in quotes)] of one file."""
     with open(os.path.join(root, path), encoding="utf-8", errors="replace") as f:
         text = f.read()
     return [(text.count("\n", 0, m.start(1 if m[1] else 2)) + 1, m[1] or m[2], m[1] is not None)
@@ -82,7 +82,7 @@ def unit(path):
 
 
 def order_violation(user, used):
-    """Why a file of folder `user` may not include one of folder `used`; None if it may."""
+    """The reason why a file of folder `user` may not include one of folder `used`; None if it may."""
     if user in TOP or used == "include" or user == used:
         return None
     if user == "include":
@@ -101,7 +101,7 @@ def order_violation(user, used):
 
 
 def resolve(root, name):
-    """The project path that "name" stands for, or None."""
+    """The project path of "name", or None."""
     for base in ("src", "include", "."):
         path = os.path.normpath(os.path.join(base, name))
         if not path.startswith("..") and os.path.isfile(os.path.join(root, path)):
@@ -110,8 +110,8 @@ def resolve(root, name):
 
 
 def find_cycle(edges):
-    """A list of paths that include each other in a circle, the first one repeated at the end; None if there is none."""
-    state = {}  # 1: on the current way, 2: done
+    """A cycle of includes, with the first path repeated at the end; None if there is none."""
+    state = {}  # 1: on the current path, 2: done
     for start in sorted(edges):
         if state.get(start):
             continue

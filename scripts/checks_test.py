@@ -138,6 +138,41 @@ class SourceRules(unittest.TestCase):
             self.assertEqual(1, len(check_sources.check_words("README.md", f"a {word} b\n")), word)
         self.assertEqual([], check_sources.check_words("docs/glossary.md", "rungs\n"))
 
+    def test_old_words_in_comments_and_strings_are_found(self):
+        cases = [
+            ("src/base/a.cpp", "int a;  // nobody reads it\n", [(1, "nobody")]),
+            ("src/base/a.h", "/// What only the\n/// run knows.\nint a;\n", [(1, "only the run knows"), (2, "knows")]),
+            ("include/a.hpp", "/* first line\n * a dear kernel */\n", [(2, "dear")]),
+            ("src/base/a.cpp", 'fail("turned around");\n', [(1, "turned around")]),
+            ("src/base/a.cpp", 'auto s = R"(x\nby heart\n)";\n', [(2, "by heart")]),
+            ("src/base/a.cpp", "const int n = 1'000'000;  // kept for ever\n", [(1, "for ever")]),
+            ("bench/a.py", '"""A title.\n\nIt asks whoever it likes."""\n', [(3, "whoever"), (3, "asks")]),
+            ("bench/a.py", "a = 1  # hopeless\n", [(1, "hopeless")]),
+        ]
+        for path, text, expected in cases:
+            lines = check_sources.check_code_words(path, text)
+            found = [(int(line.split(":")[1]), line.split("'")[1].replace("\n", " ")) for line in lines]
+            self.assertEqual(sorted(expected), sorted(found), text)
+            self.assertTrue(all(line.startswith(path + ":") for line in lines))
+
+    def test_identifiers_code_spans_and_unrevised_folders_pass(self):
+        text = "int nobody = wish(dear);  // `nobody` and `dear` are names; the size is known, the word endearing\n"
+        self.assertEqual([], check_sources.check_code_words("src/base/a.cpp", text))
+        for folder in check_sources.NOT_REWORDED:
+            self.assertEqual([], check_sources.check_code_words(folder + "a.cpp", "// nobody\n"))
+        self.assertEqual([], check_sources.check_code_words("src/base/a.txt", "nobody\n"))
+        self.assertEqual([], check_sources.check_code_words("scripts/check_sources.py", "# nobody\n"))
+
+    def test_a_character_is_no_string_and_a_quote_no_end(self):
+        text = "char a = '\"';  int nobody;\nfail(\"a \\\" b\");  int somebody;\n"
+        self.assertEqual([], check_sources.check_code_words("src/base/a.cpp", text))
+
+    def test_every_folder_that_is_not_reworded_exists(self):
+        for folder in check_sources.NOT_REWORDED:
+            self.assertTrue(os.path.isdir(os.path.join(ROOT, folder)), folder)
+        for path in check_sources.CODE_WORDS_ALLOWED:
+            self.assertTrue(os.path.isfile(os.path.join(ROOT, path)), path)
+
     def test_what_an_analysis_decides_is_decided_nowhere_else(self):
         second = [
             "if (e.body[e.body.root()].op == ScalarOp::Mul) return true;\n",
@@ -185,7 +220,7 @@ class Charts(unittest.TestCase):
     def test_faults_of_results_are_named(self):
         faulty = json.loads(json.dumps(self.RESULT))
         faulty["lines"][1].update(threads=1, ratios={"torch": 1.0, "onnxruntime": float("nan")})
-        self.assertEqual(["line 1: ('m', '1x3', 1) stands twice", "line 1: unknown peer 'torch'",
+        self.assertEqual(["line 1: ('m', '1x3', 1) is duplicated", "line 1: unknown peer 'torch'",
                           "line 1: ratio nan of onnxruntime"], charts.problems(faulty))
         self.assertEqual(["'lines' is missing"], charts.problems({k: v for k, v in faulty.items() if k != "lines"}))
 
@@ -227,7 +262,7 @@ class Replay(unittest.TestCase):
                          replay.changed_names(before, [self.TWO, self.ONE.replace("aaaa", "cccc")]))
         self.assertEqual(["kernel gemm: tile program is another"],
                          replay.changed_names(before, [self.TWO.replace("2222", "3333"), self.ONE]))
-        self.assertEqual(["1 kernels fewer; the others are the same"], replay.changed_names(before, [self.ONE]))
+        self.assertEqual(["1 kernels fewer; the others are unchanged"], replay.changed_names(before, [self.ONE]))
         self.assertEqual(["error: no"], replay.changed_names(before, ["error: no"]))
 
     def test_a_difference_is_reported_with_model_kernel_and_what_to_do(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/ops/contrib_quant_cases.txt: what ONNX Runtime's quantised operators of com.microsoft compute.
+"""Writes src/ops/contrib_quant_cases.txt: outputs of ONNX Runtime's quantised operators of com.microsoft.
 
 Needs the packages numpy, onnx and onnxruntime (the file names the version). For each case a line `case OPERATOR`,
 `attr NAME KIND VALUES...`, then `input TYPE SHAPE VALUES...` (or `input none`) and `output TYPE SHAPE VALUES...`.
@@ -141,7 +141,7 @@ def attribute(name, value):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folder = pathlib.Path(__file__).resolve().parent.parent / "src" / "ops"
-    parser.add_argument("--cases", type=int, default=8, help="of each operator (8)")
+    parser.add_argument("--cases", type=int, default=8, help="cases per operator (8)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default=str(folder / "contrib_quant_cases.txt"))
     options = parser.parse_args()
@@ -154,7 +154,7 @@ def main():
             seed += 1
             try:
                 y = run(op, attributes, inputs)
-            except Exception:  # what it has no kernel for
+            except Exception:  # unsupported by ONNX Runtime
                 refused += 1
                 continue
             made += 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh BUILD SECONDS    runs every fuzz target of BUILD/bin (fuzz_*) for SECONDS each, one after another.
-# A target NAME keeps what it learns in BUILD/corpus/NAME and starts from fuzz/seeds/NAME as well where that exists;
+# A target NAME stores its corpus in BUILD/corpus/NAME and also starts from fuzz/seeds/NAME if that exists;
 # if BUILD/bin/seed_NAME exists, it is run first to write seeds into the corpus. Findings go to BUILD/findings.
 set -euo pipefail
 

@@ -4,18 +4,18 @@
   python3 -m venv venv && venv/bin/pip install onnx
   venv/bin/python scripts/onnx_types.py > src/ops/type_constraints.txt
 
-Only inputs are listed: outputs follow from them and from attributes. A line is
+Only inputs are listed: the types of outputs follow from them and from attributes. A line is
 
   NAME SINCE [INPUT:TYPE ...]
 
-where TYPE is a number, which stands for the set of types with that number in the lines "set" at the beginning, behind a
+where TYPE is the number of a set of types in the lines "set" at the beginning, after a
 type parameter if several inputs must have the same type ("T=3"). A '*' in front of INPUT: any number of inputs of one
-type; a '~': any number, each of its own type. Sequences, strings and complex numbers are left out of the sets.
+type; a '~': any number, each of its own type. Sequences, strings and complex numbers are not in the sets.
 """
 import onnx
 from onnx import defs
 
-# As src/base/dtype.cpp spells them.
+# The names of src/base/dtype.cpp.
 NAMES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16",
          "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
          "bool": "bool", "float8e4m3fn": "f8e4m3fn", "float8e4m3fnuz": "f8e4m3fnuz", "float8e5m2": "f8e5m2",
@@ -25,7 +25,7 @@ ORDER = list(NAMES.values())
 
 
 def tensor_types(types):
-    """Of "tensor(float)", "seq(tensor(float))", ...: the tensors' element types that the compiler has."""
+    """Of "tensor(float)", "seq(tensor(float))", ...: the supported element types of the tensors."""
     names = {NAMES.get(t[len("tensor("):-1]) for t in types if t.startswith("tensor(")}
     return tuple(sorted(names - {None}, key=ORDER.index))
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Hashes every kernel that the compiler makes of many models, so that a change of the compiler can be held to them.
+"""Hashes every kernel that the compiler generates for many models, to detect changes of generated code.
 
   scripts/replay.py                  compile everything and write bench/replay.txt
   scripts/replay.py --check          compile everything and compare with bench/replay.txt; exit status 1 if any differs
   scripts/replay.py --check --quick  a subset for the tests: small models of the zoo, an operator of each kind
 
-The models are the zoo's, the operators of bench/ops/*.txt and, where --suite names it and numpy and onnx can be imported,
+The models are the zoo's, the operators of bench/ops/*.txt and, with --suite and the packages numpy and onnx,
 the models of a suite (suite.tsv, skeletons/ and fill_weights.py). Each is planned for fixed machines, described by files,
-so that the result depends on neither this machine nor what is kept of earlier compilations. No machine code is made. A
+so that the result depends neither on this machine nor on caches. No machine code is generated. A
 line of bench/replay.txt is
 
   MODEL | CONFIGURATION | kernels, calls | hash over the hashes of its kernels | TILE.CODE of each kernel
 
 where a kernel has two hashes: of its tile program, and of its LLVM IR before optimisation or CUDA text, without names
-(`tilewright dump --stage hashes`). TILE and CODE are the first digits of them: they tell which kernels changed.
+(`tilewright dump --stage hashes`). TILE and CODE are the first digits of them: they identify changed kernels.
 build/replay/kernels.txt has a line for each kernel, and build/replay/texts the texts. --check shows for each kernel that
-changed how its texts differ from those of the last run that had the hash of bench/replay.txt, if it was in this folder.
-Lines of models that this run leaves out stay as they are.
+changed the difference to the texts of the last run in this folder that had the hash of bench/replay.txt.
+Lines of models that this run skips are unchanged.
 """
 import argparse
 import collections
@@ -48,9 +48,9 @@ Kernels differ from bench/replay.txt.
   the suite's models) writes bench/replay.txt; say in the commit's message which kernels change and why.
 """
 
-# Two machines as `tilewright info --json` describes them: 2 cores at 3.5 GHz with rates that such machines reach.
+# Two machines as `tilewright info --json` describes them: 2 cores at 3.5 GHz with typical rates.
 MACHINES = ROOT / "bench" / "machines"
-# name -> options of `tilewright dump`, and the machine. Every two values of ISA, orchestrator and threads meet.
+# name -> options of `tilewright dump`, and the machine. Every pair of values of ISA, orchestrator and threads occurs.
 CONFIGURATIONS = {
     "avx512 greedy 1": ("avx512", ["--orchestrate", "greedy", "--threads", "1"]),
     "avx512 optimal 2": ("avx512", ["--orchestrate", "optimal", "--threads", "2"]),
@@ -59,24 +59,24 @@ CONFIGURATIONS = {
     "sm_90a f16": ("avx512", ["--target", "cuda:sm_90a", "--precision", "f16", "--threads", "1"]),
     "sm_80 f32": ("avx512", ["--target", "cuda:sm_80", "--threads", "1"]),
 }
-# Which configurations a kind of model is compiled for: all together take a few minutes.
+# The configurations for each kind of model: a few minutes in total.
 KINDS = {"op": list(CONFIGURATIONS),
          "zoo": ["avx512 greedy 1", "avx512 optimal 2", "avx2 greedy 2", "avx2 optimal 1", "sm_90a f16"],
          "dynamic": ["avx512 greedy 1"],
          "suite": ["avx512 optimal 2", "avx2 greedy 2"]}
-# Binary programs are solved to the end: a plan cut off by a time limit depends on the machine.
+# Binary programs are solved to optimality: a plan at a time limit depends on the machine.
 SOLVED = ["--blp-seconds", "3600"]
 
 QUICK_ZOO = ["mlp", "matmul", "gemm_chain", "attention", "conv2d", "m5", "lstm_tagger", "gru_tagger", "dcgan_generator",
              "gpt2_tiny"]
-QUICK_OPS = 2  # of each kind
-MOST_NAMES = 20  # of changed kernels whose texts were not kept
+QUICK_OPS = 2  # per kind
+MOST_NAMES = 20  # printed names of changed kernels without stored texts
 
 EXTERNAL_FROM = 1 << 20     # bytes: weights of the suite from this size on are read from one shared file
 EXTERNAL_BYTES = 412 << 20
 MOST_PARAMETERS = 30e6      # of a model of the zoo; larger ones repeat the layers of smaller ones, or are in the suite
 MOST_BYTES = 256 << 20       # of an operator's file
-# Too large, or slow and in the zoo as well.
+# Too large, or slow and also in the zoo.
 SKIPPED_SUITE = {"bert_large", "bert_large_dyn", "efficientnet_b0", "swin_t", "yolox_nano"}
 
 
@@ -89,7 +89,7 @@ def digest(paths):
 
 
 def quick_operators(texts):
-    """QUICK_OPS of each kind, evenly spread in the smaller half by the product of their numbers."""
+    """QUICK_OPS of each kind, evenly spread over the smaller half, ordered by the product of their numbers."""
     kinds = collections.defaultdict(list)
     for text in texts:
         kinds[text.split()[0]].append(text)
@@ -102,13 +102,13 @@ def quick_operators(texts):
 
 
 class Models:
-    """Model files, written again only when what they are made of has changed."""
+    """Model files, rewritten only when their sources have changed."""
 
     def __init__(self, tool, folder):
         self.tool, self.folder = tool, folder
 
     def fresh(self, name, made_of):
-        """A folder's path; emptied, and True, where its files were made of something else."""
+        """A folder's path; emptied, and True, if its files have other sources."""
         folder = self.folder / name
         stamp = folder / "made_of"
         if stamp.exists() and stamp.read_text() == made_of:
@@ -219,7 +219,7 @@ def short(line):
 
 
 class Kernels:
-    """Of a model in a configuration: lines as `dump --stage hashes` prints them, or an error."""
+    """A model in a configuration: the lines of `dump --stage hashes`, or an error."""
 
     def __init__(self, lines):
         self.lines = lines
@@ -277,7 +277,7 @@ class Replay:
         self.tool, self.folder, self.jobs = tool, folder, jobs
         self.times_path = folder / "times.json"
         self.times = json.loads(self.times_path.read_text()) if self.times_path.exists() else {}
-        # Neither rates of this machine nor measurements nor compiled code.
+        # No rates of this machine, no measurements, no cached code.
         self.environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "no_cache").resolve())}
 
     def kernels(self, job):
@@ -312,7 +312,7 @@ class Replay:
         return path.read_text().splitlines() if path.exists() else None
 
     def prune(self, details):
-        """Removes texts that none of these kernels has."""
+        """Removes texts that belong to none of these kernels."""
         used = {h for kernels in details.values() for h in kernels.texts()}
         for path in (self.folder / "texts").glob("*.txt"):
             if path.stem not in used:
@@ -337,7 +337,7 @@ def changed_pairs(before, after):
 
 
 def changed_names(expected, lines):
-    """What changed, where texts were not kept: `expected` is the TILE.CODE of each kernel before."""
+    """The changes if texts were not stored: `expected` is the previous TILE.CODE of each kernel."""
     if lines[0].startswith("error: "):
         return lines
     gone, come = collections.Counter(expected.split(" ")), []
@@ -352,7 +352,7 @@ def changed_names(expected, lines):
         words = line.split(" ", 8)
         same_tiles = tiles[words[1][:4]] > 0
         out.append(f"kernel {words[8]}: {words[2] if same_tiles else 'tile program'} is another")
-    return out or [f"{gone.total()} kernels fewer; the others are the same"]
+    return out or [f"{gone.total()} kernels fewer; the others are unchanged"]
 
 
 def counts(summary):
@@ -377,7 +377,7 @@ def show_change(replay, key, expected, before, after, lines_of_diff):
         print(f"  kernel {name}: {'tile program' if where == 1 else old[2]} {old[where]} -> {new[where]}")
         a, b = replay.text(old[where]), replay.text(new[where])
         if a is None or b is None:
-            print("    (its text was not kept)")
+            print("    (its text was not stored)")
             continue
         diff = list(difflib.unified_diff(a, b, "before", "after", lineterm="", n=1))
         for line in diff[:lines_of_diff]:
@@ -412,11 +412,11 @@ def main():
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "replay", help="models, texts and details")
     parser.add_argument("--summary", type=Path, default=ROOT / "bench" / "replay.txt")
     parser.add_argument("--suite", type=Path, help="a folder of further models")
-    parser.add_argument("--check", action="store_true", help="compare, and leave bench/replay.txt as it is")
+    parser.add_argument("--check", action="store_true", help="compare without changing bench/replay.txt")
     parser.add_argument("--quick", action="store_true", help="a subset, in less than a minute")
-    parser.add_argument("--only", default="", help="models whose name this regular expression finds")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
-    parser.add_argument("--diff-lines", type=int, default=30, help="of each kernel that changed")
+    parser.add_argument("--only", default="", help="models whose name matches this regular expression")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of concurrent processes")
+    parser.add_argument("--diff-lines", type=int, default=30, help="lines per changed kernel")
     o = parser.parse_args()
 
     start = time.time()
@@ -429,9 +429,9 @@ def main():
         try:
             models |= source.suite(o.suite)
         except ImportError as e:
-            print(f"the suite is left out: {e}")
+            print(f"the suite is skipped: {e}")
     elif not o.quick:
-        print("the suite is left out: no --suite (make replay SUITE=FOLDER)")
+        print("the suite is skipped: no --suite (make replay SUITE=FOLDER)")
     models = {name: path for name, path in models.items() if re.search(o.only, name)}
     prepared = time.time()
     replay = Replay(o.tool, o.folder, o.jobs)
@@ -448,7 +448,7 @@ def main():
         write_details(kept_path, kept | details)
         return 0 if unchanged else 1
     if not o.only and not o.quick and any(name.startswith("suite ") for name in models):
-        kept, expected = {}, {}  # nothing was left out: other lines are of models that are no longer compiled
+        kept, expected = {}, {}  # nothing was skipped: other lines belong to models that are no longer compiled
     write_summary(o.summary, expected | {key: kernels.summary() for key, kernels in details.items()})
     write_details(kept_path, kept | details)
     print(f"wrote {o.summary}: {len(details)} models and configurations")

@@ -22,7 +22,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     exit 0
 fi
 
-# dpkg-query exits 1 when it does not know one of the names; what it knows is printed all the same.
+# dpkg-query exits 1 if a name is unknown; known names are printed nevertheless.
 installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
     sed -n 's/^installed //p' || true)
 missing=()
@@ -38,7 +38,7 @@ if [[ $(id -u) != 0 ]]; then
         exit 1
     }
     as_root=(sudo)
-    if [[ ! -t 0 ]]; then as_root=(sudo -n); fi # nobody there to type a password
+    if [[ ! -t 0 ]]; then as_root=(sudo -n); fi # no terminal for a password
 fi
 
 echo "setup: installing ${missing[*]}"

@@ -3,11 +3,11 @@
 //
 //     bench_gpu gemm:4096x4096x4096 chain:1x512x256x64x64 attention:8x512x512x64x64 --type f16
 //
-// gemm:MxNxK, conv:IMAGESxCHANNELSxPIXELSxRESULTSxTAPSxSTRIDE (padded by half the taps, channels side by side),
-// chain:BxMxNxKxH, attention:HEADSxMxNxKxH. A time is that of one launch of many behind each other in a CUDA graph,
-// their operands as warm as the second-level cache keeps them. What is small enough to interpret is checked first.
-// --compile-only needs no GPU: it makes the kernels, hands them to NVRTC, and prints what ptxas gives them. --text
-// prints tile programs and kernels.
+// gemm:MxNxK, conv:IMAGESxCHANNELSxPIXELSxRESULTSxTAPSxSTRIDE (padded by half the taps, NHWC), chain:BxMxNxKxH,
+// attention:HEADSxMxNxKxH. A time is that of one launch among many consecutive ones in a CUDA graph, with operands as
+// warm as the second-level cache keeps them. Kernels that are small enough to interpret are checked first.
+// --compile-only needs no GPU: it generates the kernels, compiles them with NVRTC, and prints ptxas's resource usage.
+// --text prints tile programs and kernels.
 
 #include <fmt/core.h>
 
@@ -107,7 +107,7 @@ Task parse_task(const std::string& text, const std::string& type) {
     return t;
 }
 
-/// `candidates`: of products by the rule so many; else one.
+/// `candidates`: number of schedules for products with the default heuristic; otherwise one.
 std::vector<TileProgram> schedules(const Task& t, SchedulerKind kind, const GpuScheduling& how, int candidates) {
     if (candidates > 1 && !t.chain) {
         auto all = gpu_product_schedules(t.stages, how, static_cast<size_t>(candidates));
@@ -137,7 +137,7 @@ std::string tiles_of(const TileProgram& p) {
     return out;
 }
 
-/// Seconds of a launch, of many behind each other: a graph of them, so that a small kernel waits for no host.
+/// Seconds per launch of consecutive launches in a graph, so that small kernels do not wait for the host.
 double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const cuda::KernelText& text,
                    const Program& stages, const std::vector<Tensor>& inputs, double budget) {
     std::vector<std::shared_ptr<void>> memory;
@@ -155,7 +155,7 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
     for (void*& p : pointers) arguments.push_back(&p);
     constexpr int kTogether = 20;
     const cuda::Gpu::Stream stream = gpu.stream();
-    stream.launch(kernel, blocks, arguments);  // its code is on the device from here on
+    stream.launch(kernel, blocks, arguments);  // loads its code to the device
     stream.synchronize();
     const cuda::Gpu::Graph graph = stream.capture([&] {
         for (int k = 0; k < kTogether; ++k) stream.launch(kernel, blocks, arguments);
@@ -174,19 +174,19 @@ double time_kernel(const cuda::Gpu& gpu, const cuda::Gpu::Kernel& kernel, const 
     return seconds[2];
 }
 
-/// A kernel on its way to the device.
+/// A compiled kernel and its checks.
 struct Compiled {
     const Task* task = nullptr;
     TileProgram program;
     cuda::KernelText kernel;
     std::string code;
-    cuda::KernelUse use;                   ///< where it is asked for
-    std::vector<Tensor> inputs, expected;  ///< of what is checked
+    cuda::KernelUse use;                   ///< where requested
+    std::vector<Tensor> inputs, expected;  ///< of checked kernels
 };
 
 void run(const std::vector<std::string>& tasks, const std::string& type, SchedulerKind kind, Precision precision,
          bool compile_only, bool show, int candidates, double budget) {
-    constexpr double kChecked = 4e8;  // operations that are interpreted
+    constexpr double kChecked = 4e8;  // limit of operations that are interpreted
     const cuda::Nvrtc nvrtc;
     std::optional<cuda::Gpu> gpu;
     if (!compile_only) gpu.emplace();
@@ -195,7 +195,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     if (gpu) {
         const GpuTarget sheet = how.target;
         how.target = gpu->target();
-        // The driver does not say what tensor cores do: a data sheet's rates for the same clock and SMs.
+        // The driver does not report the rate of tensor cores: a data sheet's rate, scaled by clock and SMs.
         const double share = how.target.multiprocessors * how.target.ghz / (sheet.multiprocessors * sheet.ghz);
         how.target.launch_us = sheet.launch_us;
         const GpuTarget& from = how.target.major >= 9 ? sheet : a100();
@@ -206,7 +206,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
                candidates > 1 ? "difference; schedule" : "difference");
     std::vector<Task> parsed;
     for (const std::string& text : tasks) parsed.push_back(parse_task(text, type));
-    // All that needs no device, on all processors.
+    // The steps that need no device run on all CPUs.
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     std::vector<std::vector<Compiled>> found(parsed.size());
     on_threads(parsed.size(), threads, [&](size_t k) {
@@ -252,7 +252,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
         const double seconds = time_kernel(*gpu, loaded, kernel, c.program.stages, inputs, budget);
         fmt::print("{:<36}{:>12.1f}{:>12.1f}{:>12.1f}  {}{}\n", text, seconds * 1e6, c.task->flops / seconds * 1e-12,
                    estimate * 1e6, difference, tiles);
-        std::fflush(stdout);  // of what is cut off the rest is there
+        std::fflush(stdout);  // keeps the lines before an abort
     }
 }
 
@@ -269,15 +269,15 @@ int main(int argc, char** argv) {
     double budget = 0.1;
     app.add_option("tasks", tasks, "gemm:MxNxK, conv:NxCxHxOxKxS, chain:BxMxNxKxH, attention:HEADSxMxNxKxH")
         ->required();
-    app.add_option("--type", type, "of tensors in memory: f16, bf16 or f32")
+    app.add_option("--type", type, "type of tensors in memory: f16, bf16 or f32")
         ->check(CLI::IsMember({"f16", "bf16", "f32"}));
-    app.add_option("--precision", precision, "of products of f32: f32, tf32, f16 or bf16")
+    app.add_option("--precision", precision, "precision of products of f32: f32, tf32, f16 or bf16")
         ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
-    app.add_option("--scheduler", scheduler, "of products: default (the rule), tree, gensor or auto")
+    app.add_option("--scheduler", scheduler, "scheduler of products: default, tree, gensor or auto")
         ->check(CLI::IsMember({"default", "tree", "gensor", "auto"}));
-    app.add_option("--seconds", budget, "a kernel is measured so long (0.1)");
+    app.add_option("--seconds", budget, "measuring time per kernel (0.1)");
     app.add_flag("--compile-only", compile_only, "needs no GPU");
-    app.add_option("--candidates", candidates, "of products, the model's first so many");
+    app.add_option("--candidates", candidates, "number of candidates of products, by estimate");
     app.add_flag("--text", show, "print tile programs and kernels");
     CLI11_PARSE(app, argc, argv);
     try {

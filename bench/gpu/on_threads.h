@@ -1,5 +1,5 @@
 #pragma once
-// Independent pieces of work on several processors.
+// Independent work on several CPUs.
 
 #include <atomic>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tilewright {
 
-/// Calls work(0) to work(count - 1) on several threads; throws what one of them threw.
+/// Calls work(0) to work(count - 1) on several threads; rethrows the exception of one of them.
 template <class F>
 void on_threads(size_t count, int threads, const F& work) {
     std::atomic<size_t> next{0};

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The programs that bench/gpu/run.sh runs, with the shared libraries they need, for a GPU machine where nothing can be
-# installed or built:
+# Packs the programs of bench/gpu/run.sh with their shared libraries, for a GPU machine on which nothing can be installed
+# or built:
 #
 #     bench/gpu/pack.sh programs.tar.xz [build/bin]
 #
@@ -9,8 +9,8 @@
 #     mkdir -p build/packed && tar xf programs.tar.xz -C build/packed
 #     TILEWRIGHT_BIN=build/packed/bin bench/gpu/run.sh
 #
-# The C library, the C++ library and the loader are the other machine's, which are no older than these. NVRTC, cuBLASLt
-# and cuDNN are looked for there, where torch or the toolkit has them.
+# The C library, the C++ library and the loader are those of the other machine, which must not be older. NVRTC, cuBLASLt
+# and cuDNN are found there, in torch's packages or the toolkit.
 set -euo pipefail
 out=$(realpath -m "${1:?"usage: bench/gpu/pack.sh FILE.tar.xz [FOLDER of programs]"}")
 bin=$(realpath "${2:-$(dirname "$0")/../../build/bin}")

@@ -1,11 +1,11 @@
-// A CUDA driver without a GPU: libcuda.so.1 for bench/gpu/run.sh's dry run and the tests of the command line. Memory is
-// the host's, kernels are loaded and not run, streams do everything at once. It says what it is asked for that a driver
-// would refuse.
+// A fake CUDA driver: libcuda.so.1 for bench/gpu/run.sh's dry run and the tests of the command line, without a GPU.
+// Memory is host memory, kernels are loaded but not run, streams are synchronous. Calls that a driver would refuse are
+// reported.
 //
 //     LD_LIBRARY_PATH=build/pretended build/bin/bench_gpu gemm:256x256x256
 //
-// It is an H200, unless TILEWRIGHT_PRETENDED_CAPABILITY=80 says another one, TILEWRIGHT_PRETENDED_BYTES=1000 how much
-// memory it has.
+// It reports an H200, unless TILEWRIGHT_PRETENDED_CAPABILITY=80 selects another GPU; TILEWRIGHT_PRETENDED_BYTES=1000
+// sets its memory.
 
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +19,7 @@ namespace {
 using Address = unsigned long long;
 enum : int { kFine = 0, kInvalid = 1, kOutOfMemory = 2, kNotFound = 500 };
 
-/// What the environment says, or else.
+/// The value of an environment variable, or the default.
 size_t setting(const char* name, size_t otherwise) {
     const char* text = std::getenv(name);
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
@@ -27,11 +27,11 @@ size_t setting(const char* name, size_t otherwise) {
 int capability() { return static_cast<int>(setting("TILEWRIGHT_PRETENDED_CAPABILITY", 90)); }
 size_t memory() { return setting("TILEWRIGHT_PRETENDED_BYTES", size_t{8} << 30); }
 
-/// Numbers of cuda.h's CUdevice_attribute, as an H200 answers them.
+/// Numbers of cuda.h's CUdevice_attribute, with the values of an H200.
 int attribute_of(int attribute) {
     switch (attribute) {
         case 1:
-            return 1024;  // threads of a block
+            return 1024;  // threads per block
         case 10:
             return 32;
         case 13:
@@ -73,14 +73,14 @@ int some_handle(void** out) {
     return kFine;
 }
 
-/// Who has how much of the memory.
+/// The allocations of device memory.
 struct Allocations {
     std::mutex mutex;
     std::map<Address, size_t> bytes;
     size_t used = 0;
 };
 Allocations& allocations() {
-    static auto* all = new Allocations;  // it stays: whoever ends last may still free
+    static auto* all = new Allocations;  // never destroyed: other static destructors may still free memory
     return *all;
 }
 
@@ -89,7 +89,7 @@ Allocations& allocations() {
 // NOLINTBEGIN(readability-identifier-naming): the driver's names
 extern "C" {
 int cuInit(unsigned) { return kFine; }
-int cuGetExportTable(const void** table, const void*) {  // NVRTC asks, and goes on without
+int cuGetExportTable(const void** table, const void*) {  // NVRTC calls it, and works without
     *table = nullptr;
     return kNotFound;
 }
@@ -99,7 +99,7 @@ int cuDeviceGetName(char* name, int size, int) { return std::snprintf(name, size
 int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = memory(), kFine; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     *value = attribute_of(attribute);
-    return *value < 0 ? refuse("an attribute that no one has asked for before") : kFine;
+    return *value < 0 ? refuse("an unsupported attribute") : kFine;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) { return some_handle(context); }
 int cuDevicePrimaryCtxRelease_v2(int) { return kFine; }
@@ -110,7 +110,7 @@ int cuModuleLoadData(void** module, const void* image) {
                     "\x7f"
                     "ELF",
                     4) != 0)
-        return refuse("a module that is no cubin");
+        return refuse("a module that is not a cubin");
     return some_handle(module);
 }
 int cuModuleUnload(void*) { return kFine; }
@@ -142,7 +142,7 @@ int cuMemFree_v2(Address address) {
     Allocations& all = allocations();
     const std::lock_guard lock(all.mutex);
     const auto it = all.bytes.find(address);
-    if (it == all.bytes.end()) return refuse("memory is freed that is none");
+    if (it == all.bytes.end()) return refuse("freeing an unknown address");
     all.used -= it->second;
     all.bytes.erase(it);
     return std::free(reinterpret_cast<void*>(address)), kFine;
@@ -179,7 +179,7 @@ int cuGetErrorString(int error, const char** text) {
 }
 int cuTensorMapEncodeTiled(void*, int, unsigned rank, void* address, const uint64_t* extents, const uint64_t* strides,
                            const unsigned* box, const unsigned*, int, int, int, int) {
-    // What the driver's manual asks for.
+    // The requirements of the driver's manual.
     if (rank < 1 || rank > 5 || reinterpret_cast<Address>(address) % 16 != 0) return refuse("a map of that tensor");
     for (unsigned d = 0; d < rank; ++d)
         if (extents[d] == 0 || extents[d] > (uint64_t{1} << 32) || box[d] == 0 || box[d] > 256 ||

@@ -1,5 +1,5 @@
-// NVRTC for tests of the command line on machines that have none, beside pretended_driver.cpp: every text gives a file
-// that the pretended driver takes.
+// A fake NVRTC for tests of the command line, beside pretended_driver.cpp: every text compiles to a file that the fake
+// driver accepts.
 
 #include <cstring>
 

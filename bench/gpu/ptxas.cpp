@@ -1,13 +1,13 @@
-// What NVIDIA's assembler says of generated kernels; needs NVRTC, and no GPU.
+// Compiles generated kernels with NVIDIA's assembler; needs NVRTC, and no GPU.
 //
 //     TILEWRIGHT_TILE_PROGRAMS=build/tiles build/bin/backend_cuda_test
 //     build/bin/bench_ptxas build/tiles
 //
-// Tile programs (texts, FOLDER/*.tile) are generated and compiled for each architecture. The table: how many were
-// refused, how many spill registers, how the model's registers compare with those given out. With --candidates N as
-// many of MCFuser's candidates for a chain and an attention are compiled with their buffers as static shared memory,
-// whose size ptxas reports: the estimate of the tree, and rule 4's before it, say beforehand which fit a block (the
-// paper's Figure 10).
+// Tile programs (texts, FOLDER/*.tile) are generated and compiled for each architecture. The table contains: the number
+// of rejected kernels, the number of spilled registers, and estimated against allocated registers. With --candidates N,
+// N of MCFuser's candidates for a chain and an attention are compiled with their buffers as static shared memory, whose
+// size ptxas reports: it shows how well the estimate of the tree, and that of pruning rule 4 before it, predict which
+// candidates fit a block (the paper's Figure 10).
 
 #include <fmt/core.h>
 
@@ -36,8 +36,8 @@ struct Kernel {
     std::string name;
     TileProgram program;
     // Of one architecture:
-    bool too_large = false;  ///< its copies fit no block, which generate() says
-    std::string refused;     ///< the compiler's words
+    bool too_large = false;  ///< its copies fit no block, as reported by generate()
+    std::string refused;     ///< the compiler's message
     cuda::KernelUse use;
     double estimated = 0;  ///< registers
 };
@@ -110,12 +110,12 @@ void table(std::vector<Kernel> kernels, int capability, int threads, bool verbos
                ratios.size(), at(0.5), at(0.1), at(0.9));
 }
 
-/// Random candidates of a chain's space: what ptxas says that they take of a block's shared memory, beside what is
-/// estimated when there is a tree, and what rule 4 estimates before.
+/// Random candidates of a chain's space: ptxas's shared memory, the estimate from the tree, and the earlier estimate of
+/// pruning rule 4.
 void figure_10(int count, int capability, int threads, bool verbose) {
     const cuda::Nvrtc nvrtc;
     const GpuTarget target = target_of(capability);
-    GpuTarget roomy = target;  // nothing is put elsewhere
+    GpuTarget roomy = target;  // no tensor is placed outside of shared memory
     roomy.block_shared_bytes = int64_t{1} << 30;
     const auto limit = static_cast<double>(target.block_shared_bytes);
     std::mt19937_64 rng(5);
@@ -150,8 +150,8 @@ void figure_10(int count, int capability, int threads, bool verbose) {
                 const auto uses = nvrtc.uses(cuda::device_header() + "\n" + all[k].text.text, capability, shared);
                 all[k].actual = static_cast<double>(uses.at("kernel").shared_bytes);
             } catch (const RuntimeError& e) {
-                // Static memory has a limit of its own (48 KiB on sm_80); ptxas says how much it would be. Anything
-                // else is a bug.
+                // Static memory has its own limit (48 KiB on sm_80); ptxas reports the required size in its error. Any
+                // other error is a bug.
                 const auto uses = cuda::parse_uses(e.what());
                 if (uses.empty() || uses.begin()->second.shared_bytes == 0) throw;
                 all[k].actual = static_cast<double>(uses.begin()->second.shared_bytes);
@@ -190,9 +190,9 @@ int main(int argc, char** argv) {
     bool verbose = false;
     app.add_option("folder", folder, "of tile programs");
     app.add_option("--capability", capabilities, "80, 90");
-    app.add_option("--threads", threads, "compilers at a time");
+    app.add_option("--threads", threads, "number of concurrent compilations");
     app.add_option("--candidates", candidates, "of each chain, for rule 4's estimate of shared memory");
-    app.add_flag("--verbose", verbose, "every product's registers, and who uses the stack");
+    app.add_flag("--verbose", verbose, "print every product's registers, and the kernels that use the stack");
     CLI11_PARSE(app, argc, argv);
     try {
         for (const int capability : capabilities) {

@@ -1,33 +1,32 @@
 #!/bin/bash
-# Everything that a GPU is for, in one go and in less than nine minutes: all tests of kernels on the device, a part of them
-# under compute-sanitizer, models against the interpreter, tables beside torch's, what ptxas says.
+# Runs everything that needs a GPU, in less than nine minutes: all tests of kernels on the device, some of them under
+# compute-sanitizer, models against the interpreter, tables of times with torch's, ptxas's resource usage.
 #
 #     bench/gpu/run.sh [folder for models]
 #
-# TILEWRIGHT_BIN=FOLDER: programs that were built elsewhere (bench/gpu/pack.sh); else they are built here first, which the
-# nine minutes do not count. TILEWRIGHT_PARTS="tests ptxas ...": these parts alone. TILEWRIGHT_SECONDS=530: for all of
-# them; each step has a limit of its own besides, and what no time is left for is said at the end, as is what a machine has
-# not: a GPU and its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran. All that is
-# printed is kept, with date and command, in TILEWRIGHT_TABLES=FILE (docs/gpu.md where there is a GPU).
+# TILEWRIGHT_BIN=FOLDER: programs that were built elsewhere (bench/gpu/pack.sh); otherwise they are built first, in
+# addition to the nine minutes. TILEWRIGHT_PARTS="tests ptxas ...": only these parts. TILEWRIGHT_SECONDS=530: time limit of
+# all parts; each step has its own limit as well. Steps that were skipped for lack of time are listed at the end, and so are
+# missing components: a GPU and its driver, NVRTC, compute-sanitizer, torch. The exit status is that of the parts that ran.
+# The output is stored, with date and command, in TILEWRIGHT_TABLES=FILE (docs/gpu.md if there is a GPU).
 #
-# What is claimed about GPUs comes first: tests, then kernels, models, products, convolutions, the sanitizer. Seconds that
-# are expected on a machine with 16 cores, of 530; the processor's are measured (2 cores of Zen 4, NVRTC 13.0), what torch
-# takes is a guess:
+# Parts run in order of importance: tests, then kernels, models, products, convolutions, the sanitizer. Expected seconds on
+# a machine with 16 cores, of 530; CPU times are measured (2 cores of Zen 4, NVRTC 13.0), torch's times are guesses:
 #
-#     tests           60   of 120: 1,400 kernels of 0.13 s through NVRTC, eight processes; the numbers' reference
-#     kernels         70   of 120: 54 of ours (20 s of one core, on all of them), torch's eager ones, then 20 s of compiled
-#     models         190   of 330: verify 12 times, four at a time; ours 8 times 3 to 15; torch's, compiled before, 100
+#     tests           60   of 120: 1,400 kernels of 0.13 s through NVRTC, eight processes; the reference
+#     kernels         70   of 120: 54 generated (20 s of CPU time, on all cores), torch's eager ones, then 20 s of compiled
+#     models         190   of 330: verify 12 times, four at a time; bench 8 times 3 to 15; torch's, precompiled, 100
 #     products        40   of 85
 #     convolutions    25   of 50
-#     sanitizer       40   of 60: four tools at a time, on code that the tests have left
+#     sanitizer       40   of 60: four tools at a time, on the tests' cached code
 #     ptxas            7   of 30: 160 kernels of 0.5 s
 #
-# Models are written, and torch compiles its own for the first time, while the tests run. The sum of the limits is more
-# than there is: who needs his takes it from those behind him, and what is left out is said.
+# While the tests run, models are written and torch fills its compile cache. The sum of the limits exceeds the total: a step
+# that uses its limit shortens later ones, and skipped steps are listed.
 #
-# TILEWRIGHT_DRY_RUN=1: every part on a machine without a GPU, on a driver that loads kernels and runs none
-# (pretended_driver.cpp), small sizes, peers on the CPU. What it prints are no measurements; it fails where a program
-# crashes, hangs, or does not take its arguments, and not where results are wrong, which they are.
+# TILEWRIGHT_DRY_RUN=1: every part on a machine without a GPU, with a fake driver that loads kernels but does not run them
+# (pretended_driver.cpp), small sizes, peers on the CPU. Its output is not a measurement; it fails if a program crashes,
+# hangs, or rejects its arguments, and ignores wrong results, which are expected.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/build/cache}  # code and measurements of this machine
@@ -52,8 +51,8 @@ fi
 begin=$SECONDS
 mkdir -p "$models" "$XDG_CACHE_HOME"
 
-# Libraries: those that pack.sh has put beside the programs; then, for NVRTC, cuBLASLt and cuDNN, those of pip's packages,
-# which torch brings, and the toolkit's.
+# Libraries: those packed with the programs by pack.sh; then, for NVRTC, cuBLASLt and cuDNN, those of torch's pip packages,
+# and the toolkit's.
 libraries=${LD_LIBRARY_PATH:-}
 add_libraries() { [ -d "$1" ] && libraries=${libraries:+$libraries:}$1; }
 if [ -n "$dry" ]; then
@@ -64,9 +63,9 @@ fi
 while read -r folder; do add_libraries "$folder"; done < <("$python" -c 'import glob, sysconfig
 print("\n".join(glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib")))' 2>/dev/null)
 add_libraries /usr/local/cuda/lib64
-# Not for the other programs of this machine: what is packed is older than theirs.
-ours() { LD_LIBRARY_PATH=${libraries:+$libraries:}$bin/../lib "$@"; }
-export -f ours
+# Only for the built programs: the packed libraries are older than those of the machine's other programs.
+built() { LD_LIBRARY_PATH=${libraries:+$libraries:}$bin/../lib "$@"; }
+export -f built
 export libraries bin
 
 tables=${TILEWRIGHT_TABLES:-}
@@ -80,7 +79,7 @@ if [ -n "$tables" ]; then
 fi
 
 wanted() { case " $parts " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
-# Seconds at most, then the command; a function of this script is one as well.
+# Runs a command, or a function of this script, with a time limit in seconds: step SECONDS COMMAND...
 step() {
     local seconds=$(($1 * patience)) left=$((budget - SECONDS + begin))
     shift
@@ -93,10 +92,10 @@ step() {
     local status=0 from=$SECONDS
     timeout "$seconds" bash -c '"$@"' step "$@" || status=$?
     echo "   ($((SECONDS - from)) s)"
-    # 1: results are not right, which a dry run knows; 124: its time is over; 126 and more: no such program, a signal.
+    # 1: wrong results, which a dry run ignores; 124: timeout; 126 and more: no such program, a signal.
     if [ $status -gt 1 ] || { [ $status = 1 ] && [ -z "$dry" ]; }; then failed+=("$* (status $status)"); fi
 }
-# The worst status of these processes. 1: wrong results; more: crashes.
+# The highest exit status of these processes. 1: wrong results; more: crashes.
 worst() {
     local status=0 worst=0 p
     for p in "$@"; do
@@ -106,11 +105,11 @@ worst() {
     done
     return $worst
 }
-# Tests by this filter on the device, dealt out to so many processes: what breaks the device for one leaves the others.
+# Runs the tests of this filter on the device, distributed over several processes: a device error only affects one.
 tests_on_gpu() {
     local count=$1 filter=$2 all=() i
     for ((i = 0; i < count; ++i)); do
-        GTEST_TOTAL_SHARDS=$count GTEST_SHARD_INDEX=$i TILEWRIGHT_TESTS_ON_GPU=1 ours "$bin/backend_cuda_test" \
+        GTEST_TOTAL_SHARDS=$count GTEST_SHARD_INDEX=$i TILEWRIGHT_TESTS_ON_GPU=1 built "$bin/backend_cuda_test" \
             --gtest_brief=1 --gtest_filter="$filter" &
         all+=($!)
     done
@@ -119,7 +118,7 @@ tests_on_gpu() {
 sanitize() {
     local filter=$1 all=() tool
     for tool in memcheck racecheck synccheck initcheck; do
-        TILEWRIGHT_TESTS_ON_GPU=1 ours timeout 55 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/backend_cuda_test" \
+        TILEWRIGHT_TESTS_ON_GPU=1 built timeout 55 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/backend_cuda_test" \
             --gtest_brief=1 --gtest_filter="$filter" > >(sed "s/^/$tool: /") 2>&1 &
         all+=($!)
     done
@@ -132,7 +131,7 @@ verify_models() {
         for precision in f32 tf32 f16 bf16; do
             (
                 right=0
-                text=$(ours "$bin/tilewright" verify "$models/$model.onnx" --target cuda --precision $precision 2>&1) ||
+                text=$(built "$bin/tilewright" verify "$models/$model.onnx" --target cuda --precision $precision 2>&1) ||
                     right=$?
                 printf '%s %s\n%s\n' "$model" "$precision" "$text"
                 exit $right
@@ -158,12 +157,12 @@ else
     missing+=("a GPU with NVIDIA's driver: nothing ran on a device")
 fi
 has_nvrtc=1
-ours "$bin/bench_gpu" gemm:64x64x64 --compile-only >/dev/null 2>&1 || has_nvrtc=0
-[ $has_nvrtc = 1 ] || missing+=("NVRTC (libnvrtc) where the loader looks: no kernel was compiled")
+built "$bin/bench_gpu" gemm:64x64x64 --compile-only >/dev/null 2>&1 || has_nvrtc=0
+[ $has_nvrtc = 1 ] || missing+=("NVRTC (libnvrtc) in the loader's path: no kernel was compiled")
 has_torch=0
 [ $has_gpu = 1 ] && "$python" -c "import torch, sys; sys.exit('$device' == 'cuda' and not torch.cuda.is_available())" \
     2>/dev/null && has_torch=1
-[ $has_torch = 1 ] || missing+=("torch that sees a GPU: no peers")
+[ $has_torch = 1 ] || missing+=("torch with a GPU: no peers")
 
 gemms="gemm:4096x4096x4096 gemm:8192x8192x8192 gemm:1024x1024x1024 gemm:512x3072x768 gemm:512x768x3072"
 chains="chain:1x512x256x64x64 chain:1x512x256x64x128 chain:1x512x256x64x256 chain:1x512x512x256x256
@@ -172,12 +171,12 @@ chains="chain:1x512x256x64x64 chain:1x512x256x64x128 chain:1x512x256x64x256 chai
 attentions="attention:8x512x512x64x64 attention:12x512x512x64x64 attention:16x512x512x64x64
  attention:12x256x256x64x64 attention:16x256x256x64x64 attention:16x256x256x80x80 attention:1x512x256x64x64
  attention:1x768x384x64x64 attention:1x1024x512x64x64 attention:16x4096x4096x64x64"
-# Gensor's convolutions: images, channels, pixels, results, taps, stride; channels side by side in memory.
+# Gensor's convolutions: images, channels, pixels, results, taps, stride; NHWC.
 convolutions="conv:128x256x30x256x3x2 conv:128x128x28x128x3x1 conv:128x128x58x128x3x2 conv:128x3x224x64x7x2
  conv:128x64x56x64x3x1 conv:128x64x56x256x1x1 conv:128x256x14x256x3x1 conv:128x512x7x512x3x1"
 compiled="resnet50 bert_base segformer_b0 efficientvit_b1 candy yolox_nano bert_small bert_large"
 verified="bert_tiny mobilenet_64 resnet18_64"
-# Not those that look at the executor itself, nor one whose kernels CudaText has as well.
+# Without tests of the executor itself, and a test whose kernels CudaText contains too.
 all_tests="Cuda*:GpuSchedule.*:Gpu.*:Nvrtc.*:Cudnn.*-CudaGroupText.IsSeenToGoWrong*:Gpu.RunsWhatTheExecutorRuns"
 few_tests="Gpu.RunsAFewOfThem:CudaMatrices.*:Cuda*Text.OfAttentions*:CudaMatrixText.OfProducts*:CudaGroupText.OfSwizzled*"
 if [ -n "$dry" ]; then
@@ -190,14 +189,14 @@ drawn=40
 peers="--device $device"
 only=$([ $has_gpu = 1 ] || echo --compile-only)
 
-# In the background, while tests run: models are written, and torch compiles its own for its cache.
+# In the background, while tests run: writes models, and fills torch's compile cache.
 background=()
 if wanted models; then
     # Name, the zoo's model, its settings.
     while read -r name zoo settings; do
         case " $compiled $verified mlp " in *" $name "*) ;; *) continue ;; esac
         [ -e "$models/$name.onnx" ] ||
-            ours "$bin/tilewright" zoo "$zoo" -o "$models/$name.onnx" $settings >/dev/null 2>&1 &
+            built "$bin/tilewright" zoo "$zoo" -o "$models/$name.onnx" $settings >/dev/null 2>&1 &
         background+=($!)
     done <<'LIST'
 mlp mlp
@@ -226,18 +225,18 @@ if wanted tests && [ $has_nvrtc = 1 ]; then
         step 120 tests_on_gpu 8 "$all_tests"
     else
         echo "== kernels in the executor"
-        step 90 ours "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*:CudaMatri*'
+        step 90 built "$bin/backend_cuda_test" --gtest_brief=1 --gtest_filter='Gpu.*:Nvrtc.*:CudaMatri*'
     fi
 fi
-for p in "${background[@]+"${background[@]}"}"; do wait "$p"; done  # what is measured is alone
+for p in "${background[@]+"${background[@]}"}"; do wait "$p"; done  # measurements run alone
 if wanted models; then
     for name in $compiled $verified; do [ -s "$models/$name.onnx" ] || failed+=("zoo: no $name"); done
 fi
 
 if wanted kernels && [ $has_nvrtc = 1 ]; then
     for type in f16 bf16; do
-        echo "== $type: G1 to G12, S1 to S9, products; ours, then torch's"
-        step 25 ours "$bin/bench_gpu" $gemms $chains $attentions --type $type --precision $type --seconds 0.03 $only
+        echo "== $type: G1 to G12, S1 to S9, products; generated, then torch's"
+        step 25 built "$bin/bench_gpu" $gemms $chains $attentions --type $type --precision $type --seconds 0.03 $only
         [ $has_torch = 1 ] && wanted peers &&
             step 45 "$python" bench/gpu/torch_peers.py $gemms $chains $attentions --type $type --seconds 0.03 --limit 20 $peers
     done
@@ -247,27 +246,27 @@ if wanted models; then
     if [ $has_gpu = 1 ]; then
         step 60 verify_models $verified
         for name in $compiled; do
-            step 30 ours "$bin/tilewright" bench "$models/$name.onnx" --target cuda --precision tf32
+            step 30 built "$bin/tilewright" bench "$models/$name.onnx" --target cuda --precision tf32
         done
         [ $has_torch = 1 ] && wanted peers &&
             step 150 "$python" bench/gpu/torch_models.py $compiled --type f32 --seconds 0.3 --limit 100 $peers \
                 ${dry:+--no-compile}
     else
         for name in mlp bert_tiny; do
-            step 60 ours "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision tf32 --lockstep
+            step 60 built "$bin/tilewright" verify "$models/$name.onnx" --target cuda --precision tf32 --lockstep
         done
     fi
 fi
 if wanted products && [ $has_nvrtc = 1 ]; then
     echo "== products: the model's first eight schedules; by tf32; as Gensor's walk has them"
-    step 25 ours "$bin/bench_gpu" ${gemms%% *} --type bf16 --candidates 8 --seconds 0.05 $only
-    step 20 ours "$bin/bench_gpu" $gemms --type f32 --precision tf32 --seconds 0.05 $only
-    step 20 ours "$bin/bench_gpu" $gemms --type f16 --scheduler gensor --seconds 0.05 $only
+    step 25 built "$bin/bench_gpu" ${gemms%% *} --type bf16 --candidates 8 --seconds 0.05 $only
+    step 20 built "$bin/bench_gpu" $gemms --type f32 --precision tf32 --seconds 0.05 $only
+    step 20 built "$bin/bench_gpu" $gemms --type f16 --scheduler gensor --seconds 0.05 $only
     [ $has_torch = 1 ] && wanted peers && step 20 "$python" bench/gpu/torch_peers.py $gemms --type f32 --seconds 0.05 $peers
 fi
 if wanted convolutions && [ $has_nvrtc = 1 ]; then
-    echo "== convolutions; ours, then cuDNN's by torch"
-    step 25 ours "$bin/bench_gpu" $convolutions --type f16 --seconds 0.03 $only
+    echo "== convolutions; generated, then cuDNN's by torch"
+    step 25 built "$bin/bench_gpu" $convolutions --type f16 --seconds 0.03 $only
     [ $has_torch = 1 ] && wanted peers &&
         step 25 "$python" bench/gpu/torch_peers.py $convolutions --type f16 --seconds 0.03 $peers
 fi
@@ -280,8 +279,8 @@ if wanted sanitizer; then
     fi
 fi
 if wanted ptxas && [ $has_nvrtc = 1 ]; then
-    echo "== what ptxas says"
-    step 30 ours "$bin/bench_ptxas" --candidates $drawn --threads "$(nproc)"
+    echo "== resource usage by ptxas"
+    step 30 built "$bin/bench_ptxas" --candidates $drawn --threads "$(nproc)"
 fi
 
 echo "== $((SECONDS - begin)) seconds"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whole models as torch runs them: eager, and torch.compile with CUDA graphs. Weights are random (torch_nets.py).
+"""Whole models in torch: eager, and torch.compile with CUDA graphs. Weights are random (torch_nets.py).
 
-Times are of a call whose operands are on the device, and of one that brings its input from pinned memory and fetches
+Times are of a call with operands on the device, and of one that copies its input from pinned memory and fetches
 its result, as `tilewright bench` does.
 
     bench/gpu/torch_models.py bert_base:512 segformer_b0:512 --type f32   # products of f32 by tf32
-    bench/gpu/torch_models.py all --device cpu --no-compile --seconds 0.1 # to see that they work
-    bench/gpu/torch_models.py --count                                     # their weights, to hold against the zoo's
+    bench/gpu/torch_models.py all --device cpu --no-compile --seconds 0.1 # smoke test
+    bench/gpu/torch_models.py --count                                     # number of weights, to compare with the zoo's
 """
 
 import argparse
@@ -36,18 +36,18 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.5)
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no further model is begun")
-    parser.add_argument("--warm", action="store_true", help="compile alone, so that the next time finds it in torch's cache")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no further model is started")
+    parser.add_argument("--warm", action="store_true", help="only compile, to fill torch's cache")
     parser.add_argument("--count", action="store_true", help="count weights, run nothing")
     o = parser.parse_args()
     begin = time.perf_counter()
     try:
         import torch
     except ImportError:
-        sys.exit("torch is not installed: nothing to compare with")
+        sys.exit("torch is not installed: no comparison")
     on_gpu = o.device != "cpu"
     if on_gpu and not o.count and not torch.cuda.is_available():
-        sys.exit("torch sees no GPU")
+        sys.exit("torch has no GPU")
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[o.type]
@@ -99,11 +99,12 @@ def main():
             print(f"{name:<20}{sum(p.numel() for p in model.parameters()):>12}", flush=True)
         return
     with torch.inference_mode():
-        # What is tuned for a minute comes when all else is there.
+        # Models that are tuned for a minute come last.
         for rounds in range(2 if on_gpu and not o.no_compile and not o.warm else 1):
             for name in names:
                 if late():
-                    print(f"{name:<20}left out{': ' + tuned if rounds else ''}: {o.limit:.0f} seconds are over", flush=True)
+                    print(f"{name:<20}skipped{': ' + tuned if rounds else ''}: time limit of {o.limit:.0f} seconds",
+                          flush=True)
                 else:
                     measure(name, rounds)
                 if on_gpu:

@@ -1,7 +1,7 @@
-"""The models of bench/gpu/run.sh as torch modules: layer by layer what `tilewright zoo` writes under the same names, with
-batch normalisation folded into the convolutions, as it is in what we compile. Weights are random.
+"""The models of bench/gpu/run.sh as torch modules: layer by layer the same as in `tilewright zoo`, with
+batch normalisation folded into the convolutions, as in the zoo's models. Weights are random.
 
-`make(torch, name, size)` gives a module and its input; NAMES has the names, and what size means.
+`make(torch, name, size)` returns a module and its input; NAMES maps the names to the meaning of size.
 """
 
 BERT = {"bert_small": (4, 512, 8), "bert_base": (12, 768, 12), "bert_large": (24, 1024, 16)}  # layers, width, heads
@@ -56,7 +56,7 @@ def resnet50(torch, size):
 
 
 def segformer_b0(torch, size):
-    """Xie et al., 2021: keys and values of an image that is shrunk, linear layers on four scales."""
+    """Xie et al., 2021: keys and values of a reduced image, linear layers on four scales."""
     nn, F = torch.nn, torch.nn.functional
 
     class Block(nn.Module):
@@ -190,7 +190,7 @@ def candy(torch, size):
 
 
 def yolox_nano(torch, size):
-    """Ge et al., 2021, before boxes are decoded."""
+    """Ge et al., 2021, without the decoding of boxes."""
     nn, F = torch.nn, torch.nn.functional
 
     def conv(inputs, out, kernel=1):
@@ -262,6 +262,6 @@ def image(torch, size):
 
 
 def make(torch, name, size):
-    """`size`: tokens or pixels; 0: the usual number."""
+    """`size`: tokens or pixels; 0: the default."""
     size = size or NAMES[name][1]
     return bert(torch, name, size) if name in BERT else globals()[name](torch, size)

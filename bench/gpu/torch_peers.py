@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The kernels of bench/gpu/run.sh as torch runs them: matmul, two matmuls, scaled_dot_product_attention's back ends,
+"""The kernels of bench/gpu/run.sh in torch: matmul, two matmuls, scaled_dot_product_attention's back ends,
 convolutions (cuDNN).
 
     bench/gpu/torch_peers.py gemm:4096x4096x4096 attention:8x512x512x64x64 --type f16
-    bench/gpu/torch_peers.py gemm:256x256x256 --device cpu      # to see that it works
+    bench/gpu/torch_peers.py gemm:256x256x256 --device cpu      # smoke test
 """
 
 import argparse
@@ -12,7 +12,7 @@ import time
 
 
 def graph_of(torch, work, times):
-    """A CUDA graph of so many calls: what the device takes, whatever Python does in between."""
+    """A CUDA graph of `count` calls: device time without Python's overhead."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -27,7 +27,7 @@ def graph_of(torch, work, times):
 
 
 def median_seconds(torch, device, work, seconds):
-    """Of one call, many behind each other, the operands where they are; on a GPU as a CUDA graph, as ours are timed."""
+    """Time per call of consecutive calls on resident operands; on a GPU as a CUDA graph, as for Tilewright."""
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     together = 20 if device == "cuda" else 1
     if device == "cuda":
@@ -49,7 +49,7 @@ def median_seconds(torch, device, work, seconds):
 
 
 def ways(task, dtype, torch, device):
-    """Name -> callable (those that torch.compile makes last), and the task's floating-point operations."""
+    """Name -> callable (those of torch.compile last), and the task's floating-point operations."""
     kind, sizes = task.split(":")
     n = [int(x) for x in sizes.split("x")]
     rand = lambda *shape: torch.randn(*shape, device=device, dtype=dtype)
@@ -99,29 +99,29 @@ def main():
     try:
         import torch
     except ImportError:
-        sys.exit("torch is not installed: nothing to compare with")
+        sys.exit("torch is not installed: no comparison")
     if o.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("torch sees no GPU")
+        sys.exit("torch has no GPU")
     torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # of f32: what ours by tf32 is held against
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # of f32: compared with Tilewright's tf32
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[o.type]
 
     def measure(task, name, call, flops):
         try:
             seconds = median_seconds(torch, o.device, call, o.seconds)
             print(f"{task:<36}{seconds * 1e6:>12.1f}{flops / seconds * 1e-12:>12.1f}  {name}", flush=True)
-        except Exception as e:  # a back end that does not take this shape, a compiler that gives up
+        except Exception as e:  # an unsupported shape, or a compiler error
             print(f"{task:<36}{'-':>12}{'-':>12}  {name}: {(str(e).splitlines() or [repr(e)])[0][:60]}", flush=True)
 
     with torch.inference_mode():
-        for compiled in (False, True):  # what takes tens of seconds to compile comes when all else is there
+        for compiled in (False, True):  # functions that take long to compile come last
             for task in o.tasks:
                 calls, flops = ways(task, dtype, torch, o.device)
                 for name, call in calls.items():
                     if name.startswith("torch.compile") != compiled:
                         continue
                     if compiled and time.perf_counter() - begin > o.limit:
-                        print(f"{task:<36}{'-':>12}{'-':>12}  {name}: left out, {o.limit:.0f} seconds are over", flush=True)
+                        print(f"{task:<36}{'-':>12}{'-':>12}  {name}: skipped, time limit of {o.limit:.0f} seconds", flush=True)
                         continue
                     measure(task, name, call, flops)
 

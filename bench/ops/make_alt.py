@@ -3,8 +3,8 @@
 
 usage: make_alt.py > alt.txt
 
-The paper draws batch sizes from 1 to 16 and channels from 3, 16, 32, 64, 512, 960 and 1280, and does not list what it
-drew. These are drawn the same way from a fixed seed; a configuration of more than MOST_FLOPS, 0.2 s or so on a core, is
+The paper draws batch sizes from 1 to 16 and channels from 3, 16, 32, 64, 512, 960 and 1280, and does not list the
+configurations. These are drawn the same way from a fixed seed; one of more than MOST_FLOPS, about 0.2 s on a core, is
 drawn again.
 """
 import random
@@ -21,7 +21,7 @@ def extent(n, k, stride, pad, dilation=1):
 
 
 def conv(rng, axes, sizes, kernels, strides, groups=(1,), dilations=(1,), transposed=False):
-    """A line, and the operations it takes."""
+    """A line, and its number of operations."""
     n, c = rng.choice(BATCHES), rng.choice(CHANNELS)
     g = rng.choice([g for g in groups if c % g == 0] or [1])
     o = rng.choice([x for x in CHANNELS if x % g == 0])

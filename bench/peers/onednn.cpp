@@ -1,11 +1,11 @@
-// oneDNN beside us: its primitives on the same operators, float32.
+// oneDNN as a peer: its primitives on the same operators, float32.
 //
 //     bench_onednn "conv2d c=64 h=56 o=64 kh=3 pad=1 bias=1 act=relu"
 //
-// As oneDNN's own benchmark does: weights lie in whatever format the primitive asks for, and so do the images of
-// convolutions; getting them there is not timed. Operators of several primitives (attention, chains) run one after the
-// other. What a convolution's neighbours in a model would need as conversions is thus not in these figures, while ours
-// read and write plain tensors.
+// As in oneDNN's own benchmark, weights have the format that the primitive requests, and so have the images of
+// convolutions; the reorders are not timed. The conversions that a convolution's neighbours in a model would need are
+// thus not in these figures, while Tilewright reads and writes plain tensors. Operators of several primitives
+// (attention, chains) run one after the other.
 
 #include <map>
 #include <memory>
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "bench/peers/peer.h"
 
-/// OpenMP's, on which oneDNN runs; declared here because not every compiler has the header.
+/// OpenMP's function, as oneDNN uses OpenMP; declared here because not every compiler has the header.
 extern "C" void omp_set_num_threads(int threads);
 
 namespace tilewright::peers {
@@ -32,7 +32,7 @@ const dnnl::engine& engine() {
     return cpu;
 }
 
-/// Primitives with their memory, run in order.
+/// Primitives with their memory, run in sequence.
 class Pipeline {
   public:
     memory make(const memory::desc& desc) {
@@ -90,7 +90,7 @@ dnnl::primitive_attr activation(const std::string& name) {
     return attr;
 }
 
-/// Row-major, or with the last two dimensions the other way round.
+/// Row-major, or with the last two dimensions transposed.
 memory::desc plain(const Dims& dims, bool transposed = false) {
     Dims strides(dims.size(), 1);
     for (size_t d = dims.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * dims[d + 1];
@@ -103,7 +103,7 @@ memory::desc plain(const Dims& dims, bool transposed = false) {
 
 memory::desc any(const Dims& dims) { return {dims, kF32, Tag::any}; }
 
-/// c = a b (+ bias), formats as given; gives c.
+/// Adds c = a b (+ bias), with the given formats; returns c.
 memory add_matmul(Pipeline& p, const memory::desc& a, const memory::desc& b, const memory::desc& c,
                   const dnnl::primitive_attr& attr, bool bias, const memory* left = nullptr) {
     Dims shape(c.dims().size(), 1);
@@ -138,7 +138,7 @@ bool gemm(Pipeline& p, const OpSpec& s) {
 
 bool gemv(Pipeline& p, const OpSpec& s) {
     const int64_t m = s.number("m"), k = s.number("k");
-    if (s.flag("bias")) return false;  // one number a row is no bias of a product of this form
+    if (s.flag("bias")) return false;  // one number per row is not a supported bias of this product
     const bool constant = s.text("weights") == "constant";
     add_matmul(p, constant ? any({m, k}) : plain({m, k}), plain({k, 1}), plain({m, 1}), activation(s.text("act")),
                false);
@@ -192,7 +192,7 @@ bool norm_gemm(Pipeline& p, const OpSpec& s) {
 // --- windows
 
 struct WindowOp {
-    Dims image, kernel, stride, pad, dilation;  // dilation: as oneDNN counts, 0 for none
+    Dims image, kernel, stride, pad, dilation;  // dilation: oneDNN's convention, 0 for none
 };
 
 WindowOp window_of(const OpSpec& s) {
@@ -236,7 +236,7 @@ memory::desc filter(int64_t groups, int64_t out, int64_t in, const Dims& kernel)
     return any(joined(groups == 1 ? Dims{out, in} : Dims{groups, out / groups, in / groups}, kernel));
 }
 
-/// The image's own format is asked for where it comes from a step before: else whatever the primitive likes.
+/// The image has the format of the previous step, if there is one; otherwise the primitive's preferred format.
 memory add_conv(Pipeline& p, const OpSpec& s, const WindowOp& w, int64_t channels, int64_t out, int64_t groups,
                 const memory* image = nullptr) {
     const bool bias = s.flag("bias");
@@ -390,7 +390,7 @@ int main(int argc, char** argv) {
     return tilewright::peers::run_peer(
         argc, argv,
         "oneDNN's time for operators (float32; weights and the images of convolutions in\n"
-        "the formats that its primitives ask for)\n"
+        "the formats that its primitives request)\n"
         "  bench_onednn \"conv2d c=64 h=56 o=64 kh=3 pad=1\" --time 0.2",
         [](int threads) { omp_set_num_threads(threads); }, tilewright::peers::prepare);
 }

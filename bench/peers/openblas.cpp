@@ -1,9 +1,9 @@
-// OpenBLAS beside us: products and chains of products, float32.
+// OpenBLAS as a peer: products and chains of products, float32.
 //
 //     bench_openblas "gemm m=512 n=768 k=3072"
 //
-// It has no way to keep a packed operand, so constant weights are packed in every call; bias and activations it does
-// not know.
+// OpenBLAS does not store packed operands, so constant weights are packed in every call; bias and activations are not
+// supported.
 
 #include <cblas.h>
 

@@ -21,7 +21,7 @@ double now_ms() {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// As `tilewright op` measures: for `seconds`, at least three times, short runs several at once.
+/// As in `tilewright op`: for `seconds`, at least three times; short runs are timed several at once.
 Json measure(const std::function<void()>& run, double seconds) {
     const auto time_of = [&](int runs) {
         const double start = now_ms();
@@ -64,8 +64,8 @@ int run_peer(int argc, char** argv, const char* description, const std::function
     std::vector<std::string> ops, batches;
     int threads = 1;
     double seconds = 0.5;
-    app.add_option("op", ops, "NAME key=value ..., as `tilewright op` takes them");
-    app.add_option("--batch", batches, "a file of operators, one a line")->allow_extra_args(false);
+    app.add_option("op", ops, "NAME key=value ..., in the syntax of `tilewright op`");
+    app.add_option("--batch", batches, "a file of operators, one per line")->allow_extra_args(false);
     app.add_option("--threads", threads, "worker threads (1)")->check(CLI::Range(1, 1024));
     app.add_option("--time", seconds, "seconds to measure each operator for (0.5)")->check(CLI::Range(0.0, 3600.0));
     try {

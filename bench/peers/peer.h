@@ -1,5 +1,5 @@
 #pragma once
-// What the programs around other libraries share: the command line, timing, results.
+// Shared by the programs of other libraries: the command line, timing, results.
 
 #include <functional>
 #include <span>
@@ -9,17 +9,17 @@
 
 namespace tilewright::peers {
 
-/// Prepares an operator and gives what runs it once. Gives nothing where the library has no such operator; throws
-/// std::exception where it fails.
+/// Prepares an operator and returns a function that runs it once. Returns nothing if the library has no such operator;
+/// throws std::exception on failure.
 using Prepare = std::function<std::function<void()>(const OpSpec&)>;
 
-/// Measures operators of the command line and of batch files, in the options of `tilewright op`, and prints one JSON
-/// object a line: op, measured_ms (median), spread, runs; or op, unsupported; or op, error. `set_threads` is called
+/// Measures operators of the command line and of batch files, with the options of `tilewright op`, and prints one JSON
+/// object per line: op, measured_ms (median), spread, runs; or op, unsupported; or op, error. `set_threads` is called
 /// before anything else. Returns the exit status.
 int run_peer(int argc, char** argv, const char* description, const std::function<void(int)>& set_threads,
              const Prepare& prepare);
 
-/// Fills with numbers between -1 and 1; the time of an operator does not depend on which.
+/// Fills with numbers between -1 and 1; the values do not affect an operator's time.
 void fill(std::span<float> numbers, uint32_t seed);
 std::vector<float> numbers(int64_t count, uint32_t seed);
 

@@ -1,4 +1,4 @@
-/* Tilewright: compiles ONNX models to machine code for the CPU it runs on, and runs them.
+/* Tilewright: compiles ONNX models to machine code for the host CPU, and runs them.
  *
  *     tilewright_model* model = NULL;
  *     tilewright_error* error = NULL;
@@ -20,15 +20,15 @@
  *
  * Ownership. What a function creates is freed by the function of the same name that ends in _free; freeing NULL does
  * nothing. A session keeps its model alive: the model may be freed first. Everything else that a pointer leads to
- * (names, shapes, output data) belongs to the model or session it was asked of.
+ * (names, shapes, output data) belongs to the model or session that returned it.
  *
- * Threads. A model never changes: any number of threads may use one, and create sessions of it. One session may be used
- * by one thread at a time: while a call uses it, calls of other threads return TILEWRIGHT_BUSY and change nothing, but
- * it must not be freed, and the outputs that a call gave must not be read while another thread runs the session.
- * Different sessions, also of one model, may be used by different threads at the same time. Sessions with
- * equal numbers of threads share one pool of worker threads. Results of one model depend neither on how many
- * sessions run nor on their numbers of threads. tilewright_options.threads, which code is laid out for, may change the
- * order of sums, and with it the last bits; TILEWRIGHT_NUMERICS_STRICT excludes that.
+ * Threads. A model is immutable: any number of threads may use it and create sessions of it. A session may be used by
+ * one thread at a time: during a call, calls of other threads return TILEWRIGHT_BUSY and have no effect. A session must
+ * not be freed during a call, and its outputs must not be read while another thread runs it. Different sessions,
+ * including sessions of one model, may be used by different threads at the same time. Sessions with equal numbers of
+ * threads share one pool of worker threads. The results of a model depend neither on the number of running sessions nor
+ * on their numbers of threads. tilewright_options.threads, the number of threads that the code is planned for, may
+ * change the order of sums, and with it the last bits; TILEWRIGHT_NUMERICS_STRICT excludes that.
  *
  * Errors. A function that can fail returns a status, and puts an error object into `*error` unless `error` is NULL or
  * the status is TILEWRIGHT_OK (then `*error` becomes NULL). No C++ exception leaves the library. Results are written
@@ -49,7 +49,7 @@
 #define TILEWRIGHT_API
 #endif
 
-/* In C++ an enumeration holds any number only where its type is named, and callers may give wrong ones. */
+/* In C++ only an enumeration with a fixed underlying type may hold any number, and callers may pass invalid ones. */
 #ifdef __cplusplus
 #define TILEWRIGHT_INT : int
 extern "C" {
@@ -66,7 +66,7 @@ typedef enum tilewright_status TILEWRIGHT_INT {
     TILEWRIGHT_BUSY = 5              /* another thread uses the session */
 } tilewright_status;
 
-/* Elements of tensors, in the order of the host. BOOL is one byte, 0 or 1; types of less than 8 bits have one byte an
+/* Elements of tensors, in the order of the host. BOOL is one byte, 0 or 1; types of less than 8 bits have one byte per
  * element. */
 typedef enum tilewright_dtype TILEWRIGHT_INT {
     TILEWRIGHT_F32 = 0,
@@ -98,56 +98,56 @@ typedef struct tilewright_error tilewright_error;
 typedef struct tilewright_model tilewright_model;
 typedef struct tilewright_session tilewright_session;
 
-/* "0.1.0", of the library that runs; TILEWRIGHT_VERSION is the header's. */
+/* "0.1.0": the version of the loaded library; TILEWRIGHT_VERSION is that of the header. */
 TILEWRIGHT_API const char* tilewright_version(void);
-/* Bytes of one element; 0 for a number that is no type. */
+/* Bytes of one element; 0 for an invalid type. */
 TILEWRIGHT_API size_t tilewright_dtype_size(tilewright_dtype type);
-/* "f32", "i64", "bool", ...; "?" for a number that is no type. */
+/* "f32", "i64", "bool", ...; "?" for an invalid type. */
 TILEWRIGHT_API const char* tilewright_dtype_name(tilewright_dtype type);
 
-/* One sentence that names the file, node or input, what was expected and what was found. */
+/* One sentence with the file, node or input, the expectation and the finding. */
 TILEWRIGHT_API const char* tilewright_error_message(const tilewright_error* error);
-/* What to do about it; "" where there is nothing to say. */
+/* The remedy; "" if there is none. */
 TILEWRIGHT_API const char* tilewright_error_hint(const tilewright_error* error);
 TILEWRIGHT_API tilewright_status tilewright_error_status(const tilewright_error* error);
 TILEWRIGHT_API void tilewright_error_free(tilewright_error* error);
 
-/* What may be done to floating-point results. In any case the order of sums is the compiler's choice, and equal options
- * on one machine give equal bits, whatever the number of sessions and of their threads. */
+/* Allowed changes of floating-point results. The order of sums is always the compiler's choice, and equal options on
+ * one machine give equal bits, for any number of sessions and of their threads. */
 typedef enum tilewright_numerics {
-    /* Convolutions of few taps by Winograd's algorithm, as long as what they read is finite and at most 2^20 in
-     * magnitude; a run with other numbers is repeated with the strict code, which is compiled when that happens first.
-     * An output's error is at most 1e-5 of the largest output in f32, where its tile's inputs, up to 3 places beyond
-     * its window, are of one magnitude: it is relative to the largest of them. */
+    /* Convolutions of few taps use Winograd's algorithm if their inputs are finite and at most 2^20 in magnitude; a run
+     * with other inputs is repeated with the strict code, which is compiled on first use. The error of an output in f32
+     * is at most 1e-5 of the largest output if the inputs of its tile, up to 3 elements beyond its window, have similar
+     * magnitudes: the error is relative to the largest of them. */
     TILEWRIGHT_NUMERICS_DEFAULT = 0,
-    /* An output depends on the inputs that its definition reads alone, and its bits do not depend on
+    /* An output only depends on the inputs of its definition, and its bits do not depend on
      * tilewright_options.threads. */
     TILEWRIGHT_NUMERICS_STRICT = 1,
-    /* As by default without the check: an infinity or NaN may reach outputs up to 3 places beyond its window. */
+    /* As the default, without the check: an infinity or NaN may affect outputs up to 3 elements beyond its window. */
     TILEWRIGHT_NUMERICS_FAST = 2
 } tilewright_numerics;
 
-/* How to compile. A null pointer means the defaults.
+/* Options of the compilation. A null pointer means the defaults.
  *
  *     tilewright_options options = tilewright_default_options();
  *     options.threads = 2;
  *
- * Later versions add fields at the end and change nothing else. `struct_size` says which of them the caller was
- * compiled with: fields behind it mean their defaults, and a caller with more fields than the library has is refused
- * where one of those is not zero. 0 stands for the fields up to `dim_sizes`. A field of zeros means the default. */
+ * Later versions only add fields at the end. `struct_size` is the size that the caller was compiled with: fields beyond
+ * it have their defaults, and non-zero fields that the library does not have are an error. A size of 0 means the fields
+ * up to `dim_sizes`. A field of zeros means the default. */
 typedef struct tilewright_options {
     size_t struct_size; /* sizeof(tilewright_options) */
-    int32_t threads;    /* what the code is laid out for; 0: the processors this process may use */
-    const char* isa;    /* "avx2" or "avx512"; NULL: the best this machine has */
+    int32_t threads;    /* threads that the code is planned for; 0: the CPUs that this process may use */
+    const char* isa;    /* "avx2" or "avx512"; NULL: the best one of this machine */
     size_t dim_count;   /* fixes named dimensions of inputs: dim_names[i] is dim_sizes[i]; other names are refused */
     const char* const* dim_names;
     const int64_t* dim_sizes;
-    int32_t keep_subnormals; /* not 0: subnormal f32 and f64 numbers are computed with. Else they count as 0 while the
-                                model runs (MXCSR's FTZ and DAZ; the caller's mode is restored): some CPUs are up to a
-                                hundred times slower on them */
-    int32_t numerics;        /* TILEWRIGHT_NUMERICS_...: what may be done to floating-point results */
-    int32_t check_values;    /* not 0: all indices, lengths and shapes that the data gives are checked, also where that
-                                takes time. Else indices out of range may read another element */
+    int32_t keep_subnormals; /* not 0: compute with subnormal f32 and f64 numbers. Otherwise they are flushed to 0
+                                while the model runs (MXCSR's FTZ and DAZ; the caller's mode is restored): some CPUs are
+                                up to a hundred times slower on them */
+    int32_t numerics;        /* TILEWRIGHT_NUMERICS_...: allowed changes of floating-point results */
+    int32_t check_values;    /* not 0: check all data-dependent indices, lengths and shapes, even if that takes time.
+                                Otherwise indices out of range may read another element */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -160,15 +160,15 @@ static inline tilewright_options tilewright_default_options(void) {
 /* Reads and compiles an ONNX file. External data is read only from below the file's own folder. */
 TILEWRIGHT_API tilewright_status tilewright_compile_file(const char* path, const tilewright_options* options,
                                                          tilewright_model** model, tilewright_error** error);
-/* The same from bytes, which are needed until the function returns. External data is refused. */
+/* As tilewright_compile_file, from bytes that stay valid until the function returns. External data is refused. */
 TILEWRIGHT_API tilewright_status tilewright_compile_memory(const void* bytes, size_t size,
                                                            const tilewright_options* options, tilewright_model** model,
                                                            tilewright_error** error);
 TILEWRIGHT_API void tilewright_model_free(tilewright_model* model);
 
-/* What a model declares of an input or output. A dimension that the model leaves open is -1 in `dims`, and
- * `dim_names[i]` says what it is called ("batch", or an expression such as "$batch * 2"); a fixed one has the name
- * NULL. Equal names are equal sizes. */
+/* The declaration of an input or output. A dynamic dimension is -1 in `dims`, and its name is `dim_names[i]` ("batch",
+ * or an expression such as "$batch * 2"). The name of a fixed dimension is NULL. Dimensions with equal names have equal
+ * sizes. */
 typedef struct tilewright_io {
     const char* name;
     tilewright_dtype dtype;
@@ -186,30 +186,30 @@ TILEWRIGHT_API tilewright_status tilewright_output(const tilewright_model* model
                                                    tilewright_error** error);
 
 /* A dense row-major tensor. `bytes` must be the elements' count times their size. Data should be aligned to 64 bytes;
- * inputs that are not aligned to the size of an element are copied before they are used. */
+ * inputs that are not aligned to the size of an element are copied before use. */
 typedef struct tilewright_tensor {
     tilewright_dtype dtype;
     size_t rank;
     const int64_t* shape;
-    void* data; /* may be NULL where bytes is 0 */
+    void* data; /* may be NULL if bytes is 0 */
     size_t bytes;
 } tilewright_tensor;
 
-/* threads: 0: the processors this process may use. */
+/* `threads` 0: the CPUs that this process may use. */
 TILEWRIGHT_API tilewright_status tilewright_session_create(const tilewright_model* model, int32_t threads,
                                                            tilewright_session** session, tilewright_error** error);
 TILEWRIGHT_API void tilewright_session_free(tilewright_session* session);
 
-/* Runs the model on inputs by position. Their data stays the caller's and is read during the call only. */
+/* Runs the model on inputs by position. Their data belongs to the caller and is only read during the call. */
 TILEWRIGHT_API tilewright_status tilewright_run(tilewright_session* session, const tilewright_tensor* inputs,
                                                 size_t input_count, tilewright_error** error);
-/* An output of the last successful run. Shape and data are the session's, and stay valid until its next run. */
+/* An output of the last successful run. Shape and data belong to the session, and are valid until its next run. */
 TILEWRIGHT_API tilewright_status tilewright_session_output(const tilewright_session* session, size_t index,
                                                            tilewright_tensor* output, tilewright_error** error);
-/* Runs, and copies the outputs into memory of the caller's: `outputs[i].data` with room for `outputs[i].bytes`. On
+/* Runs, and copies the outputs into the caller's memory: `outputs[i].data` with a capacity of `outputs[i].bytes`. On
  * return `bytes` is the size of the output and `dtype`, `rank`, `shape` are the output's; `shape` points into the
- * session. Fails with TILEWRIGHT_INVALID_ARGUMENT where the room does not suffice: then each `bytes` says how much is
- * needed, and tilewright_session_output still gives the outputs. */
+ * session. Fails with TILEWRIGHT_INVALID_ARGUMENT if a capacity does not suffice: then each `bytes` is the required
+ * size, and tilewright_session_output still returns the outputs. */
 TILEWRIGHT_API tilewright_status tilewright_run_into(tilewright_session* session, const tilewright_tensor* inputs,
                                                      size_t input_count, tilewright_tensor* outputs,
                                                      size_t output_count, tilewright_error** error);

@@ -1,4 +1,4 @@
-// The C interface (tilewright.h) as C++17: what is created is freed, and errors are exceptions.
+// A C++17 wrapper of the C interface (tilewright.h), with RAII and exceptions.
 //
 //     tw::Model model = tw::Model::from_file("model.onnx");
 //     tw::Session session(model);
@@ -6,7 +6,7 @@
 //     tw::Tensor logits = session.run({tw::tensor(pixels, {1, 3, 224, 224})}).at(0);
 //     use(logits.as<float>(), logits.count());
 //
-// Ownership and threads are as in tilewright.h: a Model may be shared by threads, a Session is used by one at a time.
+// Ownership and threads are as in tilewright.h: threads may share a Model, a Session is for one thread at a time.
 #ifndef TILEWRIGHT_TILEWRIGHT_HPP
 #define TILEWRIGHT_TILEWRIGHT_HPP
 
@@ -23,7 +23,7 @@
 
 namespace tw {
 
-/// Any failure. what() names the file, node or input; hint() says what to do, or nothing.
+/// Any failure. what() names the file, node or input; hint() is the remedy, or empty.
 class Error : public std::runtime_error {
   public:
     Error(tilewright_status status, const std::string& message, std::string hint)
@@ -38,11 +38,11 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
-/// Throws what `status` and `error` say, and frees the error.
+/// Converts `status` and `error` to an exception, and frees the error.
 inline void check(tilewright_status status, tilewright_error* error) {
     if (status == TILEWRIGHT_OK) return;
     const std::unique_ptr<tilewright_error, decltype(&tilewright_error_free)> owned(error, tilewright_error_free);
-    throw Error(status, error != nullptr ? tilewright_error_message(error) : "not enough memory to say what failed",
+    throw Error(status, error != nullptr ? tilewright_error_message(error) : "not enough memory for an error message",
                 tilewright_error_hint(error));
 }
 
@@ -58,7 +58,7 @@ constexpr tilewright_dtype dtype_of() {
     return static_cast<tilewright_dtype>((std::is_signed<T>::value ? TILEWRIGHT_I8 : TILEWRIGHT_U8) + size);
 }
 
-/// A view of a dense row-major tensor: somebody else owns the data.
+/// A non-owning view of a dense row-major tensor.
 struct Tensor {
     tilewright_dtype dtype = TILEWRIGHT_F32;
     std::vector<std::int64_t> shape;
@@ -66,7 +66,7 @@ struct Tensor {
     std::size_t bytes = 0;
 
     std::size_t count() const { return bytes / tilewright_dtype_size(dtype); }
-    /// Throws Error when the elements are not of type T.
+    /// Throws Error if the elements are not of type T.
     template <class T>
     const T* as() const {
         if (dtype != dtype_of<T>())
@@ -85,21 +85,21 @@ Tensor tensor(const std::vector<T>& values, std::vector<std::int64_t> shape) {
     return {dtype_of<T>(), std::move(shape), values.data(), values.size() * sizeof(T)};
 }
 
-/// What a model declares of an input or output. Open dimensions are -1 and have a name.
+/// The declaration of an input or output. Dynamic dimensions are -1 and have a name.
 struct Io {
     std::string name;
     tilewright_dtype dtype = TILEWRIGHT_F32;
     std::vector<std::int64_t> dims;
-    std::vector<std::string> dim_names;  ///< "" where the dimension is fixed
+    std::vector<std::string> dim_names;  ///< "" for a fixed dimension
 };
 
 struct Options {
-    int threads = 0;                           ///< what the code is laid out for; 0: this process's processors
-    std::string isa;                           ///< "avx2", "avx512", or "" for the best there is
+    int threads = 0;                           ///< threads that the code is planned for; 0: the CPUs of this process
+    std::string isa;                           ///< "avx2", "avx512", or "" for the best one of this machine
     std::map<std::string, std::int64_t> dims;  ///< fixes named dimensions of inputs; other names throw
-    bool keep_subnormals = false;              ///< compute with subnormal numbers, which else count as 0
+    bool keep_subnormals = false;              ///< compute with subnormal numbers, which are flushed to 0 otherwise
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
-    bool check_values = false;  ///< check all indices, lengths and shapes that the data gives
+    bool check_values = false;  ///< check all data-dependent indices, lengths and shapes
 };
 
 class Model {
@@ -168,7 +168,7 @@ class Model {
 
 class Session {
   public:
-    /// threads: 0: the processors this process may use.
+    /// `threads` 0: the CPUs that this process may use.
     explicit Session(const Model& model, int threads = 0)
         : outputs_(tilewright_output_count(model.handle())), handle_(nullptr, tilewright_session_free) {
         tilewright_session* session = nullptr;

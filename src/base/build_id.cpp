@@ -15,7 +15,7 @@ struct Wanted {
     std::string id;
 };
 
-/// The build's number among the notes of a segment.
+/// The build id in the notes of a segment.
 std::string id_in(const char* at, size_t bytes) {
     constexpr auto aligned = [](size_t n) { return (n + 3) / 4 * 4; };
     while (bytes >= sizeof(ElfW(Nhdr))) {

@@ -1,12 +1,12 @@
 #pragma once
-// Which build of the compiler this is: what one build has chosen says nothing of what another would.
+// The id of this build of the compiler. Cached decisions of one build are not valid for another.
 
 #include <string>
 
 namespace tilewright {
 
-/// The linker's number of the executable or shared library that holds this function, in hexadecimal digits: other code
-/// has another one. Empty where the linker wrote none.
+/// The linker's build id of the executable or shared library that contains this function, in hexadecimal digits.
+/// Different code has a different id. Empty if the linker wrote none.
 const std::string& build_id();
 
 }  // namespace tilewright

@@ -1,11 +1,11 @@
 #pragma once
-// The clock that everything here is timed by.
+// The monotonic clock that all measurements use.
 
 #include <chrono>
 
 namespace tilewright {
 
-/// Seconds, milliseconds, microseconds since a fixed moment, by a clock that never goes back.
+/// Seconds, milliseconds, microseconds since a fixed moment, by a monotonic clock.
 inline double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

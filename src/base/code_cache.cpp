@@ -17,13 +17,13 @@ namespace tilewright {
 
 namespace {
 
-// A file: the mark, length of what it was made of, that, the code, the keyed hash of all before it.
+// File format: the mark, the length of the key text, the key text, the code, the keyed hash of everything before it.
 constexpr std::string_view kMark = "twcode2\n";
 constexpr std::string_view kSuffix = ".code";
 constexpr const char* kKeyFile = "key";
 constexpr size_t kNameDigits = 32, kHashBytes = 32;
-constexpr int kMakeRoom = 16;                          // files added between looks at all of them
-constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // a kernel's code has some 100 KB
+constexpr int kMakeRoom = 16;                          // files added between two checks of the total size
+constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // the code of a kernel takes about 100 KB
 
 std::string number_bytes(uint64_t n) {
     std::string out(sizeof n, '\0');
@@ -37,13 +37,13 @@ uint64_t number_at(const std::string& bytes, size_t at) {
     return n;
 }
 
-/// A name beside `name` that no other write uses: name.PROCESS.NUMBER.
+/// A temporary file name that no other write uses: name.PROCESS.NUMBER.
 std::string temporary_of(const std::string& name) {
     static std::atomic<int> serial{0};
     return fmt::format("{}.{}.{}", name, ::getpid(), serial++);
 }
 
-/// The process, of a temporary's end ".PROCESS.NUMBER".
+/// The process id in a temporary's suffix ".PROCESS.NUMBER".
 std::optional<pid_t> writer_of(std::string_view end) {
     pid_t process = 0;
     unsigned number = 0;
@@ -57,12 +57,12 @@ std::optional<pid_t> writer_of(std::string_view end) {
 
 enum class Kind { foreign, code, temporary, abandoned };
 
-/// What a file of this name is to the cache.
+/// What a file of this name is to the cache: an entry, a temporary or a foreign file.
 Kind kind_of(std::string_view name) {
     std::string_view rest;
     if (name.starts_with(kKeyFile)) {
         rest = name.substr(std::strlen(kKeyFile));
-        if (rest.empty()) return Kind::foreign;  // the key is never in the way
+        if (rest.empty()) return Kind::foreign;  // the key file is never removed
     } else {
         const auto digits =
             static_cast<size_t>(std::find_if(name.begin(), name.end(),
@@ -77,7 +77,7 @@ Kind kind_of(std::string_view name) {
     return ::kill(*writer, 0) != 0 && errno == ESRCH ? Kind::abandoned : Kind::temporary;
 }
 
-/// The folder's key, made where there is none yet.
+/// The folder's key, created if there is none yet.
 HashKey key_in(const PrivateFolder& folder) {
     HashKey key{};
     for (const bool made : {false, true}) {
@@ -91,7 +91,7 @@ HashKey key_in(const PrivateFolder& folder) {
         const std::string_view bytes(reinterpret_cast<const char*>(key.data()), key.size());
         folder.write_new(kKeyFile, temporary_of(kKeyFile), {bytes});
     }
-    throw RuntimeError(fmt::format("folder '{0}' holds a file '{1}' that is no key of this user's: remove '{0}/{1}'",
+    throw RuntimeError(fmt::format("folder '{0}' holds a file '{1}' that is not a key of this user: remove '{0}/{1}'",
                                    folder.path(), kKeyFile));
 }
 
@@ -105,7 +105,7 @@ void CodeCache::warn(const std::string& problem) const {
         const std::lock_guard lock(mutex_);
         if (std::exchange(warned_, true)) return;
     }
-    if (warn_) warn_("no compiled kernels are kept: " + problem);
+    if (warn_) warn_("compiled kernels are not cached: " + problem);
 }
 
 const PrivateFolder* CodeCache::folder(bool make) const {
@@ -154,7 +154,7 @@ std::optional<std::string> CodeCache::find(std::string_view made_of) const {
 
 void CodeCache::keep(std::string_view made_of, std::string_view code) const {
     const int64_t bytes = static_cast<int64_t>(kMark.size() + sizeof(uint64_t) + made_of.size() + code.size());
-    if (bytes + static_cast<int64_t>(kHashBytes) > kMostFileBytes) return;  // find() would not take it
+    if (bytes + static_cast<int64_t>(kHashBytes) > kMostFileBytes) return;  // find() would reject it
     const PrivateFolder* folder = this->folder(true);
     if (folder == nullptr) return;
     const std::string name = name_of(made_of), length = number_bytes(made_of.size());

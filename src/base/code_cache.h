@@ -1,10 +1,10 @@
 #pragma once
-// Machine code and schedules of kernels, kept in files of one folder by what they were made of: a kernel takes LLVM or
-// NVRTC a tenth of a second and more, and most kernels of a model have been compiled before.
+// An on-disk cache of machine code and schedules, keyed by the text that they were compiled from. LLVM and NVRTC take a
+// tenth of a second and more per kernel, and most kernels of a model have been compiled before.
 //
-// What is found is run. So the folder must be a PrivateFolder, and each file ends with a hash under a random key, which
-// lies in the folder as well, for its owner alone: a file that came from elsewhere, or was put there while the folder
-// was open to others, counts as not there.
+// Cached code is executed. The folder must therefore be a PrivateFolder, and each file ends with a hash under a random
+// key that is stored in the folder with access for its owner only. A file that was copied from elsewhere, or placed
+// there while the folder was writable by others, counts as missing.
 
 #include <atomic>
 #include <cstdint>
@@ -19,26 +19,26 @@
 
 namespace tilewright {
 
-/// Several processes may use one folder: files appear whole, and what cannot be read, or is not what it says it is,
-/// counts as not there.
+/// Several processes may use one folder: files are created atomically, and an unreadable or corrupt file counts as
+/// missing.
 class CodeCache {
   public:
-    /// One line that names the folder, what is wrong with it and what to do.
+    /// Receives one line with the folder, the problem and the remedy.
     using Warn = std::function<void(const std::string&)>;
     static constexpr int64_t kMostBytes = int64_t{1} << 30;
 
-    /// The folder is made when something is kept; empty: nothing is kept. Of the cache's own files those that were used
-    /// least recently go when they have more than `most_bytes`, looked at now and then. `warn`: called once, from any
-    /// thread, where the folder cannot be used.
+    /// The folder is created on the first `keep`. An empty name disables the cache. When the cache's own files have
+    /// more than `most_bytes`, which is checked from time to time, the least recently used ones are removed. `warn` is
+    /// called once, from any thread, if the folder cannot be used.
     explicit CodeCache(std::string folder, int64_t most_bytes = kMostBytes, Warn warn = {});
 
-    /// The code that was made of exactly this.
+    /// The code that was kept for exactly this text.
     std::optional<std::string> find(std::string_view made_of) const;
-    /// That it cannot be written is no error: then it is compiled again the next time.
+    /// A failed write is not an error: the kernel is compiled again the next time.
     void keep(std::string_view made_of, std::string_view code) const;
 
   private:
-    /// Null where it cannot be used, or is not there and is not to be made.
+    /// Null if the folder cannot be used, or is missing and `make` is false.
     const PrivateFolder* folder(bool make) const;
     std::string name_of(std::string_view made_of) const;
     void make_room(const PrivateFolder& folder) const;

@@ -1,4 +1,4 @@
-// Kept machine code: found again whole, or not at all.
+// Cached machine code is found complete or not at all.
 
 #include "base/code_cache.h"
 
@@ -38,7 +38,7 @@ mode_t mode_of(const fs::path& path) {
     return ::lstat(path.c_str(), &s) == 0 ? s.st_mode & 07777U : 0;
 }
 
-/// What a cache in `folder` warned of while it kept and looked for something, of which nothing was found.
+/// The warning of a cache in `folder` after one write and one lookup, which finds nothing.
 std::string refusal(const std::string& folder) {
     std::vector<std::string> warnings;
     const CodeCache cache(folder, CodeCache::kMostBytes, [&](const std::string& text) { warnings.push_back(text); });
@@ -51,7 +51,7 @@ std::string refusal(const std::string& folder) {
 
 constexpr uid_t kNobody = 65534;
 
-/// In a process of its own; true if it says so.
+/// Runs `f` in its own process; true if `f` returns true.
 bool in_child(const std::function<bool()>& body) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(body() ? 0 : 1);
@@ -61,7 +61,7 @@ bool in_child(const std::function<bool()>& body) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
+TEST(CodeCache, RejectsCorruptFiles) {
     const TemporaryFolder folder;
     const CodeCache cache(folder.path());
     const std::string code("co\0de", 5);
@@ -81,14 +81,14 @@ TEST(CodeCache, DoesNotBelieveAFileThatIsNotWhatItSays) {
     }
 }
 
-/// A file that a cache with another key wrote, in the place of this one's: whole, and right but for the key.
-TEST(CodeCache, DoesNotBelieveAFileUnderAnotherKey) {
+/// A file of a cache with another key in the place of this cache's file: complete, and valid except for the key.
+TEST(CodeCache, RejectsAFileUnderAnotherKey) {
     const TemporaryFolder folder, other;
     CodeCache(folder.path()).keep("a text", "code");
     CodeCache(other.path()).keep("a text", "evil");
     fs::copy_file(entries(other.path())[0], entries(folder.path())[0], fs::copy_options::overwrite_existing);
     EXPECT_EQ(CodeCache(folder.path()).find("a text"), std::nullopt);
-    // Without its key a cache starts anew.
+    // Without its key a cache starts empty.
     CodeCache(folder.path()).keep("a text", "code");
     fs::remove(folder / "key");
     EXPECT_EQ(CodeCache(folder.path()).find("a text"), std::nullopt);
@@ -96,7 +96,7 @@ TEST(CodeCache, DoesNotBelieveAFileUnderAnotherKey) {
     EXPECT_EQ(CodeCache(folder.path()).find("a text"), "code");
 }
 
-TEST(CodeCache, SaysOnceWhyAFolderCannotBeUsed) {
+TEST(CodeCache, WarnsOnceIfAFolderCannotBeUsed) {
     const TemporaryFolder folder;
     const std::string top = folder / "top", middle = top + "/tilewright", code = middle + "/code";
     CodeCache(code).keep("a text", "code");
@@ -110,13 +110,13 @@ TEST(CodeCache, SaysOnceWhyAFolderCannotBeUsed) {
             fs::permissions(open, others, fs::perm_options::remove);
         }
     EXPECT_EQ(CodeCache(code).find("a text"), "code") << "nothing is wrong any more";
-    for (const std::string& shared : {top, middle}) {  // where each may remove only what is his own, as in /tmp
+    for (const std::string& shared : {top, middle}) {  // sticky: each user may remove only their own files, as in /tmp
         fs::permissions(shared, fs::perms::all | fs::perms::sticky_bit);
         EXPECT_EQ(CodeCache(code).find("a text"), "code") << shared;
         fs::permissions(shared, fs::perms::owner_all);
     }
     std::ofstream(folder / "file") << "a file";
-    EXPECT_THAT(refusal(folder / "file"), testing::HasSubstr("is no folder"));
+    EXPECT_THAT(refusal(folder / "file"), testing::HasSubstr("is not a folder"));
     EXPECT_THAT(refusal("/proc/no/such/folder"), testing::HasSubstr("'/proc/no' cannot be made"));
     for (const std::string& folder_or_above : {code, middle}) {
         fs::rename(folder_or_above, folder / "moved");
@@ -132,7 +132,7 @@ TEST(CodeCache, SaysOnceWhyAFolderCannotBeUsed) {
         EXPECT_THAT(refusal(code), testing::HasSubstr("folder '" + given + "' belongs to another user (65534)"));
         ASSERT_EQ(::chown(given.c_str(), 0, 0), 0);
     }
-    // Root's folders are trusted by others.
+    // Folders of root are trusted.
     fs::permissions(folder.path(), fs::perms::all);
     fs::permissions(top, fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
     ASSERT_EQ(::chown(middle.c_str(), kNobody, kNobody), 0);
@@ -144,7 +144,7 @@ TEST(CodeCache, SaysOnceWhyAFolderCannotBeUsed) {
     }));
 }
 
-TEST(CodeCache, MakesFoldersAndFilesForItsUserAlone) {
+TEST(CodeCache, CreatesPrivateFoldersAndFiles) {
     for (const mode_t mask : {0000, 0022, 0777}) {
         const TemporaryFolder folder;
         ::chmod(folder.path().c_str(), 0700);
@@ -160,8 +160,9 @@ TEST(CodeCache, MakesFoldersAndFilesForItsUserAlone) {
     }
 }
 
-/// Pipes, devices, links and huge files where a file of the cache should be: not waited for, not read, not run.
-TEST(CodeCache, TakesNothingButItsOwnFiles) {
+/// Pipes, devices, links and huge files in the place of a cache file: the cache neither blocks on them nor reads or
+/// runs them.
+TEST(CodeCache, RejectsForeignFileTypes) {
     const TemporaryFolder folder;
     const CodeCache cache(folder / "code");
     cache.keep("a text", "code");
@@ -220,7 +221,7 @@ TEST(CodeCache, TakesNothingButItsOwnFiles) {
     EXPECT_EQ(entries(folder / "code").size(), 1u) << "nothing half written stays";
 }
 
-TEST(CodeCache, DeletesNothingButItsOwnFiles) {
+TEST(CodeCache, DeletesOnlyItsOwnFiles) {
     const TemporaryFolder folder;
     const std::string code = folder / "code";
     fs::create_directory(code);
@@ -259,12 +260,12 @@ TEST(CodeCache, DeletesNothingButItsOwnFiles) {
     EXPECT_TRUE(fs::is_symlink(code + "/" + std::string(32, 'c') + ".code"));
     EXPECT_EQ(read_whole(folder / "outside"), "my only copy");
     EXPECT_FALSE(fs::exists(old)) << "of the cache's own files the oldest makes room";
-    EXPECT_FALSE(fs::exists(code + "/" + left)) << "what a killed process left goes at once";
+    EXPECT_FALSE(fs::exists(code + "/" + left)) << "files of a killed process are removed at once";
     EXPECT_FALSE(fs::exists(code + "/key." + std::to_string(gone) + ".0"));
     EXPECT_EQ(CodeCache(code).find("a text"), "code");
 }
 
-TEST(CodeCache, DoesWithoutWhereFilesMayNotBeSoLarge) {
+TEST(CodeCache, ToleratesAFileSizeLimit) {
     const TemporaryFolder folder;
     EXPECT_TRUE(in_child([&] {
         const rlimit none{0, 0}, small{1000, 1000};
@@ -287,9 +288,9 @@ TEST(CodeCache, DoesWithoutWhereFilesMayNotBeSoLarge) {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder / "code"), {}), 2) << "the key, and nothing half written";
 }
 
-/// Another user has made the folder above, and exchanges `code` between a link to a folder of the victim's and a cache
-/// of his own, whole and under a key of his own.
-TEST(CodeCache, IsNotDeceivedByFoldersThatAreExchanged) {
+/// An attacker owns the parent folder and exchanges `code` between a link to a folder of the victim and a complete
+/// cache of the attacker under another key.
+TEST(CodeCache, ResistsExchangedFolders) {
     if (::geteuid() != 0) GTEST_SKIP() << "needs several users";
     const TemporaryFolder shared, victim;
     ::chmod(shared.path().c_str(), 01777);
@@ -309,7 +310,7 @@ TEST(CodeCache, IsNotDeceivedByFoldersThatAreExchanged) {
     }
     while (!fs::exists(fs::symlink_status(code))) std::this_thread::yield();
     for (const bool own_middle : {false, true}) {
-        // Then as left by an earlier version under umask 0: the folder is the victim's, and open to all.
+        // Then as an earlier version left it under umask 0: the folder is the victim's, and writable by all.
         ASSERT_EQ(::chown(middle.c_str(), own_middle ? 0 : kNobody, 0), 0);
         int found = 0, warned = 0;
         for (int k = 0; k < 2000; ++k) {
@@ -323,7 +324,7 @@ TEST(CodeCache, IsNotDeceivedByFoldersThatAreExchanged) {
     ::waitpid(attacker, nullptr, 0);
 }
 
-TEST(CodeCache, HasAllOrNothingOfWhatAKilledProcessKept) {
+TEST(CodeCache, FindsCompleteEntriesOnlyAfterAKill) {
     const TemporaryFolder folder;
     constexpr int kTexts = 64;
     const auto code_of = [](int k) { return std::string(300000, static_cast<char>('a' + k % 26)) + std::to_string(k); };
@@ -348,7 +349,7 @@ TEST(CodeCache, HasAllOrNothingOfWhatAKilledProcessKept) {
             }
     }
     EXPECT_GT(found, 0);
-    // What was half written is in nobody's way, and goes when room is needed.
+    // Partial files do no harm, and are removed when room is needed.
     const CodeCache small(folder.path(), 400000);
     for (int k = 0; k < 40; ++k) small.keep("new " + std::to_string(k), "code");
     int64_t bytes = 0;
@@ -356,7 +357,7 @@ TEST(CodeCache, HasAllOrNothingOfWhatAKilledProcessKept) {
     EXPECT_LT(bytes, 500000) << lost;
 }
 
-TEST(CodeCache, ForgetsWhatWasAskedForLongestAgo) {
+TEST(CodeCache, EvictsTheLeastRecentlyUsedEntry) {
     const TemporaryFolder folder;
     const std::string code(1000, 'c');
     for (const char* text : {"a", "b", "c", "d"}) {
@@ -365,12 +366,12 @@ TEST(CodeCache, ForgetsWhatWasAskedForLongestAgo) {
             fs::last_write_time(f, fs::last_write_time(f) - std::chrono::seconds(10));
     }
     const CodeCache cache(folder.path(), 5000);
-    EXPECT_EQ(cache.find("a"), code);  // asked for just now
+    EXPECT_EQ(cache.find("a"), code);  // most recently used
     cache.keep("e", code);
     EXPECT_EQ(cache.find("a"), code);
     EXPECT_EQ(cache.find("b"), std::nullopt);
     EXPECT_EQ(cache.find("e"), code);
-    // It looks again after a while.
+    // The total size is checked again after some writes.
     for (int k = 0; k < 40; ++k) cache.keep(std::to_string(k), code);
     EXPECT_LT(folder.files().size(), 24u);
 }

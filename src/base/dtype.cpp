@@ -45,7 +45,7 @@ constexpr std::array<Info, 23> kInfo{{
 
 const Info& info(DType t) { return kInfo.at(static_cast<size_t>(t)); }
 
-/// Bits, bias and special codes of the floats below 16 bits.
+/// Bits, bias and special codes of the float types below 16 bits.
 struct SmallFloat {
     int exponent_bits, mantissa_bits, bias;
     bool has_infinity;  // the largest exponent is IEEE's infinity and NaN
@@ -215,7 +215,7 @@ uint8_t float_to_small_float(DType t, float f, bool saturate) {
     int exponent = e - 1;                              // a = 1.xxx * 2^exponent
     if (exponent < 1 - s.bias) exponent = 1 - s.bias;  // subnormal step
     const int steps = static_cast<int>(std::nearbyint(std::ldexp(a, s.mantissa_bits - exponent)));
-    // steps counts units of 2^(exponent - mantissa_bits); a carry into the next binade is what integer addition does.
+    // steps counts units of 2^(exponent - mantissa_bits); integer addition carries into the next binade.
     const int code = steps < (1 << s.mantissa_bits) ? steps : ((exponent + s.bias - 1) << s.mantissa_bits) + steps;
     if (code > largest) return overflow();
     if (code == 0) return s.fnuz ? 0 : sign;

@@ -43,8 +43,8 @@ bool is_float(DType t);    ///< any floating-point type, the small ones included
 bool is_integer(DType t);  ///< any integer type; not Bool
 bool is_signed(DType t);
 
-/// The type arithmetic on `t` is done in: F32 for F32 and every smaller float, F64 for F64, itself for the rest
-/// (4-bit integers compute as I8/U8).
+/// The type in which arithmetic on `t` is done: F32 for F32 and every smaller float, F64 for F64, I8 and U8 for the
+/// 4-bit integers, and `t` itself otherwise.
 DType compute_type(DType t);
 
 float half_to_float(uint16_t h);

@@ -238,7 +238,7 @@ TEST_P(SmallFloats, OverflowBeginsHalfAStepPastTheLargest) {
     const float edge = f.largest + step / 2;
     EXPECT_EQ(decode(encode(below(edge))), f.largest);
     EXPECT_EQ(encode(above(edge)), f.overflow);
-    // On the edge itself the even one of the largest code and the code after it, were there one.
+    // On the edge itself: round to even between the largest code and the code after it, if there were one.
     EXPECT_EQ(encode(edge), encode(f.largest) % 2 == 0 ? encode(f.largest) : f.overflow);
 }
 

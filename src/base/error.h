@@ -1,5 +1,5 @@
 #pragma once
-// The three kinds of failure: the user's file, the machine, our own bug.
+// The three kinds of failure: an error in the user's file, an error of the machine, a bug of the compiler.
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 
 namespace tilewright {
 
-/// The user's model or data is at fault, or uses what is not supported. `what()` is one sentence that names the file,
-/// node and operator where known, what was expected and what was found; `hint()` says what to do (may be empty).
+/// An error in the user's model or data, or an unsupported feature. `what()` is one sentence that names the file, node
+/// and operator where known, the expectation and the finding; `hint()` is the remedy (may be empty).
 class ModelError : public std::runtime_error {
   public:
     explicit ModelError(const std::string& message, std::string hint = {})
@@ -21,14 +21,14 @@ class ModelError : public std::runtime_error {
     std::string hint_;
 };
 
-/// The machine is at fault: out of memory, a missing driver, a file that cannot be written.
+/// An error of the machine: out of memory, a missing driver, a file that cannot be written.
 class RuntimeError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-/// Our own bug. Thrown by TW_CHECK so that a server that embeds the library survives it; the tool reports it and
-/// exits 1.
+/// A bug of the compiler. Thrown by TW_CHECK so that a server that embeds the library survives it; the tool reports it
+/// and exits with status 1.
 class InternalError : public std::logic_error {
   public:
     using std::logic_error::logic_error;
@@ -41,7 +41,7 @@ template <class... Args>
 
 [[noreturn]] void internal_error(const char* file, int line, const char* condition, const std::string& message);
 
-/// TW_CHECK(condition, "format", args...): a condition that only a bug of ours can break.
+/// TW_CHECK(condition, "format", args...): an invariant of the compiler.
 #define TW_CHECK(condition, ...)                                                                                       \
     do {                                                                                                               \
         if (!(condition)) ::tilewright::internal_error(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \

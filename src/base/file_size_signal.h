@@ -1,5 +1,5 @@
 #pragma once
-// SIGXFSZ, which ends a process that writes past its file size limit (ulimit -f), kept away from the library's writes.
+// Blocks SIGXFSZ, which ends a process that writes past its file size limit (ulimit -f), during the library's writes.
 
 #include <signal.h>
 
@@ -7,8 +7,8 @@
 
 namespace tilewright {
 
-/// While it is there, a write of this thread past the limit fails with EFBIG and nothing else happens. The process's
-/// dispositions stay as they are, and a signal that was pending before stays pending.
+/// During its lifetime a write of this thread past the limit fails with EFBIG without a signal. Signal dispositions of
+/// the process are unchanged, and a signal that was pending before stays pending.
 class NoFileSizeSignal {
   public:
     NoFileSizeSignal() {

@@ -19,18 +19,18 @@ bool is_pending() {
     return is_in(pending);
 }
 
-TEST(NoFileSizeSignal, TakesItsOwnSignalsAndLeavesTheRestAsItWas) {
+TEST(NoFileSizeSignal, ConsumesItsOwnSignalsAndRestoresTheMask) {
     {
         const NoFileSizeSignal guard;
         EXPECT_TRUE(is_blocked());
-        raise(SIGXFSZ);  // else the end of this program
+        raise(SIGXFSZ);  // would end this process otherwise
         EXPECT_TRUE(is_pending());
     }
     EXPECT_FALSE(is_blocked());
     EXPECT_FALSE(is_pending());
 }
 
-TEST(NoFileSizeSignal, LeavesASignalThatWasThere) {
+TEST(NoFileSizeSignal, KeepsAPendingSignal) {
     sigset_t signal, before;
     sigemptyset(&signal);
     sigaddset(&signal, SIGXFSZ);

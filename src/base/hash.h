@@ -14,8 +14,8 @@ constexpr uint64_t hash_mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/// Depends on the order. The seed is scattered before the value joins it: added as they are, the small integers that
-/// most keys are made of meet ({0, 63} and {1, 0}, say).
+/// Order-sensitive. The seed is mixed before the value is added: without that, the small integers that most keys
+/// consist of collide ({0, 63} and {1, 0}, for example).
 constexpr uint64_t hash_combine(uint64_t seed, uint64_t v) {
     return hash_mix(hash_mix(seed + 0x9E3779B97F4A7C15ull) ^ v);
 }

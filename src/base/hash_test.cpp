@@ -9,7 +9,7 @@
 namespace tilewright {
 namespace {
 
-// The figures stand in tuning databases: a change of any of them throws away everything ever measured.
+// Tuning databases contain these hashes: a change of any of them invalidates every stored measurement.
 static_assert(hash_mix(0x9E3779B97F4A7C15ULL) == 0xE220A8397B1DCDAFULL);  // splitmix64's first output for seed 0
 static_assert(hash_mix(1) == 0x5692161D100B05E5ULL);
 static_assert(hash_combine(1, 2) == 0x081A5C1377856B73ULL);

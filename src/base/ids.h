@@ -24,7 +24,7 @@ struct Id {
     friend constexpr auto operator<=>(Id, Id) = default;
 };
 
-/// A vector addressed by one kind of Id only. Append-only by habit: ids stay valid.
+/// A vector that is indexed by one Id type only. Append-only by convention: ids stay valid.
 template <class IdT, class T>
 class IndexVector {
   public:

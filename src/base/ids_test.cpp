@@ -55,7 +55,7 @@ TEST(IndexVector, HandsOutIdsInOrder) {
     EXPECT_EQ(v.ids(), (std::vector{AppleId(0), AppleId(1)}));
 }
 
-TEST(IndexVector, KnowsWhichIdsAreItsOwn) {
+TEST(IndexVector, ContainsItsOwnIds) {
     IndexVector<AppleId, int> v{10, 11};
     EXPECT_TRUE(v.contains(AppleId(1)));
     EXPECT_FALSE(v.contains(AppleId(2)));
@@ -74,7 +74,7 @@ TEST(IndexVector, FillsIteratesAndResizes) {
     EXPECT_EQ(v[AppleId(3)], 0);
 }
 
-TEST(IndexVector, HoldsWhatCanOnlyMove) {
+TEST(IndexVector, HoldsMoveOnlyTypes) {
     IndexVector<AppleId, std::unique_ptr<int>> v;
     EXPECT_EQ(*v[v.push_back(std::make_unique<int>(4))], 4);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A hash that only the holder of a key can compute: tells own files from forged ones.
+// A keyed hash: only the holder of the key can compute it, which detects forged files.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tilewright {
 
 using HashKey = std::array<uint8_t, 32>;
 
-/// BLAKE3 under the key, 32 bytes, of the parts one after the other.
+/// BLAKE3 with the key over the concatenated parts; 32 bytes.
 std::string keyed_hash(const HashKey& key, std::initializer_list<std::string_view> parts);
 
 }  // namespace tilewright

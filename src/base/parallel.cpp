@@ -27,7 +27,7 @@ void parallel_for(size_t n, const std::function<void(size_t)>& f) {
     std::vector<std::thread> threads;
     try {
         for (size_t k = 1; k < workers; ++k) threads.emplace_back(work);
-    } catch (const std::system_error&) {  // the system gives no more threads: those that there are do it
+    } catch (const std::system_error&) {  // no more threads available: the existing ones do the work
     }
     work();
     for (std::thread& t : threads) t.join();

@@ -1,13 +1,13 @@
 #pragma once
-// Independent work of the compiler on all processors that the process may use.
+// Parallel loops of the compiler over all processors that the process may use.
 
 #include <cstddef>
 #include <functional>
 
 namespace tilewright {
 
-/// Calls f(0) to f(n - 1), each once, in any order and on several threads; throws the first exception that one throws,
-/// when all calls that had begun have returned. Threads begin and end with the call: for work of a millisecond or more.
+/// Calls f(0) to f(n - 1), each once, in any order and on several threads. Rethrows the first exception of a call after
+/// all calls that had begun have returned. Starts new threads each time: for work of a millisecond or more.
 void parallel_for(size_t n, const std::function<void(size_t)>& f);
 
 }  // namespace tilewright

@@ -30,11 +30,11 @@ constexpr const char* kElsewhere = "name another one by XDG_CACHE_HOME";
 
 struct stat status_of(int fd, const std::string& path) {
     struct stat s {};
-    if (::fstat(fd, &s) != 0) unusable(path, fmt::format("cannot be looked at ({})", std::strerror(errno)), kElsewhere);
+    if (::fstat(fd, &s) != 0) unusable(path, fmt::format("cannot be examined ({})", std::strerror(errno)), kElsewhere);
     return s;
 }
 
-/// Throws unless nobody else can exchange what lies in it.
+/// Throws if another user can exchange the folder's entries.
 void require_keeps_entries(int fd, const std::string& path) {
     const struct stat s = status_of(fd, path);
     if (s.st_uid != ::geteuid() && s.st_uid != 0)
@@ -52,7 +52,7 @@ void require_private(int fd, const std::string& path) {
                  fmt::format("chmod go-w '{}', or {}", path, kElsewhere));
 }
 
-/// The folder `name` in `at`, which is no link. No descriptor where there is none.
+/// The folder `name` in `at`, which must not be a link. No descriptor if it does not exist.
 Descriptor open_in(int at, const std::string& name, const std::string& path) {
     Descriptor fd(::openat(at, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (fd || errno == ENOENT) return fd;
@@ -60,16 +60,16 @@ Descriptor open_in(int at, const std::string& name, const std::string& path) {
     struct stat s {};
     if (::fstatat(at, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0) {
         if (S_ISLNK(s.st_mode)) unusable(path, "is a link", fmt::format("remove it, or {}", kElsewhere));
-        if (!S_ISDIR(s.st_mode)) unusable(path, "is no folder", fmt::format("remove it, or {}", kElsewhere));
+        if (!S_ISDIR(s.st_mode)) unusable(path, "is not a folder", fmt::format("remove it, or {}", kElsewhere));
     }
     unusable(path, fmt::format("cannot be opened ({})", std::strerror(error)), kElsewhere);
 }
 
-/// The same, made where there is none.
+/// As open_in; creates the folder if it does not exist.
 Descriptor make_in(int at, const std::string& name, const std::string& path) {
     if (::mkdirat(at, name.c_str(), 0700) == 0)
-        ::fchmodat(at, name.c_str(), 0700, 0);   // a umask may have taken the owner's bits
-    else if (errno != EEXIST && errno != EROFS)  // where nothing can be made it may be there
+        ::fchmodat(at, name.c_str(), 0700, 0);   // a umask may have removed the owner's bits
+    else if (errno != EEXIST && errno != EROFS)  // on a read-only file system the folder may exist
         unusable(path, fmt::format("cannot be made ({})", std::strerror(errno)), kElsewhere);
     return open_in(at, name, path);
 }
@@ -111,7 +111,7 @@ std::optional<PrivateFolder> PrivateFolder::open(const std::string& path, bool m
     fs::path whole = fs::absolute(path, failed).lexically_normal();
     if (!whole.has_filename()) whole = whole.parent_path();  // "folder/"
     const fs::path above = whole.parent_path(), top = above.parent_path();
-    if (failed || !whole.has_filename()) unusable(path, "is no folder to keep files in", kElsewhere);
+    if (failed || !whole.has_filename()) unusable(path, "is not a folder", kElsewhere);
     if (make) make_private_folders(top.string());
     const Descriptor first(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!first) {
@@ -149,7 +149,7 @@ void PrivateFolder::write_temporary(const std::string& temporary, std::initializ
     constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     Descriptor file(::openat(folder_.get(), temporary.c_str(), kFlags, 0600));
     if (!file) cannot_write(errno);
-    bool good = ::fchmod(file.get(), 0600) == 0;  // a umask may have taken the owner's bits
+    bool good = ::fchmod(file.get(), 0600) == 0;  // a umask may have removed the owner's bits
     for (const std::string_view part : parts) good = good && write_all(file.get(), part);
     const int error = errno;
     if (good) return;
@@ -172,7 +172,7 @@ void PrivateFolder::write_new(const std::string& name, const std::string& tempor
     const int at = folder_.get();
     if (::renameat2(at, temporary.c_str(), at, name.c_str(), RENAME_NOREPLACE) == 0) return;
     const int error = errno;
-    // A file system without that: of two processes that write at once the last one's file stays.
+    // A file system without hard links: when two processes write at once, the last file stays.
     if (error != EEXIST && ::faccessat(at, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
         ::renameat(at, temporary.c_str(), at, name.c_str()) == 0)
         return;
@@ -188,14 +188,14 @@ void PrivateFolder::remove(const std::string& name) const { ::unlinkat(folder_.g
 
 std::vector<PrivateFolder::File> PrivateFolder::files() const {
     std::vector<File> out;
-    const int again = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // with a position of its own
+    const int again = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // with its own read position
     if (again < 0) return out;
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(again), ::closedir);
     if (!entries) {
         ::close(again);
         return out;
     }
-    while (const dirent* entry = ::readdir(entries.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of its own
+    while (const dirent* entry = ::readdir(entries.get())) {  // NOLINT(concurrency-mt-unsafe): the stream is local
         struct stat s {};
         if (::fstatat(folder_.get(), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode) ||
             s.st_uid != ::geteuid())
@@ -230,7 +230,7 @@ void make_private_folders(const std::string& path) {
         if (::mkdir(so_far.c_str(), 0700) == 0) continue;
         const int error = errno == EEXIST ? ENOTDIR : errno;
         std::error_code failed;
-        if (fs::is_directory(so_far, failed)) continue;  // of a file system that cannot be written, say
+        if (fs::is_directory(so_far, failed)) continue;  // on a read-only file system, for example
         unusable(so_far.string(), fmt::format("cannot be made ({})", std::strerror(error)), kElsewhere);
     }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Folders and files that nobody but this user can have written: what is found there may be run.
+// Folders and files that only this user can have written: their contents may be executed.
 
 #include <cstdint>
 #include <ctime>
@@ -27,34 +27,34 @@ class Descriptor {
     int fd_;
 };
 
-/// A folder of this user's that others may not write to, held open. The two folders above it keep their entries: each
-/// is this user's or root's, and where others may write to it, it is sticky. Neither the folder nor the one above it is
-/// a link. All of that is checked on descriptors, and files are reached from the folder's descriptor alone, so that
-/// nothing is gained by exchanging a folder once it has been looked at.
+/// A folder that belongs to this user and is not writable by others, held open. The two folders above it protect their
+/// entries: each belongs to this user or root, and is sticky if others may write to it. Neither the folder nor its
+/// parent is a link. All of that is checked on descriptors, and files are accessed relative to the folder's descriptor
+/// only, so that exchanging a folder after the check has no effect.
 class PrivateFolder {
   public:
-    /// Throws RuntimeError naming the folder, what is wrong with it and what to do. Nothing where there is no such
-    /// folder, unless it is to be made: then missing folders above it are made too, all of mode 0700.
+    /// Throws a RuntimeError with the folder, the problem and the remedy. Nothing if the folder does not exist and
+    /// `make` is false; otherwise missing folders above it are created too, all with mode 0700.
     static std::optional<PrivateFolder> open(const std::string& path, bool make);
 
-    /// The bytes of a regular file of this user's that nobody else may read or write, has one name and at most `most`
-    /// bytes. Nothing for anything else. Follows no link and waits for no pipe.
+    /// The bytes of a regular file that belongs to this user, is not accessible to others, has one name and at most
+    /// `most` bytes. Nothing for any other file. Follows no link and never blocks on a pipe.
     std::optional<std::string> read(const std::string& name, int64_t most) const;
-    /// A file of mode 0600, whole or not at all. `temporary` is its name until it is complete. Throws RuntimeError.
+    /// Creates a file of mode 0600 atomically. `temporary` is its name until it is complete. Throws RuntimeError.
     void write(const std::string& name, const std::string& temporary,
                std::initializer_list<std::string_view> parts) const;
-    /// The same where there is no such file yet; otherwise the old one stays.
+    /// As write, but keeps an existing file.
     void write_new(const std::string& name, const std::string& temporary,
                    std::initializer_list<std::string_view> parts) const;
     void touch(const std::string& name) const;   ///< sets the time of the last use
-    void remove(const std::string& name) const;  ///< of a file or link, which is not followed
+    void remove(const std::string& name) const;  ///< removes a file or link without following it
 
     struct File {
         std::string name;
         int64_t bytes = 0;
         timespec used{};
     };
-    /// The regular files of this user's.
+    /// The regular files that belong to this user.
     std::vector<File> files() const;
     const std::string& path() const { return path_; }
 
@@ -67,14 +67,14 @@ class PrivateFolder {
     Descriptor folder_;
 };
 
-/// The bytes of a regular file of this user's or root's that nobody else may write to, of at most `most` bytes. A link
-/// is followed. Throws RuntimeError that says why not; nothing where there is no file.
+/// The bytes of a regular file that belongs to this user or root, is not writable by others and has at most `most`
+/// bytes. A link is followed. Throws a RuntimeError with the reason for a refusal; nothing if the file does not exist.
 std::optional<std::string> read_trusted_file(const std::string& path, int64_t most);
 
-/// Makes the folders of the path that are not there, of mode 0700 whatever the umask. Throws RuntimeError.
+/// Creates the missing folders of the path with mode 0700 whatever the umask. Throws RuntimeError.
 void make_private_folders(const std::string& path);
 
-/// Throws RuntimeError where others may exchange what lies in the folder, as PrivateFolder asks of the folders above.
+/// Throws RuntimeError if other users may exchange the folder's entries (the check of PrivateFolder on parent folders).
 void require_kept_entries(const std::string& folder);
 
 }  // namespace tilewright

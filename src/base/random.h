@@ -1,5 +1,5 @@
 #pragma once
-// Random choices that are the same on every machine, which the standard library's distributions are not.
+// Random choices that are the same on every machine, unlike the standard library's distributions.
 
 #include <cstddef>
 #include <random>
@@ -9,8 +9,8 @@ namespace tilewright {
 /// In [0, 1).
 inline double uniform(std::mt19937_64& rng) { return static_cast<double>(rng() >> 11) * 0x1p-53; }
 
-/// Roulette: the position of an element, chosen with probability weight(element) / sum of all. `items` is not empty and
-/// weights are positive. Draws one number.
+/// Roulette-wheel selection: the position of an element, with probability weight(element) / sum of all weights. `items`
+/// is not empty and weights are positive. Draws one number.
 template <class Items, class Weight>
 size_t roulette(std::mt19937_64& rng, const Items& items, const Weight& weight) {
     double sum = 0;

@@ -11,7 +11,7 @@ SharedLibrary::SharedLibrary(const std::string& what, const std::vector<std::str
     std::string reason;
     for (const std::string& name : names) {
         if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); handle != nullptr) {
-            name_ = name;  // it stays: threads of its own may outlive whoever asked for it
+            name_ = name;  // never unloaded: threads of the library may outlive this object
             lookup_ = [handle](const std::string& symbol) { return dlsym(handle, symbol.c_str()); };
             return;
         }

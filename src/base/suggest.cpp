@@ -7,7 +7,7 @@ namespace tilewright {
 
 namespace {
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 size_t edits(std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -26,7 +26,7 @@ size_t edits(std::string_view a, std::string_view b) {
 
 std::vector<std::string> closest_names(std::string_view wanted, const std::vector<std::string>& names) {
     std::vector<std::string> containing, closest;
-    size_t best = 3;  // more changes than these are no misspelling
+    size_t best = 3;  // names with more edits are not suggested
     for (const std::string& name : names) {
         if (name.find(wanted) != std::string::npos) containing.push_back(name);
         const size_t n = edits(wanted, name);

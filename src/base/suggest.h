@@ -1,5 +1,5 @@
 #pragma once
-// What a misspelled name may have meant.
+// Suggestions for misspelled names.
 
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tilewright {
 
-/// The names that contain `wanted`, else those that differ from it least, by at most three letters.
+/// The names that contain `wanted`; if there are none, the names with the smallest edit distance, at most three.
 std::vector<std::string> closest_names(std::string_view wanted, const std::vector<std::string>& names);
 
 }  // namespace tilewright

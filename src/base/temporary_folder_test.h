@@ -1,5 +1,5 @@
 #pragma once
-// A folder that a test has to itself.
+// A temporary folder for one test.
 
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 
 namespace tilewright {
 
-/// Gone, with everything in it, when the object is.
+/// Removed with its contents when the object is destroyed.
 class TemporaryFolder {
   public:
     TemporaryFolder() {
@@ -29,7 +29,7 @@ class TemporaryFolder {
 
     const std::string& path() const { return path_; }
     std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-    /// What lies in it, folders inside not looked into.
+    /// The names of its entries; folders inside are not descended into.
     std::vector<std::filesystem::path> files() const {
         return {std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()};
     }

@@ -24,24 +24,25 @@ std::string to_string(std::span<const int64_t> shape) { return fmt::format("[{}]
 
 namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kWholeHugePages = size_t{8} << 20;  ///< bytes from which on a tensor begins with a huge page
+constexpr size_t kWholeHugePages = size_t{8} << 20;  ///< size from which on a tensor is aligned to a huge page
 
-/// Large tensors in pages of 2 MiB as far as they cover such: a page fault for each 4 KiB takes longer than filling it.
+/// Requests pages of 2 MiB for the part of the tensor that covers such: a page fault per 4 KiB takes longer than
+/// filling it.
 void advise_huge_pages(std::byte* begin, size_t bytes) {
     if (bytes < 2 * kHugePage) return;
     const uintptr_t from = (reinterpret_cast<uintptr_t>(begin) + kHugePage - 1) / kHugePage * kHugePage;
     const uintptr_t to = (reinterpret_cast<uintptr_t>(begin) + bytes) / kHugePage * kHugePage;
-    if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a refusal costs speed only
+    if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a failure only costs speed
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kMapped = SIZE_MAX;  // what lies outside of the heap is not watched
+constexpr size_t kMapped = SIZE_MAX;  // memory outside of the heap is not tracked
 #else
 constexpr size_t kMapped = size_t{1} << 20;
 #endif
 
-/// A block of zeros, or of anything. Large ones are pages of their own, so that they go back to the system when they
-/// are freed: what malloc gets back it keeps, in pieces.
+/// A block of zeros, or uninitialised. Large blocks are mapped directly, so that they return to the system when they
+/// are freed: malloc keeps freed memory in fragments.
 std::shared_ptr<std::byte> block_of(size_t bytes, bool zero) {
     if (bytes < kMapped) {
         void* p = zero ? std::calloc(1, bytes) : std::malloc(bytes);
@@ -88,7 +89,7 @@ void store(void* p, int64_t i, T v) {
     std::memcpy(static_cast<char*>(p) + static_cast<size_t>(i) * sizeof(T), &v, sizeof(T));
 }
 
-/// A cast that is defined for every double: NaN is 0, out of range wraps through 64 bits where it can.
+/// A cast that is defined for every double: NaN becomes 0, values out of range wrap through 64 bits where possible.
 int64_t double_to_int(double v) {
     if (v != v) return 0;
     if (v >= 9223372036854775808.0) {

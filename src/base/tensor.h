@@ -16,12 +16,12 @@ using Shape = std::vector<int64_t>;
 int64_t element_count(std::span<const int64_t> shape);  ///< product; checked against overflow (throws ModelError)
 std::string to_string(std::span<const int64_t> shape);  ///< "[2, 3]"
 
-/// Row-major dense tensor. Copies share the bytes (they are immutable by convention once shared; `mutable_data` is for
-/// whoever just made it). 64-byte aligned unless it views somebody else's memory.
+/// Row-major dense tensor. Copies share the bytes, which are immutable by convention once shared; `mutable_data` is for
+/// the code that creates the tensor. 64-byte aligned unless the tensor views external memory.
 class Tensor {
   public:
     Tensor() = default;
-    /// Zero-filled unless `zero` is false. Throws RuntimeError when the memory is not to be had.
+    /// Zero-filled unless `zero` is false. Throws RuntimeError when out of memory.
     Tensor(DType dtype, Shape shape, bool zero = true);
     /// A view of `bytes`, kept alive by `owner`.
     Tensor(DType dtype, Shape shape, const void* bytes, std::shared_ptr<const void> owner);
@@ -55,7 +55,7 @@ class Tensor {
 
     /// Element i (row-major) as a number; `set` rounds to the element type (integers wrap, as a cast would).
     double get(int64_t i) const;
-    int64_t get_int(int64_t i) const;  ///< exact for 64-bit integers; floats truncate
+    int64_t get_int(int64_t i) const;  ///< exact for 64-bit integers; truncates floats
     void set(int64_t i, double v);
     void set(int64_t i, int64_t v);
     void set(int64_t i, int v) { set(i, static_cast<int64_t>(v)); }

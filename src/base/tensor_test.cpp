@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-/// What is left of `v` after a stay in an element of type `t`.
+/// The value of `v` after it is stored in an element of type `t` and read back.
 int64_t kept(DType t, int64_t v) {
     Tensor x(t, {1});
     x.set(0, v);
@@ -36,7 +36,7 @@ TEST(Shapes, CountTheirElements) {
     EXPECT_EQ(to_string(Shape{}), "[]");
 }
 
-TEST(Shapes, ThatMakeNoSenseAreTheModelsFault) {
+TEST(Shapes, InvalidOnesAreModelErrors) {
     EXPECT_THROW(element_count(Shape{2, -1}), ModelError);
     EXPECT_THROW(element_count(Shape{int64_t{1} << 40, int64_t{1} << 40}), ModelError);
 }
@@ -68,7 +68,7 @@ TEST(Tensor, AViewKeepsItsOwnerAlive) {
     EXPECT_TRUE(watch.expired());
 }
 
-TEST(Tensor, TooLargeIsTheMachinesFault) {
+TEST(Tensor, TooLargeIsARuntimeError) {
     EXPECT_THROW(Tensor(DType::F64, {int64_t{1} << 60}), RuntimeError);
     EXPECT_THROW(Tensor(DType::F64, {int64_t{1} << 62}), RuntimeError);  // the bytes would not fit 64 bits
 }

@@ -24,7 +24,7 @@ struct tilewright_error {
 
 namespace {
 
-/// Inputs or outputs, their strings and numbers kept where a C caller can read them.
+/// Inputs or outputs; owns the strings and numbers that a C caller reads.
 struct Interface {
     struct Entry {
         std::string name;
@@ -61,14 +61,14 @@ struct tilewright_model {
 struct tilewright_session {
     std::shared_ptr<const CompiledModel> compiled;
     Session session;
-    std::vector<Tensor> inputs;                    ///< of the call that runs: views
-    const std::vector<Tensor>* outputs = nullptr;  ///< null until a run succeeded
-    mutable std::atomic<bool> used = false;        ///< by a call
+    std::vector<Tensor> inputs;                    ///< of the current call: views
+    const std::vector<Tensor>* outputs = nullptr;  ///< null until a run succeeds
+    mutable std::atomic<bool> used = false;        ///< a call is using the session
 };
 
 namespace {
 
-/// The caller's mistake.
+/// An error of the caller.
 class InvalidArgument : public std::invalid_argument {
   public:
     using std::invalid_argument::invalid_argument;
@@ -79,7 +79,7 @@ class Busy : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// A call's use of a session. Throws Busy while another one uses it.
+/// The use of a session by one call. Throws Busy while another call uses it.
 class Use {
   public:
     explicit Use(const tilewright_session& session) : used_(session.used) {
@@ -108,13 +108,13 @@ tilewright_status report(tilewright_error** error, tilewright_status status, con
     if (error == nullptr) return status;
     try {
         *error = new tilewright_error{status, message, hint};
-    } catch (...) {  // no memory to say that there is no memory
+    } catch (...) {  // out of memory for the error object
         *error = nullptr;
     }
     return status;
 }
 
-/// Runs `body`; every exception becomes a status.
+/// Runs `body` and converts every exception to a status.
 template <class F>
 tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
     if (error != nullptr) *error = nullptr;
@@ -140,7 +140,7 @@ tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
     }
 }
 
-/// The caller's options as this version's: fields that the caller does not have are zero.
+/// The caller's options in this version's layout: fields that the caller does not have are zero.
 tilewright_options options_of(const tilewright_options* given) {
     constexpr size_t kFirst = offsetof(tilewright_options, dim_sizes) + sizeof given->dim_sizes, kMost = 4096;
     tilewright_options o = tilewright_default_options();
@@ -207,9 +207,9 @@ tilewright_status describe(const tilewright_model* model, Interface tilewright_m
 
 bool is_type(tilewright_dtype t) { return t >= TILEWRIGHT_F32 && t <= TILEWRIGHT_U2; }
 
-/// A caller's tensor as ours: a view, or a copy where its elements are not aligned.
+/// A caller's tensor as a Tensor: a view, or a copy if its elements are not aligned.
 Tensor view(const tilewright_tensor& t, const std::string& name) {
-    if (!is_type(t.dtype)) invalid("input {}: {} is no element type", name, static_cast<int>(t.dtype));
+    if (!is_type(t.dtype)) invalid("input {}: {} is not an element type", name, static_cast<int>(t.dtype));
     if (t.rank > 0) require_pointer(t.shape, "inputs[i].shape");
     Shape shape(t.shape, t.shape + t.rank);
     for (const int64_t d : shape)
@@ -217,7 +217,7 @@ Tensor view(const tilewright_tensor& t, const std::string& name) {
     const auto dtype = static_cast<DType>(t.dtype);
     uint64_t bytes = 0;
     if (__builtin_mul_overflow(static_cast<uint64_t>(element_count(shape)), byte_size(dtype), &bytes))
-        invalid("input {} has shape {}, which no memory holds", name, to_string(shape));
+        invalid("input {} has shape {}, which exceeds the address space", name, to_string(shape));
     if (t.bytes != bytes)
         invalid("input {} of type {} and shape {} has {} bytes, and {} were given", name, to_string(dtype),
                 to_string(shape), bytes, t.bytes);
@@ -245,7 +245,7 @@ tilewright_tensor view(const Tensor& t) {
             t.bytes()};
 }
 
-// The header's numbers are ours.
+// The numbers in the header equal the enumerations.
 static_assert(static_cast<int>(DType::F32) == TILEWRIGHT_F32 && static_cast<int>(DType::BF16) == TILEWRIGHT_BF16 &&
               static_cast<int>(DType::I64) == TILEWRIGHT_I64 && static_cast<int>(DType::U64) == TILEWRIGHT_U64 &&
               static_cast<int>(DType::Bool) == TILEWRIGHT_BOOL && static_cast<int>(DType::F8E4M3FN) == 13 &&

@@ -24,7 +24,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// The zoo's MLP with an open batch dimension, in a file and in memory.
+/// The zoo's MLP with a dynamic batch dimension, in a file and in memory.
 class Api : public testing::Test {
   protected:
     static void SetUpTestSuite() {
@@ -44,19 +44,19 @@ class Api : public testing::Test {
     static inline std::string path, bytes;
 };
 
-/// The status of a call, and its message in `text`.
+/// The status of a call; its message is written to `text`.
 struct Outcome {
     tilewright_error* error = nullptr;
     ~Outcome() { tilewright_error_free(error); }
     std::string text() const { return tilewright_error_message(error); }
 };
 
-TEST_F(Api, TellsItsVersionAndTypes) {
+TEST_F(Api, ReturnsItsVersionAndTypes) {
     EXPECT_STREQ(tilewright_version(), TILEWRIGHT_VERSION);
     for (int t = TILEWRIGHT_F32; t <= TILEWRIGHT_U2; ++t) {
-        const auto ours = static_cast<tilewright::DType>(t);
-        EXPECT_EQ(tilewright_dtype_size(static_cast<tilewright_dtype>(t)), tilewright::byte_size(ours));
-        EXPECT_EQ(tilewright_dtype_name(static_cast<tilewright_dtype>(t)), std::string(tilewright::to_string(ours)));
+        const auto dtype = static_cast<tilewright::DType>(t);
+        EXPECT_EQ(tilewright_dtype_size(static_cast<tilewright_dtype>(t)), tilewright::byte_size(dtype));
+        EXPECT_EQ(tilewright_dtype_name(static_cast<tilewright_dtype>(t)), std::string(tilewright::to_string(dtype)));
     }
     EXPECT_EQ(tilewright_dtype_size(static_cast<tilewright_dtype>(23)), 0u);
     EXPECT_STREQ(tilewright_dtype_name(static_cast<tilewright_dtype>(-1)), "?");
@@ -101,7 +101,7 @@ TEST_F(Api, RunsAtAnyBatchSize) {
     EXPECT_THROW(all.as<double>(), tw::Error);
 }
 
-TEST_F(Api, CopiesOutputsIntoMemoryOfTheCallers) {
+TEST_F(Api, CopiesOutputsIntoTheCallersMemory) {
     tilewright_model* m = nullptr;
     tilewright_session* s = nullptr;
     ASSERT_EQ(tilewright_compile_memory(bytes.data(), bytes.size(), nullptr, &m, nullptr), TILEWRIGHT_OK);
@@ -109,7 +109,7 @@ TEST_F(Api, CopiesOutputsIntoMemoryOfTheCallers) {
     tilewright_io io;
     ASSERT_EQ(tilewright_input(m, 0, &io, nullptr), TILEWRIGHT_OK);
     const int64_t shape[] = {2, io.dims[1]};
-    tilewright_model_free(m);  // the session keeps what it needs
+    tilewright_model_free(m);  // the session keeps the data it needs
     std::vector<float> x = values(static_cast<size_t>(2 * shape[1]));
     const tilewright_tensor input = {TILEWRIGHT_F32, 2, shape, x.data(), x.size() * sizeof(float)};
     std::array<float, 24> y{};
@@ -133,7 +133,7 @@ TEST_F(Api, CopiesOutputsIntoMemoryOfTheCallers) {
     y.fill(-99);
     EXPECT_EQ(tilewright_run_into(s, &input, 1, &output, 1, &small.error), TILEWRIGHT_INVALID_ARGUMENT);
     EXPECT_EQ(small.text(), "output 'logits' needs 80 bytes, and there is room for 79");
-    EXPECT_EQ(output.bytes, 80u) << "says how much is needed";
+    EXPECT_EQ(output.bytes, 80u) << "returns the required size";
     EXPECT_THAT(y, Each(-99.0f));
     EXPECT_EQ(tilewright_session_output(s, 0, &own, nullptr), TILEWRIGHT_OK);
     tilewright_session_free(s);
@@ -160,15 +160,16 @@ TEST_F(Api, RefusesInputsThatDoNotFit) {
     EXPECT_THAT(error({tw::tensor(x, {1, width})}), HasSubstr(" bytes, and "));
     EXPECT_THAT(error({tw::tensor(x, {-2, width})}), HasSubstr("1 input 'input' has shape [-2, "));
     EXPECT_NE(error({tw::tensor(x, {int64_t{1} << 62, int64_t{1} << 62})}), "accepted");
-    EXPECT_THAT(error({tw::Tensor{TILEWRIGHT_F32, {int64_t{1} << 62}, nullptr, 0}}), HasSubstr("which no memory holds"))
+    EXPECT_THAT(error({tw::Tensor{TILEWRIGHT_F32, {int64_t{1} << 62}, nullptr, 0}}),
+                HasSubstr("which exceeds the address space"))
         << "2^64 bytes, taken for none";
     tw::Tensor type = tw::tensor(x, {2, width});
     type.dtype = static_cast<tilewright_dtype>(77);
-    EXPECT_EQ(error({type}), "1 input 'input': 77 is no element type");
+    EXPECT_EQ(error({type}), "1 input 'input': 77 is not an element type");
     EXPECT_EQ(error({tw::tensor(x, {2, width})}), "accepted") << "a session should survive its errors";
 }
 
-TEST_F(Api, RefusesDimensionsThatDoNotFitEachOther) {
+TEST_F(Api, RefusesInconsistentDimensions) {
     using tilewright::nets::Extent;
     tilewright::nets::GraphBuilder b("product", {});
     const auto x = b.input("x", tilewright::DType::F32, {Extent(2, "N"), Extent(3, "K")});
@@ -216,7 +217,7 @@ TEST_F(Api, ANullPointerIsAnErrorEverywhere) {
     refused(tilewright_run(s, nullptr, 1, nullptr));
     refused(tilewright_session_output(nullptr, 0, &t, nullptr));
     refused(tilewright_session_output(s, 0, nullptr, nullptr));
-    refused(tilewright_session_output(s, 0, &t, nullptr));  // nothing has run yet
+    refused(tilewright_session_output(s, 0, &t, nullptr));  // no run yet
     refused(tilewright_run_into(s, &t, 1, nullptr, 1, nullptr));
     refused(tilewright_run_into(s, &t, 1, &t, 0, nullptr));
     const int64_t shape[] = {1, 1};
@@ -239,7 +240,7 @@ TEST_F(Api, ANullPointerIsAnErrorEverywhere) {
     tilewright_model_free(nullptr);
 }
 
-TEST_F(Api, ReportsWhatFailedAndLeavesResultsAlone) {
+TEST_F(Api, ReportsFailuresAndKeepsResults) {
     auto* const before = reinterpret_cast<tilewright_model*>(&path);
     tilewright_model* m = before;
     Outcome file, bad, isa;
@@ -271,7 +272,7 @@ TEST_F(Api, SessionsOfOneModelRunAtTheSameTime) {
     std::vector<std::thread> threads;
     for (size_t t = 0; t < kThreads; ++t)
         threads.emplace_back([&, t] {
-            tw::Session session(m, 2);  // all of them share one pool
+            tw::Session session(m, 2);  // all sessions share one pool
             for (int run = 0; run < kRuns; ++run) {
                 const tw::Tensor y =
                     session.run({tw::tensor(inputs[t], {static_cast<int64_t>(t % 3 + 1), width})}).at(0);
@@ -305,7 +306,7 @@ TEST_F(Api, ReadsTheOptionsOfOlderAndNewerCallers) {
     newer.known.dim_names = names;
     newer.known.dim_sizes = sizes;
     EXPECT_EQ(compile(&newer), "0 4");
-    newer.known.struct_size = 0;  // all zeros but for what was set
+    newer.known.struct_size = 0;  // all zeros except for the field that was set
     EXPECT_EQ(compile(&newer), "0 4");
     const tilewright_options zeros{};
     EXPECT_EQ(compile(&zeros), "0 -1");
@@ -315,7 +316,7 @@ TEST_F(Api, ReadsTheOptionsOfOlderAndNewerCallers) {
     EXPECT_EQ(compile(&newer), "1 the options of " + std::to_string(sizeof newer) +
                                    " bytes set a field that this version (" TILEWRIGHT_VERSION ") does not have");
     const size_t first = offsetof(tilewright_options, dim_sizes) + sizeof(int64_t*);
-    // The first version's caller: what lies behind its fields is not read.
+    // A caller of the first version: bytes behind its fields are not read.
     newer.known.struct_size = first;
     std::memset(reinterpret_cast<unsigned char*>(&newer) + first, 0x7f, sizeof newer - first);
     EXPECT_EQ(compile(&newer), "0 4");
@@ -325,7 +326,7 @@ TEST_F(Api, ReadsTheOptionsOfOlderAndNewerCallers) {
     }
 }
 
-TEST_F(Api, RefusesDimensionsThatTheModelDoesNotName) {
+TEST_F(Api, RefusesUnknownDimensionNames) {
     tw::Options options;
     options.dims = {{"bacth", 4}};
     try {
@@ -349,7 +350,7 @@ TEST_F(Api, RefusesDimensionsThatTheModelDoesNotName) {
     }
 }
 
-TEST_F(Api, TellsThreadsThatShareASession) {
+TEST_F(Api, ReportsConcurrentUseOfASession) {
     const tw::Model m = model();
     const auto width = m.inputs()[0].dims[1];
     tilewright_session* s = nullptr;
@@ -375,7 +376,7 @@ TEST_F(Api, TellsThreadsThatShareASession) {
             (status == TILEWRIGHT_OK ? ok : is_busy ? busy : other) += 1;
         }
     };
-    ASSERT_EQ(tilewright_run(s, &input, 1, nullptr), TILEWRIGHT_OK);  // there are outputs
+    ASSERT_EQ(tilewright_run(s, &input, 1, nullptr), TILEWRIGHT_OK);  // outputs exist
     std::vector<std::thread> threads;
     for (int t = 0; t < 6; ++t) threads.emplace_back(use, t % 3);
     for (std::thread& t : threads) t.join();

@@ -1,5 +1,5 @@
 #pragma once
-// The tool's commands. Each adds itself to the command line; `run_command` is main() without the process around it.
+// The tool's commands. Each registers itself with the command line; `run_command` is main() without process setup.
 
 namespace CLI {
 class App;
@@ -20,7 +20,7 @@ void add_info_command(CLI::App& app, int& status);
 void add_explain_command(CLI::App& app, int& status);
 void add_db_command(CLI::App& app, int& status);
 
-/// Exit status: 0, 1 (it failed: one `error:` line, then `hint:` lines), 2 (the command line was wrong).
+/// The exit status: 0, 1 (failure: one `error:` line, then `hint:` lines), or 2 (wrong command line).
 int run_command(int argc, const char* const* argv);
 
 }  // namespace tilewright

@@ -17,7 +17,7 @@ Tensor load_tensor(const std::string& path) {
 }
 
 std::vector<Tensor> load_numbered(const std::string& folder, const std::string& prefix) {
-    if (!std::filesystem::is_directory(folder)) model_error("'{}' is no folder", folder);
+    if (!std::filesystem::is_directory(folder)) model_error("'{}' is not a folder", folder);
     std::vector<Tensor> out;
     for (;;) {
         const std::string path = fmt::format("{}/{}_{}.pb", folder, prefix, out.size());

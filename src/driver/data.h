@@ -1,5 +1,5 @@
 #pragma once
-// Single tensors from files of any kind.
+// Single tensors from files.
 
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace tilewright {
 
-/// .npy or .pb (an ONNX TensorProto), by the name's ending. Throws ModelError naming the file.
+/// Loads .npy or .pb (an ONNX TensorProto), by the file name's extension. Throws ModelError with the file.
 Tensor load_tensor(const std::string& path);
 
-/// PREFIX_0.pb, PREFIX_1.pb, ... of an ONNX test data set's folder, up to the first that is not there. Throws
-/// ModelError when `folder` is none.
+/// PREFIX_0.pb, PREFIX_1.pb, ... of an ONNX test data set's folder, up to the first missing number. Throws ModelError
+/// if `folder` is not a folder.
 std::vector<Tensor> load_numbered(const std::string& folder, const std::string& prefix);
 
 }  // namespace tilewright

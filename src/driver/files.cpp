@@ -18,7 +18,7 @@ std::string read_file(const std::string& path) {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0)
         throw RuntimeError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
-    if (!S_ISREG(info.st_mode)) throw RuntimeError(fmt::format("cannot read '{}': it is no regular file", path));
+    if (!S_ISREG(info.st_mode)) throw RuntimeError(fmt::format("cannot read '{}': it is not a regular file", path));
     std::ifstream in(path, std::ios::binary);
     if (!in) throw RuntimeError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
     std::string bytes(static_cast<size_t>(info.st_size), '\0');

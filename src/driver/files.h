@@ -1,5 +1,5 @@
 #pragma once
-// Whole files, and errors that name them.
+// Reads and writes whole files, with errors that name them.
 
 #include <initializer_list>
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace tilewright {
 
-/// A regular file's bytes. Throws RuntimeError naming the path and the reason; pipes and devices are refused, which
-/// might never end.
+/// A regular file's bytes. Throws RuntimeError with the path and the reason. Pipes and devices are refused, because
+/// they may never end.
 std::string read_file(const std::string& path);
-/// The parts, one after the other. Throws RuntimeError naming the path and the reason.
+/// Writes the concatenated parts. Throws RuntimeError with the path and the reason.
 void write_file(const std::string& path, std::initializer_list<std::string_view> parts);
-/// Throws as write_file would where the file's folder is not there or it may not be written, and touches nothing: for
-/// what takes long before there is anything to write.
+/// Throws the error that write_file would throw if the folder is missing or not writable, without changing anything:
+/// used before long computations.
 void check_writable(const std::string& path);
-/// A tensor's name as a file's: what is neither letter, digit, '-', '_' nor '.' becomes '_'. Never "", ".", ".." or
-/// hidden, and at most 200 bytes.
+/// A file name for a tensor's name: characters other than letters, digits, '-', '_' and '.' become '_'. Never "", ".",
+/// ".." or hidden, and at most 200 bytes.
 std::string file_name_of(const std::string& tensor);
 
 }  // namespace tilewright

@@ -19,7 +19,7 @@ std::optional<GpuTarget> gpu_of(const std::string& target) {
 
 std::vector<Tensor> run_in_lockstep(const CompiledModel& model, const std::vector<Tensor>& inputs,
                                     const std::function<void(const std::string&)>& progress) {
-    constexpr size_t kTogether = 16;  // kernels of a translation unit
+    constexpr size_t kTogether = 16;  // kernels per translation unit
     const std::vector<cuda::KernelText>& texts = model.gpu_kernels();
     std::vector<cuda::Lockstep> parts;
     for (size_t from = 0; from < texts.size(); from += kTogether) {
@@ -53,12 +53,12 @@ void compile_for_gpu(const CompiledModel& model, int capability, const CodeCache
 std::shared_ptr<const GpuModel> load_on_gpu(const std::shared_ptr<const CompiledModel>& model, const CodeCache& cache,
                                             int threads, const std::function<void(const std::string&)>& progress) {
     const cuda::Gpu gpu;
-    check_fits(*model, gpu.target());  // before minutes of compiling for it
+    check_fits(*model, gpu.target());  // before compiling, which takes minutes
     GpuLibraries libraries;
     const auto look_for = [&](auto make) {
         try {
             libraries.libraries.push_back(make());
-        } catch (const RuntimeError& e) {  // without it all kernels are ours
+        } catch (const RuntimeError& e) {  // without the library all kernels are generated
             if (progress) progress(e.what());
         }
     };

@@ -1,4 +1,4 @@
-// Whole models for a GPU, their kernels executed on this CPU.
+// Whole models for a GPU, with their kernels executed on this CPU.
 
 #include "driver/gpu_run.h"
 #include "compile/pipeline.h"
@@ -12,7 +12,7 @@
 namespace tilewright {
 namespace {
 
-TEST(GpuRun, KnowsItsTargets) {
+TEST(GpuRun, ParsesTargets) {
     EXPECT_EQ(gpu_of("cuda:sm_80")->capability(), 80);
     EXPECT_EQ(gpu_of("cuda")->capability(), 90);
     EXPECT_EQ(gpu_of("cuda:sm_90a")->capability(), 90);
@@ -68,8 +68,8 @@ TEST(GpuRun, RunsALayerInLockstepAtEveryPrecision) {
     }
 }
 
-TEST(GpuRun, RunsSumsInPartsInLockstep) {
-    // Few results of long sums: parts of them in blocks of their own, then what adds them up.
+TEST(GpuRun, RunsSplitReductionsInLockstep) {
+    // Few results of long sums: split-K in separate blocks, then the merge.
     const Program p = parse_program(R"(program long {
   input a: f32[4, 16384]
   input b: f32[16384, 16]

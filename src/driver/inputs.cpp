@@ -27,7 +27,7 @@ std::string names_of(const std::vector<ModelIo>& declared) {
     return names.empty() ? "none" : names;
 }
 
-/// What gives named dimensions their sizes, and where each size came from.
+/// The sizes of named dimensions, and where each size came from.
 class Dimensions {
   public:
     Dimensions(const std::vector<ModelIo>& declared, const std::map<std::string, int64_t>& dims) {
@@ -43,7 +43,7 @@ class Dimensions {
         }
     }
 
-    /// Takes the sizes of an input that was given. Throws where they are not those declared.
+    /// Records the sizes of a given input. Throws if they differ from the declared ones.
     void take(const ModelIo& io, const Given& given) {
         const Shape& shape = given.tensor.shape();
         const auto refuse = [&](const std::string& why) {
@@ -63,7 +63,7 @@ class Dimensions {
         }
     }
 
-    /// The shape of an input that nobody gave.
+    /// The shape of an input that is not given.
     Shape shape(const ModelIo& io) {
         Shape shape;
         for (const Expr d : io.shape) {
@@ -77,7 +77,7 @@ class Dimensions {
         return shape;
     }
 
-    std::map<std::string, int64_t> assumed;  ///< sizes that nothing was said about
+    std::map<std::string, int64_t> assumed;  ///< assumed sizes of dimensions without a given size
 
   private:
     void bind(Var v, int64_t size, const std::string& origin) {
@@ -88,7 +88,7 @@ class Dimensions {
     std::map<Var, std::string> origins_;
 };
 
-/// The tensor in the declared type. NumPy lacks bfloat16 and the smallest types: they are given as float32.
+/// The tensor in the declared type. NumPy lacks bfloat16 and the smallest types: they are passed as float32.
 Tensor typed(const ModelIo& io, const Given& given) {
     const Tensor& t = given.tensor;
     if (t.dtype() == io.dtype) return t;
@@ -130,7 +130,7 @@ std::vector<std::optional<Given>> from_files(const std::vector<ModelIo>& declare
         given[i] = std::move(value);
     };
     for (const std::string& text : files) {
-        // A name may hold a '=', a path as well: the longest name that an input has is meant.
+        // Both names and paths may contain '=': the longest prefix that is the name of an input is used.
         size_t at = text.find('=');
         for (size_t next = at; next != std::string::npos; next = text.find('=', next + 1))
             if (std::any_of(declared.begin(), declared.end(),

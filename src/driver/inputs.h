@@ -1,5 +1,5 @@
 #pragma once
-// The tensors a model is run on, from what a user asked for.
+// The inputs of a run, from the user's options.
 
 #include <cstdint>
 #include <map>
@@ -13,17 +13,17 @@
 namespace tilewright {
 
 struct InputRequest {
-    /// "x=x.npy", "x=x.pb", "x=random"; "all.npz" gives every input that it has an array for.
+    /// "x=x.npy", "x=x.pb", "x=random"; "all.npz" sets every input for which it has an array.
     std::vector<std::string> files;
     std::map<std::string, int64_t> dims;  ///< sizes of named dimensions of random inputs
     std::string folder;                   ///< an ONNX test data set: input_0.pb, ... by position; excludes `files`
     uint64_t seed = 0;                    ///< of random inputs
 };
 
-/// One tensor for each declared input. An input that nothing is said about is random; its named dimensions are those of
-/// the inputs that were given, else of `dims`, else 1. Throws ModelError naming input, file, what was expected and what
-/// was found; RuntimeError where a file cannot be read or memory does not suffice. `assumed`: becomes the dimensions
-/// that are 1 because nothing was said about them.
+/// One tensor for each declared input. Inputs that are not specified are random; their named dimensions are those of
+/// the given inputs, else of `dims`, else 1. Throws ModelError with input, file, expectation and finding; RuntimeError
+/// if a file cannot be read or memory does not suffice. `assumed` receives the dimensions that are 1 because no size
+/// was given.
 std::vector<Tensor> make_inputs(const std::vector<ModelIo>& declared, const InputRequest& request,
                                 std::map<std::string, int64_t>* assumed = nullptr);
 

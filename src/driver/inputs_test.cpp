@@ -25,7 +25,7 @@ class Inputs : public testing::Test {
         save_npy(path, Tensor(type, shape));
         return path;
     }
-    /// What make_inputs says, the folder's name left out.
+    /// The error of make_inputs without the folder's name.
     std::string error_for(const InputRequest& request) const {
         std::string text = "accepted";
         try {
@@ -45,7 +45,7 @@ class Inputs : public testing::Test {
                                       {"z", DType::BF16, {2}}};
 };
 
-TEST_F(Inputs, ThatNobodyGivesAreRandomAndTheSameForOneSeed) {
+TEST_F(Inputs, AreRandomByDefaultAndReproducible) {
     const std::vector<Tensor> a = make_inputs(declared_, {}), b = make_inputs(declared_, {});
     InputRequest other;
     other.seed = 1;
@@ -55,7 +55,7 @@ TEST_F(Inputs, ThatNobodyGivesAreRandomAndTheSameForOneSeed) {
     EXPECT_FALSE(make_inputs(declared_, other)[0] == a[0]);
 }
 
-TEST_F(Inputs, TakeNamedDimensionsFromThoseGivenThenFromDim) {
+TEST_F(Inputs, TakeNamedDimensionsFromGivenInputsThenFromDim) {
     InputRequest request;
     request.files = {"x=" + npy("x.npy", DType::F32, {5, 3}), "y=random"};
     request.dims = {{"n", 4}};
@@ -89,10 +89,10 @@ TEST_F(Inputs, ComeFromATestDataSetByPosition) {
               "input 'y' from 'input_1.pb' has shape [2, 7], and the model expects i64[batch, n]: dimension 0 is 2 "
               "where 1 is expected (batch by input 'x')");
     request.folder = folder_ + "/nowhere";
-    EXPECT_EQ(error_for(request), "'nowhere' is no folder");
+    EXPECT_EQ(error_for(request), "'nowhere' is not a folder");
 }
 
-TEST_F(Inputs, OfAnotherTypeOrShapeAreRefusedByName) {
+TEST_F(Inputs, OfAnotherTypeOrShapeAreRefused) {
     const std::string wide = npy("wide.npy", DType::F64, {1, 3}), flat = npy("flat.npy", DType::F32, {3});
     const std::string four = npy("four.npy", DType::F32, {1, 4}), ok = npy("ok.npy", DType::F32, {2, 3});
     InputRequest request;
@@ -144,7 +144,7 @@ TEST_F(Inputs, MustBeNamedOnceAndExist) {
     EXPECT_EQ(error_for(request), "accepted") << "a name may hold a '='";
 }
 
-TEST_F(Inputs, ThatNoMachineHoldsAreRefusedBeforeTheyAreMade) {
+TEST_F(Inputs, LargerThanMemoryAreRefusedBeforeAllocation) {
     InputRequest request;
     request.dims = {{"batch", int64_t{1} << 60}, {"n", int64_t{1} << 60}};
     EXPECT_THAT(error_for(request), HasSubstr("not enough memory: input 'x' of shape [1152921504606846976, 3] needs "

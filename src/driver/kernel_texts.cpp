@@ -22,7 +22,7 @@ void count_calls(const Plan& plan, std::vector<KernelTexts>& kernels) {
     }
 }
 
-/// Without target triple and data layout, which depend on the host.
+/// The module without target triple and data layout, which depend on the host.
 std::string without_system(const std::string& module) {
     std::string out;
     size_t at = 0;

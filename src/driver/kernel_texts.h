@@ -1,6 +1,6 @@
 #pragma once
-// The texts of a model's kernels without names, and their hashes: two builds of the compiler that make the same kernels
-// make the same texts. scripts/replay.py compares the hashes over many models.
+// The texts of a model's kernels without names, and their hashes: two builds of the compiler that generate the same
+// kernels give the same texts. scripts/replay.py compares the hashes over many models.
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tilewright {
 
 struct KernelTexts {
-    std::string name;  ///< of the tile program, to be shown; not part of the texts
+    std::string name;  ///< of the tile program, for display; not part of the texts
     size_t stages = 0, calls = 0;
     std::string tiles;  ///< canonical_text: stages and schedule
     std::string code;   ///< LLVM IR before optimisation, without target triple and data layout; or CUDA text

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-/// out = tanh(x * w) for `rows` rows, and -x; every name begins with `prefix`.
+/// out = tanh(x * w) for `rows` rows, and -x; every name has the prefix `prefix`.
 Program product_and_negation(const std::string& prefix, Expr rows) {
     Program p;
     p.name = prefix + "program";
@@ -32,7 +32,7 @@ Program product_and_negation(const std::string& prefix, Expr rows) {
     return p;
 }
 
-/// For a machine that is no host's; without machine code.
+/// Planned for a fixed machine description that differs from the host; without machine code.
 CompileOptions printed_for(VectorIsa isa) {
     CompileOptions o;
     o.threads = 2;
@@ -59,7 +59,7 @@ TEST(KernelTexts, DoNotDependOnNames) {
     }
 }
 
-TEST(KernelTexts, AreThoseOfTheMachineThatIsDescribed) {
+TEST(KernelTexts, DependOnTheDescribedMachine) {
     const Program p = product_and_negation("", 96);
     const std::vector<KernelTexts> avx2 = texts_of(p, printed_for(VectorIsa::avx2));
     const std::vector<KernelTexts> avx512 = texts_of(p, printed_for(VectorIsa::avx512));

@@ -30,15 +30,15 @@ const NpyType* type_of(DType t) {
 /// The text after 'key': in the header's dictionary.
 std::string_view field(std::string_view header, std::string_view key, const std::string& name) {
     const size_t at = header.find("'" + std::string(key) + "'");
-    if (at == std::string_view::npos) model_error("'{}' is no .npy file: its header has no '{}'", name, key);
+    if (at == std::string_view::npos) model_error("'{}' is not an .npy file: its header has no '{}'", name, key);
     const size_t colon = header.find(':', at);
-    if (colon == std::string_view::npos) model_error("'{}' is no .npy file: its header is cut off", name);
+    if (colon == std::string_view::npos) model_error("'{}' is not an .npy file: its header is cut off", name);
     size_t start = colon + 1;
     while (start < header.size() && header[start] == ' ') ++start;
     return header.substr(start);
 }
 
-/// '<f4' -> F32. What is not a quoted code of ours is refused as it stands there.
+/// '<f4' -> F32. Unsupported type codes are quoted in the error.
 DType parse_type(std::string_view text, const std::string& name) {
     const size_t end = text.size() > 1 ? text.find(text[0], 1) : std::string_view::npos;
     const bool quoted = end != std::string_view::npos && (text[0] == '\'' || text[0] == '"');
@@ -54,7 +54,7 @@ DType parse_type(std::string_view text, const std::string& name) {
 Shape parse_shape(std::string_view text, const std::string& name) {
     constexpr size_t kMostDimensions = 64, kMostDigits = 18;
     Shape shape;
-    if (text.empty() || text[0] != '(') model_error("'{}': its shape is no tuple", name);
+    if (text.empty() || text[0] != '(') model_error("'{}': its shape is not a tuple", name);
     size_t i = 1;
     while (i < text.size() && text[i] != ')') {
         if (text[i] == ' ' || text[i] == ',' || text[i] == 'L') {
@@ -75,7 +75,7 @@ Shape parse_shape(std::string_view text, const std::string& name) {
     return shape;
 }
 
-/// Column-major elements to row-major ones.
+/// Reorders column-major elements to row-major order.
 void reorder(const char* from, Tensor& out) {
     const Shape& shape = out.shape();
     const size_t element = byte_size(out.dtype());
@@ -95,10 +95,11 @@ void reorder(const char* from, Tensor& out) {
 }  // namespace
 
 Tensor parse_npy(std::string_view bytes, const std::string& name) {
-    if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) model_error("'{}' is no .npy file", name);
+    if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0)
+        model_error("'{}' is not an .npy file", name);
     const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
     size_t length = byte(8) | byte(9) << 8, start = 10;
-    if (byte(6) >= 2) {  // the header's length has four bytes from version 2 on
+    if (byte(6) >= 2) {  // from version 2 on the header's length has four bytes
         if (bytes.size() < 12) model_error("'{}' is cut off", name);
         length |= byte(10) << 16 | byte(11) << 24;
         start = 12;
@@ -119,7 +120,7 @@ Tensor parse_npy(std::string_view bytes, const std::string& name) {
         reorder(data, out);
     else if (out.bytes() > 0)
         std::memcpy(out.mutable_data(), data, out.bytes());
-    if (type == DType::Bool)  // a byte of another value would be neither
+    if (type == DType::Bool)  // bytes other than 0 and 1 are normalised
         for (uint8_t& b : out.as_mutable<uint8_t>()) b = b != 0;
     return out;
 }
@@ -141,7 +142,7 @@ std::string npy_header(const Tensor& tensor) {
     std::string shape = "(";
     for (const int64_t d : tensor.shape()) shape += fmt::format("{},", d);
     std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}), }}", type->code, shape);
-    constexpr size_t kBefore = 10, kAlignment = 64;  // the elements begin at a multiple of 64
+    constexpr size_t kBefore = 10, kAlignment = 64;  // the elements are aligned to 64 bytes
     text.append(kAlignment - (kBefore + text.size() + 1) % kAlignment, ' ');
     text += '\n';
     std::string header = "\x93NUMPY";

@@ -1,5 +1,5 @@
 #pragma once
-// NumPy's .npy: one array, its type and shape in a text header before the elements.
+// NumPy's .npy: one array, with its type and shape in a text header before the elements.
 // Format: numpy.lib.format, versions 1.0 to 3.0.
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace tilewright {
 
-/// Little-endian bool, (u)int8..64, float16/32/64; C or Fortran order (made C order). `name` stands for the file in
-/// messages. Throws ModelError saying what is wrong with it.
+/// Supports little-endian bool, (u)int8..64, float16/32/64; C or Fortran order (converted to C order). `name` is the
+/// file in messages. Throws ModelError with the error in the file.
 Tensor parse_npy(std::string_view bytes, const std::string& name);
-/// The header that stands before the elements of such a tensor. The type must be one that NumPy has (numpy_tensor).
+/// The header for the elements of such a tensor. NumPy must support the type (numpy_tensor).
 std::string npy_header(const Tensor& tensor);
-/// The tensor as NumPy can hold it: bfloat16 and the types of 8 bits and less that NumPy lacks become float32.
+/// The tensor in a type that NumPy supports: bfloat16 and the types of 8 bits and less that NumPy lacks become float32.
 Tensor numpy_tensor(const Tensor& tensor);
 bool has_numpy_type(DType t);
-/// "float32", what NumPy calls the type (and what its closest is called where NumPy lacks it).
+/// NumPy's name of the type, e.g. "float32" (of the closest type if NumPy lacks it).
 std::string_view numpy_name(DType t);
 
-/// Throws ModelError naming the file; RuntimeError when it cannot be read.
+/// Throws ModelError with the file; RuntimeError if it cannot be read.
 Tensor load_npy(const std::string& path);
-/// Throws RuntimeError when it cannot be written.
+/// Throws RuntimeError if it cannot be written.
 void save_npy(const std::string& path, const Tensor& tensor);
 
 }  // namespace tilewright

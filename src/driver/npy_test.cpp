@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// A file with this header and these elements, laid out as numpy.save does.
+/// A file with this header and these elements, in the format of numpy.save.
 std::string npy(std::string header, const std::string& data) {
     header += '\n';
     return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(header.size()) + '\0' + header + data;
@@ -30,14 +30,14 @@ std::string error_for(const std::string& bytes) {
 
 const std::string kBytes("\1\0\2\0\3\0\4\0\5\0\6\0", 12);
 
-TEST(Npy, ReadsRowsFirst) {
+TEST(Npy, ReadsRowMajor) {
     const Tensor t = parse_npy(npy("{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", kBytes), "x.npy");
     EXPECT_EQ(t.dtype(), DType::I16);
     EXPECT_EQ(t.shape(), (Shape{2, 3}));
     EXPECT_EQ(t.to_ints(), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST(Npy, MakesColumnsFirstRowsFirst) {
+TEST(Npy, ConvertsColumnMajorToRowMajor) {
     const Tensor t = parse_npy(npy("{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }", kBytes), "x.npy");
     EXPECT_EQ(t.shape(), (Shape{2, 3}));
     EXPECT_EQ(t.to_ints(), (std::vector<int64_t>{1, 3, 5, 2, 4, 6}));
@@ -60,9 +60,9 @@ TEST(Npy, MakesBooleansZeroOrOne) {
     EXPECT_EQ(t.to_ints(), (std::vector<int64_t>{0, 1, 1}));
 }
 
-TEST(Npy, SaysWhatIsWrong) {
-    EXPECT_EQ(error_for(""), "'x.npy' is no .npy file");
-    EXPECT_EQ(error_for("PK\3\4 and more bytes"), "'x.npy' is no .npy file");
+TEST(Npy, ReportsErrors) {
+    EXPECT_EQ(error_for(""), "'x.npy' is not an .npy file");
+    EXPECT_EQ(error_for("PK\3\4 and more bytes"), "'x.npy' is not an .npy file");
     EXPECT_THAT(error_for(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", kBytes)),
                 StartsWith("'x.npy' holds elements of type '>f4', which Tilewright does not read | save it in "
                            "little-endian order"));
@@ -73,12 +73,12 @@ TEST(Npy, SaysWhatIsWrong) {
     EXPECT_EQ(error_for(npy("{'descr': '<i2', 'fortran_order': False, 'shape': (-1,), }", kBytes)),
               "'x.npy': its shape cannot be read");
     EXPECT_EQ(error_for(npy("{'descr': '<i2', 'fortran_order': False, }", kBytes)),
-              "'x.npy' is no .npy file: its header has no 'shape'");
+              "'x.npy' is not an .npy file: its header has no 'shape'");
     EXPECT_NE(error_for(npy("{'descr': '<i2', 'fortran_order': False, 'shape': (999999999999, 99999999999), }", "")),
               "accepted");
 }
 
-TEST(Npy, EndsAnywhereWithAnError) {
+TEST(Npy, RefusesTruncatedFiles) {
     const std::string whole = npy("{'shape': (2, 3), 'fortran_order': False, 'descr': '<i2'}", kBytes);
     ASSERT_EQ(error_for(whole), "accepted");
     for (size_t n = 0; n < whole.size(); ++n) EXPECT_NE(error_for(whole.substr(0, n)), "accepted") << n;
@@ -90,7 +90,7 @@ TEST(Npy, EndsAnywhereWithAnError) {
     }
 }
 
-TEST(Npy, WritesWhatItReads) {
+TEST(Npy, RoundTrips) {
     const std::string path = testing::TempDir() + fmt::format("npy_test_{}.npy", ::getpid());
     for (const DType type : {DType::Bool, DType::I8, DType::U16, DType::I64, DType::F16, DType::F32, DType::F64}) {
         const Tensor t = Tensor::of<int>(type, {2, 1, 2}, {0, 1, 1, 0});
@@ -119,7 +119,7 @@ TEST(Files, NameThePathTheyCannotReadOrWrite) {
     EXPECT_THROW(write_file("no/such/folder/x", {"a"}), RuntimeError);
 }
 
-TEST(Files, KnowBeforehandWhatCannotBeWritten) {
+TEST(Files, AreCheckedBeforeWriting) {
     const std::string path = testing::TempDir() + "/checked";
     ::unlink(path.c_str());
     EXPECT_NO_THROW(check_writable(path));

@@ -19,9 +19,9 @@ namespace {
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50;
 constexpr uint32_t kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr uint16_t kStored = 0, kDeflated = 8, kZip64Field = 1;
-constexpr uint32_t kIn64 = 0xFFFFFFFF;  // a size or offset that stands in the ZIP64 field instead
+constexpr uint32_t kIn64 = 0xFFFFFFFF;  // a size or offset that is in the ZIP64 field instead
 
-/// Numbers of an archive, every read checked.
+/// Checked reads of the numbers of an archive.
 class Reader {
   public:
     Reader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -40,7 +40,7 @@ class Reader {
         return bytes_.substr(at, size);
     }
     uint64_t size() const { return bytes_.size(); }
-    [[noreturn]] void damaged() const { model_error("'{}' is cut off, damaged or no .npz file", path_); }
+    [[noreturn]] void damaged() const { model_error("'{}' is cut off, damaged or not an .npz file", path_); }
 
   private:
     std::string_view bytes_;
@@ -54,7 +54,7 @@ struct Member {
     uint64_t packed = 0, size = 0, local = 0;
 };
 
-/// Where the central directory begins, and how many members it lists.
+/// The start of the central directory, and the number of its entries.
 std::pair<uint64_t, uint64_t> find_directory(const Reader& r) {
     constexpr uint64_t kEndSize = 22, kLongestComment = 65535, kLocatorSize = 20;
     if (r.size() < kEndSize) r.damaged();
@@ -73,7 +73,7 @@ std::pair<uint64_t, uint64_t> find_directory(const Reader& r) {
     }
 }
 
-/// The member whose entry begins at `at`, which moves to the next one.
+/// The member whose entry begins at `at`; advances `at` to the next entry.
 Member read_entry(const Reader& r, uint64_t& at) {
     if (r.u32(at) != kCentral) r.damaged();
     Member m;
@@ -103,7 +103,7 @@ Member read_entry(const Reader& r, uint64_t& at) {
 }
 
 std::string inflated(std::string_view packed, const Member& m, const std::string& what) {
-    // Deflate packs at most 1032 to 1, so a declared size beyond that is a lie that need not be given memory.
+    // Deflate compresses at most 1032 to 1: a larger declared size is invalid, and no memory is allocated for it.
     constexpr uint64_t kBestRatio = 1032;
     if (m.size / kBestRatio > packed.size())
         model_error("{} declares {} bytes, which {} packed bytes cannot hold", what, m.size, packed.size());
@@ -114,7 +114,7 @@ std::string inflated(std::string_view packed, const Member& m, const std::string
     const auto* in = reinterpret_cast<const unsigned char*>(packed.data());
     uint64_t read = 0, written = 0;
     int status = Z_OK;
-    while (status == Z_OK) {  // zlib counts in 32 bits
+    while (status == Z_OK) {  // zlib's counters have 32 bits
         constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;
         z.next_in = const_cast<unsigned char*>(in + read);
         z.avail_in = static_cast<uInt>(std::min(packed.size() - read, kMostAtOnce));
@@ -184,7 +184,7 @@ std::string deflated(std::string_view header, std::string_view data) {
     return out;
 }
 
-/// Nobody who unpacks the archive shall write outside of a folder.
+/// Extracting the archive must not write outside of its folder.
 std::string member_name(const std::string& tensor) {
     const bool leads_out =
         tensor.empty() || tensor.front() == '/' || tensor.find('\\') != std::string::npos ||
@@ -193,7 +193,7 @@ std::string member_name(const std::string& tensor) {
     return (leads_out ? file_name_of(tensor) : tensor) + ".npy";
 }
 
-/// What local header and directory entry have in common.
+/// The common fields of local header and directory entry.
 std::string description(uint32_t checksum, uint64_t packed, uint64_t size, const std::string& name) {
     constexpr uint64_t kVersion = 20, kUtf8Names = 1 << 11, kFirstOf1980 = 33;
     std::string s;
@@ -201,7 +201,7 @@ std::string description(uint32_t checksum, uint64_t packed, uint64_t size, const
     put(s, kUtf8Names, 2);
     put(s, kDeflated, 2);
     put(s, 0, 2);
-    put(s, kFirstOf1980, 2);  // no clock: equal arrays make equal files
+    put(s, kFirstOf1980, 2);  // a fixed date: equal arrays give equal files
     put(s, checksum, 4);
     put(s, packed, 4);
     put(s, size, 4);
@@ -245,7 +245,8 @@ void save_npz(const std::string& path, const std::vector<NamedTensor>& arrays) {
                 fmt::format("cannot write '{}': the name of output {} has {} bytes, and an archive holds {}", path,
                             quoted_name(a.name), a.name.size(), 0xFFFF));
         if (size >= kIn64 || file.size() + packed.size() >= kIn64 || arrays.size() >= 0xFFFF)
-            throw RuntimeError(fmt::format("cannot write '{}': the outputs pass what an archive holds (4 GiB)", path));
+            throw RuntimeError(
+                fmt::format("cannot write '{}': the outputs exceed the limit of an archive (4 GiB)", path));
         const std::string common = description(checksum_of(data, checksum_of(header)), packed.size(), size, name);
         put(directory, kCentral, 4);
         put(directory, 20, 2);

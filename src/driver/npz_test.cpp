@@ -55,7 +55,7 @@ class Npz : public testing::Test {
     const std::string path_ = testing::TempDir() + fmt::format("npz_test_{}.npz", ::getpid());
 };
 
-TEST_F(Npz, ReadsWhatOthersWrite) {
+TEST_F(Npz, ReadsFilesOfOtherWriters) {
     const std::vector<NamedTensor> arrays = load(from_hex(kFromPython));
     ASSERT_EQ(arrays.size(), 2u);
     EXPECT_EQ(arrays[0].name, "a/b");
@@ -64,7 +64,7 @@ TEST_F(Npz, ReadsWhatOthersWrite) {
     EXPECT_EQ(arrays[1].value, Tensor::of<int>(DType::I64, {}, {-7}));
 }
 
-TEST_F(Npz, ReadsWhatItWrites) {
+TEST_F(Npz, RoundTrips) {
     std::vector<NamedTensor> arrays = {{"x", Tensor::of<int>(DType::I32, {3}, {1, -2, 3})},
                                        {"scope/y:0", Tensor(DType::F32, {0, 4})},
                                        {"zeros", Tensor(DType::F64, {1000, 1000})}};
@@ -81,7 +81,7 @@ TEST_F(Npz, ReadsWhatItWrites) {
     EXPECT_EQ(read_file(path_), first) << "equal arrays should make equal files";
 }
 
-TEST_F(Npz, WritesNoNameThatLeadsOutOfAFolder) {
+TEST_F(Npz, WritesNoNameThatEscapesFromAFolder) {
     const Tensor t(DType::F32, {1});
     save_npz(path_, {{"../x", t}, {"/etc/x", t}, {"a\\b", t}, {"a/../b", t}, {"a..b/c", t}, {"_.._x", t}});
     std::vector<std::string> names;
@@ -89,10 +89,10 @@ TEST_F(Npz, WritesNoNameThatLeadsOutOfAFolder) {
     EXPECT_THAT(names, testing::ElementsAre("_.._x", "_etc_x", "a_b", "a_.._b", "a..b/c", "_.._x_1"));
 }
 
-TEST_F(Npz, SaysWhatIsWrong) {
-    EXPECT_THAT(error_for(""), EndsWith("is cut off, damaged or no .npz file"));
+TEST_F(Npz, ReportsErrors) {
+    EXPECT_THAT(error_for(""), EndsWith("is cut off, damaged or not an .npz file"));
     EXPECT_THAT(error_for("\x93NUMPY, which is no archive, whatever it is called"),
-                EndsWith("is cut off, damaged or no .npz file"));
+                EndsWith("is cut off, damaged or not an .npz file"));
     std::string bytes = from_hex(kFromPython);
     const size_t stored = bytes.find("\xf9\xff\xff\xff\xff\xff\xff\xff");  // the -7
     bytes[stored] = 1;
@@ -106,7 +106,7 @@ TEST_F(Npz, SaysWhatIsWrong) {
     EXPECT_THAT(error_for(method), EndsWith("is packed by method 12, which Tilewright does not read"));
 }
 
-TEST_F(Npz, GivesNoMemoryToASizeThatThePackedBytesCannotHold) {
+TEST_F(Npz, AllocatesNothingForImpossibleSizes) {
     std::string bytes = from_hex(kFromPython);
     const size_t entry = bytes.find("PK\1\2");
     bytes.replace(entry + 24, 4, std::string("\0\0\0\x7f", 4));  // two GiB
@@ -117,7 +117,7 @@ TEST_F(Npz, GivesNoMemoryToASizeThatThePackedBytesCannotHold) {
     EXPECT_THAT(error_for(bytes), EndsWith("does not inflate to the 16 bytes it declares"));
 }
 
-TEST_F(Npz, AnyBytesAreAnArchiveOrAnError) {
+TEST_F(Npz, ArbitraryBytesAreAnArchiveOrAnError) {
     const std::string whole = from_hex(kFromPython);
     for (size_t n = 0; n < whole.size(); ++n) EXPECT_NE(error_for(whole.substr(0, n)), "accepted") << n;
     rc::check("any bytes changed", [&] {
@@ -133,7 +133,7 @@ TEST_F(Npz, TwoArraysOfOneNameAreAnError) {
     std::string bytes = from_hex(kFromPython);
     const size_t entry = bytes.find("PK\1\2");
     const size_t second = bytes.find("PK\1\2", entry + 4);
-    // One entry again in place of the readme's, which is longer by a comment.
+    // One entry repeated in the place of the readme's entry, which is longer by a comment.
     std::string again = bytes.substr(second, bytes.find("PK\1\2", second + 4) - second);
     const size_t third = second + again.size();
     bytes.replace(third, bytes.find("PK\5\6") - third, again);

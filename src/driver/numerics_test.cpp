@@ -1,4 +1,4 @@
-// What the three settings of numerics promise: which inputs an output depends on, its error, and on how many threads.
+// The guarantees of the three numerics settings: dependences of outputs on inputs, error, and independence of threads.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Tensor random_tensor(Shape shape, uint64_t seed, double low, double high) {
     return t;
 }
 
-/// A convolution of 3x3 taps and a ReLU, by which an infinity below zero becomes 0.
+/// A convolution of 3x3 taps and a ReLU, which maps negative infinity to 0.
 Model convolution() {
     return test::model(test::graph({{"x", DType::F32, {1, kChannels, kSize, kSize}}},
                                    {test::node("Conv", {"x", "w"}, {"c"}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}),
@@ -51,7 +51,7 @@ bool reads_pixel(int64_t i) {
 
 class NumericsOf : public testing::TestWithParam<Numerics> {};
 
-TEST_P(NumericsOf, KeepsWhatIsNotFiniteToItsWindow) {
+TEST_P(NumericsOf, ConfinesNonFiniteValuesToTheirWindow) {
     const Compilation c = compiled(convolution(), GetParam());
     if (GetParam() == Numerics::Default) {
         ASSERT_FALSE(c.model->plan().program.requirements.empty()) << "no Winograd here: the test shows nothing";
@@ -71,19 +71,19 @@ TEST_P(NumericsOf, KeepsWhatIsNotFiniteToItsWindow) {
     }
 }
 
-TEST_P(NumericsOf, ErrsInProportionToTheInputsThatAreRead) {
+TEST_P(NumericsOf, HasErrorsProportionalToTheInputsRead) {
     const Compilation c = compiled(convolution(), GetParam());
     Session session(c.model, 1);
     for (const double value : {1.0, 1e3, 1e4, 1e5, 1e6, 1e8}) {
         const Tensor x = with_pixel(value);
         const Tensor expected = interpret(c.program, {x})[0], found = session.run({x})[0];
-        double near = 0, far = 0;  // of outputs that read the pixel, and of the others
+        double near = 0, far = 0;  // of outputs that read the pixel, and of all others
         for (int64_t i = 0; i < expected.count(); ++i) {
             double& worst = reads_pixel(i) ? near : far;
             worst = std::max(worst, std::fabs(expected.get(i) - found.get(i)));
         }
         EXPECT_LE(near, 1e-6 * value + 1e-5) << value;
-        // Winograd's tiles leave others the error of the pixel; the default does so up to 2^20 alone.
+        // Winograd's tiles spread the error of the pixel to other outputs; the default allows that only up to 2^20.
         const bool own = GetParam() == Numerics::Strict || (GetParam() == Numerics::Default && value > 0x1p20);
         EXPECT_LE(far, own ? 1e-5 : 1e-6 * value + 1e-5) << value;
     }
@@ -92,7 +92,7 @@ TEST_P(NumericsOf, ErrsInProportionToTheInputsThatAreRead) {
 INSTANTIATE_TEST_SUITE_P(All, NumericsOf, testing::Values(Numerics::Strict, Numerics::Default, Numerics::Fast),
                          [](const testing::TestParamInfo<Numerics>& n) { return std::string(to_string(n.param)); });
 
-/// Long sums for few results, which are cut where threads would be idle else.
+/// Long sums with few results, for which split-K is used when threads would be idle otherwise.
 Model reductions() {
     return test::model(test::graph({{"x", DType::F32, {4, 3000}}},
                                    {test::node("MatMul", {"x", "w"}, {"p"}),

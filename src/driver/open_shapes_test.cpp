@@ -1,5 +1,4 @@
-// Machine code whose dimensions only a run knows: sessions refuse what does not fit, and agree with the interpreter on
-// the rest.
+// Machine code with dynamic dimensions: sessions refuse invalid sizes, and agree with the interpreter on valid ones.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +38,7 @@ std::string outcome(Session& session, const std::vector<Tensor>& inputs, std::ve
     return "accepted";
 }
 
-TEST(OpenShapes, SessionsRefuseWhatDoesNotFit) {
+TEST(OpenShapes, SessionsRefuseInvalidSizes) {
     for (const OpenCase& c : test::open_cases()) {
         const Compilation compiled = compile_model(c.model(), options());
         Session session(compiled.model, 1);
@@ -54,7 +53,7 @@ TEST(OpenShapes, SessionsRefuseWhatDoesNotFit) {
     }
 }
 
-TEST(OpenShapes, ErrorsSayWhichInputsGiveTheDimensions) {
+TEST(OpenShapes, ErrorsNameTheInputsOfTheDimensions) {
     const OpenCase c = test::open_cases().front();
     const Compilation compiled = compile_model(c.model(), options());
     Session session(compiled.model, 1);
@@ -67,7 +66,7 @@ TEST(OpenShapes, ErrorsSayWhichInputsGiveTheDimensions) {
     }
 }
 
-TEST(OpenShapes, SessionsCheckWhatTheDataSays) {
+TEST(OpenShapes, SessionsCheckDataDependentSizes) {
     const Compilation c =
         compile_model(model(graph({{"a", DType::F32, {"N"}}, {"n", DType::I64, {1}}, {"b", DType::F32, {"M"}}},
                                   {node("Constant", {}, {"z"}, {{"value", whole({1}, {0})}}),
@@ -114,7 +113,7 @@ TEST(OpenShapes, SessionsCheckEachIterationOfALoop) {
     EXPECT_EQ(with(0, 2, 3), "accepted") << "nothing is added";
 }
 
-/// Sessions refuse exactly what the interpreter refuses, of which ops' tests say that the rest stays inside.
+/// Sessions refuse exactly what the interpreter refuses; the tests of ops show that accepted programs stay in bounds.
 TEST(OpenShapes, SessionsAndTheInterpreterRefuseTheSame) {
     int ran = 0, refused = 0;
     for (uint64_t seed = 0; seed < 150; ++seed) {

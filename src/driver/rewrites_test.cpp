@@ -1,5 +1,5 @@
-// What the search makes of whole models, and which kernels they end in: the zoo's models, planned for one core of a
-// known machine, without code.
+// The rewrite search on whole models, and the resulting kernels: the zoo's models, planned for one core of a fixed
+// machine description, without code.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -38,14 +38,14 @@ struct Compiled {
     Program before, after;  ///< rewritten
     Plan plan;
     RewriteReport report;
-    double unrewritten = 0;  ///< seconds of the plan without
+    double unrewritten = 0;  ///< seconds of the plan without rewrites
 };
 
 Compiled compile(const std::string& name, const ZooSettings& settings, int threads = 1) {
     const ZooModel model = build_zoo_model(name, 0, settings);
     const OrchestrateOptions o = planning(threads);
     PipelineOptions options;
-    options.compile.numerics = Numerics::Fast;  // without checks, which the search does not count
+    options.compile.numerics = Numerics::Fast;  // without checks, which the search does not model
     options.rewrite = default_rewrites();
     options.rewrite->judge = planned_cost(o, options.rewrite->rules.folding);
     Compiled c;
@@ -62,12 +62,12 @@ Compiled compile(const std::string& name, const ZooSettings& settings, int threa
 struct Case {
     const char* model;
     ZooSettings settings;
-    double most;  ///< of what the plan without rewrites takes, with one thread
+    double most;  ///< maximum ratio to the plan without rewrites, with one thread
 };
 class ModelsRewritten : public testing::TestWithParam<Case> {};
 
-/// What the evaluator says of a program is what its plan takes, and the rewritten one takes at most the share of it
-/// that is given here: 1 where no rewrite is known to gain.
+/// The evaluator's estimate of a program is the estimate of its plan, and the rewritten program takes at most the given
+/// fraction: 1 if no rewrite is known to be faster.
 TEST_P(ModelsRewritten, gain_by_estimate) {
     for (const int threads : {1, 2}) {
         const Compiled c = compile(GetParam().model, GetParam().settings, threads);
@@ -90,13 +90,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"m5", {}, 0.98}, Case{"lstm_tagger", {}, 1.0001}),
     [](const auto& tested) { return std::string(tested.param.model); });
 
-/// 3x3 convolutions between concatenations: in Winograd's form, and all in one layout.
+/// 3x3 convolutions between concatenations: Winograd convolutions, all in one layout.
 TEST(RewrittenModels, densenet_gains) {
     const Compiled c = compile("densenet121", {{"size", 128}});
     EXPECT_LT(seconds_of(c.plan), 0.97 * c.unrewritten);
 }
 
-/// The nodes of the model that a step's kernel computes parts of: operators by name.
+/// The model's nodes of which a step's kernel computes primitives: operators by name.
 std::map<std::string, std::string> nodes_of(const Plan& plan, const Step& step) {
     std::map<std::string, std::string> out;
     if (const auto* call = std::get_if<KernelCall>(&step.what))
@@ -106,7 +106,7 @@ std::map<std::string, std::string> nodes_of(const Plan& plan, const Step& step) 
     return out;
 }
 
-/// Kernels of each attention of EfficientViT, between its convolutions.
+/// The number of kernels of each attention of EfficientViT, between its convolutions.
 std::map<std::string, int> kernels_of_attentions(const Plan& plan) {
     std::map<std::string, int> kernels;
     for (const Step& step : plan.steps) {
@@ -119,8 +119,8 @@ std::map<std::string, int> kernels_of_attentions(const Plan& plan) {
     return kernels;
 }
 
-/// EfficientViT: between its convolutions an attention takes at most seven kernels (Korch, figure 10 and section 6.4),
-/// and none of them makes the matrix of all places by all places. Without fusion it takes more.
+/// EfficientViT: an attention between its convolutions takes at most seven kernels (Korch, figure 10 and section 6.4),
+/// and none of them materialises the pixel-by-pixel matrix. Without fusion it takes more.
 TEST(RewrittenModels, linear_attention_of_efficientvit_takes_at_most_seven_kernels) {
     constexpr int64_t kPlaces = 32 * 32;  // of the first stage that has attentions
     const Compiled c = compile("efficientvit_b1", {{"size", 512}});
@@ -141,9 +141,9 @@ TEST(RewrittenModels, linear_attention_of_efficientvit_takes_at_most_seven_kerne
     }
 }
 
-/// Candy, InstanceNorm + ReLU + Pad (figure 12): the normalisations are broken. Their statistics run apart, their last
-/// parts with the ReLU behind them.
-TEST(RewrittenModels, instance_norms_of_candy_end_in_the_kernel_of_what_follows) {
+/// Candy, InstanceNorm + ReLU + Pad (figure 12): the normalisations are split. Their statistics run in separate
+/// kernels, their last primitives are fused with the ReLU.
+TEST(RewrittenModels, instance_norms_of_candy_are_fused_with_their_consumers) {
     const Compiled c = compile("candy", {{"size", 64}});
     OrchestrateOptions optimally = planning(1);
     optimally.orchestrator = Orchestrator::Optimal;
@@ -165,8 +165,8 @@ TEST(RewrittenModels, instance_norms_of_candy_end_in_the_kernel_of_what_follows)
     EXPECT_GE(with_relu, 9u) << plan.print();
 }
 
-/// Projections of one input: BERT's queries, keys and values are found to be one product, in every layer.
-TEST(RewrittenModels, queries_keys_and_values_of_bert_are_one_product_to_the_search) {
+/// Projections of one input: BERT's queries, keys and values are merged into one product, in every layer.
+TEST(RewrittenModels, queries_keys_and_values_of_bert_are_merged_into_one_product) {
     const ZooModel model = build_zoo_model("bert_tiny", 0, {{"seq", 32}});
     const Program p = lower_model(load_model_from_bytes(model.bytes.data(), model.bytes.size()), {});
     size_t of_three = 0;

@@ -1,4 +1,4 @@
-// Fission does not depend on how an exporter spells an operator: the same kernels come out.
+// Fission does not depend on how an exporter writes an operator: the kernels are the same.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using nets::Extents;
 using nets::GraphBuilder;
 using Wire = nets::Value;
 
-/// An operator as one exporter writes it.
+/// An operator in the form of one exporter.
 struct Spelling {
     const char* name;
     Wire (*write)(GraphBuilder& b, const std::vector<Wire>& inputs);
@@ -25,13 +25,13 @@ struct Spelling {
 };
 
 Wire op(GraphBuilder& b, const char* name, std::vector<Wire> inputs, const Attributes& attributes = {}) {
-    // Shapes of results play no part: none is declared, none is asked for.
+    // Shapes of results are not declared and not needed.
     return b.node(name, inputs, attributes);
 }
 Attribute ints(std::vector<int64_t> v) { return v; }
 
-/// What a model of one spelling computes with: the plan's kernels, numbers rounded (1 / sqrt(2) and 0.70710677 are one
-/// number), and the outputs for one set of inputs.
+/// The computation of a model in one form: the plan's kernels with rounded numbers (1 / sqrt(2) and 0.70710677 are
+/// equal), and the outputs for one set of inputs.
 struct Planned {
     std::vector<std::string> kernels;
     std::vector<Tensor> outputs;
@@ -118,7 +118,7 @@ Wire layer_norm_tf(GraphBuilder& b, const std::vector<Wire>& in) {
     const Wire scale = op(b, "Mul", {s, in[1]});
     return op(b, "Add", {op(b, "Mul", {in[0], scale}), op(b, "Sub", {in[2], op(b, "Mul", {m, scale})})});
 }
-// a difference for each use, sums instead of means, operands the other way round
+// a separate difference for each use, sums instead of means, operands exchanged
 Wire layer_norm_sums(GraphBuilder& b, const std::vector<Wire>& in) {
     const float n = static_cast<float>(in[0].size(-1));
     const auto sum = [&](const Wire& x) { return op(b, "ReduceSum", {x, b.ints({-1})}, {{"keepdims", int64_t{1}}}); };
@@ -175,7 +175,7 @@ Wire attention_scaled_query(GraphBuilder& b, const std::vector<Wire>& in) {
     const Wire q = op(b, "Mul", {in[0], b.scalar(0.125f)});
     return op(b, "MatMul", {softmax(b, op(b, "MatMul", {q, transposed(b, in[1])})), in[2]});
 }
-// scaled_dot_product_attention of PyTorch 2: the root of the scale on both sides; the parts of a softmax
+// scaled_dot_product_attention of PyTorch 2: the root of the scale on both sides; softmax as primitives
 Wire attention_scaled_twice(GraphBuilder& b, const std::vector<Wire>& in) {
     const Wire root = op(b, "Sqrt", {b.scalar(0.125f)});
     const Wire scores = op(b, "MatMul", {op(b, "Mul", {in[0], root}), op(b, "Mul", {transposed(b, in[1]), root})});

@@ -1,4 +1,4 @@
-// Every operator with operands of every element type: code, or a refusal that says why; never an internal error.
+// Every operator with operands of every element type: code, or an error with a reason; never an internal error.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ struct Counts {
     int compiled = 0, refused = 0;
 };
 
-/// Compiles with the plainest schedules.
+/// Compiles with the default schedules.
 void try_model(const Model& model, const std::string& what, Counts& counts) {
     PipelineOptions options;
     options.rewrite.reset();
@@ -44,7 +44,7 @@ void try_model(const Model& model, const std::string& what, Counts& counts) {
     }
 }
 
-/// One node with as many inputs as the schema has, all of one shape; the attributes that have no default are missing.
+/// One node with as many inputs as the schema has, all of one shape; attributes without default are missing.
 Model one_node(const OperatorSchema& schema, DType type, const Shape& shape) {
     std::vector<test::In> inputs;
     std::vector<std::string> names;
@@ -70,7 +70,7 @@ TEST(TypeSweep, OfSchemasGivesCodeOrARefusal) {
     EXPECT_GT(counts.refused, 1000);
 }
 
-/// The models of ONNX's own cases with one node, one for each operator.
+/// The models of ONNX's conformance cases with one node, one for each operator.
 std::map<std::string, Model> models_of_cases() {
     std::map<std::string, Model> out;
     for (const char* suite : {"core", "quant"}) {
@@ -88,7 +88,7 @@ std::map<std::string, Model> models_of_cases() {
 
 TEST(TypeSweep, OfOnnxsOwnCasesGivesCodeOrARefusal) {
     const std::map<std::string, Model> models = models_of_cases();
-    if (models.empty()) GTEST_SKIP() << "no test cases at hand";
+    if (models.empty()) GTEST_SKIP() << "no test cases present";
     Counts counts;
     for (const auto& [op, original] : models)
         for (const DType t : kTypes)

@@ -10,7 +10,7 @@ namespace {
 
 struct CodePoint {
     uint32_t value = 0;
-    size_t bytes = 0;  // 0 when the text does not start with valid UTF-8
+    size_t bytes = 0;  // 0 if the text does not start with valid UTF-8
 };
 
 /// The first code point of `s`. Overlong forms, surrogates and numbers past U+10FFFF are not valid.
@@ -30,7 +30,7 @@ CodePoint decode_utf8(std::string_view s) {
     return {value, length};
 }
 
-/// Characters that would move a terminal's cursor, or reorder the text around them.
+/// Characters that move a terminal's cursor, or reorder the text around them.
 bool is_control(uint32_t c) {
     return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
            (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
@@ -44,7 +44,7 @@ std::string_view type_name(const Attribute& a) {
     return kNames[a.index()];
 }
 
-/// Null when the node has no such attribute.
+/// Null if the node has no such attribute.
 template <class T>
 const T* find_attribute(const Node& node, const std::string& name, std::string_view expected) {
     const auto it = node.attributes.find(name);

@@ -1,5 +1,5 @@
 #pragma once
-// Graph: the model as ONNX spells it. Nothing is interpreted here but the file format.
+// Graph: the model as in the ONNX file. Only the file format is interpreted here.
 
 #include <cstdint>
 #include <map>
@@ -16,19 +16,19 @@ namespace tilewright {
 
 struct Graph;
 
-/// A name from a file as messages show it: in single quotes, control characters and invalid UTF-8 escaped, cut after
-/// `max_bytes` (then followed by its full length).
+/// Formats a name from a file for messages: in single quotes, control characters and invalid UTF-8 escaped, truncated
+/// after `max_bytes` (then followed by its full length).
 std::string quoted_name(std::string_view name, size_t max_bytes = 256);
 
-/// An attribute's value. Strings are bytes; sparse tensors are expanded. A subgraph (If, Loop, Scan) sees the values of
-/// the graphs around it by name.
+/// An attribute's value. Strings are bytes; sparse tensors are expanded. A subgraph (If, Loop, Scan) refers to values
+/// of the enclosing graphs by name.
 using Attribute = std::variant<int64_t, float, std::string, Tensor, std::vector<int64_t>, std::vector<float>,
                                std::vector<std::string>, std::vector<Tensor>, std::shared_ptr<const Graph>>;
 
-/// A declared dimension: a number, a name ("batch"), or unknown (std::monostate). Made-up text such as "-1" is unknown.
+/// A declared dimension: a number, a name ("batch"), or unknown (std::monostate). Text such as "-1" is unknown.
 using DeclaredDim = std::variant<std::monostate, int64_t, std::string>;
 
-/// A declared type. `shape` is absent when the rank is unknown. Sequences and optionals of tensors carry `container`.
+/// A declared type. `shape` is absent if the rank is unknown. Sequences and optionals of tensors carry `container`.
 struct DeclaredType {
     enum class Container : uint8_t { None, Sequence, Optional, OptionalSequence, Unsupported };
     DType dtype = DType::F32;
@@ -36,12 +36,12 @@ struct DeclaredType {
     std::optional<std::vector<DeclaredDim>> shape;
     Container container = Container::None;
     std::string
-        unsupported;  ///< what the file declares, where Tilewright has no such type ("string", "complex64", "map")
+        unsupported;  ///< a declared type that Tilewright does not support, for messages ("string", "complex64", "map")
 };
 
 /// One operator. Missing optional inputs and outputs are empty names.
 struct Node {
-    std::string name;    ///< as in the file; where the file has none: "Conv_17" (operator and position), unique
+    std::string name;    ///< as in the file; generated if the file has none: "Conv_17" (operator and position), unique
     std::string op;      ///< "Conv"
     std::string domain;  ///< "" for the default ONNX domain ("ai.onnx" is normalised to "")
     int64_t opset = 0;   ///< version of `domain` that the model (or the function it was inlined from) imports
@@ -50,18 +50,18 @@ struct Node {
     std::map<std::string, Attribute> attributes;
 
     bool has(const std::string& attribute) const { return attributes.count(attribute) != 0; }
-    /// The attribute, or `fallback` when absent. Throws ModelError naming node and attribute when it has another type.
+    /// The attribute, or `fallback` if absent. Throws ModelError with node and attribute if it has another type.
     int64_t attr_int(const std::string& attribute, int64_t fallback) const;
     float attr_float(const std::string& attribute, float fallback) const;
     std::string attr_string(const std::string& attribute, const std::string& fallback) const;
     std::vector<int64_t> attr_ints(const std::string& attribute, const std::vector<int64_t>& fallback) const;
     std::vector<float> attr_floats(const std::string& attribute, const std::vector<float>& fallback) const;
     std::vector<std::string> attr_strings(const std::string& attribute, const std::vector<std::string>& fallback) const;
-    /// Null when absent.
+    /// Null if absent.
     const Tensor* attr_tensor(const std::string& attribute) const;
     const Graph* attr_graph(const std::string& attribute) const;
 
-    /// "node 'conv1' (Conv, opset 13)": how messages name it.
+    /// "node 'conv1' (Conv, opset 13)": the form used in messages.
     std::string describe() const;
 };
 
@@ -70,8 +70,8 @@ struct GraphInput {
     DeclaredType type;
 };
 
-/// A (sub)graph. Nodes are in topological order and every name is defined once, before its use, in this graph or one
-/// around it; `verify()` checks that.
+/// A (sub)graph. Nodes are in topological order and every name is defined once, before its use, in this graph or an
+/// enclosing one; `verify()` checks that.
 struct Graph {
     std::string name;
     std::vector<GraphInput> inputs;              ///< without the initialisers that old files list among the inputs
@@ -80,7 +80,7 @@ struct Graph {
     std::map<std::string, DeclaredType> value_info;  ///< declared types of intermediate values
     std::vector<Node> nodes;
 
-    /// Empty when all is well; else what is wrong and where, one sentence an entry.
+    /// Empty if the graph is valid; otherwise one sentence per violation, with its place.
     std::vector<std::string> verify() const;
     /// Stable text: inputs, initialisers (type, shape, hash), nodes with attributes, outputs.
     std::string print() const;
@@ -88,7 +88,7 @@ struct Graph {
 
 /// A whole file.
 struct Model {
-    std::string path;  ///< for messages; "<memory>" when not from a file
+    std::string path;  ///< for messages; "<memory>" if not from a file
     std::string producer;
     int64_t ir_version = 0;
     std::map<std::string, int64_t> opsets;  ///< domain ("" = ONNX) -> version

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kInlineElements = 8;
 
-/// Names print bare where nothing in them could be mistaken for the format's own punctuation.
+/// Names are printed without quotes if they contain none of the format's own punctuation.
 std::string name_text(const std::string& name) {
     if (name.empty()) return "_";
     const auto plain = [](char c) {
@@ -43,7 +43,7 @@ uint64_t content_hash(const Tensor& t) {
     return hash_combine(h, tail);
 }
 
-/// f32[2] {0.5, 2}, or f32[64, 3, 7, 7] #0123456789abcdef when it is long.
+/// f32[2] {0.5, 2}, or f32[64, 3, 7, 7] #0123456789abcdef for long tensors.
 std::string tensor_text(const Tensor& t) {
     std::string out = fmt::format("{}{}", to_string(t.dtype()), to_string(t.shape()));
     if (t.count() > kInlineElements) return out + fmt::format(" #{:016x}", content_hash(t));
@@ -98,7 +98,7 @@ std::string names_text(const std::vector<std::string>& names) {
     return fmt::format("({})", list_text(names, name_text));
 }
 
-/// A float always shows that it is one: 1 -> 1.0.
+/// A float always has a decimal point or exponent: 1 -> 1.0.
 std::string float_text(float v) {
     std::string s = fmt::format("{}", v);
     return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;

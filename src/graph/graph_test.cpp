@@ -102,7 +102,7 @@ TEST(QuotedName, KeepsTextOfAnyScript) {
     EXPECT_EQ(quoted_name("größe/層_1"), "'größe/層_1'");
 }
 
-TEST(QuotedName, EscapesWhatATerminalWouldObey) {
+TEST(QuotedName, EscapesTerminalControlCharacters) {
     EXPECT_EQ(quoted_name("a\nb"), "'a\\nb'");
     EXPECT_EQ(quoted_name("\x1b[31m"), "'\\u{1b}[31m'");
     EXPECT_EQ(quoted_name("it's \\"), "'it\\'s \\\\'");
@@ -160,7 +160,7 @@ TEST(GraphVerify, FindsMissingOutputsNamesAndOperators) {
                     "node 'add' (, opset 0): its name is not unique", "graph output 'nowhere' is not defined"));
 }
 
-TEST(GraphVerify, LooksIntoSubgraphs) {
+TEST(GraphVerify, ChecksSubgraphs) {
     Graph body;
     body.nodes = {make_node("Neg", {"x"}, {"n"}, "neg"), make_node("Neg", {"later"}, {"x"}, "hides")};
     body.outputs.push_back({"n", {}});

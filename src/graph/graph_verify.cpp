@@ -1,4 +1,4 @@
-// What must hold of every Graph.
+// The invariants of a Graph.
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace tilewright {
 
 namespace {
 
-/// The values defined so far in one graph, and the graphs around it.
+/// The values defined so far in one graph, and the enclosing graphs.
 struct Visible {
     const Visible* outer = nullptr;
     std::unordered_set<std::string> names;

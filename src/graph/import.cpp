@@ -49,7 +49,7 @@ Model read_model(io::ZeroCopyInputStream& stream, int64_t size, const std::strin
         initializers.push_back({t.name(), tensors.read(t, raw, true, describe)});
     });
     if (!proto.has_ir_version() || !proto.has_graph())
-        model_error("the file holds no ONNX model: it has no {}", proto.has_graph() ? "IR version" : "graph");
+        model_error("the file is not an ONNX model: it has no {}", proto.has_graph() ? "IR version" : "graph");
     Model model;
     model.path = "<memory>";
     model.producer = proto.producer_name();
@@ -60,7 +60,7 @@ Model read_model(io::ZeroCopyInputStream& stream, int64_t size, const std::strin
     return model;
 }
 
-/// Runs `read`, and puts the file in front of what it complains about.
+/// Runs `read`, and prefixes its errors with the path of the file.
 template <class F>
 auto naming_file(const std::string& path, F&& read) {
     try {
@@ -72,7 +72,7 @@ auto naming_file(const std::string& path, F&& read) {
     }
 }
 
-/// Files that end up under the name of a model, and are none.
+/// Rejects common files that are stored under the name of a model but are not one.
 void check_beginning(int fd) {
     char start[64] = {};
     const ssize_t n = pread(fd, start, sizeof(start), 0);
@@ -85,10 +85,11 @@ void check_beginning(int fd) {
         throw ModelError("the file is a ZIP archive, not an ONNX model",
                          "PyTorch's own files must be exported with torch.onnx.export");
     if (text.size() >= 8 && text.substr(4, 4) == "ORTM")
-        throw ModelError("the file is in ONNX Runtime's own format, not ONNX", "use the .onnx file it was made from");
+        throw ModelError("the file is in ONNX Runtime's own format, not ONNX",
+                         "use the .onnx file from which it was made");
 }
 
-/// Opens `path` and hands its bytes to `read(stream, size)`; size is -1 where only the end of a pipe will tell.
+/// Opens `path` and passes its bytes to `read(stream, size)`; size is -1 for a pipe, whose size is unknown.
 template <class F>
 auto with_file(const std::string& path, F&& read) {
     const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -117,7 +118,7 @@ auto with_file(const std::string& path, F&& read) {
             check_read();
             return result;
         } catch (const ModelError&) {
-            check_read();  // a failing disk looks like a file that ends early
+            check_read();  // a read error otherwise looks like a truncated file
             throw;
         }
     });

@@ -1,5 +1,5 @@
 #pragma once
-// What one import may still spend. Every count a file declares passes here before memory is asked for.
+// The resource budget of one import. Every count that a file declares is charged here before memory is allocated.
 
 #include <cstdint>
 #include <functional>
@@ -15,12 +15,12 @@ class Budget {
 
     const ImportLimits& limits() const { return limits_; }
 
-    /// One node converted, or one function call expanded.
+    /// Charges one converted node, or one expanded function call.
     void charge_node();
-    /// A tensor of `bytes`; `describe` names it in messages. Throws ModelError past the limits, and RuntimeError when
-    /// the model's tensors together exceed the machine's memory.
+    /// Charges a tensor of `bytes`; `describe` names it in messages. Throws ModelError above the limits, and
+    /// RuntimeError if the model's tensors together exceed the machine's memory.
     void charge_tensor(uint64_t bytes, const std::function<std::string()>& describe);
-    /// Bytes that the file does not hold itself: copies of function bodies, sparse tensors made dense.
+    /// Charges bytes that are not in the file: copies of function bodies, expanded sparse tensors.
     void charge_expansion(uint64_t bytes);
 
   private:

@@ -31,7 +31,7 @@ uint64_t parse_number(const std::string& text, const char* key, const std::strin
 }
 
 int read_flags() {
-    // A pipe opened for reading would wait for a writer without O_NONBLOCK.
+    // Without O_NONBLOCK, opening a pipe for reading would block until a writer opens it.
     return O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 }
 
@@ -52,7 +52,7 @@ FileHandle open_component_wise(int folder_fd, const std::vector<std::string>& co
     FileHandle folder;
     int at = folder_fd;
     for (size_t i = 0; i + 1 < components.size(); ++i) {
-        // Without O_DIRECTORY, so that a link is opened as itself and can be told from a file.
+        // Without O_DIRECTORY: a link is then opened as a link, and can be distinguished from a file.
         FileHandle next(openat(at, components[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
         struct stat status {};
         if (!next || fstat(next.get(), &status) != 0) return FileHandle();
@@ -84,7 +84,7 @@ FileHandle open_beneath(int folder_fd, const std::vector<std::string>& component
     TW_CHECK(!components.empty());
     if (how == Beneath::ComponentWise) return open_component_wise(folder_fd, components);
     FileHandle file = open_in_one_call(folder_fd, components);
-    // Kernels before 5.6 and filters that do not know the call answer with these.
+    // Errors of kernels before 5.6, and of seccomp filters without this system call.
     const bool unknown_call = !file && (errno == ENOSYS || errno == EPERM);
     if (how == Beneath::Automatic && unknown_call) return open_component_wise(folder_fd, components);
     return file;
@@ -116,7 +116,7 @@ ExternalRange parse_external_range(const std::vector<std::pair<std::string, std:
 std::vector<std::string> split_relative_path(const std::string& path, const std::string& what) {
     const auto refuse = [&](const char* why) {
         throw ModelError(fmt::format("{}: the path {} of its external data {}", what, quoted_name(path), why),
-                         "external data must lie in the model's own folder or below it");
+                         "external data must be in the model's own folder or below it");
     };
     if (path.empty()) refuse("is empty");
     if (path.front() == '/') refuse("is absolute");
@@ -142,7 +142,7 @@ void ExternalFiles::open(const std::string& location, const std::string& what) {
     const std::string file_name = quoted_name(location);
     if (folder_.empty())
         throw ModelError(
-            fmt::format("{}: its data lies in the file {}, and what was read has no folder for it", what, file_name),
+            fmt::format("{}: its data is in the file {}, but no folder for external data is given", what, file_name),
             "load the model by its path, or name the folder of its data");
     if (!folder_fd_) folder_fd_ = FileHandle(::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder_fd_) throw RuntimeError(fmt::format("cannot open the folder '{}': {}", folder_, std::strerror(errno)));
@@ -150,8 +150,9 @@ void ExternalFiles::open(const std::string& location, const std::string& what) {
     FileHandle file = open_beneath(folder_fd_.get(), components);
     if (!file) {
         if (errno == ELOOP)
-            throw ModelError(fmt::format("{}: its data file {} is, or lies behind, a symbolic link", what, file_name),
-                             kCopyHint);
+            throw ModelError(
+                fmt::format("{}: its data file {} is, or is reached through, a symbolic link", what, file_name),
+                kCopyHint);
         if (errno == ENOENT)
             throw ModelError(fmt::format("{}: its data file {} does not exist in '{}'", what, file_name, folder_),
                              kCopyHint);

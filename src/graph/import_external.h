@@ -1,8 +1,8 @@
 #pragma once
 // Tensor data in files beside the model.
 //
-// The one place that opens a path found inside a model. The paths are hostile until proven otherwise: the published
-// attacks are "..", absolute paths, symbolic and hard links, pipes and devices, and offsets past the end.
+// This is the only place that opens a path found inside a model. The paths are untrusted: the published attacks use
+// "..", absolute paths, symbolic and hard links, pipes and devices, and offsets past the end.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace tilewright::import_detail {
 
-/// Where a tensor's bytes lie, as the file says.
+/// The location of a tensor's bytes, as declared in the file.
 struct ExternalRange {
     std::string location;
     uint64_t offset = 0;
-    std::optional<uint64_t> length;  ///< when the file gives one
+    std::optional<uint64_t> length;  ///< if the file declares one
 };
 
-/// Checks and takes apart TensorProto.external_data; `what` names the tensor in messages. Unknown keys are ignored.
+/// Parses and checks TensorProto.external_data; `what` names the tensor in messages. Unknown keys are ignored.
 ExternalRange parse_external_range(const std::vector<std::pair<std::string, std::string>>& entries,
                                    const std::string& what);
 
@@ -44,20 +44,20 @@ class FileHandle {
     int fd_;
 };
 
-/// How to keep a path below a folder: one call where the kernel has it (Linux 5.6), else component by component.
+/// Two ways to keep a path below a folder: one system call if the kernel has it (Linux 5.6), or component by component.
 enum class Beneath : uint8_t { Automatic, OneCall, ComponentWise };
 
-/// Opens a file below `folder_fd` for reading without following any symbolic link; -1 and errno as openat() leaves
-/// them (ELOOP for a link anywhere on the way).
+/// Opens a file below `folder_fd` for reading without following any symbolic link; -1 and errno of openat() on failure
+/// (ELOOP for a link anywhere in the path).
 FileHandle open_beneath(int folder_fd, const std::vector<std::string>& components, Beneath how = Beneath::Automatic);
 
-/// The data files of one model. Keeps the last one open.
+/// The data files of one model. The last one stays open.
 class ExternalFiles {
   public:
-    /// `folder` empty: there is none, and every read is a ModelError.
+    /// With an empty `folder` every read is a ModelError.
     explicit ExternalFiles(std::string folder) : folder_(std::move(folder)) {}
 
-    /// The `bytes` bytes of `range` as a tensor of U8. All checks come before memory is asked for.
+    /// The `bytes` bytes of `range` as a tensor of U8. All checks precede the allocation.
     Tensor read(const ExternalRange& range, uint64_t bytes, const std::string& what);
 
   private:

@@ -1,4 +1,4 @@
-// External data: where it may lie, and the ways out of the model's folder that are closed.
+// External data: allowed locations, and attempts to escape from the model's folder.
 
 #include "graph/import_external.h"
 
@@ -43,14 +43,16 @@ const std::string kFour("\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40\0\0\x80\x40", 16);  
 
 class ExternalData : public testing::Test {
   protected:
-    /// What stands after "initialiser 'w'" in the error.
-    std::string says(const Entries& entries) const {
+    /// The text after "initialiser 'w'" in the error.
+    std::string import_message(const Entries& entries) const {
         const std::string message = import_error(external(entries), {}, folder_.path());
         const std::string start = "<memory>: initialiser 'w'";
         EXPECT_EQ(message.substr(0, start.size()), start);
         return message.size() < start.size() ? message : message.substr(start.size());
     }
-    std::string says_at(const std::string& location) const { return says({{"location", location}}); }
+    std::string import_message_at(const std::string& location) const {
+        return import_message({{"location", location}});
+    }
     Tensor read(const Entries& entries) const {
         return import_model(external(entries), {}, folder_.path()).graph.initializers.at("w");
     }
@@ -96,7 +98,7 @@ TEST_F(ExternalData, MayBePackedOrServeSeveralTensors) {
 TEST_F(ExternalData, IsRefusedForAModelFromMemory) {
     EXPECT_EQ(
         import_error(external({{"location", "data.bin"}})),
-        "<memory>: initialiser 'w': its data lies in the file 'data.bin', and what was read has no folder for it");
+        "<memory>: initialiser 'w': its data is in the file 'data.bin', but no folder for external data is given");
 }
 
 TEST_F(ExternalData, IsAlsoCheckedInAttributesAndSubgraphs) {
@@ -115,29 +117,30 @@ TEST_F(ExternalData, IsAlsoCheckedInAttributesAndSubgraphs) {
         "model's folder by '..'");
 }
 
-TEST_F(ExternalData, MayNotLeaveTheFolderByItsPath) {
+TEST_F(ExternalData, PathsMustStayInTheFolder) {
     outside_.write("data.bin", kFour);
     folder_.write("sub/data.bin", kFour);
     const std::string up = " of its external data leaves the model's folder by '..'";
     const std::string beside = "../" + fs::path(outside_.path()).filename().string() + "/data.bin";
-    EXPECT_EQ(says_at(beside), ": the path '" + beside + "'" + up);
-    EXPECT_EQ(says_at("sub/../sub/data.bin"), ": the path 'sub/../sub/data.bin'" + up);
-    EXPECT_EQ(says_at("a/../../x"), ": the path 'a/../../x'" + up);
-    EXPECT_EQ(says_at(".."), ": the path '..'" + up);
-    EXPECT_EQ(says_at(outside_ / "data.bin"),
+    EXPECT_EQ(import_message_at(beside), ": the path '" + beside + "'" + up);
+    EXPECT_EQ(import_message_at("sub/../sub/data.bin"), ": the path 'sub/../sub/data.bin'" + up);
+    EXPECT_EQ(import_message_at("a/../../x"), ": the path 'a/../../x'" + up);
+    EXPECT_EQ(import_message_at(".."), ": the path '..'" + up);
+    EXPECT_EQ(import_message_at(outside_ / "data.bin"),
               ": the path '" + outside_ / "data.bin" + "' of its external data is absolute");
-    EXPECT_EQ(says_at("//host/share"), ": the path '//host/share' of its external data is absolute");
-    EXPECT_EQ(says_at("\\\\host\\share"), ": the path '\\\\\\\\host\\\\share' of its external data has a backslash");
-    EXPECT_EQ(says_at("..\\x"), ": the path '..\\\\x' of its external data has a backslash");
-    EXPECT_EQ(says_at("C:/x"), ": the path 'C:/x' of its external data names a drive");
-    EXPECT_EQ(says_at(""), ": the path '' of its external data is empty");
-    EXPECT_EQ(says_at("."), ": the path '.' of its external data names a folder");
-    EXPECT_EQ(says_at("sub/"), ": the path 'sub/' of its external data names a folder");
-    EXPECT_EQ(says_at(std::string("data\0.bin", 9)),
+    EXPECT_EQ(import_message_at("//host/share"), ": the path '//host/share' of its external data is absolute");
+    EXPECT_EQ(import_message_at("\\\\host\\share"),
+              ": the path '\\\\\\\\host\\\\share' of its external data has a backslash");
+    EXPECT_EQ(import_message_at("..\\x"), ": the path '..\\\\x' of its external data has a backslash");
+    EXPECT_EQ(import_message_at("C:/x"), ": the path 'C:/x' of its external data names a drive");
+    EXPECT_EQ(import_message_at(""), ": the path '' of its external data is empty");
+    EXPECT_EQ(import_message_at("."), ": the path '.' of its external data names a folder");
+    EXPECT_EQ(import_message_at("sub/"), ": the path 'sub/' of its external data names a folder");
+    EXPECT_EQ(import_message_at(std::string("data\0.bin", 9)),
               ": the path 'data\\u{0}.bin' of its external data has a control character");
 }
 
-TEST_F(ExternalData, MayNotLieBehindALink) {
+TEST_F(ExternalData, LinksAreRefused) {
     outside_.write("data.bin", kFour);
     folder_.write("real/data.bin", kFour);
     fs::create_symlink(outside_ / "data.bin", folder_ / "link");
@@ -145,29 +148,29 @@ TEST_F(ExternalData, MayNotLieBehindALink) {
     fs::create_directory_symlink(outside_.path(), folder_ / "linked_folder");
     fs::create_directory_symlink("/proc/self", folder_ / "proc");
     const auto link = [](const std::string& name) {
-        return ": its data file '" + name + "' is, or lies behind, a symbolic link";
+        return ": its data file '" + name + "' is, or is reached through, a symbolic link";
     };
     for (const char* name : {"link", "inner_link", "linked_folder/data.bin", "proc/root/etc/passwd"})
-        EXPECT_EQ(says_at(name), link(name));
+        EXPECT_EQ(import_message_at(name), link(name));
     fs::create_hard_link(outside_ / "data.bin", folder_ / "hard");
-    EXPECT_EQ(says_at("hard"), ": its data file 'hard' has 2 hard links, where only one is accepted");
+    EXPECT_EQ(import_message_at("hard"), ": its data file 'hard' has 2 hard links, where only one is accepted");
 }
 
 TEST_F(ExternalData, MustBeARegularFile) {
     fs::create_directory(folder_ / "folder");
-    EXPECT_EQ(says_at("folder"), ": its data file 'folder' is not a regular file");
+    EXPECT_EQ(import_message_at("folder"), ": its data file 'folder' is not a regular file");
     ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-    EXPECT_EQ(says_at("pipe"), ": its data file 'pipe' is not a regular file");  // and does not wait for a writer
-    EXPECT_EQ(says_at("none"), ": its data file 'none' does not exist in '" + folder_.path() + "'");
+    EXPECT_EQ(import_message_at("pipe"), ": its data file 'pipe' is not a regular file");  // and does not block
+    EXPECT_EQ(import_message_at("none"), ": its data file 'none' does not exist in '" + folder_.path() + "'");
     folder_.write("Data.bin", kFour);
-    EXPECT_EQ(says_at("data.bin"), ": its data file 'data.bin' does not exist in '" + folder_.path() + "'");
-    EXPECT_EQ(says_at("Data.bin/x"), ": its data file 'Data.bin/x' cannot be opened: Not a directory");
+    EXPECT_EQ(import_message_at("data.bin"), ": its data file 'data.bin' does not exist in '" + folder_.path() + "'");
+    EXPECT_EQ(import_message_at("Data.bin/x"), ": its data file 'Data.bin/x' cannot be opened: Not a directory");
 }
 
 TEST_F(ExternalData, RangeMustLieInTheFileAndFitTheShape) {
     folder_.write("data.bin", kFour);
     const auto range = [&](const std::string& offset, const std::string& length) {
-        return says({{"location", "data.bin"}, {"offset", offset}, {"length", length}});
+        return import_message({{"location", "data.bin"}, {"offset", offset}, {"length", length}});
     };
     EXPECT_EQ(range("1", "16"), ": its data is 16 bytes at offset 1 of 'data.bin', which has 16 bytes");
     EXPECT_EQ(range("9223372036854775807", "16"),
@@ -184,11 +187,12 @@ TEST_F(ExternalData, RangeMustLieInTheFileAndFitTheShape) {
     EXPECT_EQ(range("0", "15"), ": its external data is 15 bytes long, and its shape and type need 16");
     EXPECT_EQ(range("0", "1125899906842624"),
               ": its external data is 1125899906842624 bytes long, and its shape and type need 16");
-    EXPECT_EQ(says({{"offset", "0"}}), ": its external data has no location");
-    EXPECT_EQ(says({{"location", "a"}, {"location", "data.bin"}}), ": its external data gives the location twice");
+    EXPECT_EQ(import_message({{"offset", "0"}}), ": its external data has no location");
+    EXPECT_EQ(import_message({{"location", "a"}, {"location", "data.bin"}}),
+              ": its external data gives the location twice");
 }
 
-TEST_F(ExternalData, HugeShapeIsRefusedBeforeMemoryIsAskedFor) {
+TEST_F(ExternalData, HugeShapeIsRefusedBeforeAllocation) {
     folder_.write("data.bin", kFour);
     onnx::ModelProto m = external({{"location", "data.bin"}});
     m.mutable_graph()->mutable_initializer(0)->set_dims(0, int64_t{1} << 31);
@@ -196,8 +200,8 @@ TEST_F(ExternalData, HugeShapeIsRefusedBeforeMemoryIsAskedFor) {
               "<memory>: initialiser 'w': its data is 8589934592 bytes at offset 0 of 'data.bin', which has 16 bytes");
 }
 
-TEST_F(ExternalData, MoreThanTheMachinesMemoryIsRefusedBeforeItIsRead) {
-    // No file is needed to say so.
+TEST_F(ExternalData, MoreThanTheMachinesMemoryIsRefusedBeforeReading) {
+    // The check does not need the file.
     folder_.write("data.bin", "");
     ImportLimits limits;
     limits.max_tensor_bytes = int64_t{1} << 50;
@@ -208,9 +212,9 @@ TEST_F(ExternalData, MoreThanTheMachinesMemoryIsRefusedBeforeItIsRead) {
     EXPECT_THROW(load_model_from_bytes(bytes.data(), bytes.size(), folder_.path(), limits), RuntimeError);
 }
 
-TEST_F(ExternalData, HasNoWayToNameMemory) {
-    // A path that one runtime uses internally for "the offset is an address" is a path like any other here.
-    EXPECT_EQ(says({{"location", "*/_ORT_MEM_ADDR_/*"}, {"offset", "4096"}}),
+TEST_F(ExternalData, PathsOfAddressesAreOrdinaryPaths) {
+    // One runtime uses a special path for "the offset is an address"; here it is a path like any other.
+    EXPECT_EQ(import_message({{"location", "*/_ORT_MEM_ADDR_/*"}, {"offset", "4096"}}),
               ": its data file '*/_ORT_MEM_ADDR_/*' does not exist in '" + folder_.path() + "'");
 }
 
@@ -221,7 +225,7 @@ TEST_F(ExternalData, IsNotMixedWithDataInTheModel) {
     EXPECT_EQ(import_error(m, {}, folder_.path()), "<memory>: initialiser 'w' holds its data in more than one way");
 }
 
-/// Both ways of opening must refuse the same; the second one serves old kernels.
+/// Both implementations must refuse the same paths; the second one serves old kernels.
 class OpenBeneath : public testing::TestWithParam<Beneath> {};
 
 TEST_P(OpenBeneath, FollowsNoLink) {

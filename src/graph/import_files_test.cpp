@@ -1,5 +1,5 @@
-// Every model at hand: the ONNX project's conformance cases, and whole models. They lie beside the repository, where
-// they are; without them there is nothing to check here.
+// Loads every available model: the ONNX project's conformance cases, and whole models, from a folder beside the
+// repository. Without that folder these tests check nothing.
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(ImportFiles, ConformanceCasesLoad) { expect_all_load(files_below(shared("co
 
 TEST(ImportFiles, RealModelsLoad) { expect_all_load(files_below(shared("models/real"), ".onnx")); }
 
-/// Gigabytes of models, where TILEWRIGHT_MODELS names a folder of them.
+/// Large models, from the folder TILEWRIGHT_MODELS if it is set.
 TEST(ImportFiles, LargeModelsLoad) {
     const char* folder = std::getenv("TILEWRIGHT_MODELS");
     expect_all_load(folder != nullptr ? files_below(folder, ".onnx") : std::vector<std::string>());

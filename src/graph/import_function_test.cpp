@@ -61,7 +61,7 @@ TEST(FunctionImport, ReplacesCallsByTheBody) {
               "(y) = Identity@14(second/sum)  # second/Identity_1\n");
 }
 
-TEST(FunctionImport, GivesAttributesFromTheCallElseFromTheDefaultElseNone) {
+TEST(FunctionImport, TakesAttributesFromTheCallOrTheDefault) {
     onnx::ModelProto m = local_model();
     onnx::FunctionProto& f = add_function(m, "local", "F", {"v"}, {"r"});
     f.add_attribute("alpha");
@@ -138,7 +138,7 @@ TEST(FunctionImport, ReachesIntoSubgraphsOnBothSides) {
         add_reference(n, "k", "alpha", onnx::AttributeProto::INT);
         add_output(*a.mutable_g(), "z");
     }
-    // The call stands in a Loop's body.
+    // The call is in a Loop's body.
     onnx::NodeProto& loop = add_node(*m.mutable_graph(), "Loop", {"", "", "x"}, {"y"}, "loop");
     onnx::AttributeProto& a = add_attribute(loop, "body");
     a.set_type(onnx::AttributeProto::GRAPH);
@@ -172,10 +172,10 @@ TEST(FunctionImport, ReachesIntoSubgraphsOnBothSides) {
 )");
 }
 
-TEST(FunctionImport, ReadsAGraphGivenAsAttributeWhereTheCallStands) {
+TEST(FunctionImport, ResolvesAGraphAttributeInTheCallersScope) {
     onnx::ModelProto m = local_model();
     onnx::FunctionProto& f = add_function(m, "local", "F", {"c"}, {"r"});
-    add_node(f, "Neg", {"c"}, {"x"}, "hides");  // another x than the caller's
+    add_node(f, "Neg", {"c"}, {"x"}, "hides");  // not the caller's x
     onnx::NodeProto& branch = add_node(f, "If", {"c"}, {"r"}, "if");
     add_reference(branch, "then_branch", "g", onnx::AttributeProto::GRAPH);
     add_reference(branch, "else_branch", "g", onnx::AttributeProto::GRAPH);
@@ -252,7 +252,7 @@ TEST(FunctionImport, ChecksCallsAndBodies) {
         import_error(m),
         "<memory>: node 'call' (local.F, opset 1) has 2 inputs and 1 outputs, and function 'local.F' has 1 and 1");
     call.mutable_input()->RemoveLast();
-    body.set_input(0, "x");  // the caller's names are none of the function's business
+    body.set_input(0, "x");  // the caller's names are not visible in the function
     EXPECT_EQ(
         import_error(m),
         "<memory>: node 'call/n' (Neg, opset 13) in function 'local.F' reads 'x', which no node, input or initialiser "
@@ -296,7 +296,7 @@ TEST(FunctionImport, ReturnsNoConstantThatIsNotSupported) {
     a.set_type(onnx::AttributeProto::TENSOR);
     a.mutable_t()->set_data_type(onnx::TensorProto::STRING);
     onnx::NodeProto& call = add_call(*m.mutable_graph(), "F", {"x"}, {"y"});
-    EXPECT_EQ(nodes_of(m), "(y) = Neg@13(x)  # call/n\n");  // nobody asks for it
+    EXPECT_EQ(nodes_of(m), "(y) = Neg@13(x)  # call/n\n");  // unused
     call.add_output("z");
     EXPECT_EQ(import_error(m),
               "<memory>: function 'local.F' returns 's', a constant of type string, which is not supported");
@@ -319,7 +319,7 @@ TEST(FunctionImport, DetectsRecursion) {
         "<memory>: function 'local.F' calls itself, by node 'call/to_g/to_f' (local.F, opset 1) in function 'local.G'");
 }
 
-/// F0 is `leaf`; each next function calls the one before it twice.
+/// F0 is `leaf`; each further function calls the previous one twice.
 onnx::ModelProto doubling_model(int levels, bool with_leaf) {
     onnx::ModelProto m = local_model();
     onnx::FunctionProto& leaf = add_function(m, "local", "F0", {"v"}, {"v"});
@@ -361,7 +361,7 @@ TEST(FunctionImport, BoundsTheBytesOfAnExpansion) {
 }
 
 TEST(FunctionImport, BoundsTheDeclarationsOfAnExpansion) {
-    // One node and very many outputs of its subgraph, a few bytes each in the file.
+    // One node whose subgraph has very many outputs, a few bytes each in the file.
     onnx::ModelProto m = local_model();
     onnx::FunctionProto& f = add_function(m, "local", "F", {"v"}, {"r"});
     onnx::AttributeProto& a = add_attribute(add_node(f, "If", {"v"}, {"r"}, "n"), "then_branch");

@@ -29,17 +29,17 @@ using FunctionKey = std::tuple<std::string, std::string, std::string>;  // domai
 
 struct Call;
 
-/// What a name of the file stands for.
+/// The definition of a name in the file.
 struct Definition {
-    std::string name;                       // in the result; empty for an optional input that a call leaves out
-    std::string unsupported;                // the type of a constant that Tensor cannot hold
+    std::string name;                       // in the result; empty for an optional input that a call omits
+    std::string unsupported;                // the type of a constant that Tensor does not support
     const char* kind = "";                  // "a graph input", "an initialiser"; of a node's output:
-    const onnx::NodeProto* node = nullptr;  // the node that makes it
+    const onnx::NodeProto* node = nullptr;  // the node that defines it
 };
 
 /// The names of one graph or function body.
 struct Scope {
-    const Scope* outer = nullptr;  // the graph around it; null for the main graph and for function bodies
+    const Scope* outer = nullptr;  // the enclosing graph; null for the main graph and for function bodies
     const Call* call = nullptr;    // the call being expanded; null outside of functions
     std::unordered_map<std::string, Definition> names;
 
@@ -54,11 +54,11 @@ struct Scope {
 struct Call {
     Function* function = nullptr;
     const Scope* caller = nullptr;
-    std::string prefix;  // of the names inside
+    std::string prefix;  // of names in the expanded body
     std::map<std::string, onnx::AttributeProto*> attributes;
 };
 
-/// A string field that is newer than the protobuf classes at hand.
+/// A string field that is newer than the protobuf classes in use.
 std::string unknown_string(const google::protobuf::UnknownFieldSet& unknown, int field) {
     std::string value;
     for (int i = 0; i < unknown.field_count(); ++i) {
@@ -88,7 +88,7 @@ class Converter {
     }
 
   private:
-    // ---- before anything is converted
+    // ---- preparation
 
     void add_function(onnx::FunctionProto& proto) {
         Function f;
@@ -121,7 +121,7 @@ class Converter {
         }
     }
 
-    /// Made-up value names must differ from every name of the file; most files need none, so this waits.
+    /// Generated value names must differ from every name of the file. Computed lazily, as most files need none.
     void reserve_value_names(const onnx::GraphProto& g) {
         for (const auto& input : g.input()) value_names_.reserve(input.name());
         for (const auto& tensor : g.initializer()) value_names_.reserve(tensor.name());
@@ -174,8 +174,8 @@ class Converter {
         return g;
     }
 
-    /// Inputs that are initialisers too are left out. In a subgraph the position of an input says what it is bound to:
-    /// there only old files may have them, and after all others.
+    /// Inputs that are initialisers too are omitted. A subgraph's inputs are bound by position: only old files may have
+    /// initialisers among them, after all other inputs.
     void define_inputs(const onnx::GraphProto& proto, Scope& scope, int depth, Graph& g) {
         constexpr int64_t kFirstWithoutListing = 4;
         bool left_out = false;
@@ -225,14 +225,14 @@ class Converter {
         return it->second;
     }
 
-    /// Names stay as they are, unless they would hide one of a graph around, or lie in a function's body.
+    /// Names are kept, unless they would shadow a name of an enclosing graph, or belong to a function's body.
     std::string result_name(const Scope& scope, const std::string& name) {
         if (scope.call != nullptr) return unique_value_name(scope.call->prefix + "/" + name);
         if (scope.outer != nullptr && scope.outer->find(name) != nullptr) return unique_value_name(name);
         return name;
     }
 
-    /// `given`: result names that are settled already (what a call's outputs are named outside).
+    /// `given`: result names that are already fixed (a call's outputs in the caller).
     void define_outputs(const onnx::NodeProto& node, Scope& scope, const std::map<std::string, std::string>& given) {
         for (const std::string& output : node.output()) {
             if (output.empty()) continue;
@@ -281,7 +281,7 @@ class Converter {
         if (n.opset <= 0)
             model_error("{} uses the operator set {}, which the model does not import", where(n, scope),
                         n.domain.empty() ? "'ai.onnx'" : quoted_name(n.domain));
-        if (!unsupported_constant(proto).empty()) return;  // whoever reads it says so
+        if (!unsupported_constant(proto).empty()) return;  // reported by the node that reads it
 
         for (const std::string& input : proto.input()) {
             const Definition d = resolve(input, n, scope);
@@ -315,7 +315,7 @@ class Converter {
         return node_names_.claim(proto.name());
     }
 
-    /// What the name of an input stands for; an empty name is a missing optional input.
+    /// The definition of an input's name; an empty name is a missing optional input.
     Definition resolve(const std::string& name, const Node& n, const Scope& scope) {
         if (name.empty()) return {};
         const Definition* d = scope.find(name);
@@ -324,7 +324,7 @@ class Converter {
         return *d;
     }
 
-    /// What a graph holds besides its nodes, where the file holds it once and the model several times.
+    /// Charges the content of a graph besides its nodes: the file holds it once, but the model holds it several times.
     void charge_copy(const Graph& g) {
         uint64_t bytes = sizeof(Graph) + g.name.size() + g.initializers.size() * sizeof(NamedInitializer);
         const auto add = [&](const std::string& name, const DeclaredType& type) {
@@ -337,7 +337,7 @@ class Converter {
         budget_.charge_expansion(bytes);
     }
 
-    /// The same for a node.
+    /// Charges the content of a node.
     void charge_copy(const Node& n) {
         uint64_t bytes = sizeof(Node) + n.name.size() + n.op.size() + n.domain.size();
         for (const std::string& s : n.inputs) bytes += sizeof(std::string) + s.size();
@@ -356,7 +356,7 @@ class Converter {
 
     // ---- attributes
 
-    /// Absent when it refers to an attribute of the function that neither the call nor the function gives.
+    /// Absent if it refers to an attribute of the function that neither the call nor the function's defaults define.
     std::optional<Attribute> attribute(onnx::AttributeProto& a, const Node& n, const Scope& scope, int depth) {
         if (!a.ref_attr_name().empty()) return referred_attribute(a, n, scope, depth);
         const auto describe = [&] { return fmt::format("attribute {} of {}", quoted_name(a.name()), where(n, scope)); };
@@ -395,7 +395,7 @@ class Converter {
         }
     }
 
-    /// Files older than IR version 2 do not say which of the fields is the value.
+    /// Files older than IR version 2 do not declare which of the fields is the value.
     static onnx::AttributeProto::AttributeType attribute_type(const onnx::AttributeProto& a) {
         if (a.type() != onnx::AttributeProto::UNDEFINED) return a.type();
         if (a.has_i()) return onnx::AttributeProto::INT;
@@ -410,7 +410,7 @@ class Converter {
         return onnx::AttributeProto::UNDEFINED;
     }
 
-    /// The value is read where the call stands: a graph given to a function sees the caller's names.
+    /// The value is resolved in the caller's scope: a graph that is passed to a function refers to the caller's names.
     std::optional<Attribute> referred_attribute(onnx::AttributeProto& a, const Node& n, const Scope& scope, int depth) {
         if (scope.call == nullptr)
             model_error("{}: attribute {} refers to {} of a function, outside of any", n.describe(),
@@ -429,7 +429,7 @@ class Converter {
         return std::move(t.value);
     }
 
-    /// Inside an expansion a tensor may be needed again, by the next call: it is read once and shared.
+    /// Inside an expansion the next call may need the tensor again: it is read once and shared.
     ImportedTensor tensor(onnx::TensorProto& t, const TensorReader::Describe& describe) {
         if (expanding_ == 0) return tensors_.read(t, nullptr, true, describe);
         const auto it = shared_tensors_.find(&t);
@@ -466,8 +466,8 @@ class Converter {
                 model_error("function {} has the input {} twice", f.title, quoted_name(f.proto->input(i)));
         }
 
-        // What the body's outputs are called outside; an input that is an output too, or an output named twice, is
-        // copied.
+        // The names of the body's outputs in the caller. An input that is also an output, or an output with two names,
+        // is copied.
         std::map<std::string, std::string> given;
         std::vector<std::pair<std::string, std::string>> copies;
         for (int i = 0; i < proto.output_size(); ++i) {

@@ -13,14 +13,14 @@ class ModelProto;
 
 namespace tilewright::import_detail {
 
-/// An initialiser of the main graph that was read before the rest of it.
+/// An initialiser of the main graph that was read ahead of the other content.
 struct NamedInitializer {
     std::string name;
     ImportedTensor tensor;
 };
 
-/// Converts the main graph of `model`, whose initialisers come in `initializers`. `opsets` are the model's imports, the
-/// default domain as "". Takes data out of `model` as it goes.
+/// Converts the main graph of `model`, with its initialisers in `initializers`. `opsets` are the model's imports, with
+/// the default domain as "". Moves data out of `model`.
 Graph convert_main_graph(onnx::ModelProto& model, std::vector<NamedInitializer> initializers,
                          const std::map<std::string, int64_t>& opsets, TensorReader& tensors, Budget& budget);
 

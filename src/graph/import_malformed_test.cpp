@@ -1,4 +1,4 @@
-// Hostile and broken files: an error that names the place; never a crash, and never much memory.
+// Hostile and damaged files: an error with the place in the file; never a crash, and never much memory.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// The error for arbitrary bytes; empty when they are a model after all.
+/// The error for arbitrary bytes; empty if they are a valid model.
 std::string error_for_bytes(const std::string& bytes, const std::string& folder = {}) {
     try {
         const Model m = load_model_from_bytes(bytes.data(), bytes.size(), folder);
@@ -40,13 +40,13 @@ TEST(MalformedModel, TruncatedAtEveryLengthIsAnError) {
         const std::string bytes = to_bytes(m);
         for (size_t length = 0; length < bytes.size(); ++length) {
             const std::string error = error_for_bytes(bytes.substr(0, length));
-            // Functions come last in a file: one that ends between two of them is whole, and lacks the others.
+            // Functions come last in a file: a file that is truncated between two of them is valid, without the others.
             onnx::ModelProto whole;
             if (error.empty() && whole.ParsePartialFromString(bytes.substr(0, length)) &&
                 whole.functions_size() < m.functions_size())
                 continue;
             EXPECT_THAT(error, AnyOf(HasSubstr("the file ends early"), HasSubstr("damaged"),
-                                     HasSubstr("the file holds no ONNX model"), HasSubstr("does not import")))
+                                     HasSubstr("the file is not an ONNX model"), HasSubstr("does not import")))
                 << length;
         }
         EXPECT_EQ(error_for_bytes(bytes), "");
@@ -116,7 +116,7 @@ TEST(MalformedModel, UndefinedNamesAreNamed) {
     EXPECT_EQ(import_error(m), "<memory>: the graph declares no outputs");
 }
 
-TEST(MalformedModel, NamesOfASubgraphDoNotReachOutside) {
+TEST(MalformedModel, NamesOfASubgraphAreNotVisibleOutside) {
     onnx::ModelProto m = relu_model();
     onnx::AttributeProto& a = add_attribute(*m.mutable_graph()->mutable_node(0), "body");
     a.set_type(onnx::AttributeProto::GRAPH);
@@ -172,7 +172,7 @@ TEST(MalformedModel, MissingNamesAndTypesAreErrors) {
     EXPECT_THAT(import_error(m), HasSubstr("uses the operator set 'ai.onnx', which the model does not import"));
 }
 
-TEST(MalformedModel, AttributesOfKindsNobodyHasAreErrors) {
+TEST(MalformedModel, UnsupportedAttributeKindsAreErrors) {
     onnx::ModelProto m = relu_model();
     onnx::AttributeProto& a = add_attribute(*m.mutable_graph()->mutable_node(0), "a");
     const std::string place = "<memory>: attribute 'a' of node 'act' (Relu, opset 13)";
@@ -194,7 +194,7 @@ TEST(MalformedModel, DeclaredShapesMustBeCountable) {
     EXPECT_EQ(import_error(m), "<memory>: the declared shape of 'x' has more elements than can be counted");
 }
 
-/// If inside If inside If ..., `depth` of them.
+/// If inside If inside If ..., nested `depth` times.
 onnx::ModelProto nested_ifs(int depth) {
     onnx::ModelProto m = new_model();
     onnx::GraphProto* g = m.mutable_graph();
@@ -212,12 +212,12 @@ onnx::ModelProto nested_ifs(int depth) {
     return m;
 }
 
-TEST(MalformedModel, DeepNestsAreRefusedAndLegalOnesRead) {
+TEST(MalformedModel, NestingIsLimited) {
     import_model(nested_ifs(32));
     EXPECT_EQ(import_error(nested_ifs(33)), "<memory>: node 'if32' (If, opset 13) nests subgraphs more than 32 deep");
     EXPECT_EQ(import_error(nested_ifs(1000)),
               "<memory>: a node at byte 16 is damaged, or nests subgraphs more than 32 deep");
-    // Far beyond what the C++ classes could hold without a deep stack, so built as bytes: lengths from the inside out.
+    // Deeper than protobuf classes support without a deep stack, so built as bytes: lengths from the inside out.
     std::string node;
     const auto wrap = [](int field, const std::string& bytes) {
         std::string out(1, static_cast<char>(field << 3 | 2));
@@ -229,13 +229,13 @@ TEST(MalformedModel, DeepNestsAreRefusedAndLegalOnesRead) {
     };
     for (int i = 0; i < 2'000; ++i) node = wrap(5, wrap(6, wrap(1, node)));  // attribute { g { node } }
     EXPECT_THAT(error_for_bytes(wrap(7, wrap(1, node))), EndsWith("is damaged, or nests subgraphs more than 32 deep"));
-    // Types nest as well, and are not walked by us.
+    // Nested types are skipped without recursion.
     std::string type;
     for (int i = 0; i < 2'000; ++i) type = wrap(4, wrap(1, type));  // sequence_type { elem_type }
     EXPECT_THAT(error_for_bytes(wrap(7, wrap(11, wrap(2, type)))), HasSubstr("is damaged near byte"));
 }
 
-TEST(MalformedModel, LimitOnDepthIsTheCallers) {
+TEST(MalformedModel, DepthLimitIsConfigurable) {
     ImportLimits limits;
     limits.max_subgraph_depth = 200;
     import_model(nested_ifs(200), limits);
@@ -255,7 +255,7 @@ TEST(MalformedModel, LimitOnNodesHoldsInAllGraphsTogether) {
     EXPECT_EQ(import_error(m, limits), "<memory>: the model has more than 3 nodes");
 }
 
-TEST(MalformedModel, LongAndDirtyNamesAreCutInMessages) {
+TEST(MalformedModel, LongAndUnprintableNamesAreTruncatedInMessages) {
     onnx::ModelProto m = relu_model();
     m.mutable_graph()->mutable_node(0)->set_name("\x1b[2J" + std::string(10'000, 'n'));
     m.mutable_graph()->mutable_node(0)->set_op_type(std::string(10'000, 'o'));
@@ -267,8 +267,8 @@ TEST(MalformedModel, LongAndDirtyNamesAreCutInMessages) {
     EXPECT_THAT(error, HasSubstr("reads 'bad\\xff\\n\\u{0}'"));
 }
 
-TEST(MalformedModel, LengthsPastTheEndAskForNoMemory) {
-    // graph { initializer { raw_data: 2^31 - 1 bytes that are not there } }
+TEST(MalformedModel, LengthsPastTheEndAllocateNothing) {
+    // graph { initializer { raw_data: 2^31 - 1 bytes, which are missing } }
     const std::string bytes(
         "\x3a\x0e\x2a\x0c\x4a\xff\xff\xff\xff\x07"
         "abcd",
@@ -276,20 +276,21 @@ TEST(MalformedModel, LengthsPastTheEndAskForNoMemory) {
     rusage before{};
     getrusage(RUSAGE_SELF, &before);
     EXPECT_EQ(error_for_bytes(bytes),
-              "<memory>: the file ends early, is damaged, or is no ONNX model: 14 bytes should follow byte 2");
-    EXPECT_EQ(error_for_bytes(bytes + "ab"),
-              "<memory>: the file ends early, is damaged, or is no ONNX model: 2147483647 bytes should follow byte 10");
+              "<memory>: the file ends early, is damaged, or is not an ONNX model: 14 bytes should follow byte 2");
+    EXPECT_EQ(
+        error_for_bytes(bytes + "ab"),
+        "<memory>: the file ends early, is damaged, or is not an ONNX model: 2147483647 bytes should follow byte 10");
     rusage after{};
     getrusage(RUSAGE_SELF, &after);
     EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100'000);  // kilobytes
 }
 
 TEST(MalformedModel, GroupsAndFieldZeroAreDamage) {
-    EXPECT_EQ(error_for_bytes("\x0b\x0c"), "<memory>: the file is damaged near byte 1, or is no ONNX model");
+    EXPECT_EQ(error_for_bytes("\x0b\x0c"), "<memory>: the file is damaged near byte 1, or is not an ONNX model");
     EXPECT_EQ(error_for_bytes(std::string("\x00\x01", 2)),
-              "<memory>: the file is damaged near byte 1, or is no ONNX model");
+              "<memory>: the file is damaged near byte 1, or is not an ONNX model");
     EXPECT_EQ(error_for_bytes(std::string(20, '\xff')),
-              "<memory>: the file is damaged near byte 0, or is no ONNX model");
+              "<memory>: the file is damaged near byte 0, or is not an ONNX model");
 }
 
 TEST(MalformedModel, FunctionAttributeThatIsDamagedIsNamed) {

@@ -95,7 +95,8 @@ onnx::ModelProto function_model() {
     return m;
 }
 
-/// A function that calls a function, given a graph and a constant of strings, in a file that lists its initialisers.
+/// A function that calls a function, with a graph attribute and a constant of strings, in a file that lists its
+/// initialisers as inputs.
 onnx::ModelProto nested_function_model() {
     onnx::ModelProto m = new_model();
     m.set_ir_version(3);

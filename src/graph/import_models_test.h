@@ -1,5 +1,5 @@
 #pragma once
-// Models built by code, for the importer's tests and as seeds of its fuzz target.
+// Models built in code, for the importer's tests and as seeds of its fuzz target.
 
 #include <cstdint>
 #include <string>
@@ -36,9 +36,9 @@ onnx::TensorProto& add_initializer(onnx::GraphProto& g, const std::string& name,
 onnx::FunctionProto& add_function(onnx::ModelProto& m, const std::string& domain, const std::string& name,
                                   const Names& inputs, const Names& outputs);
 onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name);
-/// An attribute that stands for one of the function around it.
+/// An attribute that refers to an attribute of the enclosing function.
 void add_reference(onnx::NodeProto& n, const std::string& name, const std::string& of_function, int type);
-/// A length-delimited field that the protobuf classes at hand do not know.
+/// A length-delimited field that the protobuf classes in use do not have.
 void add_unknown(onnx::NodeProto& n, int field, const std::string& bytes);
 void add_unknown(onnx::FunctionProto& f, int field, const std::string& bytes);
 
@@ -50,10 +50,10 @@ std::vector<std::pair<std::string, onnx::ModelProto>> sample_models();
 std::string to_bytes(const onnx::ModelProto& m);
 /// Imports, and checks that the graph verifies.
 Model import_model(const onnx::ModelProto& m, const ImportLimits& limits = {}, const std::string& folder = {});
-/// What the importer says against the model; a failure of the test if it accepts it.
+/// The importer's error for the model; fails the test if the model is accepted.
 std::string import_error(const onnx::ModelProto& m, const ImportLimits& limits = {}, const std::string& folder = {});
 
-/// A new folder, removed with all it holds at the end.
+/// A new folder, removed with its contents at the end.
 class TemporaryFolder {
   public:
     TemporaryFolder();

@@ -7,14 +7,14 @@
 
 namespace tilewright::import_detail {
 
-/// Hands out names that no other name equals: neither those of the file, which keep their owners, nor each other.
+/// Generates names that differ from every name of the file and from each other.
 class NameTable {
   public:
-    /// A name that the file uses somewhere; make() never returns it.
+    /// Reserves a name of the file; make() never returns it.
     void reserve(const std::string& name) { reserved_.insert(name); }
-    /// `name` itself for its first owner; after that a variation of it.
+    /// `name` itself for the first caller; a variant of it afterwards.
     std::string claim(const std::string& name);
-    /// "x" -> "x", or "x_2", "x_3" where that is taken. Long names are cut, so that names of nested calls stay short.
+    /// "x" -> "x", or "x_2", "x_3" if that is taken. Long names are truncated, as those of nested calls grow.
     std::string make(std::string base);
 
   private:

@@ -16,7 +16,7 @@ using Producers = std::unordered_map<std::string_view, uint32_t>;
 
 void collect_producers_read(const Node& n, const Producers& producers, std::vector<uint32_t>& out);
 
-/// A subgraph's own names are none of the outer graph's, so whatever it reads and a node outside makes is a dependence.
+/// A subgraph's own names differ from those of the outer graph, so a name of an outer node is a dependence.
 void collect_producers_read(const Graph& g, const Producers& producers, std::vector<uint32_t>& out) {
     for (const Node& n : g.nodes) collect_producers_read(n, producers, out);
     for (const GraphInput& o : g.outputs)
@@ -31,7 +31,7 @@ void collect_producers_read(const Node& n, const Producers& producers, std::vect
             collect_producers_read(**graph, producers, out);
 }
 
-/// Follows unsorted predecessors from any unsorted node until one comes again: that stretch is a cycle.
+/// Follows unsorted predecessors from any unsorted node until one repeats: that part of the path is a cycle.
 [[noreturn]] void report_cycle(const Graph& g, const std::vector<std::vector<uint32_t>>& reads,
                                const std::vector<uint32_t>& waiting_for) {
     uint32_t at = 0;
@@ -62,7 +62,7 @@ void sort_topologically(Graph& g) {
         for (const std::string& output : g.nodes[i].outputs)
             if (!output.empty()) producers.emplace(output, i);
 
-    std::vector<std::vector<uint32_t>> reads(g.nodes.size());  // producers of what each node reads, each once
+    std::vector<std::vector<uint32_t>> reads(g.nodes.size());  // the producers of each node's operands, each once
     std::vector<uint32_t> waiting_for(g.nodes.size());
     bool sorted = true;
     for (uint32_t i = 0; i < g.nodes.size(); ++i) {

@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace {
 
-/// The field of TensorProto that holds a type's elements when raw_data does not.
+/// The field of TensorProto that holds a type's elements if raw_data does not.
 enum class Field : uint8_t { Float, Int32, Int64, Double, Uint64 };
 
 struct TypeInfo {
@@ -27,7 +27,7 @@ struct TypeInfo {
     int bits;  // of one element in the file
 };
 
-// The numbers are those of TensorProto.DataType in onnx.proto3; the ones past 16 are newer than the header at hand.
+// The numbers are those of TensorProto.DataType in onnx.proto3; those above 16 are newer than the header in use.
 constexpr std::array<TypeInfo, 23> kTypes{{
     {1, DType::F32, Field::Float, 32},        {2, DType::U8, Field::Int32, 8},
     {3, DType::I8, Field::Int32, 8},          {4, DType::U16, Field::Int32, 16},
@@ -48,7 +48,7 @@ const TypeInfo* find_type(int32_t onnx) {
     return it == kTypes.end() ? nullptr : &*it;
 }
 
-/// What the dims of a tensor promise.
+/// The sizes that the dims of a tensor declare.
 struct Extent {
     Shape shape;
     int64_t count = 1;
@@ -65,7 +65,7 @@ Extent checked_extent(const Dims& dims, const TypeInfo& type, const TensorReader
         if (d < 0) model_error("{} has a negative dimension: {}", describe(), to_string(e.shape));
         overflow |= __builtin_mul_overflow(e.count, d, &e.count);
     }
-    // [2^40, 2^40, 0] has no elements, and still is not a shape anything could index.
+    // [2^40, 2^40, 0] has no elements, but its indices overflow.
     if (overflow || e.count > INT64_MAX / 64)
         model_error("{} has more elements than can be counted: {}", describe(), to_string(e.shape));
     e.file_bytes = (static_cast<uint64_t>(e.count) * static_cast<uint64_t>(type.bits) + 7) / 8;
@@ -73,7 +73,7 @@ Extent checked_extent(const Dims& dims, const TypeInfo& type, const TensorReader
     return e;
 }
 
-/// Two or four elements a byte, the first in the low bits, to one a byte.
+/// Unpacks two or four elements per byte, the first in the low bits, to one per byte.
 Tensor unpack(const TypeInfo& type, const Extent& e, const uint8_t* packed) {
     Tensor out(type.dtype, e.shape, false);
     auto* to = static_cast<uint8_t*>(out.mutable_data());
@@ -88,13 +88,13 @@ Tensor unpack(const TypeInfo& type, const Extent& e, const uint8_t* packed) {
     return out;
 }
 
-/// Any byte but 0 is true.
+/// Any byte except 0 is true.
 void normalise_bools(Tensor& t) {
     auto* bytes = static_cast<uint8_t*>(t.mutable_data());
     for (int64_t i = 0; i < t.count(); ++i) bytes[i] = bytes[i] != 0 ? 1 : 0;
 }
 
-/// A tensor over bytes as they lie in the file. `owner` is shared where the bytes serve as they are.
+/// A tensor over the bytes of the file. `owner` is shared if the bytes can be used without a copy.
 Tensor from_raw(const TypeInfo& type, const Extent& e, const void* bytes, std::shared_ptr<const void> owner) {
     constexpr uint64_t kWorthSharing = 4096;
     if (type.bits < 8) return unpack(type, e, static_cast<const uint8_t*>(bytes));
@@ -134,8 +134,8 @@ void narrow(const From& from, Tensor& out) {
                    [](auto v) { return static_cast<To>(v); });
 }
 
-/// Elements from the field for their type; integers narrower than the field wrap, as float16 codes written from signed
-/// numbers need.
+/// Elements from the field for their type. Integers narrower than the field wrap, as needed for float16 codes written
+/// as signed numbers.
 Tensor from_typed(const TypeInfo& type, const Extent& e, const onnx::TensorProto& t) {
     if (type.bits < 8) {
         std::string packed(t.int32_data().begin(), t.int32_data().end());
@@ -173,7 +173,7 @@ Tensor from_typed(const TypeInfo& type, const Extent& e, const onnx::TensorProto
     return out;
 }
 
-/// How the elements of a tensor are stored; at most one of the ways.
+/// Checks that the elements of a tensor are stored in at most one way.
 void check_one_storage(const onnx::TensorProto& t, uint64_t raw_bytes, bool external, const TypeInfo& type,
                        const TensorReader::Describe& describe) {
     if (t.has_segment()) model_error("{} is stored in segments, which no exporter writes", describe());
@@ -182,7 +182,7 @@ void check_one_storage(const onnx::TensorProto& t, uint64_t raw_bytes, bool exte
         if (typed_size(t, f) == 0) continue;
         ++filled;
         if (f != type.field)
-            model_error("{} is {}, whose elements lie in {}, and holds {}", describe(), to_string(type.dtype),
+            model_error("{} is {}, whose elements belong in {}, but it holds {}", describe(), to_string(type.dtype),
                         field_name(type.field), field_name(f));
     }
     if (filled > 1) model_error("{} holds its data in more than one way", describe());
@@ -265,7 +265,7 @@ ImportedTensor TensorReader::read(onnx::TensorProto& t, const Tensor* raw, bool 
         const std::shared_ptr<const std::string> own(t.release_raw_data());
         return {from_raw(*type, e, own->data(), own), {}};
     }
-    // Packed elements come one byte in each int32.
+    // Packed elements are stored one byte in each int32.
     const uint64_t expected = type->bits < 8 ? e.file_bytes : static_cast<uint64_t>(e.count);
     if (static_cast<uint64_t>(typed) != expected)
         wrong_size(*type, e, fmt::format("{} numbers in {} where {} belong", typed, field_name(type->field), expected),
@@ -313,7 +313,7 @@ ImportedTensor TensorReader::read_sparse(onnx::SparseTensorProto& t, const Descr
             if (inside) at = at * e.shape[static_cast<size_t>(d)] + index;
         }
         if (!inside)
-            model_error("{}: index {} of a sparse tensor of shape {} lies outside of it", describe(), i,
+            model_error("{}: index {} of a sparse tensor of shape {} is out of range", describe(), i,
                         to_string(e.shape));
         if (at <= previous) model_error("{}: the indices of a sparse tensor do not ascend at {}", describe(), i);
         previous = at;

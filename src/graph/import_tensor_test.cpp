@@ -1,4 +1,4 @@
-// TensorProto -> Tensor: every type, in every way a file may store it.
+// TensorProto -> Tensor: every type, in every storage form.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using namespace import_test;
 using testing::ElementsAre;
 
-/// A model whose only initialiser is for the test to fill.
+/// A model with one initialiser, which the test fills.
 onnx::ModelProto model_with_tensor(int data_type, const std::vector<int64_t>& dims) {
     onnx::ModelProto m = relu_model();
     onnx::TensorProto& t = *m.mutable_graph()->add_initializer();
@@ -120,7 +120,7 @@ TEST(TensorImport, ReadsScalarsAndEmptyTensors) {
     EXPECT_EQ(import_tensor(m).count(), 0);
 }
 
-TEST(TensorImport, WantsExactlyTheBytesOfTheShape) {
+TEST(TensorImport, RequiresExactlyTheBytesOfTheShape) {
     onnx::ModelProto m = model_with_tensor(1, {2, 3});
     tensor_of(m).set_raw_data(std::string(23, 'x'));
     EXPECT_EQ(import_error(m), "<memory>: initialiser 'w' is f32[2, 3] of 24 bytes, and holds 23");
@@ -144,7 +144,7 @@ TEST(TensorImport, RefusesDataInTheWrongFieldOrTwice) {
     onnx::ModelProto m = model_with_tensor(1, {1});
     tensor_of(m).add_int64_data(1);
     EXPECT_EQ(import_error(m),
-              "<memory>: initialiser 'w' is f32, whose elements lie in float_data, and holds int64_data");
+              "<memory>: initialiser 'w' is f32, whose elements belong in float_data, but it holds int64_data");
     tensor_of(m).clear_int64_data();
     tensor_of(m).add_float_data(1);
     tensor_of(m).set_raw_data("1234");
@@ -154,16 +154,19 @@ TEST(TensorImport, RefusesDataInTheWrongFieldOrTwice) {
     EXPECT_EQ(import_error(m), "<memory>: initialiser 'w' is stored in segments, which no exporter writes");
 }
 
-TEST(TensorImport, RefusesShapesThatNothingCouldHold) {
-    const auto says = [](const std::vector<int64_t>& dims) { return import_error(model_with_tensor(1, dims)); };
-    EXPECT_EQ(says({2, -1}), "<memory>: initialiser 'w' has a negative dimension: [2, -1]");
-    EXPECT_EQ(says({INT64_MIN}), "<memory>: initialiser 'w' has a negative dimension: [-9223372036854775808]");
-    EXPECT_EQ(says({int64_t{1} << 40, int64_t{1} << 40}),
+TEST(TensorImport, RefusesShapesThatOverflow) {
+    const auto import_message = [](const std::vector<int64_t>& dims) {
+        return import_error(model_with_tensor(1, dims));
+    };
+    EXPECT_EQ(import_message({2, -1}), "<memory>: initialiser 'w' has a negative dimension: [2, -1]");
+    EXPECT_EQ(import_message({INT64_MIN}),
+              "<memory>: initialiser 'w' has a negative dimension: [-9223372036854775808]");
+    EXPECT_EQ(import_message({int64_t{1} << 40, int64_t{1} << 40}),
               "<memory>: initialiser 'w' has more elements than can be counted: [1099511627776, 1099511627776]");
-    EXPECT_EQ(says({INT64_MAX}),
+    EXPECT_EQ(import_message({INT64_MAX}),
               "<memory>: initialiser 'w' has more elements than can be counted: [9223372036854775807]");
-    // Huge, countable, and without the data: refused before any memory is asked for.
-    EXPECT_EQ(says({int64_t{1} << 50}),
+    // Huge but countable, without the data: refused before memory is allocated.
+    EXPECT_EQ(import_message({int64_t{1} << 50}),
               "<memory>: initialiser 'w' is f32[1125899906842624] of 4503599627370496 bytes, and holds 0");
 }
 
@@ -209,7 +212,7 @@ onnx::ModelProto sparse_model(const std::vector<int64_t>& dims, const std::vecto
     return m;
 }
 
-TEST(SparseTensorImport, FillsTheRestWithZeros) {
+TEST(SparseTensorImport, FillsMissingElementsWithZeros) {
     EXPECT_THAT(numbers(import_tensor(sparse_model({2, 3}, {5, 6}, {2}, {1, 5}))), ElementsAre(0, 5, 0, 0, 0, 6));
     EXPECT_THAT(numbers(import_tensor(sparse_model({2, 3}, {5, 6}, {2, 2}, {0, 1, 1, 2}))),
                 ElementsAre(0, 5, 0, 0, 0, 6));
@@ -219,11 +222,11 @@ TEST(SparseTensorImport, FillsTheRestWithZeros) {
 TEST(SparseTensorImport, ChecksItsIndices) {
     const std::string w = "<memory>: sparse initialiser 'w'";
     EXPECT_EQ(import_error(sparse_model({2, 3}, {5}, {1}, {6})),
-              w + ": index 0 of a sparse tensor of shape [2, 3] lies outside of it");
+              w + ": index 0 of a sparse tensor of shape [2, 3] is out of range");
     EXPECT_EQ(import_error(sparse_model({2, 3}, {5}, {1}, {-1})),
-              w + ": index 0 of a sparse tensor of shape [2, 3] lies outside of it");
+              w + ": index 0 of a sparse tensor of shape [2, 3] is out of range");
     EXPECT_EQ(import_error(sparse_model({2, 3}, {5}, {1, 2}, {0, 3})),
-              w + ": index 0 of a sparse tensor of shape [2, 3] lies outside of it");
+              w + ": index 0 of a sparse tensor of shape [2, 3] is out of range");
     EXPECT_EQ(import_error(sparse_model({2, 3}, {5, 6}, {2}, {4, 4})),
               w + ": the indices of a sparse tensor do not ascend at 1");
     EXPECT_EQ(import_error(sparse_model({2, 3}, {5, 6}, {3}, {0, 1, 2})),
@@ -260,9 +263,9 @@ TEST(TensorFile, KeepsEveryTypeAndShape) {
     });
 }
 
-TEST(TensorFile, SaysWhatIsWrong) {
+TEST(TensorFile, NamesTheError) {
     const TemporaryFolder folder;
-    const auto says = [&](const onnx::TensorProto& t) -> std::string {
+    const auto import_message = [&](const onnx::TensorProto& t) -> std::string {
         const std::string path = folder.write("t.pb", t.SerializePartialAsString());
         try {
             load_tensor_pb(path);
@@ -274,14 +277,15 @@ TEST(TensorFile, SaysWhatIsWrong) {
     onnx::TensorProto t;
     t.set_name("labels");
     t.set_data_type(8);
-    EXPECT_EQ(says(t), ": tensor 'labels' is of type string, which is not supported");
+    EXPECT_EQ(import_message(t), ": tensor 'labels' is of type string, which is not supported");
     t.set_data_type(1);
-    EXPECT_EQ(says(t), ": tensor 'labels' is f32[] of 4 bytes, and holds 0");
+    EXPECT_EQ(import_message(t), ": tensor 'labels' is f32[] of 4 bytes, and holds 0");
     t.set_data_location(onnx::TensorProto::EXTERNAL);
     auto& location = *t.add_external_data();
     location.set_key("location");
     location.set_value("t.pb");
-    EXPECT_EQ(says(t), ": tensor 'labels': its data lies in the file 't.pb', and what was read has no folder for it");
+    EXPECT_EQ(import_message(t),
+              ": tensor 'labels': its data is in the file 't.pb', but no folder for external data is given");
 }
 
 TEST(TensorFile, ReportsAPathThatCannotBeWritten) {

@@ -1,4 +1,4 @@
-// What a well-formed file becomes.
+// The import of well-formed files.
 
 #include "graph/import.h"
 
@@ -67,19 +67,21 @@ TEST(Import, NamesAFileThatCannotBeOpened) {
 
 TEST(Import, RecognisesFilesThatAreNotModels) {
     const TemporaryFolder folder;
-    const auto says = [&](const std::string& bytes) {
+    const auto import_message = [&](const std::string& bytes) {
         const std::string path = folder.write("m.onnx", bytes);
         return message_of<ModelError>([&] { load_model(path); }).substr(path.size());
     };
-    EXPECT_EQ(says(""), ": the file is empty");
-    EXPECT_EQ(says("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+    EXPECT_EQ(import_message(""), ": the file is empty");
+    EXPECT_EQ(import_message("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
               ": the file is a Git LFS pointer, not the model itself");
-    EXPECT_EQ(says("PK\3\4 and more"), ": the file is a ZIP archive, not an ONNX model");
-    EXPECT_EQ(says(std::string("\x20\0\0\0ORTM....", 12)), ": the file is in ONNX Runtime's own format, not ONNX");
-    EXPECT_EQ(says("just some text"),
-              ": the file ends early, is damaged, or is no ONNX model: 117 bytes should follow byte 2");
-    EXPECT_EQ(says("<html><body>Not found</body></html>"), ": the file is damaged near byte 1, or is no ONNX model");
-    EXPECT_EQ(says(std::string("\x08\x08", 2)), ": the file holds no ONNX model: it has no graph");
+    EXPECT_EQ(import_message("PK\3\4 and more"), ": the file is a ZIP archive, not an ONNX model");
+    EXPECT_EQ(import_message(std::string("\x20\0\0\0ORTM....", 12)),
+              ": the file is in ONNX Runtime's own format, not ONNX");
+    EXPECT_EQ(import_message("just some text"),
+              ": the file ends early, is damaged, or is not an ONNX model: 117 bytes should follow byte 2");
+    EXPECT_EQ(import_message("<html><body>Not found</body></html>"),
+              ": the file is damaged near byte 1, or is not an ONNX model");
+    EXPECT_EQ(import_message(std::string("\x08\x08", 2)), ": the file is not an ONNX model: it has no graph");
 }
 
 TEST(Import, ReadsAPipe) {
@@ -93,7 +95,7 @@ TEST(Import, ReadsAPipe) {
     close(ends[0]);
 }
 
-TEST(Import, AcceptsTheOldestAndNewerVersionsThanItKnows) {
+TEST(Import, AcceptsOldAndFutureVersions) {
     onnx::ModelProto m = relu_model();
     m.set_ir_version(3);
     EXPECT_EQ(import_model(m).ir_version, 3);
@@ -105,7 +107,7 @@ TEST(Import, AcceptsTheOldestAndNewerVersionsThanItKnows) {
     EXPECT_EQ(import_model(m).graph.nodes[0].opset, 1);
 }
 
-TEST(Import, IgnoresFieldsItDoesNotKnow) {
+TEST(Import, IgnoresUnknownFields) {
     onnx::ModelProto m = relu_model();
     m.mutable_unknown_fields()->AddLengthDelimited(26, "a configuration");
     m.mutable_unknown_fields()->AddVarint(1000, 1);
@@ -157,14 +159,14 @@ TEST(Import, GivesUnnamedNodesUniqueNames) {
     add_input(g, "x", {1});
     add_node(g, "Neg", {"x"}, {"a"});
     add_node(g, "Neg", {"a"}, {"b"});
-    add_node(g, "Abs", {"b"}, {"c"}, "Neg_1");  // a name of the file wins over a made-up one
+    add_node(g, "Abs", {"b"}, {"c"}, "Neg_1");  // names of the file take precedence over generated ones
     add_node(g, "Abs", {"c"}, {"d"}, "twice");
     add_node(g, "Abs", {"d"}, {"y"}, "twice");
     add_output(g, "y", {1});
     EXPECT_THAT(node_names(import_model(m).graph), ElementsAre("Neg_0", "Neg_1_2", "Neg_1", "twice", "twice_2"));
 }
 
-TEST(Import, SortsNodesAndKeepsAnOrderThatIsGood) {
+TEST(Import, SortsNodesAndKeepsAValidOrder) {
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
     add_input(g, "x", {1});
@@ -228,7 +230,7 @@ TEST(Import, BindsSubgraphInputsByPosition) {
     EXPECT_EQ(import_error(m), "<memory>: subgraph 'body': its input 's' comes after initialisers");
 }
 
-TEST(Import, RenamesWhatWouldHideAnOuterName) {
+TEST(Import, RenamesShadowingNames) {
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
     add_input(g, "x", {1});
@@ -237,7 +239,7 @@ TEST(Import, RenamesWhatWouldHideAnOuterName) {
     for (const char* branch : {"then_branch", "else_branch"}) {
         onnx::GraphProto& sub = add_subgraph(n, branch);
         add_node(sub, "Neg", {"x"}, {"z"});  // also defined outside, after the If
-        add_node(sub, "Abs", {"z"}, {"r"});  // the same in both branches: they do not see each other
+        add_node(sub, "Abs", {"z"}, {"r"});  // the same name in both branches: their scopes are separate
         add_output(sub, "r");
     }
     add_node(g, "Neg", {"y"}, {"z"});
@@ -264,7 +266,7 @@ TEST(Import, ReadsDeclaredDimensions) {
                             DeclaredDim(int64_t{0}), DeclaredDim(int64_t{7}), unknown, unknown));
 }
 
-TEST(Import, TellsAnUnknownRankFromAScalar) {
+TEST(Import, DistinguishesAnUnknownRankFromAScalar) {
     onnx::ModelProto m = relu_model();
     m.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->clear_shape();
     m.mutable_graph()->mutable_output(0)->clear_type();
@@ -274,7 +276,7 @@ TEST(Import, TellsAnUnknownRankFromAScalar) {
     EXPECT_FALSE(g.outputs[0].type.has_dtype);
 }
 
-TEST(Import, ReadsContainersAndNamesTypesItDoesNotHave) {
+TEST(Import, ReadsContainersAndNamesUnsupportedTypes) {
     onnx::ModelProto m = relu_model();
     const auto add = [&](const char* name) -> onnx::TypeProto& {
         onnx::ValueInfoProto& v = *m.mutable_graph()->add_input();
@@ -314,7 +316,7 @@ TEST(Import, KeepsTypesOfIntermediateValuesOnly) {
     onnx::ModelProto m = relu_model();
     onnx::GraphProto& g = *m.mutable_graph();
     add_node(g, "Neg", {"y"}, {"z"});
-    for (const char* name : {"x", "z", "nobody"}) {
+    for (const char* name : {"x", "z", "unused"}) {
         onnx::ValueInfoProto& v = *g.add_value_info();
         v.set_name(name);
         v.mutable_type()->mutable_tensor_type()->set_elem_type(1);
@@ -322,7 +324,7 @@ TEST(Import, KeepsTypesOfIntermediateValuesOnly) {
     EXPECT_THAT(import_model(m).graph.value_info, ElementsAre(Pair("z", testing::_)));
 }
 
-TEST(Import, DropsConstantsOfOtherTypesUntilTheyAreRead) {
+TEST(Import, RefusesUnsupportedConstantsOnlyIfRead) {
     onnx::ModelProto m = relu_model();
     onnx::GraphProto& g = *m.mutable_graph();
     onnx::TensorProto& labels = *g.add_initializer();
@@ -371,7 +373,7 @@ TEST(Import, ReadsEveryKindOfAttribute) {
     add_attribute(n, "empty").set_type(onnx::AttributeProto::INTS);
     const Model model = import_model(m);
     const Node& node = model.graph.nodes[0];
-    // All but two say what they are by the field they fill, as in files older than the `type` field.
+    // All but two have no `type` field, as in old files: their type follows from the field that is set.
     EXPECT_EQ(node.attr_int("i", 0), -3);
     EXPECT_EQ(node.attr_float("f", 0), 0.5f);
     EXPECT_EQ(node.attr_string("s", ""), std::string("a\0b", 3));
@@ -396,8 +398,8 @@ TEST(Import, AlignsLargeInitializers) {
     EXPECT_EQ(w.as<float>()[4999], 4999);
 }
 
-TEST(Import, ReadsMessagesThatComeInPieces) {
-    // Protobuf lets a message stand in a file several times, to be merged: appended bytes extend the model.
+TEST(Import, MergesRepeatedMessages) {
+    // Protobuf merges repeated occurrences of a message: appended bytes extend the model.
     onnx::ModelProto more;
     add_initializer(*more.mutable_graph(), "w", {1}, {4});
     add_node(*more.mutable_graph(), "Add", {"y", "w"}, {"z"}, "added");

@@ -17,8 +17,8 @@ DeclaredType unsupported(std::string what) {
     return type;
 }
 
-/// Exporters write an unknown dimension as -1, and as the texts below; every other text is a symbol, numbers included
-/// ("34" is how some name the 34th unknown).
+/// Exporters write an unknown dimension as -1, and as the texts below. Every other text is a symbol, including numbers
+/// (some exporters name the 34th unknown "34").
 DeclaredDim convert_dim(const onnx::TensorShapeProto::Dimension& dim) {
     if (dim.has_dim_value() && dim.dim_value() >= 0) return dim.dim_value();
     if (dim.has_dim_param()) {

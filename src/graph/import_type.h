@@ -11,8 +11,8 @@ class ValueInfoProto;
 
 namespace tilewright::import_detail {
 
-/// The declared type of a graph's input, output or intermediate value. A missing type is one without element type and
-/// shape. Throws ModelError when the declared numbers multiply to more elements than can be counted.
+/// The declared type of a graph's input, output or intermediate value. A missing type has neither element type nor
+/// shape. Throws ModelError if the declared dimensions multiply to more elements than can be counted.
 DeclaredType convert_type(const onnx::ValueInfoProto& value);
 
 }  // namespace tilewright::import_detail

@@ -18,7 +18,7 @@ enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5 
 
 class Parser {
   public:
-    /// Each nested If is three messages deep (node, attribute, graph); a few more hold what the innermost node has.
+    /// Each nested If is three messages deep (node, attribute, graph); the margin is for the innermost content.
     Parser(io::ZeroCopyInputStream& stream, int64_t size, int max_subgraph_depth)
         : in_(&stream), max_subgraph_depth_(max_subgraph_depth) {
         in_.SetRecursionLimit(3 * max_subgraph_depth + 16);
@@ -32,7 +32,7 @@ class Parser {
             if (field == kGraph) {
                 nested([&] { graph(*out.mutable_graph(), budget, take); });
             } else if (field == onnx::ModelProto::kTrainingInfoFieldNumber) {
-                const uint32_t size = length();  // graphs and weights that inference has no use for
+                const uint32_t size = length();  // training graphs and weights, which inference does not use
                 if (!in_.Skip(static_cast<int>(size))) ends_early(size);
             } else if (field == kFunctions) {
                 nested([&] { merge(*out.add_functions()); });
@@ -77,7 +77,7 @@ class Parser {
     }
 
     /// Reads fields up to the end of the message. `take` reads a length-delimited field itself (and returns true) or
-    /// leaves it; what it leaves is gathered and parsed into `out` at the end, which protobuf defines to be the same.
+    /// leaves it. The fields left are collected and parsed into `out` at the end; protobuf defines this as equivalent.
     template <class Message, class Take>
     void fields(Message& out, Take&& take) {
         std::string rest;
@@ -107,7 +107,7 @@ class Parser {
                 append_varint(size, rest);
                 return append_bytes(size, rest);
             }
-            default:  // groups, which no version of the format ever had
+            default:  // groups, which no version of the format uses
                 damaged();
         }
     }
@@ -124,7 +124,7 @@ class Parser {
         if (!in_.ReadRaw(out.data() + before, static_cast<int>(size))) ends_early(size);
     }
 
-    /// A field's length, checked against what is left of the message around it.
+    /// A field's length, checked against the remaining bytes of the enclosing message.
     uint32_t length() {
         uint32_t size = 0;
         if (!in_.ReadVarint32(&size)) damaged();
@@ -150,12 +150,12 @@ class Parser {
     }
 
     [[noreturn]] void ends_early(uint32_t wanted) {
-        model_error("the file ends early, is damaged, or is no ONNX model: {} bytes should follow byte {}", wanted,
+        model_error("the file ends early, is damaged, or is not an ONNX model: {} bytes should follow byte {}", wanted,
                     in_.CurrentPosition());
     }
 
     [[noreturn]] void damaged() {
-        model_error("the file is damaged near byte {}, or is no ONNX model", in_.CurrentPosition());
+        model_error("the file is damaged near byte {}, or is not an ONNX model", in_.CurrentPosition());
     }
 
     io::CodedInputStream in_;

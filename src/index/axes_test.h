@@ -1,5 +1,5 @@
 #pragma once
-// The axes and symbols of the tests of index expressions.
+// Axes and symbols for the tests of index expressions.
 
 #include "index/expr.h"
 

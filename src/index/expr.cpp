@@ -23,14 +23,14 @@ struct Expr::Node {
     int64_t constant = 0;
     std::vector<Term> terms;
     std::string text;
-    bool uniform = true;  ///< no axis and no load in it
+    bool uniform = true;  ///< contains no axis and no load
 };
 
 namespace {
 
 size_t mix(size_t seed, size_t v) {
     seed = (seed ^ v) * 0x9E3779B97F4A7C15U;
-    return seed ^ (seed >> 32);  // InternSet begins with the low bits
+    return seed ^ (seed >> 32);  // InternSet uses the low bits first
 }
 
 bool equal_terms(const std::vector<Term>& a, const std::vector<Term>& b) {
@@ -58,14 +58,14 @@ size_t hash_of(const Atom& a) {
 
 }  // namespace
 
-/// An atom in the table, and the expression that is just this atom, once it was asked for.
+/// An atom in the table, and the expression that consists of this atom alone, created on first use.
 struct InternedAtom : Atom {
     explicit InternedAtom(Atom atom) : Atom(std::move(atom)) {}
     InternedAtom(InternedAtom&& other) noexcept : Atom(std::move(other)) {}
     mutable std::atomic<const Expr::Node*> alone{nullptr};
 };
 
-/// The process-wide tables. Parts are interned before what they are parts of, so equal forms have equal pointers.
+/// The process-wide tables. Operands are interned before their expressions, so equal forms have equal pointers.
 struct ExprTable {
     InternSet<Expr::Node> nodes;
     InternSet<InternedAtom> atoms;
@@ -232,7 +232,7 @@ bool remove_atoms(std::vector<const Atom*>& atoms, const std::vector<const Atom*
     return true;
 }
 
-/// Splits e into multiples of b and the rest: e = quotient * b + rest. b is a constant or one term without a constant.
+/// Splits e into multiples of b and a remainder: e = quotient * b + rest. b is a constant or a term without one.
 void split_multiples(Expr e, Expr b, Expr& quotient, Expr& rest) {
     int64_t q_const = 0, r_const = 0;
     std::vector<Term> q, r;
@@ -332,7 +332,7 @@ Expr ExprTable::alone(const Atom& atom) {
 
 Expr::Expr() : Expr(int64_t{0}) {}
 Expr::Expr(int64_t constant) {
-    if (constant >= -16 && constant < 240) {  // the common ones without the lock
+    if (constant >= -16 && constant < 240) {  // common constants, without the lock
         static const auto small = [] {
             std::vector<const Node*> v;
             for (int64_t c = -16; c < 240; ++c) v.push_back(ExprTable::get().intern(c, {}).node_);
@@ -365,7 +365,7 @@ Expr load(size_t access) { return Expr::var({VarKind::Load, static_cast<uint32_t
 
 namespace {
 
-/// Names are printed bare after their sigil: keep identifiers, spell other bytes as _xx.
+/// Names are printed without quotes after their sigil: identifiers are kept, other bytes are spelled _xx.
 std::string clean_name(std::string_view name) {
     std::string s;
     for (const char c : name) {
@@ -391,8 +391,8 @@ namespace {
 
 enum class Operation : uint8_t { Add = 1, Multiply, FloorDiv, Mod, Min, Max };
 
-/// The result of an operation on these operands, computed unless it was among the thread's latest: the compiler repeats
-/// the same few thousand operations over and over, and what is interned stays valid.
+/// A per-thread memo: returns the result of an operation on these operands if it is among the latest. The compiler
+/// repeats the same few thousand operations, and interned results stay valid.
 template <class F>
 Expr remembered(Operation op, Expr a, Expr b, const F& compute) {
     struct Known {
@@ -408,7 +408,7 @@ Expr remembered(Operation op, Expr a, Expr b, const F& compute) {
     return result;
 }
 
-/// Two sums as one; both are canonical.
+/// The sum of two canonical sums.
 std::vector<Term> merged(const std::vector<Term>& a, const std::vector<Term>& b) {
     std::vector<Term> out;
     out.reserve(a.size() + b.size());
@@ -695,7 +695,7 @@ std::vector<Expr> plain_axes(size_t n, size_t first) {
 std::vector<Var> variables(Expr e) {
     constexpr size_t kFew = 16;
     std::vector<Var> out;
-    std::set<Var> seen;  // of the same, where they are many
+    std::set<Var> seen;  // the same variables as a set, used when there are many
     visit_vars(e, [&](Var u) {
         if (out.size() == kFew && seen.empty()) seen.insert(out.begin(), out.end());
         if (seen.empty() ? std::find(out.begin(), out.end(), u) == out.end() : seen.insert(u).second) out.push_back(u);

@@ -5,15 +5,15 @@
 // b), min(a, b) or max(a, b). Polynomials are kept in canonical form and interned, so that equal forms are one pointer:
 //     symbol("s") * 2 + axis(0) == axis(0) + symbol("s") + symbol("s")
 //     floor_div(axis(0) * 64 + axis(1), 64)      prints  i1 // 64 + i0
-// Division and modulo round to minus infinity; by zero they give 0 when evaluated. (One exception: (d * x) // d is x
-// for a uniform divisor, one of symbols and scalars alone, even if it happens to be 0, as $n // 4 may: it is a
-// dimension, and nothing is computed at any point of an empty space.)
+// Division and modulo round to minus infinity; division by zero evaluates to 0. One exception: (d * x) // d simplifies
+// to x for a uniform divisor (of symbols and scalars alone), even if it can be 0, as $n // 4 can: such a divisor is a
+// dimension, and an empty iteration space evaluates nothing.
 //
-// Ranges. Constructors simplify only what holds for all integers. `simplify` and the provers below use what is known of
-// the variables: axes and loads by a Ranges table, symbols (dimensions) as >= 1, scalars (read from data) nothing. That
-// a symbol is at least 1 is no restriction: where a dimension is 0 the iteration space of whatever uses it is empty.
+// Ranges. Constructors apply only simplifications that hold for all integers. `simplify` and the provers below also use
+// bounds: axes and loads have bounds in a Ranges table, symbols (dimensions) are >= 1, scalars (read from data) have
+// none. The bound of symbols loses no generality: if a dimension is 0, the iteration space that uses it is empty.
 //
-// Interned nodes live for the process; nothing is interned while a compiled model runs. Thread-safe.
+// Interned nodes live as long as the process; a running model interns nothing. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -27,7 +27,7 @@ namespace tilewright {
 
 enum class VarKind : uint8_t {
     Axis,    ///< an iteration axis of the expression's owner, by position: i0, i1, ...
-    Symbol,  ///< a named dimension, >= 1 where it matters: $batch
+    Symbol,  ///< a named dimension, assumed to be >= 1: $batch
     Scalar,  ///< a named integer read from a tensor's contents at run time, any value: ?offset
     Load,    ///< the integer that access k of the owner reads at the current point: @k
 };
@@ -58,7 +58,7 @@ class Expr {
     /// The constant part (the whole value when is_constant()).
     int64_t constant() const;
     const std::vector<Term>& terms() const;
-    /// The variable, if the expression is just one.
+    /// The variable, if the expression is a single variable.
     std::optional<Var> as_var() const;
     /// Canonical text; `parse_expr` reads it back.
     const std::string& text() const;
@@ -75,12 +75,12 @@ class Expr {
     const Node* node_;
 };
 
-/// What a Term multiplies.
+/// A factor of a Term.
 struct Atom {
     enum class Kind : uint8_t { Var, FloorDiv, Mod, Min, Max };
     Kind kind = Kind::Var;
     Var var;    ///< Kind::Var
-    Expr a, b;  ///< the other kinds
+    Expr a, b;  ///< operands of the other kinds
     std::string text;
 };
 
@@ -107,7 +107,7 @@ Expr product(std::span<const Expr> factors);
 /// Reads `text()` back (also accepts ordinary infix spellings). Throws ModelError with the position.
 Expr parse_expr(std::string_view text);
 
-/// Replaces variables; those for which `f` gives nothing stay.
+/// Replaces variables; a variable for which `f` returns nothing stays.
 Expr substitute(Expr e, const std::function<std::optional<Expr>(Var)>& f);
 /// Replaces axis(k) by axes[k] (axes beyond the span stay).
 Expr substitute_axes(Expr e, std::span<const Expr> axes);
@@ -119,7 +119,7 @@ std::vector<Expr> plain_axes(size_t n, size_t first = 0);
 /// True when no variable of kind Axis or Load appears.
 bool is_uniform(Expr e);
 
-/// e = coefficient * v + rest, with neither part using v; nothing when v hides inside an atom or a product with itself.
+/// e = coefficient * v + rest, where neither part uses v; nothing if v occurs in an atom or is multiplied by itself.
 struct Linear {
     Expr coefficient, rest;
 };
@@ -138,7 +138,7 @@ struct Ranges {
 Interval bounds(Expr e, const Ranges& ranges);
 /// Removes divisions, moduli, minima and maxima that the ranges decide: i1 // 64 -> 0 when i1 < 64.
 Expr simplify(Expr e, const Ranges& ranges);
-/// True only if e >= 0 (or > 0, == 0) at every point; false when not known.
+/// True only if e >= 0 (or > 0, == 0) at every point; false when unknown.
 bool prove_nonnegative(Expr e, const Ranges& ranges);
 inline bool prove_positive(Expr e, const Ranges& ranges) { return prove_nonnegative(e - 1, ranges); }
 inline bool prove_less(Expr a, Expr b, const Ranges& ranges) { return prove_nonnegative(b - a - 1, ranges); }

@@ -1,5 +1,5 @@
 #pragma once
-// What the files of this folder share about the inside of an Expr.
+// Internals of Expr that the files of this folder share.
 
 #include <vector>
 
@@ -9,18 +9,18 @@ namespace tilewright::parts {
 
 /// The polynomial; terms in any order, equal monomials allowed.
 Expr make(int64_t constant, std::vector<Term> terms);
-/// The expression that is just this atom, which is one of an expression's own.
+/// The expression that consists of this interned atom alone.
 Expr from_atom(const Atom& atom);
-/// The atom, when the expression is just one; else null.
+/// The atom, if the expression is a single atom; else null.
 const Atom* single_atom(Expr e);
-/// The atom of this kind on other operands, through the constructors.
+/// The same kind of atom with other operands, through the constructors.
 Expr rebuild(const Atom& atom, Expr a, Expr b);
 /// e / g for a g that divides every coefficient.
 Expr divide_exactly(Expr e, int64_t g);
-/// A polynomial over symbols (and divisions, minima, ... of such) only.
+/// True for a polynomial over symbols (and divisions, minima, ... of symbols) only.
 bool symbols_only(Expr e);
-/// Divisors by which a multiple may be divided. A uniform one is a dimension: where it is 0 there is no point at which
-/// the quotient is asked for.
+/// True for divisors that may be cancelled. A uniform divisor is a dimension: where it is 0 the iteration space is
+/// empty and the quotient is never evaluated.
 bool never_zero(Expr b);
 
 /// Rebuilds e with every atom replaced by f(atom).

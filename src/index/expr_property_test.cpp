@@ -1,4 +1,4 @@
-// Index expressions against brute force: whatever constructors, simplify, bounds and provers say must be true at every
+// Index expressions against brute force: the results of constructors, simplify, bounds and provers must hold at every
 // point.
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(ExprProperty, ConstructionKeepsTheValueAtEveryPoint) {
     });
 }
 
-TEST(ExprProperty, ConstructionKeepsTheValueWhateverTheDivisorIs) {
+TEST(ExprProperty, ConstructionKeepsTheValueForAnyDivisor) {
     check_seeds([](Choice& choose) {
         Vocabulary words;
         words.scalars = true;
@@ -127,7 +127,7 @@ TEST(ExprProperty, BoundsHoldAtEveryPoint) {
     });
 }
 
-TEST(ExprProperty, WhatIsProvedHolds) {
+TEST(ExprProperty, ProofsAreSound) {
     int proved = 0;
     check_seeds([&](Choice& choose) {
         Vocabulary words;
@@ -143,7 +143,7 @@ TEST(ExprProperty, WhatIsProvedHolds) {
     EXPECT_GT(proved, kCases / 10);
 }
 
-TEST(ExprProperty, WhatIsProvedFromFactsHoldsWhereTheFactsDo) {
+TEST(ExprProperty, ProofsFromFactsAreSound) {
     int proved = 0;
     check_seeds([&](Choice& choose) {
         const auto tree = random_tree(choose, {}, 3);
@@ -167,7 +167,7 @@ TEST(ExprProperty, WhatIsProvedFromFactsHoldsWhereTheFactsDo) {
     EXPECT_GT(proved, 0);
 }
 
-TEST(ExprProperty, SumsOfFactsAndWhatIsNeverNegativeAreProved) {
+TEST(ExprProperty, SumsOfFactsAndNonnegativeTermsAreProved) {
     check_seeds([](Choice& choose) {
         const Space space = random_space(choose);
         std::vector<Expr> facts;
@@ -218,7 +218,7 @@ TEST(ExprProperty, DivisionAndRemainderOfNumbersBelongTogether) {
     EXPECT_TRUE(rc::check([](int64_t a, int64_t b) {
         RC_PRE(b != 0 && a != INT64_MIN);
         const int64_t q = floor_div(a, b), r = floor_mod(a, b);
-        // Modulo 2^64: q * b may pass the ends where r brings it back.
+        // Modulo 2^64: q * b may overflow where adding r brings it back.
         RC_ASSERT(static_cast<uint64_t>(q) * static_cast<uint64_t>(b) + static_cast<uint64_t>(r) ==
                   static_cast<uint64_t>(a));
         RC_ASSERT((b > 0 ? (0 <= r && r < b) : (b < r && r <= 0)));

@@ -1,17 +1,17 @@
 #pragma once
-// How far expressions may grow.
+// Limits on the size of expressions.
 //
-// Each transposition between two reshapes that do not fit each other writes a number's digits anew, and n <- n * n + n
-// doubles a polynomial's degree: a few dozen nodes of a model can make an expression of any size. Whoever composes
-// expressions by choice (fusion, evaluation of shapes at compile time) stops at `is_long`. The rest stops at the limits
-// of Expr itself, with the error of an overflow.
+// Each transposition between two incompatible reshapes decomposes a number into new digits, and n <- n * n + n doubles
+// the degree of a polynomial: a few dozen nodes of a model can create an expression of any size. Optional compositions
+// (fusion, evaluation of shapes at compile time) stop at `is_long`. Mandatory ones stop at the limits of Expr itself,
+// with the error of an overflow.
 
 #include "index/expr.h"
 
 namespace tilewright {
 
-/// Characters of an expression's text. Real models reach 160; what looks into an expression (simplify, bounds) takes
-/// time that grows steeply with it.
+/// The length of an expression's text, in characters. Real models reach 160; the time of simplify and bounds grows
+/// steeply with it.
 inline constexpr size_t kLongExpr = 500;
 inline bool is_long(Expr e) { return e.text().size() > kLongExpr; }
 

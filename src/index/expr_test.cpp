@@ -39,7 +39,7 @@ TEST(Expr, MultiplesLeaveADivision) {
     EXPECT_EQ(ceil_div(i0 * 4, 4), i0);
 }
 
-TEST(Expr, OnlyADivisorThatIsADimensionMayBeCancelled) {
+TEST(Expr, OnlyDimensionsAreCancelledAsDivisors) {
     EXPECT_EQ(floor_div(n, n), Expr(1));
     EXPECT_EQ(floor_div(scalar("s") * n * m, scalar("s") * n), m);
     EXPECT_EQ(floor_div(i0, i0).text(), "i0 // i0");
@@ -56,7 +56,7 @@ TEST(Expr, DivisionRoundsDownAndByZeroGivesZero) {
     EXPECT_EQ(floor_div(int64_t{INT64_MIN}, int64_t{-1}), INT64_MAX);
 }
 
-TEST(Expr, ExtremaThatAreDecidedDisappear) {
+TEST(Expr, DecidedExtremaAreSimplified) {
     EXPECT_EQ(min(n, n + 1), n);
     EXPECT_EQ(max(n, 1), n);
     EXPECT_EQ(max(n * m, n), n * m);
@@ -69,7 +69,7 @@ TEST(Expr, OverflowIsAnError) {
     EXPECT_THROW(i0 * INT64_MAX * 2, ModelError);
 }
 
-TEST(Expr, GrowthWithoutBoundsIsAnErrorInTime) {
+TEST(Expr, UnboundedGrowthIsAnError) {
     EXPECT_THROW(for (Expr e = n;;) e = e * e, ModelError) << "one term, of any degree";
     EXPECT_THROW(for (Expr e = n + m + i0;;) e = e * e, ModelError) << "any number of terms";
     EXPECT_THROW(for (Expr e = i0;;) e = floor_div(e * 3 + i1, 2), ModelError) << "any depth";
@@ -90,7 +90,7 @@ TEST(Expr, OrdinarySpellingsAreRead) {
     EXPECT_EQ(parse_expr("-9223372036854775808"), Expr(INT64_MIN));
 }
 
-TEST(Expr, UnreadableTextSaysWhere) {
+TEST(Expr, ParseErrorsNameTheColumn) {
     EXPECT_EQ(parse_failure("i0 +"), "index expression 'i0 +': expected an operand at column 5");
     EXPECT_EQ(parse_failure("(i0"), "index expression '(i0': expected ')' at column 4");
     EXPECT_EQ(parse_failure("i0 i1"), "index expression 'i0 i1': expected end of expression at column 4");
@@ -104,13 +104,13 @@ TEST(Expr, UnreadableTextSaysWhere) {
     EXPECT_NE(parse_failure(std::string(5000, '-') + "1").find("expected less nesting"), std::string::npos);
 }
 
-TEST(Expr, NamesKeepIdentifiersAndSpellTheRest) {
+TEST(Expr, NamesKeepIdentifiersAndEscapeOtherBytes) {
     EXPECT_EQ(symbol("past length").text(), "$past_20length");
     EXPECT_EQ(symbol("").text(), "$_");
     EXPECT_EQ(parse_expr(symbol("a/b").text()), symbol("a/b"));
 }
 
-TEST(Expr, SimplifyRemovesWhatTheRangesDecide) {
+TEST(Expr, SimplifyUsesRanges) {
     const Ranges box = in_box({8, 64, n});
     EXPECT_EQ(simplify(floor_div(i0 * 64 + i1, 64), box), i0);
     EXPECT_EQ(simplify(mod(i0 * 64 + i1, 64), box), i1);
@@ -133,7 +133,7 @@ TEST(Expr, SimplifyPutsDigitsOfOneNumberTogether) {
     EXPECT_EQ(simplify(floor_div(i0, 4) * 4 + mod(i1, 4), box), floor_div(i0, 4) * 4 + mod(i1, 4));
 }
 
-TEST(Expr, ProofsUseRangesAndThatSymbolsAreAtLeastOne) {
+TEST(Expr, ProofsUseRangesAndPositiveSymbols) {
     const Ranges box = in_box({8, n});
     EXPECT_TRUE(prove_less(i0, 8, box));
     EXPECT_TRUE(prove_less(i1, n, box));

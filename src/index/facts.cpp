@@ -26,7 +26,7 @@ class Prover {
     }
 
   private:
-    /// How often to use a fact so that one of its terms cancels one of e's: e = 2x - y, fact = x - 3 -> 2.
+    /// Multipliers of a fact with which one of its terms cancels one of e's: e = 2x - y, fact = x - 3 -> 2.
     static std::vector<int64_t> multiples(Expr e, Expr fact) {
         std::vector<int64_t> out{1};
         for (const Term& f : fact.terms())
@@ -38,7 +38,7 @@ class Prover {
         return out;
     }
 
-    /// Replaces one division, minimum or maximum by what bounds it:
+    /// Replaces one division, minimum or maximum by its bound:
     ///     r + c (x // s) >= 0   if   r s + c (x - s + 1) >= 0     (c > 0; for c < 0:  r s + c x >= 0)
     ///     r + min(x, y) >= 0    if   r + x >= 0 and r + y >= 0    (for -min and max accordingly)
     bool open(Expr e, int facts_left, int openings_left) {
@@ -78,10 +78,10 @@ class Prover {
 
     const Ranges& ranges_;
     std::vector<Expr> facts_;
-    int budget_ = 200;  // proofs tried: the search stays cheap however many facts there are
+    int budget_ = 200;  // limit of attempted proofs, whatever the number of facts
 };
 
-/// The facts that share a variable with e, or with another such fact: no other can play a part in a proof.
+/// The facts that share a variable with e, directly or indirectly. No other fact can contribute to a proof.
 std::vector<Expr> facts_about(Expr e, std::span<const Expr> facts) {
     std::vector<Var> about = variables(e);
     std::vector<char> taken(facts.size(), 0);

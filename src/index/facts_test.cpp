@@ -19,7 +19,7 @@ TEST(Facts, APaddedReadIsInsideWhereItIsValid) {
     EXPECT_FALSE(proved({112, 7}, Expr(222) - at, {at, Expr(223) - at}));
 }
 
-TEST(Facts, ATighterOrScaledConditionWillDo) {
+TEST(Facts, ATighterOrScaledConditionSuffices) {
     EXPECT_TRUE(proved({10, 10}, i0 - 1, {i0 - 3}));
     EXPECT_FALSE(proved({10, 10}, i0 - 3, {i0 - 1}));
     EXPECT_TRUE(proved({10, 10}, i0 * 2 - i1 * 2, {i0 - i1}));

@@ -1,5 +1,5 @@
 #pragma once
-// A set of immutable values that only grows, for any number of threads, without locks.
+// A concurrent, lock-free, append-only set of immutable values.
 
 #include <array>
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace tilewright {
 
-/// A hash trie. Each slot is empty, holds an entry, or leads to a branch of slots for the hash's next bits; slots
+/// A hash trie. Each slot is empty, holds an entry, or leads to a branch of slots for the next bits of the hash. Slots
 /// change by compare-and-swap, from empty to an entry and from an entry to a branch that holds this entry. Entries do
 /// not move and live as long as the set.
 template <class T>
@@ -23,9 +23,9 @@ class InternSet {
         for (Slot& slot : root_) free(slot);
     }
 
-    /// The value for which `equal` holds, else the one that `make` returns, which is inserted. `hash`: of that value.
-    /// Where several threads insert equal values at once, all of them get the first one. What `make` throws is passed
-    /// on, and nothing is inserted.
+    /// The value for which `equal` holds; if there is none, the result of `make` is inserted. `hash` is the hash of
+    /// that value. If several threads insert equal values at once, all of them get the first one. An exception of
+    /// `make` is propagated, and nothing is inserted.
     template <class Equal, class Make>
     const T* find_or_insert(size_t hash, const Equal& equal, const Make& make) {
         Slot* slot = &root_[hash & (kRoot - 1)];
@@ -58,7 +58,7 @@ class InternSet {
 
   private:
     using Slot = std::atomic<uintptr_t>;
-    static constexpr unsigned kRootBits = 12, kFanBits = 4;  // 64 = 12 + 13 * 4: different hashes part in time
+    static constexpr unsigned kRootBits = 12, kFanBits = 4;  // 64 = 12 + 13 * 4: different hashes always separate
     static constexpr size_t kRoot = size_t{1} << kRootBits, kFan = size_t{1} << kFanBits;
     static constexpr uintptr_t kBranch = 1;
 
@@ -66,7 +66,7 @@ class InternSet {
         Entry(size_t h, T v) : hash(h), value(std::move(v)) {}
         const size_t hash;
         const T value;
-        std::atomic<Entry*> same_hash{nullptr};  ///< another value of the same hash
+        std::atomic<Entry*> same_hash{nullptr};  ///< the next value with the same hash
     };
     struct Branch {
         std::array<Slot, kFan> slots{};

@@ -29,7 +29,7 @@ TEST(InternSet, GivesOnePointerToEachValue) {
     }
 }
 
-TEST(InternSet, KeepsValuesOfOneHashApart) {
+TEST(InternSet, SeparatesValuesWithEqualHashes) {
     InternSet<std::string> set;
     for (const size_t hash : {size_t{0}, SIZE_MAX}) {
         const std::string* a = interned(set, "a", hash);
@@ -44,7 +44,7 @@ TEST(InternSet, KeepsValuesOfOneHashApart) {
     }
 }
 
-TEST(InternSet, InsertsNothingWhereMakingFails) {
+TEST(InternSet, InsertsNothingIfMakeThrows) {
     InternSet<std::string> set;
     const auto is_x = [](const std::string& s) { return s == "x"; };
     EXPECT_THROW(set.find_or_insert(1, is_x, []() -> std::string { throw std::runtime_error("no"); }),

@@ -94,10 +94,10 @@ bool varies(const Atom& a) {
     return !is_uniform(a.a) || !is_uniform(a.b);
 }
 
-/// Solves "expression over the map's axes = expression over the codomain's axes" one after the other. An equation's
-/// left side is read as a mixed-radix number, whose digits are axes or digits of something else:
+/// Solves the equations "expression over the map's axes = expression over the codomain's axes" one after the other. The
+/// left side of an equation is read as a mixed-radix number whose digits are axes or digits of another number:
 ///     24*i0 + (i1 // 2) = o0   with  i1 // 2 < 24    gives   i0 = o0 // 24,   i1 // 2 = o0 % 24
-/// Digits of one source are collected until they make up the whole source, which then is an equation again.
+/// Digits of one source are collected until they are complete; the source then is a new equation.
 class Inverter {
   public:
     Inverter(const IndexMap& map, std::span<const Expr> codomain)
@@ -129,7 +129,7 @@ class Inverter {
         std::vector<Known> digits;
     };
 
-    /// Number of values 0 .. n-1 an expression over the axes takes, if it starts at 0.
+    /// The number of values 0 .. n-1 of an expression over the axes, if it starts at 0.
     std::optional<Expr> extent_of(Expr e) const {
         const Interval b = bounds(e, ranges_);
         if (!b.lo || !b.hi || !b.lo->is_constant(0)) return std::nullopt;
@@ -221,7 +221,7 @@ class Inverter {
         return scale == extent;
     }
 
-    /// The weight of the first digit that is not known, and the number that the digits below it make.
+    /// The weight of the first unknown digit, and the number that the digits below it form.
     struct Chain {
         Expr weight = 1, value = 0;
         size_t length = 0;
@@ -238,7 +238,7 @@ class Inverter {
         }
     }
 
-    /// Takes a source whose digits are all known and solves source = sum of digit * lower.
+    /// Finds a source whose digits are all known and solves source = sum of digit * lower.
     bool solve_one_source() {
         for (auto it = pending_.begin(); it != pending_.end(); ++it) {
             const auto n = extent_of(it->expr);
@@ -265,8 +265,8 @@ class Inverter {
         return floor_div(x, lower);
     }
 
-    /// True when one source is digits of the other, such that the digit `from` has in its source is the one that `to`
-    /// has at `weight`.
+    /// True if both sources have common digits such that the digit `from` of its source is the digit of `to` at
+    /// `weight`.
     bool same_digit(Expr from, const Known& digit, Expr to, Expr weight) const {
         const auto is_part = [&](Expr part, Expr part_weight, Expr whole, Expr whole_weight) {
             const auto n = extent_of(part);
@@ -279,7 +279,7 @@ class Inverter {
                simplify(mod(flat_quotient(to, weight), digit.extent), ranges_);
     }
 
-    /// A digit of one source may be a digit of another, of which the lower ones are known:
+    /// A digit of one source may be a digit of another source whose lower digits are known:
     ///     (24*i0 + i1) // 36  is  (4*i0 + i1 // 6) // 6        i0 // 8  is  (3*i0 + i1) // 24
     bool move_one_digit() {
         if (--moves_ < 0) return false;
@@ -305,7 +305,7 @@ class Inverter {
     std::span<const Expr> codomain_;
     std::vector<std::optional<Expr>> axes_;
     std::vector<Source> pending_;
-    int moves_ = 64;  // a digit could wander between two sources for ever
+    int moves_ = 64;  // termination: a digit could move between two sources without end
 };
 
 }  // namespace

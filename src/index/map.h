@@ -24,10 +24,10 @@ struct IndexMap {
 };
 
 IndexMap identity_map(std::span<const Expr> extents);
-/// From the box in which `axis` is two, extent / factor and factor, to the one in which it is one:
+/// From the box in which `axis` is split into extent / factor and factor, to the original box:
 ///     split_axis([32], 0, 4)  =  [8, 4] -> [4*i0 + i1].   `factor` must divide the extent.
 IndexMap split_axis(std::span<const Expr> extents, size_t axis, Expr factor);
-/// From the box in which axes first .. first+count-1 are one, row-major, to the one in which they are apart:
+/// From the box in which axes first .. first+count-1 are fused, row-major, to the original box:
 ///     fuse_axes([8, 4], 0, 2)  =  [32] -> [i0 // 4, i0 % 4]
 IndexMap fuse_axes(std::span<const Expr> extents, size_t first, size_t count);
 /// From the permuted box to the original: new axis k is old axis permutation[k].
@@ -38,13 +38,13 @@ IndexMap reverse_axis(std::span<const Expr> extents, size_t axis);
 
 /// x -> outer(inner(x)); `inner` must give points of outer's domain.
 IndexMap compose(const IndexMap& outer, const IndexMap& inner);
-/// The map with removable divisions and moduli removed.
+/// Simplifies the results under the domain's ranges.
 IndexMap simplify(const IndexMap& map);
 
-/// The inverse of a map that is a bijection from its domain onto the box `codomain`, when it is made of splits, fuses,
-/// mixed-radix digits (also of sums: a reshape), permutations and reversals; extents and factors may be symbolic where
-/// they divide as expressions. Nothing when it is not such a map: a result is a proof that the map is a bijection
-/// (where every symbol is >= 1).
+/// The inverse of a map that is a bijection from its domain onto the box `codomain`. Supported are compositions of
+/// splits, fuses, mixed-radix digits (also of sums: a reshape), permutations and reversals; extents and factors may be
+/// symbolic where they divide as expressions. Nothing for any other map: a result proves that the map is a bijection
+/// (if every symbol is >= 1).
 std::optional<IndexMap> invert(const IndexMap& map, std::span<const Expr> codomain);
 
 /// "[8, 4] -> [4*i0 + i1]"

@@ -19,7 +19,7 @@ std::string inverse(const IndexMap& map, std::vector<Expr> codomain) {
     return i ? print(*i) : "none";
 }
 
-TEST(IndexMap, SplitAndFuseAreEachOthersInverse) {
+TEST(IndexMap, SplitAndFuseAreInverse) {
     const std::vector<Expr> flat{3, 32, 5}, apart{3, 8, 4, 5};
     const IndexMap split = split_axis(flat, 1, 4);
     EXPECT_EQ(print(split), "[3, 8, 4, 5] -> [i0, 4*i1 + i2, i3]");
@@ -30,9 +30,9 @@ TEST(IndexMap, SplitAndFuseAreEachOthersInverse) {
 
 TEST(IndexMap, PermutationsAndReversalsInvert) {
     const std::vector<Expr> shape{2, 3, n};
-    const IndexMap turned = permute_axes(shape, std::vector<size_t>{2, 0, 1});
-    EXPECT_EQ(print(turned), "[$n, 2, 3] -> [i1, i2, i0]");
-    EXPECT_EQ(inverse(turned, shape), "[2, 3, $n] -> [i2, i0, i1]");
+    const IndexMap permuted = permute_axes(shape, std::vector<size_t>{2, 0, 1});
+    EXPECT_EQ(print(permuted), "[$n, 2, 3] -> [i1, i2, i0]");
+    EXPECT_EQ(inverse(permuted, shape), "[2, 3, $n] -> [i2, i0, i1]");
     EXPECT_EQ(inverse(reverse_axis(shape, 2), shape), "[2, 3, $n] -> [i0, i1, $n - i2 - 1]");
 }
 
@@ -53,7 +53,7 @@ TEST(IndexMap, SymbolicFactorsThatDivideInvert) {
     EXPECT_EQ(inverse({{n * m}, {floor_div(i0, m), mod(i0, m)}}, {n, m}), "[$n, $m] -> [$m*i0 + i1]");
 }
 
-TEST(IndexMap, WhatIsNoBijectionHasNoInverse) {
+TEST(IndexMap, OnlyBijectionsHaveAnInverse) {
     EXPECT_EQ(inverse({{8}, {i0}}, {9}), "none");                               // not onto
     EXPECT_EQ(inverse({{8}, {floor_div(i0, 2)}}, {4}), "none");                 // not one to one
     EXPECT_EQ(inverse({{4, 4}, {i0, i0}}, {4, 4}), "none");                     // i1 is lost
@@ -64,7 +64,7 @@ TEST(IndexMap, WhatIsNoBijectionHasNoInverse) {
     EXPECT_EQ(inverse({{4}, {i0, 0}}, {4, 2}), "none");
 }
 
-TEST(IndexMap, AxesOfOnePointComeAndGo) {
+TEST(IndexMap, UnitAxesAreAddedAndRemoved) {
     EXPECT_EQ(inverse({{1, 5}, {i1}}, {5}), "[5] -> [0, i0]");
     EXPECT_EQ(inverse({{5}, {0, i0}}, {1, 5}), "[1, 5] -> [i1]");
 }
@@ -98,7 +98,7 @@ std::vector<int64_t> extents_of(const IndexMap& map) {
     return out;
 }
 
-/// A chain of splits, fuses, permutations and reversals: from some box back to the box it began with.
+/// A composition of splits, fuses, permutations and reversals: from a box back to the same box.
 Concrete random_bijection(Choice& choose) {
     Concrete c;
     for (int64_t k = choose.between(1, 3); k > 0; --k) c.codomain.push_back(choose.between(1, 8));

@@ -1,6 +1,6 @@
 #pragma once
 // Random index expressions for property tests: an expression tree that evaluates itself by the definition of its
-// operators, beside the Expr that the constructors make of it.
+// operators, together with the Expr that the constructors build from it.
 
 #include <algorithm>
 #include <functional>
@@ -71,7 +71,7 @@ struct Tree {
         }
     }
 
-    /// True where a divisor made of symbols and scalars alone is 0: there quotients may be anything (see expr.h).
+    /// True if a divisor that consists of symbols and scalars alone is 0: quotients are then unspecified (see expr.h).
     bool divides_by_empty_dimension(const Env& env) const {
         if (!a) return false;
         if (op == Op::Div || op == Op::Mod) {
@@ -109,12 +109,12 @@ struct Tree {
     }
 };
 
-/// What may occur: axes i0 .. i(axes-1), symbols $n and $m, scalar ?s.
+/// The variables that may occur: axes i0 .. i(axes-1), symbols $n and $m, scalar ?s.
 struct Vocabulary {
     int64_t axes = 3;
     bool symbols = true;
     bool scalars = false;
-    bool any_divisor = false;  ///< else divisors are constants that are not 0, or symbols
+    bool any_divisor = false;  ///< otherwise divisors are non-zero constants or symbols
 };
 
 inline std::shared_ptr<const Tree> leaf(Tree::Op op, int64_t number) {
@@ -158,7 +158,7 @@ inline std::function<std::optional<int64_t>(Var)> names(int64_t n, int64_t m, in
     };
 }
 
-/// Calls f on every point of the box [0, extents), in row-major order, until it gives false.
+/// Calls f on every point of the box [0, extents), in row-major order, until it returns false.
 template <class F>
 bool for_all_points(const std::vector<int64_t>& extents, const F& f) {
     if (std::any_of(extents.begin(), extents.end(), [](int64_t e) { return e <= 0; })) return true;

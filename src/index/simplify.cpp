@@ -1,4 +1,4 @@
-// What ranges say of an expression: bounds, proofs, simplification.
+// Bounds, proofs and simplification under ranges.
 
 #include <algorithm>
 #include <numeric>
@@ -21,8 +21,8 @@ bool is_dimension_atom(const Atom& a) {
 
 bool uniform_nonnegative_anew(Expr e, int depth);
 
-/// For a polynomial whose variables are symbols >= 1: shift each by one; all coefficients >= 0 means >= 0. Models with
-/// dynamic sizes ask the same few thousand questions over and over: answers are kept, for the thread.
+/// For a polynomial whose variables are symbols >= 1: shifts each by one; if all coefficients are >= 0 then the value
+/// is >= 0. Results are memoised per thread, because models with dynamic sizes repeat the same few thousand queries.
 bool uniform_nonnegative(Expr e, int depth) {
     if (e.is_constant()) return e.constant() >= 0;
     struct Hash {
@@ -41,7 +41,7 @@ bool uniform_nonnegative(Expr e, int depth) {
 }
 
 bool uniform_nonnegative_anew(Expr e, int depth) {
-    // Compound atoms: replace by a bound in the direction of their sign.
+    // Compound atoms: replaced by a bound in the direction of their sign.
     for (const Term& t : e.terms()) {
         for (size_t i = 0; i < t.atoms.size(); ++i) {
             const Atom& a = *t.atoms[i];
@@ -50,7 +50,7 @@ bool uniform_nonnegative_anew(Expr e, int depth) {
                 continue;
             }
             if (depth > 6) return false;
-            // A bound of one factor bounds the product only where the other factors are not negative.
+            // A bound of one factor bounds the product only if the other factors are not negative.
             for (size_t j = 0; j < t.atoms.size(); ++j)
                 if (j != i && !uniform_nonnegative(from_atom(*t.atoms[j]), depth + 1)) return false;
             const auto replaced = [&](Expr by) {
@@ -185,9 +185,9 @@ bool prove_nonnegative(Expr e, const Ranges& ranges) {
 
 namespace {
 
-/// Puts two neighbouring digits of one number together, where the upper one's weight is the lower one's times b:
+/// Joins two neighbouring digits of one number, where the weight of the upper digit is the weight of the lower times b:
 ///     b c (x // b) + c (x % b) -> c x        b c ((x // b) % m) + c (x % b) -> c (x % (b m))
-/// Nothing when there are none.
+/// Nothing if there are none.
 std::optional<Expr> join_digits(Expr e) {
     for (const Term& low : e.terms()) {
         for (size_t i = 0; i < low.atoms.size(); ++i) {

@@ -69,8 +69,7 @@ std::vector<Expr> physical_shape(const Layout& layout, std::span<const Expr> sha
 
 namespace {
 
-/// What a primitive with these `shape`s before and after does to an index. `tile_of`: the element that says which tile
-/// of an Unfold is meant.
+/// Applies a primitive with the shapes `shape` before and after to an index. `tile_of` selects the tile of an Unfold.
 void move_index(const layout::Primitive& p, std::span<const Expr> before, std::span<const Expr> after,
                 std::vector<Expr>& i, std::span<const Expr> tile_of) {
     const auto at = [&](size_t d) { return i.begin() + static_cast<std::ptrdiff_t>(d); };

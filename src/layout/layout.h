@@ -1,6 +1,6 @@
 #pragma once
-// How a tensor lies in memory: a sequence of ALT's primitives (ALT §4.1) applied to its logical shape. Data, never code
-// in an operator: given a layout, the index maps of whatever touches the tensor are rewritten.
+// The memory layout of a tensor: a sequence of ALT's primitives (ALT §4.1) applied to its logical shape. A layout is
+// data, not operator code: for a new layout the index maps of the primitives that access the tensor are rewritten.
 //
 //     [N, C, H, W]  split(1, 16)  -> [N, C/16, 16, H, W]   reorder(0,1,3,4,2)  -> [N, C/16, H, W, 16]
 //
@@ -21,8 +21,8 @@ namespace tilewright {
 
 namespace layout {
 
-/// Dimension `dim` of extent D becomes two, ceil(D / factor) and factor. Where factor does not divide D the last block
-/// is padded at its end (ALT asks for divisors; a `pad` before gives the same thing explicitly).
+/// Dimension `dim` of extent D becomes two, ceil(D / factor) and factor. If factor does not divide D, the end of the
+/// last block is padded (ALT requires divisors; a preceding `pad` expresses the same explicitly).
 struct Split {
     size_t dim = 0;
     int64_t factor = 1;
@@ -37,7 +37,7 @@ struct Fuse {
     size_t count = 2;
 };
 /// Overlapped tiles: extent D becomes [ceil((D - tile) / stride) + 1, tile]; element j of tile t is element t*stride +
-/// j. Elements in an overlap are stored more than once (ALT §4.1.2); beyond the end: zero.
+/// j. Elements of an overlap are stored more than once (ALT §4.1.2); elements beyond the end are zero.
 struct Unfold {
     size_t dim = 0;
     int64_t tile = 1;
@@ -48,8 +48,8 @@ struct Pad {
     size_t dim = 0;
     int64_t before = 0, after = 0;
 };
-/// This tensor's elements lie inside another tensor's memory, whose dimension `dim` has `size` elements: ours begin at
-/// `offset` (ALT's store_at, e.g. a bias stored as one more row of a weight matrix).
+/// The elements of this tensor are stored inside another tensor, whose dimension `dim` has `size` elements, from
+/// `offset` on (ALT's store_at, e.g. a bias stored as one more row of a weight matrix).
 struct StoreAt {
     std::string host;
     size_t dim = 0;
@@ -67,26 +67,26 @@ struct Layout {
     friend bool operator==(const Layout& a, const Layout& b);
 };
 
-/// Physical dimensions of a tensor of `shape` in this layout. Throws ModelError when the layout does not fit the shape.
+/// Physical dimensions of a tensor of `shape` in this layout. Throws ModelError if the layout does not fit the shape.
 std::vector<Expr> physical_shape(const Layout& layout, std::span<const Expr> shape);
-/// Where the logical element `index` lies: S_X of ALT §6. Of an unfolded element's copies it is the one in the last
-/// tile that begins at or before it. A reader of windows wants a whole window in one tile instead: `window` (one
-/// expression per dimension, the window's first element; empty: the index itself) says which tile (ALT §4.1.2, equation
-/// 1):
+/// The physical index of the logical element `index`: S_X of ALT §6. Of an unfolded element's copies it selects the one
+/// in the last tile that begins at or before it. A reader of windows needs a whole window in one tile instead: `window`
+/// (one expression per dimension, the window's first element; empty: the index itself) selects the tile (ALT §4.1.2,
+/// equation 1):
 ///     unfold(0, 6, 4), index 2*i0 + i1, window 2*i0   ->   [2*i0 // 4, 2*i0 + i1 - 4*(2*i0 // 4)] = [i0 // 2, ...]
-/// which lies in the tile when B >= M + (the largest start in a tile), as B = V*(t - 1) + M, S = V*t do for stride V.
+/// The window is in the tile if B >= M + (the largest start in a tile), as for B = V*(t - 1) + M, S = V*t, stride V.
 std::vector<Expr> physical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index,
                                  std::span<const Expr> window = {});
-/// Inverse: which logical element lies at physical `index` (S^-1 of ALT §6), and conditions (each >= 0) under which it
-/// is one at all (not padding).
+/// The inverse: the logical element at physical `index` (S^-1 of ALT §6), and the conditions (each >= 0) under which it
+/// is an element and not padding.
 struct LogicalIndex {
     std::vector<Expr> index;
     std::vector<Expr> valid;
 };
 LogicalIndex logical_index(const Layout& layout, std::span<const Expr> shape, std::span<const Expr> index);
-/// The same data in the layout; padding is zero. Constants are transformed with this at compile time.
+/// The same data in the layout; padding is zero. Transforms constants at compile time.
 Tensor to_physical(const Layout& layout, const Tensor& logical);
-/// The tensor of `shape` that lies in `physical`: fold, unpad and decouple_at among others (ALT §4.1.2).
+/// The tensor of `shape` stored in `physical`; includes fold, unpad and decouple_at (ALT §4.1.2).
 Tensor to_logical(const Layout& layout, const Tensor& physical, const Shape& shape);
 
 /// "split(1, 16) reorder(0, 1, 3, 4, 2)"; "" for row-major.

@@ -30,7 +30,7 @@ std::vector<int64_t> data(const std::string& layout, const Tensor& t) {
     return to_physical(parse_layout(layout), t).to_ints();
 }
 
-/// Logical elements of a physical position, and whether there is one.
+/// The logical element of a physical position, if there is one.
 struct Found {
     std::vector<int64_t> index;
     bool valid = true;
@@ -81,7 +81,7 @@ TEST(Layout, fuse_makes_one_dimension_of_several) {
     EXPECT_EQ(index_text("fuse(0, 3)", {2, symbol("h"), 4}), "[4*$h*i0 + 4*i1 + i2]");
 }
 
-// --- the advanced ones: §4.1.2
+// --- the advanced primitives: §4.1.2
 
 TEST(Layout, unfold_makes_overlapped_tiles) {
     // "an array {1,2,3,4,5} can be unfolded to a 2-D array {{1,2,3},{3,4,5}} by setting B = 3 and S = 2"
@@ -110,7 +110,7 @@ TEST(Layout, windows_of_a_convolution_lie_in_one_tile) {
     EXPECT_EQ(simplify(at[0], ranges).text(), "i0 // 4");
 }
 
-TEST(Layout, windows_pass_through_what_stands_before_the_unfolding) {
+TEST(Layout, windows_pass_through_primitives_before_the_unfold) {
     // NHW, H unfolded after a padding of one row and a reordering.
     const Layout layout = parse_layout("pad(1, 1, 1) reorder(1, 0, 2) unfold(0, 4, 2)");
     const Dims shape = {2, 6, 5}, index = {axis(0), axis(1) + axis(3) - 1, axis(2)};
@@ -127,7 +127,7 @@ TEST(Layout, pad_puts_zeros_around_a_dimension) {
     EXPECT_EQ(data("pad(1, 1, 2)", counted({2, 2})), (std::vector<int64_t>{0, 1, 2, 0, 0, 0, 3, 4, 0, 0}));
 }
 
-TEST(Layout, store_at_finds_a_place_in_another_tensor) {
+TEST(Layout, store_at_places_a_tensor_in_another) {
     // "attach each element of the bias vector to each column of the weight matrix": one more row of [3, 2].
     EXPECT_EQ(shape_text("store_at(weights, 0, 3, 4)", {1, 2}), "[4, 2]");
     EXPECT_EQ(index_text("store_at(weights, 0, 3, 4)", {1, 2}), "[i0 + 3, i1]");
@@ -166,9 +166,9 @@ TEST(Layout, tiles_of_a_convolutions_image) {
     EXPECT_EQ(shape_text(layout, {1, 4, 10, 14}), "[1, 2, 3, 2, 6, 6, 2]");
 }
 
-// --- what does not fit
+// --- errors
 
-TEST(Layout, says_what_does_not_fit) {
+TEST(Layout, reports_primitives_that_do_not_fit) {
     const auto error = [](const std::string& layout) {
         try {
             physical_shape(parse_layout(layout), Dims{2, 3});
@@ -191,7 +191,7 @@ TEST(Layout, says_what_does_not_fit) {
 
 // --- text
 
-TEST(LayoutText, reads_back_what_it_prints) {
+TEST(LayoutText, round_trips) {
     for (uint64_t seed = 0; seed < 300; ++seed) {
         LayoutChoice choice(seed);
         const Layout layout = choice.layout(static_cast<size_t>(choice.upto(0, 4)), false);
@@ -203,7 +203,7 @@ TEST(LayoutText, reads_back_what_it_prints) {
     EXPECT_FALSE(parse_layout("split(0, 2)") == parse_layout("split(0, 3)"));
 }
 
-TEST(LayoutText, says_where_it_stopped_reading) {
+TEST(LayoutText, parse_errors_name_the_column) {
     const auto error = [](const std::string& text) {
         try {
             parse_layout(text);
@@ -221,7 +221,7 @@ TEST(LayoutText, says_where_it_stopped_reading) {
 
 // --- properties
 
-TEST(LayoutProperty, index_maps_say_where_the_data_lies) {
+TEST(LayoutProperty, index_maps_agree_with_moved_data) {
     int padded = 0, copied = 0;
     for (uint64_t seed = 0; seed < 400; ++seed) {
         LayoutChoice choice(seed);
@@ -260,7 +260,7 @@ TEST(LayoutProperty, index_maps_say_where_the_data_lies) {
     EXPECT_GT(copied, 100);
 }
 
-TEST(LayoutProperty, symbolic_shapes_are_the_shapes_of_every_size) {
+TEST(LayoutProperty, symbolic_shapes_agree_with_constant_ones) {
     for (uint64_t seed = 0; seed < 200; ++seed) {
         LayoutChoice choice(seed);
         Shape shape = choice.shape();
@@ -299,7 +299,7 @@ TEST(LayoutProperty, rewriting_indices_is_moving_data) {
     EXPECT_GT(moved, 100);
 }
 
-TEST(LayoutProperty, every_element_type_moves_alike) {
+TEST(LayoutProperty, all_element_types_move_alike) {
     const Layout layout = parse_layout("split(0, 2) reorder(1, 0, 2)");
     for (const DType t : {DType::I8, DType::F16, DType::F32, DType::F64}) {
         const Tensor x = Tensor::of<int>(t, {3, 2}, {1, 2, 3, 4, 5, 6});

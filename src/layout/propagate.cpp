@@ -14,7 +14,7 @@ bool is_complex(const Program& program, const Primitive& p, const PropagateOptio
     return options.complex ? options.complex(program, p) : category(program, p) == Category::Linear;
 }
 
-/// The axis that walks each dimension of the result; kNoAxis where it has one element. Nothing where an index is more.
+/// The axis that indexes each dimension of the result; kNoAxis for one element. Nothing if an index is not an axis.
 constexpr size_t kNoAxis = SIZE_MAX;
 std::optional<std::vector<size_t>> axes_of_result(const TensorExpr& e) {
     std::vector<size_t> out;
@@ -31,14 +31,14 @@ bool elementwise(const Program& program, const Primitive& p, const Access& a) {
     const auto axes = axes_of_result(*p.expr());
     const std::vector<Expr>& shape = program.values[p.outputs[0]].shape;
     if (!axes || program.values[a.value].shape != shape || !a.valid.empty()) return false;
-    for (size_t d = 0; d < a.index.size(); ++d) {  // of a dimension of one element only 0 is ever meant
+    for (size_t d = 0; d < a.index.size(); ++d) {  // a dimension of one element is only accessed at 0
         if (a.index[d].is_constant(0) && shape[d].is_constant(1)) continue;
         if ((*axes)[d] == kNoAxis || !(a.index[d] == axis((*axes)[d]))) return false;
     }
     return true;
 }
 
-/// Per dimension of the operand: the dimension of the result that the same axis walks, over the same extent.
+/// Per dimension of the operand: the dimension of the result that the same axis indexes, over the same extent.
 std::vector<std::optional<size_t>> kept_dimensions(const Program& program, const Primitive& p, const Access& a) {
     std::vector<std::optional<size_t>> out(a.index.size());
     const std::vector<Expr>& from = program.values[a.value].shape;
@@ -56,12 +56,12 @@ std::vector<std::optional<size_t>> kept_dimensions(const Program& program, const
     return out;
 }
 
-/// The layout on a tensor of `rank` dimensions of which some are the operand's: for layouts that split dimensions and
-/// put parts (or whole dimensions) last, the rest staying in order. [N, C/16, H, W, 16] gives [N, C/16, L, 16].
+/// Transfers a layout to a tensor of `rank` dimensions, some of which are the operand's. For layouts that split
+/// dimensions and move inner parts (or whole dimensions) last: [N, C/16, H, W, 16] gives [N, C/16, L, 16].
 std::optional<Layout> carried(const Layout& layout, const std::vector<std::optional<size_t>>& kept, size_t rank) {
     struct Part {
         size_t dimension = 0;
-        int64_t factor = 0;  ///< of an inner part; 0: what is left of the dimension
+        int64_t factor = 0;  ///< of an inner part; 0: the outer part
     };
     std::vector<Part> parts(kept.size());
     for (size_t d = 0; d < parts.size(); ++d) parts[d] = {d, 0};
@@ -81,7 +81,7 @@ std::optional<Layout> carried(const Layout& layout, const std::vector<std::optio
             return std::nullopt;
         }
     }
-    // The longest beginning of outer parts in order; what follows is put last.
+    // The longest prefix of outer parts in order; the parts after it are moved last.
     size_t front = 0;
     while (front < parts.size() && parts[front].factor == 0 &&
            (front == 0 || parts[front].dimension > parts[front - 1].dimension))
@@ -134,7 +134,7 @@ class Propagation {
     }
 
   private:
-    /// May this value get a layout that nobody asked for?
+    /// True if propagation may give this value a layout.
     bool free(ValueId v) const {
         if (layouts_.count(v) != 0 || options_.fixed.count(v) != 0) return false;
         if (p_.is_constant(v)) return true;
@@ -142,7 +142,7 @@ class Propagation {
         return made && p_.primitives[made].expr() != nullptr && !is_complex(p_, p_.primitives[made], options_);
     }
 
-    /// A layout that may go on from this value.
+    /// The layout of this value if it may be propagated further.
     const Layout* spreading(ValueId v) const {
         const auto it = layouts_.find(v);
         return it == layouts_.end() || expands(it->second, p_.values[v].shape) ? nullptr : &it->second;
@@ -204,7 +204,7 @@ std::map<ValueId, Layout> propagate_layouts(const Program& program, std::map<Val
     return Propagation(program, std::move(chosen), options).run();
 }
 
-LayoutPlan plan_layouts(const Program& program, const LayoutWishes& wishes, const PropagateOptions& options) {
+LayoutPlan plan_layouts(const Program& program, const LayoutWishes& requests, const PropagateOptions& options) {
     LayoutPlan plan;
     const auto producers = program.producers();
     std::map<ValueId, Layout> chosen;
@@ -214,7 +214,7 @@ LayoutPlan plan_layouts(const Program& program, const LayoutWishes& wishes, cons
             return false;
         return chosen.emplace(v, layout).first->second == layout;
     };
-    for (const auto& [v, layout] : wishes.written) {
+    for (const auto& [v, layout] : requests.written) {
         if (options.fixed.count(v) == 0 && program.is_constant(v))
             chosen.emplace(v, layout);
         else
@@ -225,7 +225,7 @@ LayoutPlan plan_layouts(const Program& program, const LayoutWishes& wishes, cons
             if (c.value == v && c.layout == layout) return c.readers.push_back(reader);
         plan.conversions.push_back({v, layout, {reader}});
     };
-    for (const auto& [reader, layout] : wishes.read) {  // in order of the primitives
+    for (const auto& [reader, layout] : requests.read) {  // in order of the primitives
         const ValueId v = program.primitives[reader.first].expr()->accesses.at(reader.second).value;
         if (const auto it = chosen.find(v); it != chosen.end() ? it->second == layout : give(v, layout)) continue;
         if (!layout.is_identity() || chosen.count(v) != 0) convert(reader, v, layout);
@@ -279,7 +279,7 @@ class Application {
         }
     }
 
-    /// Every element of the new layout from where it lies in the old one; padding is zero.
+    /// Copies every element from the old layout to the new one; padding is zero.
     Primitive conversion(ValueId v, const Layout& to, ValueId copy) const {
         TensorExpr e;
         e.extents = out_.values[copy].shape;
@@ -329,8 +329,8 @@ class Application {
         return p;
     }
 
-    /// Windows that lie in one tile of an unfolded operand are read from that tile (equation 1 of ALT §4.1.2), other
-    /// elements wherever they are.
+    /// Windows that are inside one tile of an unfolded operand are read from that tile (equation 1 of ALT §4.1.2);
+    /// other elements are read from the last tile that contains them.
     static std::vector<Expr> operand_index(const TensorExpr& e, const Layout& layout, const std::vector<Expr>& shape,
                                            const std::vector<Expr>& index) {
         const Ranges ranges = e.ranges();
@@ -355,7 +355,7 @@ class Application {
         return at;
     }
 
-    /// Constants that only converted copies are read of are not kept twice.
+    /// Drops constants of which only converted copies are read.
     void drop_constants() {
         std::set<ValueId> used(out_.outputs.begin(), out_.outputs.end());
         for (const Primitive& p : out_.primitives)

@@ -1,4 +1,4 @@
-// Where layouts spread to, on the examples of ALT §4.2 and §6; and that a program means the same in any of them.
+// Layout propagation on the examples of ALT §4.2 and §6; programs compute the same in any layouts.
 
 #include "layout/propagate.h"
 
@@ -18,7 +18,7 @@ using testing::IsEmpty;
 const Layout kBlocked = parse_layout("split(1, 4) reorder(0, 1, 3, 4, 2)");  // N C/4 H W 4
 const Layout kLast = parse_layout("reorder(0, 2, 3, 1)");                    // N H W C
 
-/// Writes small networks.
+/// Builds small networks.
 struct Network {
     Program program;
     Builder b{program};
@@ -55,9 +55,9 @@ struct Network {
         o.fixed = row_major_values(program);
         return o;
     }
-    LayoutPlan plan(const LayoutWishes& wishes) const { return plan_layouts(program, wishes, options()); }
+    LayoutPlan plan(const LayoutWishes& requests) const { return plan_layouts(program, requests, options()); }
 
-    /// The program in these layouts is valid and gives what it gave.
+    /// The program in these layouts is valid and computes the same.
     Program holds(const LayoutPlan& layouts) const {
         Program moved = apply_layouts(program, layouts);
         EXPECT_EQ(verify(moved), std::vector<std::string>()) << print(moved);
@@ -119,7 +119,7 @@ TEST(Propagate, a_simple_primitive_between_two_convolutions_converts) {
     n.holds(plan);
 }
 
-TEST(Propagate, between_two_convolutions_stands_a_conversion) {
+TEST(Propagate, two_convolutions_get_a_conversion_between_them) {
     Network n;
     const ValueId x = n.b.input("x", DType::F32, {1, 8, 6, 6});
     const ValueId y = n.conv(x, 8, 3), z = n.conv(y, 4, 1);
@@ -131,22 +131,22 @@ TEST(Propagate, between_two_convolutions_stands_a_conversion) {
     n.holds(differ);
 
     EXPECT_THAT(n.plan({{{y, kBlocked}}, {{n.image(z), kBlocked}}}).conversions, IsEmpty());
-    // Who wants nothing himself gives what the reader wants.
+    // A producer without a request gets the reader's layout.
     const LayoutPlan given = n.plan({{}, {{n.image(z), kLast}}});
     EXPECT_EQ(text(given, y), print(kLast));
     EXPECT_THAT(given.conversions, IsEmpty());
     n.holds(given);
-    // Row-major is a wish too.
+    // Row-major can be requested too.
     EXPECT_EQ(n.plan({{{y, kBlocked}}, {{n.image(z), Layout()}}}).conversions.size(), 1u);
 }
 
-TEST(Propagate, never_onto_another_complex_operators_result) {
+TEST(Propagate, does_not_propagate_onto_another_complex_operators_result) {
     Network n;
     const ValueId x = n.b.input("x", DType::F32, {1, 8, 6, 6});
     const ValueId y = n.conv(x, 8, 1), r = n.relu(y), z = n.conv(n.relu(r), 8, 1);
     n.b.set_outputs({n.relu(z)});
     EXPECT_EQ(text(n.plan({{{y, kBlocked}}, {}}), z), "");
-    // Nor backwards.
+    // Nor upstream.
     EXPECT_EQ(text(n.plan({{{r, kBlocked}}, {}}), y), "");
 }
 
@@ -159,11 +159,11 @@ TEST(Propagate, every_reader_gets_the_layout_of_a_value) {
     n.b.set_outputs({z, n.relu(s)});
     const LayoutPlan plan = n.plan({{{y, kBlocked}}, {}});
     for (const ValueId v : {y, r, t, s}) EXPECT_EQ(text(plan, v), print(kBlocked));
-    EXPECT_THAT(plan.conversions, IsEmpty());  // z reads it as it is
+    EXPECT_THAT(plan.conversions, IsEmpty());  // z reads it without a conversion
     n.holds(plan);
 }
 
-TEST(Propagate, of_two_readers_the_first_decides_and_the_other_gets_a_copy) {
+TEST(Propagate, the_first_reader_wins_and_the_other_gets_a_copy) {
     Network n;
     const ValueId x = n.b.input("x", DType::F32, {1, 8, 6, 6});
     const ValueId p = n.pad(x), y = n.conv(p, 4, 3), z = n.conv(p, 8, 1);
@@ -175,7 +175,7 @@ TEST(Propagate, of_two_readers_the_first_decides_and_the_other_gets_a_copy) {
     n.holds(plan);
 }
 
-TEST(Propagate, of_several_producers_the_first_decides) {
+TEST(Propagate, the_first_of_several_producers_wins) {
     // Y[i] = F(X0[i], X1[i], X2[j])
     Network n;
     const ValueId x = n.b.input("x", DType::F32, {1, 8, 6, 6});
@@ -194,14 +194,14 @@ TEST(Propagate, of_several_producers_the_first_decides) {
     n.holds(both);
 }
 
-TEST(Propagate, back_to_all_producers_when_the_result_is_tuned_first) {
+TEST(Propagate, propagates_upstream_when_the_result_is_tuned_first) {
     Network n;
     const ValueId x = n.b.input("x", DType::F32, {1, 8, 6, 6});
     const ValueId x0 = n.pad(x), x1 = n.b.unary(ScalarOp::Tanh, n.pad(x)), table = n.weights({1, 8, 8, 8});
     const ValueId y = n.b.binary(ScalarOp::Add, n.b.binary(ScalarOp::Add, x0, x1), table), z = n.conv(y, 4, 3);
     n.b.set_outputs({z});
-    const LayoutWishes wishes = {{}, {{n.image(z), kBlocked}}};
-    const LayoutPlan plan = n.plan(wishes);
+    const LayoutWishes requests = {{}, {{n.image(z), kBlocked}}};
+    const LayoutPlan plan = n.plan(requests);
     for (const ValueId v : {x0, x1, y, table}) EXPECT_EQ(text(plan, v), print(kBlocked));
     EXPECT_EQ(text(plan, x), "");
     const Program moved = n.holds(plan);
@@ -209,10 +209,10 @@ TEST(Propagate, back_to_all_producers_when_the_result_is_tuned_first) {
 
     PropagateOptions only_forward = n.options();
     only_forward.upstream = false;
-    EXPECT_EQ(plan_layouts(n.program, wishes, only_forward).values.size(), 1u);
+    EXPECT_EQ(plan_layouts(n.program, requests, only_forward).values.size(), 1u);
 }
 
-TEST(Propagate, data_that_expands_is_made_by_a_conversion) {
+TEST(Propagate, expanding_layouts_need_a_conversion) {
     // Overlapped tiles: 4 rows of outputs of a 3x3 window with stride 1: B = 4 + 2, S = 4.
     const Layout tiles = parse_layout("unfold(2, 6, 4) reorder(0, 2, 1, 3, 4)");
     Network n;
@@ -226,7 +226,7 @@ TEST(Propagate, data_that_expands_is_made_by_a_conversion) {
     // Every window is read from one tile.
     const TensorExpr& conv = *moved.primitives[PrimitiveId(moved.primitives.size() - 1)].expr();
     EXPECT_EQ(conv.accesses[0].index[1].text(), "i2 // 4");
-    // So does a padding, and a split that does not divide.
+    // The same holds for a padding, and a split that does not divide.
     for (const char* layout : {"pad(3, 0, 3)", "split(1, 3)", "split(3, 4) reorder(0, 1, 3, 2, 4)"}) {
         const LayoutPlan padded = n.plan({{}, {{n.image(y), parse_layout(layout)}}});
         EXPECT_EQ(padded.conversions.size(), 1u) << layout;
@@ -254,7 +254,7 @@ TEST(Propagate, constants_are_moved_at_compile_time) {
     const LayoutPlan plan = n.plan({{}, {{{n.maker(y), 1}, packed}}});
     const Program moved = n.holds(plan);
     EXPECT_EQ(moved.primitives.size(), n.program.primitives.size());
-    ASSERT_EQ(moved.constants.size(), 1u);  // the old one is gone
+    ASSERT_EQ(moved.constants.size(), 1u);  // the old one is dropped
     EXPECT_EQ(moved.constants.begin()->second.shape(), (Shape{3, 4, 3, 3, 3}));
 }
 
@@ -274,7 +274,7 @@ TEST(Propagate, stops_where_the_shape_changes) {
     const std::map<ValueId, Layout> chosen = {{y, kBlocked}};
     EXPECT_EQ(propagate_layouts(n.program, chosen, n.options()).size(), 1u);
 
-    // Unless what the layout is about is kept: the channels, of the pool, of its sum over rows, in another place.
+    // Unless the dimension of the layout is kept: the channels of a pooling, of its sum over rows, of a transposition.
     PropagateOptions kept = n.options();
     kept.kept_dimensions = true;
     LayoutPlan plan;
@@ -283,13 +283,13 @@ TEST(Propagate, stops_where_the_shape_changes) {
     EXPECT_EQ(text(plan, mean), "split(1, 4) reorder(0, 1, 3, 2)");
     EXPECT_EQ(text(plan, t), "split(2, 4) reorder(0, 1, 2, 4, 3)");
     n.holds(plan);
-    // All channels last.
+    // Channels last.
     plan.values = propagate_layouts(n.program, {{y, kLast}}, kept);
     EXPECT_EQ(text(plan, mean), "reorder(0, 2, 1)");
     n.holds(plan);
 }
 
-TEST(Propagate, what_is_fixed_stays_row_major) {
+TEST(Propagate, fixed_values_stay_row_major) {
     Network n;
     const ValueId x = n.b.input("x", DType::F32, {1, 8, 6, 6});
     const ValueId y = n.conv(x, 8, 1), r = n.relu(y);
@@ -304,32 +304,32 @@ TEST(Propagate, expansion) {
     EXPECT_FALSE(expands(parse_layout("split(0, 3) reorder(0, 2, 1)"), shape));
     EXPECT_FALSE(expands(parse_layout("fuse(0, 2)"), shape));
     EXPECT_TRUE(expands(parse_layout("split(0, 4)"), shape));
-    EXPECT_TRUE(expands(parse_layout("split(1, 4)"), shape));  // only the run knows
+    EXPECT_TRUE(expands(parse_layout("split(1, 4)"), shape));  // unknown at compile time
     EXPECT_TRUE(expands(parse_layout("pad(0, 0, 1)"), shape));
     EXPECT_FALSE(expands(parse_layout("pad(0, 0, 0)"), shape));
     EXPECT_TRUE(expands(parse_layout("unfold(0, 3, 3)"), shape));
 }
 
-/// Any wishes for any values: the program means what it meant.
+/// Random requests for any values: the program computes the same.
 TEST(PropagateProperty, programs_mean_the_same_in_any_layout) {
     size_t laid = 0, converted = 0;
     for (uint64_t seed = 0; seed < 500; ++seed) {
         const Program program = random_program(seed, 2 + static_cast<int>(seed % 8));
         LayoutChoice choice(seed);
-        LayoutWishes wishes;
+        LayoutWishes requests;
         for (const PrimitiveId id : program.primitives.ids()) {
             const Primitive& p = program.primitives[id];
             if (choice.upto(0, 2) == 0)
-                wishes.written[p.outputs[0]] = choice.layout(program.values[p.outputs[0]].shape.size(), true);
+                requests.written[p.outputs[0]] = choice.layout(program.values[p.outputs[0]].shape.size(), true);
             for (size_t k = 0; k < p.expr()->accesses.size(); ++k)
                 if (choice.upto(0, 3) == 0)
-                    wishes.read[{id, k}] =
+                    requests.read[{id, k}] =
                         choice.layout(program.values[p.expr()->accesses[k].value].shape.size(), false);
         }
         PropagateOptions options;
         options.fixed = row_major_values(program);
         options.kept_dimensions = seed % 2 == 0;
-        const LayoutPlan plan = plan_layouts(program, wishes, options);
+        const LayoutPlan plan = plan_layouts(program, requests, options);
         laid += plan.values.size();
         converted += plan.conversions.size();
         const Program moved = apply_layouts(program, plan);

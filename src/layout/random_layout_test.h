@@ -23,7 +23,7 @@ class LayoutChoice {
         return s;
     }
 
-    /// Of a tensor of that rank; `basic`: split, reorder and fuse alone (a split may still pad).
+    /// A random layout for a tensor of this rank; `basic`: split, reorder and fuse only (a split may still pad).
     Layout layout(size_t rank, bool basic) {
         Layout out;
         for (int64_t k = upto(0, 4); k > 0 && rank > 0; --k) {
@@ -70,7 +70,7 @@ class LayoutChoice {
     std::mt19937_64 rng_;
 };
 
-/// 1, 2, 3, ...: no element is zero, as padding is.
+/// 1, 2, 3, ...: no element is zero, so that padding differs from all elements.
 inline Tensor counted(const Shape& shape) {
     Tensor t(DType::I64, shape);
     for (int64_t i = 0; i < t.count(); ++i) t.set(i, i + 1);

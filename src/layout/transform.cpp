@@ -1,4 +1,4 @@
-// Constants into their layouts, at compile time.
+// Transforms constants into their layouts at compile time.
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@ namespace tilewright {
 
 namespace {
 
-/// c0 + sum of c[k] * i[k]: an offset or a condition along the loops.
+/// c0 + sum of c[k] * i[k]: an offset or a condition as a function of the loop indices.
 struct Affine {
     int64_t constant = 0;
     std::vector<int64_t> coefficients;
@@ -45,7 +45,7 @@ void copy_inner(T* to, const T* from, int64_t n, int64_t stride) {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
 }
 
-/// Writes rows [begin, end) of the destination (along its last axis); what the conditions exclude stays zero.
+/// Writes rows [begin, end) of the destination (along its last axis); elements excluded by the conditions stay zero.
 void copy_rows(const Copy& c, std::byte* to, const std::byte* from, int64_t begin, int64_t end) {
     const size_t rank = c.extents.size();
     const int64_t inner = rank == 0 ? 1 : c.extents[rank - 1];
@@ -117,7 +117,7 @@ Expr flat(std::span<const Expr> shape, std::span<const Expr> index) {
     return offset;
 }
 
-/// out[i] = valid(i) ? in[offset(i)] : 0, by evaluation: for maps that are not affine.
+/// out[i] = valid(i) ? in[offset(i)] : 0, by evaluation: the slow path for maps that are not affine.
 void evaluate_copy(const Shape& extents, Expr offset, const std::vector<Expr>& valid, size_t element, std::byte* to,
                    const std::byte* from) {
     std::vector<int64_t> at(extents.size(), 0);

@@ -16,9 +16,9 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kMostBytes = int64_t{1} << 46;  // of one block: beyond any machine's address space
+constexpr int64_t kMostBytes = int64_t{1} << 46;  // limit of one block: beyond any machine's address space
 
-/// Rounds up, and refuses what no longer fits 63 bits.
+/// Rounds up; throws if the result exceeds 63 bits.
 int64_t round_up(int64_t bytes, int64_t alignment) {
     if (bytes > std::numeric_limits<int64_t>::max() - (alignment - 1))
         throw RuntimeError(fmt::format("out of memory: a buffer of {} bytes", bytes));
@@ -29,7 +29,7 @@ bool overlap(const BufferLife& a, const BufferLife& b) {
     return a.first_step <= b.last_step && b.first_step <= a.last_step;
 }
 
-/// Bytes alive at the busiest step.
+/// The peak of the bytes that are live in one step.
 int64_t busiest_step(std::span<const BufferLife> buffers) {
     std::vector<std::pair<int64_t, int64_t>> births, deaths;  // step and bytes
     for (const BufferLife& b : buffers) {
@@ -53,7 +53,7 @@ struct Placed {
     size_t buffer = 0;
 };
 
-/// The start of the smallest gap that fits `buffer` between the placed ones alive with it. `placed` is by begin.
+/// The start of the smallest gap that fits `buffer` between the live placed buffers. `placed` is sorted by begin.
 int64_t best_fit(const std::vector<Placed>& placed, std::span<const BufferLife> buffers, const BufferLife& buffer) {
     int64_t best = -1;
     int64_t best_size = std::numeric_limits<int64_t>::max();
@@ -70,7 +70,7 @@ int64_t best_fit(const std::vector<Placed>& placed, std::span<const BufferLife> 
     return best >= 0 ? best : free_from;
 }
 
-/// Places the buffers in the order given; sizes are rounded already and their sum fits 63 bits.
+/// Places the buffers in the given order; sizes are already rounded and their sum fits 63 bits.
 MemoryPlan place(std::span<const BufferLife> buffers, const std::vector<size_t>& order) {
     MemoryPlan plan;
     plan.offsets.assign(buffers.size(), 0);
@@ -89,7 +89,7 @@ MemoryPlan place(std::span<const BufferLife> buffers, const std::vector<size_t>&
     return plan;
 }
 
-/// How long a buffer lives, in steps. A double: the difference of two steps may not fit, and it only ranks.
+/// The lifetime of a buffer in steps. A double, as the difference of steps may overflow; used for ranking only.
 double steps(const BufferLife& b) { return static_cast<double>(b.last_step) - static_cast<double>(b.first_step) + 1; }
 
 }  // namespace
@@ -99,7 +99,7 @@ void Arena::Free::operator()(std::byte* p) const { std::free(p); }
 void Arena::reserve(int64_t bytes) {
     TW_CHECK(bytes >= 0, "{} bytes", bytes);
     if (bytes <= capacity_) return;
-    block_.reset();  // before the new one: both at once may not fit
+    block_.reset();  // before the new allocation: both may not fit
     capacity_ = 0;
     const bool huge = bytes >= kHugePage;
     const int64_t alignment = huge ? kHugePage : kBufferAlignment;
@@ -108,7 +108,7 @@ void Arena::reserve(int64_t bytes) {
         block_.reset(
             static_cast<std::byte*>(std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(size))));
     if (!block_) throw RuntimeError(fmt::format("out of memory: {} bytes of working memory", bytes));
-    if (huge) madvise(block_.get(), static_cast<size_t>(size), MADV_HUGEPAGE);  // advice: a refusal costs speed only
+    if (huge) madvise(block_.get(), static_cast<size_t>(size), MADV_HUGEPAGE);  // a failure only costs speed
     capacity_ = size;
 }
 

@@ -22,7 +22,7 @@ bool alive_together(const BufferLife& a, const BufferLife& b) {
     return false;
 }
 
-/// Bytes alive at the busiest of steps 0 .. 99, counted step by step.
+/// The peak of live bytes over steps 0 .. 99, counted step by step.
 int64_t busiest(const std::vector<BufferLife>& buffers) {
     int64_t most = 0;
     for (int64_t step = 0; step < 100; ++step) {
@@ -73,7 +73,7 @@ RC_GTEST_PROP(PlanMemory, TotalLiesBetweenTheBusiestStepAndTheSum, ()) {
 }
 
 RC_GTEST_PROP(PlanMemory, GreedyStaysCloseToTheBound, ()) {
-    // No guarantee of the method, but what keeps a regression of the gap search from passing unseen.
+    // Not a guarantee of the algorithm; detects regressions of the gap search.
     const auto buffers = any_buffers();
     const MemoryPlan plan = plan_memory(buffers);
     RC_ASSERT(plan.total <= 2 * plan.lower_bound);
@@ -93,7 +93,7 @@ TEST(PlanMemory, AChainNeedsTwoBuffers) {
 }
 
 TEST(PlanMemory, ABufferGoesToTheSmallestGapThatFits) {
-    // Step 0 is full. In step 1 buffers 1 and 4 have left gaps of 576 and 192 bytes: the 40 bytes go to the latter.
+    // Step 0 is full. In step 1 buffers 1 and 4 leave gaps of 576 and 192 bytes: the 40 bytes go to the latter.
     const std::vector<BufferLife> buffers{{640, 0, 1}, {576, 0, 0}, {512, 0, 1}, {256, 0, 1},
                                           {192, 0, 0}, {128, 0, 1}, {40, 1, 1}};
     const MemoryPlan plan = plan_memory(buffers);
@@ -114,11 +114,11 @@ TEST(PlanMemory, NothingAndEmptyBuffersNeedNothing) {
     EXPECT_EQ(plan.offsets, (std::vector<int64_t>{0, 0}));
 }
 
-TEST(PlanMemory, AnotherOrderHelpsWhereTheLargestFirstMisses) {
+TEST(PlanMemory, OtherOrdersAreTriedAfterTheLargestFirst) {
     const std::vector<std::vector<BufferLife>> missed{
-        {{128, 2, 3}, {128, 3, 5}, {64, 0, 2}, {192, 0, 0}},   // bytes times steps hits
-        {{128, 3, 3}, {192, 1, 2}, {128, 3, 4}, {128, 1, 3}},  // longest life hits
-        {{192, 2, 4}, {128, 0, 1}, {128, 1, 1}, {128, 1, 3}},  // order of birth hits
+        {{128, 2, 3}, {128, 3, 5}, {64, 0, 2}, {192, 0, 0}},   // bytes times steps succeeds
+        {{128, 3, 3}, {192, 1, 2}, {128, 3, 4}, {128, 1, 3}},  // longest lifetime succeeds
+        {{192, 2, 4}, {128, 0, 1}, {128, 1, 1}, {128, 1, 3}},  // first step succeeds
     };
     for (const auto& buffers : missed) {
         const MemoryPlan plan = plan_memory(buffers);
@@ -132,7 +132,7 @@ TEST(PlanMemory, SizesThatOverflowAreRefused) {
                  RuntimeError);
 }
 
-TEST(PlanMemory, SenselessBuffersAreABug) {
+TEST(PlanMemory, InvalidBuffersAreInternalErrors) {
     EXPECT_THROW(plan_memory(std::vector<BufferLife>{{-1, 0, 0}}), InternalError);
     EXPECT_THROW(plan_memory(std::vector<BufferLife>{{1, 3, 2}}), InternalError);
 }
@@ -181,7 +181,7 @@ TEST(Arena, MovesWithItsBlock) {
     EXPECT_EQ(b.data(), block);
 }
 
-TEST(Arena, SaysWhenThereIsNoMemory) {
+TEST(Arena, ReportsOutOfMemory) {
     Arena arena;
     arena.reserve(100);
     EXPECT_THROW(arena.reserve(kLargest), RuntimeError);

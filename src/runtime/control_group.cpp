@@ -31,7 +31,7 @@ bool lists(std::string_view comma_separated, std::string_view word) {
     return std::find(parts.begin(), parts.end(), word) != parts.end();
 }
 
-/// The process's group in one hierarchy, as /proc/self/cgroup names it: "4:cpu,cpuacct:/a/b" or "0::/a/b".
+/// The process's group in one hierarchy, in the format of /proc/self/cgroup: "4:cpu,cpuacct:/a/b" or "0::/a/b".
 std::optional<std::string> group_path(std::string_view cgroup_text, std::string_view controller, bool version2) {
     for (std::string_view line : split(cgroup_text, '\n')) {
         const size_t first = line.find(':');
@@ -48,7 +48,7 @@ struct Mount {
     std::string root, point;
 };
 
-/// Where that hierarchy is mounted. A line of /proc/self/mountinfo is
+/// The mount point of that hierarchy. A line of /proc/self/mountinfo is
 /// "ID PARENT DEVICE ROOT POINT OPTIONS [TAG...] - TYPE SOURCE SUPER_OPTIONS".
 std::optional<Mount> hierarchy_mount(std::string_view mountinfo_text, std::string_view controller, bool version2) {
     for (std::string_view line : split(mountinfo_text, '\n')) {
@@ -72,9 +72,9 @@ std::vector<std::string> group_directories(const FileReader& read, std::string_v
     const std::string root = mount->root == "/" ? "" : mount->root;
     std::string below;
     if (group->compare(0, root.size(), root) == 0) below = group->substr(root.size());
-    if (!below.empty() && below.front() != '/') below.clear();  // root "/a", group "/ab": not under it
+    if (!below.empty() && below.front() != '/') below.clear();  // root "/a", group "/ab": not below it
     while (!below.empty() && below.back() == '/') below.pop_back();
-    if (below.compare(0, 3, "/..") == 0) below.clear();  // outside this process's view
+    if (below.compare(0, 3, "/..") == 0) below.clear();  // outside of this process's namespace
 
     std::vector<std::string> directories;
     for (;; below.erase(below.rfind('/'))) {

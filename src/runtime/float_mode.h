@@ -6,18 +6,18 @@
 namespace tilewright {
 
 /// Rounding mode, exception masks and the treatment of subnormals: the control bits of MXCSR on x86-64, of FPCR on
-/// AArch64; empty elsewhere. The sticky exception flags are no part of it.
+/// AArch64; empty elsewhere. Excludes the sticky exception flags.
 class FloatMode {
   public:
     FloatMode() = default;  ///< the mode of new threads: round to nearest, no traps, subnormals kept
-    /// Of the calling thread.
+    /// The mode of the calling thread.
     static FloatMode current();
-    /// The mode of kernels. Round to nearest and no traps, whatever the caller has set. Without `keep_subnormals`
-    /// subnormal f32 and f64 operands and results of arithmetic count as 0 (FTZ and DAZ; FZ on AArch64): Intel's CPUs
-    /// take a microcode assist of 100 cycles and more for each vector that holds one. Conversions between f16 and f32
-    /// keep f16's subnormals, which are normal floats.
+    /// The mode in which kernels run: round to nearest and no traps, whatever the caller's mode is. Without
+    /// `keep_subnormals`, subnormal f32 and f64 operands and results of arithmetic are flushed to 0 (FTZ and DAZ; FZ on
+    /// AArch64): Intel CPUs take a microcode assist of 100 cycles and more for each vector that contains one.
+    /// Conversions between f16 and f32 keep f16's subnormals, which are normal f32 numbers.
     static FloatMode of_kernels(bool keep_subnormals);
-    /// Makes it the calling thread's. Exception flags stay as they are.
+    /// Sets it for the calling thread. Exception flags are unchanged.
     void set() const;
     friend bool operator==(const FloatMode&, const FloatMode&) = default;
 
@@ -27,7 +27,7 @@ class FloatMode {
     uint64_t bits_ = kDefault;
 };
 
-/// Sets a mode for as long as it lives; the thread's mode and exception flags are then as they were before.
+/// Sets a mode during its lifetime, then restores the thread's mode and exception flags.
 class ScopedFloatMode {
   public:
     explicit ScopedFloatMode(FloatMode mode);

@@ -16,14 +16,14 @@ namespace {
 
 constexpr float kSmallest = std::numeric_limits<float>::min();
 
-// Functions of their own: the compiler moves arithmetic across changes of the mode, but not calls.
+// Separate functions: the compiler moves arithmetic across changes of the mode, but not calls.
 
-/// What the calling thread makes of a subnormal result.
+/// The calling thread's result for a subnormal product.
 [[gnu::noinline]] float half_of(float x) {
     const volatile float in = x;
     return in * 0.5F;
 }
-/// And of a subnormal operand, by a product that is normal.
+/// The calling thread's result for a subnormal operand with a normal product.
 [[gnu::noinline]] float enlarged(float x) {
     const volatile float in = x;
     return in * 0x1p30F;
@@ -39,7 +39,7 @@ constexpr float kSmallest = std::numeric_limits<float>::min();
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-TEST(FloatMode, FlushesSubnormalsInItsScopeAlone) {
+TEST(FloatMode, FlushesSubnormalsInItsScopeOnly) {
     ASSERT_GT(half_of(kSmallest), 0.0F);
     {
         const ScopedFloatMode mode(FloatMode::of_kernels(false));
@@ -53,7 +53,7 @@ TEST(FloatMode, FlushesSubnormalsInItsScopeAlone) {
     EXPECT_GT(enlarged(std::numeric_limits<float>::denorm_min()), 0.0F);
 }
 
-TEST(FloatMode, GivesTheCallersRoundingAndFlagsBack) {
+TEST(FloatMode, RestoresTheCallersRoundingAndFlags) {
     std::fesetround(FE_UPWARD);
     std::feclearexcept(FE_ALL_EXCEPT);
     {
@@ -68,7 +68,7 @@ TEST(FloatMode, GivesTheCallersRoundingAndFlagsBack) {
     std::fesetround(FE_TONEAREST);
 }
 
-TEST(FloatMode, OfATaskIsItsCallers) {
+TEST(FloatMode, TasksRunInTheCallersMode) {
     ThreadPool pool(4);
     for (const bool keep : {false, true, false}) {
         const ScopedFloatMode mode(FloatMode::of_kernels(keep));
@@ -76,7 +76,7 @@ TEST(FloatMode, OfATaskIsItsCallers) {
         std::atomic<int> workers = 0;
         parallel_for(pool, static_cast<int64_t>(got.size()), [&](int64_t begin, int64_t end, int worker) {
             workers |= 1 << worker;
-            // Long enough for the other workers to come.
+            // Long enough for the other workers to start.
             if (worker == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
             for (int64_t i = begin; i < end; ++i) got[static_cast<size_t>(i)] = half_of(kSmallest);
         });

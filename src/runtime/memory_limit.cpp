@@ -12,7 +12,7 @@ namespace tilewright {
 
 namespace {
 
-/// Less than this is had without asking the system first.
+/// Smaller amounts are granted without a system call.
 constexpr uint64_t kSmall = uint64_t{64} << 20;
 
 uint64_t sum(uint64_t a, uint64_t b) {
@@ -20,7 +20,7 @@ uint64_t sum(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &s) ? UINT64_MAX : s;
 }
 
-/// Of the machine, RLIMIT_AS, and the control groups' limit.
+/// The minimum of the machine's memory, RLIMIT_AS, and the control groups' limit.
 uint64_t least_memory(std::optional<uint64_t> group) {
     uint64_t least = UINT64_MAX;
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
@@ -44,7 +44,7 @@ std::optional<uint64_t> cgroup_memory_limit(const FileReader& read) {
     for (const bool version2 : {true, false})
         for (const std::string& directory : group_directories(read, "memory", version2)) {
             const auto text = read(directory + (version2 ? "/memory.max" : "/memory.limit_in_bytes"));
-            uint64_t limit = 0;  // "max" is no number, and limits nothing
+            uint64_t limit = 0;  // "max" is not a number: no limit
             if (text && std::from_chars(text->data(), text->data() + text->size(), limit).ec == std::errc())
                 least = std::min(least.value_or(limit), limit);
         }
@@ -68,7 +68,7 @@ uint64_t available_memory(const FileReader& read) {
 }
 
 uint64_t usable_memory() {
-    static const std::optional<uint64_t> group = cgroup_memory_limit(read_text_file);  // a dozen files
+    static const std::optional<uint64_t> group = cgroup_memory_limit(read_text_file);  // reads a dozen files
     return least_memory(group);
 }
 

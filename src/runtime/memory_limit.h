@@ -1,5 +1,5 @@
 #pragma once
-// How much memory this process may use, and an account of what it uses.
+// The memory limit of this process, and an account of its use.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace tilewright {
 
-/// The least limit of the process's control group and of all above it, `memory.max` (version 2) and
-/// `memory.limit_in_bytes` (version 1); nullopt without one.
+/// The smallest limit of the process's control group and its ancestors, `memory.max` (version 2) and
+/// `memory.limit_in_bytes` (version 1); nullopt without a limit.
 std::optional<uint64_t> cgroup_memory_limit(const FileReader& read);
 
-/// Bytes this process may use: the least of the machine's memory, its control groups' limits, and RLIMIT_AS.
-/// The groups' limits are read once.
+/// Bytes this process may use: the minimum of the machine's memory, its control groups' limits, and RLIMIT_AS. The
+/// groups' limits are read once.
 uint64_t usable_memory();
 uint64_t usable_memory(const FileReader& read);
 
-/// Bytes that can be had now without taking them from other processes: MemAvailable of /proc/meminfo; UINT64_MAX where
-/// that cannot be read.
+/// Bytes that are available without displacing other processes: MemAvailable of /proc/meminfo; UINT64_MAX if it cannot
+/// be read.
 uint64_t available_memory(const FileReader& read = read_text_file);
 
 /// Throws RuntimeError "not enough memory: `what` needs N bytes, and this process may use M".
 void require_memory(uint64_t bytes, const std::string& what);
 
-/// What one session's buffers take, against a limit. Thread-safe: parts of a model may run side by side.
+/// The bytes of one session's buffers, and their limit. Thread-safe: parts of a model may run concurrently.
 class MemoryBudget {
   public:
     explicit MemoryBudget(uint64_t limit) : limit_(limit) {}
@@ -38,12 +38,12 @@ class MemoryBudget {
         return used_;
     }
 
-    /// A buffer of `old_bytes` becomes one of `new_bytes`; `copied`: both exist for a moment. Throws RuntimeError as
-    /// require_memory does where that does not fit, and then counts nothing.
+    /// Accounts for a buffer that changes from `old_bytes` to `new_bytes`; `copied`: both exist during the copy. Throws
+    /// RuntimeError as require_memory does if that exceeds the limit, and then accounts for nothing.
     void resize(uint64_t old_bytes, uint64_t new_bytes, bool copied, const std::string& what);
 
-    /// Makes `storage` hold `bytes`, its contents kept. Where it held something before and there is room, half as much
-    /// again: a buffer that grows step by step is rarely copied. `what()` names it in the error.
+    /// Resizes `storage` to `bytes` and keeps its contents. If it was not empty and the limit allows it, the capacity
+    /// grows by half, so that a buffer that grows step by step is rarely copied. `what()` names it in the error.
     template <class What>
     void grow(std::vector<std::byte>& storage, uint64_t bytes, const What& what) {
         if (storage.size() >= bytes) return;
@@ -53,7 +53,7 @@ class MemoryBudget {
     }
 
   private:
-    /// Whether so many more bytes do.
+    /// True if `more` bytes are within the limit.
     bool fits(uint64_t more) const;
 
     const uint64_t limit_;

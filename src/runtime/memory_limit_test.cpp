@@ -13,14 +13,14 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(MemoryLimit, TheMachineHasSomeMemoryAndAnEnd) {
+TEST(MemoryLimit, UsableMemoryIsPositiveAndFinite) {
     EXPECT_GT(usable_memory(), uint64_t{16} << 20);
     EXPECT_LT(usable_memory(), uint64_t{1} << 50);
     EXPECT_NO_THROW(require_memory(usable_memory(), "it"));
     EXPECT_THROW(require_memory(usable_memory() + 1, "it"), RuntimeError);
 }
 
-/// A reader of these files alone.
+/// A reader that finds only these files.
 FileReader files(std::map<std::string, std::string> texts) {
     return [texts = std::move(texts)](const std::string& path) {
         const auto it = texts.find(path);
@@ -28,7 +28,7 @@ FileReader files(std::map<std::string, std::string> texts) {
     };
 }
 
-TEST(MemoryLimit, EveryGroupAroundTheProcessLimitsIt) {
+TEST(MemoryLimit, EveryAncestorGroupLimitsTheProcess) {
     std::map<std::string, std::string> texts = {
         {"/proc/self/cgroup", "0::/app/job\n"},
         {"/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"}};
@@ -54,7 +54,7 @@ TEST(MemoryLimit, GroupsOfVersion1LimitInTheirOwnHierarchy) {
     EXPECT_EQ(limit, 1000000000u);
 }
 
-TEST(MemoryLimit, WhatIsAvailableComesFromTheSystem) {
+TEST(MemoryLimit, AvailableMemoryIsReadFromTheSystem) {
     const auto meminfo = [](const std::string& text) {
         return available_memory(
             [&](const std::string& path) { return path == "/proc/meminfo" ? std::optional(text) : std::nullopt; });
@@ -74,7 +74,7 @@ std::string error_of(MemoryBudget& budget, uint64_t old_bytes, uint64_t new_byte
     return "";
 }
 
-TEST(MemoryBudget, CountsWhatEachBufferTakesNow) {
+TEST(MemoryBudget, CountsCurrentBuffers) {
     MemoryBudget budget(1000);
     EXPECT_EQ(error_of(budget, 0, 600, false), "");
     EXPECT_EQ(error_of(budget, 0, 300, false), "");
@@ -84,7 +84,7 @@ TEST(MemoryBudget, CountsWhatEachBufferTakesNow) {
     EXPECT_EQ(budget.used(), 500u);
 }
 
-TEST(MemoryBudget, SaysHowMuchIsNeededAndHowMuchThereIs) {
+TEST(MemoryBudget, ErrorsNameTheNeedAndTheLimit) {
     MemoryBudget budget(1000);
     budget.resize(0, 600, false, "one");
     EXPECT_EQ(error_of(budget, 0, 401, false),
@@ -93,14 +93,14 @@ TEST(MemoryBudget, SaysHowMuchIsNeededAndHowMuchThereIs) {
     EXPECT_THAT(error_of(budget, 0, UINT64_MAX, false), HasSubstr("more than 18446744073709551615 bytes"));
 }
 
-TEST(MemoryBudget, ABufferThatIsCopiedNeedsRoomForBoth) {
+TEST(MemoryBudget, ACopiedBufferNeedsRoomForBoth) {
     MemoryBudget budget(1000);
     budget.resize(0, 400, false, "one");
     EXPECT_NE(error_of(budget, 400, 700, true), "");
     EXPECT_EQ(error_of(budget, 400, 700, false), "");
 }
 
-TEST(MemoryBudget, StorageGrowsAmplyAndAtTheEndByWhatItMust) {
+TEST(MemoryBudget, StorageGrowsGeometricallyWithinTheLimit) {
     MemoryBudget budget(1000);
     std::vector<std::byte> storage;
     const auto what = [] { return "storage"; };

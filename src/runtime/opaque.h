@@ -1,5 +1,5 @@
 #pragma once
-// Operators that no tensor expression says, as plain C++ called by the runtime and by the interpreter.
+// Opaque operators, which no tensor expression describes: plain C++ called by the runtime and by the interpreter.
 
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace tilewright {
 
-/// A tensor somebody else owns; row-major, dense.
+/// A non-owning view of a dense row-major tensor.
 struct TensorView {
     DType dtype = DType::F32;
     std::span<const int64_t> shape;
@@ -27,11 +27,11 @@ struct TensorView {
     }
 };
 
-/// Where an opaque operator gets its output memory from. Asking for output k again returns fresh memory.
+/// Allocates the outputs of an opaque operator. A second request for output k returns fresh memory.
 class OpaqueOutputs {
   public:
     virtual ~OpaqueOutputs() = default;
-    /// Memory for output k, uninitialised; `shape` is copied. Throws ModelError when the model fixed another shape.
+    /// Memory for output k, uninitialised; `shape` is copied. Throws ModelError if the model declares another shape.
     virtual TensorView allocate(size_t k, std::span<const int64_t> shape) = 0;
 };
 
@@ -39,12 +39,12 @@ class OpaqueOutputs {
 class OpaqueOp {
   public:
     virtual ~OpaqueOp() = default;
-    /// "TopK(axis=1, largest=1)": name and attributes, stable; two operators with equal text do the same.
+    /// "TopK(axis=1, largest=1)": name and attributes, stable; two operators with equal text compute the same.
     virtual std::string print() const = 0;
     /// Inputs are dense; a missing optional input has data == nullptr and an empty shape. Every output must be
-    /// allocated. Throws ModelError (bad values in the data) with a message that names the operator.
+    /// allocated. Throws ModelError (bad values in the data) with the operator in the message.
     virtual void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const = 0;
-    /// True when equal inputs always give equal outputs (random generators say no and are never folded).
+    /// True if equal inputs always give equal outputs. Random generators return false and are never folded.
     virtual bool deterministic() const { return true; }
 };
 

@@ -18,7 +18,7 @@ namespace tilewright {
 
 namespace {
 
-/// The whole of `s`, blanks around it aside, as a decimal number.
+/// Parses all of `s`, except for surrounding blanks, as a decimal number.
 std::optional<int64_t> parse_int(std::string_view s) {
     s = trim(s);
     int64_t v = 0;
@@ -38,7 +38,7 @@ std::optional<double> quota_version2(const std::string& directory, const FileRea
     return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-/// A quota of -1 is none.
+/// A quota of -1 means no limit.
 std::optional<double> quota_version1(const std::string& directory, const FileReader& read) {
     const auto quota_text = read(directory + "/cpu.cfs_quota_us");
     const auto period_text = read(directory + "/cpu.cfs_period_us");
@@ -49,9 +49,9 @@ std::optional<double> quota_version1(const std::string& directory, const FileRea
     return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-int checked_count(int64_t n, std::string_view who) {
+int checked_count(int64_t n, std::string_view source) {
     if (n < 1 || n > kMaxThreads)
-        throw RuntimeError(fmt::format("{} asks for {} threads; expected 1 to {}", who, n, kMaxThreads));
+        throw RuntimeError(fmt::format("{} requests {} threads; expected 1 to {}", source, n, kMaxThreads));
     return static_cast<int>(n);
 }
 
@@ -70,7 +70,7 @@ int usable_cpus(int allowed, std::optional<double> quota) {
 
 std::optional<double> cgroup_cpu_quota(const FileReader& read) {
     std::optional<double> least;
-    for (const bool version2 : {true, false})  // a machine may have both mounted, with the limit in either
+    for (const bool version2 : {true, false})  // both may be mounted, with the limit in either
         for (const std::string& directory : group_directories(read, "cpu", version2)) {
             const auto quota = version2 ? quota_version2(directory, read) : quota_version1(directory, read);
             if (quota && (!least || *quota < *least)) least = quota;
@@ -79,7 +79,7 @@ std::optional<double> cgroup_cpu_quota(const FileReader& read) {
 }
 
 std::vector<int> allowed_cpus() {
-    // The kernel refuses a mask shorter than its own: try longer ones until it fits.
+    // The kernel refuses a mask shorter than its own: try longer ones until it accepts one.
     for (int cpus = 1024; cpus <= 1 << 16; cpus *= 2) {
         const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<size_t>(cpus)),
                                                                     [](cpu_set_t* p) { CPU_FREE(p); });
@@ -100,7 +100,7 @@ std::vector<int> allowed_cpus() {
 }
 
 std::vector<int> spread_over_cores(const std::vector<int>& cpus, const FileReader& read) {
-    std::map<std::string, int> taken;  // hardware threads of a core seen so far; the core is known by its sibling list
+    std::map<std::string, int> taken;  // hardware threads of each core so far; a core is identified by its sibling list
     std::map<int, std::vector<int>> rounds;
     for (const int cpu : cpus) {
         const auto siblings = read(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));

@@ -35,7 +35,7 @@ TEST(CgroupQuota, Version2InAContainerOfItsOwnNamespace) {
     EXPECT_EQ(quota, 2.5);
 }
 
-TEST(CgroupQuota, Version2TakesTheTightestGroupOnTheWayUp) {
+TEST(CgroupQuota, Version2TakesTheTightestAncestor) {
     const Files files{{"/proc/self/cgroup", "0::/a.slice/b.scope\n"},
                       {"/proc/self/mountinfo", kVersion2Mount},
                       {"/sys/fs/cgroup/a.slice/b.scope/cpu.max", "800000 100000\n"},
@@ -87,7 +87,7 @@ TEST(CgroupQuota, AGroupOutsideTheMountReadsTheMountPoint) {
     EXPECT_EQ(cgroup_cpu_quota(machine(files)), 1.0);
 }
 
-TEST(CgroupQuota, WhatCannotBeUnderstoodDoesNotLimit) {
+TEST(CgroupQuota, MalformedEntriesDoNotLimit) {
     EXPECT_EQ(cgroup_cpu_quota(machine({})), std::nullopt);
     EXPECT_EQ(cgroup_cpu_quota(machine({{"/proc/self/cgroup", "nonsense\n"}, {"/proc/self/mountinfo", "1 2 - x\n"}})),
               std::nullopt);
@@ -101,7 +101,7 @@ TEST(CgroupQuota, WhatCannotBeUnderstoodDoesNotLimit) {
 
 TEST(ThreadCount, TheArgumentComesFirst) { EXPECT_EQ(thread_count({3, "5", "7", 16, 2.0}), 3); }
 
-TEST(ThreadCount, ThenOurVariable) {
+TEST(ThreadCount, ThenTilewrightsVariable) {
     EXPECT_EQ(thread_count({0, "5", "7", 16, 2.0}), 5);
     EXPECT_EQ(thread_count({0, " 5 ", std::nullopt, 16, std::nullopt}), 5);
 }
@@ -120,12 +120,12 @@ TEST(ThreadCount, ThenTheAffinityMaskAndTheQuotaRoundedUp) {
     EXPECT_EQ(thread_count({0, std::nullopt, std::nullopt, 5000, std::nullopt}), kMaxThreads);
 }
 
-TEST(ThreadCount, OpenMPsVariableIsNotOursToComplainAbout) {
+TEST(ThreadCount, MalformedOpenMPVariableIsIgnored) {
     for (const char* text : {"", "many", "-1", "0", ",3"})
         EXPECT_EQ(thread_count({0, std::nullopt, text, 6, std::nullopt}), 6) << text;
 }
 
-TEST(ThreadCount, WhatTheUserAskedForIsCheckedAndNamed) {
+TEST(ThreadCount, ExplicitChoicesAreCheckedAndNamed) {
     EXPECT_THROW(thread_count({-1, std::nullopt, std::nullopt, 6, std::nullopt}), RuntimeError);
     EXPECT_THROW(thread_count({kMaxThreads + 1, std::nullopt, std::nullopt, 6, std::nullopt}), RuntimeError);
     EXPECT_THROW(thread_count({0, "-2", std::nullopt, 6, std::nullopt}), RuntimeError);
@@ -142,7 +142,7 @@ TEST(AllowedCpus, FollowTheAffinityMask) {
     ASSERT_FALSE(all.empty());
     EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
     std::vector<int> narrowed;
-    std::thread([&] {  // the mask of another thread, so that this one keeps its own
+    std::thread([&] {  // on another thread, so that this thread keeps its mask
         cpu_set_t mask;
         CPU_ZERO(&mask);
         CPU_SET(all.back(), &mask);

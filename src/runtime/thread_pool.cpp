@@ -26,11 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long a thread without work polls before it sleeps. Longer than the gap between two kernels of a model and than
-/// waking a sleeper takes; short enough not to show up as load.
+/// How long an idle thread spins before it sleeps: longer than the gap between two kernels of a model and than the
+/// wake-up of a sleeper; short enough not to appear as load.
 constexpr std::chrono::nanoseconds kSpin{80'000};
 
-/// Variables of different writers are kept on different cache lines, and out of the neighbour the prefetcher brings.
+/// Variables of different writers are on different cache lines, including the adjacent line that the prefetcher loads.
 constexpr size_t kLine = 128;
 
 void pause_cpu() {
@@ -43,7 +43,7 @@ void pause_cpu() {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "futex words are plain 32-bit integers");
 
-/// Sleeps while `word` is `expected`, until woken by one of the bits of `mask`; may return for no reason.
+/// Sleeps while `word` is `expected`, until woken by one of the bits of `mask`; may wake up spuriously.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, uint32_t mask) {
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, mask);
 }
@@ -52,7 +52,7 @@ void futex_wake(std::atomic<uint32_t>& word, uint32_t mask) {
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, nullptr, nullptr, mask);
 }
 
-/// Counts the forks this process descends from, so that a pool can tell whether its threads came along.
+/// The number of forks this process descends from: a pool compares it to detect that its threads do not exist here.
 std::atomic<uint32_t> forks{0};
 
 uint32_t watch_forks() {
@@ -62,7 +62,7 @@ uint32_t watch_forks() {
     return forks.load(std::memory_order_relaxed);
 }
 
-/// The pool whose task this thread is in, and its number there.
+/// The pool whose task this thread runs, and its worker number there.
 struct Position {
     const void* pool = nullptr;
     int worker = 0;
@@ -80,7 +80,7 @@ class Enter {
     Position before_;
 };
 
-/// New threads get the signal mask of their maker: with everything blocked, signals go to the program's own threads.
+/// New threads inherit the signal mask of their creator: with all blocked, signals go to the program's own threads.
 class BlockSignals {
   public:
     BlockSignals() {
@@ -96,7 +96,7 @@ class BlockSignals {
     sigset_t before_;
 };
 
-/// A thread (0: this one) may run on these CPUs only. Failure leaves it where it was: pinning is a hint.
+/// Restricts a thread (0: this one) to these CPUs. Failure has no effect: pinning is a hint.
 void set_affinity(pid_t thread, const std::vector<int>& cpus) {
     const auto limit = static_cast<size_t>(cpus.back()) + 1;  // ascending, or a single one
     cpu_set_t* mask = CPU_ALLOC(limit);
@@ -109,16 +109,16 @@ void set_affinity(pid_t thread, const std::vector<int>& cpus) {
 
 }  // namespace
 
-/// One job at a time is published in job_; its `ticket` changes last and tells every worker whether it takes part. Each
-/// share is cut into a few pieces, and a share's cursor says which of them is next. Whoever has finished its own share
-/// takes pieces of the others': a worker that the system does not run holds up at most the piece it is in, and one that
-/// comes too late finds nothing left. A cursor carries the ticket, so that a piece is only ever taken of the job that
-/// one means to work at; and as long as a taken piece is unfinished, its job stays published.
+/// One job at a time is published in job_. Its `ticket` is written last and determines which workers take part.
+/// Each share is cut into a few chunks, and a share's cursor points to the next one. A worker that has finished its own
+/// share steals chunks of the others: a descheduled worker delays at most the chunk it is in, and one that comes too
+/// late finds nothing left. A cursor carries the ticket, so that a chunk is only taken from the job that the worker was
+/// started for; a job stays published as long as one of its taken chunks is unfinished.
 ///
-/// Sleeping. A worker that gives up spinning sets its bit in sleepers_, looks at the ticket once more, and sleeps on
-/// wakes_. The caller stores the ticket, then looks at sleepers_: these four are sequentially consistent, so either the
+/// Sleeping. A worker that stops spinning sets its bit in sleepers_, reads the ticket once more, and sleeps on wakes_.
+/// The caller stores the ticket, then reads sleepers_. These four accesses are sequentially consistent, so either the
 /// worker sees the ticket or the caller sees the bit. The caller clears the bits before it advances wakes_; a worker
-/// reads wakes_ before it sets its bit; so one that is not woken has its bit set.
+/// reads wakes_ before it sets its bit; so a worker that is not woken has its bit set.
 class ThreadPool::Impl {
   public:
     Impl(int size, Pinning pinning) : size_(size), born_(watch_forks()), cursors_(static_cast<size_t>(size)) {
@@ -184,13 +184,13 @@ class ThreadPool::Impl {
         return !busy_.load(std::memory_order_relaxed) && !busy_.exchange(true, std::memory_order_acquire);
     }
 
-    /// Counts up in the high bits; the low ones say how many workers take part.
+    /// The high bits count up; the low bits are the number of participating workers.
     uint64_t next_ticket(int active) const {
         return (((job_.ticket.load(std::memory_order_relaxed) >> kActiveBits) + 1) << kActiveBits) |
                static_cast<uint64_t>(active);
     }
 
-    /// Workers 1 to 32 have a bit each, later ones share them: one too many may wake, none too few.
+    /// Workers 1 to 32 have a bit each, later ones share them: too many may wake, never too few.
     static uint32_t sleeper_bit(int worker) { return uint32_t{1} << ((worker - 1) % 32); }
     static uint32_t sleeper_bits(int active) { return active > 32 ? ~uint32_t{0} : (uint32_t{1} << (active - 1)) - 1; }
 
@@ -198,7 +198,7 @@ class ThreadPool::Impl {
         return static_cast<int>(std::min<int64_t>(share.end - share.begin, kPieces));
     }
 
-    /// A share's ticket, and how many of its pieces nobody has taken.
+    /// A share's cursor: its ticket, and the number of chunks that are not taken yet.
     static uint64_t cursor_at(uint64_t ticket, int left) {
         return (ticket << kPieceBits) | static_cast<uint64_t>(left);
     }
@@ -234,7 +234,7 @@ class ThreadPool::Impl {
         futex_wake(wakes_, bits);
     }
 
-    /// Pieces of one's own share, then of the others'. `mode`: this thread's, which becomes the job's.
+    /// Runs chunks of the worker's own share, then steals chunks of the others. `mode`: this thread's, updated.
     void run_pieces(uint64_t ticket, int worker, int active, FloatMode& mode) {
         for (int k = 0; k < active; ++k) {
             const int owner = (worker + k) % active;
@@ -243,7 +243,7 @@ class ThreadPool::Impl {
             while (left_of(at, ticket)) {
                 if (!cursor.compare_exchange_weak(at, at - 1, std::memory_order_acq_rel, std::memory_order_acquire))
                     continue;
-                // The piece is this thread's, so its job is still there to be read.
+                // The chunk is taken, so its job stays published.
                 if (mode != job_.mode) (mode = job_.mode).set();
                 const TaskRange share = worker_range(job_.tasks, active, owner);
                 const int pieces = pieces_of(share);
@@ -275,13 +275,13 @@ class ThreadPool::Impl {
             seen = wait_for_ticket(seen, worker, deadline);
             const int active = static_cast<int>(seen & ((uint64_t{1} << kActiveBits) - 1));
             if (active == kStop) return;
-            if (worker >= active) continue;  // not needed: the time to sleep stands
+            if (worker >= active) continue;  // not needed: keep the deadline for sleeping
             run_pieces(seen, worker, active, mode);
             deadline = Clock::now() + spin_;
         }
     }
 
-    /// The first ticket other than `seen`.
+    /// Waits for the first ticket other than `seen`.
     uint64_t wait_for_ticket(uint64_t seen, int worker, Clock::time_point deadline) {
         if (spin([&] { return job_.ticket.load(std::memory_order_acquire) != seen; }, deadline))
             return job_.ticket.load(std::memory_order_acquire);
@@ -294,7 +294,7 @@ class ThreadPool::Impl {
         }
     }
 
-    /// Polls `done` until it holds (true) or the deadline has passed (false).
+    /// Polls `done` until it returns true (true) or the deadline has passed (false).
     template <class Done>
     static bool spin(Done done, Clock::time_point deadline) {
         constexpr int kPollsPerClock = 32;
@@ -311,7 +311,7 @@ class ThreadPool::Impl {
     const uint32_t born_;
     std::chrono::nanoseconds spin_{0};
     std::vector<int> pin_order_;  // worker w runs on pin_order_[w % size]; empty: anywhere
-    std::vector<int> unpinned_;   // where the pinned caller was allowed to run before
+    std::vector<int> unpinned_;   // CPU mask of the pinned caller before pinning
     pid_t pinned_thread_ = 0;
 
     struct alignas(kLine) Job {
@@ -326,11 +326,11 @@ class ThreadPool::Impl {
         std::atomic<uint64_t> at{0};
     };
     std::vector<Cursor> cursors_;                      // by worker
-    alignas(kLine) std::atomic<uint32_t> pending_{0};  // pieces of the job that are not done
+    alignas(kLine) std::atomic<uint32_t> pending_{0};  // chunks of the job that are not done
     std::atomic<bool> caller_sleeps_{false};
     alignas(kLine) std::atomic<uint32_t> sleepers_{0};
     std::atomic<uint32_t> wakes_{0};
-    alignas(kLine) std::atomic<bool> busy_{false};  // somebody holds the pool
+    alignas(kLine) std::atomic<bool> busy_{false};  // a caller uses the workers
     alignas(kLine) std::vector<std::thread> threads_;
 };
 
@@ -340,7 +340,7 @@ ThreadPool::ThreadPool(int threads, Pinning pinning)
 }
 
 ThreadPool::~ThreadPool() {
-    // In a forked child there is nobody to join; what the parent's threads hold is left alone.
+    // In a forked child there are no threads to join; the state of the parent's threads is leaked.
     [[maybe_unused]] const Impl* left = impl_->forked() ? impl_.release() : nullptr;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A fixed pool of threads that share out loops: what compiled kernels run on.
+// A fixed thread pool with work stealing for the parallel loops of compiled kernels.
 
 #include <cstdint>
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace tilewright {
 
-/// Tasks [begin, end) of a loop, run by `worker` (0 is the thread that called parallel()). `worker` may only choose
-/// scratch memory: the result must not depend on it, nor on where the ranges are cut. Must not throw (terminates).
+/// Tasks [begin, end) of a loop, run by `worker` (0 is the thread that called parallel()). `worker` may only select
+/// scratch memory: the result must not depend on it, nor on the ranges' boundaries. Must not throw (terminates).
 using TaskFn = void (*)(void* context, int64_t begin, int64_t end, int worker);
 
 struct TaskRange {
@@ -19,8 +19,8 @@ struct TaskRange {
     friend bool operator==(const TaskRange&, const TaskRange&) = default;
 };
 
-/// The tasks that `worker` of `workers` gets: contiguous, in the order of the workers, sizes at most one apart with the
-/// larger first. The same arguments give the same range, always. 10 tasks on 4 workers -> [0,3) [3,6) [6,8) [8,10).
+/// The tasks of `worker` of `workers`: contiguous, in the order of the workers, with sizes that differ by at most one,
+/// the larger ones first. Deterministic. 10 tasks on 4 workers -> [0,3) [3,6) [6,8) [8,10).
 constexpr TaskRange worker_range(int64_t tasks, int workers, int worker) {
     const int64_t share = tasks / workers;
     const int64_t larger = tasks % workers;
@@ -36,33 +36,33 @@ enum class Pinning {
 /// A pool of `size()` workers: the calling thread and size() - 1 threads of its own.
 ///
 /// Cost. Between jobs a worker spins for some 80 microseconds, so that kernels of one model follow each other without a
-/// system call, then sleeps until it is needed and uses no CPU. parallel() allocates nothing and takes no lock. Where
-/// the pool has more workers than usable CPUs nobody spins.
+/// system call, then sleeps without using CPU. parallel() neither allocates nor locks. A pool with more workers than
+/// usable CPUs does not spin.
 ///
 /// Sharing. Any number of threads may call parallel() of one pool at a time. The first gets the workers; a caller that
-/// finds them busy runs its own loop alone, as worker 0. So per-worker scratch belongs to the caller (a session), never
-/// to the pool: two callers' tasks may both be worker 0 at the same moment.
+/// finds them busy runs its own loop alone, as worker 0. Per-worker scratch memory therefore belongs to the caller (a
+/// session), never to the pool: tasks of two callers may both be worker 0 at the same moment.
 ///
-/// Nesting. parallel() of the pool a task runs on runs serially within that task, under the task's worker number.
+/// Nesting. parallel() called from a task of the same pool runs serially in that task, as the task's worker.
 ///
 /// Fork. The threads do not exist in a forked child: there the pool runs every loop serially, and may be destroyed.
 ///
-/// Floating-point mode (rounding, flush to zero) of a job's tasks is that of the thread which called parallel().
+/// The tasks of a job run in the floating-point mode (rounding, flush to zero) of the thread that called parallel().
 class ThreadPool {
   public:
     /// `threads` 0: default_thread_count(). With Pinning::on the constructing thread is pinned as well, as worker 0,
-    /// until the pool is destroyed. Throws RuntimeError when a thread cannot be started or the number is out of range.
+    /// until the pool is destroyed. Throws RuntimeError if a thread cannot be started or the number is out of range.
     explicit ThreadPool(int threads = 0, Pinning pinning = Pinning::off);
-    ~ThreadPool();  ///< nobody may be inside parallel()
+    ~ThreadPool();  ///< no thread may be inside parallel()
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int size() const;
 
     /// Runs tasks 0 .. tasks-1 and returns when all are done. Worker w's share is worker_range(tasks, min(tasks,
-    /// size()), w), cut into a few pieces, each one call; a worker that is done with its share helps the others, so
-    /// that one the system does not run (a busy machine, a smaller quota than cores) holds nobody up for long.
-    /// Everything written before the call is visible to the tasks, and what they write to the caller.
+    /// size()), w), cut into a few chunks of one call each. A worker that has finished its share steals chunks of the
+    /// others, so that a descheduled worker (a busy machine, a smaller quota than cores) causes no long delay.
+    /// Everything written before the call is visible to the tasks, and their writes are visible to the caller.
     void parallel(int64_t tasks, TaskFn fn, void* context) noexcept;
 
   private:

@@ -29,7 +29,7 @@ struct Call {
     friend bool operator==(const Call&, const Call&) = default;
 };
 
-/// The calls a loop of `tasks` was cut into, in the order of the tasks.
+/// The calls into which a loop of `tasks` was cut, in the order of the tasks.
 std::vector<Call> calls_of(ThreadPool& pool, int64_t tasks) {
     std::mutex mutex;
     std::vector<Call> calls;
@@ -92,7 +92,7 @@ void expect_cut_of(const std::vector<Call>& calls, int64_t tasks, int active) {
     EXPECT_EQ(next, tasks);
 }
 
-/// Whether the pool's own threads take part again, which they need not in any single loop.
+/// Polls until the pool's own threads take part; they need not take part in every single loop.
 bool shares_out(ThreadPool& pool) {
     for (int round = 0; round < 1000; ++round) {
         std::atomic<bool> helped{false};
@@ -114,9 +114,9 @@ TEST_P(Pools, RunEveryTaskOnceInPiecesOfTheSharesTheSplitNames) {
     }
 }
 
-TEST_P(Pools, FinishTheShareOfAWorkerThatIsHeldUp) {
+TEST_P(Pools, StealFromADelayedWorker) {
     ThreadPool pool(GetParam());
-    // A worker holds its first piece until everything else, the rest of its own share too, has been done by the others.
+    // A worker holds its first chunk until the others have finished everything else, including its own share.
     for (int round = 0; round < 20; ++round) {
         std::atomic<int64_t> done{0};
         std::atomic<bool> held{false};
@@ -136,13 +136,13 @@ TEST_P(Pools, FinishTheShareOfAWorkerThatIsHeldUp) {
     }
 }
 
-TEST_P(Pools, RunNothingForNoTasks) {
+TEST_P(Pools, RunNothingWithoutTasks) {
     ThreadPool pool(GetParam());
     EXPECT_TRUE(calls_of(pool, 0).empty());
     EXPECT_TRUE(calls_of(pool, -3).empty());
 }
 
-TEST_P(Pools, ShowTheCallersWritesToTheTasksAndBack) {
+TEST_P(Pools, OrderWritesOfCallersAndTasks) {
     ThreadPool pool(GetParam());
     constexpr int64_t kTasks = 37;
     std::vector<int64_t> in(kTasks), out(kTasks);  // plain memory: only the pool orders the accesses
@@ -168,7 +168,7 @@ TEST_P(Pools, WakeWorkersThatSleep) {
 }
 
 TEST_P(Pools, WakeOnlySomeAndThenAll) {
-    // Sleepers that a small job leaves alone must still hear of the next large one.
+    // Sleepers that are not needed for a small job must still be woken for the next large one.
     ThreadPool pool(GetParam());
     for (int round = 0; round < 200; ++round) {
         if (round % 10 == 0) std::this_thread::sleep_for(1ms);
@@ -204,7 +204,7 @@ TEST_P(Pools, RunNestedLoopsSeriallyUnderTheSameWorker) {
     });
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(inner_tasks, 240);
-    // and the pool is free again for loops that are not nested
+    // and the pool is usable again for loops that are not nested
     EXPECT_TRUE(pool.size() == 1 || shares_out(pool));
 }
 
@@ -219,7 +219,7 @@ TEST_P(Pools, ServeManyCallersAtATime) {
         callers.emplace_back([&, c] {
             std::vector<int64_t> out(kTasks);
             for (int64_t round = 0; round < kRounds; ++round) {
-                // Scratch a worker number: if two threads ran one caller's loop under one number, they would collide.
+                // Scratch per worker number: if two threads ran one caller's loop under one number, they would collide.
                 std::vector<std::atomic<int>> inside(static_cast<size_t>(pool.size()));
                 parallel_for(pool, kTasks, [&](int64_t begin, int64_t end, int worker) {
                     if (inside[static_cast<size_t>(worker)].fetch_add(1) != 0) ++wrong;
@@ -261,7 +261,7 @@ TEST(ThreadPool, ACallerThatFindsTheWorkersBusyRunsAlone) {
     EXPECT_TRUE(shares_out(pool));
 }
 
-TEST(ThreadPool, ALoopOfOneTaskIsATaskAllTheSame) {
+TEST(ThreadPool, ALoopOfOneTaskCountsAsATask) {
     ThreadPool pool(2);
     parallel_for(pool, 1, [&](int64_t, int64_t, int) { EXPECT_EQ(calls_of(pool, 8), (std::vector<Call>{{0, 8, 0}})); });
     EXPECT_TRUE(shares_out(pool));
@@ -292,11 +292,11 @@ TEST(ThreadPool, PollsOnlyAShortTimeBeforeItSleeps) {
         calls_of(pool, 2);
         std::this_thread::sleep_for(4ms);
     }
-    // Some 0.1 ms of polling after each of 50 jobs; workers that never slept would use 200 ms.
+    // About 0.1 ms of polling after each of 50 jobs; workers that never slept would use 200 ms.
     EXPECT_LT(cpu_time() - before, 60ms);
 }
 
-TEST(ThreadPool, PinsEachThreadToOneCpuAndGivesTheCallerItsOwnBack) {
+TEST(ThreadPool, PinsEachThreadAndRestoresTheCallersMask) {
     const std::vector<int> before = allowed_cpus();
     {
         ThreadPool pool(2, Pinning::on);
@@ -315,12 +315,12 @@ TEST(ThreadPool, PinsEachThreadToOneCpuAndGivesTheCallerItsOwnBack) {
     EXPECT_EQ(allowed_cpus(), before);
 }
 
-TEST(ThreadPool, RefusesSenselessSizes) {
+TEST(ThreadPool, RefusesInvalidSizes) {
     EXPECT_THROW(ThreadPool(-1), RuntimeError);
     EXPECT_THROW(ThreadPool(kMaxThreads + 1), RuntimeError);
 }
 
-TEST(ThreadPool, TakesItsSizeFromTheMachineUnlessTold) { EXPECT_EQ(ThreadPool().size(), default_thread_count()); }
+TEST(ThreadPool, DefaultsToTheSizeOfTheMachine) { EXPECT_EQ(ThreadPool().size(), default_thread_count()); }
 
 TEST(ThreadPool, RunsSeriallyInAForkedChild) {
     auto pool = std::make_unique<ThreadPool>(3);

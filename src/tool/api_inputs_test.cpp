@@ -1,4 +1,4 @@
-// Inputs of the C interface in memory of any alignment.
+// The C interface accepts inputs of any alignment.
 
 #include <array>
 #include <cstring>
@@ -14,8 +14,8 @@ using namespace import_test;
 
 struct InputType {
     tilewright_dtype dtype;
-    int onnx;   ///< its number in the format
-    int opset;  ///< the first whose Transpose takes it
+    int onnx;   ///< the number of the type in the format
+    int opset;  ///< the first opset whose Transpose supports it
 };
 constexpr std::array<InputType, 23> kInputTypes = {
     {{TILEWRIGHT_F32, 1, 13},     {TILEWRIGHT_F64, 11, 13},        {TILEWRIGHT_F16, 10, 13},
@@ -29,7 +29,7 @@ constexpr std::array<InputType, 23> kInputTypes = {
 
 class InputOfType : public testing::TestWithParam<InputType> {};
 
-TEST_P(InputOfType, MayLieAnywhere) {
+TEST_P(InputOfType, MayHaveAnyAlignment) {
     constexpr size_t kRows = 37, kColumns = 21, kCount = kRows * kColumns;
     const InputType t = GetParam();
     onnx::ModelProto m = new_model(t.opset);
@@ -42,7 +42,7 @@ TEST_P(InputOfType, MayLieAnywhere) {
     const size_t size = tilewright_dtype_size(t.dtype);
     std::vector<unsigned char> elements(kCount * size), expected(kCount * size);
     for (size_t k = 0; k < elements.size(); ++k)
-        elements[k] = static_cast<unsigned char>(k % 3 == 0);  // fits each type
+        elements[k] = static_cast<unsigned char>(k % 3 == 0);  // valid for each type
     for (size_t r = 0; r < kRows; ++r)
         for (size_t c = 0; c < kColumns; ++c)
             std::memcpy(&expected[(c * kRows + r) * size], &elements[(r * kColumns + c) * size], size);

@@ -1,5 +1,5 @@
-// The minimal models of the attack reports (../shared/reviews/attacks/repro), where they are present: each ends in a
-// result or in one error line, within the limits that any mutant has. tool/hostile_*_test.cpp builds the same attacks.
+// Runs the minimal models of the attack reports (../shared/reviews/attacks/repro), if they are present: each ends with
+// a result or one error line, within the limits of a mutant. tool/hostile_*_test.cpp builds the same attacks.
 
 #include <algorithm>
 #include <filesystem>
@@ -21,7 +21,7 @@ std::vector<fs::path> attack_models() {
     return out;
 }
 
-/// Tens of seconds of work, which is what they ask for: under TILEWRIGHT_LONG_TESTS.
+/// Models that need tens of seconds of work: only run with TILEWRIGHT_LONG_TESTS.
 bool is_long(const fs::path& model) {
     const std::string name = model.stem().string();
     return name == "mem_mid_bomb" || name == "split_5k" || name == "sum20000_distinct_oom";
@@ -39,7 +39,7 @@ TEST_F(AttackFiles, EndInAResultOrARefusal) {
         const fs::path inputs = fs::path(model).replace_extension(".npz");
         if (fs::exists(inputs)) run.insert(run.end(), {"--input", inputs.string()});
         EXPECT_TRUE(runs_or_is_refused(place.run(run, {is_long(model) ? 300.0 : 60.0})));
-        // `check` lists unsupported nodes without an `error:` line for each: only its end is of interest.
+        // `check` lists unsupported nodes without an `error:` line for each: only its exit is checked.
         const Result checked = place.run({"check", model.string()}, {60});
         EXPECT_FALSE(checked.timed_out);
         EXPECT_LE(checked.status, 1) << checked.err;

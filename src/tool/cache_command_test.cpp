@@ -1,5 +1,4 @@
-// What a run does where nothing can be kept or written: caches that cannot be used, full disks, limits on files. And
-// what one command leaves for the next.
+// Commands with unusable caches, full disks and file size limits; effects of one command on the next.
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -51,13 +50,13 @@ class CacheCommand : public testing::Test {
     Limits limits_;
 };
 
-TEST_F(CacheCommand, SaysOnceThatACacheCannotBeUsed) {
+TEST_F(CacheCommand, WarnsOnceAboutAnUnusableCache) {
     EXPECT_EQ(run({"run", "model.onnx"}).err, "");
     EXPECT_TRUE(place_.exists("cache/tilewright/code"));
     fs::permissions(place_ / "cache/tilewright/code", fs::perms::all);
     const Result open = run({"run", "model.onnx"});
     EXPECT_EQ(open.status, 0);
-    EXPECT_THAT(open.err, AllOf(StartsWith("warning: no compiled kernels are kept: folder '"),
+    EXPECT_THAT(open.err, AllOf(StartsWith("warning: compiled kernels are not cached: folder '"),
                                 HasSubstr("tilewright/code' can be written by others (mode 0777): chmod go-w '")));
     EXPECT_EQ(lines_that_begin(open.err, ""), 1u);
     EXPECT_EQ(run({"run", "model.onnx", "--no-code-cache"}).err, "");
@@ -65,13 +64,13 @@ TEST_F(CacheCommand, SaysOnceThatACacheCannotBeUsed) {
         limits_.environment = {{"XDG_CACHE_HOME", folder}};
         const Result r = run({"run", "model.onnx"});
         EXPECT_EQ(r.status, 0) << folder;
-        EXPECT_EQ(lines_that_begin(r.err, "warning: no compiled kernels are kept: folder '"), 1u) << r.err;
+        EXPECT_EQ(lines_that_begin(r.err, "warning: compiled kernels are not cached: folder '"), 1u) << r.err;
         EXPECT_EQ(lines_that_begin(r.err, ""), 1u) << r.err;
         return r.err;
     };
     EXPECT_THAT(with_cache_at("/proc/nowhere"), HasSubstr("folder '/proc/nowhere' cannot be made"));
     place_.folder.write("isfile/tilewright", "a file");
-    EXPECT_THAT(with_cache_at(place_ / "isfile"), HasSubstr("tilewright' is no folder: remove it"));
+    EXPECT_THAT(with_cache_at(place_ / "isfile"), HasSubstr("tilewright' is not a folder: remove it"));
     fs::create_directories(place_ / "linked/tilewright");
     fs::create_directory_symlink(place_ / "cache", place_ / "linked/tilewright/code");
     EXPECT_THAT(with_cache_at(place_ / "linked"), HasSubstr("code' is a link"));
@@ -82,7 +81,7 @@ TEST_F(CacheCommand, SaysOnceThatACacheCannotBeUsed) {
                                  Not(HasSubstr("error"))));
 }
 
-TEST_F(CacheCommand, GoesOnWhereFilesMayNotBeSoLarge) {
+TEST_F(CacheCommand, ToleratesAFileSizeLimit) {
     for (const uint64_t bytes : {uint64_t{700}, uint64_t{1000}, uint64_t{4096}, uint64_t{40000}}) {
         SCOPED_TRACE(bytes);
         limits_.environment = {{"XDG_CACHE_HOME", place_ / ("limited" + std::to_string(bytes))}};
@@ -90,7 +89,7 @@ TEST_F(CacheCommand, GoesOnWhereFilesMayNotBeSoLarge) {
         limits_.out = "/dev/null";
         const Result r = run({"run", "model.onnx"});
         EXPECT_EQ(r.status, 0) << r.err;
-        EXPECT_LE(lines_that_begin(r.err, "warning: no compiled kernels are kept: "), 1u) << r.err;
+        EXPECT_LE(lines_that_begin(r.err, "warning: compiled kernels are not cached: "), 1u) << r.err;
         if (bytes == 700) {
             EXPECT_THAT(r.err, HasSubstr("File too large"));
         }
@@ -145,7 +144,7 @@ TEST_F(CacheCommand, AFullStandardOutputIsAnError) {
     }
 }
 
-TEST_F(CacheCommand, BenchSaysWhichSizesItAssumes) {
+TEST_F(CacheCommand, BenchPrintsAssumedSizes) {
     const Result one = run({"bench", "model.onnx", "--iterations", "1", "--json", "one.json"});
     EXPECT_THAT(one.out, HasSubstr("\nsizes assumed: batch = 1 (--dim NAME=SIZE, --input or --data set them)\n"));
     EXPECT_EQ(Json::parse(place_.read("one.json"))["assumed_dims"], (Json{{"batch", 1}}));
@@ -159,8 +158,8 @@ TEST_F(CacheCommand, BenchSaysWhichSizesItAssumes) {
     }
 }
 
-/// What one command measured changes the plans of others only where they measure too.
-TEST_F(CacheCommand, MeasurementsChangeNoPlanThatDidNotAskForThem) {
+/// Measurements of one command change the plans of other commands only if they measure too.
+TEST_F(CacheCommand, MeasurementsChangeOnlyMeasuredPlans) {
     const std::vector<std::string> plain = {"dump", "attention.onnx", "--stage", "tiles", "--threads",
                                             "1",    "--no-code-cache"};
     std::vector<std::string> optimal = plain;
@@ -175,7 +174,7 @@ TEST_F(CacheCommand, MeasurementsChangeNoPlanThatDidNotAskForThem) {
               0);
     EXPECT_TRUE(place_.exists("cache/tilewright/tuning.db"));
     EXPECT_FALSE(fs::exists(place_ / ("cache/tilewright/target-" + target_key(host_target()) + ".json")))
-        << "all later plans would go by these rates";
+        << "all later plans would use these rates";
     EXPECT_EQ(run(plain).out, before);
     EXPECT_EQ(run(optimal).out, chosen);
     std::vector<std::string> cached = plain;
@@ -184,8 +183,8 @@ TEST_F(CacheCommand, MeasurementsChangeNoPlanThatDidNotAskForThem) {
     EXPECT_EQ(run(cached).out, before);
 }
 
-/// Rates that somebody else wrote, or that are no rates, are not taken, and nothing breaks on them.
-TEST_F(CacheCommand, TakesNoRatesThatOthersMayHaveWritten) {
+/// Files of calibrated rates that another user wrote, or that are malformed, are ignored without an error.
+TEST_F(CacheCommand, IgnoresRatesThatOthersMayHaveWritten) {
     Target rates = host_target();
     rates.calibrated = true;
     rates.fma_gflops_1 = {123456, 0.01, 9};
@@ -215,7 +214,7 @@ TEST_F(CacheCommand, TakesNoRatesThatOthersMayHaveWritten) {
     fs::create_symlink("/dev/zero", path);
     EXPECT_FALSE(takes_them());
     fs::remove(path);
-    // The largest and smallest rates that a description may have.
+    // The largest and smallest rates that a machine description may have.
     for (const double factor : {1e-300, 1e300}) {
         Target odd = rates;
         for (CacheLevel& level : odd.caches) level.load_gbps.value = level.latency_ns.value = factor;

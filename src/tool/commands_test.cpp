@@ -1,4 +1,4 @@
-// Every command, used as its --help says.
+// Every command, used as documented in its --help.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST_F(Tool, ShowsHelpWithExamplesOfEveryCommand) {
     EXPECT_EQ(place.run({"--version"}).out, std::string(TILEWRIGHT_VERSION) + "\n");
 }
 
-TEST_F(Tool, AnswersAWrongCommandLineWithStatusTwo) {
+TEST_F(Tool, ExitsWithStatusTwoOnAWrongCommandLine) {
     for (const std::vector<std::string>& arguments :
          std::vector<std::vector<std::string>>{{},
                                                {"rum", "model.onnx"},
@@ -127,7 +127,7 @@ TEST_F(Tool, RunsOnArraysAndWritesArrays) {
     EXPECT_EQ(r.err, "") << "standard error is for errors when it is no terminal";
 }
 
-TEST_F(Tool, RefusesSizesThatDoNotFitEachOther) {
+TEST_F(Tool, RefusesInconsistentSizes) {
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
     for (const char* name : {"a", "b"}) {
@@ -149,7 +149,7 @@ TEST_F(Tool, RefusesSizesThatDoNotFitEachOther) {
     EXPECT_THAT(fit.out, HasSubstr("f32[2, 5]"));
 }
 
-TEST_F(Tool, TakesInputsOfEveryKind) {
+TEST_F(Tool, AcceptsInputsOfEveryKind) {
     save_npz(place / "in.npz", {{"x", kX}});
     save_tensor_pb(place / "x.pb", {"", kX});
     for (const char* input : {"x=x.npy", "x=x.pb", "in.npz"}) {
@@ -208,7 +208,7 @@ TEST_F(Tool, VerifiesAgainstTheInterpreter) {
     EXPECT_THAT(none.err, HasSubstr("no output_0.pb"));
 }
 
-TEST_F(Tool, VerifyAllowsForTheNumbersThatTheModelKeeps) {
+TEST_F(Tool, VerifyAllowsForLowPrecisionTypes) {
     place.write("wide.onnx", two_outputs());
     onnx::ModelProto half = two_outputs();
     half.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
@@ -223,7 +223,7 @@ TEST_F(Tool, VerifyAllowsForTheNumbersThatTheModelKeeps) {
     }
 }
 
-TEST_F(Tool, BenchReportsItsFigures) {
+TEST_F(Tool, BenchPrintsItsFigures) {
     const Result r = place.run({"bench", "model.onnx", "--iterations", "7", "--warmup", "1", "--threads", "1", "--json",
                                 "bench.json", "--trace", "trace.json"});
     ASSERT_EQ(r.status, 0) << r.err;
@@ -257,8 +257,8 @@ TEST_F(Tool, MeasuresTheKernelsOfOptimalPlansOnce) {
     EXPECT_THAT(greedy.err, HasSubstr("--orchestrate optimal"));
 }
 
-/// Stopped by Ctrl-C or killed outright: what was measured is not measured again.
-TEST_F(Tool, GoesOnWithMeasurementsWhereItWasStopped) {
+/// After Ctrl-C or a kill, finished measurements are not repeated.
+TEST_F(Tool, ResumesMeasurementsAfterAKill) {
     ASSERT_EQ(place.run({"zoo", "attention", "-o", "attention.onnx"}).status, 0);
     const std::vector<std::string> command = {"dump",       "attention.onnx", "--stage", "plan",      "--orchestrate",
                                               "optimal",    "--profile",      "full",    "--threads", "1",
@@ -268,7 +268,7 @@ TEST_F(Tool, GoesOnWithMeasurementsWhereItWasStopped) {
         mine.push_back(signal == SIGINT ? "stopped.db" : "killed.db");
         Limits limits;
         limits.seconds = 300;
-        limits.signal_at = " s left";  // one was measured at least
+        limits.signal_at = " s left";  // at least one candidate was measured
         limits.signal = signal;
         const Result stopped = place.run(mine, limits);
         if (signal == SIGINT) {
@@ -296,7 +296,7 @@ TEST_F(Tool, DumpsEveryStage) {
     }
 }
 
-TEST_F(Tool, DumpsHashesForAMachineThatAFileDescribes) {
+TEST_F(Tool, DumpsHashesForATargetFile) {
     ASSERT_EQ(place.run({"info", "--json", "machine.json"}).status, 0);
     const std::vector<std::string> command = {"dump",          "model.onnx",   "--stage",   "hashes",
                                               "--target-file", "machine.json", "--threads", "2"};
@@ -381,7 +381,7 @@ class Conformance : public Tool {
     }
 };
 
-TEST_F(Conformance, CountsWhatPassesFailsAndIsSkipped) {
+TEST_F(Conformance, CountsPassedFailedAndSkippedCases) {
     add_case("a_good", two_outputs(), kZ);
     add_case("b_wrong", two_outputs(), kX);
     onnx::ModelProto unknown = two_outputs();
@@ -400,12 +400,12 @@ TEST_F(Conformance, CountsWhatPassesFailsAndIsSkipped) {
     EXPECT_EQ(j["cases"][1]["name"], "b_wrong");
     EXPECT_EQ(j["cases"][1]["result"], "FAIL");
     EXPECT_EQ(place.run({"conformance", "cases/a_good/", "cases/c_unknown"}).status, 0)
-        << "a skipped case is no failure";
+        << "a skipped case is not a failure";
     EXPECT_TRUE(refused(place.run({"conformance", "cases/no_case"})));
     EXPECT_TRUE(refused(place.run({"conformance", "nowhere"})));
 }
 
-TEST_F(Conformance, ACaseThatHangsFailsAlone) {
+TEST_F(Conformance, AHangingCaseFailsWithoutTheOthers) {
     onnx::ModelProto endless = new_model();  // while true: v = -v
     onnx::GraphProto& g = *endless.mutable_graph();
     add_input(g, "x", {2, 3});
@@ -429,7 +429,7 @@ TEST_F(Conformance, ACaseThatHangsFailsAlone) {
     EXPECT_THAT(r.out, HasSubstr("FAIL a_endless: not done after 2 s\nPASS b_good\n"));
 }
 
-TEST_F(Conformance, TakesTolerancesByCase) {
+TEST_F(Conformance, HasTolerancesByCase) {
     Tensor near = Tensor::of<float>(DType::F32, {2, 3}, {-2, 4, -6, 8, -10, 12.1f});
     add_case("a", two_outputs(), near);
     add_case("b", two_outputs(), near);
@@ -450,7 +450,7 @@ TEST_F(Conformance, TakesTolerancesByCase) {
     }
 }
 
-TEST_F(Conformance, GivesTheOutputsOfFourierTransformsTheirNoise) {
+TEST_F(Conformance, AllowsForTheNoiseOfFourierTransforms) {
     onnx::ModelProto m = new_model(17);
     onnx::GraphProto& g = *m.mutable_graph();
     add_input(g, "x", {1, 4, 1});
@@ -472,7 +472,7 @@ TEST_F(Conformance, GivesTheOutputsOfFourierTransformsTheirNoise) {
 
 // --- progress
 
-/// What a child process shows on a terminal.
+/// The output of a child process on a terminal.
 std::string on_terminal(const std::function<void()>& child) {
     int terminal = -1;
     const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -488,7 +488,7 @@ std::string on_terminal(const std::function<void()>& child) {
     return text;
 }
 
-TEST(Progress, IsShownAfterASecondAndGoneAtTheEnd) {
+TEST(Progress, IsShownAfterASecondAndErasedAtTheEnd) {
     const auto work = [](int ms) {
         Progress progress("compiling m.onnx");
         progress.step("fission");
@@ -503,7 +503,7 @@ TEST(Progress, IsShownAfterASecondAndGoneAtTheEnd) {
                   work(1300);
               }),
               "")
-        << "standard error is no terminal";
+        << "standard error is not a terminal";
 }
 
 }  // namespace

@@ -53,10 +53,10 @@ class DbCommand : public testing::Test {
     Workplace place_;
 };
 
-TEST_F(DbCommand, list_shows_what_there_is) {
+TEST_F(DbCommand, list_shows_all_records) {
     const Result r = db({"list"});
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_EQ(r.out, db({"list"}, "tuning.db", "--database").out);  // as other commands call it
+    EXPECT_EQ(r.out, db({"list"}, "tuning.db", "--database").out);  // the option's name in other commands
     EXPECT_THAT(r.out, HasSubstr("1.00 +-1%"));
     EXPECT_THAT(r.out, HasSubstr("f32[8]"));
     EXPECT_THAT(r.out, HasSubstr("f32[16]: output v1, element [3] is 2"));
@@ -80,7 +80,7 @@ TEST_F(DbCommand, list_filters_and_writes_json) {
     EXPECT_EQ(json.at("choices").at(0).at("scheduler"), "construct");
 }
 
-TEST_F(DbCommand, what_is_exported_can_be_merged) {
+TEST_F(DbCommand, exported_records_can_be_merged) {
     ASSERT_EQ(db({"export", "records.jsonl"}).status, 0);
     EXPECT_EQ(db({"export"}).out, place_.read("records.jsonl"));
     const Result r = db({"merge", "records.jsonl"}, "copy.db");
@@ -94,7 +94,7 @@ TEST_F(DbCommand, what_is_exported_can_be_merged) {
     EXPECT_THAT(db({"list"}).out, HasSubstr("2.00 +-1%"));
 }
 
-TEST_F(DbCommand, a_file_that_cannot_be_read_leaves_the_database_alone) {
+TEST_F(DbCommand, an_unreadable_file_leaves_the_database_unchanged) {
     ASSERT_EQ(db({"export", "records.jsonl"}).status, 0);
     place_.folder.write("bad.jsonl", "{\"format\":1}\n");
     const Result r = db({"merge", "records.jsonl", "bad.jsonl"}, "copy.db");
@@ -103,7 +103,7 @@ TEST_F(DbCommand, a_file_that_cannot_be_read_leaves_the_database_alone) {
     EXPECT_FALSE(place_.exists("copy.db"));
 }
 
-TEST_F(DbCommand, prune_removes_what_it_says) {
+TEST_F(DbCommand, prune_removes_matching_records) {
     EXPECT_THAT(db({"prune", "--older-than", "30", "--dry-run"}).out,
                 HasSubstr("2 measurements and 1 choices would go"));
     EXPECT_THAT(db({"list"}).out, HasSubstr("3 measurements, 1 choices"));
@@ -112,7 +112,7 @@ TEST_F(DbCommand, prune_removes_what_it_says) {
     EXPECT_EQ(db({"prune"}).status, 2);
 }
 
-TEST_F(DbCommand, says_what_is_wrong) {
+TEST_F(DbCommand, errors_name_the_cause) {
     const Result none = db({"list"}, "nowhere.db");
     EXPECT_TRUE(refused(none));
     EXPECT_THAT(none.err, HasSubstr("no tuning database at nowhere.db"));

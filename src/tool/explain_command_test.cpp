@@ -1,4 +1,4 @@
-// explain: text, JSON and page of models whose plans are known.
+// explain: text, JSON and page of models with known plans.
 
 #include <gmock/gmock.h>
 
@@ -43,7 +43,7 @@ class Explain : public testing::Test {
     Workplace place;
 };
 
-TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
+TEST_F(Explain, ListsTheKernelsOfAGreedyPlan) {
     const Json j = json({});
     EXPECT_EQ(j["blp_status"], "none");
     EXPECT_TRUE(j["blp_gap"].is_null()) << "nothing was solved";
@@ -53,7 +53,7 @@ TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
     EXPECT_GT(j["compile_ms"], 0);
     EXPECT_EQ(j["plan_ms"], j["greedy_ms"]);
     EXPECT_LT(j["plan_ms"], j["operators_ms"]) << "fusing operators saves nothing";
-    // Every primitive is in a kernel that says so, and the other way round.
+    // Every primitive is in a kernel that lists it, and vice versa.
     const Json &kernels = j["kernels"], &primitives = j["primitives"];
     ASSERT_GT(kernels.size(), 0u);
     for (size_t k = 0; k < kernels.size(); ++k) {
@@ -68,8 +68,8 @@ TEST_F(Explain, SaysWhatAGreedyPlanIsMadeOf) {
     for (const Json& p : primitives) EXPECT_FALSE(p["operators"].empty()) << p;
 }
 
-/// The totals per operator add up to the kernels' times, and those with their launches to the plan's.
-TEST_F(Explain, DividesTheTimeOfKernelsAmongTheirOperators) {
+/// The totals per operator add up to the kernels' times, and with their launches to the plan's time.
+TEST_F(Explain, AttributesKernelTimesToOperators) {
     write("conv2d", {"in=16", "out=24", "size=10"}, "conv.onnx");
     for (const char* model : {"model.onnx", "conv.onnx"})
         for (const bool measured : {false, true}) {
@@ -116,8 +116,8 @@ TEST_F(Explain, DividesTheTimeOfKernelsAmongTheirOperators) {
     EXPECT_EQ(totals[0]["operator"], "MatMul");
 }
 
-/// What a kernel takes depends on the sizes that it is asked about.
-TEST_F(Explain, EstimatesForTheSizesThatAreGiven) {
+/// A kernel's estimate depends on the given sizes.
+TEST_F(Explain, EstimatesForTheGivenSizes) {
     write("mlp", {"batch=0"}, "model.onnx");
     const Json assumed = json({}), one = json({"--dim", "batch=1"}), many = json({"--dim", "batch=4096"});
     EXPECT_TRUE(assumed["sizes"].empty());
@@ -137,11 +137,11 @@ TEST_F(Explain, EstimatesForTheSizesThatAreGiven) {
     EXPECT_THAT(wrong.err, HasSubstr("did you mean 'batch'?"));
 }
 
-TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
+TEST_F(Explain, PrintsTheCandidatesOfTheBinaryProgram) {
     const Json j = json({"--orchestrate", "optimal"});
     EXPECT_EQ(j["blp_status"], "optimal");
     EXPECT_GT(j["execution_states"], 0);
-    // By estimates the plan is what is emitted; its gap is that of its costs over the bound of all pieces.
+    // By estimates the emitted plan is the chosen plan; its gap is that of its costs over the bound of all pieces.
     double plan = 0, bound = 0, emitted = 0;
     size_t conversions = 0;
     for (const Json& piece : j["pieces"]) {
@@ -168,7 +168,7 @@ TEST_F(Explain, SaysWhatTheBinaryProgramChoseFrom) {
     EXPECT_EQ(j["execution_states"], states);
 }
 
-TEST_F(Explain, WithoutTimeIsNoWorseThanWhatTheSearchBeginsWith) {
+TEST_F(Explain, WithoutTimeIsNoWorseThanTheInitialPlan) {
     const Json j = json({"--orchestrate", "optimal", "--blp-seconds", "0"}), whole = json({"--orchestrate", "optimal"});
     EXPECT_EQ(j["candidates"], whole["candidates"]);
     EXPECT_GE(j["choice"]["plan_ms"], whole["choice"]["plan_ms"]);
@@ -177,8 +177,8 @@ TEST_F(Explain, WithoutTimeIsNoWorseThanWhatTheSearchBeginsWith) {
     EXPECT_EQ(place.run({"explain", "model.onnx", "--blp-seconds", "-1"}).status, 2);
 }
 
-/// What scripts rely on: every figure of orchestration has its name at the top level.
-TEST_F(Explain, NamesItsFiguresAtTheTopLevel) {
+/// The interface for scripts: every figure of orchestration has its name at the top level.
+TEST_F(Explain, HasItsFiguresAtTheTopLevel) {
     for (const std::vector<std::string>& how : {std::vector<std::string>{},
                                                 {"--orchestrate", "optimal"},
                                                 {"--orchestrate", "optimal", "--profile", "lazy"}}) {
@@ -197,7 +197,7 @@ TEST_F(Explain, NamesItsFiguresAtTheTopLevel) {
     }
 }
 
-/// Both binary programs: the published one's relaxation is no closer to the plan than the strong one's.
+/// Both binary programs: the relaxation of the published one is no tighter than that of the strong one.
 TEST_F(Explain, PrintsTheRootsOfBothPrograms) {
     const Json j = json({"--orchestrate", "optimal", "--blp", "both"});
     const double strong = j["blp_roots"]["strong"]["root_ms"], published = j["blp_roots"]["published"]["root_ms"];
@@ -211,8 +211,8 @@ TEST_F(Explain, PrintsTheRootsOfBothPrograms) {
     EXPECT_EQ(json({"--orchestrate", "optimal", "--blp", "published"})["blp_status"], "optimal");
 }
 
-/// A tighter bound on pieces: more cuts, more values across them, a plan that costs no less.
-TEST_F(Explain, ShowsWhatTheBoundOfPiecesCosts) {
+/// A smaller limit of pieces: more cuts, more values across them, a plan that costs at least as much.
+TEST_F(Explain, PrintsTheCostOfTheLimitOfPieces) {
     double before = 0, bytes = 0;
     size_t pieces = 0;
     for (const char* nodes : {"100", "6", "2", "1"}) {
@@ -228,8 +228,8 @@ TEST_F(Explain, ShowsWhatTheBoundOfPiecesCosts) {
     EXPECT_GT(pieces, 4u);
 }
 
-/// Bounds on candidates are flags; where they left sets out, that stands beside the gap.
-TEST_F(Explain, SaysBesideTheGapWhatWasLeftOut) {
+/// Limits of candidates are flags; if they excluded candidates, the gap is printed with a remark.
+TEST_F(Explain, PrintsExcludedCandidatesWithTheGap) {
     const std::vector<std::string> all = {"--orchestrate", "optimal"};
     const auto with = [&](const std::string& flag, const std::string& value) {
         return json({"--orchestrate", "optimal", flag, value});
@@ -247,7 +247,7 @@ TEST_F(Explain, SaysBesideTheGapWhatWasLeftOut) {
     EXPECT_EQ(place.run({"explain", "model.onnx", "--most-sets", "0"}).status, 2);
 }
 
-TEST_F(Explain, ReadsWellOnATerminal) {
+TEST_F(Explain, FitsATerminal) {
     const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "1"});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_THAT(r.out, AllOf(HasSubstr("execution states in "), HasSubstr("convex sets"), HasSubstr("gap 0.00 %"),
@@ -258,13 +258,13 @@ TEST_F(Explain, ReadsWellOnATerminal) {
         EXPECT_LE(end - from, 120u) << r.out.substr(from, end - from);
 }
 
-TEST_F(Explain, MeasuresThePlansItComparesOnRequest) {
+TEST_F(Explain, MeasuresComparedPlansOnRequest) {
     const Json j = json({"--time", "0.01"});
     for (const Json& plan : j["plans"]) EXPECT_GT(plan["measured_ms"], 0) << plan;
     for (const Json& k : j["kernels"]) EXPECT_GT(k["measured_us"], 0) << k;
 }
 
-TEST_F(Explain, SaysBeforeItCompilesThatAFileCannotBeWritten) {
+TEST_F(Explain, ChecksItsOutputFileBeforeCompiling) {
     for (const char* option : {"--json", "--html"}) {
         const Result r = place.run({"explain", "model.onnx", option, "no/such/folder/plan"});
         EXPECT_EQ(r.status, 1);
@@ -273,7 +273,7 @@ TEST_F(Explain, SaysBeforeItCompilesThatAFileCannotBeWritten) {
     }
 }
 
-TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
+TEST_F(Explain, WritesASelfContainedPage) {
     const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--html", "plan.html"});
     ASSERT_EQ(r.status, 0) << r.err;
     const std::string page = place.read("plan.html");
@@ -284,14 +284,14 @@ TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
     for (const char* part : {"id=\"graph\"", "id=\"timeline\"", "id=\"roofline\"", "id=\"operators\"", "id=\"colours\"",
                              "id=\"signs\"", "prefers-color-scheme: dark", "max-width: 820px", "name=\"viewport\""})
         EXPECT_THAT(page, HasSubstr(part));
-    // What the script looks up is there.
+    // The elements that the script looks up exist.
     const std::string script = page.substr(end);
     for (size_t at = 0; (at = script.find("$(\"", at)) != std::string::npos; ++at) {
         const std::string id = script.substr(at + 3, script.find('"', at + 3) - at - 3);
         EXPECT_THAT(page.substr(0, begin), HasSubstr("id=\"" + id + "\""));
     }
     EXPECT_FALSE(data["operator_totals"].empty());
-    // A kernel's limit is on the roof: its bytes at the bandwidth of one level, or its multiply-adds at the peak.
+    // A kernel's limit is on the roofline: its bytes at the bandwidth of one level, or its multiply-adds at the peak.
     EXPECT_GT(data["roofline"]["gflops"], 0);
     EXPECT_EQ(data["roofline"]["levels"].back()["level"], "memory");
     std::map<std::string, double> gbps;
@@ -306,7 +306,7 @@ TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
         EXPECT_LE(limit, least * (1 + 1e-9));
     }
     EXPECT_EQ(data["drawing"]["boxes"].size(), data["kernels"].size() + data["steps"].get<size_t>());
-    // Every primitive of a kernel is drawn in its box, and inside of it.
+    // Every primitive of a kernel is drawn inside its box.
     for (size_t k = 0; k < data["kernels"].size(); ++k) {
         const Json& box = data["drawing"]["boxes"][k];
         std::set<size_t> drawn;
@@ -323,8 +323,8 @@ TEST_F(Explain, WritesAPageThatNeedsNothingElse) {
     }
 }
 
-/// Vendors' kernels are candidates where kernels are measured: those of oneDNN if it is there, or none. What was asked
-/// for by name and is not there ends the command; what nobody asked for is done without.
+/// Library kernels are candidates if kernels are measured: those of oneDNN if it is installed. A library that is
+/// requested by name and missing is an error; a default library that is missing is not.
 TEST_F(Explain, MeasuresLibrariesBesideGeneratedKernels) {
     write("mlp", {"in=256", "hidden=128", "layers=2", "out=64", "batch=64"}, "model.onnx");
     const std::vector<std::string> measured = {"--orchestrate", "optimal", "--profile", "full", "--threads", "1"};
@@ -337,16 +337,16 @@ TEST_F(Explain, MeasuresLibrariesBesideGeneratedKernels) {
     const Json none = json(with("none", "none.db"));
     EXPECT_FALSE(none.contains("library"));
     for (const Json& k : none["kernels"]) EXPECT_EQ(k["provider"], "generated");
-    // A library that is not there.
+    // A missing library.
     std::vector<std::string> absent = with("onednn=/nowhere/libdnnl.so.2", "absent.db");
     absent.insert(absent.begin(), {"explain", "model.onnx"});
     const Result missing = place.run(absent);
     EXPECT_TRUE(refused(missing)) << missing.err;
     EXPECT_THAT(missing.err, AllOf(HasSubstr("oneDNN"), HasSubstr("/nowhere/libdnnl.so.2")));
-    // A shared library that is something else.
+    // A shared library of another kind.
     absent.back() = "onednn=libc.so.6";
     EXPECT_TRUE(refused(place.run(absent)));
-    // What --libraries says makes no sense, or nothing is measured.
+    // Invalid values of --libraries, or a command that does not measure.
     for (const std::vector<std::string>& wrong :
          {std::vector<std::string>{"--orchestrate", "optimal", "--profile", "lazy", "--libraries", "mkl"},
           {"--orchestrate", "optimal", "--libraries", "onednn"},
@@ -357,19 +357,19 @@ TEST_F(Explain, MeasuresLibrariesBesideGeneratedKernels) {
         EXPECT_EQ(r.status, 2) << r.err;
         EXPECT_THAT(r.err, HasSubstr("--libraries"));
     }
-    // By default what is installed, here oneDNN or nothing; asked for by name only where it is.
+    // By default the installed libraries, here oneDNN or none; by name only if it is installed.
     const Json some = json(with("", "some.db"));
     std::vector<std::string> named = with("onednn", "some.db");
     named.insert(named.begin(), {"explain", "model.onnx"});
-    const Result asked = place.run(named);
+    const Result named_run = place.run(named);
     if (!some.contains("library")) {
-        EXPECT_TRUE(refused(asked)) << asked.err;
+        EXPECT_TRUE(refused(named_run)) << named_run.err;
         GTEST_SKIP() << "oneDNN is not installed";
     }
-    EXPECT_EQ(asked.status, 0) << asked.err;
+    EXPECT_EQ(named_run.status, 0) << named_run.err;
     const Json& library = some["library"];
     EXPECT_THAT(library["name"].get<std::string>(), testing::StartsWith("oneDNN "));
-    EXPECT_GT(library["measured"], 0) << "a product is nothing it does not know";
+    EXPECT_GT(library["measured"], 0) << "the library supports products";
     EXPECT_LE(library["faster"], library["measured"]);
     size_t kept = 0;
     for (const Json& k : some["kernels"]) kept += k["provider"] == library["name"] ? 1 : 0;
@@ -382,7 +382,7 @@ TEST_F(Explain, MeasuresLibrariesBesideGeneratedKernels) {
     EXPECT_EQ(right.status, 0) << right.out << right.err;
 }
 
-/// What orchestration does without is an option of every command that compiles.
+/// Every command that compiles has the ablations of orchestration as an option.
 TEST_F(Explain, AblationsGiveTheSameOutputs) {
     write("mlp", {"in=40", "hidden=24", "layers=3", "out=5", "batch=3"}, "mlp.onnx");
     write("conv2d", {"in=16", "out=24", "size=10"}, "conv.onnx");

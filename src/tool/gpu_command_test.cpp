@@ -1,4 +1,4 @@
-// --target cuda, as the help of dump, run and verify says.
+// --target cuda, as documented in the --help of dump, run and verify.
 
 #include <gmock/gmock.h>
 
@@ -53,7 +53,7 @@ TEST_F(GpuCommand, verify_runs_the_kernels_on_this_cpu_and_prints_the_error) {
     EXPECT_THAT(r.out, AllOf(HasSubstr("largest difference"), HasSubstr("verified"),
                              HasSubstr("error against float64, products in f32: largest"),
                              HasSubstr("of the largest magnitude; 0.0001 is allowed")));
-    // What may be off depends on what operands are rounded to.
+    // The tolerance depends on the precision to which operands are rounded.
     const Result tf32 = place_.run({"verify", "model.onnx", "--target", "cuda", "--precision", "tf32", "--lockstep",
                                     "--dim", "batch=20", "--json", "tf32.json"});
     EXPECT_EQ(tf32.status, 0) << tf32.out;
@@ -61,11 +61,11 @@ TEST_F(GpuCommand, verify_runs_the_kernels_on_this_cpu_and_prints_the_error) {
     EXPECT_THAT(place_.read("tf32.json"), AllOf(HasSubstr("\"precision\": \"tf32\""), HasSubstr("\"rms\": ")));
     const Result rounded = place_.run({"verify", "model.onnx", "--target", "cuda", "--precision", "bf16", "--lockstep",
                                        "--dim", "batch=20", "--max-relative", "1e-7"});
-    EXPECT_EQ(rounded.status, 1) << rounded.out;  // bf16 has two digits
+    EXPECT_EQ(rounded.status, 1) << rounded.out;  // bf16 has two decimal digits
     EXPECT_EQ(place_.run({"verify", "model.onnx", "--lockstep"}).status, 2);
 }
 
-TEST_F(GpuCommand, run_says_where_there_is_no_gpu) {
+TEST_F(GpuCommand, run_reports_a_missing_gpu) {
     const Result r = place_.run({"run", "model.onnx", "--target", "cuda:sm_80"});
     if (r.status == 0) GTEST_SKIP() << "there is a GPU";
     EXPECT_EQ(r.status, 1);
@@ -76,8 +76,8 @@ TEST_F(GpuCommand, run_says_where_there_is_no_gpu) {
 }
 
 #ifdef TW_PRETENDED
-/// The tool on a machine whose driver and compiler are pretended: kernels are loaded, and give nothing.
-class PretendedGpuCommand : public GpuCommand {
+/// The tool with a fake driver and compiler: kernels are loaded, and compute nothing.
+class FakeGpuCommand : public GpuCommand {
   protected:
     using Environment = std::vector<std::pair<std::string, std::string>>;
     Result run(const std::vector<std::string>& arguments, Environment environment = {}) {
@@ -96,21 +96,21 @@ class PretendedGpuCommand : public GpuCommand {
     }
 };
 
-TEST_F(PretendedGpuCommand, runs_where_there_is_a_driver_and_keeps_the_code_of_kernels) {
+TEST_F(FakeGpuCommand, runs_with_a_driver_and_caches_the_code_of_kernels) {
     const Result r = run({"bench", "model.onnx", "--target", "cuda", "--dim", "batch=4", "--iterations", "5"});
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=4"}).status, 0);
     EXPECT_TRUE(place_.exists("cache/tilewright/code"));
-    // Zeros are not what the model gives, and verify says so.
+    // The outputs are zeros instead of the model's results, and verify reports that.
     EXPECT_EQ(run({"verify", "model.onnx", "--target", "cuda", "--dim", "batch=4"}).status, 1);
 }
 
-TEST_F(PretendedGpuCommand, old_and_other_gpus_are_refused) {
+TEST_F(FakeGpuCommand, old_and_other_gpus_are_refused) {
     EXPECT_THAT(run({"run", "model.onnx", "--target", "cuda"}, {{"TILEWRIGHT_PRETENDED_CAPABILITY", "75"}}).err,
                 AllOf(HasSubstr("was compiled for cuda (1 kernels, whose machine code is kept), but cannot run here:"),
                       HasSubstr("has compute capability 7.5: kernels are made for 8.0 (Ampere) and newer")));
     EXPECT_TRUE(place_.exists("cache/tilewright/code"));
-    // A product that takes instructions of sm_90a.
+    // A product that uses instructions of sm_90a.
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
     add_input(g, "x", {512, 1024});
@@ -130,7 +130,7 @@ TEST_F(PretendedGpuCommand, old_and_other_gpus_are_refused) {
     EXPECT_EQ(run(with("cuda:sm_80"), {{"TILEWRIGHT_PRETENDED_CAPABILITY", "80"}}).status, 0);
 }
 
-TEST_F(PretendedGpuCommand, what_does_not_fit_is_said_with_what_there_is) {
+TEST_F(FakeGpuCommand, exceeded_limits_are_reported_with_the_limit) {
     const Result r = run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=100000"},
                          {{"TILEWRIGHT_PRETENDED_BYTES", "100000"}});
     EXPECT_EQ(r.status, 1);

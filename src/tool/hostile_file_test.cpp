@@ -1,5 +1,5 @@
-// Hostile files: whatever a model says about other files, about sizes and about itself, the tool ends in time with one
-// error line, and nothing outside the model's folder is read or written.
+// Hostile files: whatever a model declares about other files, sizes and itself, the tool ends in time with one error
+// line, and no file outside the model's folder is read or written.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ void make_external(onnx::TensorProto& w, const Entries& entries) {
     }
 }
 
-/// y = x + w, both float[4], where w is still to be made.
+/// y = x + w, both float[4], where w is not defined yet.
 onnx::ModelProto add_model() {
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
@@ -54,14 +54,14 @@ onnx::ModelProto add_model() {
     return m;
 }
 
-/// The same, where w's data is external.
+/// The same model with external data for w.
 onnx::ModelProto external_model(const Entries& entries) {
     onnx::ModelProto m = add_model();
     make_external(*m.mutable_graph()->add_initializer(), entries);
     return m;
 }
 
-/// A model below m/, and beside that folder what it must not read.
+/// A model below m/, and beside that folder a file that it must not read.
 class HostileFile : public testing::Test {
   protected:
     HostileFile() {
@@ -99,7 +99,7 @@ TEST_F(HostileFile, PathsThatLeaveTheModelsFolderAreRefused) {
     }
 }
 
-TEST_F(HostileFile, NamesAreComparedAsTheyAreWritten) {
+TEST_F(HostileFile, NamesAreComparedBytewise) {
     const Result r = run({{"location", "DATA.BIN"}});
     EXPECT_TRUE(refused(r));
     EXPECT_THAT(r.err, HasSubstr("does not exist"));
@@ -119,7 +119,7 @@ TEST_F(HostileFile, EveryCommandChecksPathsAlike) {
     EXPECT_THAT(r.out, HasSubstr("leaves the model's folder by '..'"));
 }
 
-TEST_F(HostileFile, TensorsAreCheckedWhereverTheyStand) {
+TEST_F(HostileFile, TensorsAreCheckedInEveryPlace) {
     const Entries secret = {{"location", "../secret.bin"}};
     const auto constant = [&](onnx::NodeProto& n) {
         onnx::AttributeProto& a = add_attribute(n, "value");
@@ -227,7 +227,7 @@ TEST_F(HostileFile, LinksPipesAndFoldersAreRefused) {
     }
 }
 
-TEST_F(HostileFile, AFileThatIsSwappedMeanwhileNeverLetsTheSecretIn) {
+TEST_F(HostileFile, ASwappedFileNeverLeaksTheSecret) {
     place.write("m/model.onnx", external_model({{"location", "swap"}}));
     place.folder.write("inner.bin", std::string(16, '\0'));
     std::atomic<bool> stop = false;
@@ -256,7 +256,7 @@ TEST_F(HostileFile, AFileThatIsSwappedMeanwhileNeverLetsTheSecretIn) {
     swapper.join();
 }
 
-TEST_F(HostileFile, MarkersOfMemoryAddressesAreFileNamesLikeOthers) {
+TEST_F(HostileFile, MarkersOfMemoryAddressesAreOrdinaryFileNames) {
     const Result r = run({{"location", "*/_ORT_MEM_ADDR_/*"}, {"offset", "4096"}, {"length", "16"}});
     EXPECT_TRUE(refused(r));
     EXPECT_THAT(r.err, HasSubstr("does not exist"));
@@ -287,10 +287,10 @@ TEST_F(HostileFile, OutputsAreWrittenBelowTheirFolderWhateverTheirNames) {
     place.write("m/model.onnx", m);
     const Result r = place.run({"run", "m/model.onnx", "--output-dir", "deep/out", "--output-npz", "all.npz"});
     ASSERT_EQ(r.status, 0) << r.err;
-    EXPECT_THAT(r.out, Not(HasSubstr("\x1b"))) << "a name reaches the terminal as it is";
+    EXPECT_THAT(r.out, Not(HasSubstr("\x1b"))) << "a name reaches the terminal unescaped";
     size_t files = 0;
     for (const auto& entry : fs::recursive_directory_iterator(place / "deep")) files += entry.is_regular_file() ? 1 : 0;
-    EXPECT_EQ(files, names.size()) << "one hides another, or lies elsewhere";
+    EXPECT_EQ(files, names.size()) << "a file overwrites another, or is outside of the folder";
     EXPECT_FALSE(fs::exists(place / "escaped.npy"));
     EXPECT_FALSE(fs::exists("/escaped.npy"));
     EXPECT_THAT(place.read("all.npz"), Not(HasSubstr("../")));
@@ -316,7 +316,7 @@ TEST_F(HostileFile, NothingIsUnpackedFromAnArchive) {
     EXPECT_EQ(files(), before);
 }
 
-TEST_F(HostileFile, ADamagedTuningDatabaseMisleadsNobody) {
+TEST_F(HostileFile, ADamagedTuningDatabaseCausesNoWrongResult) {
     const std::vector<std::string> tune = {
         "op", "gemm m=6 n=16 k=8", "--scheduler", "search",        "--trials", "3", "--iterations",
         "1",  "--database",        "tuning.db",   "--no-calibrate"};
@@ -338,7 +338,7 @@ TEST_F(HostileFile, ADamagedTuningDatabaseMisleadsNobody) {
     }
 }
 
-TEST_F(HostileFile, FilesThatAreNoModelsAreNamedAsWhatTheyAre) {
+TEST_F(HostileFile, FilesOfOtherFormatsAreRecognised) {
     const auto error = [&](const std::string& bytes) {
         place.folder.write("f.onnx", bytes);
         const Result r = place.run({"run", "f.onnx"});

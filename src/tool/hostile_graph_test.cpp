@@ -1,6 +1,6 @@
-// Hostile numbers: well-formed files whose sizes, attributes and indices are chosen to overflow, divide by zero or
-// reach outside. The tool ends in time, within its memory, with one error line that names the node; or it runs them,
-// where they are legal after all.
+// Hostile numbers: well-formed files with sizes, attributes and indices that overflow, divide by zero or are out of
+// range. The tool either refuses such a model in time, within its memory, with one error line that names the node, or
+// runs it if it is legal.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ TEST_F(HostileGraph, IntegerDivisionNeverTraps) {
         }
 }
 
-TEST_F(HostileGraph, ShapesThatNothingCanHoldAreRefused) {
+TEST_F(HostileGraph, ShapesThatOverflowAreRefused) {
     const int64_t big = int64_t{1} << 40, most = INT64_MAX;
     for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{
              {big}, {big, big}, {most}, {most, most}, {1 << 20, 1 << 20, 1 << 20, 1 << 20}, {-1}, {INT64_MIN}}) {
@@ -74,7 +74,7 @@ TEST_F(HostileGraph, ShapesThatNothingCanHoldAreRefused) {
     EXPECT_TRUE(refused(run(range.model)));
 }
 
-TEST_F(HostileGraph, InputsThatNothingCanHoldAreRefused) {
+TEST_F(HostileGraph, InputsThatOverflowAreRefused) {
     for (const int64_t d : {int64_t{1} << 40, INT64_MAX}) {
         OneNode m("Neg", {"x"});
         add_input(m.graph, "x", {d});
@@ -89,7 +89,7 @@ TEST_F(HostileGraph, InputsThatNothingCanHoldAreRefused) {
     EXPECT_EQ(run(m.model, {"--dim", "n=99999999999999999999"}).status, 2);
 }
 
-TEST_F(HostileGraph, ShapesThatTheInputsDecideAreCheckedWhenTheyAreKnown) {
+TEST_F(HostileGraph, DataDependentShapesAreCheckedAtRunTime) {
     OneNode m("Expand", {"x", "s"});  // s = 2^40 * k
     add_input(m.graph, "x", {1});
     add_input(m.graph, "k", {2}, kInt64);
@@ -98,7 +98,7 @@ TEST_F(HostileGraph, ShapesThatTheInputsDecideAreCheckedWhenTheyAreKnown) {
     EXPECT_TRUE(refused(run(m.model)));
 }
 
-TEST_F(HostileGraph, BlocksGroupsStridesAndKernelsMustMakeSense) {
+TEST_F(HostileGraph, BlocksGroupsStridesAndKernelsMustBeValid) {
     for (const int64_t block : {int64_t{0}, int64_t{-2}, int64_t{1} << 32, INT64_MIN, INT64_MAX})
         for (const char* op : {"DepthToSpace", "SpaceToDepth"}) {
             SCOPED_TRACE(fmt::format("{} {}", op, block));
@@ -109,7 +109,7 @@ TEST_F(HostileGraph, BlocksGroupsStridesAndKernelsMustMakeSense) {
         }
     for (const char* attribute : {"strides", "dilations", "kernel_shape", "pads"})
         for (const int64_t v : {int64_t{0}, int64_t{-1}, INT64_MIN, INT64_MAX}) {
-            if (std::string(attribute) == "pads" && (v == 0 || v == -1)) continue;  // nothing, and a crop
+            if (std::string(attribute) == "pads" && (v == 0 || v == -1)) continue;  // a no-op, and a crop
             SCOPED_TRACE(fmt::format("{} {}", attribute, v));
             const std::vector<int64_t> values(std::string(attribute) == "pads" ? 4 : 2, v);
             OneNode conv("Conv", {"x", "w"});
@@ -117,7 +117,7 @@ TEST_F(HostileGraph, BlocksGroupsStridesAndKernelsMustMakeSense) {
             add_initializer(conv.graph, "w", {1, 1, 1, 1}, {1});
             set_ints(conv.node, attribute, values);
             if (std::string(attribute) == "dilations" || (std::string(attribute) == "strides" && v > 0))
-                EXPECT_TRUE(runs_or_is_refused(run(conv.model)));  // a kernel of one has no use for them
+                EXPECT_TRUE(runs_or_is_refused(run(conv.model)));  // a kernel of one element does not use them
             else
                 EXPECT_TRUE(refused(run(conv.model)));
             OneNode pool("MaxPool", {"x"});
@@ -164,7 +164,7 @@ TEST_F(HostileGraph, IndicesOutsideTheirTensorReadNothing) {
         add_ints(scatter.graph, "i", {1, 1}, {at});
         add_initializer(scatter.graph, "u", {1}, {1});
         EXPECT_TRUE(runs_or_is_refused(run(scatter.model)));
-        OneNode given("GatherElements", {"x", "j"});  // j is known only when the model runs
+        OneNode given("GatherElements", {"x", "j"});  // j is known only at run time
         add_input(given.graph, "x", {5});
         add_input(given.graph, "k", {5}, kInt64);
         add_ints(given.graph, "i", {1}, {at});
@@ -176,7 +176,7 @@ TEST_F(HostileGraph, IndicesOutsideTheirTensorReadNothing) {
 // --- ranks, attributes and inputs that do not fit the operator
 
 TEST_F(HostileGraph, AttributesOfTheWrongLengthAreRefused) {
-    for (const size_t length : {size_t{1}, size_t{3}, size_t{100'000}}) {  // none at all is as absent
+    for (const size_t length : {size_t{1}, size_t{3}, size_t{100'000}}) {  // an empty list counts as absent
         SCOPED_TRACE(length);
         const std::vector<int64_t> ones(length, 1);
         OneNode conv("Conv", {"x", "w"});
@@ -229,7 +229,7 @@ TEST_F(HostileGraph, MissingInputsAndWrongRanksAreRefused) {
     one("Add", {}, {2});
 }
 
-TEST_F(HostileGraph, NumbersThatDecideShapesMustBeIntegersAndThere) {
+TEST_F(HostileGraph, NumbersThatDecideShapesMustBePresentIntegers) {
     const auto given = [&](const std::string& op, const Names& inputs, const std::vector<int64_t>& shape, int type) {
         SCOPED_TRACE(op);
         OneNode m(op, inputs);
@@ -253,7 +253,7 @@ TEST_F(HostileGraph, NumbersThatDecideShapesMustBeIntegersAndThere) {
     given("Unsqueeze", {"x", "s"}, {1}, kFloat);
 }
 
-TEST_F(HostileGraph, ElementsOfTypesThatTheOperatorDoesNotTakeAreRefused) {
+TEST_F(HostileGraph, UnsupportedElementTypesAreRefused) {
     for (const char* op : {"Softmax", "LogSoftmax", "Exp", "Sigmoid", "LpNormalization"}) {
         OneNode m(op, {"x"});
         add_input(m.graph, "x", {2, 4}, kInt64);

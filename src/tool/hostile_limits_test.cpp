@@ -1,6 +1,6 @@
-// Small models that once crashed the tool, ran for minutes or took all memory: element types that an operator does not
-// take, tens of thousands of operands, windows and sample counts of 2^40, sizes that the data gives. Each ends in a
-// result or in one error line. Sizes are those of the original attacks where TILEWRIGHT_LONG_TESTS is set.
+// Small models that once crashed the tool, ran for minutes or exhausted memory: unsupported element types, tens of
+// thousands of operands, windows and sample counts of 2^40, data-dependent sizes. Each ends with a result or one error
+// line. With TILEWRIGHT_LONG_TESTS the sizes are those of the original reports.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST_F(HostileLimits, TypesThatCrashedCodeGenerationAreRefused) {
     }
 }
 
-// --- operands, outputs and nodes in great number
+// --- large numbers of operands, outputs and nodes
 
 TEST_F(HostileLimits, OneOperandManyTimes) {
     const size_t many = long_tests() ? 60'000 : 10'000;
@@ -80,7 +80,7 @@ TEST_F(HostileLimits, OneOperandManyTimes) {
     }
 }
 
-TEST_F(HostileLimits, ManyOperandsThatDiffer) {
+TEST_F(HostileLimits, ManyDifferentOperands) {
     const size_t many = long_tests() ? 20'000 : 2'000;
     Names names;
     for (size_t i = 0; i < many; ++i) names.push_back(fmt::format("x{}", i));
@@ -89,7 +89,7 @@ TEST_F(HostileLimits, ManyOperandsThatDiffer) {
     EXPECT_TRUE(runs_or_is_refused(run(m.model, {"--threads", "1"}, {kLongSeconds})));
 }
 
-TEST_F(HostileLimits, AValueThatIsUsedTwiceByEachNode) {
+TEST_F(HostileLimits, AValueUsedTwiceByEachNode) {
     OneNode doubling("Identity", {"v300"});  // v -> v * v + v
     add_input(doubling.graph, "v0", {4});
     for (int i = 0; i < 300; ++i) {
@@ -107,7 +107,7 @@ TEST_F(HostileLimits, AValueThatIsUsedTwiceByEachNode) {
     EXPECT_TRUE(runs_or_is_refused(run(where.model, {}, {kLongSeconds})));
 }
 
-TEST_F(HostileLimits, OutputsInGreatNumber) {
+TEST_F(HostileLimits, ManyOutputs) {
     const int64_t many = long_tests() ? 5'000 : 500;
     onnx::ModelProto m = new_model(18);
     onnx::GraphProto& g = *m.mutable_graph();
@@ -132,9 +132,9 @@ TEST_F(HostileLimits, LongChainsOnASmallStack) {
     EXPECT_TRUE(runs_or_is_refused(run(m.model, {}, small)));
 }
 
-// --- windows, samples and sums without end
+// --- huge windows, samples and sums
 
-TEST_F(HostileLimits, WindowsOfMoreChannelsThanThereAre) {
+TEST_F(HostileLimits, WindowsOfMissingChannels) {
     for (const int64_t size : {int64_t{1} << 40, (int64_t{1} << 40) + 1, INT64_MAX}) {
         OneNode m("LRN", {"x"});
         add_input(m.graph, "x", {1, 1, 4, 4});
@@ -143,7 +143,7 @@ TEST_F(HostileLimits, WindowsOfMoreChannelsThanThereAre) {
     }
 }
 
-TEST_F(HostileLimits, MoreSamplesThanCanBeTaken) {
+TEST_F(HostileLimits, TooManySamples) {
     OneNode m("RoiAlign", {"x", "r", "b"});
     add_input(m.graph, "x", {1, 1, 4, 4});
     add_input(m.graph, "r", {1, 4});
@@ -154,8 +154,8 @@ TEST_F(HostileLimits, MoreSamplesThanCanBeTaken) {
     EXPECT_TRUE(refused(run(m.model)));
 }
 
-TEST_F(HostileLimits, ASumOverMoreThanMemoryHolds) {
-    const int64_t side = long_tests() ? 1 << 20 : 1 << 15;  // squared: so many summands, never in memory at once
+TEST_F(HostileLimits, ASumOfMoreTermsThanFitInMemory) {
+    const int64_t side = long_tests() ? 1 << 20 : 1 << 15;  // squared: number of terms, never in memory at once
     OneNode m("ReduceSum", {"e"});
     add_input(m.graph, "x", {1});
     add_input(m.graph, "s", {2}, kInt64);
@@ -165,9 +165,9 @@ TEST_F(HostileLimits, ASumOverMoreThanMemoryHolds) {
     EXPECT_TRUE(runs_or_is_refused(run(m.model, {"--input", "in.npz"}, {kLongSeconds})));
 }
 
-// --- memory that sizes given at run time, or by constants, ask for
+// --- memory for sizes given at run time or by constants
 
-TEST_F(HostileLimits, EnlargementsGivenAtRunTimeAreCheckedFirst) {
+TEST_F(HostileLimits, EnlargementsGivenAtRunTimeAreChecked) {
     for (const char* mode : {"nearest", "linear", "cubic"}) {
         OneNode m("Resize", {"x", "", "s"});
         add_input(m.graph, "x", {1, 1, 4, 4});
@@ -192,8 +192,8 @@ TEST_F(HostileLimits, TablesOfTrillionsOfEntriesAreRefused) {
 
 // --- empty tensors and names
 
-/// An empty dimension and one of size 1 give an empty one. Where both sizes are given by the run this is refused.
-TEST_F(HostileLimits, NoElementsBroadcastWithOne) {
+/// Broadcasting an empty dimension with one of size 1 gives an empty one. It is refused if both sizes are dynamic.
+TEST_F(HostileLimits, EmptyDimensionsBroadcastWithOne) {
     for (const bool both_open : {false, true}) {
         OneNode m("Add", {"a", "b"});
         for (const char* name : {"a", "b"}) {
@@ -221,7 +221,7 @@ TEST_F(HostileLimits, AnOutputThatIsAnInputKeepsItsName) {
     EXPECT_EQ(load_npz(place / "out.npz").at(0).name, "x");
 }
 
-TEST_F(HostileLimits, ANameThatAnArchiveCannotHoldIsNamedAsTheReason) {
+TEST_F(HostileLimits, UnsupportedNamesOfArchivesAreReported) {
     OneNode m("Neg", {"x"});
     const std::string name(1'000'000, 'y');
     m.node.set_output(0, name);
@@ -236,7 +236,7 @@ TEST_F(HostileLimits, ANameThatAnArchiveCannotHoldIsNamedAsTheReason) {
 
 // --- versions of operator sets
 
-TEST_F(HostileLimits, AnOperatorSetOfTheFutureIsRefusedWithARemedy) {
+TEST_F(HostileLimits, AFutureOperatorSetIsRefusedWithARemedy) {
     OneNode m("Neg", {"x"}, 99);
     add_input(m.graph, "x", {4});
     for (const char* command : {"run", "check"}) {
@@ -246,7 +246,7 @@ TEST_F(HostileLimits, AnOperatorSetOfTheFutureIsRefusedWithARemedy) {
     }
 }
 
-/// ONNX Runtime's optimised models keep their old operator set.
+/// Models optimised by ONNX Runtime keep their old operator set.
 TEST_F(HostileLimits, LayerNormalizationRunsInOlderOperatorSets) {
     for (const int64_t opset : {11, 16, 17}) {
         OneNode m("LayerNormalization", {"x", "s", "b"}, opset);

@@ -1,5 +1,5 @@
 #pragma once
-// Models of one node whose numbers, ranks and bodies are a test's own, and what runs them.
+// Models of one node with given numbers, ranks and bodies, and functions that run them.
 
 #include <memory>
 #include <string>
@@ -24,10 +24,10 @@ void set_int(onnx::NodeProto& n, const std::string& name, int64_t value);
 void set_text(onnx::NodeProto& n, const std::string& name, const std::string& value);
 onnx::GraphProto& set_graph(onnx::NodeProto& n, const std::string& name);
 
-/// Names dimension `axis` of the graph's last input, in place of its size.
+/// Replaces the size of dimension `axis` of the graph's last input by a name.
 void open_dimension(onnx::GraphProto& g, int axis, const std::string& name);
 
-/// A model of one node "n" that gives "y"; the rest is added to it.
+/// A model of one node "n" with the output "y"; tests add the other parts.
 class OneNode {
     std::unique_ptr<onnx::ModelProto> owned_;
 
@@ -46,7 +46,7 @@ class HostileGraph : public testing::Test {
   protected:
     Result run(const onnx::ModelProto& model, const std::vector<std::string>& more = {},
                const Limits& limits = {20}) const;
-    /// Either is right: a result, or an error. Nothing else is.
+    /// True for a result and for a proper error; any other end is a bug.
     static testing::AssertionResult runs_or_is_refused(const Result& r);
     Workplace place;
 };

@@ -1,5 +1,5 @@
-// Hostile structure: nests, functions, loops, constants and names that are chosen to recurse, to expand or to exhaust.
-// The tool ends in time, within its memory, with one error line; or it runs them, where they are legal after all.
+// Hostile structure: nests, functions, loops, constants and names that recurse, expand or exhaust memory. The tool
+// either refuses such a model in time, within its memory, with one error line, or runs it if it is legal.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -79,7 +79,7 @@ TEST_F(HostileStructure, DeepTypesAreRefused) {
     EXPECT_TRUE(refused(run(m)));
 }
 
-/// y = the last of `count` nodes in a row, each written by `node` from the value before: "v0", "v1", ...
+/// y = the last of `count` nodes in sequence, each created by `node` from the previous value: "v0", "v1", ...
 template <class Write>
 onnx::ModelProto row_of_nodes(const Shape& shape, int count, const Write& node) {
     OneNode m("Identity", {fmt::format("v{}", count)});
@@ -88,7 +88,7 @@ onnx::ModelProto row_of_nodes(const Shape& shape, int count, const Write& node) 
     return m.model;
 }
 
-TEST_F(HostileStructure, LongRowsOfNodesAreCompiled) {
+TEST_F(HostileStructure, LongSequencesOfNodesAreCompiled) {
     const auto row = [](const std::string& op) {
         return row_of_nodes({4}, 600, [&](onnx::GraphProto& g, const std::string& from, const std::string& to) {
             if (op == "Add")
@@ -124,7 +124,7 @@ TEST_F(HostileStructure, HighRanksAndManyOperandsAreBounded) {
     }
 }
 
-TEST_F(HostileStructure, OperandsWithoutNumberAreSummedUp) {
+TEST_F(HostileStructure, ManyOperandsAreSummed) {
     onnx::ModelProto m = new_model();
     onnx::GraphProto& g = *m.mutable_graph();
     add_input(g, "x", {4});
@@ -134,7 +134,7 @@ TEST_F(HostileStructure, OperandsWithoutNumberAreSummedUp) {
     EXPECT_EQ(r.status, 0) << r.err;
 }
 
-TEST_F(HostileStructure, IndicesThatGrowWithEveryNodeAreCutOff) {
+TEST_F(HostileStructure, IndicesThatGrowWithEveryNodeAreLimited) {
     const auto shuffle = [](const Shape& shape, int count, const std::vector<int64_t>& there,
                             const std::vector<int64_t>& permutation) {
         onnx::ModelProto m =
@@ -155,7 +155,7 @@ TEST_F(HostileStructure, IndicesThatGrowWithEveryNodeAreCutOff) {
     EXPECT_EQ(run(open, {"--dim", "n=5"}, {60}).status, 0);
 }
 
-TEST_F(HostileStructure, DimensionsThatGrowWithEveryNodeAreCutOff) {
+TEST_F(HostileStructure, DimensionsThatGrowWithEveryNodeAreLimited) {
     // d <- d * d, d <- d * d + n, d <- (d / 3) * (d % 3) + n; then a tensor of that size
     for (const std::string step : {"square", "polynomial", "digits"}) {
         SCOPED_TRACE(step);
@@ -182,8 +182,8 @@ TEST_F(HostileStructure, DimensionsThatGrowWithEveryNodeAreCutOff) {
     }
 }
 
-TEST_F(HostileStructure, ProductsOfSumsOfDimensionsAreCutOff) {
-    // A tensor of (a0 + a1 + ...) by (b0 + b1 + ...) by ..., made one row: its length has a million terms.
+TEST_F(HostileStructure, ProductsOfSumsOfDimensionsAreLimited) {
+    // A tensor of (a0 + a1 + ...) by (b0 + b1 + ...) by ..., reshaped to one row: its length has a million terms.
     constexpr int kRank = 6, kParts = 10;
     OneNode m("Reshape", {"all", "flat"});
     Names sides;
@@ -202,7 +202,7 @@ TEST_F(HostileStructure, ProductsOfSumsOfDimensionsAreCutOff) {
     EXPECT_TRUE(runs_or_is_refused(run(m.model, {}, {60})));
 }
 
-/// y = Loop(trips): carries a number, and gives one of `slice` elements each time.
+/// y = Loop(trips): carries a number, and produces a scan output of `slice` elements in each iteration.
 onnx::ModelProto counting_loop(int64_t trips, int64_t slice, bool scan, bool from_input) {
     OneNode m("Loop", {"t", "", "v"});
     if (from_input) {
@@ -290,7 +290,7 @@ TEST_F(HostileStructure, BodiesThatDoNotFitTheirOperatorAreRefused) {
     }
 }
 
-// --- work and memory at load
+// --- work and memory at load time
 
 TEST_F(HostileStructure, ConstantsAreFoldedWithinABudget) {
     OneNode sum("ReduceSum", {"big"});  // of 2^40 ones
@@ -315,7 +315,7 @@ TEST_F(HostileStructure, ConstantsAreFoldedWithinABudget) {
     EXPECT_TRUE(refused(run(doubling.model)));
 }
 
-TEST_F(HostileStructure, DeclaredWeightsMustBeThere) {
+TEST_F(HostileStructure, DeclaredWeightsMustBePresent) {
     OneNode m("Neg", {"w"});
     onnx::TensorProto& w = *m.graph.add_initializer();
     w.set_name("w");
@@ -352,7 +352,7 @@ TEST_F(HostileStructure, PackedTypesOfOddLengthAreUnpackedInBounds) {
 }
 
 TEST_F(HostileStructure, PackedTypesShareMemoryWithOthers) {
-    // Odd numbers of half bytes between tensors of bytes and floats: each buffer is free for the next value.
+    // Odd counts of 4-bit elements between tensors of bytes and floats: each buffer is reused by the next value.
     OneNode m("Sum", {"f0", "f1", "f2", "f3", "f4", "f5"}, 21);
     add_input(m.graph, "x", {3, 5});
     add_initializer(m.graph, "scale", {}, {0.5f});
@@ -375,7 +375,7 @@ TEST_F(HostileStructure, PackedTypesShareMemoryWithOthers) {
 
 // --- messages
 
-TEST_F(HostileStructure, LongAndDirtyNamesMakeShortCleanMessages) {
+TEST_F(HostileStructure, LongAndUnprintableNamesAreTruncatedAndEscaped) {
     OneNode m("x\x1b[2J" + std::string(100'000, 'o'), {"\xff\xfe" + std::string(100'000, 'i')});
     m.node.set_name(std::string("%s%n%d\n\0", 8) + std::string(100'000, 'n'));
     m.graph.mutable_node(0)->set_input(0, "x");

@@ -1,11 +1,11 @@
-// Models changed at random: what is accepted runs, what is not is an error. A crash, an internal error or a run of more
-// than 20 s (30 s for models above 20 KB) is a bug of ours, whatever the model. Every mutant runs in a process of its
-// own, under 4 GiB.
+// Models changed at random: accepted models run, all others are errors. A crash, an internal error or a run of more
+// than 20 s (30 s for models above 20 KB) is a bug of the compiler. Every mutant runs in its own process, limited to 4
+// GiB.
 //
-// `make fuzz` runs many. TILEWRIGHT_MUTANTS=N sets their number, TILEWRIGHT_MUTANT_SEED=N the first one's seed. The
-// mutants that fail are written to the folder TILEWRIGHT_MUTANT_FINDINGS, their models are the importer's samples,
-// small models of the zoo, and those below the folders TILEWRIGHT_MUTANT_MODELS (with ':' in between; by default the
-// project's conformance cases and real models, where they are at hand).
+// `make fuzz` runs many mutants. TILEWRIGHT_MUTANTS=N sets their number, TILEWRIGHT_MUTANT_SEED=N the seed of the
+// first. Failing mutants are written to the folder TILEWRIGHT_MUTANT_FINDINGS. The models are the importer's samples,
+// small models of the zoo, and those below the folders TILEWRIGHT_MUTANT_MODELS (separated by ':'; by default the
+// conformance cases and real models beside the project, if present).
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "driver/inputs.h"
 #include "compile/limits.h"
 #include "compile/pipeline.h"
+#include "driver/inputs.h"
 #include "driver/zoo/zoo.h"
 #include "onnx/onnx_pb.h"
 #include "tool/mutator_test.h"
@@ -34,8 +34,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kSmallFile = 20'000, kLargeFile = 4'000'000;
-/// Processor time of a mutant. A large one may be compiled twice, the second time without Winograd's convolutions once
-/// a run has found a value that is not finite: 21 s for one of ppocrv3_det_ch on Zen 3. Sanitizers take several times
+/// CPU time limit of a mutant. A large one may be compiled twice, the second time without Winograd convolutions after a
+/// run has found a value that is not finite: 21 s for one of ppocrv3_det_ch on Zen 3. Sanitizers take several times
 /// more.
 const unsigned kSlowerMutants = std::string(TW_SANITIZE).empty() ? 1 : 10;
 const unsigned kSmallSeconds = 20 * kSlowerMutants, kLargeSeconds = 30 * kSlowerMutants;
@@ -45,7 +45,7 @@ struct SeedModel {
     onnx::ModelProto model;
 };
 
-/// What mutants are made of. Large models are drawn seldom: they take a hundred times as long.
+/// The models to mutate. Large models are drawn rarely: they take a hundred times as long.
 struct SeedModels {
     std::vector<SeedModel> small, large;
     std::vector<std::string> operators;
@@ -107,7 +107,7 @@ SeedModels seed_models() {
     return seeds;
 }
 
-/// 'r' ran, 'e' an error of the model or the machine, else a bug: what it says.
+/// 'r': ran; 'e': an error of the model or the machine; otherwise the text of a bug.
 std::string outcome(const std::string& bytes, uint64_t seed) {
     try {
         PipelineOptions options;
@@ -138,7 +138,7 @@ bool has_loop(const onnx::GraphProto& g) {
     });
 }
 
-/// outcome() in a process of its own; "time" where it took too long.
+/// outcome() in its own process; "time" if it exceeded the limit.
 std::string guarded_outcome(const std::string& bytes, uint64_t seed, unsigned seconds) {
     int channel[2];
     if (pipe(channel) != 0) return "no pipe";
@@ -146,7 +146,7 @@ std::string guarded_outcome(const std::string& bytes, uint64_t seed, unsigned se
     if (child < 0) return "no process";
     if (child == 0) {
         close(channel[0]);
-        // A run that waits for something takes no processor time: the alarm ends it.
+        // A deadlocked run uses no CPU time: the alarm ends it.
         alarm(20 * seconds);
         const rlimit none{0, 0}, time{seconds, seconds + 5}, space{uint64_t{4} << 30, uint64_t{4} << 30};
         setrlimit(RLIMIT_CORE, &none);
@@ -188,7 +188,7 @@ TEST(Mutants, RunOrAreRefused) {
         } else if (end == "e") {
             ++refused;
         } else if (end == "time" && readable && has_loop(model.graph())) {
-            ++loops;  // it ends when its condition or its trip count says so, which is up to the model
+            ++loops;  // may legally run until its condition or its trip count ends it
         } else {
             ++(end == "time" ? late : end.starts_with("signal") ? signals : internal);
             if (!findings.empty()) {

@@ -9,7 +9,7 @@
 namespace tilewright::tool_test {
 
 std::string Mutator::mutate(onnx::ModelProto model) {
-    // A model without nodes may have nothing that could change; the number of tries is bounded.
+    // The number of tries is limited, because a model without nodes may have nothing to change.
     size_t changes = 1 + below(3);
     for (size_t tries = 0; changes > 0 && tries < 100; ++tries) changes -= change(model) ? 1 : 0;
     std::string bytes;
@@ -106,7 +106,7 @@ bool Mutator::change(onnx::GraphProto& g, onnx::NodeProto& n) {
     }
 }
 
-/// Values that were known at compile time become those of a random input.
+/// Turns values that are known at compile time into computed ones of a random input.
 bool Mutator::constant_to_input(onnx::GraphProto& g) {
     if (g.initializer_size() == 0) return false;
     const int i = at(g.initializer_size());

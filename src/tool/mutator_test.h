@@ -19,7 +19,7 @@ namespace tilewright::tool_test {
 
 class Mutator {
   public:
-    /// `operators`: the operator types that a node may become.
+    /// `operators`: the operator types from which a node's new type is drawn.
     Mutator(uint64_t seed, const std::vector<std::string>& operators) : random_(seed), operators_(operators) {}
 
     /// A number in [0, n); 0 for n = 0.
@@ -29,7 +29,7 @@ class Mutator {
     std::string mutate(onnx::ModelProto model);
 
   private:
-    // Each returns false where the model has nothing of the kind that was drawn.
+    // Each mutation returns false if the model has no element of the kind that was drawn.
     bool change(onnx::ModelProto& m);
     bool change(onnx::GraphProto& g, onnx::NodeProto& n);
     bool change(onnx::ValueInfoProto& v);

@@ -16,12 +16,12 @@
 #include <thread>
 
 namespace {
-/// Sanitizers make the tool this much slower, or a little less.
+/// The slowdown of the tool under sanitizers, rounded up.
 constexpr double kSlower = std::string_view(TW_SANITIZE).empty() ? 1 : 6;
 constexpr const char* kAsanOptions = "allocator_may_return_null=1";
 }  // namespace
 
-/// Asked by AddressSanitizer as the test program itself starts, for the mutants that it forks.
+/// Called by AddressSanitizer when the test program itself starts, for the mutants that it forks.
 extern "C" const char* __asan_default_options();                          // NOLINT: the sanitizer's name
 extern "C" const char* __asan_default_options() { return kAsanOptions; }  // NOLINT
 
@@ -53,7 +53,7 @@ std::string text_of(const std::string& path) {
         setrlimit(RLIMIT_STACK, &stack);
     }
     for (const auto& [name, value] : limits.environment) setenv(name.c_str(), value.c_str(), 1);
-    // Where a sanitizer would end the process for a request too large, it shall fail as it does without one.
+    // Sanitizers would end the process for an allocation that is too large; it has to fail as without a sanitizer.
     const char* options = getenv("ASAN_OPTIONS");
     setenv("ASAN_OPTIONS", (std::string(options != nullptr ? options : "") + ":" + kAsanOptions).c_str(), 1);
     std::vector<char*> argv = {const_cast<char*>("tilewright")};
@@ -127,10 +127,10 @@ testing::AssertionResult refused(const Result& r) {
         if (line.starts_with("error: "))
             ++errors;
         else if (!line.starts_with("hint: ") && !line.starts_with("warning: "))
-            return failure("standard error has a line that is no error, hint or warning");
+            return failure("standard error has a line that is not an error, hint or warning");
     }
     if (errors != 1) return failure("expected one error line");
-    if (r.err.find("bug of Tilewright") != std::string::npos) return failure("reported a bug of its own");
+    if (r.err.find("bug of Tilewright") != std::string::npos) return failure("reported an internal error");
     return testing::AssertionSuccess();
 }
 

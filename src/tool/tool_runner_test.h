@@ -1,5 +1,5 @@
 #pragma once
-// Runs the built tool as its users do: a process of its own, in a folder of its own, with limits on time and memory.
+// Runs the built tool as users do: in its own process and folder, with limits on time and memory.
 
 #include <string>
 #include <vector>
@@ -11,21 +11,21 @@
 namespace tilewright::tool_test {
 
 struct Result {
-    int status = 0;  ///< exit status; 128 + signal where one ended it
+    int status = 0;  ///< exit status; 128 + signal if a signal ended it
     bool timed_out = false;
     double seconds = 0;
     std::string out, err;
 };
 
 struct Limits {
-    double seconds = 60;  ///< some times more under sanitizers
-    /// Of address space; not in force under sanitizers, which need terabytes of it.
+    double seconds = 60;  ///< multiplied under sanitizers
+    /// Limit of the address space; not in force under sanitizers, which reserve terabytes.
     uint64_t bytes = uint64_t{4} << 30;
-    /// Once this stands on standard error, `signal` is sent. Empty: never.
+    /// When this text appears on standard error, `signal` is sent. Empty: never.
     std::string signal_at = {};
     int signal = 0;
     std::vector<std::pair<std::string, std::string>> environment = {};  ///< set in the tool's process
-    std::string out = {};      ///< where standard output goes; empty: to Result::out
+    std::string out = {};      ///< a file for standard output; empty: Result::out
     uint64_t file_bytes = 0;   ///< RLIMIT_FSIZE; 0: none
     uint64_t stack_bytes = 0;  ///< RLIMIT_STACK, not in force under sanitizers; 0: the caller's
 };
@@ -40,14 +40,14 @@ class Workplace {
     std::string operator/(const std::string& name) const { return folder / name; }
     std::string read(const std::string& name) const;
     bool exists(const std::string& name) const;
-    /// Writes a model's bytes; gives its name.
+    /// Writes a model's bytes and returns its name.
     std::string write(const std::string& name, const onnx::ModelProto& model) const;
 
     import_test::TemporaryFolder folder;
 };
 
-/// True when the tool failed as it should: exit status 1, in time, with one `error:` line (and perhaps hints and
-/// warnings) on standard error and nothing of a bug of its own.
+/// True for a proper failure: exit status 1, in time, with one `error:` line (and perhaps hints and warnings) on
+/// standard error and no sign of an internal error.
 testing::AssertionResult refused(const Result& r);
 
 }  // namespace tilewright::tool_test

@@ -13,12 +13,12 @@
 namespace tilewright {
 namespace {
 
-/// Gives symbols and scalars their places.
+/// Numbers symbols and scalars in order of first use.
 class NameOrder {
   public:
-    /// Numbers what `e` mentions first. Within one expression the order must not come from the names either, and the
-    /// order of an expression's terms does; so each new name is judged by the text that is left when it alone is told
-    /// from the other new ones:   $y + 2*$x   ->   for $y: "$~0 + 2*$~1",   for $x: "$~1 + 2*$~0".
+    /// Numbers the names that `e` mentions first. Within one expression the order must not depend on the names, as the
+    /// order of an expression's terms does. New names are therefore sorted by the text in which the one name is
+    /// distinguished from all other new ones:   $y + 2*$x   ->   for $y: "$~0 + 2*$~1",   for $x: "$~1 + 2*$~0".
     void visit(Expr e) {
         std::vector<std::pair<std::string, Var>> fresh;
         for (const Var v : variables(e))
@@ -61,7 +61,7 @@ NameOrder name_order(const Program& stages) {
     for (const ValueId v : stages.inputs) shape(v);
     for (const auto& [v, tensor] : stages.constants) shape(v);
     for (const Primitive& p : stages.primitives) {
-        TW_CHECK(p.expr() != nullptr, "kernel {}: stage {} is no tensor expression", stages.name, p.name);
+        TW_CHECK(p.expr() != nullptr, "kernel {}: stage {} is not a tensor expression", stages.name, p.name);
         for (const ValueId v : p.outputs) shape(v);
         map_exprs(*p.expr(), [&](Expr e) {
             names.visit(e);
@@ -107,7 +107,7 @@ TileProgram canonical(const TileProgram& program) {
     return out;
 }
 
-// print() of a tile program puts the stages between these; canonical names and texts have no such lines of their own.
+// print() of a tile program puts the stages between these; canonical names and texts contain no such lines.
 constexpr std::string_view kHead = "tile k {\n", kStagesBegin = "stages {\n", kStagesEnd = "}\n";
 
 }  // namespace
@@ -133,7 +133,7 @@ TileProgram with_schedule(const Program& stages, std::string_view schedule) {
     const Program renamed = canonical(stages, names);
     TileProgram out = parse_tile_program(
         fmt::format("{}{}{}{}{}", kHead, kStagesBegin, print(renamed), kStagesEnd, schedule.substr(kHead.size())));
-    // Parsing numbered the values anew: by their canonical names they are those of `stages`.
+    // The parser has numbered the values anew: their canonical names map them to the values of `stages`.
     std::map<std::string, ValueId> own;
     for (const ValueId v : value_order(renamed)) own.emplace(renamed.values[v].name, v);
     const auto back = [&](ValueId v) { return own.at(out.stages.values[v].name); };

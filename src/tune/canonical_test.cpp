@@ -11,7 +11,7 @@
 namespace tilewright {
 namespace {
 
-/// The same kernel under other names: values, primitives, symbols, axes and the kernel itself.
+/// The same kernel with other names: values, primitives, symbols, axes and the kernel itself.
 Program renamed(Program p, uint64_t seed) {
     std::mt19937_64 rng(seed);
     const auto name = [&](const std::string& role, size_t n) {
@@ -35,7 +35,7 @@ Program renamed(Program p, uint64_t seed) {
     return p;
 }
 
-TEST(Canonical, names_do_not_count) {
+TEST(Canonical, does_not_depend_on_names) {
     const TileProgram gemm = parse_tile_program(kGemm);
     std::string text = kGemm;
     for (const auto& [from, to] :
@@ -56,7 +56,7 @@ TEST(Canonical, names_do_not_count) {
     EXPECT_EQ(schedule_text(gemm), schedule_text(product));
 }
 
-TEST(Canonical, what_makes_another_kernel_counts) {
+TEST(Canonical, depends_on_everything_else_of_a_kernel) {
     const std::string gemm = canonical_text(parse_tile_program(kGemm).stages);
     const auto other = [](std::string text, const std::string& from, const std::string& to) {
         return canonical_text(parse_tile_program(changed(std::move(text), from, to)).stages);
@@ -72,7 +72,7 @@ TEST(Canonical, what_makes_another_kernel_counts) {
     EXPECT_NE(convolution, other(kConvolution, "when i1 + i4 - 1 >= 0", "when i1 + i4 - 2 >= 0"));  // condition
 }
 
-TEST(Canonical, what_makes_another_schedule_counts) {
+TEST(Canonical, depends_on_the_schedule) {
     const TileProgram gemm = parse_tile_program(kGemm);
     for (const auto& [from, to] :
          std::vector<std::pair<std::string, std::string>>{{"parallel m by 4", "parallel m by 5"},
@@ -89,7 +89,7 @@ TEST(Canonical, what_makes_another_schedule_counts) {
     }
 }
 
-/// Polynomials are printed in the order of their names; the places must not come from there.
+/// Polynomials are printed in the order of their names; canonical numbers must not depend on it.
 TEST(Canonical, order_of_symbols_comes_from_their_use) {
     const auto text = [](const std::string& a, const std::string& b) {
         return canonical_text(parse_program("program p {\n  input x: f32[$" + a + " + 2*$" + b + ", $" + b +
@@ -100,7 +100,7 @@ TEST(Canonical, order_of_symbols_comes_from_their_use) {
     EXPECT_EQ(text("a", "b"), text("s1", "s0"));
 }
 
-TEST(Canonical, symbols_that_differ_and_symbols_that_agree_are_two_kernels) {
+TEST(Canonical, equal_and_different_symbols_give_different_kernels) {
     const auto text = [](const std::string& rows, const std::string& columns) {
         return canonical_text(parse_program("program p {\n  input x: f32[$" + rows + ", $" + columns + "]\n  y: f32[$" +
                                             rows + ", $" + columns + "] = [$" + rows + ", $" + columns +
@@ -119,7 +119,7 @@ TEST(Canonical, random_kernels_keep_their_text_under_other_names) {
         EXPECT_EQ(text, canonical_text(other)) << print(stages) << print(other);
         EXPECT_EQ(text, canonical_text(parse_program(text)));
         texts.insert(text);
-        Program plain = stages;  // the same text without names is the only thing two kernels may share
+        Program plain = stages;  // kernels may share a text only if they are equal without names
         plain.name = "k";
         prints.insert(print(plain));
     }
@@ -137,14 +137,14 @@ TEST(Canonical, a_changed_constant_in_a_body_or_a_changed_extent_changes_a_rando
             v.shape[0] = v.shape[0] + 1;
             break;
         }
-        if (print(other) == print(stages)) continue;  // a value that nobody mentions
+        if (print(other) == print(stages)) continue;  // an unused value
         ++extents;
         EXPECT_NE(canonical_text(stages), canonical_text(other)) << print(stages);
     }
     EXPECT_GT(extents, 30);
 }
 
-TEST(Canonical, a_schedule_comes_back_for_a_kernel_of_other_names) {
+TEST(Canonical, a_schedule_applies_to_a_kernel_of_other_names) {
     int scheduled = 0;
     for (uint64_t seed = 0; seed < 80; ++seed) {
         const TileProgram program = random_scheduled_case(seed, 1 + static_cast<int>(seed % 6)).program;
@@ -170,7 +170,7 @@ TEST(Canonical, a_schedule_that_does_not_fit_is_refused) {
     EXPECT_THROW(with_schedule(gemm.stages, ""), ModelError);
 }
 
-TEST(Canonical, sizes_stand_in_canonical_order) {
+TEST(Canonical, sizes_are_in_canonical_order) {
     const Program stages = parse_tile_program(kSoftmax).stages;
     const Bindings rows{{*symbol("rows").as_var(), 128}};
     EXPECT_EQ(canonical_sizes(stages, rows), "s0=128");

@@ -16,7 +16,7 @@
 namespace tilewright {
 namespace {
 
-constexpr int kWindows = 12;  // of an output that is not compared as a whole
+constexpr int kWindows = 12;  // of an output that is not compared completely
 
 Shape position(int64_t element, const Shape& shape) {
     Shape at(shape.size());
@@ -27,11 +27,11 @@ Shape position(int64_t element, const Shape& shape) {
     return at;
 }
 
-/// What some elements of an output must be.
+/// The expected values of some elements of an output.
 struct Reference {
     size_t output = 0;
     Tensor expected, bounds;
-    std::vector<int64_t> places;  ///< of its elements in the output; empty: they are all of it
+    std::vector<int64_t> places;  ///< positions of the elements in the output; empty: all elements
 };
 
 }  // namespace
@@ -65,7 +65,7 @@ class KernelChecker::Impl {
     }
 
   private:
-    /// Leaves the outputs in the operands. Where the kernel wrote elsewhere it has failed, and there are none.
+    /// Runs the kernel; its outputs are left in the operands. There are none if it wrote elsewhere: it has failed.
     void run(const cpu::CompiledKernel& kernel, ThreadPool& pool, unsigned char before) {
         if (!operands_ || kernel.library != library_) {
             const OperandOptions guarded{.guarded = true};
@@ -84,11 +84,11 @@ class KernelChecker::Impl {
         const std::string harm = operands_->intact();
         if (!harm.empty()) {
             fail(harm);
-            operands_.reset();  // the next run needs others
+            operands_.reset();  // the next run needs other operands
         }
     }
 
-    /// In the memory of the kernel before: pages that are new take longer than what is copied to them.
+    /// Reuses the memory of the previous kernel's outputs: page faults of new memory take longer than the copy.
     void keep(size_t i) {
         if (i == actual_.size())
             actual_.push_back(operands_->output(i));
@@ -135,7 +135,7 @@ class KernelChecker::Impl {
             window.length.push_back(std::min<int64_t>(extents[k], k + 1 == extents.size() ? 16 : 3));
         while (restrict_kernel(stages_, i, window).work > share) {
             const auto longest = std::max_element(window.length.begin(), window.length.end());
-            if (longest == window.length.end() || *longest == 1) break;  // one element costs what it costs
+            if (longest == window.length.end() || *longest == 1) break;  // cannot be reduced further
             *longest /= 2;
         }
         std::mt19937_64 rng(options_.seed);
@@ -144,7 +144,7 @@ class KernelChecker::Impl {
             for (size_t k = 0; k < extents.size(); ++k) {
                 const int64_t last = extents[k] - window.length[k];
                 const int64_t any = static_cast<int64_t>(rng() % static_cast<uint64_t>(last + 1));
-                const uint64_t where = rng() % 4;  // ends are where tiles are not full
+                const uint64_t where = rng() % 4;  // the ends of an axis have partial tiles
                 window.begin[k] = n == 0 || (n > 1 && where == 0) ? 0 : n == 1 || where == 1 ? last : any;
             }
             const std::vector<Tensor> expected = reference(restrict_kernel(stages_, i, window).program);
@@ -205,7 +205,7 @@ class KernelChecker::Impl {
     Program stages_;
     std::vector<Tensor> inputs_;
     std::optional<Operands> operands_;
-    std::shared_ptr<const cpu::LibraryCall> library_;  ///< that the operands are for; null: generated code
+    std::shared_ptr<const cpu::LibraryCall> library_;  ///< of the prepared operands; null: generated code
     std::vector<Reference> references_;                // made when the first kernel needs them
     std::vector<Tensor> actual_;
     CheckResult result_;

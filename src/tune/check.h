@@ -1,5 +1,5 @@
 #pragma once
-// Is a compiled kernel right? Asked of every candidate before it may be chosen.
+// Correctness checks of compiled kernels. Every candidate is checked before it may be chosen.
 
 #include <cstdint>
 #include <memory>
@@ -12,38 +12,38 @@
 namespace tilewright {
 
 struct CheckOptions {
-    /// Numbers of the kernel's symbols and scalars.
+    /// Values of the kernel's symbols and scalars.
     Bindings bindings = {};  // NOLINT(readability-redundant-member-init): so that g++ lets initialisers leave it out
     uint64_t seed = 1;       ///< of the inputs
-    /// What the reference may cost, in operators times points (2^26: some tenths of a second). A kernel of more is
-    /// compared at windows of its outputs instead of everywhere: at both ends of every axis and at random places in
-    /// between, so that first, last and middle tiles are among them, each element of a window with its whole sum.
+    /// The budget of the reference, in operators times points (2^26: some tenths of a second). The outputs of a larger
+    /// kernel are compared in windows instead of completely: at both ends of every axis and at random places in
+    /// between, which covers first, last and middle tiles. Each element of a window is compared with its full sum.
     int64_t work = int64_t{1} << 26;
 };
 
 struct CheckResult {
     bool ok = true;
-    std::string reason;     ///< why not: "output c, element [3, 4] is 1.5, expected 2 within 1e-06 (...)"
+    std::string reason;     ///< of a failure: "output c, element [3, 4] is 1.5, expected 2 within 1e-06 (...)"
     int64_t compared = 0;   ///< elements with a finite error bound that were compared
-    int64_t undecided = 0;  ///< elements of which nothing could be said (src/tune/error_bound.h)
-    double worst = 0;       ///< largest difference as a share of its bound
+    int64_t undecided = 0;  ///< elements without a finite error bound (src/tune/error_bound.h)
+    double worst = 0;       ///< largest difference relative to its bound
 };
 
-/// Checks kernels of the same stages, whose inputs and reference it makes once.
+/// Checks kernels of the same stages. Inputs and reference are computed once.
 ///
-/// Each kernel runs twice on random inputs (kernel_inputs), on the pool and on one thread, in memory that held other
-/// things each time. Wrong is: an element that lies farther from the exact result of the stages than with_error_bounds
-/// allows; an element that is not the same in both runs (nobody wrote it, or it depends on what memory held or on how
-/// tasks were shared out); a byte written outside the outputs, but near them. All outputs are looked at in whole for
-/// the last two. Where no element can be compared, that is not ok either.
+/// Each kernel runs twice on random inputs (kernel_inputs), on the pool and on one thread, with different previous
+/// contents of the memory. A failure is: an element that differs from the exact result of the stages by more than
+/// with_error_bounds allows; an element that differs between the runs (it was not written, or depends on uninitialised
+/// memory or on the distribution of tasks); a byte that was written outside the outputs, but near them. The last two
+/// are checked for all elements. A kernel without any comparable element fails too.
 ///
-/// The kernel runs in this process: one that writes far away, or never ends, takes it along. Tuner runs candidates in a
-/// child process first (tune/child_run.h).
+/// The kernel runs in this process: one that writes far outside, or does not terminate, takes the process with it.
+/// Tuner runs candidates in a child process first (tune/child_run.h).
 class KernelChecker {
   public:
     explicit KernelChecker(const Program& stages, CheckOptions options = {});
     ~KernelChecker();
-    /// Throws InternalError where the reference itself cannot be computed on the inputs.
+    /// Throws InternalError if the reference itself cannot be computed on the inputs.
     CheckResult check(const cpu::CompiledKernel& kernel, ThreadPool& pool);
 
   private:
@@ -51,7 +51,7 @@ class KernelChecker {
     std::unique_ptr<Impl> impl_;
 };
 
-/// One kernel.
+/// Checks one kernel.
 CheckResult check_kernel(const cpu::CompiledKernel& kernel, const Program& stages, ThreadPool& pool,
                          const CheckOptions& options = {});
 

@@ -25,7 +25,7 @@ Bindings some_sizes(const Program& stages, int64_t size) {
 
 std::string text_of(const CheckResult& r) { return r.ok ? "ok" : r.reason; }
 
-/// A product with rows of `k` terms, and other things around it.
+/// A product with sums of `k` terms and other stages around it.
 std::string product(int64_t m, int64_t n, int64_t k, const std::string& body = "mul(@0, @1)", int64_t terms = 0) {
     return fmt::format(
         "program p {{\n  input a: f32[{0}, {2}]\n  input b: f32[{2}, {1}]\n"
@@ -38,11 +38,11 @@ class Check : public testing::Test {
     CheckResult check(const TileProgram& program, const Program& stages, CheckOptions options = {}) {
         return check_kernel(cpu::compile(program), stages, pool_, options);
     }
-    /// Code for `made`, checked against `meant`.
+    /// Checks the code for `made` against the stages of `meant`.
     CheckResult check_texts(const std::string& made, const std::string& meant, const CheckOptions& options = {}) {
         return check(default_schedule(parse_program(made), {}), parse_program(meant), options);
     }
-    /// A kernel of hand-written code for kGemm's stages.
+    /// A handwritten kernel for kGemm's stages.
     CheckResult check_code(cpu::KernelFn run) {
         cpu::CompiledKernel kernel;
         kernel.name = "by hand";
@@ -55,7 +55,7 @@ class Check : public testing::Test {
     ThreadPool pool_{2};
 };
 
-TEST_F(Check, right_kernels_are_right) {
+TEST_F(Check, correct_kernels_pass) {
     for (const std::string& text : {kGemm, kChain, kSoftmax, kConvolution}) {
         const TileProgram p = parse_tile_program(text);
         const CheckResult r = check(p, p.stages, {.bindings = some_sizes(p.stages, 7)});
@@ -66,7 +66,7 @@ TEST_F(Check, right_kernels_are_right) {
     }
 }
 
-TEST_F(Check, random_kernels_with_random_schedules_are_right) {
+TEST_F(Check, random_kernels_with_random_schedules_pass) {
     int64_t compared = 0, undecided = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
         const TileProgram p = random_scheduled_case(seed, 1 + static_cast<int>(seed % 6)).program;
@@ -80,7 +80,7 @@ TEST_F(Check, random_kernels_with_random_schedules_are_right) {
     EXPECT_GT(compared, 10 * undecided);
 }
 
-TEST_F(Check, a_window_of_a_large_kernel_stands_for_it) {
+TEST_F(Check, large_kernels_are_compared_in_windows) {
     const CheckOptions little{.work = 1 << 18};
     const CheckResult right = check_texts(product(200, 300, 128), product(200, 300, 128), little);
     EXPECT_TRUE(right.ok) << right.reason;
@@ -90,13 +90,13 @@ TEST_F(Check, a_window_of_a_large_kernel_stands_for_it) {
     EXPECT_THAT(text_of(wrong), HasSubstr("output c, element ["));
 }
 
-/// The bound must not grow past what one term of a long sum is.
-TEST_F(Check, one_missing_term_of_four_thousand_is_seen) {
+/// The bound must stay below the size of one term of a long sum.
+TEST_F(Check, one_missing_term_of_four_thousand_is_found) {
     EXPECT_TRUE(check_texts(product(8, 32, 4608), product(8, 32, 4608)).ok);
     EXPECT_FALSE(check_texts(product(8, 32, 4608, "mul(@0, @1)", 4607), product(8, 32, 4608)).ok);
 }
 
-TEST_F(Check, wrong_kernels_are_wrong) {
+TEST_F(Check, wrong_kernels_fail) {
     const std::string right = product(9, 17, 5);
     EXPECT_FALSE(check_texts(product(9, 17, 5, "add(@0, @1)"), right).ok);
     EXPECT_FALSE(check_texts(product(9, 17, 5, "mul(@0, add(@1, 0.00001))"), right).ok);
@@ -115,8 +115,8 @@ TEST_F(Check, exact_types_must_be_exact) {
     EXPECT_FALSE(check_texts(text("mul(@0, 3)"), text("add(mul(@0, 3), 1)")).ok);
 }
 
-/// Each has one row a task of c[10, 8]; inputs are a[10, 7], b, bias.
-TEST_F(Check, code_that_leaves_something_out_or_writes_too_much_is_wrong) {
+/// Each computes one row per task of c[10, 8]; inputs are a[10, 7], b, bias.
+TEST_F(Check, incomplete_and_out_of_bounds_writes_fail) {
     EXPECT_THAT(text_of(check_code([](void* const*, const int64_t*, int64_t, int64_t, void*) {})),
                 HasSubstr("in one run and"));
     EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void*) {
@@ -126,10 +126,10 @@ TEST_F(Check, code_that_leaves_something_out_or_writes_too_much_is_wrong) {
     EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void*) {
                     for (int64_t i = 8 * begin; i < 8 * end + 1; ++i) static_cast<float*>(t[3])[i] = 1;
                 })),
-                HasSubstr("memory behind c was written to"));
+                HasSubstr("memory after c was overwritten"));
     EXPECT_THAT(text_of(check_code(
                     [](void* const* t, const int64_t*, int64_t, int64_t, void*) { static_cast<float*>(t[0])[0] = 1; })),
-                HasSubstr("input a was written to"));
+                HasSubstr("input a was overwritten"));
     EXPECT_THAT(text_of(check_code([](void* const* t, const int64_t*, int64_t begin, int64_t end, void* scratch) {
                     for (int64_t i = 8 * begin; i < 8 * end; ++i)
                         static_cast<float*>(t[3])[i] = *static_cast<float*>(scratch);
@@ -143,7 +143,7 @@ TEST_F(Check, code_that_leaves_something_out_or_writes_too_much_is_wrong) {
         << "the result depends on how tasks are shared out";
 }
 
-/// One that harms the operands does not harm the next one's check.
+/// A kernel that corrupts the operands does not affect the check of the next kernel.
 TEST_F(Check, kernels_of_the_same_stages_share_inputs_and_reference) {
     const TileProgram gemm = parse_tile_program(kGemm);
     const cpu::CompiledKernel right = cpu::compile(gemm);
@@ -163,7 +163,7 @@ TEST_F(Check, kernels_of_the_same_stages_share_inputs_and_reference) {
 
 // --- the bounds themselves
 
-/// The bound of y's elements, x given.
+/// The bound of y's elements, given x.
 std::vector<double> bounds_of(const std::string& body, const std::vector<double>& x, const char* type = "f32") {
     const auto n = static_cast<int64_t>(x.size());
     const Program p = parse_program(
@@ -188,7 +188,7 @@ TEST(ErrorBound, grows_with_the_magnitude_and_the_operators) {
         << "a large argument's error counts for more";
 }
 
-TEST(ErrorBound, of_what_jumps_is_zero_away_from_the_jump_and_the_jump_at_it) {
+TEST(ErrorBound, of_discontinuous_functions_is_the_jump_near_it) {
     const auto compared = bounds_of("gt(@0, 3.0)", {1, 1.00001, 0.5}, "bool");
     EXPECT_EQ(compared, (std::vector<double>{1, 0, 0}));
     const auto selected = bounds_of("select(gt(@0, 3.0), 7.0, 5.0)", {1, 2});
@@ -206,8 +206,8 @@ TEST(ErrorBound, is_infinite_where_a_divisor_may_be_zero_or_a_number_may_overflo
     EXPECT_FALSE(std::isfinite(bounds_of("log(@0)", {-1})[0]));
 }
 
-/// x * sigmoid(x) at -100: in f32 the exponential is infinite and the result 0, which is no error of the kernel.
-TEST(ErrorBound, allows_what_vanishes_when_a_divisor_overflows) {
+/// x * sigmoid(x) at -100: in f32 the exponential is infinite and the result 0, which is not an error of the kernel.
+TEST(ErrorBound, allows_underflow_when_a_divisor_overflows) {
     const double x = -33.5, bound = bounds_of("mul(@0, div(1.0, add(1.0, exp(neg(@0)))))", {x})[0];
     EXPECT_TRUE(!std::isfinite(bound) || bound > 101 * std::exp(3 * x));
     EXPECT_FALSE(bound < 1e-40);
@@ -216,16 +216,16 @@ TEST(ErrorBound, allows_what_vanishes_when_a_divisor_overflows) {
     EXPECT_LT(near, 1e-35);
 }
 
-/// Quantised numbers are off by nothing, or by one where rounding could go either way.
+/// Quantised numbers are exact, or off by one where rounding may go either way.
 TEST(ErrorBound, of_quantised_numbers_is_finite) {
     const auto bounds = bounds_of("mul(0.5, f32(sub(i32(i8(round(mul(@0, 0.5)))), 3:i32)))", {1, 1.1, 20});
-    EXPECT_GE(bounds[0], 0.5);  // 1.5 lies between 1 and 2
+    EXPECT_GE(bounds[0], 0.5);  // 1.5 is halfway between 1 and 2
     EXPECT_LT(bounds[0], 0.51);
     EXPECT_LT(bounds[1], 1e-5);
     EXPECT_LT(bounds[2], 1e-5);
 }
 
-TEST(ErrorBound, of_numbers_that_nothing_rounds_is_zero) {
+TEST(ErrorBound, of_exact_numbers_is_zero) {
     const Program p = parse_program(
         "program p {\n  input x: i32[6]\n  s: i32[] = [] sum(i0 < 6) @0 where @0 = x[i0]\n  output s\n}\n");
     const auto out =
@@ -234,7 +234,7 @@ TEST(ErrorBound, of_numbers_that_nothing_rounds_is_zero) {
     EXPECT_EQ(out.at(1).get(0), 0);
 }
 
-TEST(ErrorBound, leaves_the_results_as_they_are) {
+TEST(ErrorBound, does_not_change_the_results) {
     for (uint64_t seed = 0; seed < 80; ++seed) {
         const Case c = random_case(seed, 1 + static_cast<int>(seed % 7), false, {.symbolic = false});
         const auto plain = interpret(c.stages, c.inputs, {.exact = true});

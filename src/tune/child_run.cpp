@@ -18,7 +18,7 @@
 namespace tilewright {
 namespace {
 
-/// The child's end: a byte for each work that finished.
+/// The child process: writes a byte for each finished run.
 [[noreturn]] void work_in_child(const std::vector<std::function<void()>>& works, size_t first, int pipe, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
@@ -34,28 +34,28 @@ namespace {
     ::_exit(0);
 }
 
-enum class Heard { Finished, Ended, Late };
+enum class ChildEvent { Finished, Ended, Late };
 
-/// What the child says of its next work.
-Heard wait_for_byte(int pipe, double seconds) {
+/// Waits for the child to report its next run.
+ChildEvent wait_for_byte(int pipe, double seconds) {
     const double end = now_ms() + 1e3 * seconds;
     while (true) {
         const double left = end - now_ms();
-        if (left <= 0) return Heard::Late;
+        if (left <= 0) return ChildEvent::Late;
         pollfd ready{pipe, POLLIN, 0};
         const int n = ::poll(&ready, 1, static_cast<int>(std::min(std::ceil(left), 1e6)));
-        if (n <= 0) continue;  // interrupted, or late
+        if (n <= 0) continue;  // interrupted, or timed out
         char byte = 0;
         const ssize_t got = ::read(pipe, &byte, 1);
         if (got < 0 && errno == EINTR) continue;
-        return got == 1 ? Heard::Finished : Heard::Ended;
+        return got == 1 ? ChildEvent::Finished : ChildEvent::Ended;
     }
 }
 
 std::string reap(pid_t child) {
     int status = 0;
     while (::waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) return "its process ended";  // the caller's program ignores children
+        if (errno != EINTR) return "its process ended";  // the host program ignores SIGCHLD
     if (WIFSIGNALED(status)) return fmt::format("ended by signal {}", WTERMSIG(status));
     return fmt::format("its process ended with status {}", WEXITSTATUS(status));
 }
@@ -78,13 +78,13 @@ std::vector<std::string> run_in_child(const std::vector<std::function<void()>>& 
             ::close(ends[0]);
             return faults;
         }
-        Heard heard = Heard::Finished;
-        while (next < works.size() && (heard = wait_for_byte(ends[0], seconds)) == Heard::Finished) ++next;
+        ChildEvent event = ChildEvent::Finished;
+        while (next < works.size() && (event = wait_for_byte(ends[0], seconds)) == ChildEvent::Finished) ++next;
         ::close(ends[0]);
-        if (heard == Heard::Late) ::kill(child, SIGKILL);
+        if (event == ChildEvent::Late) ::kill(child, SIGKILL);
         const std::string ended = reap(child);
         if (next < works.size())
-            faults[next++] = heard == Heard::Late ? fmt::format("stopped after {:.2g} s", seconds) : ended;
+            faults[next++] = event == ChildEvent::Late ? fmt::format("stopped after {:.2g} s", seconds) : ended;
     }
     return faults;
 }

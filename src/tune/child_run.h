@@ -1,5 +1,5 @@
 #pragma once
-// First runs of measured candidates in a forked child, so that one which never ends, or crashes, is stopped.
+// Runs measured candidates in a forked child first, so that a candidate which crashes or does not terminate is stopped.
 
 #include <functional>
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace tilewright {
 
-/// Runs each of `works` in a forked child of this process, one after another. Returns one text for each: empty where it
-/// finished, else why it did not ("stopped after 2.5 s", "ended by signal 11"). A child whose work takes longer than
-/// `seconds` is killed, and the rest goes on in another child.
+/// Runs each of `works` in a forked child of this process, one after another. Returns one text for each: empty if it
+/// finished, otherwise the reason ("stopped after 2.5 s", "ended by signal 11"). A child whose work takes longer than
+/// `seconds` is killed, and the next works run in another child.
 ///
-/// A child is used because machine code has no point at which another thread could stop it: a limit that is checked
-/// between tasks does not end a task that loops. In the child a ThreadPool runs its loops on one thread; what a work
-/// writes to memory is not seen by the parent. Where no child can be made, works are not run, and count as finished.
+/// A child process is needed because machine code cannot be stopped from another thread: a limit that is checked
+/// between tasks does not end a task that loops. In the child a ThreadPool runs its loops on one thread; the child's
+/// writes to memory are not visible to the parent. If fork fails, works are not run, and count as finished.
 std::vector<std::string> run_in_child(const std::vector<std::function<void()>>& works, double seconds);
 
 }  // namespace tilewright

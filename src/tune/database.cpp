@@ -20,10 +20,10 @@ using sqlite::Connection;
 using sqlite::Statement;
 using sqlite::Transaction;
 
-constexpr int64_t kSchemaVersion = 1;           // PRAGMA user_version; raise it with the tables
-constexpr int64_t kApplicationId = 0x54574442;  // PRAGMA application_id, "TWDB": the file is ours
+constexpr int64_t kSchemaVersion = 1;           // PRAGMA user_version; increment it with every change of the tables
+constexpr int64_t kApplicationId = 0x54574442;  // PRAGMA application_id, "TWDB"
 
-// `key` is the 128-bit hash, high half first. Nothing is unique about it.
+// `key` is the 128-bit hash, high half first. It is not unique.
 constexpr const char* kSchema[] = {
     "CREATE TABLE measurement (id INTEGER PRIMARY KEY, key BLOB NOT NULL, stages TEXT NOT NULL, schedule TEXT NOT NULL,"
     " target TEXT NOT NULL, settings TEXT NOT NULL, generator INTEGER NOT NULL, verdict INTEGER NOT NULL,"
@@ -42,7 +42,7 @@ int64_t now() {
     return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
 }
 
-/// The parts, so that no two lists of parts give one text.
+/// An injective encoding of a list of texts.
 std::string joined(std::initializer_list<std::string_view> parts) {
     std::string text;
     for (const std::string_view p : parts) text += fmt::format("{}:{}", p.size(), p);
@@ -57,7 +57,7 @@ std::string key_text(const ChoiceKey& k) {
     return joined({"choice", k.stages, k.target, k.scheduler, k.options, std::to_string(k.generator)});
 }
 
-// One place each for the order of columns. The key's equality is SQL's: texts are compared byte by byte.
+// The column order is defined once. The key's equality is SQL's: texts are compared byte by byte.
 constexpr const char* kMeasurementColumns =
     "stages, schedule, target, settings, generator, verdict, reason, seconds, spread, samples, taken";
 constexpr const char* kMeasurementWhere =
@@ -84,7 +84,7 @@ void bind_seconds(Statement& s, int first, const Measure& m, int64_t when) {
 
 Measure seconds_of(const Connection& c, const Statement& row, int first) {
     const Measure m{row.number(first), row.number(first + 1), static_cast<int>(row.integer(first + 2))};
-    // Comparisons that NaN fails as well.
+    // Written so that the comparisons with NaN fail as well.
     if (!(m.value >= 0 && m.spread >= 0) || !std::isfinite(m.value + m.spread) || m.samples < 0)
         c.damaged("a time that is none");
     return m;
@@ -117,7 +117,7 @@ auto founded(const Measure& m, int64_t when) { return std::tuple(m.samples, -m.s
 
 int rank(Verdict v) { return v == Verdict::wrong ? 2 : v == Verdict::measured ? 1 : 0; }
 
-/// Refuses what the tables could not give back.
+/// Checks that the tables can represent the record.
 void require(const Measure& m) {
     TW_CHECK(m.value >= 0 && m.spread >= 0 && std::isfinite(m.value + m.spread) && m.samples >= 0,
              "a time of {} s, spread {}, {} samples cannot be kept", m.value, m.spread, m.samples);
@@ -147,7 +147,7 @@ bool better_founded(const Choice& a, const Choice& b) {
 }
 
 Hash128 structural_hash(std::string_view text) {
-    // Two chains over 64-bit words that start and mix apart.
+    // Two chains over 64-bit words with different initial values and mixing.
     uint64_t high = 0x6A09E667F3BCC908ull, low = 0xBB67AE8584CAA73Bull;
     for (size_t at = 0; at < text.size(); at += 8) {
         uint64_t word = 0;
@@ -164,12 +164,12 @@ class TuningDatabase::Impl {
     Impl(const std::string& path, DatabaseOptions options)
         : options_(std::move(options)),
           connection_(prepared(path, options_), options_.read_only, options_.busy_seconds) {
-        // A file from elsewhere may hold more than tables, and cells that reach out of their page.
+        // A file from elsewhere may contain triggers and views, and corrupt cells.
         connection_.run("PRAGMA trusted_schema=OFF");
         connection_.run("PRAGMA cell_size_check=ON");
         const int64_t version = version_at_once();
         if (options_.read_only) {
-            if (version == 0) throw RuntimeError(fmt::format("{} is an empty file, no tuning database", path));
+            if (version == 0) throw RuntimeError(fmt::format("{} is an empty file, not a tuning database", path));
             return;
         }
         connection_.use_write_ahead_log();
@@ -232,7 +232,7 @@ class TuningDatabase::Impl {
         if (options.dry_run || count.measurements + count.choices == 0) return count;
         try {
             connection_.run("VACUUM");
-        } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): others are at work; the room is used again
+        } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): other connections are active; space is reused
         }
         return count;
     }
@@ -240,7 +240,7 @@ class TuningDatabase::Impl {
     const std::string& path() const { return connection_.path(); }
 
   private:
-    /// The path, when there is such a file as the options ask for, or can be.
+    /// The path, if the file exists as required by the options, or can be created.
     static std::string prepared(const std::string& path, const DatabaseOptions& options) {
         namespace fs = std::filesystem;
         std::error_code error;
@@ -261,7 +261,7 @@ class TuningDatabase::Impl {
         return path;
     }
 
-    /// Of one moment: others may be making the tables.
+    /// Read in one transaction: another process may be creating the tables.
     int64_t version_at_once() const {
         Transaction transaction(connection_, false);
         const int64_t version = schema_version();
@@ -269,15 +269,14 @@ class TuningDatabase::Impl {
         return version;
     }
 
-    /// Within a transaction. 0: an empty file, to be made one of ours. Throws for everything that is not ours to read.
+    /// Within a transaction. 0: an empty file, to be initialised. Throws for any other or unsupported file.
     int64_t schema_version() const {
         const int64_t version = connection_.integer("PRAGMA user_version");
         const int64_t application = connection_.integer("PRAGMA application_id");
         if (application == 0 && version == 0 && connection_.integer("SELECT count(*) FROM sqlite_master") == 0)
             return 0;
         if (application != kApplicationId)
-            throw RuntimeError(
-                fmt::format("{} is no tuning database but another program's: name another file", path()));
+            throw RuntimeError(fmt::format("{} belongs to another program: name another file", path()));
         if (version > kSchemaVersion)
             throw RuntimeError(
                 fmt::format("tuning database {} was made by a newer Tilewright (its format is {}, this "
@@ -289,7 +288,7 @@ class TuningDatabase::Impl {
 
     void create() {
         Transaction transaction(connection_, true);
-        if (schema_version() == 0) {  // nobody else was faster
+        if (schema_version() == 0) {  // no other process has created the tables
             for (const char* sql : kSchema) connection_.run(sql);
             connection_.run(fmt::format("PRAGMA application_id={}", kApplicationId));
             connection_.run(fmt::format("PRAGMA user_version={}", kSchemaVersion));
@@ -357,7 +356,7 @@ class TuningDatabase::Impl {
         s.run();
     }
 
-    /// Within a transaction. Whether the record came in: there was none of its key, or one that may be replaced.
+    /// Within a transaction. True if the record was inserted: there was none of its key, or it may be replaced.
     template <class Record, class MayReplace>
     bool put(const Record& record, const MayReplace& may_replace) const {
         const std::string hash = hash_of(record.key);

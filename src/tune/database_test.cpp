@@ -54,7 +54,7 @@ class Database : public testing::Test {
     std::string file_ = folder_ / "tuning.db";
 };
 
-TEST_F(Database, gives_back_what_was_inserted) {
+TEST_F(Database, returns_inserted_records) {
     Measurement wrong = measurement("wrong");
     wrong.verdict = Verdict::wrong;
     wrong.reason = "element [3] is 2, expected 1";
@@ -78,7 +78,7 @@ TEST_F(Database, gives_back_what_was_inserted) {
     EXPECT_EQ(again.choices(), std::vector<Choice>{c});
 }
 
-TEST_F(Database, every_field_of_a_key_counts) {
+TEST_F(Database, compares_every_field_of_a_key) {
     TuningDatabase db(file_);
     db.insert(measurement("a"));
     db.insert(choice("a"));
@@ -106,8 +106,8 @@ TEST_F(Database, every_field_of_a_key_counts) {
     EXPECT_TRUE(db.find(c));
 }
 
-/// The hash only finds; the texts decide. With one hash for everything nothing may change but the time it takes.
-TEST_F(Database, keys_that_collide_are_records_side_by_side) {
+/// The hash is only used for lookup; the texts are compared. With a constant hash function only the time may change.
+TEST_F(Database, colliding_keys_are_separate_records) {
     const auto collide = [](std::string_view) { return Hash128{1, 2}; };
     TuningDatabase db(file_, {.hash = collide});
     for (int i = 0; i < 20; ++i) {
@@ -123,7 +123,7 @@ TEST_F(Database, keys_that_collide_are_records_side_by_side) {
     }
 }
 
-TEST_F(Database, texts_of_a_key_do_not_run_into_each_other) {
+TEST_F(Database, texts_of_a_key_are_delimited) {
     const auto key = [](const char* stages, const char* schedule) {
         Measurement m = measurement(stages);
         m.key.schedule = schedule;
@@ -140,7 +140,7 @@ TEST_F(Database, texts_of_a_key_do_not_run_into_each_other) {
     EXPECT_EQ(db.measurements().size(), 2u);
 }
 
-TEST(StructuralHash, tells_texts_apart_in_both_halves) {
+TEST(StructuralHash, distinguishes_texts_in_both_halves) {
     std::set<uint64_t> high, low;
     std::string text;
     for (int length = 0; length < 40; ++length, text += 'x') {
@@ -165,7 +165,7 @@ TEST_F(Database, a_second_insert_of_a_key_replaces_the_first) {
     EXPECT_EQ(db.choices(), std::vector<Choice>{choice("a", 2)});
 }
 
-TEST_F(Database, an_insert_without_a_time_is_of_now) {
+TEST_F(Database, an_insert_without_a_time_uses_the_current_time) {
     TuningDatabase db(file_);
     Measurement m = measurement("a");
     m.when = 0;
@@ -173,7 +173,7 @@ TEST_F(Database, an_insert_without_a_time_is_of_now) {
     EXPECT_GT(db.find(m.key)->when, 1'750'000'000);
 }
 
-TEST_F(Database, merge_keeps_the_better_founded) {
+TEST_F(Database, merge_keeps_the_more_reliable) {
     Measurement wrong = measurement("wrong"), failed = measurement("failed");
     wrong.verdict = Verdict::wrong;
     failed.verdict = Verdict::failed;
@@ -199,7 +199,7 @@ TEST_F(Database, merge_keeps_the_better_founded) {
     EXPECT_EQ(db.merge(db.measurements(), db.choices()), 0) << "what is there already is not better founded";
 }
 
-TEST_F(Database, prune_takes_out_what_was_asked_for) {
+TEST_F(Database, prune_removes_matching_records) {
     TuningDatabase db(file_);
     Measurement old = measurement("old"), other = measurement("generator"), elsewhere = measurement("target"),
                 failed = measurement("failed");
@@ -246,7 +246,7 @@ TEST_F(Database, threads_and_connections_share_one_file) {
     EXPECT_EQ(shared.measurements().size(), static_cast<size_t>(kThreads * kEach));
 }
 
-/// All of them find no file, and all want to make the tables.
+/// All of them find no file, and all try to create the tables.
 TEST_F(Database, several_may_open_a_new_file_at_once) {
     for (int round = 0; round < 5; ++round) {
         for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(file_ + suffix);
@@ -259,30 +259,30 @@ TEST_F(Database, several_may_open_a_new_file_at_once) {
     }
 }
 
-TEST_F(Database, opens_without_a_file_only_where_it_may_make_one) {
+TEST_F(Database, creates_a_file_only_if_allowed) {
     EXPECT_THAT(error_of([&] { TuningDatabase(file_, {.must_exist = true}); }), HasSubstr("no tuning database at"));
     EXPECT_THAT(error_of([&] { TuningDatabase(file_, {.read_only = true}); }), HasSubstr("no tuning database at"));
     EXPECT_FALSE(std::filesystem::exists(file_));
     TuningDatabase(file_ + ".d/deep/tuning.db").insert(measurement("a"));
     EXPECT_EQ(TuningDatabase(file_ + ".d/deep/tuning.db", {.read_only = true}).measurements().size(), 1u);
-    write("");  // an empty file is made a database: somebody reserved its name
+    write("");  // an empty file, as of mktemp, becomes a database
     TuningDatabase(file_).insert(measurement("a"));
     EXPECT_EQ(TuningDatabase(file_).measurements().size(), 1u);
 }
 
-TEST_F(Database, refuses_what_is_no_tuning_database_and_leaves_it_alone) {
+TEST_F(Database, refuses_other_files_without_changing_them) {
     const std::string text(5000, 'x');
     write(text);
-    EXPECT_THAT(error_of([&] { TuningDatabase db(file_); }), HasSubstr("is no tuning database"));
+    EXPECT_THAT(error_of([&] { TuningDatabase db(file_); }), HasSubstr("is not a tuning database"));
     EXPECT_EQ(read_whole(file_), text);
 
     std::filesystem::remove(file_);
     sqlite3* other = nullptr;
     ASSERT_EQ(sqlite3_open(file_.c_str(), &other), SQLITE_OK);
-    ASSERT_EQ(sqlite3_exec(other, "CREATE TABLE theirs (a)", nullptr, nullptr, nullptr), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(other, "CREATE TABLE other (a)", nullptr, nullptr, nullptr), SQLITE_OK);
     sqlite3_close(other);
     const std::string before = read_whole(file_);
-    EXPECT_THAT(error_of([&] { TuningDatabase db(file_); }), HasSubstr("another program's"));
+    EXPECT_THAT(error_of([&] { TuningDatabase db(file_); }), HasSubstr("another program"));
     EXPECT_EQ(read_whole(file_), before);
 
     EXPECT_THAT(error_of([&] { TuningDatabase db(std::filesystem::path(file_).parent_path().string()); }),
@@ -301,9 +301,8 @@ TEST_F(Database, refuses_a_newer_format) {
     EXPECT_THAT(error, HasSubstr("99"));
 }
 
-/// Wherever the file was overwritten: an error that names it, or records that can be read; never a crash, and the file
-/// stays where it is.
-TEST_F(Database, a_damaged_file_is_an_error_that_says_what_to_do) {
+/// Wherever the file is overwritten: an error that names it, or readable records; never a crash, and the file is kept.
+TEST_F(Database, a_damaged_file_is_an_error_with_a_remedy) {
     {
         TuningDatabase db(file_);
         for (int i = 0; i < 300; ++i) db.insert(measurement(std::string(200, 's') + std::to_string(i)));
@@ -333,7 +332,7 @@ TEST_F(Database, a_damaged_file_is_an_error_that_says_what_to_do) {
     EXPECT_THAT(error_of([&] { TuningDatabase(file_).measurements(); }), HasSubstr("move"));
 }
 
-TEST_F(Database, waits_for_others_and_then_says_so) {
+TEST_F(Database, waits_for_locks_and_reports_timeouts) {
     TuningDatabase db(file_, {.busy_seconds = 1});
     sqlite3* other = nullptr;
     ASSERT_EQ(sqlite3_open(file_.c_str(), &other), SQLITE_OK);
@@ -350,8 +349,8 @@ TEST_F(Database, waits_for_others_and_then_says_so) {
     EXPECT_TRUE(db.find(measurement("a").key));
 }
 
-/// Under a limit on file sizes a write fails, and neither ends the process nor loses what is there.
-TEST_F(Database, says_that_nothing_more_fits) {
+/// Under a file size limit a write fails, and neither ends the process nor loses existing records.
+TEST_F(Database, reports_a_full_disk) {
     { TuningDatabase(file_).insert(measurement("first")); }
     const pid_t child = ::fork();
     if (child == 0) {
@@ -363,9 +362,9 @@ TEST_F(Database, says_that_nothing_more_fits) {
         try {
             for (; kept < 100; ++kept) db.insert(measurement(std::string(5000, 'x') + std::to_string(kept)));
         } catch (const CannotKeep& e) {
-            const bool told =
+            const bool warned =
                 std::string(e.what()).find(file_ + ": the disk is full, a file size") != std::string::npos;
-            ::_exit(e.full() && told && kept > 0 && db.find(measurement("first").key) ? 0 : 1);
+            ::_exit(e.full() && warned && kept > 0 && db.find(measurement("first").key) ? 0 : 1);
         }
         ::_exit(2);
     }
@@ -378,7 +377,7 @@ TEST_F(Database, says_that_nothing_more_fits) {
     EXPECT_TRUE(db.find(measurement("later").key));
 }
 
-TEST_F(Database, times_that_are_none_are_not_kept) {
+TEST_F(Database, invalid_times_are_refused) {
     TuningDatabase db(file_);
     EXPECT_THROW(db.insert(measurement("a", std::numeric_limits<double>::quiet_NaN())), InternalError);
     EXPECT_THROW(db.insert(measurement("a", -1)), InternalError);

@@ -15,11 +15,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kTranscendental = 16;  // in u
 constexpr double kSigmas = 6;
 
-/// Of one operation. In f64 the reference rounds as well.
+/// The error of one operation. In f64 the reference rounds as well.
 double half_ulp(DType t) { return t == DType::F64 ? 0x1p-52 : 0x1p-24; }
 
-/// Of storage: half a unit in the last place relative to the number, the smallest number's magnitude, and where
-/// infinity is near.
+/// The error of storage: half a unit in the last place relative to the number, the magnitude of the smallest number,
+/// and the overflow threshold.
 struct Precision {
     double u = 0, smallest = 0, overflow = 1e38;
 };
@@ -78,20 +78,20 @@ bool rounds_to_integer(ScalarOp op) {
     return op == ScalarOp::Floor || op == ScalarOp::Ceil || op == ScalarOp::Trunc || op == ScalarOp::RoundEven;
 }
 
-/// Whether every `from` is a `to`, both integers or Bool: else a conversion may wrap.
+/// True if every value of `from` is a value of `to` (both integers or Bool); otherwise a conversion may wrap.
 bool holds_all_of(DType to, DType from) {
     if (from == DType::Bool) return true;
     if (compute_type(to) != to || (is_signed(from) && !is_signed(to))) return false;
     return byte_size(to) > byte_size(from) || to == compute_type(from);
 }
 
-/// Where the expression behind a reduction reads what was reduced, and its bound.
+/// The slots in which an epilogue reads the reduced value and its bound.
 struct AccSlots {
     uint32_t value = 0, error = 0;
 };
 
-/// Writes the error of a body's nodes beside them. Nodes and errors live in one body; an error is an f64 node, or none:
-/// the node is exact.
+/// Extends a body by the error of each node. Nodes and errors are in one body; an error is an f64 node, or none for an
+/// exact node.
 class BodyErrors {
   public:
     explicit BodyErrors(ScalarBody& into) : b_(into) {}
@@ -99,7 +99,7 @@ class BodyErrors {
     struct Pair {
         ScalarId value, error;
     };
-    /// `error_of`: the slot of the bound of what an access reads, none where it is exact. `acc`: of an epilogue.
+    /// `error_of`: the slot of the bound of an access, none if it is exact. `acc`: of an epilogue.
     Pair copy(const ScalarBody& from, const std::function<std::optional<uint32_t>(uint32_t slot)>& error_of,
               const std::optional<AccSlots>& acc = {}) {
         IndexVector<ScalarId, Pair> done(from.nodes().size());
@@ -114,7 +114,7 @@ class BodyErrors {
                 if (error) p.error = b_.access(*error, DType::F64);
             } else if (n.op == ScalarOp::Const || n.op == ScalarOp::Index) {
                 p.value = b_.add(n);
-                // 0.1 is another number in f32.
+                // 0.1 is a different number in f32.
                 if (n.op == ScalarOp::Const && n.dtype == DType::F32 && static_cast<float>(n.value) != n.value)
                     p.error = number(0x1p-24 * std::fabs(n.value));
             } else {
@@ -144,9 +144,9 @@ class BodyErrors {
     ScalarId where(ScalarOp comparison, ScalarId x, ScalarId y, ScalarId then, ScalarId otherwise) {
         return b_.select(b_.binary(comparison, x, y), then, otherwise);
     }
-    // Comparisons with a NaN are false: every select below is written so that NaN leads to the larger bound.
+    // Comparisons with a NaN are false: every select below is written so that NaN selects the larger bound.
 
-    /// `then` where there is an error at all, else 0.
+    /// `then` if there is an error, else 0.
     ScalarId if_inexact(ScalarId error, double then) {
         return error ? where(ScalarOp::Le, error, number(0), number(0), number(then)) : ScalarId();
     }
@@ -185,13 +185,13 @@ class BodyErrors {
             }
             case ScalarOp::Div: {
                 if (!floats) return if_inexact(any, kInfinity);
-                // A divisor that overflows makes 0 of what is as small as this: 1 / (1 + exp(90)).
+                // A divisor that overflows flushes values as small as this to 0: 1 / (1 + exp(90)).
                 const ScalarId vanished = times(smallest, magnitude(a.value));
                 if (!any) return plus(round, vanished);
                 const ScalarId left = b.error ? minus(magnitude(b.value), b.error) : magnitude(b.value);
                 ScalarId e = a.error;
                 if (b.error) e = plus(e, times(magnitude(value), b.error));
-                // Where the divisor may be 0 nothing is known.
+                // If the divisor may be 0 there is no bound.
                 return plus(plus(round, vanished),
                             where(ScalarOp::Gt, left, number(0), over(e, left), if_inexact(any, kInfinity)));
             }
@@ -223,7 +223,7 @@ class BodyErrors {
             case ScalarOp::Sin:
             case ScalarOp::Cos:
                 return plus(round_function, a.error);
-            case ScalarOp::Tan:  // between its poles it is monotone; across one the ends lie far apart
+            case ScalarOp::Tan:  // monotone between its poles; across one the values at the ends are far apart
                 return plus(round_function, over_ends(n, operand, value, a));
             case ScalarOp::Cosh: {  // its slope is below cosh(|x| + e)
                 if (!a.error) return round_function;
@@ -243,14 +243,14 @@ class BodyErrors {
                 return plus(round_function, ends);
             }
             default:
-                // Remainders, bits, shifts and reinterpretations: of exact operands exact (or one rounding off).
+                // Remainders, bits, shifts and reinterpretations: exact for exact operands (or one rounding off).
                 return plus(round, if_inexact(any, kInfinity));
         }
     }
 
     ScalarId moved(ScalarId x, ScalarId error, double sign) { return error ? plus(x, times(number(sign), error)) : x; }
 
-    /// A monotone function's error: how far it is at the ends of what the operand may be.
+    /// The error of a monotone function: its differences at the ends of the operand's interval.
     ScalarId over_ends(const ScalarNode& n, DType operand, ScalarId value, const Pair& a) {
         if (!a.error) return {};
         const ScalarId x = b_.cast(DType::F64, a.value), r = wide(value);
@@ -260,7 +260,7 @@ class BodyErrors {
         return ends;
     }
 
-    /// `jump` where x - y may have another sign than it has.
+    /// `jump` where the sign of x - y is uncertain.
     ScalarId near(ScalarId x, ScalarId y, ScalarId error, double jump) {
         if (!error) return {};
         const ScalarId distance = y ? apart(wide(x), wide(y)) : magnitude(x);
@@ -271,7 +271,7 @@ class BodyErrors {
     ScalarId cast_error(const ScalarNode& n, DType operand, ScalarId value, const Pair& a) {
         if (n.dtype == DType::Bool) return near(a.value, ScalarId(), a.error, 1);
         if (is_float(n.dtype)) {
-            // The smaller floats round here; f32 from f64 or an integer as well.
+            // Values of smaller float types are rounded here; so is f32 from f64 or an integer.
             if (precision(n.dtype).u < precision(compute_type(operand)).u && is_float(operand)) return a.error;
             const bool kept = is_float(operand) && n.dtype == operand;
             return kept ? a.error : stored(value, a.error, n.dtype);
@@ -289,13 +289,13 @@ class BodyErrors {
     ScalarBody& b_;
 };
 
-/// Writes the program with bounds.
+/// Builds the program with bounds.
 class Bounds {
   public:
     explicit Bounds(const Program& stages) : out_(stages) {
         out_.primitives = {};
         for (const Primitive& p : stages.primitives) {
-            TW_CHECK(p.expr() != nullptr, "stage {} is no tensor expression", p.name);
+            TW_CHECK(p.expr() != nullptr, "stage {} is not a tensor expression", p.name);
             stage(*p.expr(), p.outputs.at(0));
         }
         for (const ValueId v : stages.outputs) {
@@ -327,7 +327,7 @@ class Bounds {
         return v;
     }
 
-    /// For each access of `e` to something inexact, another to its bound behind all others.
+    /// For each access of `e` to an inexact value, appends an access to its bound.
     std::map<uint32_t, uint32_t> read_errors(TensorExpr& e) const {
         std::map<uint32_t, uint32_t> slots;
         const size_t own = e.accesses.size();
@@ -343,7 +343,7 @@ class Bounds {
         return slots;
     }
 
-    /// The loads that the expression's indices use and that are inexact: what they lead to is unknown.
+    /// The loads that the expression's indices use and that are inexact: the element that is read is unknown.
     static ScalarId of_indices(const TensorExpr& e, const std::map<uint32_t, uint32_t>& errors, BodyErrors& b,
                                ScalarBody& body) {
         std::set<uint32_t> loads;
@@ -406,8 +406,8 @@ class Bounds {
         return body;
     }
 
-    /// The expression over its spatial axes alone. Accesses keep their places (indices name them); those that only the
-    /// reduction makes become reads of `acc`.
+    /// The expression over its spatial axes only. Accesses keep their positions (indices refer to them); those that
+    /// only the reduction makes become reads of `acc`.
     static TensorExpr without_reduction(const TensorExpr& e, ValueId acc) {
         std::set<uint32_t> needed;
         const auto need = [&](const auto& self, uint32_t slot) -> void {
@@ -435,11 +435,11 @@ class Bounds {
     }
 
     struct Reduced {
-        uint32_t slot = 0;  ///< where the expression reads it
+        uint32_t slot = 0;  ///< the slot in which the expression reads it
         ValueId value, error;
     };
 
-    /// Adds the bound of v, which `e` makes: its body is a body, or with `reduced` an epilogue (empty: Acc).
+    /// Adds the bound of v, which `e` produces: its body is a body, or with `reduced` an epilogue (empty: Acc).
     void bound_of_point(TensorExpr e, ValueId v, const std::optional<Reduced>& reduced) {
         std::map<uint32_t, uint32_t> errors = read_errors(e);
         std::optional<AccSlots> acc;
@@ -482,7 +482,7 @@ class Bounds {
         const BodyErrors::Pair term = b.copy(e.body, lookup(errors));
         ScalarId own = b.plus(term.error, of_indices(e, errors, b, body));
         ScalarId root = own;
-        TensorExpr after;  // what is left to do once the terms are reduced
+        TensorExpr after;  // the remaining computation after the reduction of the terms
         switch (e.reducer) {
             case Reducer::Sum:
                 if (u > 0) {
@@ -491,7 +491,7 @@ class Bounds {
                 }
                 break;
             case Reducer::Prod: {
-                // The product of all |factor| + error, less the product of all |factor|.
+                // The product of all (|factor| + error), minus the product of all |factor|.
                 const ScalarId most = b.plus(b.magnitude(term.value), own);
                 body.set_root(u > 0 || own ? most : b.number(0));
                 const ValueId largest = reduce_to("largest", e, body, Reducer::Prod);
@@ -509,7 +509,7 @@ class Bounds {
                 return error;
             }
             default:
-                break;  // the largest of some is off by no more than one of them is
+                break;  // the error of a maximum is at most the largest error of its terms
         }
         body.set_root(root ? root : b.number(0));
         return reduce_to("error", e, body, e.reducer == Reducer::Sum || n == 0 ? Reducer::Sum : Reducer::Max);
@@ -525,7 +525,7 @@ class Bounds {
     }
 
     Program out_;
-    std::map<ValueId, ValueId> error_;  // of a value, its bound; absent: it is exact
+    std::map<ValueId, ValueId> error_;  // maps a value to its bound; absent: it is exact
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;  // raise it when a field changes its meaning
+constexpr int kFormat = 1;  // increment it when a field changes its meaning
 
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -29,7 +29,7 @@ class Fields {
     }
     int64_t integer(const char* name, int64_t lo, int64_t hi) const {
         const Json& v = field(name);
-        // An unsigned number beyond int64 would wrap.
+        // An unsigned number above the range of int64 would wrap.
         const bool fits = v.is_number_integer() && !(v.is_number_unsigned() &&
                                                      v.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()});
         if (!fits || v.get<int64_t>() < lo || v.get<int64_t>() > hi)
@@ -37,7 +37,7 @@ class Fields {
         return v.get<int64_t>();
     }
     int small(const char* name) const { return static_cast<int>(integer(name, 0, std::numeric_limits<int>::max())); }
-    /// Of seconds or a share: not negative.
+    /// A time or a ratio: not negative.
     double number(const char* name) const {
         const Json& v = field(name);
         const double d = v.is_number() ? v.get<double>() : -1;
@@ -134,7 +134,7 @@ TuningRecords parse_json_lines(std::string_view text, const std::string& what) {
         const Json json = Json::parse(line, nullptr, false);
         if (!json.is_object())
             throw ModelError(where + ": expected a JSON object of a tuning record",
-                             "such lines are what `tilewright db export` writes");
+                             "`tilewright db export` writes such lines");
         const Fields fields(json, where);
         if (const int64_t format = fields.integer("format", 1, 1 << 20); format > kFormat)
             model_error("{}: format {} is of a newer Tilewright, which this one (format {}) cannot read", where, format,

@@ -1,5 +1,5 @@
 #pragma once
-// Records of the tuning database as text: one JSON object a line, to be kept, compared, and merged elsewhere.
+// Records of the tuning database as text: one JSON object per line, to be stored, compared, and merged elsewhere.
 //
 //     {"format":1,"kind":"measurement","stages":"program k {...","schedule":"tile k {...","target":"0123456789abcdef",
 //      "settings":"threads=1 warmth=warm","generator":1,"verdict":"measured","reason":"","seconds":0.001,"spread":0.02,
@@ -20,15 +20,15 @@ struct TuningRecords {
     std::vector<Choice> choices;
 };
 
-/// Without a line end. Numbers read back exactly; bytes that are no UTF-8 (no canonical text has any) become U+FFFD.
+/// Without a line end. Numbers are read back exactly; invalid UTF-8 (which no canonical text contains) becomes U+FFFD.
 std::string to_json_line(const Measurement& record);
 std::string to_json_line(const Choice& record);
 
-/// Reads such lines; empty ones count for nothing, fields it does not know neither. Throws ModelError naming `what`,
-/// the line, and what is wrong with it.
+/// Parses such lines; empty lines and unknown fields are ignored. Throws ModelError with `what`, the line, and the
+/// error in it.
 TuningRecords parse_json_lines(std::string_view text, const std::string& what);
 
-/// Everything in the database.
+/// All records of the database.
 TuningRecords all_records(const TuningDatabase& db);
 
 }  // namespace tilewright

@@ -45,7 +45,7 @@ std::string changed(std::string line, const std::string& from, const std::string
     return line.replace(at, from.size(), to);
 }
 
-TEST(Exchange, records_come_back_as_they_were) {
+TEST(Exchange, records_round_trip) {
     Measurement wrong = measurement();
     wrong.verdict = Verdict::wrong;
     wrong.reason = "element \"1\"\nis 2";
@@ -58,7 +58,7 @@ TEST(Exchange, records_come_back_as_they_were) {
     EXPECT_EQ(to_json_line(measurement()).find('\n'), std::string::npos);
 }
 
-TEST(Exchange, says_what_is_wrong_with_a_line) {
+TEST(Exchange, errors_name_the_line_and_the_cause) {
     const std::string line = to_json_line(measurement());
     EXPECT_THAT(error_of(line + "\nnonsense\n"), HasSubstr("records, line 2: expected a JSON object"));
     EXPECT_THAT(error_of("[1]"), HasSubstr("expected a JSON object"));
@@ -75,7 +75,7 @@ TEST(Exchange, says_what_is_wrong_with_a_line) {
     EXPECT_THAT(error_of(changed(line, "\"settings\"", "\"setting\"")), HasSubstr("no field 'settings'"));
 }
 
-TEST(Exchange, fields_of_later_versions_do_not_matter) {
+TEST(Exchange, unknown_fields_are_ignored) {
     const std::string line = changed(to_json_line(choice()), "\"format\":1", "\"format\":1,\"mood\":\"good\"");
     EXPECT_EQ(parse_json_lines(line, "records").choices, std::vector<Choice>{choice()});
 }

@@ -1,4 +1,4 @@
-// kill -9 at any point of a tuning run: the database opens, what was finished is there, and is not measured again.
+// kill -9 at any point of a tuning run: the database opens, finished records are in it, and are not measured again.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -22,12 +22,12 @@
 namespace tilewright {
 namespace {
 
-constexpr int kMostAtOnce = 25;                     // that a run comes to before it is killed
-constexpr int kCandidates = 20 * kMostAtOnce + 20;  // more than all killed runs together do
+constexpr int kMostAtOnce = 25;                     // completed by a run before it is killed
+constexpr int kCandidates = 20 * kMostAtOnce + 20;  // more than all killed runs complete together
 
 MeasurementKey key_of(int i) { return {"program k {\n}\n", "tile " + std::to_string(i), "machine", "threads=1", 1}; }
 
-/// What a candidate's "measuring" comes to: a little work with one result.
+/// Stands for a measurement: a little work with one result.
 double measured(int i) {
     uint64_t h = static_cast<uint64_t>(i);
     for (int k = 0; k < 2000; ++k) h = hash_mix(h + 1);
@@ -39,8 +39,8 @@ void report(char what, int i) {
     if (write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(3);
 }
 
-/// The tuning run: for each candidate that the database does not know, "m" before it is measured, "d" when it is in.
-/// Each needs a byte of standard input, so that the run cannot be over before it is killed.
+/// The tuning run: for each candidate that is not in the database, prints "m" before it is measured, "d" when it is
+/// stored. Each step needs a byte of standard input, so that the run cannot end before it is killed.
 int tune(const std::string& path) {
     TuningDatabase db(path);
     for (int i = 0; i < kCandidates; ++i) {
@@ -68,8 +68,8 @@ struct TuningRun {
     bool finished = false;
 };
 
-/// Runs tune() in a process of its own, for at most `candidates` new ones. With a `delay` it is killed so many
-/// microseconds after it was started on the first of them (or, where there are none, after it was started).
+/// Runs tune() in its own process, for at most `candidates` new ones. With a `delay` it is killed that many
+/// microseconds after the start of the first of them (or, if there are none, after its own start).
 TuningRun run_tuning(const std::string& path, int candidates, std::optional<int> delay) {
     int reports[2], goes[2];
     if (pipe2(reports, O_CLOEXEC) != 0 || pipe2(goes, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
@@ -101,7 +101,7 @@ TuningRun run_tuning(const std::string& path, int candidates, std::optional<int>
         usleep(static_cast<useconds_t>(*delay));
         kill(child, SIGKILL);
     }
-    while (read(reports[0], &c, 1) == 1) take(c);  // what it had said by then
+    while (read(reports[0], &c, 1) == 1) take(c);  // the output before it was killed
     for (const int end : {reports[0], goes[0], goes[1]}) close(end);
     int status = 0;
     waitpid(child, &status, 0);
@@ -156,7 +156,7 @@ TEST(Killed, at_random_points_loses_and_repeats_nothing) {
 }  // namespace
 }  // namespace tilewright
 
-/// The tests; or, as `tune_test --tune FILE`, the process that one of them kills.
+/// Runs the tests; with `tune_test --tune FILE`, is the process that a test kills.
 int main(int argc, char** argv) {
     if (argc == 3 && std::strcmp(argv[1], "--tune") == 0) return tilewright::tune(argv[2]);
     testing::InitGoogleTest(&argc, argv);

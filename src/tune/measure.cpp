@@ -11,9 +11,9 @@
 namespace tilewright {
 namespace {
 
-constexpr size_t kToJudge = 3;  // readings before a candidate may be given up
-constexpr double kLong = 1e-3;  // seconds; every run of so long work finds what the others left, the first as well
-constexpr int64_t kMostRounds = 100000;  // of work within a reading; shorter work cannot be told apart anyway
+constexpr size_t kMinReadings = 3;  // readings before a candidate may be given up
+constexpr double kLong = 1e-3;  // seconds; such long work has cold caches in every run, so the first run counts as well
+constexpr int64_t kMostRounds = 100000;  // repetitions of the work within a reading
 
 struct Candidate {
     const Runnable* what = nullptr;
@@ -70,14 +70,14 @@ class Measuring {
         for (Candidate& c : candidates_) {
             const Reading first = read(c);
             if (options_.give_up > 0 && first.seconds > 4 * options_.give_up * std::max(fastest, options_.shortest)) {
-                c.disturbed.push_back(first.seconds);  // at least something to say about it
+                c.disturbed.push_back(first.seconds);  // at least one value
                 c.given_up = true;
                 continue;
             }
             fastest = std::min(fastest, first.seconds);
             if (first.seconds >= kLong) note(c, first);
             if (first.seconds >= options_.shortest) continue;
-            // The first run is a slow one; a second says how many runs make a reading.
+            // The first run is slow; a second one determines the number of runs per reading.
             const double again = std::max(read(c).seconds, options_.shortest / static_cast<double>(kMostRounds));
             c.rounds = std::clamp<int64_t>(std::llround(std::ceil(options_.shortest / again)), 1, kMostRounds);
         }
@@ -100,9 +100,10 @@ class Measuring {
         if (options_.give_up <= 0) return;
         double best = options_.known_best;
         for (const Candidate& c : candidates_)
-            if (!c.given_up && c.clean.size() >= kToJudge) best = std::min(best, summarize(c.clean).value);
+            if (!c.given_up && c.clean.size() >= kMinReadings) best = std::min(best, summarize(c.clean).value);
         for (Candidate& c : candidates_)
-            if (!c.given_up && c.clean.size() >= kToJudge && c.fastest() > options_.give_up * best) c.given_up = true;
+            if (!c.given_up && c.clean.size() >= kMinReadings && c.fastest() > options_.give_up * best)
+                c.given_up = true;
     }
 
     const MeasureOptions& options_;

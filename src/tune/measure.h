@@ -1,5 +1,5 @@
 #pragma once
-// Measuring: candidates against each other, one round after another, until the medians stand.
+// Measures candidates in turns until the medians are stable.
 
 #include <functional>
 #include <limits>
@@ -11,55 +11,55 @@
 
 namespace tilewright {
 
-/// Something to time: a kernel on its operands (src/tune/operands.h), a whole model, a library's function.
+/// The work to time: a kernel on its operands (src/tune/operands.h), a whole model, a library function.
 struct Runnable {
     std::string name;
     std::function<void()> run;  ///< the same work each time
 };
 
 struct MeasureOptions {
-    double seconds = 0.3;  ///< budget of one candidate; all of them together may use that times their number
-    int enough = 31;       ///< undisturbed readings after which no more are needed
-    int few = 5;           ///< up to so many are waited for beyond the budget, until twice the budget is spent
-    /// A candidate whose fastest reading of at least 3 is so many times the best median is given up. 0: never.
+    double seconds = 0.3;  ///< budget per candidate; all of them together may use this times their number
+    int enough = 31;       ///< undisturbed readings that suffice
+    int few = 5;           ///< the minimum of readings; the budget may be exceeded up to twice for them
+    /// A candidate is given up if its fastest reading of at least 3 is this many times the best median. 0: never.
     double give_up = 2;
-    /// Seconds of the best candidate there is elsewhere: who is slower than give_up times that is given up as well.
+    /// Seconds of the best candidate known from elsewhere: those slower than give_up times that are given up too.
     double known_best = std::numeric_limits<double>::infinity();
-    /// Seconds that one reading should take at least: shorter work is repeated within a reading, so that the clock and
-    /// a cold start of the thread do not count.
+    /// The minimum time of one reading, in seconds: shorter work is repeated within a reading, so that the resolution
+    /// of the clock and a cold start of the thread do not matter.
     double shortest = 50e-6;
-    /// Takes a reading; for tests, which have a clock of their own.
+    /// Takes a reading; tests replace it by a simulated clock.
     std::function<Reading(const std::function<void()>&)> take = time_once;
 };
 
 struct Timing {
-    /// Of one run: median and spread of the undisturbed readings, or of all where there is none.
+    /// The time of one run: median and spread of the undisturbed readings, or of all if there are none.
     Measure seconds;
-    int disturbed = 0;      ///< readings during which the system took the CPU away; not in `seconds`
-    bool given_up = false;  ///< clearly slower than the best; `seconds` is of the few readings there were
+    int disturbed = 0;      ///< readings during which the thread was preempted; not in `seconds`
+    bool given_up = false;  ///< clearly slower than the best; `seconds` is of the few readings taken
 };
 
-/// Times the candidates, in their order. Each runs once to warm up (one that is slower there than 4 * give_up times the
-/// fastest so far is given up at once; of work of a millisecond or more this run is a reading like the later ones);
-/// then they take turns, one reading each a round, each round beginning with another, so that what disturbs the machine
-/// for a while disturbs all of them alike.
+/// Times the candidates, in their order. Each is warmed up by one run. A candidate that is slower there than 4 *
+/// give_up times the fastest so far is given up at once; for work of a millisecond or more this run counts as a
+/// reading. Then the candidates take turns, one reading each per round, and each round begins with another candidate,
+/// so that temporary disturbances affect all of them alike.
 ///
-/// Who calls sees to the machine: a pool pinned to its CPUs (Pinning::on), nothing else of this process at work.
-/// Whether a reading was disturbed is known of the calling thread alone.
+/// The caller prepares the machine: a pool pinned to its CPUs (Pinning::on), no other work in this process. Only
+/// disturbances of the calling thread are detected.
 std::vector<Timing> measure(const std::vector<Runnable>& candidates, const MeasureOptions& options = {});
 Timing measure(const Runnable& candidate, const MeasureOptions& options = {});
 
-/// In which state a kernel finds its operands.
+/// The cache state in which a kernel finds its operands.
 enum class Warmth : uint8_t {
-    warm,          ///< all in the cache as far as they fit: run again and again on the same memory
-    cold_weights,  ///< weights come from memory, activations are as the run before left them
+    warm,          ///< everything in the cache as far as it fits: repeated runs on the same memory
+    cold_weights,  ///< weights come from memory, activations are as after the previous run
 };
 std::string_view to_string(Warmth w);  ///< "warm", "cold-weights"
 
 /// The largest data cache, bytes.
 int64_t last_cache_bytes(const Target& target);
-/// How a model with so many bytes of weights has them: between two runs of one kernel all others' weights pass through
-/// the caches, so that its own stay there only where all fit.
+/// The cache state of weights in a model with `weight_bytes` bytes of them: between two runs of a kernel the weights of
+/// all other kernels pass through the caches, so its own stay cached only if all fit.
 Warmth warmth_in_model(const Target& target, int64_t weight_bytes);
 
 /// The database's text of how a kernel was run: "threads=2 warmth=cold-weights s0=128". `sizes`: canonical_sizes.

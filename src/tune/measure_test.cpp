@@ -9,7 +9,7 @@
 namespace tilewright {
 namespace {
 
-/// Work that takes as long as it says, on a clock that only it moves.
+/// Simulated work of a given duration, on a clock that only the work advances.
 class FakeMachine {
   public:
     Runnable work(const std::string& name, const std::function<double(int run)>& seconds) {
@@ -54,7 +54,7 @@ TEST(Measuring, medians_of_candidates_in_their_order) {
     EXPECT_FALSE(timings[0].given_up || timings[1].given_up);
 }
 
-TEST(Measuring, takes_turns_and_begins_each_round_with_another) {
+TEST(Measuring, takes_turns_with_a_different_first_candidate_per_round) {
     FakeMachine machine;
     MeasureOptions o = machine.options();
     o.enough = 3;
@@ -95,7 +95,7 @@ TEST(Measuring, disturbed_readings_do_not_count) {
     EXPECT_GT(all.disturbed, 0);
 }
 
-TEST(Measuring, gives_up_what_is_clearly_slower) {
+TEST(Measuring, gives_up_clearly_slower_candidates) {
     FakeMachine machine;
     const auto timings = measure(
         {machine.work("slow", 3e-3), machine.work("fast", 1e-3), machine.work("close", 1.9e-3)}, machine.options());
@@ -106,17 +106,17 @@ TEST(Measuring, gives_up_what_is_clearly_slower) {
     EXPECT_EQ(timings[2].seconds.samples, 31);
 }
 
-TEST(Measuring, runs_what_is_hopeless_once) {
+TEST(Measuring, runs_pruned_candidates_once) {
     FakeMachine machine;
-    const auto timings = measure({machine.work("fast", 1e-3), machine.work("hopeless", 1.0)}, machine.options());
-    EXPECT_EQ(machine.runs("hopeless"), 1);
+    const auto timings = measure({machine.work("fast", 1e-3), machine.work("pruned", 1.0)}, machine.options());
+    EXPECT_EQ(machine.runs("pruned"), 1);
     EXPECT_TRUE(timings[1].given_up);
     EXPECT_NEAR(timings[1].seconds.value, 1, 1e-9);
     EXPECT_EQ(timings[1].seconds.samples, 1);
 }
 
-/// A candidate that was slow for a while is not given up: its fastest reading counts.
-TEST(Measuring, a_slow_beginning_is_no_reason_to_give_up) {
+/// A candidate that is slow at first is not given up: its fastest reading counts.
+TEST(Measuring, does_not_give_up_after_a_slow_start) {
     FakeMachine machine;
     const auto timings =
         measure({machine.work("a", 1e-3), machine.work("b", [](int run) { return run == 2 ? 1e-3 : 5e-3; })},
@@ -131,7 +131,7 @@ TEST(Measuring, keeps_to_the_budget) {
     EXPECT_EQ(measure(machine.work("a", 10e-3), o).seconds.samples, 11);
     EXPECT_LT(machine.now(), 0.13);
     EXPECT_EQ(measure(machine.work("b", 30e-3), o).seconds.samples, 5) << "a few are waited for";
-    EXPECT_EQ(measure(machine.work("c", 1), o).seconds.samples, 1) << "but not for ever";
+    EXPECT_EQ(measure(machine.work("c", 1), o).seconds.samples, 1) << "but the budget is limited";
 }
 
 TEST(Measuring, short_work_is_repeated_within_a_reading) {
@@ -144,7 +144,7 @@ TEST(Measuring, short_work_is_repeated_within_a_reading) {
     EXPECT_EQ(nothing.seconds.value, 0);
 }
 
-TEST(Measuring, of_nothing_is_nothing) { EXPECT_TRUE(measure(std::vector<Runnable>{}).empty()); }
+TEST(Measuring, of_no_candidates_is_empty) { EXPECT_TRUE(measure(std::vector<Runnable>{}).empty()); }
 
 TEST(Measuring, a_real_clock_works_too) {
     volatile int sink = 0;
@@ -167,7 +167,7 @@ TEST(Warmth, weights_larger_than_the_cache_come_from_memory) {
     EXPECT_EQ(warmth_in_model(target, last_cache_bytes(target) + 1), Warmth::cold_weights);
 }
 
-TEST(Settings, say_everything_that_seconds_depend_on) {
+TEST(Settings, contain_everything_that_the_time_depends_on) {
     EXPECT_EQ(settings_text(1, Warmth::warm, ""), "threads=1 warmth=warm");
     EXPECT_EQ(settings_text(2, Warmth::cold_weights, "s0=128"), "threads=2 warmth=cold-weights s0=128");
 }

@@ -22,7 +22,7 @@ constexpr unsigned char kGuardByte = 0xA5;
 
 int64_t rounded(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
 
-/// Whether, with every load in [0, most], all indices that mention one stay inside their dimension.
+/// True if, with every load in [0, most], all indices that use one stay inside their dimension.
 bool loads_fit(const Program& stages, int64_t most) {
     for (const Primitive& p : stages.primitives) {
         const TensorExpr& e = *p.expr();
@@ -40,7 +40,7 @@ bool loads_fit(const Program& stages, int64_t most) {
     return true;
 }
 
-/// The largest number an integer input may have so that what it indexes is there; none where nothing is indexed.
+/// The largest value of an integer input for which all indices are in bounds; none if inputs are not used as indices.
 std::optional<int64_t> largest_index(const Program& stages) {
     int64_t least = std::numeric_limits<int64_t>::max();
     for (const Primitive& p : stages.primitives)
@@ -86,7 +86,7 @@ std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size) {
 }
 
 namespace {
-/// Numbers come again after so many: a prime, so that they lie elsewhere in every row.
+/// The period of the random numbers: a prime, so that rows of a tensor differ.
 constexpr size_t kPeriod = 65521;
 }  // namespace
 
@@ -110,7 +110,7 @@ std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed, Spread s
     for (const ValueId v : stages.inputs) {
         const Value& value = stages.values[v];
         Tensor t(value.dtype, evaluate(value.shape, Bindings{}), false);
-        if (value.dtype == DType::F32) {  // may have many millions
+        if (value.dtype == DType::F32) {  // may have many millions of elements
             const auto all = t.as_mutable<float>();
             for (size_t i = 0; i < all.size(); ++i)
                 all[i] = i < kPeriod ? static_cast<float>(real()) : all[i - kPeriod];
@@ -170,7 +170,7 @@ Operands::Operands(const Program& stages, const std::vector<Tensor>& inputs, con
         const auto room = static_cast<int64_t>(std::min<uint64_t>(available_memory() / 4, uint64_t{1} << 40));
         const int64_t wanted = (2 * options.cache_bytes + weight_bytes - 1) / weight_bytes;
         copies_ = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(room / weight_bytes, 1));
-        // Not one after the other, which would have the next copy's first lines prefetched with this one's last.
+        // Copies are not used in sequence: the next copy's first lines would be prefetched with this one's last.
         step_ = std::max<int64_t>(copies_ * 5 / 8, 1);
         while (std::gcd(step_, copies_) != 1) ++step_;
     }
@@ -216,12 +216,12 @@ std::string Operands::intact() const {
         const Place& p = places_[i];
         const auto* begin = static_cast<const unsigned char*>(addresses_[i]);
         if (i < inputs_ && p.bytes > 0 && std::memcmp(begin, given_[i].data(), static_cast<size_t>(p.bytes)) != 0)
-            return fmt::format("input {} was written to", p.name);
+            return fmt::format("input {} was overwritten", p.name);
         const unsigned char* around[][2] = {{begin - kGuard, begin},
                                             {begin + p.bytes, begin + rounded(p.bytes) + kGuard}};
         for (const auto& [from, to] : around)
             if (std::any_of(from, to, [](unsigned char c) { return c != kGuardByte; }))
-                return fmt::format("memory {} {} was written to", from < begin ? "before" : "behind", p.name);
+                return fmt::format("memory {} {} was overwritten", from < begin ? "before" : "after", p.name);
     }
     return "";
 }
@@ -243,7 +243,7 @@ KernelRun::KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings
         scratch_bytes_ = rounded(kernel.library->scratch_bytes(pool.size()));
     }
     scratch_->reserve(scratch_bytes_);
-    fill_scratch(0);  // touched before it is timed
+    fill_scratch(0);  // page faults before the timing
 }
 
 void KernelRun::operator()() {

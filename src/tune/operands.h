@@ -1,5 +1,5 @@
 #pragma once
-// The operands of a kernel that is run by itself, to be timed or checked.
+// The operands of a single kernel that is timed or checked.
 
 #include <memory>
 #include <optional>
@@ -14,22 +14,22 @@
 
 namespace tilewright {
 
-/// The stages with their symbols and scalars replaced by numbers. InternalError naming one that `bindings` lacks.
+/// The stages with their symbols and scalars replaced by values. InternalError with one that `bindings` lacks.
 Program with_sizes(const Program& stages, const Bindings& bindings);
-/// Every symbol of the stages at `size`, to measure a kernel whose sizes only the run knows as the cost model estimates
-/// it. Nothing where scalars take part: what the data decides cannot be assumed.
+/// Binds every symbol of the stages to `size`, to measure a kernel with dynamic sizes for the sizes that the cost model
+/// assumes. Nothing if there are scalars, whose values depend on the data.
 std::optional<Bindings> assumed_sizes(const Program& stages, int64_t size = kAssumedExtent);
 
 enum class Spread : uint8_t {
-    Usual,  ///< floats in [-1, 1]: sums of products are as large as a model's scores, for timing
-    Wide    ///< one in 64 is up to 30, which finds errors that cancel among small numbers, for checks
+    Usual,  ///< floats in [-1, 1]: sums of products have realistic magnitudes, for timing
+    Wide    ///< one in 64 is up to 30: finds errors that cancel among small numbers, for checks
 };
 
-/// Inputs for stages without symbols, decided by `seed`. Floats have full mantissas and some are zeros. Integers are
-/// indices where a stage uses them so, then inside every dimension that they index; else -100 (0) to 100.
+/// Inputs for stages without symbols, determined by `seed`. Floats have full mantissas and some are zeros. Integers
+/// that the stages use as indices are in bounds of all indexed dimensions; others are in -100 (0 if unsigned) to 100.
 std::vector<Tensor> kernel_inputs(const Program& stages, uint64_t seed, Spread spread);
 
-/// A kernel's stages and inputs as a library's call wants them: what it has prepared is a row of numbers of its own.
+/// A kernel's stages and inputs in the form of a library call, whose prepared numbers are a further input.
 struct PreparedInputs {
     Program stages;
     std::vector<Tensor> inputs;
@@ -38,12 +38,12 @@ PreparedInputs prepared_inputs(Program stages, std::vector<Tensor> inputs, const
 
 struct OperandOptions {
     Warmth warmth = Warmth::warm;
-    /// Per input of the stages: whether the model has it as a constant. Empty: none is.
-    std::vector<bool> weights = {};  // NOLINT(readability-redundant-member-init): g++ wants it where it is left out
-    /// What the cache holds. For cold weights there are copies of twice that many bytes (as far as a quarter of the
-    /// free memory goes), and each run takes another: so they come from memory without anything being flushed.
+    /// Per input of the stages: whether it is a constant of the model. Empty: none is.
+    std::vector<bool> weights = {};  // NOLINT(readability-redundant-member-init): designated initialisers omit it
+    /// The size of the cache. For cold weights there are copies of twice that many bytes (limited to a quarter of the
+    /// free memory), and each run uses another copy, so that weights come from memory without a flush.
     int64_t cache_bytes = int64_t{32} << 20;
-    /// Leaves room around every tensor, which intact() looks at. Moves tensors apart, so not for timing.
+    /// Leaves space around every tensor, which intact() checks. Changes the placement of tensors, so not for timing.
     bool guarded = false;
 };
 
@@ -51,16 +51,16 @@ struct OperandOptions {
 /// model (kBufferAlignment). Several kernels of the same stages may run on it in turn.
 class Operands {
   public:
-    /// Throws RuntimeError when the memory is not to be had.
+    /// Throws RuntimeError when out of memory.
     Operands(const Program& stages, const std::vector<Tensor>& inputs, const OperandOptions& options = {});
 
-    /// Addresses of inputs, then outputs, for the next run.
+    /// The addresses of inputs, then outputs, for the next run.
     void* const* next();
     int64_t copies() const { return copies_; }  ///< of the weights
     Tensor output(size_t i) const;              ///< a copy
     const void* output_data(size_t i) const;    ///< the output itself
     void fill_outputs(unsigned char byte);
-    /// Empty; or which input, or what memory beside which tensor, is not as it was. With `guarded` only.
+    /// Empty, or the input or the memory beside a tensor that was overwritten. With `guarded` only.
     std::string intact() const;
 
   private:
@@ -72,18 +72,18 @@ class Operands {
     };
     size_t inputs_ = 0;
     std::vector<Place> places_;  ///< inputs, then outputs
-    std::vector<Tensor> given_;  ///< guarded: what the inputs were
+    std::vector<Tensor> given_;  ///< guarded: the original inputs
     int64_t copies_ = 1, step_ = 1, copy_ = 0;
-    std::vector<void*> addresses_;  ///< copies times the places
+    std::vector<void*> addresses_;  ///< for each copy, the addresses of all places
     Arena memory_, weights_;
 };
 
-/// The kernel on the operands, with scratch of its own. Operands (of a library's kernel: of its prepared_inputs) and
-/// pool must outlive it; runs must not overlap.
+/// Runs the kernel on the operands, with its own scratch memory. Operands (for a library kernel: of its
+/// prepared_inputs) and pool must outlive it; runs must not overlap.
 class KernelRun {
   public:
-    /// `bindings`: numbers of CompiledKernel::names and of what the grid mentions. A library has as many threads as the
-    /// pool.
+    /// `bindings`: values of CompiledKernel::names and of the symbols of the grid. A library kernel uses as many
+    /// threads as the pool has.
     KernelRun(const cpu::CompiledKernel& kernel, const Bindings& bindings, Operands& operands, ThreadPool& pool);
     void operator()();
     void fill_scratch(unsigned char byte);

@@ -21,7 +21,7 @@ const std::string kEmbedding = R"TW(program p {
 
 Bindings sized(const std::string& name, int64_t n) { return {{*symbol(name).as_var(), n}}; }
 
-TEST(KernelInputs, are_what_the_seed_says_and_index_what_is_there) {
+TEST(KernelInputs, depend_on_the_seed_and_are_valid_indices) {
     const Program p = with_sizes(parse_program(kEmbedding), sized("n", 200));
     const std::vector<Tensor> inputs = kernel_inputs(p, 3, Spread::Wide);
     EXPECT_EQ(inputs, kernel_inputs(p, 3, Spread::Wide));
@@ -32,7 +32,7 @@ TEST(KernelInputs, are_what_the_seed_says_and_index_what_is_there) {
     EXPECT_NO_THROW(interpret(p, inputs));
 }
 
-/// An index that is not the number itself: 2*@0 + i1 must stay below 8.
+/// An index that is an expression of the input: 2*@0 + i1 must stay below 8.
 TEST(KernelInputs, of_indices_in_expressions_stay_inside) {
     const Program p = parse_program(
         "program p {\n  input ids: i32[50]\n  input t: f32[8]\n"
@@ -67,7 +67,7 @@ TEST_F(RunsGemm, on_warm_operands) {
     for (int i = 0; i < 4; ++i) EXPECT_EQ(reinterpret_cast<uintptr_t>(operands.next()[i]) % kBufferAlignment, 0u);
 }
 
-TEST_F(RunsGemm, on_weights_that_are_others_each_time) {
+TEST_F(RunsGemm, on_other_copies_of_weights_each_time) {
     Operands operands(program_.stages, inputs_,
                       {.warmth = Warmth::cold_weights, .weights = {false, true, true}, .cache_bytes = 4096});
     ASSERT_GT(operands.copies(), 4);
@@ -89,16 +89,16 @@ TEST_F(RunsGemm, on_weights_that_are_others_each_time) {
     EXPECT_EQ(b.size(), static_cast<size_t>(operands.copies())) << "every copy has its turn";
 }
 
-TEST_F(RunsGemm, and_sees_what_is_written_where_it_should_not_be) {
+TEST_F(RunsGemm, and_detects_writes_out_of_bounds) {
     const auto wrong = [&](int tensor, int64_t at) {
         Operands operands(program_.stages, inputs_, {.guarded = true});
         static_cast<char*>(operands.next()[tensor])[at] ^= 1;
         return operands.intact();
     };
-    EXPECT_EQ(wrong(1, 3), "input b was written to");
-    EXPECT_EQ(wrong(3, -1), "memory behind bias was written to") << "which lies before c";
-    EXPECT_EQ(wrong(0, -1), "memory before a was written to");
-    EXPECT_EQ(wrong(3, 10 * 8 * 4), "memory behind c was written to");
+    EXPECT_EQ(wrong(1, 3), "input b was overwritten");
+    EXPECT_EQ(wrong(3, -1), "memory after bias was overwritten") << "c follows bias";
+    EXPECT_EQ(wrong(0, -1), "memory before a was overwritten");
+    EXPECT_EQ(wrong(3, 10 * 8 * 4), "memory after c was overwritten");
     EXPECT_EQ(wrong(3, 0), "");
 }
 

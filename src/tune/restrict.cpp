@@ -9,7 +9,7 @@
 namespace tilewright {
 namespace {
 
-/// The part of a value that is needed, per dimension (per spatial axis of its stage), inclusive.
+/// The required region of a value, per dimension (per spatial axis of its stage), inclusive.
 struct Box {
     std::vector<int64_t> lo, hi;
 
@@ -29,26 +29,26 @@ std::vector<int64_t> numbers(const std::vector<Expr>& exprs) {
     std::vector<int64_t> out;
     out.reserve(exprs.size());
     for (const Expr e : exprs) {
-        TW_CHECK(e.is_constant(), "'{}' is no number", e.text());
+        TW_CHECK(e.is_constant(), "'{}' is not a number", e.text());
         out.push_back(e.constant());
     }
     return out;
 }
 
-/// What `a`, whose indices are over `ranges`, reads of a value of `shape`.
+/// The region of a value of `shape` that `a` reads, whose indices are over `ranges`.
 Box box_read(const Access& a, const std::vector<int64_t>& shape, const Ranges& ranges) {
     Box box{shape, shape};
     for (size_t d = 0; d < shape.size(); ++d) {
         const Interval known = bounds(a.index[d], ranges);
         const bool low = known.lo && known.lo->is_constant(), high = known.hi && known.hi->is_constant();
-        // Where conditions keep an index inside, its bounds may reach outside.
+        // The bounds of an index may exceed the dimension if conditions keep it inside.
         box.lo[d] = low ? std::clamp<int64_t>(known.lo->constant(), 0, shape[d] - 1) : 0;
         box.hi[d] = high ? std::clamp<int64_t>(known.hi->constant(), box.lo[d], shape[d] - 1) : shape[d] - 1;
     }
     return box;
 }
 
-/// The expression over the box alone: spatial axes begin at 0 again, and the result has the axes as dimensions.
+/// The expression over the box only: spatial axes start at 0 again, and the result has the axes as dimensions.
 TensorExpr cut(const TensorExpr& e, const Box& box) {
     std::vector<Expr> axes;
     axes.reserve(e.extents.size());
@@ -60,8 +60,8 @@ TensorExpr cut(const TensorExpr& e, const Box& box) {
     return out;
 }
 
-/// Which axis walks each dimension of the result, SIZE_MAX where a constant stands; nothing where it is otherwise, or
-/// an axis of several points walks none.
+/// The axis that indexes each dimension of the result, SIZE_MAX for a constant index; nothing for any other index, or
+/// if an axis of several points indexes no dimension.
 std::optional<std::vector<size_t>> axes_of_dimensions(const TensorExpr& e) {
     std::vector<size_t> out;
     std::vector<bool> walked(e.spatial, false);
@@ -101,7 +101,7 @@ const TensorExpr& stage_of_output(const Program& stages, size_t output) {
 
 RestrictedKernel restrict_kernel(const Program& stages, size_t output, const Window& window) {
     const ValueId wanted = stages.outputs.at(output);
-    std::map<ValueId, Box> boxes;  // of the values that stages make and the window needs
+    std::map<ValueId, Box> boxes;  // of the values that stages produce and the window needs
     Box all;
     for (size_t k = 0; k < window.begin.size(); ++k) {
         all.lo.push_back(window.begin[k]);
@@ -111,7 +111,7 @@ RestrictedKernel restrict_kernel(const Program& stages, size_t output, const Win
     boxes[wanted] = all;
     const auto producers = stages.producers();
 
-    // From the end: when a stage's turn comes, all that read its value have said what they need.
+    // In reverse order: all readers of a stage's value have added their regions before the stage is visited.
     struct Part {
         ValueId v;
         TensorExpr e;
@@ -125,7 +125,7 @@ RestrictedKernel restrict_kernel(const Program& stages, size_t output, const Win
         const auto needed = boxes.find(v);
         if (needed == boxes.end()) continue;
         const auto walks = v == wanted ? std::nullopt : axes_of_dimensions(e);
-        const bool whole = v != wanted && !walks;  // dimensions are not axes: left as it is
+        const bool whole = v != wanted && !walks;  // dimensions are not axes: not restricted
         if (whole) needed->second = {};
         Box axes = needed->second;
         if (walks) {
@@ -133,7 +133,7 @@ RestrictedKernel restrict_kernel(const Program& stages, size_t output, const Win
             axes.hi.assign(e.spatial, 0);
             for (size_t d = 0; d < walks->size(); ++d) {
                 if ((*walks)[d] == SIZE_MAX) {
-                    needed->second.lo[d] = 0;  // the dimension stays as it is
+                    needed->second.lo[d] = 0;  // the dimension is not restricted
                     continue;
                 }
                 axes.lo[(*walks)[d]] = needed->second.lo[d];

@@ -12,7 +12,7 @@
 namespace tilewright {
 namespace {
 
-/// Element `point` (plus the window's begin) of output `output` of the whole program.
+/// Element `point` (plus the window's begin) of output `output` of the complete program.
 double whole_element(const Program& p, size_t output, const Tensor& whole, Shape point, const Window& window) {
     for (size_t k = 0; k < point.size(); ++k) point[k] += window.begin[k];
     int64_t flat = 0;
@@ -22,7 +22,7 @@ double whole_element(const Program& p, size_t output, const Tensor& whole, Shape
     return whole.get(flat);
 }
 
-TEST(Restricted, a_window_of_a_product_needs_no_more_than_its_rows_and_columns) {
+TEST(Restricted, a_window_of_a_product_needs_only_its_rows_and_columns) {
     const Program p = parse_tile_program(kChain).stages;
     const RestrictedKernel part = restrict_kernel(p, 0, {{2, 1}, {3, 2}});
     EXPECT_EQ(to_string(part.program.values[p.outputs[0]].shape), "[3, 2]");
@@ -32,8 +32,8 @@ TEST(Restricted, a_window_of_a_product_needs_no_more_than_its_rows_and_columns) 
     EXPECT_EQ(verify(part.program), std::vector<std::string>{});
 }
 
-TEST(Restricted, a_value_laid_out_axis_by_axis_is_cut_as_well) {
-    // A row's maximum is kept as [rows, 1], the terms as [1, rows, columns]: one row of the result needs one of each.
+TEST(Restricted, a_value_with_one_axis_per_dimension_is_restricted_too) {
+    // A row's maximum is stored as [rows, 1], the terms as [1, rows, columns]: one row of the result needs one of each.
     const Program p = parse_program(
         "program p {\n  input x: f32[9, 8]\n"
         "  r: f32[9, 1] = [9] -> [i0, 0] max(i1 < 8) @0 where @0 = x[i0, i1]\n"
@@ -47,7 +47,7 @@ TEST(Restricted, a_value_laid_out_axis_by_axis_is_cut_as_well) {
     EXPECT_EQ(interpret(part.program, {x})[0].get(0), interpret(p, {x})[0].get(4));
 }
 
-TEST(Restricted, stages_that_the_window_does_not_need_go) {
+TEST(Restricted, unused_stages_are_removed) {
     const Program p = parse_program(
         "program p {\n  input x: f32[8]\n  a: f32[8] = [8] neg(@0) where @0 = x[i0]\n"
         "  b: f32[8] = [8] abs(@0) where @0 = a[i0]\n  output a, b\n}\n");
@@ -56,7 +56,7 @@ TEST(Restricted, stages_that_the_window_does_not_need_go) {
     EXPECT_EQ(part.program.outputs.size(), 1u);
 }
 
-TEST(Restricted, windows_of_random_kernels_hold_what_the_whole_holds) {
+TEST(Restricted, windows_of_random_kernels_equal_the_complete_result) {
     int windows = 0, smaller = 0;
     for (uint64_t seed = 0; seed < 120; ++seed) {
         Case c = random_case(seed, 1 + static_cast<int>(seed % 7), false, {.symbolic = false});

@@ -73,7 +73,7 @@ double Statement::number(int column) const { return sqlite3_column_double(statem
 Connection::Connection(std::string path, bool read_only, int busy_seconds)
     : path_(std::move(path)), busy_seconds_(busy_seconds) {
     const NoFileSizeSignal guard;
-    // The owner's lock serialises calls; SQLite need not.
+    // The owner's lock serialises calls, so SQLite's own mutex is not needed.
     const int flags =
         (read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) | SQLITE_OPEN_NOMUTEX;
     const int code = sqlite3_open_v2(path_.c_str(), &handle_, flags, nullptr);
@@ -88,7 +88,7 @@ Connection::Connection(std::string path, bool read_only, int busy_seconds)
 }
 
 Connection::~Connection() {
-    const NoFileSizeSignal guard;  // the last one moves the log into the file
+    const NoFileSizeSignal guard;  // the last connection moves the log into the file
     for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
     sqlite3_close(handle_);
 }
@@ -134,7 +134,7 @@ void Connection::use_write_ahead_log() const {
 bool Connection::is_full(int code) const {
     if ((code & 0xff) == SQLITE_FULL) return true;
     if ((code & 0xff) != SQLITE_IOERR || handle_ == nullptr) return false;
-    switch (sqlite3_extended_errcode(handle_)) {  // which system error it was SQLite mostly does not say
+    switch (sqlite3_extended_errcode(handle_)) {  // SQLite usually does not report the system error
         case SQLITE_IOERR_WRITE:
         case SQLITE_IOERR_FSYNC:
         case SQLITE_IOERR_TRUNCATE:
@@ -160,12 +160,12 @@ void Connection::fail(int code, const std::string& message) const {
         throw CannotKeep(
             fmt::format("tuning database {}: the disk is full, a file size limit is reached, or the disk fails", path_),
             true);
-    switch (code & 0xff) {  // the rest are details
+    switch (code & 0xff) {  // the higher bits are details
         case SQLITE_NOTADB:
             throw RuntimeError(
-                fmt::format("{} is no tuning database ({}): move it away, or name another file", path_, message));
+                fmt::format("{} is not a tuning database ({}): move it away, or name another file", path_, message));
         case SQLITE_CORRUPT:
-        case SQLITE_TOOBIG:  // a length of gigabytes, which nobody wrote
+        case SQLITE_TOOBIG:  // a length of gigabytes: a corrupt file
             damaged(message);
         case SQLITE_BUSY:
         case SQLITE_LOCKED:
@@ -194,7 +194,7 @@ Transaction::~Transaction() {
     if (!open_) return;
     try {
         connection_.run("ROLLBACK");
-    } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): SQLite has rolled back by itself already
+    } catch (const RuntimeError&) {  // NOLINT(bugprone-empty-catch): SQLite has already rolled back
     }
 }
 

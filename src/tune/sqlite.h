@@ -1,5 +1,5 @@
 #pragma once
-// SQLite as the tuning database uses it: one connection, its statements, and errors that say what to do.
+// A wrapper of SQLite for the tuning database: one connection, its statements, and errors with remedies.
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@ namespace tilewright::sqlite {
 
 class Connection;
 
-/// A statement between its start and its end. Parameters are ?1, ?2, ...; columns count from 0. Reset when it goes.
+/// A running statement. Parameters are ?1, ?2, ...; columns count from 0. Reset by the destructor.
 class Statement {
   public:
     ~Statement();
@@ -42,21 +42,21 @@ class Statement {
     sqlite3_stmt* statement_;
 };
 
-/// Everything throws RuntimeError naming the file.
+/// Every method throws a RuntimeError that names the file.
 class Connection {
   public:
-    /// `busy_seconds`: how long to wait for locks of other processes.
+    /// `busy_seconds`: timeout for locks of other processes.
     Connection(std::string path, bool read_only, int busy_seconds);
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    /// Prepared at the first time, kept for the next. Not to be asked for again while it runs.
+    /// Prepared once and cached. Not reentrant: one use of a statement at a time.
     Statement query(const std::string& sql) const;
     void run(const std::string& sql) const { query(sql).run(); }
     /// The first column of the first row; 0 without a row.
     int64_t integer(const std::string& sql) const;
-    /// Changes the journal to a write-ahead log. SQLite does not wait for others here, so this does.
+    /// Changes the journal to a write-ahead log. SQLite does not wait for locks in this case, so this function does.
     void use_write_ahead_log() const;
 
     int64_t changes() const;  ///< rows that the last statement changed
@@ -66,14 +66,14 @@ class Connection {
 
   private:
     friend class Statement;
-    bool is_full(int code) const;  ///< whether the call that gave `code` could not write
+    bool is_full(int code) const;  ///< true if the call that returned `code` failed because nothing could be written
     std::string path_;
     int busy_seconds_;
     sqlite3* handle_ = nullptr;
     mutable std::map<std::string, sqlite3_stmt*> statements_;
 };
 
-/// Rolled back unless committed. `write`: takes the one writer's place at once.
+/// Rolled back unless committed. `write`: acquires the write lock at once.
 class Transaction {
   public:
     Transaction(const Connection& connection, bool write);

@@ -15,9 +15,9 @@
 namespace tilewright {
 namespace {
 
-constexpr size_t kGroup = 8;  // measured together; also what a killed run may lose
+constexpr size_t kGroup = 8;  // measured together; also the maximum that a killed run loses
 
-/// Code for another CPU than the host, as the settings' text says it: " isa=x86-64-v3".
+/// The settings' text for code of another CPU than the host: " isa=x86-64-v3".
 std::string isa_text(const cpu::Isa& isa) {
     const cpu::Isa host = cpu::Isa::host();
     if (isa.cpu == host.cpu && isa.features == host.features && isa.vector_bits == host.vector_bits) return "";
@@ -33,10 +33,10 @@ class Bench {
           how_{.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)},
           checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
-    /// Gives each measurement, whose keys are set, its verdict.
+    /// Sets the verdict of each measurement, whose key is already set.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
         auto kernels = settings_.provider ? provide(results) : compile_all(group, results);
-        ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would be pinned with us
+        ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would inherit the pinning
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
         if (!settings_.provider) reject_hanging(kernels, pool, results);
@@ -74,7 +74,7 @@ class Bench {
     }
 
   private:
-    /// Runs each kernel once in a child process; those that do not finish there are refused and reset.
+    /// Runs each kernel once in a child process; those that do not finish there are rejected and reset.
     void reject_hanging(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
                         const std::vector<Measurement*>& results) {
         std::vector<std::function<void()>> runs;
@@ -84,7 +84,7 @@ class Bench {
             runs.emplace_back(KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool));
             of.push_back(i);
         }
-        // The child has one thread, cold caches and memory that is copied at the first write.
+        // The child has one thread, cold caches and copy-on-write memory.
         const double best = kMuchSlower * settings_.threads * best_ + kStart;
         const std::vector<std::string> faults = run_in_child(runs, std::min(best, settings_.first_run_seconds));
         for (size_t k = 0; k < of.size(); ++k) {
@@ -94,10 +94,10 @@ class Bench {
         }
     }
 
-    static constexpr double kMuchSlower = 30;  ///< times the best: no candidate any more, nor a first run's noise
+    static constexpr double kMuchSlower = 30;  ///< times the best: rejected, even after a cold first run
     static constexpr double kStart = 0.5;      ///< seconds
 
-    /// Made when the first kernel needs them.
+    /// Created when the first kernel needs them.
     Operands& operands(const cpu::CompiledKernel& kernel) {
         if (operands_) return *operands_;
         std::vector<Tensor> inputs = kernel_inputs(stages_, 1, Spread::Usual);
@@ -106,9 +106,9 @@ class Bench {
         return operands_.emplace(prepared.stages, prepared.inputs, how_);
     }
 
-    /// The provider's kernel, for each of the group, which has one candidate.
+    /// The provider's kernel for the group, which has one candidate.
     std::vector<std::optional<cpu::CompiledKernel>> provide(const std::vector<Measurement*>& results) const {
-        TW_CHECK(results.size() == 1, "several schedules of a kernel that is not ours");
+        TW_CHECK(results.size() == 1, "several schedules of a library kernel");
         std::vector<std::optional<cpu::CompiledKernel>> kernels(1);
         try {
             cpu::CompiledKernel kernel;
@@ -143,12 +143,12 @@ class Bench {
                 std::vector<cpu::CompiledKernel> all = cpu::compile(legal, settings_.codegen);
                 for (size_t k = 0; k < at.size(); ++k) kernels[at[k]] = std::move(all[k]);
                 return kernels;
-            } catch (const InternalError&) {  // one of them: they are compiled alone to see which
+            } catch (const InternalError&) {  // one of them fails: compile each separately to find it
             }
         for (size_t k = 0; k < at.size(); ++k) try {
                 kernels[at[k]] = settings_.compile ? settings_.compile(*legal[k], settings_.codegen)
                                                    : cpu::compile(*legal[k], settings_.codegen);
-            } catch (const InternalError& e) {  // a schedule that the generator has no code for; others may do
+            } catch (const InternalError& e) {  // the generator does not support this schedule; others may work
                 refuse(*results[at[k]], Verdict::failed, fmt::format("no code: {}", e.what()));
             }
         return kernels;
@@ -210,7 +210,7 @@ class Tuner::Impl {
                 group.push_back(&candidates[unknown[k]]);
                 results.push_back(&tuned[unknown[k]].measurement);
             }
-            // Its operands may be large: made where something is to be measured, kept while it is the same kernel.
+            // Operands may be large: created only when something is measured, kept for the same kernel.
             const MeasurementKey& key = tuned[0].measurement.key;
             if (std::string what = key.stages + key.settings; !bench_ || what != bench_of_) {
                 bench_.reset();
@@ -242,7 +242,7 @@ class Tuner::Impl {
     TuningDatabase* db_;
     bool keeps_ = true;
     std::unique_ptr<Bench> bench_;
-    std::string bench_of_;  ///< its kernel and sizes
+    std::string bench_of_;  ///< the kernel and sizes of bench_
 };
 
 Tuner::Tuner(Target target, TuneSettings settings, TuningDatabase* db)

@@ -40,7 +40,7 @@ class Tuning : public testing::Test {
     TileProgram wide_ = parse_tile_program(changed(kGemm, "parallel n by 3", "parallel n by 8"));
 };
 
-TEST_F(Tuning, measures_once_and_remembers) {
+TEST_F(Tuning, measures_once_and_stores) {
     EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
     const auto first = tune({gemm_, wide_});
     EXPECT_EQ(compiled_, 2);
@@ -58,7 +58,7 @@ TEST_F(Tuning, measures_once_and_remembers) {
     EXPECT_EQ(second[1].measurement.seconds, first[0].measurement.seconds);
 }
 
-TEST_F(Tuning, a_kernel_of_other_names_is_the_same_kernel) {
+TEST_F(Tuning, names_of_a_kernel_do_not_matter) {
     tune({gemm_});
     TileProgram other = gemm_;
     other.name = other.stages.name = "elsewhere";
@@ -73,7 +73,7 @@ TEST_F(Tuning, equal_candidates_are_measured_once) {
     EXPECT_EQ(db_.measurements().size(), 2u);
 }
 
-TEST_F(Tuning, goes_on_where_nothing_more_fits) {
+TEST_F(Tuning, continues_when_the_disk_is_full) {
     const pid_t child = ::fork();
     if (child == 0) {
         const rlimit none{0, 0}, small{1000, 1000};
@@ -94,7 +94,7 @@ TEST_F(Tuning, goes_on_where_nothing_more_fits) {
     EXPECT_EQ(status, 0) << "exit status or signal";
 }
 
-TEST_F(Tuning, what_fails_is_remembered_with_its_reason) {
+TEST_F(Tuning, failures_are_stored_with_their_reason) {
     TileProgram illegal = gemm_;
     illegal.body.clear();
     settings_.compile = [](const TileProgram& p, const cpu::CodegenOptions& o) -> cpu::CompiledKernel {
@@ -114,7 +114,7 @@ TEST_F(Tuning, what_fails_is_remembered_with_its_reason) {
     for (const TunedKernel& t : tune({illegal, wide_, gemm_})) EXPECT_TRUE(t.remembered);
 }
 
-TEST_F(Tuning, a_candidate_that_never_ends_is_stopped) {
+TEST_F(Tuning, an_endless_candidate_is_stopped) {
     settings_.first_run_seconds = 0.3;
     settings_.compile = [](const TileProgram& p, const cpu::CodegenOptions& o) {
         cpu::CompiledKernel k = cpu::compile(p, o);
@@ -147,7 +147,7 @@ TEST_F(Tuning, another_setting_is_another_measurement) {
     EXPECT_NE(measurement_key(gemm_, target_, settings_).settings.find("x86-64-v3"), std::string::npos);
 }
 
-TEST_F(Tuning, sizes_of_open_dimensions_count) {
+TEST_F(Tuning, sizes_of_dynamic_dimensions_are_part_of_the_key) {
     const TileProgram softmax = parse_tile_program(kSoftmax);
     const Var rows = *symbol("rows").as_var();
     settings_.sizes = {{rows, 8}};
@@ -163,27 +163,27 @@ TEST_F(Tuning, works_without_a_database) {
     EXPECT_TRUE(tune_schedules({}, target_, settings_, nullptr).empty());
 }
 
-/// Computes nothing but what it is told to: zeros, ones, or an error.
-class Pretended : public cpu::KernelProvider {
+/// A provider of a fake kernel: writes zeros or ones, or fails.
+class FakeProvider : public cpu::KernelProvider {
   public:
     enum class Does : uint8_t { Right, Wrong, Nothing, Fails };
-    explicit Pretended(Does does) : does_(does) {}
-    std::string name() const override { return "pretended 1.0"; }
+    explicit FakeProvider(Does does) : does_(does) {}
+    std::string name() const override { return "fake 1.0"; }
     std::optional<std::string> refusal(const Program&, const std::vector<bool>&) const override { return {}; }
     std::shared_ptr<const cpu::LibraryCall> provide(const Program& stages, const std::vector<bool>&,
                                                     int) const override {
-        ++asked_;
+        ++calls_;
         if (does_ == Does::Nothing) throw RuntimeError("has no such primitive");
         return std::make_shared<const Call>(stages, does_);
     }
-    int asked() const { return asked_; }
+    int calls() const { return calls_; }
 
   private:
     class Call : public cpu::LibraryCall {
       public:
         Call(Program stages, Does does) : stages_(std::move(stages)), does_(does) {}
         std::vector<Prepared> prepared() const override { return {{1, bytes(1)}}; }
-        /// Backwards.
+        /// In reverse.
         void prepare(size_t which, const void* constant, void* to) const override {
             ASSERT_EQ(which, 0u);
             const auto* from = static_cast<const float*>(constant);
@@ -225,13 +225,13 @@ class Pretended : public cpu::KernelProvider {
         Does does_;
     };
     Does does_;
-    mutable int asked_ = 0;
+    mutable int calls_ = 0;
 };
 
 class Providing : public Tuning {
   protected:
-    Measurement of(Pretended::Does does) {
-        const auto provider = std::make_shared<Pretended>(does);
+    Measurement of(FakeProvider::Does does) {
+        const auto provider = std::make_shared<FakeProvider>(does);
         settings_.provider = provider;
         settings_.weights = {false, true, false};
         const TunedKernel first = tune({gemm_})[0], second = tune({gemm_})[0];
@@ -241,16 +241,16 @@ class Providing : public Tuning {
         EXPECT_EQ(second.measurement.verdict, first.measurement.verdict);
         EXPECT_EQ(second.measurement.reason, first.measurement.reason);
         EXPECT_EQ(second.measurement.seconds, first.measurement.seconds);
-        EXPECT_EQ(provider->asked(), 1);
+        EXPECT_EQ(provider->calls(), 1);
         return first.measurement;
     }
 };
 
-TEST_F(Providing, a_kernel_is_measured_like_ours_and_known_by_its_provider) {
-    const Measurement m = of(Pretended::Does::Right);
+TEST_F(Providing, a_library_kernel_is_measured_and_stored_with_its_provider) {
+    const Measurement m = of(FakeProvider::Does::Right);
     EXPECT_EQ(m.verdict, Verdict::measured) << m.reason;
-    EXPECT_THAT(m.key.schedule, HasSubstr("pretended 1.0"));
-    settings_.weights = {false, false, false};  // weights that are computed are another matter
+    EXPECT_THAT(m.key.schedule, HasSubstr("fake 1.0"));
+    settings_.weights = {false, false, false};  // computed weights are a different setting
     EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
     settings_.provider = nullptr;
     EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
@@ -259,19 +259,19 @@ TEST_F(Providing, a_kernel_is_measured_like_ours_and_known_by_its_provider) {
 }
 
 TEST_F(Providing, a_wrong_result_is_never_measured) {
-    const Measurement m = of(Pretended::Does::Wrong);
+    const Measurement m = of(FakeProvider::Does::Wrong);
     EXPECT_EQ(m.verdict, Verdict::wrong);
     EXPECT_THAT(m.reason, HasSubstr("expected"));
 }
 
-TEST_F(Providing, a_library_without_the_kernel_or_that_fails_says_why) {
-    const Measurement none = of(Pretended::Does::Nothing);
+TEST_F(Providing, a_library_that_refuses_or_fails_gives_a_reason) {
+    const Measurement none = of(FakeProvider::Does::Nothing);
     EXPECT_EQ(none.verdict, Verdict::failed);
     EXPECT_EQ(none.reason, "has no such primitive");
 }
 
 TEST_F(Providing, a_library_that_fails_when_it_runs_is_a_failure) {
-    const Measurement m = of(Pretended::Does::Fails);
+    const Measurement m = of(FakeProvider::Does::Fails);
     EXPECT_EQ(m.verdict, Verdict::failed);
     EXPECT_EQ(m.reason, "fell over");
 }

@@ -50,7 +50,7 @@ Json latencies(const std::vector<double>& times) {
             {"max", times.back()}};
 }
 
-/// The most memory this process has had, in MB. Not getrusage's figure, which a child starts with its parent's.
+/// The peak memory of this process, in MB. getrusage's figure is not used: in a child it starts with its parent's peak.
 double peak_memory_mb() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)
@@ -60,7 +60,7 @@ double peak_memory_mb() {
     return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-/// The steps of one more run.
+/// The times of the steps of one further run.
 std::vector<StepTime> profiled_run(Session& session, const std::vector<Tensor>& inputs) {
     std::vector<StepTime> steps;
     session.set_profile(&steps);
@@ -69,7 +69,7 @@ std::vector<StepTime> profiled_run(Session& session, const std::vector<Tensor>& 
     return steps;
 }
 
-/// As a Chrome trace.
+/// Writes the steps as a Chrome trace.
 void write_trace(const std::vector<StepTime>& steps, const std::string& path) {
     Json events = Json::array();
     for (const StepTime& s : steps)
@@ -84,7 +84,7 @@ void write_trace(const std::vector<StepTime>& steps, const std::string& path) {
     write_json(path, Json{{"traceEvents", std::move(events)}}.dump(2));
 }
 
-/// What a kernel (or a step that is none, by name) took in all its calls of a run, medians over several runs.
+/// The time of a kernel (or of a step without kernel, by name) over all its calls in a run; median over several runs.
 struct KernelShare {
     std::string name;
     int kernel = -1;
@@ -92,7 +92,7 @@ struct KernelShare {
     double us = 0, flops = 0, bytes = 0, limit_us = 0;
 };
 
-/// What the machine that runs the model can do.
+/// The peak performance of the machine that runs the model.
 struct Peak {
     double gflops = 0;
     std::string of;  ///< "measured FMA"
@@ -142,8 +142,8 @@ std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tenso
     return out;
 }
 
-/// The first `most` kernels by time. Their limit: operands once at the bandwidth of the first cache that holds them (of
-/// a GPU, of its memory), or multiply-adds at the peak.
+/// Prints the `most` kernels with the longest times. Their limit: operands once at the bandwidth of the first cache
+/// that holds them (on a GPU, of its memory), or multiply-adds at the peak.
 void print_kernels(const std::vector<KernelShare>& shares, size_t most) {
     if (shares.empty()) return;
     double all = 0;
@@ -203,7 +203,7 @@ int command_bench(const BenchOptions& o) {
     j["peak_gflops"] = peak.gflops;
     j["peak_calibrated"] = peak.of == "measured FMA";
     j["peak_rss_mb"] = peak_rss;
-    std::map<std::string, double> passes;  // one may run twice
+    std::map<std::string, double> passes;  // a pass may run twice
     for (const PassTime& p : c.passes) passes[p.name] += p.ms;
     j["passes_ms"] = passes;
     std::vector<KernelShare> shares;
@@ -246,18 +246,18 @@ void add_bench_command(CLI::App& app, int& status) {
     add_data_options(*c, o->data);
     add_json_option(*c, o->json);
     c->add_option("--iterations", o->iterations, "timed runs (100)")->check(CLI::Range(1, 1000000));
-    c->add_option("--warmup", o->warmup, "runs before that (3)")->check(CLI::Range(0, 1000000));
+    c->add_option("--warmup", o->warmup, "untimed runs before the timed ones (3)")->check(CLI::Range(0, 1000000));
     c->add_option("--trace", o->trace, "write the steps of one run as a Chrome trace");
-    c->add_option("--kernels", o->kernels, "say which kernels took how long, and how far from their limit: the first N")
+    c->add_option("--kernels", o->kernels, "print the N kernels with the longest times, with their limits")
         ->check(CLI::Range(0, 100000));
     c->footer(
         "JSON: latency_ms.{min,median,mean,p90,p95,p99,max}, load_ms, compile_ms, first_run_ms, threads, kernels,\n"
-        "assumed_dims (open dimensions of which nothing was said, and the sizes taken), steps, gflops (2 per "
+        "assumed_dims (dynamic dimensions without a given size, and the assumed sizes), steps, gflops (2 per "
         "multiply-add of products), peak_share (of peak_gflops), peak_rss_mb, passes_ms,\n"
         "with --kernels by_kernel (a list: kernel, name, calls, us, flops, bytes, limit_us).\n\n"
         "Examples:\n"
         "  tilewright bench model.onnx --threads 2 --iterations 100 --json out.json\n"
-        "  tilewright bench model.onnx --kernels 20    (where the time goes)\n"
+        "  tilewright bench model.onnx --kernels 20    (the slowest kernels)\n"
         "  tilewright bench model.onnx --target cuda --precision tf32\n"
         "  tilewright bench model.onnx --dim batch=8 --trace trace.json    (open it in Perfetto)");
     c->callback([o, &status] { status = command_bench(*o); });

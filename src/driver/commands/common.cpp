@@ -34,13 +34,13 @@ struct SchedulerName {
     const char* help;
 };
 constexpr SchedulerName kSchedulers[] = {
-    {SchedulerKind::Default, "tiles by a rule from the shapes alone"},
-    {SchedulerKind::Tree, "construction along a tree: one objective, no way back"},
+    {SchedulerKind::Default, "default heuristic: tiles from the shapes alone"},
+    {SchedulerKind::Tree, "construction along a tree: one objective, no backtracking"},
     {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
-    {SchedulerKind::GensorPlain, "the same without virtual threads"},
-    {SchedulerKind::Mcfuser, "chains of products as one kernel, everything else by the rule"},
+    {SchedulerKind::GensorPlain, "gensor without virtual threads"},
+    {SchedulerKind::Mcfuser, "GEMM chains as one kernel, all else by the default heuristic"},
     {SchedulerKind::Search, "the best of --trials measured states of gensor's space, of mcfuser's for chains"},
-    {SchedulerKind::Auto, "of all these what the cost model prefers, kernel by kernel"},
+    {SchedulerKind::Auto, "for each kernel the scheduler with the best estimate"},
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ void SchedulerOptions::apply(CompileOptions& o) const {
     o.measure = measure;
     o.measure_seconds = measure_seconds;
     if (!profile.empty() && o.orchestrator != Orchestrator::Optimal)
-        throw CLI::ValidationError("--profile", "says what optimal orchestration measures: give --orchestrate optimal");
+        throw CLI::ValidationError("--profile", "needs optimal orchestration: give --orchestrate optimal");
     const Profile wanted = measure ? Profile::Lazy : Profile::None;
     o.optimal.profile = profile.empty() ? wanted : profile_from_string(profile).value();
     o.optimal.piece_nodes = piece_nodes;
@@ -71,14 +71,14 @@ std::shared_ptr<const cpu::KernelProvider> SchedulerOptions::provider(bool measu
     if (!measured) {
         if (!libraries.empty() && libraries != "none")
             throw CLI::ValidationError("--libraries",
-                                       "they are chosen where kernels are measured: give --orchestrate "
+                                       "libraries are only used if kernels are measured: give --orchestrate "
                                        "optimal and --profile lazy or full");
         return nullptr;
     }
     if (libraries == "none") return nullptr;
     if (libraries.empty()) try {
             return std::make_shared<const cpu::OneDnn>();
-        } catch (const RuntimeError&) {  // nobody asked for it
+        } catch (const RuntimeError&) {  // default library, not requested explicitly
             return nullptr;
         }
     if (libraries == kOneDnn) return std::make_shared<const cpu::OneDnn>();
@@ -97,7 +97,7 @@ void add_orchestrate_option(CLI::App& command, std::string& orchestrate) {
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
     std::vector<std::string> names;
     for (const SchedulerName& s : kSchedulers) names.emplace_back(to_string(s.kind));
-    command.add_option("--scheduler", o.scheduler, "how kernels are scheduled (" + o.scheduler + ")")
+    command.add_option("--scheduler", o.scheduler, "the kernel scheduler (" + o.scheduler + ")")
         ->check(CLI::IsMember(names));
     add_orchestrate_option(command, o.orchestrate);
     command
@@ -112,30 +112,34 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
         "are kept in the tuning database");
     command
         .add_option("--measure-seconds", o.measure_seconds,
-                    fmt::format("time for measuring kernels with --measure ({:.0f}); estimates decide the rest",
+                    fmt::format("time for measuring kernels with --measure ({:.0f}); afterwards estimates are used",
                                 o.measure_seconds))
         ->check(CLI::Range(0.0, 1e6));
     command.add_option("--libraries", o.libraries,
-                       "whose kernels are measured beside generated ones, the faster staying: none, onednn, or "
+                       "library kernels that are measured against generated ones: none, onednn, or "
                        "onednn=FILE (onednn, if it is installed)");
     command
-        .add_option("--piece-nodes", o.piece_nodes,
-                    fmt::format("primitives of a piece of the graph that optimal orchestration solves by itself ({})",
-                                o.piece_nodes))
+        .add_option(
+            "--piece-nodes", o.piece_nodes,
+            fmt::format(
+                "maximum of primitives of a piece of the graph that optimal orchestration solves at a time ({})",
+                o.piece_nodes))
         ->check(CLI::Range(1, 100000));
     command
-        .add_option("--kernel-nodes", o.kernel_nodes,
-                    fmt::format("primitives of a candidate kernel; those of the greedy rule may have more ({})",
-                                o.kernel_nodes))
+        .add_option(
+            "--kernel-nodes", o.kernel_nodes,
+            fmt::format("maximum of primitives of a candidate kernel; kernels of the greedy plan may have more ({})",
+                        o.kernel_nodes))
         ->check(CLI::Range(1, 100000));
     command
-        .add_option("--most-sets", o.most_sets,
-                    fmt::format("convex sets of a piece; where there are more, the largest are not candidates ({})",
-                                o.most_sets))
+        .add_option(
+            "--most-sets", o.most_sets,
+            fmt::format("maximum of convex sets of a piece; if there are more, the largest are not candidates ({})",
+                        o.most_sets))
         ->check(CLI::Range(1, 10000000));
     command
         .add_option("--most-outputs", o.most_outputs,
-                    fmt::format("sets of outputs of one set of primitives that are candidates ({})", o.most_outputs))
+                    fmt::format("maximum of output sets per convex set that are candidates ({})", o.most_outputs))
         ->check(CLI::Range(1, 10000));
     command
         .add_option("--blp", o.blp,
@@ -144,8 +148,8 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& o) {
         ->check(CLI::IsMember({"strong", "published", "both"}));
     command
         .add_option("--blp-seconds", o.blp_seconds,
-                    fmt::format("processor time for a piece's binary program; after that the best plan found is taken, "
-                                "and the gap says what a better one could save ({})",
+                    fmt::format("CPU time for a piece's binary program; after that the best plan found is used, "
+                                "and the gap bounds what a better one could save ({})",
                                 o.blp_seconds))
         ->check(CLI::Range(0.0, 86400.0));
     command.add_option("--database", o.database, "where measurements are kept (tuning.db in the cache folder)");
@@ -159,17 +163,17 @@ std::string scheduler_help() {
     return out;
 }
 
-constexpr const char* kWithout = "Without (to see what a part is worth)";
+constexpr const char* kWithout = "Ablations (to measure the effect of one mechanism)";
 
 void add_ablation_options(CLI::App& command, Ablations& o) {
     const auto flag = [&](const char* name, bool& to, const char* help) {
         command.add_flag(name, to, help)->group(kWithout);
     };
-    flag("--no-fission", o.no_fission, "operators as units: no kernel has parts of one and something else");
-    flag("--no-operator-fusion", o.no_operator_fusion, "nothing of two operators shares a kernel");
-    flag("--no-redundancy", o.no_redundancy, "no primitive in two kernels");
-    flag("--single-output", o.single_output, "one result a kernel");
-    flag("--layouts-first", o.layouts_first, "layouts for the primitives first, kernels after");
+    flag("--no-fission", o.no_fission, "operators as units: no kernel combines a part of one with anything else");
+    flag("--no-operator-fusion", o.no_operator_fusion, "no kernel combines two operators");
+    flag("--no-redundancy", o.no_redundancy, "no primitive is computed by two kernels");
+    flag("--single-output", o.single_output, "one output per kernel");
+    flag("--layouts-first", o.layouts_first, "choose layouts before kernels");
 }
 
 void RewriteFlags::apply(PipelineOptions& o) const {
@@ -180,8 +184,8 @@ void RewriteFlags::apply(PipelineOptions& o) const {
 }
 
 void add_rewrite_options(CLI::App& command, RewriteFlags& o) {
-    command.add_flag("--no-winograd", o.no_winograd, "convolutions by their definition, which rounds less");
-    command.add_flag("--no-rewrites", o.no_rewrites, "the program as the model's operators write it")->group(kWithout);
+    command.add_flag("--no-winograd", o.no_winograd, "direct convolutions, which round less");
+    command.add_flag("--no-rewrites", o.no_rewrites, "no rewrites of the program")->group(kWithout);
 }
 
 void PassFlags::apply(PipelineOptions& o) const {
@@ -204,8 +208,8 @@ void add_pass_options(CLI::App& command, PassFlags& o) {
     const auto flag = [&](const char* name, bool& to, const char* help) {
         command.add_flag(name, to, help)->group(kPasses);
     };
-    names("--skip", o.skip, "leave out this pass; may be given several times");
-    names("--print-before", o.print_before, "print what is compiled before this pass, on standard error");
+    names("--skip", o.skip, "skip this pass; may be given several times");
+    names("--print-before", o.print_before, "print the program before this pass, on standard error");
     names("--print-after", o.print_after, "print it after this pass");
     flag("--print-before-all", o.print_before_all, "before every pass");
     flag("--print-after-all", o.print_after_all, "after every pass");
@@ -215,14 +219,14 @@ void add_pass_options(CLI::App& command, PassFlags& o) {
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file")->required();
-    command.add_option("--threads", o.threads, "worker threads; default: the processors this process may use")
+    command.add_option("--threads", o.threads, "worker threads; default: the CPUs this process may use")
         ->check(CLI::Range(1, kMaxThreads));
     command.add_option("--isa", o.isa, "generate for avx2 or avx512 instead of this machine's best")
         ->check(CLI::IsMember({"avx2", "avx512"}));
     command.add_option("--target-file", o.target_file,
                        "plan for the machine described by this file (written by `info --json`) and generate for its "
                        "vector instructions, instead of this machine; excludes measuring");
-    command.add_flag("--no-fuse", o.no_fuse, "one kernel a primitive");
+    command.add_flag("--no-fuse", o.no_fuse, "one kernel per primitive");
     command.add_flag("--no-layouts", o.no_layouts, "keep every tensor row-major");
     command.add_flag(
         "--no-code-cache", o.no_code_cache,
@@ -234,13 +238,13 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command
         .add_option("--numerics", o.numerics,
                     "strict: every output depends on the inputs of its definition alone, with equal bits for every "
-                    "number of threads; default: convolutions by Winograd's algorithm where what they read is finite "
+                    "number of threads; default: Winograd convolutions if their inputs are finite "
                     "and at most 2^20; fast: without that check")
         ->check(CLI::IsMember({"strict", "default", "fast"}));
     command.add_flag("--check-values", o.check_values,
-                     "check all indices, lengths and shapes that the data gives, also where that takes time; without "
+                     "check all data-dependent indices, lengths and shapes, even if that takes time; without "
                      "it, indices out of range may read another element");
-    command.add_flag("--progress", o.progress, "say what is being done, also where standard error is no terminal");
+    command.add_flag("--progress", o.progress, "print progress even if standard error is not a terminal");
     add_rewrite_options(command, o.rewrite);
     add_ablation_options(command, o.without);
     add_scheduler_options(command, o.scheduler);
@@ -254,7 +258,8 @@ void add_target_options(CLI::App& command, ModelOptions& o) {
         ->check(CLI::IsMember({"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a"}));
     command
         .add_option("--precision", o.precision,
-                    "what a GPU may round f32 operands of products to, on matrix instructions: f32 (nothing; default), "
+                    "precision to which a GPU may round f32 operands of products, on matrix instructions: f32 (exact; "
+                    "default), "
                     "tf32, f16, bf16")
         ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}));
 }
@@ -268,7 +273,7 @@ void warn_once(const std::string& text) {
 
 namespace {
 
-/// Where machine code and schedules are kept; empty: nowhere.
+/// The folder of cached machine code and schedules; empty: no cache.
 std::string code_folder(const ModelOptions& o) {
     const auto folder = cache_folder();
     return folder && !o.no_code_cache ? *folder + "/code" : "";
@@ -308,7 +313,7 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
 
 namespace {
 
-/// While it is there, the first interrupt is noted, and the second one ends the process.
+/// During its lifetime the first interrupt is recorded, and the second one ends the process.
 class Interrupts {
   public:
     Interrupts() {
@@ -376,7 +381,8 @@ Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress
             measured = std::max(measured, at.measured);
             if (Interrupts::seen())
                 throw RuntimeError(fmt::format(
-                    "interrupted; the {} kernels measured so far are in '{}', and the same command goes on from there",
+                    "interrupted; the {} kernels measured so far are in '{}', and the same command continues from "
+                    "there",
                     measured, p.compile.database.empty() ? TuningDatabase::default_path() : p.compile.database));
         };
     }
@@ -396,7 +402,7 @@ Session session_of(const ModelOptions& o, const Compilation& c) {
         return Session(load_on_gpu(c.model, cache, threads, step));
     } catch (const RuntimeError& e) {
         std::string kept;
-        if (!has_gpu()) try {  // then for the machine that has one
+        if (!has_gpu()) try {  // compile for a machine that has a GPU
                 compile_for_gpu(*c.model, gpu->capability(), cache, threads, step);
                 kept = ", whose machine code is kept";
             } catch (const RuntimeError&) {
@@ -412,7 +418,7 @@ void add_data_options(CLI::App& command, DataOptions& o) {
     CLI::Option* input = command.add_option(
         "--input", o.request.files,
         "x=x.npy, x=x.pb (ONNX TensorProto), x=random, or all.npz with an array for each name; others are random");
-    input->allow_extra_args(false);  // one a time: `--input x=x.npy model.onnx` ends with the model
+    input->allow_extra_args(false);  // one at a time: in `--input x=x.npy model.onnx` the model is not an input
     command.add_option("--data", o.request.folder, "ONNX test data set: input_0.pb, ... by position")->excludes(input);
     command.add_option("--seed", o.request.seed, "of random inputs (0)");
 }
@@ -455,11 +461,11 @@ std::string sizes_text(const std::map<std::string, int64_t>& sizes) {
 }
 
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o) {
-    o.rtol = command.add_option("--rtol", o.tolerance.relative, "allowed difference: this share of the element (1e-3)");
-    o.atol = command.add_option("--atol", o.tolerance.absolute, "and this much (1e-7)");
+    o.rtol = command.add_option("--rtol", o.tolerance.relative, "allowed difference relative to the element (1e-3)");
+    o.atol = command.add_option("--atol", o.tolerance.absolute, "plus this absolute difference (1e-7)");
     o.max_relative = command
                          .add_option("--max-relative", o.tolerance.max_relative,
-                                     "instead: this share of the largest expected magnitude")
+                                     "instead: relative to the largest expected magnitude")
                          ->excludes(o.rtol);
 }
 
@@ -472,7 +478,7 @@ Tolerance ToleranceOptions::get() const {
 bool ToleranceOptions::given() const { return rtol->count() + atol->count() + max_relative->count() > 0; }
 
 void add_json_option(CLI::App& command, std::string& path) {
-    command.add_option("--json", path, "write the results to this file as well, as JSON");
+    command.add_option("--json", path, "also write the results to this file, as JSON");
 }
 
 void write_json(const std::string& path, const std::string& text) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the commands share: options that mean the same in every one that takes them, progress, results.
+// Shared by the commands: common options, progress, results.
 
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@ class Option;
 
 namespace tilewright {
 
-/// Who schedules kernels.
+/// Options of the kernel scheduler.
 struct SchedulerOptions {
     std::string scheduler = std::string(to_string(CompileOptions().scheduler)), orchestrate = "greedy", profile,
                 libraries, database;
@@ -29,8 +29,8 @@ struct SchedulerOptions {
     double blp_seconds = OptimalOptions().seconds;
     std::string blp = "strong";
     int trials = 1000;
-    /// Throws CLI::ValidationError where --profile is given and nothing can be measured for it, or --libraries is and
-    /// nothing is measured; RuntimeError where a library that was asked for is not there.
+    /// Throws CLI::ValidationError if --profile is given without a reason to measure, or --libraries without measuring;
+    /// RuntimeError if a requested library is missing.
     void apply(CompileOptions& o) const;
 
   private:
@@ -38,19 +38,19 @@ struct SchedulerOptions {
 };
 void add_scheduler_options(CLI::App& command, SchedulerOptions& o);
 void add_orchestrate_option(CLI::App& command, std::string& orchestrate);
-/// One line for each scheduler, for footers.
+/// One line for each scheduler, for the help text.
 std::string scheduler_help();
 
 void add_ablation_options(CLI::App& command, Ablations& o);
 
-/// Whether programs are rewritten.
+/// Options of the rewrite search.
 struct RewriteFlags {
     bool no_rewrites = false, no_winograd = false;
     void apply(PipelineOptions& o) const;
 };
 void add_rewrite_options(CLI::App& command, RewriteFlags& o);
 
-/// Passes that are left out, printed, verified and timed.
+/// Passes to skip, print, verify and time.
 struct PassFlags {
     std::vector<std::string> skip, print_before, print_after;
     bool print_before_all = false, print_after_all = false, verify_each = false, time = false;
@@ -73,23 +73,23 @@ struct ModelOptions {
     PassFlags passes;
 };
 void add_model_options(CLI::App& command, ModelOptions& o);
-/// --target and --precision, of commands that take models for GPUs.
+/// Adds --target and --precision, for commands that accept models for GPUs.
 void add_target_options(CLI::App& command, ModelOptions& o);
-/// A warning on standard error, each text once.
+/// A warning on standard error; each text is printed once.
 void warn_once(const std::string& text);
 PipelineOptions pipeline_options(const ModelOptions& o);
-/// Loads and compiles; what takes longer than a second shows a line on a terminal. Where kernels are measured, an
-/// interrupt ends in RuntimeError, which says what is kept.
+/// Loads and compiles; shows progress on a terminal after a second. While kernels are measured, an interrupt ends in a
+/// RuntimeError that says which results are stored.
 /// `reference`: PipelineOptions::reference.
 Compilation compile(const ModelOptions& o, bool reference = true);
-/// The same; where kernels are measured, whole plans are compared on these inputs.
+/// As above; whole plans are measured on these inputs.
 struct DataOptions;
 Compilation compile(const ModelOptions& o, const DataOptions& data, bool reference = true);
 class Progress;
-/// The same with pipeline options of the command's own, of which `progress` and `watch` are set, and its own line.
+/// As above, with the command's own pipeline options, of which `progress` and `watch` are set, and progress line.
 Compilation compile(const ModelOptions& o, PipelineOptions p, Progress& progress);
-/// Where --target says: on this CPU, or on this machine's GPU. Throws RuntimeError that says what was compiled where
-/// there is none.
+/// A session for --target: on this CPU, or on this machine's GPU. Throws RuntimeError with a summary of the compilation
+/// if there is no GPU.
 Session session_of(const ModelOptions& o, const Compilation& c);
 
 struct DataOptions {
@@ -97,38 +97,38 @@ struct DataOptions {
     InputRequest request;
 };
 void add_data_options(CLI::App& command, DataOptions& o);
-/// Whether --dim, --data or --input say anything of the sizes of open dimensions.
+/// True if --dim, --data or --input are given.
 bool given(const DataOptions& o);
-/// Sizes that --dim gives named dimensions. Throws CLI::ValidationError for what is no size.
+/// The sizes that --dim gives to named dimensions. Throws CLI::ValidationError for invalid sizes.
 std::map<std::string, int64_t> dims_of(const DataOptions& o);
-/// The inputs, checked against the model's declarations and the machine's memory. Throws CLI::ValidationError where
-/// --dim is malformed. `assumed`: as make_inputs has it.
+/// The inputs, checked against the model's declarations and the machine's memory. Throws CLI::ValidationError if --dim
+/// is malformed. `assumed`: see make_inputs.
 std::vector<Tensor> inputs_of(const Compilation& c, const DataOptions& o,
                               std::map<std::string, int64_t>* assumed = nullptr);
 /// "batch = 1, seq = 8"
 std::string sizes_text(const std::map<std::string, int64_t>& sizes);
 
-/// --rtol, --atol and --max-relative. What is not given keeps its value; --rtol and --atol put max_relative out of
-/// force.
+/// --rtol, --atol and --max-relative. Options that are not given keep their value; --rtol and --atol disable
+/// max_relative.
 struct ToleranceOptions {
     Tolerance tolerance;
     CLI::Option *rtol = nullptr, *atol = nullptr, *max_relative = nullptr;
     Tolerance get() const;
-    bool given() const;  ///< whether the user said anything
+    bool given() const;  ///< true if any of the options is given
 };
 void add_tolerance_options(CLI::App& command, ToleranceOptions& o);
 
-/// --json; empty: none wanted.
+/// --json; empty: not requested.
 void add_json_option(CLI::App& command, std::string& path);
-/// Writes `text` and a line end, if a path was given.
+/// Writes `text` and a line end, if a path is given.
 void write_json(const std::string& path, const std::string& text);
 
-/// A name=integer of the command line. Throws CLI::ValidationError naming the option.
+/// A name=integer of the command line. Throws CLI::ValidationError with the option.
 std::pair<std::string, int64_t> parse_setting(const std::string& option, const std::string& text);
 
-/// A line on standard error about work that takes longer than a second; nothing unless that is a terminal. Gone when
-/// the object is. Where it is wanted `always`, what is no terminal gets a line of its own for each change, at most one
-/// a second.
+/// A progress line on standard error for work that takes longer than a second; only on a terminal unless `always`.
+/// Erased by the destructor. With `always`, a stream that is not a terminal gets one line per change, at most one per
+/// second.
 class Progress {
   public:
     explicit Progress(std::string what, bool always = false);
@@ -139,7 +139,7 @@ class Progress {
 
   private:
     struct Impl;
-    std::unique_ptr<Impl> impl_;  ///< null: nobody would see it
+    std::unique_ptr<Impl> impl_;  ///< null: nothing is displayed
 };
 
 }  // namespace tilewright

@@ -41,7 +41,7 @@ struct Settings {
     PipelineOptions pipeline;
 };
 
-/// Operators whose stored outputs are less exact than the tolerance of ONNX's own runner (rtol 1e-3, atol 1e-7) asks.
+/// Operators whose stored outputs are less exact than the tolerance of ONNX's own runner (rtol 1e-3, atol 1e-7).
 struct OperatorTolerance {
     const char* op;
     double absolute;
@@ -52,7 +52,7 @@ constexpr OperatorTolerance kOperatorTolerances[] = {
     {"STFT", 1e-6, "as DFT"},
 };
 
-/// At least what the table says of any operator of the graph or of its bodies.
+/// Widens the tolerance for the operators of the graph and its bodies.
 void widen(Tolerance& t, const Graph& graph) {
     for (const Node& n : graph.nodes) {
         for (const OperatorTolerance& o : kOperatorTolerances)
@@ -80,7 +80,7 @@ std::vector<std::string> split_tabs(const std::string& line) {
     return fields;
 }
 
-/// Lines "case <tab> share"; or, where the first line is a heading, its columns "name" and "tol_rel_max".
+/// Reads lines "case <tab> share"; if the first line is a heading, its columns "name" and "tol_rel_max".
 std::map<std::string, double> read_tolerances(const std::string& path) {
     std::map<std::string, double> out;
     std::istringstream in(read_file(path));
@@ -115,7 +115,7 @@ std::string name_of(const fs::path& folder) {
     return folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
 }
 
-/// Runs in a child process: whatever happens to it is this case's outcome alone.
+/// Runs in a child process, so that a crash only affects this case.
 Outcome run_case(const fs::path& folder, const Settings& s) {
     const Model model = load_model((folder / "model.onnx").string());
     std::vector<Problem> problems;
@@ -191,7 +191,7 @@ Outcome guarded(const fs::path& folder, const Settings& s) {
 int command_conformance(const std::vector<std::string>& folders, const Settings& s, const std::string& json) {
     std::vector<fs::path> cases;
     for (const std::string& f : folders) {
-        if (!fs::is_directory(f)) model_error("'{}' is no folder", f);
+        if (!fs::is_directory(f)) model_error("'{}' is not a folder", f);
         if (fs::exists(fs::path(f) / "model.onnx")) {
             cases.emplace_back(f);
             continue;
@@ -240,21 +240,21 @@ void add_conformance_command(CLI::App& app, int& status) {
         "file of lines \"case <tab> share\": --max-relative of single cases; with a heading line, its columns "
         "'name' and 'tol_rel_max'");
     c->add_option("--threads", s->threads, "worker threads")->check(CLI::Range(1, kMaxThreads));
-    c->add_option("--timeout", s->seconds, "seconds a case may take (120)")->check(CLI::Range(1, 1000000));
+    c->add_option("--timeout", s->seconds, "time limit per case in seconds (120)")->check(CLI::Range(1, 1000000));
     c->add_option("--isa", s->pipeline.compile.isa, "avx2 or avx512")->check(CLI::IsMember({"avx2", "avx512"}));
     add_json_option(*c, *json);
     c->add_flag("--interpreter", s->interpreter, "run the reference interpreter instead of machine code");
-    c->add_flag("--no-fuse", *no_fuse, "one kernel a primitive");
+    c->add_flag("--no-fuse", *no_fuse, "one kernel per primitive");
     add_orchestrate_option(*c, *orchestrate);
     add_rewrite_options(*c, *rewriting);
     std::string exceptions;
     for (const OperatorTolerance& o : kOperatorTolerances)
         exceptions += fmt::format("  {:<6} --atol {:g}: {}\n", o.op, o.absolute, o.reason);
     c->footer(
-        "One line a case: PASS, FAIL or SKIP (an operator without a rule) with the reason; the last line counts them.\n"
-        "Each case runs in a process of its own, so that one that crashes or hangs fails alone. Exit status 1 if any\n"
+        "One line per case: PASS, FAIL or SKIP (an unsupported operator) with the reason; the last line counts them.\n"
+        "Each case runs in its own process, so that a crash or hang only affects that case. Exit status 1 if any\n"
         "failed.\n\n"
-        "Cases with these operators are given more tolerance:\n" +
+        "Cases with these operators have a larger tolerance:\n" +
         exceptions +
         "\nExamples:\n"
         "  tilewright conformance cases/node --rtol 1e-3 --atol 1e-7\n"

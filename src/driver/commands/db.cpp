@@ -41,12 +41,12 @@ void add_file_option(CLI::App& command, DbOptions& o) {
 
 void add_filters(CLI::App& command, DbOptions& o) {
     command.add_option("--target", o.target, "only of this machine (16 digits, or 'this')");
-    command.add_option("--verdict", o.verdict, "only measurements that came out so")
+    command.add_option("--verdict", o.verdict, "only measurements with this verdict")
         ->check(CLI::IsMember({"measured", "failed", "wrong"}));
-    command.add_option("--kernel", o.kernel, "only of kernels whose number begins so");
+    command.add_option("--kernel", o.kernel, "only kernels whose number has this prefix");
 }
 
-/// A kernel's number in tables: 8 hexadecimal digits. Two kernels may share one; nothing is looked up by it.
+/// A kernel's number in tables: 8 hexadecimal digits. Not unique, and not used for lookup.
 std::string kernel_number(const std::string& stages) {
     return fmt::format("{:08x}", structural_hash(stages).high >> 32);
 }
@@ -57,7 +57,7 @@ bool wanted(const DbOptions& o, const std::string& stages, const std::string& ta
            (o.kernel.empty() || kernel_number(stages).rfind(o.kernel, 0) == 0);
 }
 
-/// The records that the filters leave.
+/// The records that pass the filters.
 TuningRecords filtered(const TuningDatabase& db, const DbOptions& o) {
     TuningRecords out;
     db.measurements([&](const Measurement& m) {
@@ -72,7 +72,7 @@ TuningRecords filtered(const TuningDatabase& db, const DbOptions& o) {
     return out;
 }
 
-/// What a kernel makes, from its canonical text: "f32[64, 56, 56]", and "(3 stages)" where there are more than one.
+/// The result of a kernel, from its canonical text: "f32[64, 56, 56]", and "(3 stages)" if there are several.
 std::string kernel_summary(const std::string& stages) {
     std::string last;
     int count = 0;
@@ -167,7 +167,7 @@ bool is_database(const std::string& path) {
 }
 
 int merge(const DbOptions& o) {
-    // All are read before any comes in: a file that cannot be read leaves the database as it was.
+    // All files are read before any record is inserted: an unreadable file leaves the database unchanged.
     std::vector<TuningRecords> given;
     for (const std::string& source : o.sources) {
         if (is_database(source))
@@ -199,7 +199,7 @@ int prune(const DbOptions& o) {
 }
 
 void add_list(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) {
-    CLI::App* c = db.add_subcommand("list", "what was measured and chosen");
+    CLI::App* c = db.add_subcommand("list", "print measurements and choices");
     add_file_option(*c, *o);
     add_filters(*c, *o);
     c->add_option("--limit", o->limit, "rows of each table (40); 0: all")->check(CLI::Range(0, 1 << 30));
@@ -217,7 +217,7 @@ void add_export(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) 
     CLI::App* c = db.add_subcommand("export", "write records as JSON lines, for `db merge` elsewhere");
     add_file_option(*c, *o);
     add_filters(*c, *o);
-    c->add_option("output,-o,--output", o->output, "file; standard output without, or with -");
+    c->add_option("output,-o,--output", o->output, "file (standard output if absent or -)");
     c->footer(
         "Examples:\n"
         "  tilewright db export records.jsonl\n"
@@ -226,11 +226,11 @@ void add_export(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) 
 }
 
 void add_merge(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) {
-    CLI::App* c = db.add_subcommand("merge", "take in records of other databases or of exported files");
+    CLI::App* c = db.add_subcommand("merge", "insert records of other databases or of exported files");
     add_file_option(*c, *o);
     c->add_option("files", o->sources, "JSON lines that `db export` wrote, or databases")->required();
     c->footer(
-        "Of two records of one key the better founded stays: a wrong result before a time, a time before a failure; "
+        "Of two records with one key the more reliable is kept: a wrong result before a time, a time before a failure; "
         "then\n"
         "more samples, the smaller spread, the later.\n\n"
         "Examples:\n"
@@ -242,20 +242,20 @@ void add_merge(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) {
 void add_prune(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) {
     CLI::App* c = db.add_subcommand("prune", "remove records");
     add_file_option(*c, *o);
-    c->add_option("--older-than", o->days, "taken more than so many days ago")->check(CLI::Range(1, 100000));
-    c->add_flag("--other-generators", o->other_generators, "of other versions of the code generator");
-    c->add_flag("--other-targets", o->other_targets, "of other machines than this");
-    c->add_flag("--failed", o->failed, "of kernels that could not be compiled or run, to try them again");
-    c->add_flag("--dry-run", o->dry_run, "only say how many");
+    c->add_option("--older-than", o->days, "records older than this many days")->check(CLI::Range(1, 100000));
+    c->add_flag("--other-generators", o->other_generators, "records of other versions of the code generator");
+    c->add_flag("--other-targets", o->other_targets, "records of other machines");
+    c->add_flag("--failed", o->failed, "records of kernels that could not be compiled or run, to try them again");
+    c->add_flag("--dry-run", o->dry_run, "only print the number of records");
     c->footer(
-        "A record goes when any of the conditions holds.\n\n"
+        "A record is removed if any of the conditions holds.\n\n"
         "Examples:\n"
         "  tilewright db prune --other-generators --dry-run\n"
         "  tilewright db prune --older-than 180 --other-targets");
     c->callback([=, &status] {
         if (o->days == 0 && !o->other_generators && !o->other_targets && !o->failed)
             throw CLI::ValidationError("prune",
-                                       "say what should go: --older-than, --other-generators, --other-targets "
+                                       "no condition given: expected --older-than, --other-generators, --other-targets "
                                        "or --failed");
         status = prune(*o);
     });
@@ -265,7 +265,7 @@ void add_prune(CLI::App& db, const std::shared_ptr<DbOptions>& o, int& status) {
 
 void add_db_command(CLI::App& app, int& status) {
     const auto o = std::make_shared<DbOptions>();
-    CLI::App* db = app.add_subcommand("db", "the tuning database: what was measured on this machine and others");
+    CLI::App* db = app.add_subcommand("db", "the tuning database: measurements of this machine and others");
     db->require_subcommand(1);
     add_list(*db, o, status);
     add_export(*db, o, status);

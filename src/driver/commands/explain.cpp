@@ -20,7 +20,7 @@ struct ExplainCommand {
     std::string json, html;
 };
 
-/// The first and last instructions of long code: a page has room for no more.
+/// The first and last instructions of long code, to limit the size of the page.
 std::string shortened(const std::string& assembly) {
     constexpr size_t kHead = 6000, kTail = 1000;
     if (assembly.size() <= kHead + kTail) return assembly;
@@ -37,7 +37,7 @@ std::vector<explain::CodeText> codes_of(const CompiledModel& model, const std::s
 }
 
 int command_explain(const ExplainCommand& o) {
-    for (const std::string& path : {o.json, o.html})  // measuring may take minutes before there is anything to write
+    for (const std::string& path : {o.json, o.html})  // checked before measuring, which may take minutes
         if (!path.empty()) check_writable(path);
     explain::Report report;
     std::vector<explain::CodeText> codes;
@@ -71,35 +71,36 @@ int command_explain(const ExplainCommand& o) {
 
 void add_explain_command(CLI::App& app, int& status) {
     auto o = std::make_shared<ExplainCommand>();
-    CLI::App* c = app.add_subcommand("explain", "which primitives went into which kernel, and what that saves");
+    CLI::App* c = app.add_subcommand("explain", "print the kernels of a plan, their primitives and estimated times");
     add_model_options(*c, o->model);
     add_data_options(*c, o->data);
-    c->add_option("--time", o->seconds, "run this plan and the two it is compared with, each so many seconds, in turns")
+    c->add_option("--time", o->seconds,
+                  "run this plan and the two it is compared with in turns, for this many seconds each")
         ->check(CLI::Range(0.0, 3600.0));
     c->add_option("--kernels", o->kernels, "describe the N kernels that take longest (20)")
         ->check(CLI::Range(0, 100000));
     add_json_option(*c, o->json);
     c->add_option("--html", o->html, "write a page that shows the primitives and their kernels, for any browser");
-    c->add_flag("--no-assembly", o->no_assembly, "leave machine code out of the page");
+    c->add_flag("--no-assembly", o->no_assembly, "omit machine code from the page");
     c->footer(
         "A kernel's limit is the longer of: its multiply-adds at the measured peak; its operands and results once, at\n"
         "the bandwidth of the first cache that holds them. Times are estimates of the cost model unless --time or\n"
-        "--measure says otherwise; they are for the sizes that --dim, --data and --input give open dimensions, else\n"
-        "for 128 of each. \"(again)\" marks primitives that another kernel computes too.\n\n"
+        "--measure says otherwise; they assume the sizes that --dim, --data and --input give to dynamic dimensions,\n"
+        "otherwise 128. \"(again)\" marks primitives that another kernel computes too.\n\n"
         "JSON: execution_states, candidates, distinct_candidates (kernels of equal text and weights: one), measured,\n"
         "measured_share (of distinct_candidates), sizes, blp_columns, blp_rows, blp_status, blp_gap,\n"
         "emitted_gap (the gap of the kernels that run), greedy_pieces (that keep the greedy plan's kernels),\n"
-        "capped_pieces (with convex sets left out), compile_ms, plan_ms, greedy_ms, operators_ms (one kernel an\n"
+        "capped_pieces (with excluded convex sets), compile_ms, plan_ms, greedy_ms, operators_ms (one kernel an\n"
         "operator), plans, refused, cuts, pieces, rewrites, kernels, primitives,\n"
         "operator_totals (a kernel's time is divided among its operators by their arithmetic), roofline, launch_us;\n"
         "blp_roots: the relaxations of both binary programs (--blp both); and\n"
         "choice: plan_ms, greedy_ms, bound_ms, emitted_ms (of the kernels that run) by the costs that optimal\n"
-        "orchestration went by (--profile).\n\n"
+        "orchestration used (--profile).\n\n"
         "Examples:\n"
         "  tilewright explain model.onnx\n"
         "  tilewright explain model.onnx --orchestrate optimal --time 1 --json plan.json\n"
         "  tilewright explain model.onnx --orchestrate optimal --html plan.html\n"
-        "  tilewright explain model.onnx --no-fission    (what operators as units would give)");
+        "  tilewright explain model.onnx --no-fission    (the plan with operators as units)");
     c->callback([o, &status] { status = command_explain(*o); });
 }
 

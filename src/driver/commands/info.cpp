@@ -10,9 +10,9 @@ namespace tilewright {
 void add_info_command(CLI::App& app, int& status) {
     auto measure = std::make_shared<bool>(false);
     auto json = std::make_shared<std::string>();
-    CLI::App* c = app.add_subcommand("info", "what this machine can do");
+    CLI::App* c = app.add_subcommand("info", "describe this machine");
     c->add_flag("--calibrate", *measure,
-                "measure caches, bandwidths and the FMA peak (some ten seconds) and keep them");
+                "measure caches, bandwidths and the FMA peak (some ten seconds) and store them");
     add_json_option(*c, *json);
     c->footer(
         "Examples:\n"
@@ -27,7 +27,7 @@ void add_info_command(CLI::App& app, int& status) {
         }
         std::fputs(print(target).c_str(), stdout);
         write_json(*json, to_json(target));
-        if (*measure) std::printf("kept in %s; later plans go by it\n", save_target(target).c_str());
+        if (*measure) std::printf("stored in %s; later plans use these rates\n", save_target(target).c_str());
         status = 0;
     });
 }

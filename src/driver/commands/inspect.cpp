@@ -1,4 +1,4 @@
-// dump, check, passes: what the compiler makes of a model, without running it.
+// dump, check, passes: inspect the compilation of a model without running it.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -22,7 +22,7 @@ struct DumpOptions {
     std::string stage = "program", texts;
 };
 
-/// Planned, but without machine code.
+/// Planned, without machine code.
 std::shared_ptr<const CompiledModel> planned(const ModelOptions& o) {
     PipelineOptions p = pipeline_options(o);
     p.compile.code = false;
@@ -41,7 +41,7 @@ int command_dump(const DumpOptions& options) {
     const ModelOptions& o = options.model;
     const std::string& stage = options.stage;
     if (!options.texts.empty() && stage != "hashes")
-        throw CLI::ValidationError("--texts", "has the texts whose hashes are printed: give --stage hashes");
+        throw CLI::ValidationError("--texts", "needs hashes: give --stage hashes");
     if (stage == "graph")
         std::fputs(load_model(o.model).graph.print().c_str(), stdout);
     else if (stage == "program")
@@ -57,7 +57,7 @@ int command_dump(const DumpOptions& options) {
     return 0;
 }
 
-/// A name from the file without its quotes.
+/// A name from the file without quotes.
 std::string clean(const std::string& name) {
     const std::string quoted = quoted_name(name);
     return quoted.ends_with('\'') ? quoted.substr(1, quoted.size() - 2) : quoted;
@@ -80,7 +80,7 @@ int command_check(const std::string& path, const std::string& json) {
                         {"reason", p.reason},
                         {"unsupported", p.unsupported}});
     }
-    // Names come from the file and may be any bytes: what is not UTF-8 is replaced.
+    // Names from the file may be arbitrary bytes: invalid UTF-8 is replaced.
     write_json(json, Json{{"model", path}, {"ok", problems.empty()}, {"problems", std::move(list)}}.dump(
                          2, ' ', false, Json::error_handler_t::replace));
     if (problems.empty())
@@ -95,14 +95,15 @@ int command_check(const std::string& path, const std::string& json) {
 
 void add_dump_command(CLI::App& app, int& status) {
     auto o = std::make_shared<DumpOptions>();
-    CLI::App* c = app.add_subcommand("dump", "print what the compiler made of a model");
+    CLI::App* c = app.add_subcommand("dump", "print an intermediate form of a model");
     add_model_options(*c, o->model);
     add_target_options(*c, o->model);
     c->add_option("--stage", o->stage,
                   "graph, program (default), plan, tiles, llvm, asm, cuda, or hashes: a line for each kernel with the "
                   "hashes of its tile program and of its code before optimisation, both without names")
         ->check(CLI::IsMember({"graph", "program", "plan", "tiles", "llvm", "asm", "cuda", "hashes"}));
-    c->add_option("--texts", o->texts, "with --stage hashes: write those texts to the files HASH.txt of this folder");
+    c->add_option("--texts", o->texts,
+                  "with --stage hashes: also write the hashed texts to files HASH.txt in this folder");
     c->footer(
         "Examples:\n"
         "  tilewright dump model.onnx --stage plan\n"
@@ -115,7 +116,7 @@ void add_dump_command(CLI::App& app, int& status) {
 void add_passes_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("passes", "list the passes of the compiler, in the order in which they run");
     c->footer(
-        "A pass in brackets runs only where an option asks for it; one with * cannot be skipped.\n\n"
+        "A pass in brackets runs only if an option enables it; one with * cannot be skipped.\n\n"
         "Examples:\n"
         "  tilewright passes\n"
         "  tilewright run model.onnx --skip fuse_rows --print-after fuse --time-passes\n"

@@ -15,7 +15,7 @@ namespace tilewright {
 
 namespace {
 
-/// Status 1, and why unless an error has been reported, where what was printed has not come through.
+/// Status 1, with an error message unless one was printed, if standard output could not be written.
 int printed(int status, bool reported) {
     errno = 0;
     std::cout.flush();
@@ -39,7 +39,7 @@ int run(int argc, const char* const* argv, bool& reported) {
             e.what());
     });
     app.footer(
-        "Exit status: 0, 1 (it failed; one `error:` line says where and why) or 2 (the command line was wrong).\n\n"
+        "Exit status: 0, 1 (failure, with one `error:` line) or 2 (the command line was wrong).\n\n"
         "Examples:\n"
         "  tilewright zoo resnet18 -o resnet18.onnx\n"
         "  tilewright bench resnet18.onnx --threads 2\n"

@@ -1,4 +1,4 @@
-// op: single operators and what is made of a few, written as text.
+// op: operators and small networks written as text.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -41,7 +41,7 @@ struct OpOptions {
          save_only = false;
 };
 
-/// The figures of one operator; `error` where it could not be compiled or run.
+/// The figures of one operator; `error` if it could not be compiled or run.
 struct OpResult {
     std::string op, error, schedule;
     bool ok = false;
@@ -52,7 +52,7 @@ struct OpResult {
     Limit limit;
     std::optional<OpCheck> check;
     std::vector<ZooInput> inputs;
-    std::optional<chain::SpaceCounts> pruning;  ///< of the operator as one chain
+    std::optional<chain::SpaceCounts> pruning;  ///< of the operator as one GEMM chain
     std::optional<ChainModel> chain_model;
 
     bool measured() const { return runs > 0; }
@@ -60,8 +60,8 @@ struct OpResult {
     double share() const { return measured() ? limit.ms / median_ms : 0; }
 };
 
-/// Runs until `seconds` have passed, at least three times; or `iterations` times, where that is given. Runs too short
-/// for the clock are timed several at once.
+/// Runs until `seconds` have passed, at least three times; or `iterations` times, if given. Several runs that are too
+/// short for the clock are timed together.
 void measure(Session& session, const std::vector<Tensor>& inputs, const OpOptions& o, OpResult& r) {
     const auto time_of = [&](int runs) {
         const double start = now_ms();
@@ -86,7 +86,7 @@ void measure(Session& session, const std::vector<Tensor>& inputs, const OpOption
     r.spread = (times[n - 1 - n / 4] - times[n / 4]) / r.median_ms;
 }
 
-/// How many candidates MCFuser's rules leave of the operator as one kernel; nothing where it is no chain.
+/// The number of candidates after each of MCFuser's pruning rules; nothing if the operator is not a chain.
 std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Target& target, int threads) {
     const auto c = chain::make_chain(fuse_greedily(program));
     if (!c) return std::nullopt;
@@ -94,7 +94,7 @@ std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Targe
     return chain::make_space(*c, machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes).counts;
 }
 
-/// The model against measurement, of the operator as one chain.
+/// Compares estimates with measurements of the operator as one chain.
 std::optional<ChainModel> chain_model_of(const Program& program, const Target& target, const OpOptions& o) {
     TuneSettings settings;
     settings.threads = o.threads;
@@ -117,7 +117,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     options.compile.machine = target;
     options.compile.warn = warn_once;
     o.scheduler.apply(options.compile);
-    options.rewrite.value().rules.winograd = false;  // results are held to the error of direct sums
+    options.rewrite.value().rules.winograd = false;  // results are checked against the error of direct sums
     const Compilation c = compile_model(model.bytes.data(), model.bytes.size(), options);
     r.inputs = model.inputs;
     r.construct_ms = c.model->stats().schedule_ms;
@@ -142,7 +142,7 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     if (!o.no_run) measure(session, inputs, o, r);
 }
 
-// --- what is printed
+// --- output
 
 Json to_json(const OpResult& r, const OpOptions& o) {
     const auto number = [](bool there, double v) { return there ? Json(v) : Json(nullptr); };
@@ -228,7 +228,7 @@ void print_line(const OpResult& r, size_t width, bool verbose) {
     if (r.chain_model) {
         const ChainModel& m = *r.chain_model;
         fmt::print(
-            "    model against {} candidates: correlation {:.2f}; the fastest is its number {}; of its first 8 "
+            "    cost model against {} candidates: correlation {:.2f}; the fastest is its number {}; of its first 8 "
             "the best has {:.0f}% of the fastest's speed{}\n",
             m.points.size(), m.correlation(), m.rank_of_fastest(), 100 * m.share_of_first(8),
             m.refused > 0 ? fmt::format("; {} refused", m.refused) : "");
@@ -239,7 +239,7 @@ void print_line(const OpResult& r, size_t width, bool verbose) {
 
 // --- the command
 
-/// Those of the command line, then those of the files. Throws CLI::ValidationError for the former.
+/// The operators of the command line, then those of the files. Throws CLI::ValidationError for errors in the former.
 std::vector<OpSpec> wanted_ops(const OpOptions& o) {
     std::vector<OpSpec> out;
     for (const std::string& text : o.ops) {
@@ -255,7 +255,7 @@ std::vector<OpSpec> wanted_ops(const OpOptions& o) {
     return out;
 }
 
-/// One operator goes to the path itself, several to files in it that are numbered from 0.
+/// One operator is written to the path itself, several to numbered files in it, from 0.
 void save_models(const std::vector<OpSpec>& ops, const OpOptions& o) {
     if (o.save.empty()) return;
     const bool several = ops.size() > 1;
@@ -267,8 +267,8 @@ void save_models(const std::vector<OpSpec>& ops, const OpOptions& o) {
     }
 }
 
-/// This machine's rates: those that were kept, else assumed ones unless they are to be measured and kept now. All plans
-/// made later go by what is kept, so that is done only where it was asked for.
+/// This machine's rates: stored ones, else assumed ones; with --calibrate missing rates are measured and stored. Later
+/// plans use the stored rates, so that is done on request only.
 Target machine(const OpOptions& o) {
     if (std::optional<Target> known = load_target()) return *known;
     if (!o.calibrate) return host_target();
@@ -321,11 +321,11 @@ int command_op(const OpOptions& o) {
 void add_op_command(CLI::App& app, int& status) {
     auto o = std::make_shared<OpOptions>();
     CLI::App* c = app.add_subcommand("op", "compile, check and time operators written as text");
-    c->add_option("op", o->ops, "NAME key=value ..., each operator one argument");
+    c->add_option("op", o->ops, "NAME key=value ..., one argument per operator");
     c->add_flag("--list", o->list, "list the operators with their keys");
-    c->add_option("--batch", o->batches, "a file of operators, one a line")->allow_extra_args(false);
+    c->add_option("--batch", o->batches, "a file of operators, one per line")->allow_extra_args(false);
     add_scheduler_options(*c, o->scheduler);
-    c->add_option("--threads", o->threads, "worker threads; default: the processors this process may use")
+    c->add_option("--threads", o->threads, "worker threads; default: the CPUs this process may use")
         ->check(CLI::Range(1, kMaxThreads));
     c->add_option("--isa", o->isa, "generate for avx2 or avx512 instead of this machine's best")
         ->check(CLI::IsMember({"avx2", "avx512"}));
@@ -340,28 +340,28 @@ void add_op_command(CLI::App& app, int& status) {
     c->add_flag("--no-check", o->no_check, "do not compare with the interpreter");
     c->add_flag("--no-run", o->no_run, "do not measure");
     c->add_flag("--calibrate,!--no-calibrate", o->calibrate,
-                "where no rates of this machine are kept, measure and keep them first, as `info --calibrate` does; "
-                "all later plans go by them");
+                "measure and store this machine's rates if there are none, as `info --calibrate` does; "
+                "all later plans use them");
     c->add_option("--seed", o->seed, "of weights and inputs (0)");
     CLI::Option* save = c->add_option(
         "--save", o->save, "write the ONNX model; of several operators 0.onnx, 1.onnx, ... into this folder");
-    c->add_flag("--save-only", o->save_only, "do nothing else; prints a line `FILE OPERATOR` for each")->needs(save);
+    c->add_flag("--save-only", o->save_only, "only save; prints a line `FILE OPERATOR` for each")->needs(save);
     c->add_flag("--pruning", o->pruning,
-                "how many candidates each of MCFuser's rules leaves, of operators that are chains");
+                "print the number of candidates after each of MCFuser's pruning rules, for GEMM chains");
     c->add_option("--chain-model", o->chain_model,
-                  "measure so many candidates of operators that are chains, each for --time, and say how well the "
-                  "cost model knows them; kept where --database says")
+                  "measure this many candidates of GEMM chains, each for --time, and compare them with the "
+                  "cost model; stored in --database")
         ->check(CLI::Range(2, 100000));
     c->add_flag("-v,--verbose", o->verbose, "print each plan and its kernels' tile programs");
-    c->add_option("--json", o->json, "write the results to this file as well, one JSON object a line");
+    c->add_option("--json", o->json, "also write the results to this file, one JSON object per line");
     c->footer(
         scheduler_help() +
         "JSON: op, scheduler, ok, construct_ms, estimate_ms, measured_ms, gflops, limit_share, schedule; threads, "
         "runs,\n"
         "spread, compile_ms, kernels, steps, flops, bytes, limit_ms, limit, checked, inputs, error (where not ok).\n"
-        "The limit is the longer of: 2 operations a multiply-add at the measured peak; every operand and the result\n"
+        "The limit is the longer of: 2 operations per multiply-add at the measured peak; every operand and the result\n"
         "moved once, at the bandwidth of the first cache that holds them all. The estimate is the cost\n"
-        "model's for the schedules chosen. Results are compared with the interpreter, within 2^-24 (64 + 4 sqrt(length "
+        "model's for the chosen schedules. Results are compared with the interpreter, within 2^-24 (64 + 4 sqrt(length "
         "of all sums)) of the\n"
         "largest magnitude.\n\n"
         "Examples:\n"

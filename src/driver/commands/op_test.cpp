@@ -1,4 +1,4 @@
-// `tilewright op` as its --help says.
+// `tilewright op` as documented in its --help.
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ class OpCommand : public testing::Test {
 
     std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
-    /// Never calibrates: that takes seconds.
+    /// Without calibration, which takes seconds.
     static Result run(std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), {"tilewright", "op", "--no-calibrate"});
         std::vector<const char*> argv;
@@ -87,7 +87,7 @@ TEST_F(OpCommand, PrintsALineAndWritesAnObjectForEachOperator) {
     EXPECT_EQ(all[1]["gflops"], 0) << "no products";
 }
 
-TEST_F(OpCommand, TakesEverySchedulerThatItsHelpNames) {
+TEST_F(OpCommand, AcceptsEverySchedulerOfItsHelp) {
     const std::string help = run({"--help"}).out;
     for (const char* name : {"default", "tree", "gensor", "mcfuser", "auto"}) {
         EXPECT_THAT(help, HasSubstr(std::string("  ") + name));
@@ -102,7 +102,7 @@ TEST_F(OpCommand, TakesEverySchedulerThatItsHelpNames) {
     }
 }
 
-TEST_F(OpCommand, ChecksLargeOperatorsBySamplesAndSaysSo) {
+TEST_F(OpCommand, ChecksLargeOperatorsBySamples) {
     const Result r = run({"gemm m=64 n=64 k=64", "--check-points", "10000", "--no-run", "--json", file("out.jsonl")});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_THAT(r.out, HasSubstr(" of 4096 elements"));
@@ -117,13 +117,13 @@ TEST_F(OpCommand, PrintsSchedules) {
     EXPECT_THAT(r.out, AllOf(HasSubstr("not checked"), HasSubstr("# kernel 0")));
 }
 
-TEST_F(OpCommand, SaysWhatEachRuleOfPruningLeaves) {
+TEST_F(OpCommand, PrintsCandidatesAfterEachPruningRule) {
     const Result r = run({"chain m=1024 n=1024 k=512 h=512", "--no-run", "--no-check", "--pruning"});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_THAT(r.out, HasSubstr("candidates 109051904 (26 expressions); after rule 1 12582912, 2 8388608, 3 3528"));
 }
 
-TEST_F(OpCommand, HoldsTheModelAgainstMeasuredCandidates) {
+TEST_F(OpCommand, ComparesTheModelWithMeasuredCandidates) {
     const Result r = run({"chain m=64 n=64 k=32 h=32", "gemm m=16 n=16 k=16", "--no-run", "--no-check", "--chain-model",
                           "3", "--time", "0.0001", "--json", file("out.jsonl")});
     ASSERT_EQ(r.status, 0) << r.err;
@@ -151,7 +151,7 @@ TEST_F(OpCommand, ListsTheOperators) {
     EXPECT_EQ(r.out, print_op_kinds());
 }
 
-TEST_F(OpCommand, AnswersAWrongCommandLineWithStatusTwo) {
+TEST_F(OpCommand, ExitsWithStatusTwoOnAWrongCommandLine) {
     for (const auto& [arguments, word] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{}, "--list"},
              {{"gemm m=1 n=1 k=1", "--scheduler", "magic"}, "magic not in {default,"},
@@ -173,7 +173,7 @@ TEST_F(OpCommand, FailsWithStatusOne) {
     EXPECT_THAT(bad.err, HasSubstr("bad.txt:2: operator 'softmax' needs n"));
     EXPECT_EQ(run({"--batch", file("none.txt")}).status, 1);
 
-    // One operator that cannot be built does not keep the next from being run.
+    // An operator that cannot be built does not prevent the next from being run.
     const Result one = run({"conv2d c=2 h=2 o=2 kh=5", "softmax m=8 n=16", "--no-run", "--json", file("out.jsonl")});
     EXPECT_EQ(one.status, 1);
     EXPECT_EQ(one.err, "error: 1 of 2 operators failed\n");

@@ -1,4 +1,4 @@
-// run, verify: a model's outputs, shown, stored, compared.
+// run, verify: prints, stores and compares a model's outputs.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -48,7 +48,7 @@ Summary summarize(const Tensor& t) {
     return s;
 }
 
-/// A file in `folder` for each output; names that differ in characters no file has get a number.
+/// A file in `folder` for each output. Names that only differ in characters not allowed in file names are numbered.
 std::vector<std::string> files_for(const std::vector<ModelIo>& outputs, const std::string& folder) {
     std::vector<std::string> paths;
     std::set<std::string> used;
@@ -105,8 +105,8 @@ std::vector<Tensor> outputs_in_lockstep(const RunOptions& o, const Compilation& 
     return run_in_lockstep(*c.model, inputs, [&](const std::string& step) { progress.step(step); });
 }
 
-/// Of a session. On a GPU the first run launches kernel by kernel, and what later runs launch is a graph of them: both
-/// are run. Throws RuntimeError where they disagree by more than `allowed`, relative to 1 + |x|.
+/// The outputs of a session. On a GPU the first run launches kernels one by one, and later runs launch a graph of them:
+/// both are run. Throws RuntimeError if they differ by more than `allowed`, relative to 1 + |x|.
 std::vector<Tensor> outputs_of_session(const RunOptions& o, const Compilation& c, const std::vector<Tensor>& inputs,
                                        double allowed) {
     Session session = session_of(o.model, c);
@@ -121,9 +121,9 @@ std::vector<Tensor> outputs_of_session(const RunOptions& o, const Compilation& c
     return first;
 }
 
-/// What outputs may be off where nobody says otherwise, as a share of their largest magnitude: some twenty roundings of
-/// what a GPU's matrix instructions round operands to (2^-11 for tf32 and f16, 2^-8 for bf16) or the model itself keeps
-/// numbers in, and what f32 gives.
+/// The default tolerance of outputs, relative to their largest magnitude: about twenty roundings to the precision of a
+/// GPU's matrix instructions (2^-11 for tf32 and f16, 2^-8 for bf16) or of the model's own types, plus the error of
+/// f32.
 double default_tolerance(const std::string& precision, const Program& program) {
     double rounding = precision == "bf16" ? 0x1p-8 : precision == "f32" ? 0 : 0x1p-11;
     for (const Value& v : program.values) {
@@ -196,7 +196,7 @@ int command_run(const RunOptions& o) {
     return ok ? 0 : 1;
 }
 
-/// Every kernel of the model by itself, on random operands, against its own stages in exact arithmetic.
+/// Checks every kernel of the model separately, on random operands, against its stages in exact arithmetic.
 int verify_kernels(const RunOptions& o) {
     const Compilation c = compile(o.model, o.data);
     const std::map<std::string, int64_t> sizes = dims_of(o.data);
@@ -221,7 +221,7 @@ int verify_kernels(const RunOptions& o) {
         Json entry = {{"kernel", k}, {"name", kernels[k].name}};
         if (!known) {
             ++open;
-            entry["skipped"] = "sizes that only the data knows";
+            entry["skipped"] = "data-dependent sizes";
         } else {
             const CheckResult r = check_kernel(kernel, kernels[k].stages, pool, options);
             entry["ok"] = r.ok;
@@ -260,7 +260,7 @@ int command_verify(const RunOptions& o) {
     Json j = {{"model", o.model.model}, {"ok", ok}, {"precision", o.model.precision}};
     if (tolerance.max_relative > 0) j["allowed"] = tolerance.max_relative;
     if (folder.empty()) {
-        // The interpreter computes in double precision: what is off is the kernels' rounding.
+        // The interpreter computes in double precision, so the difference is the rounding error of the kernels.
         double largest = 0, mean = 0;
         for (const Json& output : comparison) {
             const double magnitude = output["max_magnitude"];
@@ -293,12 +293,13 @@ std::shared_ptr<RunOptions> add_run_options(CLI::App& command) {
 }  // namespace
 
 void add_run_command(CLI::App& app, int& status) {
-    CLI::App* c = app.add_subcommand("run", "compile a model, run it once, show its outputs");
+    CLI::App* c = app.add_subcommand("run", "compile a model, run it once, print its outputs");
     auto o = add_run_options(*c);
-    c->add_option("--output-dir", o->output_dir, "write each output there as NAME.npy");
-    c->add_option("--output-npz", o->output_npz, "write all outputs to this archive, by their names");
+    c->add_option("--output-dir", o->output_dir, "write each output to this folder as NAME.npy");
+    c->add_option("--output-npz", o->output_npz, "write all outputs to this archive, by name");
     c->footer(
-        "With --data, outputs are also compared with output_0.pb, ... there; a difference is exit status 1.\n\n"
+        "With --data, outputs are also compared with output_0.pb, ... of the folder; a difference gives exit status "
+        "1.\n\n"
         "Examples:\n"
         "  tilewright run model.onnx --dim batch=8\n"
         "  tilewright run model.onnx --input x=x.npy --input mask=mask.pb --output-dir out\n"
@@ -310,14 +311,13 @@ void add_run_command(CLI::App& app, int& status) {
 void add_verify_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("verify", "compare machine code with the interpreter, or with stored outputs");
     auto o = add_run_options(*c);
-    c->add_flag(
-        "--kernels", o->kernels,
-        "check every kernel by itself, on random operands: which one is wrong? (dimensions without --dim are 3)");
+    c->add_flag("--kernels", o->kernels,
+                "check every kernel separately, on random operands (dimensions without --dim are 3)");
     c->add_flag(
         "--lockstep", o->lockstep,
         "with --target cuda: run its kernels on this CPU, thread by thread, every access checked; small models");
     c->footer(
-        "Without --data, the reference interpreter computes what is expected, in double precision, and the error "
+        "Without --data, the reference interpreter computes the expected outputs in double precision, and the error "
         "against\n"
         "it is printed. The default tolerance is --max-relative 1e-4; with --precision tf32 or f16, or a model in f16, "
         "1e-2; bf16 8e-2.\n\n"

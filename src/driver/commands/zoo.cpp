@@ -42,7 +42,7 @@ void add_zoo_command(CLI::App& app, int& status) {
     auto seed = std::make_shared<uint64_t>(0);
     auto settings = std::make_shared<std::vector<std::string>>();
     CLI::App* c = app.add_subcommand("zoo", "write a well-known architecture with seeded weights");
-    c->add_option("name", *name, "which; without one, or with --list, all are listed");
+    c->add_option("name", *name, "the model; without a name, or with --list, all are listed");
     c->add_option("-o,--output", *path, "file to write; default: NAME.onnx");
     c->add_flag("--list", *list, "list the models and their settings");
     c->add_option("--seed", *seed, "of the weights");

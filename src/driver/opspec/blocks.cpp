@@ -1,4 +1,4 @@
-// What networks repeat: attention, MLPs, a normalisation in front of a product.
+// Blocks of networks: attention, MLPs, a normalisation before a product.
 
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@ namespace tilewright::nets {
 
 namespace {
 
-/// [..., m, n] of 0 and -infinity: row i sees columns up to i + n - m, so that the last row sees all.
+/// [..., m, n] of 0 and -infinity: row i attends to columns up to i + n - m, so that the last row attends to all.
 Value causal_mask(GraphBuilder& b, int64_t m, int64_t n) {
     if (n < m) model_error("operator 'attention': with mask=causal, n={} must be at least m={}", n, m);
     return b.buffer("mask", {m, n}, [&](std::span<float> out) {
@@ -21,7 +21,8 @@ Value causal_mask(GraphBuilder& b, int64_t m, int64_t n) {
     });
 }
 
-/// [..., kv, n, k] -> [..., heads, n, k]: each head of keys or values `heads / kv` times, as exporters write it.
+/// [..., kv, n, k] -> [..., heads, n, k]: repeats each head of keys or values `heads / kv` times, as exporters write
+/// it.
 Value repeat_heads(GraphBuilder& b, const Value& x, int64_t heads, int64_t kv) {
     if (heads == kv) return x;
     const int64_t at = x.rank() - 2;
@@ -59,7 +60,7 @@ void build_attention(GraphBuilder& b, const OpSpec& s) {
     b.output(matmul(b, softmax(b, scores, -1), v), "out");
 }
 
-/// EfficientViT's: relu(q) (relu(k)^T [v, 1]), divided by its last column.
+/// EfficientViT's linear attention: relu(q) (relu(k)^T [v, 1]), divided by its last column.
 void build_linear_attention(GraphBuilder& b, const OpSpec& s) {
     const int64_t heads = s.number("heads"), n = s.number("n"), k = s.number("k");
     const Extents shape = {heads, n, k};
@@ -109,7 +110,7 @@ void build_lora(GraphBuilder& b, const OpSpec& s) {
 }  // namespace
 
 void add_block_ops(std::vector<OpKind>& kinds) {
-    const OpParam scale = optional_real("scale", "what the scores are multiplied by; else 1 / sqrt(k)");
+    const OpParam scale = optional_real("scale", "factor of the scores; default 1 / sqrt(k)");
     const OpParam m = needed("m", "rows"), n = needed("n", "columns of the result"),
                   k = needed("k", "columns of the input");
     kinds.push_back({"attention",

@@ -1,6 +1,6 @@
 #pragma once
-// MCFuser's analytical model against measurement (the paper's Fig. 10): candidates of an operator as one kernel, what
-// the model says of each, and what it takes.
+// MCFuser's analytical model against measurement (the paper's Fig. 10): estimates and times of the candidates of an
+// operator as one kernel.
 
 #include <optional>
 #include <string>
@@ -15,23 +15,23 @@ namespace tilewright {
 
 struct ChainModelPoint {
     double estimate = 0, seconds = 0;
-    std::string candidate;  ///< tiling expression and tiles, axes named by their place: "0(2,1) 0=64 1=512 2=16"
+    std::string candidate;  ///< tiling expression and tiles, axes by number: "0(2,1) 0=64 1=512 2=16"
 };
 
 struct ChainModel {
-    std::vector<ChainModelPoint> points;  ///< of candidates that could be measured, in the model's order
+    std::vector<ChainModelPoint> points;  ///< of the candidates that could be measured, in the model's order
     size_t refused = 0;                   ///< failed or were wrong
 
-    /// Pearson's, of estimates and times; 0 where either is the same everywhere.
+    /// Pearson's correlation of estimates and times; 0 if either is constant.
     double correlation() const;
-    /// At which place of the model's order the fastest stands, from 1.
+    /// The position of the fastest candidate in the model's order, from 1.
     size_t rank_of_fastest() const;
-    /// The fastest time over that of the best of the model's first `n`: what measuring so many leaves of it.
+    /// The fastest time over that of the best among the model's first `n`: the efficiency of measuring n candidates.
     double share_of_first(size_t n) const;
 };
 
-/// Candidates after pruning, all or `most` of them at random, of the operator whose program this is as one chain.
-/// Nothing where it is none.
+/// Measures the candidates after pruning, all or `most` of them at random, of a program as one chain. Nothing if it is
+/// not a chain.
 std::optional<ChainModel> measure_chain_model(const Program& program, const Target& target, const ScheduleTarget& rule,
                                               size_t most, const TuneSettings& settings, TuningDatabase* database,
                                               uint64_t seed = 1);

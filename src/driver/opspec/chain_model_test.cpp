@@ -1,4 +1,4 @@
-// Figures of the model against measurement.
+// Statistics of estimates against times.
 
 #include "driver/opspec/chain_model.h"
 
@@ -18,7 +18,7 @@ TEST(ChainModel, CorrelatesEstimatesAndTimes) {
     EXPECT_EQ((ChainModel{{{1, 5, {}}, {1, 6, {}}}}.correlation()), 0);
 }
 
-TEST(ChainModel, SaysWhereTheFastestStands) {
+TEST(ChainModel, RanksTheFastest) {
     const ChainModel m{{{1, 4, {}}, {2, 5, {}}, {3, 2, {}}, {4, 3, {}}}};
     EXPECT_EQ(m.rank_of_fastest(), 3u);
     EXPECT_DOUBLE_EQ(m.share_of_first(2), 0.5);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kPlaces = 4;
 
-/// A box of one element at the first or last corner, or anywhere.
+/// A box of one element at the first or last corner, or at a random place.
 Box start(const Shape& shape, int place, std::mt19937_64& rng) {
     Box box;
     for (const int64_t n : shape) {
@@ -26,7 +26,7 @@ Box start(const Shape& shape, int place, std::mt19937_64& rng) {
     return box;
 }
 
-/// Twice as long in dimension d, into the room that there is; false where there is none.
+/// Doubles dimension d within the extent; false if it cannot grow.
 bool grow(Box& box, size_t d, int64_t extent) {
     const int64_t n = box.hi[d] - box.lo[d];
     if (n == extent) return false;
@@ -36,7 +36,7 @@ bool grow(Box& box, size_t d, int64_t extent) {
     return true;
 }
 
-/// The box grown as long as computing it takes no more than `budget` points, the last dimension first.
+/// The box, grown while its computation takes no more than `budget` points, the last dimension first.
 Box grown(const Program& program, size_t output, Box box, const Shape& shape, double budget,
           const std::vector<Box>& nothing) {
     const auto cost = [&](const Box& b) {
@@ -59,7 +59,7 @@ std::vector<Sample> take_samples(const Program& program, const std::vector<Tenso
                                  const std::vector<Tensor>& outputs, double budget, uint64_t seed) {
     std::mt19937_64 rng(seed);
     std::vector<Sample> out;
-    // Of the outputs that a sample is not about, one element.
+    // One element of each output that is not sampled.
     std::vector<Box> nothing;
     nothing.reserve(outputs.size());
     for (const Tensor& t : outputs) nothing.push_back(start(t.shape(), 0, rng));
@@ -101,7 +101,7 @@ OpCheck check_outputs(const Program& program, const std::vector<Tensor>& inputs,
         for (size_t k = 0; k < outputs.size(); ++k) samples.push_back({k, {}, outputs[k], std::move(expected[k])});
     }
     for (const Tensor& t : outputs) check.total += t.count();
-    // One scale for all samples of an output: a sample of one small element says nothing about the result's size.
+    // One scale for all samples of an output: a sample with small elements does not represent the result's magnitude.
     std::vector<double> magnitude(outputs.size());
     for (const Sample& s : samples)
         for (int64_t i = 0; i < s.expected.count(); ++i)

@@ -19,7 +19,7 @@ double bytes_of(const Value& v) {
     return bytes;
 }
 
-/// Of the points of an expression, those where an access reads different elements: axes that its index uses.
+/// The number of different elements that an access of an expression reads: the product of the axes that its index uses.
 double elements_read(const TensorExpr& e, const Access& access) {
     std::vector<bool> used(e.extents.size());
     const std::function<void(const Access&)> mark = [&](const Access& a) {
@@ -36,7 +36,7 @@ double elements_read(const TensorExpr& e, const Access& access) {
     return elements;
 }
 
-/// How many elements of each value some primitives read, at most.
+/// An upper bound of the number of elements of each value that some primitives read.
 class Reads {
   public:
     void add(const Program& program, const Primitive& p) {

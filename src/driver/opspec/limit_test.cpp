@@ -11,7 +11,7 @@
 namespace tilewright {
 namespace {
 
-/// Two caches, and round numbers.
+/// A machine with two caches and round numbers.
 Target machine() {
     Target t = generic_target(VectorIsa::avx2);
     t.fma_gflops_1.value = 100;
@@ -46,7 +46,7 @@ TEST(Limit, TakesTheFirstLevelThatHoldsEverything) {
     EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(), 1).gbps, 10);
 }
 
-TEST(Limit, KnowsWhatThreadsAdd) {
+TEST(Limit, ScalesWithThreads) {
     EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(), 2).gflops, 200);
     EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(), 8).gflops, 300) << "all threads reach no more";
     EXPECT_EQ(limit_of({0, 60000}, machine(), 2).level, "L1") << "two of them";

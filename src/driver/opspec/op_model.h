@@ -1,5 +1,5 @@
 #pragma once
-// An operator as an ONNX model, and what to run it on.
+// An operator as an ONNX model, and its inputs.
 
 #include <string>
 #include <vector>
@@ -10,12 +10,12 @@
 
 namespace tilewright {
 
-/// The operator as a model in memory: `bytes` is the ONNX file, weights drawn from `seed`. Throws ModelError where its
-/// values contradict each other or the weights pass the 2 GB that a file can hold.
+/// The operator as a model in memory: `bytes` is the ONNX file, weights are drawn from `seed`. Throws ModelError if its
+/// parameters are inconsistent or the weights exceed the 2 GB limit of a file.
 ZooModel build_op(const OpSpec& op, uint64_t seed = 0);
-/// The same without weights: `bytes` is empty.
+/// As build_op without weights: `bytes` is empty.
 ZooModel summarize_op(const OpSpec& op);
-/// The same, into a file. Throws RuntimeError when it cannot be written.
+/// As build_op, to a file. Throws RuntimeError if it cannot be written.
 void write_op(const OpSpec& op, const std::string& path, uint64_t seed = 0);
 
 /// Standard normal numbers, and indices in [0, limit), from `seed`: the same on every machine. Shapes must be fixed.

@@ -1,4 +1,4 @@
-// Every operator of the table, small: what the machine code computes is what the interpreter does.
+// Every operator of the table, in small sizes: machine code against the interpreter.
 
 #include <gmock/gmock.h>
 
@@ -104,7 +104,7 @@ TEST_P(EveryOp, ComputesWhatTheInterpreterDoes) {
     EXPECT_GE(some.elements, std::min<int64_t>(some.total, 4));
 }
 
-TEST_P(EveryOp, ComputesItWhoeverSchedulesItsKernels) {
+TEST_P(EveryOp, ComputesTheSameWithEveryScheduler) {
     for (const SchedulerKind scheduler :
          {SchedulerKind::Tree, SchedulerKind::Gensor, SchedulerKind::Mcfuser, SchedulerKind::Auto}) {
         const OpCheck all = Ran(GetParam(), scheduler).check(1e9);
@@ -112,11 +112,11 @@ TEST_P(EveryOp, ComputesItWhoeverSchedulesItsKernels) {
     }
 }
 
-TEST_P(EveryOp, IsFoundWrongWhereItIs) {
+TEST_P(EveryOp, ReportsAWrongElement) {
     Ran run(GetParam());
     Tensor& out = run.outputs.at(0);
     const double points = point_count(run.compilation.program);
-    // The first element lies in the first sample, and is wrong by more than rounding.
+    // The first element is in the first sample, and differs by more than rounding.
     double largest = 0;
     for (int64_t i = 0; i < out.count(); ++i) largest = std::max(largest, std::abs(out.get(i)));
     out.set(0, out.get(0) + 1e-3 * largest);
@@ -130,7 +130,7 @@ TEST_P(EveryOp, IsFoundWrongWhereItIs) {
 
 INSTANTIATE_TEST_SUITE_P(Small, EveryOp, testing::ValuesIn(kSmall));
 
-TEST(ChainsOfProducts, BecomeOneKernelWhereTheModelGainsByIt) {
+TEST(ChainsOfProducts, BecomeOneKernelIfTheEstimateIsBetter) {
     const auto steps = [](const std::string& line, SchedulerKind scheduler) {
         const ZooModel model = build_op(parse_op(line), 1);
         PipelineOptions options;
@@ -150,14 +150,14 @@ TEST(ChainsOfProducts, BecomeOneKernelWhereTheModelGainsByIt) {
     EXPECT_GE(one, 3);  // which ones depends on the machine
 }
 
-// --- parts of programs
+// --- windows of programs
 
 Program program_of(const std::string& line) {
     const ZooModel model = build_op(parse_op(line));
     return compile_model(model.bytes.data(), model.bytes.size()).program;
 }
 
-TEST(ComputePart, ComputesWhatIsNeededAndNoMore) {
+TEST(ComputePart, ComputesOnlyTheRequiredElements) {
     const Program chain = program_of("chain m=32 k=16 n=48 h=24");
     EXPECT_EQ(point_count(chain), 32 * 48 * 16 + 32 * 24 * 48);
     const Program part = compute_part(chain, {{{5, 2}, {7, 3}}});
@@ -167,7 +167,7 @@ TEST(ComputePart, ComputesWhatIsNeededAndNoMore) {
     EXPECT_EQ(point_count(compute_part(conv, {{{0, 4, 0, 0}, {1, 5, 1, 2}}})), 8 * 2 * 8 * 9 + 2 * 8);
 }
 
-TEST(ComputePart, GivesTheElementsOfTheWhole) {
+TEST(ComputePart, EqualsTheElementsOfTheFullResult) {
     for (const std::string& line : kSmall) {
         SCOPED_TRACE(line);
         const ZooModel model = build_op(parse_op(line));

@@ -88,7 +88,7 @@ bool is_valid(const OpParam& p, std::string_view value) {
     return false;
 }
 
-/// Puts in what was not given. A fallback "=h" needs h's own value first, which stands before it in the table.
+/// Fills in fallbacks. A fallback "=h" needs h's own value first, which precedes it in the table.
 void complete(OpSpec& op) {
     op.values = op.given;
     std::vector<std::string> missing;
@@ -135,13 +135,13 @@ const std::string& OpSpec::text(const std::string& name) const {
 
 int64_t OpSpec::number(const std::string& name) const {
     const auto n = parse_number<int64_t>(text(name));
-    TW_CHECK(n.has_value(), "'{}' of operator '{}' is no number", name, kind->name);
+    TW_CHECK(n.has_value(), "'{}' of operator '{}' is not a number", name, kind->name);
     return *n;
 }
 
 double OpSpec::real(const std::string& name) const {
     const auto x = parse_number<double>(text(name));
-    TW_CHECK(x.has_value(), "'{}' of operator '{}' is no number", name, kind->name);
+    TW_CHECK(x.has_value(), "'{}' of operator '{}' is not a number", name, kind->name);
     return *x;
 }
 
@@ -149,7 +149,7 @@ std::vector<int64_t> OpSpec::numbers(const std::string& name) const {
     std::vector<int64_t> out;
     for (const std::string_view part : split(text(name), ":")) {
         const auto n = parse_number<int64_t>(part);
-        TW_CHECK(n.has_value(), "'{}' of operator '{}' is no list of numbers", name, kind->name);
+        TW_CHECK(n.has_value(), "'{}' of operator '{}' is not a list of numbers", name, kind->name);
         out.push_back(*n);
     }
     return out;

@@ -5,8 +5,8 @@
 //     conv2d c=64 h=56 o=64 kh=3 pad=1
 //     chain m=512 k=64 n=256 h=64
 //
-// A line becomes an ONNX model (op_model.h), so that everything after it is the way of any model, and that a peer can
-// be run on the very same graph. The table of what there is: op_kinds().
+// A line becomes an ONNX model (op_model.h), which is compiled like any model and can be run by other frameworks. The
+// table of operators: op_kinds().
 
 #include <cstdint>
 #include <functional>
@@ -31,7 +31,7 @@ struct OpParam {
     };
     std::string name;
     Type type = Type::Number;
-    /// What it is when not given, as it would be written; "=h": what h is; "": nothing (must be given if `required`).
+    /// The default, as text; "=h": the value of h; "": none (must be given if `required`).
     std::string fallback;
     std::string help;
     bool required = false;
@@ -45,20 +45,20 @@ struct OpKind {
     std::string name;
     std::string help;  ///< one line
     std::vector<OpParam> params;
-    /// Writes the operator, output "out". Throws ModelError where the values contradict each other.
+    /// Builds the operator with output "out". Throws ModelError if its parameters are inconsistent.
     std::function<void(nets::GraphBuilder&, const OpSpec&)> build;
 
-    const OpParam* find(std::string_view param) const;  ///< null: it has none of this name
+    const OpParam* find(std::string_view param) const;  ///< null if there is none of this name
 };
 
-/// Every operator there is, in the order in which they are listed. Built on first use; thread-safe.
+/// All operators, in listing order. Built on first use; thread-safe.
 const std::vector<OpKind>& op_kinds();
 
 /// One operator with its values, each checked against its kind's table.
 struct OpSpec {
     const OpKind* kind = nullptr;               ///< one of op_kinds()
-    std::map<std::string, std::string> given;   ///< what was written
-    std::map<std::string, std::string> values;  ///< with fallbacks; what has neither is missing
+    std::map<std::string, std::string> given;   ///< the given values
+    std::map<std::string, std::string> values;  ///< with fallbacks; parameters without either are absent
 
     bool has(const std::string& name) const { return values.count(name) != 0; }
     int64_t number(const std::string& name) const;
@@ -66,11 +66,11 @@ struct OpSpec {
     double real(const std::string& name) const;
     const std::string& text(const std::string& name) const;
     std::vector<int64_t> numbers(const std::string& name) const;
-    /// The line again: what was given, in the table's order. Equal texts are equal operators.
+    /// The given values as a line, in the table's order. Equal texts are equal operators.
     std::string print() const;
 };
 
-/// Throws ModelError that names the operator and the key, with what would be right as its hint.
+/// Throws ModelError with the operator and the key, and a hint of valid values.
 OpSpec parse_op(std::string_view line);
 
 /// One line of a batch file.
@@ -78,11 +78,11 @@ struct BatchLine {
     int number = 0;  ///< in the file, from 1
     OpSpec op;
 };
-/// The operators of a file's text, one a line; '#' begins a comment, also behind an operator. Throws ModelError naming
-/// `path` and line.
+/// The operators of a file, one per line; '#' begins a comment, also after an operator. Throws ModelError with `path`
+/// and line.
 std::vector<BatchLine> parse_batch(std::string_view text, const std::string& path);
 
-/// The table for people: an operator, what it is, its keys with their fallbacks.
+/// The table as text: operators, descriptions, keys with their fallbacks.
 std::string print_op_kinds();
 
 }  // namespace tilewright

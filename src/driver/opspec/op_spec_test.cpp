@@ -1,4 +1,4 @@
-// Operators as text: what is right, and what an error says.
+// Operators as text: parsing and errors.
 
 #include "driver/opspec/op_spec.h"
 
@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// "message | hint" of the error that building the line ends in.
+/// "message | hint" of the error of building the line.
 std::string error_of(const std::string& line) {
     try {
         build_op(parse_op(line));
@@ -27,7 +27,7 @@ std::string error_of(const std::string& line) {
     return "no error";
 }
 
-TEST(ParseOp, ReadsKeysInAnyOrderAndPutsInTheOthers) {
+TEST(ParseOp, ReadsKeysInAnyOrderAndFillsInDefaults) {
     const OpSpec op = parse_op("  gemm k=3072 m=512\tn=768 act=gelu ");
     EXPECT_EQ(op.kind->name, "gemm");
     EXPECT_EQ(op.number("m"), 512);
@@ -49,7 +49,7 @@ TEST(ParseOp, TakesFallbacksFromOtherKeys) {
     EXPECT_THAT(parse_op("chain m=4 dims=64:128:32").numbers("dims"), ElementsAre(64, 128, 32));
 }
 
-TEST(ParseOp, NamesWhatWouldBeRight) {
+TEST(ParseOp, HintsAtValidValues) {
     EXPECT_THAT(error_of(""), HasSubstr("an operator is missing"));
     EXPECT_THAT(error_of("gem m=1"), StartsWith("there is no operator 'gem' | choose from gemm, gemv, chain"));
     EXPECT_THAT(error_of("gemv m=1 k=2 q=3"),
@@ -67,7 +67,7 @@ TEST(ParseOp, NamesWhatWouldBeRight) {
     EXPECT_THAT(error_of("attention m=4 k=4 scale=nan"), HasSubstr("takes a number, as in 0.125"));
 }
 
-TEST(ParseOp, RefusesValuesThatContradictEachOther) {
+TEST(ParseOp, RefusesInconsistentValues) {
     EXPECT_THAT(error_of("conv2d c=6 h=8 o=8 groups=4"), HasSubstr("groups=4 divides not both c=6 and o=8"));
     EXPECT_THAT(error_of("conv2d c=6 h=2 o=8 kh=5"), HasSubstr("a window of 5 does not fit into 2"));
     EXPECT_THAT(error_of("conv_transposed2d c=6 h=1 o=8 kh=2 pad=1"), HasSubstr("pad=1 leaves nothing"));
@@ -75,7 +75,7 @@ TEST(ParseOp, RefusesValuesThatContradictEachOther) {
     EXPECT_THAT(error_of("chain m=4"), HasSubstr("either k, n and h or dims"));
     EXPECT_THAT(error_of("chain m=4 k=4 n=4 h=4 dims=4:4"), HasSubstr("either k, n and h or dims"));
     EXPECT_THAT(error_of("chain m=4 k=4 n=4"), HasSubstr("h is missing"));
-    EXPECT_THAT(error_of("chain m=4 dims=4"), HasSubstr("is no product"));
+    EXPECT_THAT(error_of("chain m=4 dims=4"), HasSubstr("is not a product"));
     EXPECT_THAT(error_of("transpose dims=2:3:4 perm=0:1:1"), HasSubstr("does not name each of the 3 axes"));
     EXPECT_THAT(error_of("reduce dims=2:3 axes=2"), HasSubstr("are not axes"));
     EXPECT_THAT(error_of("attention m=8 n=4 k=4 mask=causal"), HasSubstr("n=4 must be at least m=8"));

@@ -18,13 +18,13 @@ Shape shape_of(const Program& program, ValueId v) {
     return shape;
 }
 
-/// Can the primitive compute a part of its result?
+/// The expression of a primitive of which a part can be computed; null otherwise.
 const TensorExpr* divisible(const Primitive& primitive) {
     const TensorExpr* e = primitive.expr();
     return e != nullptr && e->output_index.empty() ? e : nullptr;
 }
 
-/// Which elements of each value are needed.
+/// The required elements of each value.
 class Needs {
   public:
     explicit Needs(const Program& program)
@@ -36,7 +36,7 @@ class Needs {
         return boxes_[v];
     }
 
-    /// Inputs and constants are there as a whole.
+    /// Inputs and constants are available completely.
     void add(ValueId v, const Box& box, bool made) {
         Box& known = boxes_[v];
         if (!made)
@@ -51,7 +51,7 @@ class Needs {
         needed_[v.index()] = true;
     }
 
-    /// What computing `box` of the expression's result reads of an operand.
+    /// The region of an operand that is read to compute `box` of the expression's result.
     Box read(const TensorExpr& e, const Access& access, const Box& box) const {
         Ranges ranges = e.ranges();
         for (size_t a = 0; a < e.spatial; ++a) ranges.axes[a] = {Expr(box.lo[a]), Expr(box.hi[a] - 1)};
@@ -59,7 +59,7 @@ class Needs {
         for (size_t d = 0; d < access.index.size(); ++d) {
             const Interval i = bounds(access.index[d], ranges);
             const int64_t last = out.hi[d] - 1;
-            // An index beyond the tensor belongs to a point where the access is not valid: nothing is read there.
+            // An index beyond the tensor belongs to a point where the access is not valid: it is not read.
             if (i.lo && i.lo->is_constant())
                 out.lo[d] = std::clamp<int64_t>(i.lo->constant(), 0, std::max<int64_t>(last, 0));
             if (i.hi && i.hi->is_constant())

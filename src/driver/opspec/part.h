@@ -1,5 +1,5 @@
 #pragma once
-// A part of a program's outputs, computed alone: how results too large for the interpreter are checked by samples.
+// Computes a window of a program's outputs: results that are too large for the interpreter are checked by samples.
 
 #include <cstdint>
 #include <vector>
@@ -19,13 +19,13 @@ struct Box {
 Box whole(const Shape& shape);
 
 /// The program whose outputs are these boxes of `program`'s, one for each output: the same expressions at the same
-/// points, reading the same inputs, but every primitive computes no more than the smallest box that its readers need.
+/// points, with the same inputs, but every primitive computes only the smallest box that its readers need.
 ///     c[i0, i1] = sum(i2 < 64) a[i0, i2] b[i2, i1]     box [5:6, 0:8] of c
 ///     c[i0, i1] = sum(i2 < 64) a[i0 + 5, i2] b[i2, i1], i0 < 1, i1 < 8
-/// What is no tensor expression is computed whole. Shapes must be numbers.
+/// Other primitives than tensor expressions are computed completely. Shapes must be numbers.
 Program compute_part(const Program& program, const std::vector<Box>& outputs);
 
-/// How many points its expressions have: what interpreting the program takes.
+/// The number of points of its expressions: the cost of interpreting the program.
 double point_count(const Program& program);
 
 /// The elements of `box`, as a tensor of its shape.

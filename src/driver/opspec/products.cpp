@@ -1,4 +1,4 @@
-// gemm, gemv, and products in a row.
+// gemm, gemv, and chains of products.
 
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 
 Draw product_weights(int64_t k) { return {0, 1 / std::sqrt(static_cast<double>(k))}; }
 
-/// Bias and activation, where asked for.
+/// Appends bias and activation if requested.
 void finish(GraphBuilder& b, const OpSpec& s, Value y, const Ints& bias_shape) {
     if (s.flag("bias")) y = add(b, y, b.weight("bias", bias_shape, Draw{0, 0.1}));
     b.output(activate(b, y, s.text("act")), "out");
@@ -50,7 +50,8 @@ Ints chain_widths(const OpSpec& s) {
         return {s.number("k"), s.number("n"), s.number("h")};
     }
     const Ints dims = s.numbers("dims");
-    if (dims.size() < 2) model_error("operator 'chain': dims={} is no product, expected two numbers or more", dims[0]);
+    if (dims.size() < 2)
+        model_error("operator 'chain': dims={} is not a product, expected two numbers or more", dims[0]);
     return dims;
 }
 
@@ -75,18 +76,17 @@ OpParam optional_number(const std::string& name, const std::string& help) {
 }  // namespace
 
 void add_product_ops(std::vector<OpKind>& kinds) {
-    const OpParam weights = choice("weights", {"constant", "input"}, "whether the right operand is known");
-    kinds.push_back(
-        {"gemm",
-         "out[m,n] = act(a[m,k] b[k,n] + bias)",
-         {needed("m", "rows"), needed("n", "columns"), needed("k", "length of the sums"),
-          number("batch", 1, "products at once; constant weights are shared"), flag("bias", "add a vector"),
-          act_param(), weights, flag("ta", "a lies transposed, [k,m]"), flag("tb", "b lies transposed, [n,k]")},
-         build_gemm});
+    const OpParam weights = choice("weights", {"constant", "input"}, "whether the right operand is a constant");
+    kinds.push_back({"gemm",
+                     "out[m,n] = act(a[m,k] b[k,n] + bias)",
+                     {needed("m", "rows"), needed("n", "columns"), needed("k", "length of the sums"),
+                      number("batch", 1, "batch size; constant weights are shared"), flag("bias", "add a vector"),
+                      act_param(), weights, flag("ta", "a is transposed, [k,m]"), flag("tb", "b is transposed, [n,k]")},
+                     build_gemm});
     kinds.push_back({"gemv",
                      "out[m] = act(a[m,k] x[k] + bias)",
                      {needed("m", "rows"), needed("k", "length of the sums"), flag("bias", "add a vector"), act_param(),
-                      choice("weights", {"constant", "input"}, "whether the matrix is known")},
+                      choice("weights", {"constant", "input"}, "whether the matrix is a constant")},
                      build_gemv});
     OpParam act = act_param();
     act.help = "activation between the products";

@@ -1,4 +1,4 @@
-// Operators whose time is memory's: softmax, normalisations, elementwise, data movement, reductions.
+// Memory-bound operators: softmax, normalisations, elementwise, data movement, reductions.
 
 #include <algorithm>
 #include <limits>
@@ -19,7 +19,7 @@ Value of_dims(GraphBuilder& b, const OpSpec& s, const std::string& name) {
     return b.input(name, DType::F32, Extents(dims.begin(), dims.end()));
 }
 
-/// [n]: 0, and in the second half `masked`, as a padding mask of an exporter has it.
+/// [n]: 0, and in the second half `masked`, as in an exporter's padding mask.
 Value half_mask(GraphBuilder& b, int64_t n, float masked) {
     return b.buffer("mask", {n}, [&](std::span<float> out) {
         std::fill(out.begin() + static_cast<std::ptrdiff_t>(out.size() / 2), out.end(), masked);
@@ -56,7 +56,7 @@ void build_instancenorm(GraphBuilder& b, const OpSpec& s) {
 
 // --- elementwise
 
-/// ONNX operators of two operands, by the name of theirs here.
+/// ONNX operators of two operands, by their names in op lines.
 const std::vector<std::pair<std::string, std::string>> kBinary = {{"add", "Add"}, {"sub", "Sub"}, {"mul", "Mul"},
                                                                   {"div", "Div"}, {"max", "Max"}, {"min", "Min"}};
 const std::vector<std::pair<std::string, std::string>> kUnary = {
@@ -122,7 +122,7 @@ void build_reduce(GraphBuilder& b, const OpSpec& s) {
     for (int64_t a = 0; a < x.rank(); ++a)
         if (std::find(axes.begin(), axes.end(), a) == axes.end()) out.shape.push_back(x[a]);
     const std::string& op = s.text("op");
-    if (op == "sum") {  // its axes became an input before those of the others did
+    if (op == "sum") {  // its axes became an input in an earlier opset than the others'
         out = b.node("ReduceSum", {x, b.ints(axes)}, {{"keepdims", 0}}, std::vector<Value>{out})[0];
     } else {
         const char* node = op == "mean" ? "ReduceMean" : op == "max" ? "ReduceMax" : "ReduceMin";
@@ -131,7 +131,7 @@ void build_reduce(GraphBuilder& b, const OpSpec& s) {
     b.output(out, "out");
 }
 
-/// nGPT's step: a hidden state on the unit sphere moves towards a block's result.
+/// nGPT's update: a hidden state on the unit sphere moves towards a block's result.
 void build_ntrans(GraphBuilder& b, const OpSpec& s) {
     const Value x = matrix(b, s);
     const Value h = b.input("h", DType::F32, x.shape);
@@ -153,20 +153,20 @@ void add_row_ops(std::vector<OpKind>& kinds) {
         {"softmax",
          "softmax of a matrix",
          {rows[0], rows[1], choice("axis", {"last", "first"}, "the axis that it sums over"),
-          optional_real("scale", "what its inputs, of unit variance, are multiplied by"),
+          optional_real("scale", "factor of its inputs, which have unit variance"),
           choice("mask", {"none", "half", "half_inf"}, "add -10000, or -infinity, to the second half of the columns")},
          build_softmax});
     kinds.push_back({"layernorm", "LayerNormalization over the columns, scale and shift", rows, build_layernorm});
     kinds.push_back({"rmsnorm", "x / sqrt(mean of squares) over the columns, scale", rows, build_rmsnorm});
     kinds.push_back(
         {"instancenorm",
-         "InstanceNormalization over the pixels of each channel, then what follows it in Candy",
+         "InstanceNormalization over the pixels of each channel, then the layers that follow it in Candy",
          {number("n", 1, "images"), needed("c", "channels"), needed("h", "height"), as_other("w", "h", "width"),
           act_param(), number("pad", 0, "pixels added on every side after that", 0),
-          choice("pad_mode", {"reflect", "constant"}, "what is added")},
+          choice("pad_mode", {"reflect", "constant"}, "the kind of padding")},
          build_instancenorm});
     kinds.push_back({"elementwise",
-                     "one function of each element, or of two tensors' elements",
+                     "an elementwise function of one or two tensors",
                      {dims, choice("op", elementwise_names(), "the function"),
                       choice("with", {"same", "row"}, "extents of the second operand: the same, or a row of it")},
                      build_elementwise});
@@ -178,11 +178,11 @@ void add_row_ops(std::vector<OpKind>& kinds) {
                      "rows of a table, chosen by an input",
                      {needed("rows", "rows to read"), needed("width", "columns"), needed("count", "rows of the table")},
                      build_gather});
-    kinds.push_back(
-        {"reduce",
-         "sum, mean, largest or least over some axes",
-         {dims, list("axes", "which, as in 0:2", true, 0), choice("op", {"sum", "mean", "max", "min"}, "how")},
-         build_reduce});
+    kinds.push_back({"reduce",
+                     "sum, mean, largest or least over some axes",
+                     {dims, list("axes", "the reduced axes, as in 0:2", true, 0),
+                      choice("op", {"sum", "mean", "max", "min"}, "how")},
+                     build_reduce});
     kinds.push_back({"ntrans", "unit(x + alpha (unit(h) - x)) over the columns: nGPT's step", rows, build_ntrans});
 }
 

@@ -1,4 +1,4 @@
-// Convolutions of any rank, transposed ones, pooling.
+// Convolutions of any rank, transposed convolutions, pooling.
 
 #include <array>
 
@@ -10,7 +10,7 @@ namespace tilewright::nets {
 
 namespace {
 
-// Names of spatial extents and of the window's, by the number of spatial axes.
+// Names of the spatial extents and of the window's, by the number of spatial axes.
 const std::array<std::vector<std::string>, 4> kSizes = {{{}, {"w"}, {"h", "w"}, {"d", "h", "w"}}};
 const std::array<std::vector<std::string>, 4> kWindows = {{{}, {"kw"}, {"kh", "kw"}, {"kd", "kh", "kw"}}};
 
@@ -94,7 +94,7 @@ void build_pool(GraphBuilder& b, const OpSpec& s) {
              "out");
 }
 
-/// n, c, the image's sizes: later ones are as the first unless given. Then the window's likewise.
+/// n, c, the image's sizes: later ones default to the first. Then the window's likewise.
 std::vector<OpParam> window_params(size_t rank, bool with_channels) {
     std::vector<OpParam> out = {number("n", 1, "images"), needed("c", "channels")};
     const char* help[] = {"depth", "height", "width"};
@@ -137,7 +137,7 @@ void add_window_ops(std::vector<OpKind>& kinds) {
                          with(window_params(rank, true), {groups, bias, act_param()}),
                          [rank](GraphBuilder& b, const OpSpec& s) { build_conv_transposed(b, s, rank); }});
     kinds.push_back(
-        {"depthwise", "convolution of each channel by itself, constant weights",
+        {"depthwise", "convolution of each channel separately, constant weights",
          with(window_params(2, false), {dilation, number("multiplier", 1, "results a channel"), bias, act_param()}),
          build_depthwise});
     kinds.push_back(

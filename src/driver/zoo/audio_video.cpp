@@ -21,7 +21,7 @@ void m5(GraphBuilder& b, const ZooSettings& s) {
     b.output(b.node("LogSoftmax", {linear(b, "fc1", x, 35)}, {{"axis", 2}}), "scores");
 }
 
-/// A filter of two taps that sees the past only: zeros on the left, as many as the taps are apart.
+/// A causal filter of two taps: zeros on the left, as many as the dilation.
 Value causal_conv(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, int64_t dilation) {
     const Value padded = pad(b, x, {0, 0, dilation}, {0, 0, 0}, "constant");
     return conv(b, name, padded, {.out = out, .kernel = {2}, .dilation = {dilation}});
@@ -30,7 +30,7 @@ Value causal_conv(GraphBuilder& b, const std::string& name, const Value& x, int6
 void wavenet(GraphBuilder& b, const ZooSettings& s) {
     constexpr int64_t kWidth = 64;
     constexpr int64_t kSkip = 128;
-    constexpr int64_t kLevels = 256;  // of the quantised sample that it predicts
+    constexpr int64_t kLevels = 256;  // of the quantised sample that is predicted
     Value x = b.input("audio", DType::F32, {batch_extent(s), 1, s.at("samples")});
     x = causal_conv(b, "input", x, kWidth, 1);
     Value sum;
@@ -76,7 +76,7 @@ void c3d_small(GraphBuilder& b, const ZooSettings& s) {
     const Ints widths = {16, 32, 64, 128};
     for (size_t i = 0; i < widths.size(); ++i) {
         x = relu(b, conv(b, "conv" + std::to_string(i + 1), x, {.out = widths[i], .kernel = {3}, .pad = {1}}));
-        // The first pooling keeps time, as C3D does.
+        // The first pooling keeps the time axis, as in C3D.
         x = i == 0 ? max_pool(b, x, {1, 2, 2}, {1, 2, 2}, {0}) : max_pool(b, x, {2}, {2}, {0});
     }
     x = relu(b, gemm(b, "fc1", flatten(b, x), 256));

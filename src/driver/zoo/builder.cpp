@@ -17,8 +17,8 @@ static_assert(std::endian::native == std::endian::little, "raw_data is little-en
 
 namespace {
 
-constexpr int64_t kIrVersion = 8;                                        // the one of ONNX 1.12, opset 17
-constexpr int64_t kFileLimit = (int64_t{1} << 31) - (int64_t{1} << 20);  // protobuf's 2 GB, less what the nodes need
+constexpr int64_t kIrVersion = 8;                                        // the version of ONNX 1.12, opset 17
+constexpr int64_t kFileLimit = (int64_t{1} << 31) - (int64_t{1} << 20);  // protobuf's 2 GB, minus the size of the nodes
 
 int onnx_type(DType t) {
     switch (t) {
@@ -157,7 +157,7 @@ Value GraphBuilder::input(const std::string& name, DType dtype, const Extents& s
 }
 
 void GraphBuilder::output(const Value& v, const std::string& name) {
-    // The value was named after its node when it was made: /fc/Gemm_output_0 -> logits, wherever it stands.
+    // The value was named after its node at creation: /fc/Gemm_output_0 -> logits, in all places.
     for (auto& node : *proto_->graph().mutable_node()) {
         for (auto& in : *node.mutable_input()) {
             if (in == v.name) in = name;
@@ -291,7 +291,8 @@ void GraphBuilder::write(const std::string& path) const {
     const auto fail = [&](const char* what) {
         throw RuntimeError(fmt::format("cannot {} '{}': {}", what, path, std::strerror(errno)));
     };
-    // Into a neighbour first, then renamed: a reader never meets half a model. Devices and pipes are written in place.
+    // Written to a temporary and then renamed: a reader never sees a partial model. Devices and pipes are written
+    // directly.
     struct stat found = {};
     const bool in_place = ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
     const std::string part = in_place ? path : path + ".part" + std::to_string(::getpid());

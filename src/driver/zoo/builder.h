@@ -19,7 +19,7 @@ namespace tilewright::nets {
 using Ints = std::vector<int64_t>;
 using Attributes = std::map<std::string, Attribute>;
 
-/// One extent of a value. A symbolic one ("batch") still carries the size that counts and scalings assume.
+/// One extent of a value. A symbolic one ("batch") also has the size that is assumed for counts and scalings.
 struct Extent {
     int64_t size = 0;
     std::string symbol;
@@ -31,11 +31,11 @@ struct Extent {
 using Extents = std::vector<Extent>;
 
 int64_t element_count(const Extents& shape);
-/// Two extents as one: batch, seq -> batch*seq, symbolic when either is.
+/// The product of two extents: batch, seq -> batch*seq, symbolic if either is.
 Extent operator*(const Extent& a, const Extent& b);
 
-/// A value of the graph under construction. `mean` and `variance` say how its elements are expected to be distributed:
-/// layers keep them up to date, and choose the size of their weights by them. The default Value is "no input here".
+/// A value of the graph under construction. `mean` and `variance` are the expected distribution of its elements: layers
+/// update them, and scale their weights by them. The default Value is a missing input.
 struct Value {
     std::string name;
     DType dtype = DType::F32;
@@ -53,12 +53,12 @@ struct BuildOptions {
     uint64_t seed = 0;
     int64_t opset = 17;
     bool keep_batch_norm =
-        false;              ///< leave BatchNormalization a node, instead of folding it into the convolution before it
+        false;              ///< keep BatchNormalization as a node, instead of folding it into the preceding convolution
     bool with_data = true;  ///< false: shapes and counts only, no weights
 };
 
-/// Builds one ONNX graph, node by node. Nodes and weights are named after the scopes they stand in, the way PyTorch's
-/// exporter does: node "/layer1/0/conv1/Conv", weight "layer1.0.conv1.weight".
+/// Builds one ONNX graph, node by node. Nodes and weights are named after their scopes, as in PyTorch's exporter: node
+/// "/layer1/0/conv1/Conv", weight "layer1.0.conv1.weight".
 class GraphBuilder {
   public:
     GraphBuilder(const std::string& graph_name, const BuildOptions& options);
@@ -68,7 +68,7 @@ class GraphBuilder {
 
     const BuildOptions& options() const { return options_; }
 
-    /// Leaves the scope it was made for when it is destroyed.
+    /// Closes its scope when it is destroyed.
     class Scope {
       public:
         explicit Scope(GraphBuilder& builder) : builder_(builder) {}
@@ -86,25 +86,25 @@ class GraphBuilder {
     /// Makes `v` a graph output called `name`.
     void output(const Value& v, const std::string& name);
 
-    /// One node in the current scope. `outputs` give type, shape and distribution; their names are made up here.
+    /// One node in the current scope. `outputs` give type, shape and distribution; their names are generated.
     std::vector<Value> node(const std::string& op, const std::vector<Value>& inputs, const Attributes& attributes,
                             std::vector<Value> outputs);
     /// One node with one output of `shape`, of the type and expected distribution of its first input.
     Value node(const std::string& op, const std::vector<Value>& inputs, const Attributes& attributes,
                const Extents& shape);
-    /// One node whose output looks like its first input.
+    /// One node whose output has type, shape and distribution of its first input.
     Value node(const std::string& op, const std::vector<Value>& inputs, const Attributes& attributes = {});
 
-    /// A trainable F32 initialiser `leaf` of the current scope; `fill` writes its elements (and is not called when the
+    /// A trainable F32 initialiser `leaf` of the current scope; `fill` writes its elements (and is not called if the
     /// model is built without data).
     Value weight(const std::string& leaf, const Ints& shape, const std::function<void(std::span<float>)>& fill);
-    /// The same, drawn at random under its own name.
+    /// As above, with random elements drawn under its own name.
     Value weight(const std::string& leaf, const Ints& shape, const Draw& draw);
     /// An initialiser that is not trainable: a mask, a table of positions, batch-norm statistics.
     Value buffer(const std::string& leaf, const Ints& shape, const std::function<void(std::span<float>)>& fill);
     Value buffer(const std::string& leaf, const Ints& shape, const Draw& draw);
     Value buffer(const std::string& leaf, const Tensor& value);
-    /// Random numbers under the name that weight(leaf, ...) would draw them under; empty when built without data.
+    /// The random numbers that weight(leaf, ...) would draw; empty if built without data.
     std::vector<float> draw(const std::string& leaf, int64_t count, const Draw& draw) const;
 
     /// A Constant node.
@@ -114,14 +114,14 @@ class GraphBuilder {
     Value scalar(float value) { return constant(Tensor::of(DType::F32, {}, std::vector<float>{value})); }
 
     void count_macs(int64_t n) { macs_ += n; }
-    /// Trainable numbers that folding took out of the file.
+    /// Counts trainable numbers that folding has removed from the file.
     void count_folded_parameters(int64_t n) { parameters_ += n; }
 
-    /// What has been built, without the bytes.
+    /// The properties of the model without the bytes.
     ZooModel summary() const;
-    /// The serialised ModelProto. Throws ModelError past 2 GB.
+    /// The serialised ModelProto. Throws ModelError above 2 GB.
     std::string serialize() const;
-    /// Serialises straight into a file. Throws ModelError past 2 GB, RuntimeError when the file cannot be written.
+    /// Serialises directly to a file. Throws ModelError above 2 GB, RuntimeError if the file cannot be written.
     void write(const std::string& path) const;
 
   private:

@@ -17,7 +17,7 @@ onnx::GraphProto graph_of(const GraphBuilder& b) {
     return model.graph();
 }
 
-/// "Shape Gather ...": the operators in order, without the Constant nodes that feed them.
+/// "Shape Gather ...": the operators in order, without the Constant nodes of their inputs.
 std::string operators(const onnx::GraphProto& graph) {
     std::string out;
     for (const auto& node : graph.node()) {
@@ -74,7 +74,7 @@ TEST(GraphBuilder, RefusesTwoWeightsOfOneName) {
     EXPECT_THROW(b.weight("w", {2}, Draw{}), InternalError);
 }
 
-TEST(GraphBuilder, RefusesWhatAFileCannotHold) {
+TEST(GraphBuilder, RefusesModelsAboveTheFileLimit) {
     BuildOptions dry;
     dry.with_data = false;
     GraphBuilder b("net", dry);
@@ -102,7 +102,7 @@ TEST(Reshape, SymbolicExtentsAreReadFromTheInput) {
     EXPECT_EQ(dims.dim(2).dim_value(), 2);
 }
 
-TEST(Reshape, AProductOfSymbolsIsLeftToTheRuntime) {
+TEST(Reshape, AProductOfSymbolsIsComputedAtRunTime) {
     GraphBuilder b("net", {});
     const Value x = b.input("x", DType::F32, {Extent(1, "batch"), Extent(128, "seq"), 4});
     const Value rows = reshape(b, x, {x[0] * x[1], 4});
@@ -172,7 +172,7 @@ TEST(ConvNorm, FoldedAndKeptAreTheSameFunction) {
     }
 }
 
-TEST(ConvNorm, TheRunningMeanExpectsWhatAnUncentredFilterMakesOfItsInput) {
+TEST(ConvNorm, TheRunningMeanMatchesTheOutputOfAnUncentredFilter) {
     BuildOptions options;
     options.keep_batch_norm = true;
     GraphBuilder b("net", options);

@@ -1,4 +1,4 @@
-// YOLOX-nano (Ge et al., 2021) and YOLOv4 (Bochkovskiy et al., 2020); both end before boxes are decoded.
+// YOLOX-nano (Ge et al., 2021) and YOLOv4 (Bochkovskiy et al., 2020), without the decoding of boxes.
 
 #include <functional>
 
@@ -10,7 +10,7 @@ namespace tilewright::nets {
 
 namespace {
 
-constexpr double kDetectorShift = 0.4;  // some hundred layers, many without a shortcut
+constexpr double kDetectorShift = 0.4;  // for about a hundred layers, many without a shortcut
 
 /// The three pools of spatial pyramid pooling.
 std::vector<Value> pyramid(GraphBuilder& b, const Value& x) {
@@ -38,7 +38,7 @@ Value depthwise_conv(GraphBuilder& b, const std::string& name, const Value& x, i
     return base_conv(b, "pconv", y, out, 1, gain);
 }
 
-/// Half of the channels through `count` bottlenecks, the other half past them.
+/// Half of the channels pass through `count` bottlenecks, the other half bypasses them.
 Value csp_layer(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, int count, bool shortcut) {
     const auto scope = b.scope(name);
     const int64_t half = out / 2;
@@ -52,7 +52,7 @@ Value csp_layer(GraphBuilder& b, const std::string& name, const Value& x, int64_
     return base_conv(b, "conv3", concat(b, {deep, flat}, 1), out);
 }
 
-/// Every second pixel, four ways, side by side: [c, h, w] -> [4c, h/2, w/2].
+/// Every second pixel in both directions, concatenated: [c, h, w] -> [4c, h/2, w/2].
 Value focus(GraphBuilder& b, const Value& x) {
     const auto corner = [&](int64_t row, int64_t col) {
         return slice(b, slice(b, x, 2, row, INT64_MAX, 2), 3, col, INT64_MAX, 2);
@@ -131,7 +131,7 @@ class Darknet {
     }
     /// A prediction: bias, no normalisation, no activation.
     Value plain(const Value& x, int64_t out) { return conv(b_, next(), x, {.out = out}); }
-    /// 1x1 to `out`, then 3x3 to twice that, in turn; `count` layers.
+    /// `count` layers that alternate 1x1 to `out` and 3x3 to twice that.
     Value alternate(Value x, int64_t out, int count) {
         for (int i = 0; i < count; ++i) x = i % 2 == 0 ? layer(x, out, 1) : layer(x, 2 * out, 3);
         return x;
@@ -145,8 +145,8 @@ class Darknet {
     int count_ = 0;
 };
 
-/// A stage of CSPDarknet53: down by two, then half of the channels through `count` residual blocks. The first stage
-/// keeps all its channels in both halves and narrows inside its block.
+/// A stage of CSPDarknet53: halves the resolution, then half of the channels pass through `count` residual blocks. The
+/// first stage keeps all its channels in both halves and narrows inside its block.
 Value csp_stage(GraphBuilder& b, const Value& x, int64_t out, int count, bool first) {
     Darknet net(b, mish);
     const int64_t half = first ? out : out / 2;

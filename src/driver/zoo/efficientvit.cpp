@@ -18,7 +18,8 @@ Value separable(GraphBuilder& b, const Value& x, int64_t out, double gain) {
     return conv_norm(b, "point_conv", y, {.out = out, .gain = gain});
 }
 
-/// 1x1 up by four, depthwise 3x3, 1x1 down. `fewer_norms` leaves batch normalisation to the last of the three.
+/// 1x1 to four times the channels, depthwise 3x3, 1x1 back. `fewer_norms`: only the last of the three has batch
+/// normalisation.
 Value inverted_bottleneck(GraphBuilder& b, const Value& x, int64_t out, int64_t stride, bool fewer_norms, double gain) {
     const int64_t wide = 4 * x.size(1);
     const auto layer = fewer_norms ? conv : conv_norm;
@@ -28,15 +29,15 @@ Value inverted_bottleneck(GraphBuilder& b, const Value& x, int64_t out, int64_t 
     return conv_norm(b, "point_conv", y, {.out = out, .gain = gain});
 }
 
-/// out_i = sum_j relu(q_i) relu(k_j) v_j / sum_j relu(q_i) relu(k_j), as (v k^T) q: no pixel-by-pixel matrix. A row of
-/// ones below v makes the denominator come out of the same two products.
+/// out_i = sum_j relu(q_i) relu(k_j) v_j / sum_j relu(q_i) relu(k_j), as (v k^T) q, without a pixel-by-pixel matrix. A
+/// row of ones below v yields the denominator from the same two products.
 Value linear_attention(GraphBuilder& b, const Value& x) {
     const auto scope = b.scope("context_module");
     const int64_t channels = x.size(1);
     const int64_t heads = channels / kHeadWidth;
     const int64_t pixels = x.size(2) * x.size(3);
     const Value qkv = conv(b, "qkv", x, {.out = 3 * channels, .bias = false, .gain = 1});
-    // The second scale: the same queries, keys and values gathered over 5x5 pixels.
+    // The second scale: the same queries, keys and values aggregated over 5x5 pixels.
     Value wide = conv(b, "aggreg.0", qkv,
                       {.out = 3 * channels, .kernel = {5}, .pad = {2}, .groups = 3 * channels, .bias = false});
     wide = conv(b, "aggreg.1", wide, {.out = 3 * channels, .groups = 3 * heads, .bias = false});

@@ -1,5 +1,5 @@
 #pragma once
-// What a family of models hands to the zoo.
+// The interface of a family of models to the zoo.
 
 #include <functional>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tilewright::nets {
 
-/// How a model is built. `build` finds every option of `options`, and "opset", among the settings.
+/// How a model is built. The settings passed to `build` contain every option of `options`, and "opset".
 struct Recipe {
     std::string name;
     std::string description;
@@ -37,10 +37,10 @@ ZooOption size_option(int64_t fallback, int64_t lowest, int64_t highest);
 ZooOption norm_option();  ///< batch_norm: 1 keeps BatchNormalization nodes
 ZooOption number_option(const std::string& name, int64_t fallback, int64_t highest, const std::string& help);
 
-/// The extent of option `name`: symbolic when it is 0, and `nominal` is counted with then.
+/// The extent of option `name`: symbolic if it is 0, with the assumed size `nominal`.
 Extent extent(const ZooSettings& settings, const std::string& name, int64_t nominal);
-Extent batch_extent(const ZooSettings& settings);  ///< counted as 1 when symbolic
-Extent seq_extent(const ZooSettings& settings);    ///< counted as 128 when symbolic
+Extent batch_extent(const ZooSettings& settings);  ///< assumed 1 if symbolic
+Extent seq_extent(const ZooSettings& settings);    ///< assumed 128 if symbolic
 /// "input": [batch, channels, size, size].
 Value image_input(GraphBuilder& b, const ZooSettings& settings, int64_t channels = 3);
 

@@ -1,5 +1,4 @@
-// ResNet (He et al., 2015), VGG (Simonyan and Zisserman, 2014) and DenseNet (Huang et al., 2016), as torchvision has
-// them.
+// ResNet (He et al., 2015), VGG (Simonyan and Zisserman, 2014) and DenseNet (Huang et al., 2016), as in torchvision.
 
 #include "driver/zoo/families.h"
 #include "driver/zoo/layers.h"
@@ -8,7 +7,7 @@ namespace tilewright::nets {
 
 namespace {
 
-/// What a residual branch adds has a quarter of a fresh layer's variance, so that the sum stays in hand over many
+/// The output of a residual branch has a quarter of a layer's usual variance, so that the sum stays bounded over many
 /// blocks.
 
 /// Two 3x3 convolutions.
@@ -67,7 +66,7 @@ void vgg(GraphBuilder& b, const ZooSettings& s, const Ints& plan) {
     b.output(gemm(b, "6", x, 1000), "output");
 }
 
-/// Every layer of a dense block reads all that the layers before it made.
+/// Every layer of a dense block reads the outputs of all layers before it.
 void densenet(GraphBuilder& b, const ZooSettings& s, const Ints& depths) {
     constexpr int64_t kGrowth = 32;
     Value x = image_input(b, s);
@@ -112,7 +111,7 @@ void add_image_classifiers(std::vector<Recipe>& recipes) {
     add_resnet("resnet34", {3, 4, 6, 3}, false);
     add_resnet("resnet50", {3, 4, 6, 3}, true);
     add_resnet("resnet101", {3, 4, 23, 3}, true);
-    // At 224 x 224 torchvision's adaptive pooling to 7 x 7 is the identity, so there is none; other sizes change fc 0.
+    // At 224 x 224 torchvision's adaptive pooling to 7 x 7 is the identity and is omitted; other sizes change fc 0.
     recipes.push_back({"vgg16",
                        "sixteen plain layers, 3x3 convolutions only",
                        {batch_option(), size_option(224, 32, 512)},

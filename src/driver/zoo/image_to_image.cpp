@@ -1,6 +1,6 @@
-// Images (or a map of labels) out: fast style transfer (Johnson et al., 2016; the "candy" network of PyTorch's
-// examples), SegFormer-B0 (Xie et al., 2021), U-Net (Ronneberger et al., 2015), the generator of DCGAN (Radford et al.,
-// 2015).
+// Networks with an image (or a map of labels) as output: fast style transfer (Johnson et al., 2016; the "candy" network
+// of PyTorch's examples), SegFormer-B0 (Xie et al., 2021), U-Net (Ronneberger et al., 2015), the generator of DCGAN
+// (Radford et al., 2015).
 
 #include "driver/zoo/families.h"
 #include "driver/zoo/layers.h"
@@ -11,7 +11,7 @@ namespace {
 
 // --- fast style transfer
 
-/// Reflection padding, so that borders look like the rest of the image, and a convolution without padding.
+/// Reflection padding, which avoids artefacts at the borders, and a convolution without padding.
 Value reflected_conv(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, int64_t kernel,
                      int64_t stride) {
     const int64_t p = kernel / 2;
@@ -52,7 +52,7 @@ Value to_image(GraphBuilder& b, const Value& x, int64_t height, int64_t width) {
     return reshape(b, y, {y[0], y[1], height, width});
 }
 
-/// Keys and values come from an image shrunk by `reduction` in each direction.
+/// Keys and values come from an image reduced by `reduction` in each direction.
 Value reduced_attention(GraphBuilder& b, const Value& x, const SegformerStage& stage, int64_t height, int64_t width) {
     const auto scope = b.scope("attention");
     const Value q = linear(b, "self.query", x, stage.width, {.gain = kQueryGain});

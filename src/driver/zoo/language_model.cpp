@@ -1,6 +1,5 @@
 // BERT (Devlin et al., 2018; the smaller ones of Jiao et al., 2019, and Turc et al., 2019) and GPT-2 (Radford et al.,
-// 2019), in the graphs that PyTorch's exporter makes of them: with symbolic extents every view becomes a
-// Shape-Gather-Concat chain.
+// 2019), as the graphs of PyTorch's exporter: with symbolic extents every view becomes a Shape-Gather-Concat chain.
 
 #include <numeric>
 
@@ -11,7 +10,7 @@ namespace tilewright::nets {
 
 namespace {
 
-/// What exporters put where a score must not count: finite, so that a fully masked row stays finite.
+/// The exporters' value of a masked score: finite, so that a fully masked row stays finite.
 constexpr float kMasked = -3.4028234663852886e38f;
 
 struct BertSize {
@@ -102,7 +101,7 @@ void bert(GraphBuilder& b, const ZooSettings& s, const BertSize& size) {
     b.output(pooled, "pooler_output");
 }
 
-/// GPT-2's own spelling of a linear layer: rows flattened, one Gemm, rows restored.
+/// GPT-2's form of a linear layer: rows flattened, one Gemm, rows restored.
 Value flat_linear(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, const LinearSpec& spec = {}) {
     const Value rows = reshape(b, x, {x[0] * x[1], x[2]});
     return reshape(b, gemm(b, name, rows, out, spec), {x[0], x[1], out}, x);
@@ -177,7 +176,7 @@ void gpt2(GraphBuilder& b, const ZooSettings& s, const GptSize& size) {
         x = gpt2_block(b, x, triangle, size);
     }
     x = layer_norm(b, "ln_f", x, 1e-5f);
-    // The head is the embedding again: logits = x wte^T.
+    // The head shares its weights with the embedding: logits = x wte^T.
     b.output(matmul(b, x, transpose(b, table, {1, 0})), "logits");
 }
 

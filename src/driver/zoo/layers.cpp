@@ -15,11 +15,11 @@ constexpr double kNormDeviation = 0.1;  // of batch-norm's scale, mean and varia
 constexpr double kNormEpsilon = 1e-5;
 constexpr double kSmallest = 1e-6;
 
-/// Whether a filter sums to zero. One over many channels does: then only the input's variance counts. A depthwise one
-/// does not: it would answer zero wherever the image is smooth.
+/// True if a filter sums to zero. A filter over many channels does: then only the input's variance matters. A depthwise
+/// filter does not: its output would be zero in every smooth region of the image.
 bool is_centred(int64_t fan_in, int64_t channels) { return channels > 1 && fan_in >= 8; }
 
-/// Weights that give a variance of gain^2, one row an output channel.
+/// Weights with output variance gain^2, one row per output channel.
 Draw filter(const Value& x, int64_t fan_in, int64_t channels, double gain) {
     Draw d;
     d.centred = is_centred(fan_in, channels);
@@ -34,7 +34,7 @@ struct Window {
     Extents shape;  // of the output
     Ints weight;    // its shape
     int64_t fan_in = 1;
-    int64_t channels = 0;  // input channels a filter sees
+    int64_t channels = 0;  // input channels of a filter
 
     Window(const Value& x, const ConvSpec& spec)
         : kernel(for_each_axis(spec.kernel, x.rank() - 2)),
@@ -80,7 +80,7 @@ Draw bias_draw(double gain) { return {0, kBiasDeviation * gain}; }
 /// The four vectors of a batch normalisation over channels of expected mean `mean` and variance `variance`.
 struct NormDraws {
     Draw scale, shift, mean, variance;
-    double out_variance;  // each of the four vectors spreads the outputs a little more
+    double out_variance;  // each of the four vectors increases the variance of the outputs slightly
 
     NormDraws(double in_mean, double in_variance, double gain, double shift_deviation)
         : scale{gain, kNormDeviation * gain},
@@ -105,7 +105,7 @@ Value norm_node(GraphBuilder& b, const Value& x, const NormDraws& draws, const V
                   {{"epsilon", static_cast<float>(kNormEpsilon)}}, std::vector<Value>{out})[0];
 }
 
-/// Weight and bias of a recurrent layer, and a zero state; what Y needs to become [seq, batch, directions * hidden].
+/// Weight and bias of a recurrent layer, and a zero state; the reshape of Y to [seq, batch, directions * hidden].
 Value recurrent(GraphBuilder& b, const char* op, const std::string& name, const Value& x, const RecurrentSpec& spec,
                 int64_t gates, int states, Attributes attributes) {
     const auto scope = b.scope(name);
@@ -118,7 +118,8 @@ Value recurrent(GraphBuilder& b, const char* op, const std::string& name, const 
     const Value w = b.weight("weight_ih", {directions, gates * hidden, in}, draw(in, x.variance + x.mean * x.mean));
     const Value r = b.weight("weight_hh", {directions, gates * hidden, hidden}, draw(hidden, 1));
     const Value bias = b.weight("bias", {directions, 2 * gates * hidden}, bias_draw(1));
-    // ConstantOfShape gives the zero state its batch at run time, as exporters do: [directions, batch, hidden].
+    // ConstantOfShape gives the zero state its batch size at run time, as in exported models: [directions, batch,
+    // hidden].
     const Extents state_shape = {directions, x[1], hidden};
     Value zeros = shape_vector(b, state_shape, x);
     zeros.dtype = DType::F32;
@@ -151,15 +152,15 @@ Value conv(GraphBuilder& b, const std::string& name, const Value& x, const ConvS
 Value conv_norm(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec) {
     const Window window(x, spec);
     Draw weights = filter(x, window.fan_in, window.channels, 1);
-    // The running mean takes out what the input's mean makes of a filter that does not sum to zero, so the variance
-    // alone counts here.
+    // The running mean cancels the output mean of a filter that does not sum to zero, so only the variance matters
+    // here.
     if (!weights.centred)
         weights.deviation = 1 / std::sqrt(static_cast<double>(window.fan_in) * std::max(x.variance, kSmallest));
     const NormDraws norm(0, 1, spec.gain, spec.shift);
     const std::string norm_name = name + "_bn";
     const auto row = static_cast<size_t>(window.fan_in);
 
-    // A dry build has no numbers: every vector is empty, and no `fill` runs.
+    // Without data every vector is empty, and no `fill` runs.
     std::vector<float> plain, means;
     {
         const auto scope = b.scope(name);
@@ -234,7 +235,7 @@ Value conv_transpose(GraphBuilder& b, const std::string& name, const Value& x, c
     out.variance = spec.gain * spec.gain;
     const int64_t channels = x.size(1) / spec.groups;
     Ints weight_shape = {x.size(1), spec.out / spec.groups};
-    double reach = static_cast<double>(channels);  // terms of one output element: kernel / stride of them an axis
+    double reach = static_cast<double>(channels);  // terms of one output element: kernel / stride of them per axis
     int64_t macs = element_count(x.shape) * (spec.out / spec.groups);
     for (size_t i = 0; i < kernel.size(); ++i) {
         out.shape[i + 2] = Extent((x.shape[i + 2].size - 1) * stride[i] + kernel[i] - 2 * padding[i]);
@@ -326,7 +327,7 @@ Value attend(GraphBuilder& b, const Value& q, const Value& k_transposed, const V
     if (mask) scores = mask(scores);
     Value out = matmul(b, softmax(b, scores, -1), v);
     out.mean = 0;
-    out.variance = 0.1 * v.variance;  // an average over the few tokens that a row chooses
+    out.variance = 0.1 * v.variance;  // an average over the few tokens that a row attends to
     return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Layers: operators with weights. A layer opens the scope `name`, draws its weights there, and sizes them so that its
-// output has variance gain^2 whatever its input looks like.
+// Layers: operators with weights. A layer opens the scope `name`, draws its weights there, and scales them so that its
+// output has variance gain^2 for any input distribution.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace tilewright::nets {
 
-/// Gain of the branch beside a shortcut: sums of many stay of one size.
+/// Gain of the branch beside a shortcut: keeps the variance of a sum of many branches bounded.
 inline constexpr double kBranchGain = 0.5;
 
 /// Lists have one number for every spatial axis, or one for all of them.
@@ -22,19 +22,19 @@ struct ConvSpec {
     Ints pad = {0};  ///< on both sides
     Ints dilation = {1};
     int64_t groups = 1;
-    bool bias = true;  ///< conv_norm has its own and ignores this
+    bool bias = true;  ///< ignored by conv_norm, which has its own bias
     double gain = 1;
     /// conv_norm only: deviation of the normalisation's shift, times gain. Long chains without shortcuts need a large
-    /// one: what every input shares then keeps small differences from doubling every few layers.
+    /// one: the common component then keeps small differences from doubling every few layers.
     double shift = 0.2;
 };
 
 /// [N, C, spatial...] -> [N, out, spatial...]; any number of spatial axes. Weight [out, C/groups, kernel...].
 Value conv(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec);
-/// Convolution and batch normalisation: one Conv with both folded into it, or two nodes when the builder keeps them.
-/// Both ways compute the same function up to rounding.
+/// Convolution and batch normalisation: one Conv with both folded, or two nodes if the builder keeps them. Both forms
+/// compute the same function up to rounding.
 Value conv_norm(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec);
-/// Batch normalisation that stands where it cannot be folded into what is before it.
+/// Batch normalisation that cannot be folded into the preceding layer.
 Value batch_norm(GraphBuilder& b, const std::string& name, const Value& x);
 /// ConvTranspose; weight [C, out/groups, kernel...].
 Value conv_transpose(GraphBuilder& b, const std::string& name, const Value& x, const ConvSpec& spec);
@@ -52,7 +52,7 @@ Value linear(GraphBuilder& b, const std::string& name, const Value& x, int64_t o
 /// [n, in] -> [n, out] as one Gemm with transB; weight [out, in].
 Value gemm(GraphBuilder& b, const std::string& name, const Value& x, int64_t out, const LinearSpec& spec = {});
 
-/// Over the last axis. One node from opset 17 on, below that the nine that exporters write.
+/// Over the last axis. One node from opset 17 on; nine nodes below, as exporters write them.
 Value layer_norm(GraphBuilder& b, const std::string& name, const Value& x, float epsilon);
 Value instance_norm(GraphBuilder& b, const std::string& name, const Value& x, float epsilon = 1e-5f);
 
@@ -60,11 +60,11 @@ Value instance_norm(GraphBuilder& b, const std::string& name, const Value& x, fl
 Value embedding(GraphBuilder& b, const std::string& name, const Value& ids, int64_t count, int64_t dim,
                 double deviation = 1);
 
-/// softmax(q k^T / sqrt(d)) v: q [..., m, d], k_transposed [..., d, n], v [..., n, h] -> [..., m, h]. `mask` may change
-/// the scaled scores [..., m, n] on their way into the softmax.
+/// softmax(q k^T / sqrt(d)) v: q [..., m, d], k_transposed [..., d, n], v [..., n, h] -> [..., m, h]. `mask` may modify
+/// the scaled scores [..., m, n] before the softmax.
 Value attend(GraphBuilder& b, const Value& q, const Value& k_transposed, const Value& v,
              const std::function<Value(const Value&)>& mask = {});
-/// Gain of the layers that make queries and keys: scores then differ enough for attention to choose.
+/// Gain of the layers that produce queries and keys: scores vary enough for a selective attention.
 inline constexpr double kQueryGain = 1.2;
 
 struct RecurrentSpec {
@@ -74,7 +74,7 @@ struct RecurrentSpec {
 
 /// [seq, batch, in] -> [seq, batch, directions * hidden], from a zero state.
 Value lstm(GraphBuilder& b, const std::string& name, const Value& x, const RecurrentSpec& spec);
-/// The same; the reset gate applies after the product with the recurrence weights, as in cuDNN and PyTorch.
+/// As lstm; the reset gate is applied after the product with the recurrence weights, as in cuDNN and PyTorch.
 Value gru(GraphBuilder& b, const std::string& name, const Value& x, const RecurrentSpec& spec);
 
 }  // namespace tilewright::nets

@@ -1,4 +1,4 @@
-// Small graphs with one idea each: a stack of layers, a product, a chain of products, an attention, a convolution.
+// Small graphs: a stack of layers, a product, a chain of products, an attention, a convolution.
 
 #include <cmath>
 
@@ -26,7 +26,7 @@ void matmul_model(GraphBuilder& b, const ZooSettings& s) {
     b.output(matmul(b, x, y), "c");
 }
 
-/// c = (a b) d, with [m, k] [k, n] [n, h]: the second product reads what the first one wrote, and nothing else does.
+/// c = (a b) d, with [m, k] [k, n] [n, h]: the result of the first product is only read by the second.
 void gemm_chain(GraphBuilder& b, const ZooSettings& s) {
     const Extent batch = batch_extent(s);
     const Value x = b.input("a", DType::F32, {batch, extent(s, "m", 512), s.at("k")});

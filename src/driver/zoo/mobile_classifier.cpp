@@ -1,5 +1,5 @@
-// MobileNetV2 (Sandler et al., 2018), EfficientNet-B0 (Tan and Le, 2019) and ShuffleNetV2 (Ma et al., 2018), as
-// torchvision has them.
+// MobileNetV2 (Sandler et al., 2018), EfficientNet-B0 (Tan and Le, 2019) and ShuffleNetV2 (Ma et al., 2018), as in
+// torchvision.
 
 #include <algorithm>
 
@@ -46,7 +46,7 @@ void mobilenet_v2(GraphBuilder& b, const ZooSettings& s) {
     b.output(gemm(b, "classifier", flatten(b, global_average_pool(b, x)), 1000), "output");
 }
 
-/// Channels weighed by what the whole image says about them.
+/// Scales channels by gates computed from the whole image.
 Value squeeze_excite(GraphBuilder& b, const Value& x, int64_t squeezed) {
     const auto scope = b.scope("se");
     Value gate = global_average_pool(b, x);
@@ -55,7 +55,7 @@ Value squeeze_excite(GraphBuilder& b, const Value& x, int64_t squeezed) {
     return mul(b, gate, x);
 }
 
-constexpr double kMobileShift = 0.1;  // gates and SiLU damp differences enough by themselves
+constexpr double kMobileShift = 0.1;  // gates and SiLU damp differences enough
 
 Value mbconv(GraphBuilder& b, const Value& x, const Stage& stage, int64_t stride) {
     const int64_t wide = x.size(1) * stage.expansion;
@@ -93,7 +93,7 @@ void efficientnet_b0(GraphBuilder& b, const ZooSettings& s) {
     b.output(gemm(b, "classifier", flatten(b, global_average_pool(b, x)), 1000), "output");
 }
 
-/// Channels g*c + i -> i*2 + g: the halves of a block interleave, so that the next block mixes them.
+/// Channels g*c + i -> i*2 + g: interleaves the halves of a block, so that the next block mixes them.
 Value channel_shuffle(GraphBuilder& b, const Value& x) {
     const int64_t half = x.size(1) / 2;
     const Value groups = reshape(b, x, {x[0], 2, half, x[2], x[3]});

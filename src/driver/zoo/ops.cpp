@@ -48,8 +48,8 @@ Value with_distribution(Value v, double mean, double variance) {
     return v;
 }
 
-// Expected distributions decide the weights' bits, so they are made of +, -, *, / and sqrt alone: IEEE rounds those the
-// same way everywhere, which is not true of exp and erf.
+// Expected distributions determine the weights' bits, so they use only +, -, *, / and sqrt: IEEE rounds those
+// identically everywhere, unlike exp and erf.
 
 double deviation(const Value& x) { return std::sqrt(x.variance); }
 
@@ -362,7 +362,7 @@ Value max_pool(GraphBuilder& b, const Value& x, const Ints& kernel, const Ints& 
     const Ints p = for_each_axis(padding, x.rank() - 2);
     Value out = x;
     out.shape = pooled_shape(x, k, s, p);
-    // The largest of n normal numbers, roughly; the variance of rectified ones hardly changes.
+    // The approximate maximum of n normal numbers; the variance of rectified ones hardly changes.
     int64_t n = 1;
     for (int64_t extent : k) n *= extent;
     out.mean += deviation(x) * 3 * static_cast<double>(n) / static_cast<double>(n + 8);

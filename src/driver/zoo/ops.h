@@ -1,5 +1,5 @@
 #pragma once
-// Operators without weights. Shapes follow NumPy's rules; axes may be negative unless said otherwise.
+// Operators without weights. Shapes follow NumPy's rules; axes may be negative unless stated otherwise.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ Value div(GraphBuilder& b, const Value& x, const Value& y);
 Value where(GraphBuilder& b, const Value& condition, const Value& x, const Value& y);
 Value cast(GraphBuilder& b, const Value& x, DType to);
 
-// Activations. SiLU, the GELUs and (below opset 14) hard-swish are written as exporters write them: in pieces.
+// Activations. SiLU, the GELUs and (below opset 14) hard-swish are decomposed as in exported models.
 Value relu(GraphBuilder& b, const Value& x);
 Value relu6(GraphBuilder& b, const Value& x);       ///< Clip(0, 6)
 Value leaky_relu(GraphBuilder& b, const Value& x);  ///< slope 0.1 below zero
@@ -36,11 +36,11 @@ Value matmul(GraphBuilder& b, const Value& x, const Value& y);
 // Shapes.
 /// The extent of `axis` as a 0-D int64 value: Shape, Gather.
 Value dim_of(GraphBuilder& b, const Value& x, int64_t axis);
-/// `shape` as a 1-D int64 value: a constant, or Shape/Gather/Unsqueeze of `source` and Concat where it has symbols. A
-/// symbol that no axis of `source` carries (batch*seq) becomes -1.
+/// `shape` as a 1-D int64 value: a constant, or Shape/Gather/Unsqueeze of `source` and Concat if it has symbols. A
+/// symbol that no axis of `source` has (batch*seq) becomes -1.
 Value shape_vector(GraphBuilder& b, const Extents& shape, const Value& source);
 Value reshape(GraphBuilder& b, const Value& x, const Extents& shape);
-/// The same, with symbolic extents read from `source`.
+/// Reshape with symbolic extents read from `source`.
 Value reshape(GraphBuilder& b, const Value& x, const Extents& shape, const Value& source);
 Value transpose(GraphBuilder& b, const Value& x, const Ints& perm);
 Value flatten(GraphBuilder& b, const Value& x);  ///< all axes but the first become one
@@ -53,10 +53,10 @@ std::vector<Value> split(GraphBuilder& b, const Value& x, int64_t axis, const In
 Value gather_one(GraphBuilder& b, const Value& x, int64_t axis, int64_t index);  ///< x[..., index, ...], axis removed
 /// Repeats extents of 1.
 Value expand(GraphBuilder& b, const Value& x, const Extents& shape, const Value& source);
-/// `before`/`after` one number an axis. mode: "constant" (zeros, or `value`), "reflect", "edge".
+/// `before`/`after`: one number per axis. mode: "constant" (zeros, or `value`), "reflect", "edge".
 Value pad(GraphBuilder& b, const Value& x, const Ints& before, const Ints& after, const std::string& mode,
           float value = 0);
-/// Spatial axes (all but the first two) times `factor`. Nearest neighbour, or linear with half-pixel centres.
+/// Scales the spatial axes (all but the first two) by `factor`. Nearest neighbour, or linear with half-pixel centres.
 Value upsample_nearest(GraphBuilder& b, const Value& x, int64_t factor);
 Value upsample_linear(GraphBuilder& b, const Value& x, int64_t factor);
 

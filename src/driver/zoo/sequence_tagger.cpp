@@ -1,4 +1,4 @@
-// Taggers: one label a token, from stacked bidirectional recurrent layers over embeddings.
+// Taggers: one label per token, from stacked bidirectional recurrent layers over embeddings.
 
 #include "driver/zoo/families.h"
 #include "driver/zoo/layers.h"

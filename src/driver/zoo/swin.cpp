@@ -1,4 +1,4 @@
-// Swin transformer, tiny (Liu et al., 2021), as torchvision has it: attention inside windows of 7x7 tokens, which every
+// Swin transformer, tiny (Liu et al., 2021), as in torchvision: attention inside windows of 7x7 tokens, which every
 // second block shifts by half a window.
 
 #include "base/error.h"
@@ -13,7 +13,7 @@ constexpr int64_t kWindow = 7;
 constexpr int64_t kTokens = kWindow * kWindow;
 constexpr int64_t kOffsets = 2 * kWindow - 1;  // distances between two tokens of a window, along one axis
 
-/// For each pair of a window's tokens the row of the bias table: how far they are apart, [49 * 49].
+/// For each pair of a window's tokens the row of the bias table, given by their distance, [49 * 49].
 Tensor relative_positions() {
     Ints index;
     for (int64_t i = 0; i < kTokens; ++i) {
@@ -26,10 +26,10 @@ Tensor relative_positions() {
     return Tensor::of_i64(index);
 }
 
-/// After a cyclic shift a window at the border holds tokens from opposite sides of the image: -100 keeps them from
-/// seeing each other. [1, windows, 1, 49, 49].
+/// After a cyclic shift a window at the border contains tokens from opposite sides of the image: -100 masks attention
+/// between them. [1, windows, 1, 49, 49].
 Tensor shift_mask(int64_t size, int64_t shift) {
-    // The three bands along an axis: untouched windows, the last window's own tokens, and those that came round.
+    // The three bands along an axis: unaffected windows, the last window's own tokens, and the wrapped ones.
     const auto band = [&](int64_t i) { return i < size - kWindow ? 0 : i < size - shift ? 1 : 2; };
     const int64_t windows = size / kWindow;
     Tensor mask(DType::F32, {1, windows * windows, 1, kTokens, kTokens});
@@ -117,7 +117,7 @@ void swin_t(GraphBuilder& b, const ZooSettings& s) {
         }
         for (int64_t block = 0; block < depths[stage]; ++block) {
             const auto scope = b.scope("features." + std::to_string(2 * stage + 1) + "." + std::to_string(block));
-            // One window covers the whole of the last stage: nothing to shift.
+            // One window covers the whole feature map of the last stage: no shift.
             const int64_t shift = block % 2 == 1 && x.size(1) > kWindow ? kWindow / 2 : 0;
             x = add(b, x, window_attention(b, layer_norm(b, "norm1", x, 1e-5f), heads, shift));
             const Value inner = gelu(b, linear(b, "mlp.0", layer_norm(b, "norm2", x, 1e-5f), 4 * x.size(3)));

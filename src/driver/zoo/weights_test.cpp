@@ -34,7 +34,7 @@ double deviation_of(std::span<const float> v) {
 }
 
 TEST(DrawNormal, HasTheSameBitsOnEveryMachine) {
-    // Written down once. Another value means that every model of the zoo has changed.
+    // Reference values. A different value means that every model of the zoo has changed.
     EXPECT_EQ(hash_of(drawn("conv1.weight", 0, Draw{}, 10000)), 7097363506264550578u);
     EXPECT_EQ(hash_of(drawn("conv1.weight", 7, Draw{0.5, 0.25, 100, true}, 10000)), 10211919138914000610u);
 }
@@ -70,7 +70,7 @@ TEST(DrawNormal, RefusesRowsThatDoNotFit) {
     EXPECT_THROW(draw_normal("w", 0, Draw{0, 1, 1, true}, out), InternalError);
 }
 
-RC_GTEST_PROP(DrawNormal, RowsHaveExactlyTheDeviationAskedFor, ()) {
+RC_GTEST_PROP(DrawNormal, RowsHaveExactlyTheRequestedDeviation, ()) {
     const auto row = *rc::gen::inRange<int64_t>(2, 600);
     const auto rows = *rc::gen::inRange<int64_t>(1, 8);
     const bool centred = *rc::gen::arbitrary<bool>();

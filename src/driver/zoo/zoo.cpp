@@ -12,9 +12,7 @@ namespace tilewright {
 
 namespace nets {
 
-ZooOption batch_option(int64_t fallback) {
-    return {"batch", fallback, 0, 65536, "images or sequences at once; 0 = symbolic"};
-}
+ZooOption batch_option(int64_t fallback) { return {"batch", fallback, 0, 65536, "batch size; 0 = symbolic"}; }
 
 ZooOption seq_option(int64_t fallback, int64_t highest) {
     return {"seq", fallback, 0, highest, "tokens; 0 = symbolic"};
@@ -68,7 +66,7 @@ const std::vector<Recipe>& recipes() {
     return all;
 }
 
-/// A hint: the names that contain `wanted`, else those that differ from it least, else all.
+/// A hint: the names that contain `wanted`, else those with the smallest edit distance, else all.
 std::string nearest(std::string_view wanted, const std::vector<std::string>& names) {
     const std::vector<std::string> near = closest_names(wanted, names);
     if (near.empty()) return fmt::format("choose from {}", fmt::join(names, ", "));
@@ -89,7 +87,7 @@ const Recipe& find(std::string_view name) {
     throw ModelError(fmt::format("the zoo has no model '{}'", name), nearest(name, names_of(recipes())));
 }
 
-/// The recipe's options, with the user's settings checked and put in.
+/// The recipe's options, with the user's checked settings.
 ZooSettings complete(const Recipe& recipe, const ZooSettings& settings) {
     ZooSettings out;
     for (const ZooOption& option : recipe.options) out[option.name] = option.fallback;
@@ -112,7 +110,7 @@ ZooSettings complete(const Recipe& recipe, const ZooSettings& settings) {
     return out;
 }
 
-/// Hands the finished builder to `use`.
+/// Passes the finished builder to `use`.
 template <class Use>
 auto build(const Recipe& recipe, uint64_t seed, const ZooSettings& settings, bool with_data, Use use) {
     const ZooSettings all = complete(recipe, settings);

@@ -1,10 +1,10 @@
 #pragma once
-// Well-known architectures, written as ONNX files from code, with seeded weights.
+// Well-known architectures, generated as ONNX files with seeded weights.
 //
 // The graphs have the real dimensions and the real number of layers; the weights are random, scaled so that activations
-// keep their size from the first layer to the last. That is what a compiler needs to be tested and timed without any
-// download: arithmetic, memory traffic and graph habits of the real model, outputs that are finite and depend on the
-// inputs. The predictions mean nothing.
+// keep their magnitude from the first layer to the last. That allows testing and timing a compiler without downloads:
+// the arithmetic, memory traffic and graph structure are those of the real model, and outputs are finite and depend on
+// the inputs. The predictions are meaningless.
 
 #include <cstdint>
 #include <map>
@@ -17,19 +17,19 @@
 
 namespace tilewright {
 
-/// What may be set about a model: "batch", "seq", "size", "opset", ... In `batch` and `seq` 0 leaves the extent
+/// The settings of a model by name: "batch", "seq", "size", "opset", ... A `batch` or `seq` of 0 makes the extent
 /// symbolic.
 using ZooSettings = std::map<std::string, int64_t>;
 
 struct ZooOption {
     std::string name;
-    int64_t fallback = 0;  ///< the value when nothing is set
+    int64_t fallback = 0;  ///< the default
     int64_t lowest = 0;
     int64_t highest = 0;
     std::string help;
 };
 
-/// One input of a model. Float inputs expect roughly standard normal numbers; integer inputs lie in [0, limit).
+/// One input of a model. Float inputs expect approximately standard normal numbers; integer inputs are in [0, limit).
 struct ZooInput {
     std::string name;
     DType dtype = DType::F32;
@@ -37,14 +37,14 @@ struct ZooInput {
     int64_t limit = 0;
 };
 
-/// A model of the zoo, as it is with its default settings.
+/// A model of the zoo with its default settings.
 struct ZooEntry {
     std::string name;
     std::string description;
     std::vector<ZooOption> options;
     std::vector<ZooInput> inputs;
     std::vector<std::string> outputs;
-    int64_t parameters = 0;  ///< trainable numbers, as papers count them (batch-norm statistics are not among them)
+    int64_t parameters = 0;  ///< trainable numbers as counted in papers (without batch-norm statistics)
     int64_t macs = 0;  ///< multiply-adds of convolutions and matrix products; symbolic extents at ZooModel's values
 };
 
@@ -54,18 +54,18 @@ struct ZooModel {
     std::vector<ZooInput> inputs;
     std::vector<std::string> outputs;
     int64_t parameters = 0;
-    int64_t macs = 0;  ///< with batch = 1 and seq = 128 where they are symbolic
+    int64_t macs = 0;  ///< with batch = 1 and seq = 128 if they are symbolic
 };
 
 /// Every model, by family. Built on first use (milliseconds); thread-safe.
 const std::vector<ZooEntry>& zoo();
 
-/// Builds a model in memory. The same name, seed and settings give the same bytes on every machine.
-/// Throws ModelError for an unknown name (with near names as the hint), an unknown setting or one out of its range, and
-/// for a model that would pass the 2 GB that an ONNX file can hold.
+/// Builds a model in memory. The same name, seed and settings give the same bytes on every machine. Throws ModelError
+/// for an unknown name (with similar names as the hint), an unknown setting or one out of its range, and for a model
+/// above the 2 GB limit of an ONNX file.
 ZooModel build_zoo_model(std::string_view name, uint64_t seed = 0, const ZooSettings& settings = {});
 
-/// The same, into a file. Throws RuntimeError when it cannot be written; no half-written file stays behind.
+/// As build_zoo_model, to a file. Throws RuntimeError if it cannot be written; no partial file is left.
 void write_zoo_model(std::string_view name, const std::string& path, uint64_t seed = 0,
                      const ZooSettings& settings = {});
 

@@ -1,4 +1,4 @@
-// What the zoo's models compute, by the reference interpreter: small versions of one model per family.
+// The outputs of the zoo's models in the reference interpreter: small versions of one model per family.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kBatch = 2;
 constexpr int64_t kSeq = 7;
 
-/// Inputs as ZooInput describes them; another `seed`, other inputs. Symbolic extents are kBatch and kSeq.
+/// Inputs according to ZooInput; a different `seed` gives different inputs. Symbolic extents are kBatch and kSeq.
 std::vector<Tensor> inputs_of(const ZooModel& model, uint64_t seed) {
     std::vector<Tensor> out;
     for (const ZooInput& in : model.inputs) {
@@ -59,7 +59,7 @@ double deviation_of(const std::vector<double>& v) {
     return std::sqrt(squares / static_cast<double>(v.size()));
 }
 
-/// Largest difference, as a share of the largest value.
+/// The largest difference relative to the largest value.
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
     EXPECT_EQ(a.size(), b.size());
     double most = 0;
@@ -76,7 +76,7 @@ struct Small {
     ZooSettings settings;
 };
 
-/// How gtest prints one.
+/// gtest's printer.
 void PrintTo(const Small& small, std::ostream* to) { *to << small.name; }
 
 class ZooRun : public testing::TestWithParam<Small> {};
@@ -112,7 +112,7 @@ TEST(Zoo, FoldingBatchNormalisationChangesRoundingOnly) {
     }
 }
 
-TEST(Zoo, OlderOpsetsSpellTheSameFunction) {
+TEST(Zoo, OlderOpsetsComputeTheSameFunction) {
     for (const std::string name : {"gpt2_tiny", "efficientvit_b1"}) {
         const ZooSettings size = name == "gpt2_tiny" ? ZooSettings{} : ZooSettings{{"size", 32}};
         ZooSettings old = size;
@@ -121,7 +121,7 @@ TEST(Zoo, OlderOpsetsSpellTheSameFunction) {
     }
 }
 
-TEST(Zoo, SymbolicExtentsGiveWhatFixedOnesGive) {
+TEST(Zoo, SymbolicExtentsGiveTheSameOutputsAsFixedOnes) {
     const ZooSettings fixed = {{"batch", kBatch}, {"seq", kSeq}};
     EXPECT_LT(distance(run("bert_tiny_dyn", {}, 1), run("bert_tiny", fixed, 1)), 1e-4);
     EXPECT_LT(distance(run("gpt2_tiny", {}, 1), run("gpt2_tiny", fixed, 1)), 1e-4);

@@ -66,7 +66,7 @@ TEST_P(PublishedFigures, AreMatchedExactly) {
     EXPECT_NEAR(static_cast<double>(e.macs) * 1e-9, GetParam().giga_macs, 0.0006);
 }
 
-// Parameters as torchvision, Hugging Face and the authors' repositories print them.
+// Parameters as stated by torchvision, Hugging Face and the authors' repositories.
 INSTANTIATE_TEST_SUITE_P(
     Zoo, PublishedFigures,
     testing::Values(Published{"resnet18", 11'689'512, 1.814}, Published{"resnet34", 21'797'672, 3.664},
@@ -116,7 +116,7 @@ TEST(Zoo, NamesAreUniqueAndEveryEntryIsDescribed) {
     }
 }
 
-TEST(Zoo, StoresAsManyTrainableNumbersAsItClaims) {
+TEST(Zoo, StoresTheDeclaredNumberOfParameters) {
     for (const ZooEntry& e : small_models()) {
         ZooSettings settings;
         if (has_option(e, "batch_norm")) settings["batch_norm"] = 1;
@@ -135,7 +135,7 @@ TEST(Zoo, StoresAsManyTrainableNumbersAsItClaims) {
     }
 }
 
-/// The reference checker accepts the model, and infers for its outputs what the zoo declares.
+/// The reference checker accepts the model, and infers the declared types of its outputs.
 void expect_sound(const std::string& label, const std::string& bytes) {
     SCOPED_TRACE(label);
     onnx::ModelProto model = parsed(bytes);
@@ -150,7 +150,7 @@ void expect_sound(const std::string& label, const std::string& bytes) {
         EXPECT_EQ(got.elem_type(), want.elem_type());
         const auto& dims = want.shape().dim();
         const bool symbolic = std::any_of(dims.begin(), dims.end(), [](const auto& d) { return d.has_dim_param(); });
-        // Where a model is symbolic the checker may know less, never something else.
+        // For symbolic models the checker may infer less, but nothing different.
         if (symbolic && !got.has_shape()) continue;
         ASSERT_EQ(got.shape().dim_size(), want.shape().dim_size());
         for (int d = 0; d < want.shape().dim_size(); ++d) {
@@ -191,7 +191,7 @@ TEST(Zoo, IsReadByTheImporter) {
     }
 }
 
-TEST(Zoo, SameSeedSameBytesAnotherSeedOtherWeights) {
+TEST(Zoo, EqualSeedsGiveEqualBytes) {
     const std::string bytes = build_zoo_model("gpt2_tiny", 5).bytes;
     EXPECT_EQ(build_zoo_model("gpt2_tiny", 5).bytes, bytes);
     const std::string other = build_zoo_model("gpt2_tiny", 6).bytes;
@@ -210,7 +210,7 @@ TEST(Zoo, BatchChangesShapesNotWeights) {
     EXPECT_EQ(build_zoo_model("mobilenet_v2", 0, {{"batch", 8}}).macs, 8 * entry("mobilenet_v2").macs);
 }
 
-TEST(Zoo, WritesToAFileWhatItBuildsInMemory) {
+TEST(Zoo, WritesTheSameBytesToAFile) {
     const auto folder = std::filesystem::temp_directory_path() / ("zoo_test_" + std::to_string(::getpid()));
     std::filesystem::create_directory(folder);
     const std::string path = folder / "mlp.onnx";
@@ -219,12 +219,12 @@ TEST(Zoo, WritesToAFileWhatItBuildsInMemory) {
     std::stringstream bytes;
     bytes << file.rdbuf();
     EXPECT_EQ(bytes.str(), build_zoo_model("mlp", 3, {{"hidden", 32}}).bytes);
-    // Nothing else is left in the folder.
+    // The folder contains no other files.
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
     std::filesystem::remove_all(folder);
 }
 
-TEST(Zoo, SaysWhyAFileCannotBeWritten) {
+TEST(Zoo, ReportsFilesThatCannotBeWritten) {
     try {
         write_zoo_model("mlp", "/nonexistent-folder/mlp.onnx");
         FAIL() << "no error";
@@ -234,7 +234,7 @@ TEST(Zoo, SaysWhyAFileCannotBeWritten) {
     }
 }
 
-TEST(Zoo, HelpsWithMisspelledNames) {
+TEST(Zoo, SuggestsSimilarNames) {
     EXPECT_EQ(error_of("resnet5", {}), "the zoo has no model 'resnet5' | did you mean resnet50?");
     EXPECT_EQ(error_of("resent50", {}), "the zoo has no model 'resent50' | did you mean resnet50?");
     EXPECT_NE(error_of("inception", {}).find("choose from mlp, "), std::string::npos);
@@ -242,7 +242,7 @@ TEST(Zoo, HelpsWithMisspelledNames) {
     EXPECT_EQ(error_of("mlp", {{"layers", 0}}), "zoo model 'mlp': setting 'layers' takes 1 to 256, found 0 | ");
 }
 
-TEST(Zoo, RefusesSettingsThatMakeNoModel) {
+TEST(Zoo, RefusesInvalidSettings) {
     EXPECT_NE(error_of("conv2d", {{"groups", 7}}).find("groups = 7"), std::string::npos);
     EXPECT_NE(error_of("conv2d", {{"size", 1}, {"pad", 0}}).find("does not fit"), std::string::npos);
     EXPECT_NE(error_of("yolox_nano", {{"size", 100}}).find("multiple of 32"), std::string::npos);
