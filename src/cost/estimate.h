@@ -75,8 +75,8 @@ NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& mac
                    std::optional<double> compute = {});
 
 /// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
-/// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a rest that only the run knows, whose
-/// rows share no loads. Exposed for tests.
+/// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a dynamic tail, whose rows
+/// share no loads. Exposed for tests.
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
                    const Machine& machine, bool clamped = false);
 

@@ -35,10 +35,10 @@ GpuCopy::GpuCopy(const Program& stages, const Load& load) : access_(load.access)
     std::iota(order_.begin(), order_.end(), size_t{0});
     for (const layout::Primitive& primitive : layout_.primitives) {
         const auto* pad = std::get_if<layout::Pad>(&primitive);
-        if (const auto* turned = std::get_if<layout::Reorder>(&primitive); turned != nullptr && room_ == 0) {
+        if (const auto* reorder = std::get_if<layout::Reorder>(&primitive); reorder != nullptr && room_ == 0) {
             std::vector<size_t> order;
             order.reserve(order_.size());
-            for (const size_t d : turned->permutation) order.push_back(order_[d]);
+            for (const size_t d : reorder->permutation) order.push_back(order_[d]);
             order_ = std::move(order);
         } else if (pad != nullptr && pad->dim + 1 == order_.size() && pad->before == 0) {
             room_ += pad->after;
@@ -94,11 +94,11 @@ double GpuCopy::conflicts(const StageModel& stage, const Micro& micro, std::span
         if (micro.vector_axis != a) order.push_back(a);
     std::array<int64_t, kWarp> begin{};  // of each thread, in words
     for (int64_t t = 0; t < kWarp; ++t) {
-        int64_t rest = t, offset = 0;
+        int64_t remaining = t, offset = 0;
         for (const size_t a : order) {
             const int64_t tiles = ceil_of(tile[a], registers(a));
-            offset += rest % tiles * strip(a) * steps[a];
-            rest /= tiles;
+            offset += remaining % tiles * strip(a) * steps[a];
+            remaining /= tiles;
         }
         begin[static_cast<size_t>(t)] = offset * element_bytes_ / kBankBytes;
     }

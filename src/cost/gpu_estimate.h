@@ -2,10 +2,10 @@
 // What a schedule costs on a GPU before it is run: MCFuser's model (§IV, equations 2 to 5) with the data sheet's rates.
 //
 // A block moves what its Loads copy and what its Computes read from memory themselves, once for every trip of the loops
-// around them (equation 3); arithmetic runs at the peak rate of its units on whole tiles, the rest of a tile included
+// around them (equation 3); arithmetic runs at the peak rate of its units on whole tiles, the tail of a tile included
 // (equation 4); both are scaled by (blocks + SMs) / blocks (equation 5). Beyond the paper: what is moved again comes
 // from the second-level cache, operands of register tiles come through shared memory, a block's steps wait for memory
-// unless a pipelined loop has asked ahead, and an SM that holds few warps is not kept busy. Not measured on a GPU yet:
+// unless a pipelined loop has prefetched, and an SM that holds few warps is not kept busy. Not measured on a GPU yet:
 // it ranks.
 
 #include <optional>
@@ -30,7 +30,7 @@ struct GpuEstimate {
 /// Every statement of the tree. `bindings`: what symbols are; others are assumed.
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings = {});
 
-/// What a kernel asks of a GPU. The model is one of this alone: schedules under construction have no tree yet.
+/// What a kernel needs of a GPU. The model is one of this alone: schedules under construction have no tree yet.
 struct GpuWork {
     double compute_seconds = 0;  ///< of all SMs together
     double memory_bytes = 0;     ///< that blocks move from and to memory
@@ -48,7 +48,7 @@ GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);
 int blocks_at_a_time(const GpuWork& work, const GpuTarget& target);
 
 /// A Compute with a tile (points per axis) at a time, `trips` times in all: adds its arithmetic, what its register
-/// tiles read from shared memory, and the threads and registers it wants. Threads that a warp has no tiles for cost
+/// tiles read from shared memory, and its threads and registers. Threads that a warp has no tiles for cost
 /// what others do. What operands take from memory is not in it. `copies`: of its operands.
 void add_compute(GpuWork& work, const StageModel& stage, const Micro& micro, std::vector<int64_t> tile, double trips,
                  std::span<const GpuCopy> copies, const GpuTarget& target);
@@ -59,7 +59,7 @@ struct GpuRegisters {
 GpuRegisters gpu_registers(const StageModel& stage, const Micro& micro);
 inline constexpr double kGpuOtherRegisters = 32;  ///< of a thread, for addresses and counters
 
-/// Bytes of shared memory that a block of this tile program asks for if nothing has to make room (tile/gpu_memory.h).
+/// Bytes of shared memory that a block of this tile program needs if nothing has to make room (tile/gpu_memory.h).
 /// Nothing where a box has no constant bound.
 std::optional<int64_t> shared_bytes(const TileProgram& program);
 

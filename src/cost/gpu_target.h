@@ -21,7 +21,7 @@ struct GpuTarget {
     int sm_blocks = 32;              ///< most blocks of an SM
     int64_t sm_registers = 65536;    ///< of 32 bits
     int thread_registers = 255;      ///< most of a thread
-    int64_t block_shared_bytes = 0;  ///< most shared memory of a block, what it has to ask for included
+    int64_t block_shared_bytes = 0;  ///< most shared memory of a block, the opt-in part included
     int64_t sm_shared_bytes = 0;     ///< of all blocks of an SM, with 1 KiB a block that the system keeps
     int64_t l2_bytes = 0;
     int64_t memory_bytes = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// One stage as numbers: how much of each operand a tile touches, and what computing it costs. Made once per stage,
-// asked thousands of times while schedules are constructed.
+// One stage as numbers: how much of each operand a tile touches, and what computing it costs. Made once per stage, and
+// evaluated thousands of times while schedules are constructed.
 
 #include <cstdint>
 #include <optional>
@@ -75,7 +75,7 @@ struct OperandModel {
 };
 
 struct StageModel {
-    std::vector<int64_t> extents;  ///< per axis; what only the run knows is assumed
+    std::vector<int64_t> extents;  ///< per axis; dynamic ones are assumed
     size_t spatial = 0;
     /// Per axis, ascending: where conditions change, so that the code is cut there (tile/cuts.h). Empty: nowhere.
     std::vector<std::vector<int64_t>> cuts;
@@ -85,7 +85,7 @@ struct StageModel {
     double least_operations = 1;         ///< of those, what no code can do without: one side of every choice by index
     double epilogue_operations = 0;      ///< of the epilogue at a result
     bool reduces = false;
-    /// A small linear map by known numbers (program/weighed_sum.h): its rows are axes of the result.
+    /// A constant-coefficient linear transform (program/weighed_sum.h): its rows are axes of the result.
     struct Map {
         std::vector<uint32_t> rows;
         std::vector<int64_t> row_extents;
@@ -101,7 +101,7 @@ struct StageModel {
     const OperandModel& result() const { return operands.back(); }
 };
 
-/// `assumed`: the extent of dimensions that only the run knows, unless `bindings` says.
+/// `assumed`: the extent of dynamic dimensions that `bindings` does not have.
 StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {},
                        int64_t assumed = kAssumedExtent);
 

@@ -108,7 +108,7 @@ Target target_from_json(std::string_view json);
 /// with measured rates.
 std::string target_key(const Target& target);
 
-/// The folder for what is remembered between runs: $XDG_CACHE_HOME/tilewright, or ~/.cache/tilewright. nullopt where
+/// The folder for files that are kept between runs: $XDG_CACHE_HOME/tilewright, or ~/.cache/tilewright. nullopt where
 /// neither can be known. Not created.
 std::optional<std::string> cache_folder();
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a part of an expression's points touches: the sizes that schedules are cut by.
+// The memory that a part of an expression's points touches: the sizes that tiles and tasks are chosen by.
 
 #include <cstdint>
 #include <vector>

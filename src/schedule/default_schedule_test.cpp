@@ -1,4 +1,4 @@
-// The default rule's tile programs are legal and compute their stages, whatever the shapes and the machine.
+// The default heuristic's tile programs are legal and compute their stages, whatever the shapes and the machine.
 
 #include "schedule/default_schedule.h"
 

@@ -21,23 +21,24 @@ constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
     {SchedulerKind::Auto, "auto"},
 };
 
-/// Axes of a chain: with more (chains of convolutions) there are more orders of loops than a search should look at.
+/// Axes of a chain: more of them (chains of convolutions) have more loop orders than a search evaluates in its time.
 constexpr size_t kMostTiled = 6;
 
-/// By how much the model must prefer a constructed schedule over the rule's: its own error.
-constexpr double kConvinced = 0.88;
+/// A constructed schedule replaces the default one where the model puts it below this share of the default's time: the
+/// model's own error.
+constexpr double kConstructedMargin = 0.88;
 
 bool constructible(const Program& stages) {
     if (stages.primitives.size() != 1) return false;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     for (const Expr& x : e.extents)
         if (!x.is_constant() || x.constant() < 1) return false;
-    // Copies and elementwise stages use everything once: there is nothing for tiles to keep. A tile of a sum weighed by
-    // known numbers is the whole map.
+    // Copies and elementwise stages use everything once: tiles have nothing to reuse. The tile of a
+    // constant-coefficient linear transform is the whole matrix.
     return !e.extents.empty() && e.reducer != Reducer::None && !weighed_sum(e);
 }
 
-/// The first of those that are fastest; of those that cannot run, the first.
+/// The first of the fastest candidates; the first one where none can run.
 TileProgram fastest(std::vector<TileProgram> candidates, const Scheduling& how) {
     const std::vector<double> seconds = how.measure(candidates);
     size_t best = 0;
@@ -46,9 +47,9 @@ TileProgram fastest(std::vector<TileProgram> candidates, const Scheduling& how) 
     return std::move(candidates[best]);
 }
 
-/// Many states, measured sixteen at a time: what the walk would give, then random ones and, as often, neighbours of the
-/// best few that were measured.
-TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram rule, const Scheduling& how) {
+/// The fastest of many measured states, measured sixteen at a time: those of the walk, then random ones and, as often,
+/// neighbours of the best few.
+TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram initial, const Scheduling& how) {
     struct Tried {
         double seconds = 0;
         construct::Etir state;
@@ -58,7 +59,7 @@ TileProgram searched(const Program& stages, const construct::Problem& p, TilePro
     std::mt19937_64 rng(how.seed);
     std::set<construct::Realised::Key> seen;
     std::vector<Tried> best, batch;  // best: ascending
-    const double rule_seconds = how.measure({rule})[0];
+    const double initial_seconds = how.measure({initial})[0];
     const auto flush = [&] {
         std::vector<TileProgram> programs;
         for (const Tried& t : batch) programs.push_back(t.program);
@@ -83,15 +84,15 @@ TileProgram searched(const Program& stages, const construct::Problem& p, TilePro
     construct::WalkOptions options;
     options.seed = how.seed;
     for (const construct::Realised& r : construct::construct(p, options).top) try_state(r);
-    // A space smaller than the number of trials is soon known by heart: then only few tries are new.
+    // A space smaller than the number of trials is soon exhausted: then few tries are new.
     for (int tries = 0; tries < 10 * how.trials && trials < how.trials; ++tries) {
         const bool random = best.empty() || rng() % 2 == 0;
         try_state(construct::realise(
             p, random ? construct::random_state(p, rng) : construct::mutated(p, best[rng() % best.size()].state, rng)));
     }
     flush();
-    return best.empty() || (rule_seconds >= 0 && rule_seconds <= best[0].seconds) ? std::move(rule)
-                                                                                  : std::move(best[0].program);
+    return best.empty() || (initial_seconds >= 0 && initial_seconds <= best[0].seconds) ? std::move(initial)
+                                                                                        : std::move(best[0].program);
 }
 
 }  // namespace
@@ -120,13 +121,13 @@ double Scheduling::bound_of(const Program& stages) const {
 
 namespace {
 
-bool multiplies_in_groups(const TileProgram& p) {
+bool uses_warpgroups(const TileProgram& p) {
     const Walk tree = walk(p);
     return std::any_of(tree.computes.begin(), tree.computes.end(),
                        [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
 }
 
-/// The states that a kernel may have: on a GPU with instructions of four warps those are a space of their own.
+/// The search spaces of a kernel: on a GPU with WGMMA, warpgroup instructions have one of their own.
 std::vector<construct::Problem> problems(const Program& stages, const Scheduling& how) {
     std::vector<construct::Problem> out;
     if (!how.gpu) {
@@ -142,18 +143,18 @@ std::vector<construct::Problem> problems(const Program& stages, const Scheduling
 
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
-    TileProgram rule = how.gpu ? gpu_schedule(std::move(stages), row_axes, *how.gpu)
-                               : default_schedule(std::move(stages), row_axes, how.rule);
-    if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(rule.stages)) return rule;
-    // Where even the bound is not so much below the rule's schedule, no state can be.
-    const double enough = kConvinced * how.estimate_of(rule);
-    if (how.kind == SchedulerKind::Auto && how.bound_of(rule.stages) >= enough) return rule;
-    stages = rule.stages;  // axes that memory walks as one are one there
+    TileProgram initial = how.gpu ? gpu_schedule(std::move(stages), row_axes, *how.gpu)
+                                  : default_schedule(std::move(stages), row_axes, how.rule);
+    if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages)) return initial;
+    // Pruned where even the lower bound is not below the margin.
+    const double enough = kConstructedMargin * how.estimate_of(initial);
+    if (how.kind == SchedulerKind::Auto && how.bound_of(initial.stages) >= enough) return initial;
+    stages = initial.stages;  // with contiguous axes merged
     const std::vector<construct::Problem> all = problems(stages, how);
-    if (all.empty() || !(all[0].micro.vector_axis || all[0].micro.matrix)) return rule;
+    if (all.empty() || !(all[0].micro.vector_axis || all[0].micro.matrix)) return initial;
     if (how.kind == SchedulerKind::Search && how.measure) {
-        for (const construct::Problem& p : all) rule = searched(stages, p, std::move(rule), how);
-        return rule;
+        for (const construct::Problem& p : all) initial = searched(stages, p, std::move(initial), how);
+        return initial;
     }
     construct::WalkOptions options;
     options.seed = how.seed;
@@ -162,7 +163,7 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
     for (const construct::Problem& p : all) {
         options.also.clear();
         const bool group = p.micro.matrix && p.micro.matrix->group;
-        if (group == multiplies_in_groups(rule)) options.also.push_back(construct::state_of(p, rule));
+        if (group == uses_warpgroups(initial)) options.also.push_back(construct::state_of(p, initial));
         const construct::Constructed found =
             how.kind == SchedulerKind::Tree ? construct::construct_tree(p) : construct::construct(p, options);
         for (const construct::Realised& r : found.top) top.emplace_back(&p, r);
@@ -171,11 +172,11 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
                      [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
     if (how.measure) {
         std::vector<TileProgram> candidates;
-        if (how.kind == SchedulerKind::Auto) candidates.push_back(std::move(rule));
+        if (how.kind == SchedulerKind::Auto) candidates.push_back(std::move(initial));
         for (const auto& [p, r] : top) candidates.push_back(construct::to_tile_program(stages, *p, r));
         return fastest(std::move(candidates), how);
     }
-    if (how.kind == SchedulerKind::Auto && top[0].second.seconds > enough) return rule;
+    if (how.kind == SchedulerKind::Auto && top[0].second.seconds > enough) return initial;
     return construct::to_tile_program(std::move(stages), *top[0].first, top[0].second);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// One door to the schedulers of this folder: which of them makes a kernel's tile program, and what it would cost.
+// The entry to the schedulers of this folder: which of them makes a kernel's tile program, and its estimated cost.
 
 #include <functional>
 #include <optional>
@@ -13,20 +13,20 @@
 namespace tilewright {
 
 enum class SchedulerKind : uint8_t {
-    Default,      ///< tiles by a rule from the shapes alone
+    Default,      ///< the default heuristic: tiles from the shapes alone
     Tree,         ///< construction along a tree, in Roller's manner (schedule/construct)
     Gensor,       ///< Gensor's walk (schedule/construct)
     GensorPlain,  ///< the same without virtual threads
-    Mcfuser,      ///< chains as one kernel (schedule/chain), everything else by the rule
+    Mcfuser,      ///< chains as one kernel (schedule/chain), everything else by the default heuristic
     Search,       ///< many measured states of Gensor's space, and of MCFuser's for chains
-    Auto,         ///< of the rule's and Gensor's schedule the one the model prefers; chains where it says they gain
+    Auto,         ///< the default or Gensor's schedule, whichever the model prefers; chains where they gain by it
 };
 std::string_view to_string(SchedulerKind kind);
 std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
 
 struct Scheduling {
     SchedulerKind kind = SchedulerKind::Default;
-    ScheduleTarget rule;
+    ScheduleTarget rule;             ///< the default heuristic's target
     std::optional<Machine> machine;  ///< a CPU; it or a GPU is needed by all but Default
     uint64_t seed = 1;
     /// Seconds of each program on operands as in a model, negative for what cannot be run. Needed by Search; chains use
@@ -35,8 +35,8 @@ struct Scheduling {
     /// True once no more time may be spent on `measure`; empty: never. Estimates decide from then on.
     std::function<bool()> out_of_time;
     int trials = 1000;  ///< of Search
-    /// Kernels are for this GPU: by its rule (schedule/gpu), and by the same schedulers as on a CPU, which then ask its
-    /// model.
+    /// Kernels are for this GPU: by its default heuristic (schedule/gpu), and by the same schedulers as on a CPU with
+    /// the GPU's model.
     std::optional<GpuScheduling> gpu;
 
     bool constructs() const { return kind != SchedulerKind::Default && (machine.has_value() || gpu.has_value()); }

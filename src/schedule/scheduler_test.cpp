@@ -84,7 +84,7 @@ TEST(MakeSchedule, is_the_rule_s_without_a_machine_for_open_extents_and_for_seve
 })");
     const Scheduling how = scheduling(SchedulerKind::Gensor);
     EXPECT_EQ(print(schedule(open, how)), print(default_schedule(open, how.rule)));
-    const Program flat = construct::product(8192, 1024, 4);  // the rule's tiles of rows 4 KiB apart fight for a set
+    const Program flat = construct::product(8192, 1024, 4);  // the default tile's rows, 4 KiB apart, collide in a set
     EXPECT_NE(print(schedule(flat, how)), print(default_schedule(flat, how.rule)));
     const Scheduling chains = scheduling(SchedulerKind::Mcfuser);
     EXPECT_EQ(print(schedule(closed, chains)), print(default_schedule(closed, chains.rule)));
@@ -94,7 +94,7 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
     int constructed = 0, by_rule = 0;
     std::vector<Program> kernels = construct::small_kernels();
     for (const int64_t n : {96, 200, 512}) kernels.push_back(construct::product(n, n, n));
-    kernels.push_back(construct::product(8192, 1024, 4));  // the rule's rows, 4 KiB apart, fight for a set of the cache
+    kernels.push_back(construct::product(8192, 1024, 4));  // the default tile's rows, 4 KiB apart, collide in a set
     for (const Program& stages : kernels) {
         const Scheduling how = scheduling(SchedulerKind::Auto);
         const TileProgram rule = default_schedule(stages, how.rule), chosen = schedule(stages, how);
@@ -120,7 +120,7 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
             const std::string text = print(t);
             seen.insert(text);
             ++measured;
-            // Every seventh cannot be run; the rest take what their text decides.
+            // Every seventh cannot be run; the others take what their text decides.
             out.push_back(measured % 7 == 3 ? -1 : 1 + static_cast<double>(std::hash<std::string>()(text) % 1000));
             if (out.back() >= 0 && out.back() < fastest) {
                 fastest = out.back();
@@ -131,7 +131,7 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
     };
     EXPECT_EQ(print(schedule(construct::product(96, 128, 256), how)), winner);
     EXPECT_GT(measured, 20u);
-    EXPECT_LE(measured, 101u);  // the rule's, and the trials
+    EXPECT_LE(measured, 101u);  // the default schedule's, and the trials
 }
 
 TEST(MakeChainSchedule, by_search_is_the_fastest_of_what_was_measured) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/cache_sets.h"
 #include "cost/estimate.h"
 #include "program/analysis/access.h"
 #include "schedule/boxes.h"
@@ -11,11 +12,10 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kPage = 4096;              // bytes
 constexpr int64_t kSummedBytes = 16 * 1024;  // of the sums so far: half a first-level cache
-constexpr double kWorthSharing = 4000;       // cycles of a stage that several threads take
+constexpr double kWorthSharing = 4000;       // cycles of a stage that is split among threads
 constexpr double kLargeTask = 16000;         // cycles of a task that may be one of many
-constexpr int64_t kMostRows = 4096;          // of a block, where only the run knows how many there are
+constexpr int64_t kMostRows = 4096;          // of a block, where the number of rows is dynamic
 
 class TaskCutter {
   public:
@@ -44,9 +44,10 @@ class TaskCutter {
         cut_for_threads();
         if (choice_.summed_rows)
             while (inside_[vector_] * 4 > kSummedBytes && halve(vector_)) continue;
-        // The axes in order, but panels outermost where rows go by, or where each thread should read but its own.
+        // The axes in order, but panels outermost where rows are streamed, or where each thread reads its own panels
+        // only.
         Tasks out;
-        if (rows_go_by_ || panels_first_) out.grid = panel_axes_;
+        if (rows_streamed_ || panels_first_) out.grid = panel_axes_;
         for (size_t a = 0; a < e_.spatial; ++a)
             if (std::find(out.grid.begin(), out.grid.end(), a) == out.grid.end()) out.grid.push_back(a);
         std::erase_if(out.grid, [&](size_t a) { return !split_[a]; });
@@ -63,7 +64,7 @@ class TaskCutter {
     bool halve(size_t a) {
         // Pages of rows that are summed up are read to their ends, by one thread.
         const bool page = choice_.summed_rows && a == vector_;
-        const int64_t least = page ? (kPage / 4 + unit(a) - 1) / unit(a) * unit(a) : unit(a);
+        const int64_t least = page ? (kPageBytes / 4 + unit(a) - 1) / unit(a) * unit(a) : unit(a);
         const int64_t next = std::max<int64_t>(least, (inside_[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
         const bool smaller = next < inside_[a];
         inside_[a] = next;
@@ -125,11 +126,11 @@ class TaskCutter {
         return n;
     }
 
-    /// Panels lie outside rows. Where all rows of the broadcast operand stay in the second level, a thread of its own
-    /// panels reads what it reads anyway, and weights once. Else blocks of rows that do stay there go by panels that
-    /// do, and what goes by is read for every block of what stays: where all is known, what costs less goes by; else
-    /// rows, because threads share panels evenly however many rows there are. (A single thread needs no tasks, but a
-    /// loop whose every step reads the same weights takes them in tasks to and fro: executor.cpp.)
+    /// Panels lie outside rows. Where all rows of the broadcast operand stay in L2, threads split the panels: each
+    /// reads the rows, and its weights once. Otherwise one operand stays resident in L2 by blocks while the other is
+    /// streamed again for every block. The operand with less total traffic is streamed; with a dynamic number of rows
+    /// the rows are, because tasks then split over panels. (A single thread needs no tasks, but a loop whose every step
+    /// reads the same weights takes them in tasks in alternating order: executor.cpp.)
     void fit_panels() {
         for (size_t a = 0; a < e_.spatial; ++a) {
             if (a == vector_) continue;
@@ -140,17 +141,16 @@ class TaskCutter {
         }
         panel_axes_.push_back(vector_);
         const bool several = inside_[vector_] > unit(vector_);
-        // How many rows there are may be known to the run alone: blocks of as many as fit, one item of a batch at a
-        // time.
-        bool open = false;
+        // Dynamic rows: blocks of as many as fit, one item of a batch at a time.
+        bool dynamic = false;
         for (const size_t a : rows_)
             if (several && !known(a)) {
                 const bool item = unit(a) == 1 && rows_.size() > 1 && a != rows_.back();
                 inside_[a] = item ? 1 : kMostRows / unit(a) * unit(a);
-                open = split_[a] = true;
+                dynamic = split_[a] = true;
             }
         const auto l2 = static_cast<double>(target_.l2_bytes);
-        panels_first_ = !open && row_bytes() <= l2 / 2;
+        panels_first_ = !dynamic && row_bytes() <= l2 / 2;
         if (!several || panels_first_) return;
         const std::vector<int64_t> all = inside_;
         const double rows_read = row_bytes(), weights_read = weight_bytes();
@@ -164,15 +164,16 @@ class TaskCutter {
         for (const size_t a : panel_axes_)
             while (weight_bytes() > l2 / 4 && halve(a)) continue;
         const double panels = blocks(panel_axes_, all), row_blocks = blocks(rows_, all);
-        rows_go_by_ = open || (panels > 1 && rows_read * panels + weights_read < rows_read + weights_read * row_blocks);
+        rows_streamed_ =
+            dynamic || (panels > 1 && rows_read * panels + weights_read < rows_read + weights_read * row_blocks);
         for (const size_t a : panel_axes_)
-            if (!rows_go_by_) {
+            if (!rows_streamed_) {
                 inside_[a] = all[a];
                 split_[a] = false;
             }
     }
 
-    /// Whatever the run's sizes: without extents that only it knows.
+    /// Without dynamic extents.
     std::vector<TaskAxis> known_grid(const std::vector<int64_t>& inside) const {
         std::vector<TaskAxis> grid;
         for (size_t a = 0; a < e_.spatial; ++a)
@@ -186,11 +187,11 @@ class TaskCutter {
         for (size_t a = 0; a < e_.spatial; ++a)
             if (a != vector_) order.push_back(a);
         if (vector_ < e_.spatial) order.insert(panels_first_ ? order.begin() : order.end(), vector_);
-        if (rows_go_by_) std::stable_partition(order.begin(), order.end(), [&](size_t a) { return !is_row(a); });
+        if (rows_streamed_) std::stable_partition(order.begin(), order.end(), [&](size_t a) { return !is_row(a); });
         const std::vector<int64_t> most = inside_;
         if (choice_.shared && wanted_ > 1) {
             const size_t a = *choice_.shared;
-            if (!known(a)) {  // as finely as may be, whatever the run's sizes
+            if (!known(a)) {  // dynamic: as finely as possible
                 inside_[a] = (choice_.contraction ? 4 : 2) * unit(a);
                 split_[a] = true;
                 return;
@@ -200,7 +201,7 @@ class TaskCutter {
         for (const size_t a : order)
             while (known(a) && tasks() < static_cast<double>(wanted_) && halve(a)) continue;
         if (wanted_ > 1 && tasks() > 1) balance(order, most);
-        if (target_.threads > 1 && tasks() < static_cast<double>(wanted_) && work_ >= kWorthSharing) cut_open(order);
+        if (target_.threads > 1 && tasks() < static_cast<double>(wanted_) && work_ >= kWorthSharing) cut_dynamic(order);
     }
 
     /// Halves that are rounded up leave tasks that threads cannot share evenly (36 points of a transform, halved: nine
@@ -214,7 +215,7 @@ class TaskCutter {
             bool allowed;
         };
         const auto wanted = static_cast<double>(wanted_);
-        const auto judged = [&](size_t a, int64_t length) {
+        const auto evaluate = [&](size_t a, int64_t length) {
             std::vector<int64_t> inside = inside_;
             inside[a] = length;
             const std::vector<TaskAxis> grid = known_grid(inside);
@@ -224,7 +225,7 @@ class TaskCutter {
                        n >= wanted / 2 && n <= wanted * far};
         };
         std::optional<Cut> best;
-        double least = judged(order[0], inside_[order[0]]).slowest;
+        double least = evaluate(order[0], inside_[order[0]]).slowest;
         for (const size_t a : order) {
             const bool whole = inside_[a] >= extent(a);
             // What was packed for a task serves all of it.
@@ -233,7 +234,7 @@ class TaskCutter {
                 for (const int64_t up : {unit(a) - 1, int64_t{0}}) {
                     const int64_t length = ((extent(a) + count - 1) / count + up) / unit(a) * unit(a);
                     if (length < unit(a) || length > most[a]) continue;
-                    const Cut cut = judged(a, length);
+                    const Cut cut = evaluate(a, length);
                     const bool nearer = best && best->axis == a && cut.off < best->off;
                     if (!cut.allowed || cut.slowest > least * (nearer ? 1.01 : whole ? 0.97 : 0.99)) continue;
                     best = cut;
@@ -245,8 +246,8 @@ class TaskCutter {
         split_[best->axis] = best->length < extent(best->axis);
     }
 
-    /// What only the run knows is cut where the rest does not give enough, to where a task is worth being handed out.
-    void cut_open(const std::vector<size_t>& order) {
+    /// Dynamic axes are split where the others give too few tasks, as far as a task is worth dispatching.
+    void cut_dynamic(const std::vector<size_t>& order) {
         const auto task_work = [&] {
             double w = work_;
             for (size_t a = 0; a < e_.spatial; ++a)
@@ -274,9 +275,9 @@ class TaskCutter {
     double work_ = 0;                 ///< cycles of one thread, about
     int64_t wanted_ = 1;              ///< tasks
     std::vector<size_t> rows_;        ///< of a product: axes of the broadcast operand
-    std::vector<size_t> panel_axes_;  ///< that rows know nothing of; vectors last
+    std::vector<size_t> panel_axes_;  ///< that move no row; vectors last
     bool panels_first_ = false;       ///< threads share panels out before rows
-    bool rows_go_by_ = false;         ///< panels are outermost in the grid
+    bool rows_streamed_ = false;      ///< panels are outermost in the grid
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// How a stage is cut into the tasks that threads share out.
+// How a stage is split into tasks for threads.
 
 #include "schedule/default_schedule.h"
 
@@ -11,8 +11,8 @@ struct Tasks {
     std::vector<size_t> loads;    ///< those of the choice's copies that a task can hold
 };
 
-/// Of a program of one stage. One thread gets tasks only where memory asks for them; several get about four each, of
-/// lengths that leave the slowest the least to do.
+/// Of a program of one stage. One thread gets several tasks only where that saves memory traffic; several threads get
+/// about four each, of lengths that leave the slowest the least to do.
 Tasks cut_tasks(const Program& stages, const StageChoice& choice, const ScheduleTarget& target);
 
 }  // namespace tilewright

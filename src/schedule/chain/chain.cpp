@@ -87,48 +87,65 @@ ScalarId copy_part(ScalarBody& into, const ScalarBody& body, ScalarId at, uint32
     });
 }
 
-/// The sum of stage `id` without the factors that do not move along it, and a stage behind it with them.
-bool take_factors_out(Program& p, PrimitiveId id) {
-    const TensorExpr e = *p.primitives[id].expr();
-    if (e.reducer != Reducer::Sum || e.body.dtype() != DType::F32) return false;
-    Factors out, in;
-    for (const Factor& f : factors(e.body, e.body.root())) (moves_along_sum(e, f.node) ? in : out).add(f);
-    if ((out.above.empty() && out.below.empty()) || in.above.empty()) return false;
+/// `start` (none: 1) times the factors above over those below, in `into`. `e` has the factors; its access slots are
+/// those of `into` less `shift`.
+ScalarId multiply_factors(ScalarBody& into, const Factors& f, uint32_t shift, std::optional<ScalarId> start,
+                          const TensorExpr& e, const Program& p) {
+    std::optional<ScalarId> result = start;
+    for (const ScalarId x : f.above) {
+        const ScalarId y = copy_part(into, e.body, x, shift, e, p);
+        result = result ? into.binary(ScalarOp::Mul, *result, y) : y;
+    }
+    for (const ScalarId x : f.below)
+        result = into.binary(ScalarOp::Div, *result, copy_part(into, e.body, x, shift, e, p));
+    return *result;
+}
 
-    const auto multiply = [&](ScalarBody& into, const Factors& f, uint32_t shift, std::optional<ScalarId> start) {
-        std::optional<ScalarId> result = start;
-        for (const ScalarId x : f.above) {
-            const ScalarId y = copy_part(into, e.body, x, shift, e, p);
-            result = result ? into.binary(ScalarOp::Mul, *result, y) : y;
-        }
-        for (const ScalarId x : f.below)
-            result = into.binary(ScalarOp::Div, *result, copy_part(into, e.body, x, shift, e, p));
-        return *result;
-    };
+/// Drops accesses that the body does not read. An expression with an index that is read stays as it is, because loads
+/// are numbered by slot.
+void keep_used_accesses(TensorExpr& e, const Program& p) {
+    std::map<uint32_t, uint32_t> number;
+    std::vector<Access> kept;
+    for (const uint32_t s : e.body.slots()) {
+        if (uses_load(e.accesses[s].index)) return;
+        number[s] = static_cast<uint32_t>(kept.size());
+        kept.push_back(e.accesses[s]);
+    }
+    ScalarBody fresh;
+    const ScalarBody old = e.body.pruned();
+    fresh.set_root(fresh.inline_body(old, [&](ScalarBody& b, const ScalarNode& leaf) {
+        return leaf.op == ScalarOp::Access ? b.access(number.at(leaf.slot), p.values[e.accesses[leaf.slot].value].dtype)
+                                           : ScalarId();
+    }));
+    e.body = fresh;
+    e.accesses = std::move(kept);
+}
+
+/// The sum of the factors in `in`, without an epilogue.
+TensorExpr sum_of(const TensorExpr& e, const Factors& in, const Program& p) {
     TensorExpr sum;
     sum.extents = e.extents;
     sum.spatial = e.spatial;
     sum.accesses = e.accesses;
     sum.reducer = e.reducer;
-    sum.body.set_root(multiply(sum.body, in, 0, std::nullopt));
+    sum.body.set_root(multiply_factors(sum.body, in, 0, std::nullopt, e, p));
+    keep_used_accesses(sum, p);
+    return sum;
+}
 
-    Value partial;
-    partial.name = p.values[p.primitives[id].outputs[0]].name + ".sum";
-    partial.dtype = DType::F32;
-    partial.shape.assign(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
-    const ValueId between = p.values.push_back(partial);
-
-    TensorExpr rest;
-    rest.extents = partial.shape;
-    rest.spatial = e.spatial;
+/// The elementwise expression behind the sum `between`: times the factors in `out`, and the epilogue of `e`.
+TensorExpr scaled_sum(ValueId between, const TensorExpr& e, const Factors& out, const Program& p) {
+    TensorExpr x;
+    x.extents.assign(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
+    x.spatial = e.spatial;
     Access read;
     read.value = between;
     for (size_t a = 0; a < e.spatial; ++a) read.index.push_back(axis(a));
-    rest.accesses = {read};
-    rest.accesses.insert(rest.accesses.end(), e.accesses.begin(), e.accesses.end());
-    rest.output_index = e.output_index;
-    ScalarBody& body = rest.body;
-    const ScalarId whole = multiply(body, out, 1, body.access(0, DType::F32));
+    x.accesses = {read};
+    x.accesses.insert(x.accesses.end(), e.accesses.begin(), e.accesses.end());
+    x.output_index = e.output_index;
+    ScalarBody& body = x.body;
+    const ScalarId whole = multiply_factors(body, out, 1, body.access(0, DType::F32), e, p);
     if (e.epilogue.empty()) {
         body.set_root(whole);
     } else {
@@ -138,37 +155,31 @@ bool take_factors_out(Program& p, PrimitiveId id) {
                                                : ScalarId();
         }));
     }
-    // Accesses that only one of the two needs are dropped from the other.
-    const auto keep_used = [&p](TensorExpr& x) {
-        std::vector<uint32_t> used = x.body.slots();
-        std::map<uint32_t, uint32_t> number;
-        std::vector<Access> kept;
-        for (const uint32_t s : used) {
-            for (const Expr& i : x.accesses[s].index)
-                for (const Var v : variables(i))
-                    if (v.kind == VarKind::Load) return;  // loads are numbered by slot: leave it as it is
-            number[s] = static_cast<uint32_t>(kept.size());
-            kept.push_back(x.accesses[s]);
-        }
-        ScalarBody fresh;
-        const ScalarBody old = x.body.pruned();
-        fresh.set_root(fresh.inline_body(old, [&](ScalarBody& b, const ScalarNode& leaf) {
-            return leaf.op == ScalarOp::Access
-                       ? b.access(number.at(leaf.slot), p.values[x.accesses[leaf.slot].value].dtype)
-                       : ScalarId();
-        }));
-        x.body = fresh;
-        x.accesses = std::move(kept);
-    };
-    keep_used(sum);
-    keep_used(rest);
+    keep_used_accesses(x, p);
+    return x;
+}
+
+/// Factors that do not move along a sum move behind it:
+///     y = sum(k) a[i, k] * b[k, j] * c[j]   ->   s = sum(k) a[i, k] * b[k, j];  y = s * c[j]
+bool take_factors_out(Program& p, PrimitiveId id) {
+    const TensorExpr e = *p.primitives[id].expr();
+    if (e.reducer != Reducer::Sum || e.body.dtype() != DType::F32) return false;
+    Factors out, in;
+    for (const Factor& f : factors(e.body, e.body.root())) (moves_along_sum(e, f.node) ? in : out).add(f);
+    if ((out.above.empty() && out.below.empty()) || in.above.empty()) return false;
+
+    Value partial;
+    partial.name = p.values[p.primitives[id].outputs[0]].name + ".sum";
+    partial.dtype = DType::F32;
+    partial.shape.assign(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
+    const ValueId between = p.values.push_back(partial);
 
     Primitive behind = p.primitives[id];
     Primitive first = p.primitives[id];
     first.name += ".sum";
-    first.kind = std::move(sum);
+    first.kind = sum_of(e, in, p);
     first.outputs = {between};
-    behind.kind = std::move(rest);
+    behind.kind = scaled_sum(between, e, out, p);
     IndexVector<PrimitiveId, Primitive> stages;
     for (const PrimitiveId k : p.primitives.ids()) {
         if (k == id) stages.push_back(first);
@@ -297,8 +308,8 @@ std::optional<KernelAxes> identify_axes(const Program& p) {
 }
 
 std::optional<Chain> make_chain(const Program& original) {
-    // The tile of a sum weighed by known numbers is its whole map, which the tiles of products around it know nothing
-    // of.
+    // The tile of a constant-coefficient linear transform is its whole matrix, which tiles of products around it know
+    // nothing of.
     for (const Primitive& s : original.primitives)
         if (s.expr() == nullptr || map_size(*s.expr())) return std::nullopt;
     Chain c;

@@ -22,8 +22,8 @@ std::optional<KernelAxes> identify_axes(const Program& stages);
 
 struct Chain : KernelAxes {
     Program stages;
-    std::vector<int64_t> extents;       ///< of the kernel's axes; what only the run knows is assumed
-    std::vector<bool> open;             ///< only the run knows the extent: such an axis is always cut
+    std::vector<int64_t> extents;       ///< of the kernel's axes; dynamic ones are assumed
+    std::vector<bool> open;             ///< the extent is dynamic: such an axis is always split
     std::vector<PrimitiveId> products;  ///< the compute-intensive stages (is_link), in order
     std::vector<bool> batch;            ///< an axis of every product and of every result: one point of it at a time
     std::vector<bool> reduced;          ///< some stage sums along it

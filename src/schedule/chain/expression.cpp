@@ -188,7 +188,7 @@ Space make_space(const Chain& c, double capacity) {
     double fitting = 0;
     const auto counted = static_cast<uint64_t>(std::min(kept, kMostCounted));
     for (uint64_t k = 0; k < counted; ++k) {
-        // All of them, or every so many: the number of a choice in the mixed radix of the ladders.
+        // All of them, or every so many: the number of a choice in the mixed radix of the tile sizes.
         auto number = static_cast<uint64_t>(static_cast<double>(k) * (kept / static_cast<double>(counted)));
         std::vector<int64_t> choice;
         for (const auto& sizes : space.sizes) {

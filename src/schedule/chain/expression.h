@@ -36,7 +36,7 @@ bool keeps_many_tiles(const Chain& chain, const TilingExpression& e);
 /// Rule 3 for one axis: tiles divide an extent that is a power of two, waste less than 5 % of any other. The whole
 /// extent is always a tile. Multiples of `unit`, ascending.
 std::vector<int64_t> tile_sizes(int64_t extent, int64_t unit = 16);
-/// The same where only the run knows the extent: powers of two from `unit` on, and never all of it.
+/// The same of a dynamic extent: powers of two from `unit` on, and never all of it.
 std::vector<int64_t> open_tile_sizes(int64_t unit = 16);
 
 /// Equation 1: bytes of all tiles, each once. Rule 4 compares it with 1.2 times what a block may have. On a CPU that is

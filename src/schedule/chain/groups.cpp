@@ -65,8 +65,8 @@ class Lines {
 
 /// How an index uses axis k.
 struct Use {
-    bool bare = false;                   ///< by itself
-    std::set<int64_t> quotients, rests;  ///< i // 4, i % 4
+    bool bare = false;                        ///< by itself
+    std::set<int64_t> quotients, remainders;  ///< i // 4, i % 4
 };
 
 void find_uses(Expr e, size_t k, Use& use) {
@@ -80,7 +80,7 @@ void find_uses(Expr e, size_t k, Use& use) {
             const bool divided = (a->kind == Atom::Kind::FloorDiv || a->kind == Atom::Kind::Mod) && v &&
                                  v->kind == VarKind::Axis && v->id == k && a->b.is_constant();
             if (divided) {
-                (a->kind == Atom::Kind::Mod ? use.rests : use.quotients).insert(a->b.constant());
+                (a->kind == Atom::Kind::Mod ? use.remainders : use.quotients).insert(a->b.constant());
                 continue;
             }
             find_uses(a->a, k, use);
@@ -89,12 +89,12 @@ void find_uses(Expr e, size_t k, Use& use) {
 }
 
 /// G where an operand is the same for G neighbours along axis k (i // G), or for every G-th of them (i % G), and
-/// nothing else is asked of k. Not packed panels, which use i // 32 and i % 32.
+/// k occurs nowhere else. Not packed panels, which use i // 32 and i % 32.
 std::optional<int64_t> shared_by(const Access& access, size_t k) {
     Use use;
     for (const Expr& i : access.index) find_uses(i, k, use);
-    if (use.bare || use.quotients.size() + use.rests.size() != 1) return std::nullopt;
-    return use.quotients.empty() ? *use.rests.begin() : *use.quotients.begin();
+    if (use.bare || use.quotients.size() + use.remainders.size() != 1) return std::nullopt;
+    return use.quotients.empty() ? *use.remainders.begin() : *use.quotients.begin();
 }
 
 /// G where an index is G * i + j, with j over G points: the stage has split its axis already.
@@ -113,13 +113,11 @@ std::optional<Split> split_by(const TensorExpr& e, Expr index) {
     return std::nullopt;
 }
 
-}  // namespace
-
-Program split_groups(const Program& p) {
-    Lines lines(p);
-    // By what each line is grouped; 0: in several ways.
-    std::map<size_t, int64_t> by;
-    const auto want = [&](size_t line, int64_t g) {
+/// The group size of every line that is split. A line is split where some value in the kernel runs along it: an axis of
+/// one stage alone has no groups in common with others. Lines that are grouped in several ways are left out.
+std::map<size_t, int64_t> group_sizes(const Program& p, Lines& lines) {
+    std::map<size_t, int64_t> by;  // 0: several
+    const auto add = [&](size_t line, int64_t g) {
         const auto [it, fresh] = by.try_emplace(line, g);
         if (!fresh && it->second != g) it->second = 0;
     };
@@ -131,7 +129,7 @@ Program split_groups(const Program& p) {
                 const auto g = shared_by(a, k);
                 const Expr extent = e.extents[k];
                 if (g && *g > 1 && extent.is_constant() && extent.constant() > *g && extent.constant() % *g == 0)
-                    want(lines.axis_of(s, k), *g);
+                    add(lines.axis_of(s, k), *g);
             }
         }
         lines.each_index(s, [&](ValueId v, size_t d, Expr index) {
@@ -140,59 +138,70 @@ Program split_groups(const Program& p) {
             if (!split || !whole.is_constant() || whole.constant() % split->size != 0) return;
             for (const Access& a : e.accesses)
                 if (!lines.stays(a.value) && index_uses(a.index, split->outer) != index_uses(a.index, split->inner))
-                    return want(lines.dimension(v, d), split->size);
+                    return add(lines.dimension(v, d), split->size);
         });
     }
-    const auto group = [&](size_t line) {
-        const auto it = by.find(line);
-        return it == by.end() ? 0 : it->second;
-    };
-    // A line is split where some value in the kernel runs along it: an axis of one stage alone says nothing of groups.
-    std::set<size_t> shared;
+    std::map<size_t, int64_t> shared;
     for (const ValueId v : p.values.ids())
         for (size_t d = 0; lines.stays(v) && d < p.values[v].shape.size(); ++d)
-            if (group(lines.dimension(v, d)) > 1) shared.insert(lines.dimension(v, d));
-    if (shared.empty()) return p;
+            if (const auto it = by.find(lines.dimension(v, d)); it != by.end() && it->second > 1) shared.insert(*it);
+    return shared;
+}
 
+/// An index into a value whose dimension d lies on line line_of(d): grouped dimensions are split.
+std::vector<Expr> split_index(const std::vector<Expr>& index, const std::map<size_t, int64_t>& groups,
+                              const std::function<size_t(size_t)>& line_of, const Ranges& ranges) {
+    std::vector<Expr> parts;
+    for (size_t d = 0; d < index.size(); ++d) {
+        const auto group = groups.find(line_of(d));
+        if (group == groups.end()) {
+            parts.push_back(index[d]);
+        } else {
+            parts.push_back(simplify(floor_div(index[d], group->second), ranges));
+            parts.push_back(simplify(mod(index[d], group->second), ranges));
+        }
+    }
+    return parts;
+}
+
+TensorExpr split_stage(const Program& p, PrimitiveId s, Lines& lines, const std::map<size_t, int64_t>& groups) {
+    TensorExpr e = *p.primitives[s].expr();
+    for (size_t k = e.extents.size(); k-- > 0;)
+        if (const auto group = groups.find(lines.axis_of(s, k)); group != groups.end())
+            e = split_axis(e, k, group->second);
+    const Ranges ranges = e.ranges();
+    const auto indices = [&](ValueId v, const std::vector<Expr>& index) {
+        return split_index(
+            index, groups, [&](size_t d) { return lines.dimension(v, d); }, ranges);
+    };
+    for (Access& a : e.accesses)
+        if (lines.stays(a.value)) a.index = indices(a.value, a.index);
+    if (const ValueId made = p.primitives[s].outputs[0]; lines.stays(made)) {
+        e.output_index = indices(made, result_index(e));
+        bool plain = e.output_index.size() == e.spatial;
+        for (size_t d = 0; plain && d < e.spatial; ++d) plain = e.output_index[d] == axis(d);
+        if (plain) e.output_index.clear();
+    }
+    return e;
+}
+
+}  // namespace
+
+Program split_groups(const Program& p) {
+    Lines lines(p);
+    const std::map<size_t, int64_t> groups = group_sizes(p, lines);
+    if (groups.empty()) return p;
     Program out = p;
     for (const ValueId v : p.values.ids()) {
         if (!lines.stays(v)) continue;
         std::vector<Expr>& shape = out.values[v].shape;
         for (size_t d = shape.size(); d-- > 0;)
-            if (const size_t line = lines.dimension(v, d); shared.count(line) != 0) {
-                const int64_t g = group(line);
-                shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d) + 1, g);
-                shape[d] = floor_div(shape[d], g);
+            if (const auto group = groups.find(lines.dimension(v, d)); group != groups.end()) {
+                shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d) + 1, group->second);
+                shape[d] = floor_div(shape[d], group->second);
             }
     }
-    for (const PrimitiveId s : p.primitives.ids()) {
-        TensorExpr e = *p.primitives[s].expr();
-        for (size_t k = e.extents.size(); k-- > 0;)
-            if (const size_t line = lines.axis_of(s, k); shared.count(line) != 0) e = split_axis(e, k, group(line));
-        const Ranges ranges = e.ranges();
-        const auto indices = [&](ValueId v, const std::vector<Expr>& index) {
-            std::vector<Expr> parts;
-            for (size_t d = 0; d < index.size(); ++d) {
-                const size_t line = lines.dimension(v, d);
-                if (shared.count(line) == 0) {
-                    parts.push_back(index[d]);
-                } else {
-                    parts.push_back(simplify(floor_div(index[d], group(line)), ranges));
-                    parts.push_back(simplify(mod(index[d], group(line)), ranges));
-                }
-            }
-            return parts;
-        };
-        for (Access& a : e.accesses)
-            if (lines.stays(a.value)) a.index = indices(a.value, a.index);
-        if (const ValueId made = p.primitives[s].outputs[0]; lines.stays(made)) {
-            e.output_index = indices(made, result_index(e));
-            bool plain = e.output_index.size() == e.spatial;
-            for (size_t d = 0; plain && d < e.spatial; ++d) plain = e.output_index[d] == axis(d);
-            if (plain) e.output_index.clear();
-        }
-        out.primitives[s].kind = std::move(e);
-    }
+    for (const PrimitiveId s : p.primitives.ids()) out.primitives[s].kind = split_stage(p, s, lines, groups);
     return out;
 }
 

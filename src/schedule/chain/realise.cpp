@@ -156,7 +156,7 @@ class Tree {
         return out;
     }
 
-    /// The micro-kernel that the default rule would choose if the tile were all there is.
+    /// The default heuristic's micro-kernel of the tile alone.
     Compute compute(PrimitiveId s) {
         Program view = c_.stages;
         TensorExpr& e = *view.primitives[s].expr();

@@ -25,7 +25,7 @@ class Search {
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
                 if (c.open[c.tiled[i]] || tiles * ways.row_unit < c.extents[c.tiled[i]])
                     space_.sizes[i].push_back(tiles * ways.row_unit);
-            // As many for every thread, or all but a rest of less than a register tile.
+            // As many for every thread, or all but a tail of less than a register tile.
             for (const int64_t tasks : {1, 2, 4}) {
                 const int64_t share = c.extents[c.tiled[i]] / (tasks * ways.threads);
                 for (const int64_t rows : {share / ways.row_unit, share / ways.row_unit + 1})
@@ -247,7 +247,7 @@ namespace {
 Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& target) {
     Ways ways;
     ways.capacity = machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes;
-    // A CPU computes the rest of a tile apart, without padding: rows also come in whole register tiles, of two vectors
+    // A CPU computes the tail of a tile apart, without padding: rows also come in whole register tiles, of two vectors
     // a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
     ways.threads = machine.threads;
     ways.row_unit = std::max(1, (target.vector_registers - 4) / 2);

@@ -21,7 +21,7 @@ struct SearchOptions {
     double epsilon = 0.02;
     int generations = 8;           ///< at most, by estimates
     int measured_generations = 3;  ///< at most
-    /// Seconds of each; empty: the model's word is taken. May give a negative number for what cannot be run.
+    /// Seconds of each; empty: the estimate decides. Negative for a program that cannot run.
     std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
 };
 
@@ -39,7 +39,7 @@ struct SearchResult {
     int generations = 0;  ///< until none gained any more: measured ones, where there are such
 };
 
-/// What the search asks about the machine.
+/// The machine as the search uses it.
 struct Ways {
     double capacity = 0;  ///< bytes for the tiles of a block: rule 4 allows 1.2 times that
     /// What a candidate takes of that; empty: every tile once (TileBytes).

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "cost/cache_sets.h"
 #include "schedule/construct/etir.h"
 
 namespace tilewright::construct {
@@ -13,8 +13,7 @@ namespace {
 constexpr size_t kCpuLevels = 3;
 constexpr int64_t kMostRows = 14;    // of a register tile: more is code without gain
 constexpr int64_t kMostColumns = 4;  // vectors
-constexpr int64_t kPageElements = 1024;
-constexpr int64_t kSetPeriod = 4096;  // bytes after which an address meets the same set of the first-level cache
+constexpr int64_t kPageElements = kPageBytes / 4;
 
 size_t vector_axis(const Problem& p) { return p.micro.vector_axis.value_or(p.stage.extents.size()); }
 
@@ -87,8 +86,7 @@ class Cpu : public Hardware {
         for (const OperandModel& o : p.stage.operands) {
             const int64_t stride = std::abs(o.strides[axis]) * o.element_bytes;
             if (!o.in_body || stride == 0) continue;
-            const auto period = static_cast<double>(kSetPeriod / std::gcd(stride, kSetPeriod));
-            const double w = std::max(1.0, period);
+            const auto w = static_cast<double>(steps_to_same_set(stride));
             const auto x = static_cast<double>(before.tiles[0][axis]);
             const auto v = static_cast<double>(after.virtual_threads[axis]);
             most = std::max(most, std::ceil(x / w) / std::ceil(x / (v * w)));
@@ -104,76 +102,95 @@ class Cpu : public Hardware {
     Machine machine_;
 };
 
-Realised Cpu::realise(const Problem& p, const Etir& e) const {
-    Realised out;
-    out.state = e;
-    const size_t n = p.stage.extents.size();
-    std::vector<std::vector<int64_t>>& tiles = out.state.tiles;
-    for (size_t a = 0; a < n; ++a)
+/// Tiles of outer levels are multiples of those inside them.
+void nest_tiles(const Problem& p, Etir& state) {
+    std::vector<std::vector<int64_t>>& tiles = state.tiles;
+    for (size_t a = 0; a < p.stage.extents.size(); ++a)
         for (size_t l = 1; l < kCpuLevels; ++l) {
             const int64_t inner = l == 1 ? (a < p.stage.spatial || a == vector_axis(p) ? tiles[0][a] : 1) : tiles[1][a];
             tiles[l][a] = std::max(tiles[l][a], inner);
             tiles[l][a] = round_up(tiles[l][a], inner);
-            if (tiles[l][a] >= p.stage.extents[a] && !p.open[a]) tiles[l][a] = p.stage.extents[a];
+            if (tiles[l][a] >= p.stage.extents[a] && !p.dynamic[a]) tiles[l][a] = p.stage.extents[a];
         }
-    for (size_t a = 0; a < n; ++a)
-        if (out.state.virtual_threads[a] > 1 && tiles[1][a] % tiles[0][a] != 0) out.state.virtual_threads[a] = 1;
-    out.micro = p.micro;
-    out.micro.registers = tiles[0];
-    out.micro.virtual_threads = out.state.virtual_threads;
+    for (size_t a = 0; a < p.stage.extents.size(); ++a)
+        if (state.virtual_threads[a] > 1 && tiles[1][a] % tiles[0][a] != 0) state.virtual_threads[a] = 1;
+}
 
-    // Copies must fit beside what they serve; where they do not, tasks shrink along the rows.
-    if (!p.loads.empty() && machine_.caches.size() > 1)
-        for (size_t a = 0; a < p.stage.spatial && copied_bytes(p, tiles[2]) > machine_.caches[1].bytes / 2; ++a)
-            while (a != vector_axis(p) && tiles[2][a] > tiles[0][a] &&
-                   copied_bytes(p, tiles[2]) > machine_.caches[1].bytes / 2) {
-                tiles[2][a] = std::max(tiles[0][a], round_up(tiles[2][a] / 2, tiles[0][a]));
-                tiles[1][a] = std::min(tiles[1][a], tiles[2][a]);
-            }
+/// Copies must fit beside what they serve; where they do not, tasks shrink along the rows.
+void fit_copies(const Problem& p, const Machine& machine, std::vector<std::vector<int64_t>>& tiles) {
+    if (p.loads.empty() || machine.caches.size() <= 1) return;
+    const double most = machine.caches[1].bytes / 2;
+    for (size_t a = 0; a < p.stage.spatial && copied_bytes(p, tiles[2]) > most; ++a)
+        while (a != vector_axis(p) && tiles[2][a] > tiles[0][a] && copied_bytes(p, tiles[2]) > most) {
+            tiles[2][a] = std::max(tiles[0][a], round_up(tiles[2][a] / 2, tiles[0][a]));
+            tiles[1][a] = std::min(tiles[1][a], tiles[2][a]);
+        }
+}
 
-    const size_t va = vector_axis(p);
-    const auto loops_in = [&](bool vectors_first) {
+/// Where the vector axis stands among the spatial loops of each level: outside of all others, or inside.
+struct VectorsFirst {
+    bool task, tile, micro;
+};
+
+/// The loops of a state: tasks, tiles of the second level, tiles of the first, register tiles.
+Realised with_loops(const Problem& p, const Realised& state, VectorsFirst first) {
+    const size_t n = p.stage.extents.size(), va = vector_axis(p);
+    const std::vector<std::vector<int64_t>>& tiles = state.state.tiles;
+    const auto spatial = [&](bool vectors_first) {
         std::vector<size_t> axes;
         for (size_t a = 0; a < p.stage.spatial; ++a)
             if (a != va) axes.push_back(a);
         if (va < p.stage.spatial) axes.insert(vectors_first ? axes.begin() : axes.end(), va);
         return axes;
     };
-    const double copying = p.loads.empty() ? 0 : copy_cycles(p, tiles[2], machine_);
+    Realised r;
+    r.micro = state.micro;
+    std::vector<size_t>& order = r.micro.order;
+    order = spatial(first.micro);
+    for (const size_t a : p.micro.order)
+        if (a >= p.stage.spatial) order.push_back(a);
+    for (size_t a = p.stage.spatial; a < n; ++a)
+        if (std::find(order.begin(), order.end(), a) == order.end()) order.push_back(a);
+    std::vector<int64_t> range = p.stage.extents;
+    const auto cut = [&](size_t a, int64_t to) {
+        if (to >= range[a]) return;
+        r.loops.push_back({a, to});
+        range[a] = to;
+    };
+    for (const size_t a : spatial(first.task)) cut(a, tiles[2][a]);
+    r.copies_at = r.parallel = r.loops.size();
+    for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[2][a]);
+    for (const size_t a : spatial(first.tile)) cut(a, tiles[1][a]);
+    for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[1][a]);
+    return r;
+}
+
+Realised Cpu::realise(const Problem& p, const Etir& e) const {
+    Realised out;
+    out.state = e;
+    nest_tiles(p, out.state);
+    out.micro = p.micro;
+    out.micro.registers = out.state.tiles[0];
+    out.micro.virtual_threads = out.state.virtual_threads;
+    fit_copies(p, machine_, out.state.tiles);
+
+    const double copying = p.loads.empty() ? 0 : copy_cycles(p, out.state.tiles[2], machine_);
     out.seconds = 1e300;
     std::optional<double> compute;
-    std::vector<std::vector<size_t>> orders;  // those that were looked at: with few loops most are the same
-    for (const bool task_first : {true, false})
-        for (const bool tile_first : {true, false})
-            for (const bool micro_first : {true, false}) {
-                Realised r;
-                r.micro = out.micro;
-                std::vector<size_t> order = loops_in(micro_first);
-                for (const size_t a : p.micro.order)
-                    if (a >= p.stage.spatial) order.push_back(a);
-                for (size_t a = p.stage.spatial; a < n; ++a)
-                    if (std::find(order.begin(), order.end(), a) == order.end()) order.push_back(a);
-                r.micro.order = order;
-                std::vector<int64_t> range = p.stage.extents;
-                const auto cut = [&](size_t a, int64_t to) {
-                    if (to >= range[a]) return;
-                    r.loops.push_back({a, to});
-                    range[a] = to;
-                };
-                for (const size_t a : loops_in(task_first)) cut(a, tiles[2][a]);
-                r.copies_at = r.parallel = r.loops.size();
-                for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[2][a]);
-                for (const size_t a : loops_in(tile_first)) cut(a, tiles[1][a]);
-                for (size_t a = p.stage.spatial; a < n; ++a) cut(a, tiles[1][a]);
+    std::vector<std::vector<size_t>> orders;  // already evaluated: with few loops most are the same
+    for (const bool task : {true, false})
+        for (const bool tile : {true, false})
+            for (const bool micro : {true, false}) {
+                Realised r = with_loops(p, out, {task, tile, micro});
+                std::vector<size_t> axes{r.parallel};
+                for (const Nest::Loop& l : r.loops) axes.push_back(l.axis);
+                axes.insert(axes.end(), r.micro.order.begin(), r.micro.order.end());
+                if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
+                orders.push_back(std::move(axes));
                 Nest nest;
                 nest.loops = r.loops;
                 nest.parallel = r.parallel;
                 nest.micro = &r.micro;
-                std::vector<size_t> axes{r.parallel};
-                for (const Nest::Loop& l : r.loops) axes.push_back(l.axis);
-                axes.insert(axes.end(), order.begin(), order.end());
-                if (std::find(orders.begin(), orders.end(), axes) != orders.end()) continue;
-                orders.push_back(std::move(axes));
                 NestCost cost = nest_cost(p.stage, nest, machine_, compute);
                 compute = cost.compute_cycles;
                 cost.cycles += copying;
@@ -188,12 +205,12 @@ Realised Cpu::realise(const Problem& p, const Etir& e) const {
 
 }  // namespace
 
-Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
+Problem make_problem(const Program& stages, const ScheduleTarget& target, const Machine& machine,
                      const Bindings& bindings) {
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
     const DType out = stages.values[stages.primitives[id].outputs[0]].dtype;
-    const StageChoice choice = choose_micro(stages, e, out, rule);
+    const StageChoice choice = choose_micro(stages, e, out, target);
     Problem p;
     p.stage = stage_model(stages, id, bindings);
     p.micro = choice.micro;
@@ -201,7 +218,7 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
     p.contraction = p.virtual_threads = choice.contraction;
     p.hardware = std::make_shared<const Cpu>(machine);
     const size_t n = e.extents.size();
-    for (const Expr& x : e.extents) p.open.push_back(!x.is_constant());
+    for (const Expr& x : e.extents) p.dynamic.push_back(!x.is_constant());
     p.units.assign(n, 1);
     if (vector_axis(p) < n) p.units[vector_axis(p)] = std::max<int64_t>(1, p.micro.lanes);
     // Reductions may be cut where the result is kept in the type of the sum.
@@ -213,7 +230,7 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
     const bool panels = va < n && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) {
                             return !axis_strides(stages, e, a.value, a.index)[va];
                         });
-    p.ladders.resize(kCpuLevels);
+    p.tile_sizes.resize(kCpuLevels);
     for (size_t l = 0; l < kCpuLevels; ++l)
         for (size_t a = 0; a < n; ++a) {
             const int64_t extent = p.stage.extents[a];
@@ -221,8 +238,8 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
             std::vector<int64_t> sizes;
             if (l == 0) {
                 if ((!p.contraction && given >= p.units[a]) || (panels && a == va)) {
-                    // Where nothing is reused across rows, register tile is what the operands' layout asks for (blocks
-                    // that are turned around, windows that share loads, vectors that hide a sum's latency).
+                    // Where nothing is reused across rows, the operands' layout decides the register tile (transposed
+                    // blocks, windows that share loads, vectors that hide a sum's latency).
                     sizes = {given};
                 } else if (a == va) {
                     const int64_t lanes = p.units[a];
@@ -235,18 +252,18 @@ Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Ma
                     sizes = {std::max<int64_t>(1, given)};
                 }
             } else if (a < e.spatial) {
-                sizes = ladder(extent, p.units[a]);
+                sizes = candidate_sizes(extent, p.units[a]);
                 // Rows that are summed up are read page by page, as far as they go.
                 if (choice.summed_rows && a == va)
                     while (sizes.size() > 1 && sizes.front() < kPageElements) sizes.erase(sizes.begin());
-            } else if (partial_sums && !p.open[a] && a != va && p.contraction && extent >= 64) {
-                sizes = ladder(extent, 16);
+            } else if (partial_sums && !p.dynamic[a] && a != va && p.contraction && extent >= 64) {
+                sizes = candidate_sizes(extent, 16);
             } else if (partial_sums && choice.summed_rows == a) {
                 sizes = {l == 1 ? 1 : extent};
             } else {
                 sizes = {extent};
             }
-            p.ladders[l].push_back(std::move(sizes));
+            p.tile_sizes[l].push_back(std::move(sizes));
         }
     measure_smallest(p);
     return p;

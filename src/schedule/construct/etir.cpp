@@ -9,7 +9,7 @@
 
 namespace tilewright::construct {
 
-std::vector<int64_t> ladder(int64_t extent, int64_t unit) {
+std::vector<int64_t> candidate_sizes(int64_t extent, int64_t unit) {
     constexpr double kMostWaste = 0.2;  // of a tile that does not divide its axis
     std::vector<int64_t> out;
     const int64_t units = (extent + unit - 1) / unit;
@@ -21,7 +21,7 @@ std::vector<int64_t> ladder(int64_t extent, int64_t unit) {
         out.push_back(u * unit);
     }
     out.push_back(extent);
-    // Long ladders make long walks: keep about three rungs an octave.
+    // Many sizes make long walks: about three an octave are kept.
     std::vector<int64_t> thin;
     for (const int64_t x : out)
         if (thin.empty() || static_cast<double>(x) >= 1.25 * static_cast<double>(thin.back()) || x == extent)
@@ -37,7 +37,7 @@ void measure_smallest(Problem& p) {
 Etir initial(const Problem& p) {
     Etir e;
     e.level = p.levels() - 1;
-    for (const auto& level : p.ladders) {
+    for (const auto& level : p.tile_sizes) {
         e.tiles.emplace_back();
         for (const auto& sizes : level) e.tiles.back().push_back(sizes.front());
     }
@@ -52,10 +52,10 @@ std::optional<Etir> apply(const Problem& p, const Etir& e, Action action, bool n
         --next.level;
         return next;
     }
-    const std::vector<int64_t>& sizes = p.ladders[e.level][action.axis];
+    const std::vector<int64_t>& sizes = p.tile_sizes[e.level][action.axis];
     int64_t& tile = next.tiles[e.level][action.axis];
     if (action.kind == Action::Kind::SetVThread) {
-        if (!p.virtual_threads || e.level != 0 || action.axis >= p.stage.spatial || p.open[action.axis])
+        if (!p.virtual_threads || e.level != 0 || action.axis >= p.stage.spatial || p.dynamic[action.axis])
             return std::nullopt;
         int64_t& threads = next.virtual_threads[action.axis];
         threads *= 2;
@@ -85,7 +85,7 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
         Etir e = initial(p);
         for (size_t l = p.levels(); l-- > 0;)
             for (size_t a = 0; a < p.stage.extents.size(); ++a) {
-                const auto& sizes = p.ladders[l][a];
+                const auto& sizes = p.tile_sizes[l][a];
                 size_t most = sizes.size();
                 if (l + 1 < p.levels())
                     while (most > 1 && sizes[most - 1] > e.tiles[l + 1][a]) --most;
@@ -105,17 +105,17 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
     return initial(p);
 }
 
-void to_rungs(const Problem& p, Etir& e) {
+void round_to_sizes(const Problem& p, Etir& e) {
     for (size_t l = 0; l < p.levels(); ++l)
         for (size_t a = 0; a < e.tiles[l].size(); ++a) {
-            const auto& sizes = p.ladders[l][a];
+            const auto& sizes = p.tile_sizes[l][a];
             const auto it = std::lower_bound(sizes.begin(), sizes.end(), e.tiles[l][a]);
             e.tiles[l][a] = it == sizes.end() ? sizes.back() : *it;
         }
 }
 
 Etir mutated(const Problem& p, Etir e, std::mt19937_64& rng) {
-    to_rungs(p, e);
+    round_to_sizes(p, e);
     constexpr Action::Kind kinds[] = {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread};
     const auto steps = 1 + rng() % 3;
     for (uint64_t done = 0, tries = 0; done < steps && tries < 100; ++tries) {
@@ -221,7 +221,7 @@ Etir state_of(const Problem& p, const TileProgram& schedule) {
         }
     };
     visit(visit, schedule.body);
-    to_rungs(p, e);
+    round_to_sizes(p, e);
     return e;
 }
 

@@ -6,7 +6,7 @@
 // is the per-core cache). On a GPU 1 is the block's tile in shared memory (along sums: a step of its copies), and the
 // register tile a thread's, or a warp's on matrix instructions. Construction begins at the outermost level with tiles
 // of one point, and every `cache` action moves it one level closer to the core, never back (§IV-A, "the next level").
-// What tile and inverse tile do to an axis is a rung up or down a ladder of sizes, so the graph is irreducible inside a
+// Tile and inverse tile move an axis to the next larger or smaller candidate size, so the graph is irreducible inside a
 // level.
 //
 // A virtual thread is an interleaved register sub-tile: with V of them along an axis, a register tile's points lie in V
@@ -36,22 +36,22 @@ struct Problem {
     std::vector<size_t> loads;  ///< accesses that are copied for a block or task
     bool contraction = false;
     bool virtual_threads = false;  ///< whether its register tiles can have them
-    std::vector<bool> open;        ///< extents that only the run knows
+    std::vector<bool> dynamic;     ///< extents that are unknown at compile time
     std::vector<int64_t> units;    ///< per axis: register tiles come in multiples of it
-    /// Per level and axis: the sizes a tile can have, ascending. Of a register tile that the operands' layout asks for
-    /// (panels of packed weights; kernels that reuse nothing across rows) only the rule's.
-    std::vector<std::vector<std::vector<int64_t>>> ladders;
+    /// Per level and axis: the sizes a tile can have, ascending. Where the operands' layout decides the register tile
+    /// (panels of packed weights; kernels that reuse nothing across rows) only the default heuristic's.
+    std::vector<std::vector<std::vector<int64_t>>> tile_sizes;
     std::vector<double> smallest;  ///< footprint of the smallest tile of each level
     std::shared_ptr<const Hardware> hardware;
 
-    size_t levels() const { return ladders.size(); }
+    size_t levels() const { return tile_sizes.size(); }
 };
 
 /// Of a kernel with one stage. Where its micro-kernel has no vector axis there is little to gain (see make_schedule).
-Problem make_problem(const Program& stages, const ScheduleTarget& rule, const Machine& machine,
+Problem make_problem(const Program& stages, const ScheduleTarget& target, const Machine& machine,
                      const Bindings& bindings = {});
-/// On a GPU. Nothing where not even the smallest tiles' copies fit a block. `group`: on the matrix instructions of four
-/// warps; nothing where they do not fit the product. Whose states are better the model says.
+/// On a GPU. Nothing where not even the smallest tiles' copies fit a block. `group`: on WGMMA; nothing where its
+/// instructions do not fit the product. The model decides between the two spaces.
 std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how, bool group = false);
 
 struct Etir {
@@ -67,9 +67,8 @@ struct Action {
     Kind kind = Kind::Tile;
     size_t axis = 0;
 };
-/// Nothing where the action does not exist in this state: the end of a ladder, the last level, a tile larger than the
-/// one around it.
-/// (With `nested` false it may be: rounding then enlarges that.)
+/// Nothing where the action does not exist in this state: the largest or smallest size, the last level, a tile larger
+/// than the one around it. (With `nested` false it may be: rounding then enlarges that.)
 std::optional<Etir> apply(const Problem& problem, const Etir& e, Action action, bool nested = true);
 
 /// F(T), bytes of the operands' tiles at a level; at level 0 the registers they take, in bytes.
@@ -92,8 +91,8 @@ struct Weighted {
 };
 std::vector<Weighted> transitions(const Problem& problem, const Etir& e, int step, bool virtual_threads);
 
-/// Tiles that rounding left between the ladder's rungs, moved up to the next.
-void to_rungs(const Problem& problem, Etir& e);
+/// Rounds tiles up to candidate sizes.
+void round_to_sizes(const Problem& problem, Etir& e);
 
 /// A state at the last level, chosen at random among those that fit; half of them with virtual threads, where there can
 /// be any.
@@ -101,7 +100,7 @@ Etir random_state(const Problem& problem, std::mt19937_64& rng);
 /// One to three random actions away from `e`, at any level; the registers hold it.
 Etir mutated(const Problem& problem, Etir e, std::mt19937_64& rng);
 
-/// The state that a schedule of the kernel is, as far as it is one: tiles moved up to the ladders' rungs.
+/// The state that a schedule of the kernel is, as far as it is one: tiles rounded up to candidate sizes.
 Etir state_of(const Problem& problem, const TileProgram& schedule);
 
 /// The state as loops: tiles rounded to whole register tiles and to what the machine can run, the better of the loop
@@ -148,8 +147,8 @@ class Hardware {
 };
 
 /// Sizes for tiles of an axis of `extent` points in units: divisors, powers of two, the whole; about three an octave.
-std::vector<int64_t> ladder(int64_t extent, int64_t unit);
-/// Completes a problem whose ladders and hardware are there.
+std::vector<int64_t> candidate_sizes(int64_t extent, int64_t unit);
+/// Completes a problem whose tile sizes and hardware are set.
 void measure_smallest(Problem& problem);
 
 }  // namespace tilewright::construct

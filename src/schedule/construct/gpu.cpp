@@ -16,7 +16,7 @@ constexpr double kMargin = 1.2;        // MCFuser's rule 4: what is estimated ma
 constexpr int64_t kMostOfBlock = 256;  // points of a block along rows or columns
 constexpr int64_t kMostOthers = 16;    // and along any other axis of a product
 constexpr int kMostAhead = 4;
-constexpr int64_t kMostSums = 128;  // registers of a thread, of a product of four warps
+constexpr int64_t kMostSums = 128;  // registers of a thread, of a WGMMA product
 
 class GpuStates : public Hardware {
   public:
@@ -122,7 +122,7 @@ class GpuStates : public Hardware {
 
   private:
     bool group() const { return product_ && product_->group; }
-    /// Whole register tiles, no larger than they need to be; of four warps not beyond the product, all of which an
+    /// Whole register tiles, no larger than they need to be; of a warpgroup not beyond the product, all of which an
     /// instruction reads.
     void set(const Problem& p, std::vector<std::vector<int64_t>>& tiles, size_t a, int64_t wanted) const {
         const bool summed = group() && a == product_->sum;
@@ -166,10 +166,10 @@ class GpuStates : public Hardware {
     GpuNest nest_;
 };
 
-/// The rungs up to `most`; at least the first.
-std::vector<int64_t> up_to(std::vector<int64_t> rungs, int64_t most) {
-    while (rungs.size() > 1 && rungs.back() > most) rungs.pop_back();
-    return rungs;
+/// The sizes up to `most`; at least the first.
+std::vector<int64_t> up_to(std::vector<int64_t> sizes, int64_t most) {
+    while (sizes.size() > 1 && sizes.back() > most) sizes.pop_back();
+    return sizes;
 }
 
 }  // namespace
@@ -190,7 +190,7 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
     p.stage = states->nest().stage();
     p.contraction = product.has_value();
     p.virtual_threads = product && !product->matrix;
-    for (const Expr& x : e.extents) p.open.push_back(!x.is_constant());
+    for (const Expr& x : e.extents) p.dynamic.push_back(!x.is_constant());
     for (const Load& load : states->nest().loads()) p.loads.push_back(load.access);
     p.units.assign(n, 1);
     std::vector<std::vector<int64_t>> block, own;
@@ -205,10 +205,10 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
             const int64_t extent = p.stage.extents[a];
             const bool row = a == product->rows, column = a == product->columns;
             if (a >= e.spatial)
-                block.push_back(a == product->sum ? up_to(ladder(extent, p.units[a]), matrix ? 128 : 64)
+                block.push_back(a == product->sum ? up_to(candidate_sizes(extent, p.units[a]), matrix ? 128 : 64)
                                                   : std::vector<int64_t>{extent});
             else
-                block.push_back(up_to(ladder(extent, p.units[a]), row || column ? kMostOfBlock : kMostOthers));
+                block.push_back(up_to(candidate_sizes(extent, p.units[a]), row || column ? kMostOfBlock : kMostOthers));
             own.push_back({1});
             if (row)
                 own.back() = up_to(group    ? std::vector<int64_t>{64, 128}
@@ -227,11 +227,11 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
         for (size_t a = 0; a < n; ++a) {
             const int64_t given = a < p.micro.registers.size() ? std::max<int64_t>(1, p.micro.registers[a]) : 1;
             own.push_back({std::max(given, p.units[a])});
-            block.push_back(a < e.spatial ? ladder(p.stage.extents[a], p.units[a])
+            block.push_back(a < e.spatial ? candidate_sizes(p.stage.extents[a], p.units[a])
                                           : std::vector<int64_t>{p.stage.extents[a]});
         }
     }
-    p.ladders = {std::move(own), std::move(block)};
+    p.tile_sizes = {std::move(own), std::move(block)};
     p.hardware = states;
     measure_smallest(p);
     if (product && p.smallest[1] > static_cast<double>(how.target.block_shared_bytes)) return std::nullopt;

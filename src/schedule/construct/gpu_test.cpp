@@ -177,7 +177,7 @@ TEST(GpuConstruct, comes_to_no_worse_than_the_rule) {
                 how.kind = kind;
                 const TileProgram t = make_schedule(stages, rows, how);
                 EXPECT_EQ(verify(t), std::vector<std::string>());
-                // A rule's state comes first where the model prefers another by less than its own error.
+                // The default schedule's state comes first where the model prefers another by less than its own error.
                 EXPECT_LE(how.estimate_of(t), rule / 0.97) << print(t);
             }
         }

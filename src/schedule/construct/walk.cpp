@@ -11,8 +11,9 @@ namespace tilewright::construct {
 
 namespace {
 
-/// What the model must say of another state's time for it to come before one of WalkOptions::also.
-constexpr double kConvinced = 0.98;
+/// A state of WalkOptions::also stays first unless the model puts another one below this share of its time: smaller
+/// differences are noise of the model.
+constexpr double kSeedMargin = 0.98;
 
 /// Ranks states by the model, each once.
 class Ranking {
@@ -49,7 +50,7 @@ class Ranking {
 /// Along single edges, at any level, to where no edge gains.
 void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtual_threads) {
     Etir at = from.state;
-    to_rungs(p, at);
+    round_to_sizes(p, at);
     double best = from.seconds;
     for (int round = 0; round < 12; ++round) {
         std::optional<Etir> next;
@@ -59,7 +60,7 @@ void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtua
                 for (const auto kind : {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread}) {
                     if (kind == Action::Kind::SetVThread && !virtual_threads) continue;
                     const auto e = apply(p, at, {kind, a}, false);
-                    if (!e || !fits(p, *e, 0)) continue;  // what exceeds a cache, the model knows
+                    if (!e || !fits(p, *e, 0)) continue;  // the model covers tiles that exceed a cache
                     const Realised& r = ranking.add(*e);
                     if (r.seconds >= best * 0.999) continue;
                     best = r.seconds;
@@ -110,7 +111,7 @@ Constructed construct(const Problem& p, const WalkOptions& options) {
     Constructed out{ranking.best(options.top), ranking.size()};
     for (const Etir& e : options.also) {
         const Realised& r = ranking.add(e);
-        if (kConvinced * r.seconds > out.top[0].seconds) continue;
+        if (kSeedMargin * r.seconds > out.top[0].seconds) continue;
         std::erase_if(out.top, [&](const Realised& other) { return other.key() == r.key(); });
         out.top.insert(out.top.begin(), r);
     }

@@ -9,8 +9,8 @@
 //    Start and threshold are not given; 2^100 to 1 makes the 100 steps that the evaluation speaks of.
 //  - the walk returns its last state; the final ranking of the kept ones is left open. They are ranked by the cost
 //    model, so that a wrong turn near the end costs nothing.
-// Beyond the paper: the best few are moved on along the same edges, at any level, as long as the model says they gain;
-// and states that others made (WalkOptions::also) are ranked with those of the walks.
+// Beyond the paper: the best few are moved on along the same edges, at any level, as long as the model's estimate
+// improves; and states from elsewhere (WalkOptions::also) are ranked with those of the walks.
 
 #include <cstdint>
 
@@ -25,8 +25,8 @@ struct WalkOptions {
     bool virtual_threads = true;
     size_t top = 8;     ///< how many are returned
     bool climb = true;  ///< move the best on along single edges
-    /// States that are ranked, and moved on, like those of the walks: another rule's. They come before what the model
-    /// prefers by less than its own error.
+    /// States that are ranked, and moved on, like those of the walks: the default schedule's. They come before states
+    /// that the model prefers by less than its own error.
     std::vector<Etir> also;
 };
 

@@ -119,10 +119,10 @@ struct ValueIteration {
     int iterations = 0;
 };
 
-/// 8 x 32 x 16 with ladders of a few rungs.
+/// 8 x 32 x 16 with a few candidate sizes.
 Problem small_space() {
     Problem p = problem_of(product(8, 32, 16));
-    p.ladders = {{{1, 2, 4}, {8, 16}, {1}}, {{1, 4, 8}, {8, 32}, {16}}, {{1, 8}, {8, 16, 32}, {16}}};
+    p.tile_sizes = {{{1, 2, 4}, {8, 16}, {1}}, {{1, 4, 8}, {8, 32}, {16}}, {{1, 8}, {8, 16, 32}, {16}}};
     measure_smallest(p);
     return p;
 }
@@ -130,7 +130,7 @@ Problem small_space() {
 /// 1024 x 1024 x 1024 on a GPU: blocks of 16 to 64 rows and columns, steps of 8 or 16.
 Problem small_gpu_space() {
     Problem p = *make_problem(product(1024, 1024, 1024), GpuScheduling{a100(), Precision::F32});
-    p.ladders = {{{1, 2, 4}, {4, 8}, {1}}, {{16, 32, 64}, {16, 32, 64}, {8, 16}}};
+    p.tile_sizes = {{{1, 2, 4}, {4, 8}, {1}}, {{16, 32, 64}, {16, 32, 64}, {8, 16}}};
     measure_smallest(p);
     return p;
 }

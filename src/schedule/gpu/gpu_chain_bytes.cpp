@@ -88,7 +88,7 @@ double GpuChainBytes::operator()(const chain::Candidate& k) const {
         std::vector<int64_t> points = shape(t, range);
         double bytes = t.element_bytes;
         if (!t.copied) {
-            // Made part by part for whoever reads it behind that loop: all of it is there then.
+            // Made part by part, and read behind that loop: all of it is there then.
             if (apart && !t.given && !t.reader) {
                 std::vector<int64_t> whole = range;
                 for (const size_t a : t.moves)

@@ -21,7 +21,7 @@ inline int64_t guess(Expr e) { return e.is_constant() ? std::max<int64_t>(1, e.c
 class GpuNest {
   public:
     /// `product`: nothing where the stage is none: then nothing is copied, and blocks write their results themselves.
-    /// `assumed`: the extent of dimensions that only the run knows.
+    /// `assumed`: the extent of dynamic dimensions.
     GpuNest(const Program& stages, const std::optional<GpuProduct>& product, int64_t assumed = kAssumedExtent);
 
     const StageModel& stage() const { return stage_; }

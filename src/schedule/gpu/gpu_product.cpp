@@ -44,7 +44,7 @@ std::optional<MatrixType> matrix_type(const Program& stages, const TensorExpr& e
     return std::nullopt;
 }
 
-/// Bytes of a row that is swizzled, as wide as what lies side by side of an operand of four warps allows; 0: it does
+/// Bytes of a row that is swizzled, as wide as the contiguous run of a warpgroup operand allows; 0: it does
 /// not. Without a micro-kernel: the widest.
 int64_t swizzle_of(const Micro* micro, const GpuProduct& product, bool along_sum, bool is_left, int64_t size) {
     constexpr int64_t kWidest = 128, kNarrowest = 32;
@@ -207,7 +207,7 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         return load;
     }
     if (product.group) {
-        // Rows of up to 128 bytes, swizzled: the copy engine writes them so. Where rows and columns change places, as
+        // Rows of up to 128 bytes, swizzled: TMA writes them so. Where rows and columns change places, as
         // floats do that do not lie along the sum, or rows would have less than 32 bytes, blocks of eight rows of 16
         // bytes: behind each column of rows is room for one more, so that neighbouring columns lie on other banks.
         const bool changes_places = !halves && along && along != last;

@@ -47,7 +47,7 @@ TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::v
 
 // --- products
 
-/// The tiles that the rule chooses from.
+/// The tiles that the default heuristic chooses from.
 std::vector<GpuTiles> candidates(const GpuProduct& p, int64_t all_rows, int64_t all_columns, int64_t all_sum) {
     std::vector<GpuTiles> out;
     const int64_t row_unit = p.matrix ? 16 : 8, column_unit = p.matrix ? 8 : 4;
@@ -82,7 +82,7 @@ std::vector<GpuTiles> candidates(const GpuProduct& p, int64_t all_rows, int64_t 
     return out;
 }
 
-/// The same on instructions of four warps. No tile reaches beyond the product: an instruction reads all of its rows,
+/// The same on warpgroup instructions. No tile reaches beyond the product: an instruction reads all of its rows,
 /// columns and points of the sum.
 std::vector<GpuTiles> group_candidates(int64_t all_rows, int64_t all_columns, int64_t all_sum) {
     constexpr int64_t kGroups = kGpuBlockThreads / 128;
@@ -246,7 +246,7 @@ TileProgram schedule_points(Program stages, const GpuScheduling& how) {
     for (const size_t a : order)
         while (block() > wanted && inside[a] > unit(a))
             inside[a] = std::max(unit(a), ceil_of(ceil_of(inside[a], 2), unit(a)) * unit(a));
-    // What only the run knows is cut in any case: there may be much of it.
+    // Dynamic axes are always split: they may be long.
     for (size_t a = 0; a < e.spatial; ++a)
         if (!e.extents[a].is_constant() && inside[a] >= kAssumedTiled) inside[a] = std::max(unit(a), int64_t{256});
     std::vector<Stmt> body;
@@ -258,10 +258,10 @@ TileProgram schedule_points(Program stages, const GpuScheduling& how) {
 
 class Retarget {
   public:
-    /// `group`: products on instructions of four warps.
+    /// `group`: products on warpgroup instructions.
     Retarget(TileProgram t, const GpuScheduling& how, bool group) : t_(std::move(t)), how_(how), group_(group) {}
 
-    /// Nothing where products are to be of four warps and one cannot.
+    /// Nothing where products are to run on warpgroups and one cannot.
     std::optional<TileProgram> run() {
         t_.buffer_layouts.clear();
         without_loads(t_.body);
@@ -391,12 +391,12 @@ std::optional<TileProgram> for_gpu_groups(TileProgram tree, const GpuScheduling&
 }
 
 ScheduleTarget gpu_rule(const GpuTarget& target) {
-    ScheduleTarget rule;
-    rule.lanes = 4;
-    rule.vector_registers = 16;
-    rule.threads = target.multiprocessors;
-    rule.l2_bytes = target.block_shared_bytes;
-    return rule;
+    ScheduleTarget out;
+    out.lanes = 4;
+    out.vector_registers = 16;
+    out.threads = target.multiprocessors;
+    out.l2_bytes = target.block_shared_bytes;
+    return out;
 }
 
 TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
@@ -416,13 +416,13 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
 
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuScheduling& how,
                                               const chain::SearchOptions& options) {
-    const ScheduleTarget rule = gpu_rule(how.target);
+    const ScheduleTarget target = gpu_rule(how.target);
     chain::Ways ways;
     ways.capacity = static_cast<double>(how.target.block_shared_bytes);
     const GpuChainBytes bytes_of(c);
     ways.bytes = [&](const chain::Candidate& k) { return bytes_of(k); };
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
-        auto tree = chain::realise(c, k, rule);
+        auto tree = chain::realise(c, k, target);
         if (!tree) return std::nullopt;
         const auto fits = [&](const TileProgram& t) {
             if (!verify(t).empty()) return false;

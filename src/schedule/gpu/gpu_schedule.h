@@ -34,14 +34,14 @@ TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vec
                          const GpuScheduling& how);
 
 /// The best tiles by the model of a kernel that is one product, best first, `most` of them; none: it is no product. The
-/// rule takes the first; what has a GPU to measure on may try more.
+/// default heuristic takes the first; a search that measures on a GPU may try more.
 std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuScheduling& how, size_t most);
 
 /// For a kernel of several products. Nothing where no candidate is legal and fits.
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
                                               const chain::SearchOptions& options);
 
-/// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate asks for. Equation 1
+/// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate needs. Equation 1
 /// counts every tile once; here a tile that a product copies step by step counts twice, as the next step's is on its
 /// way, what flat tilings copy behind each other counts once, and what warps keep in their registers not at all.
 class GpuChainBytes {
@@ -66,7 +66,7 @@ class GpuChainBytes {
     std::vector<Tile> tiles_;
 };
 
-/// What the default rule knows of a GPU: vectors of 16 bytes, registers for a tile of a few of them.
+/// The default heuristic's target for a GPU: vectors of 16 bytes, registers for a tile of a few of them.
 ScheduleTarget gpu_rule(const GpuTarget& target);
 
 // --- products
@@ -75,14 +75,14 @@ ScheduleTarget gpu_rule(const GpuTarget& target);
 struct GpuProduct {
     size_t rows = 0, columns = 0, sum = 0;
     std::optional<MatrixType> matrix;  ///< none: on the ordinary cores
-    bool group = false;                ///< on the instructions of four warps
+    bool group = false;                ///< on warpgroup instructions (WGMMA)
 };
 /// Nothing where no operand is used again along some axis: there is nothing to keep in shared memory. Columns are what
 /// lies side by side in the result; rows the longest axis of the other operand; the sum the longest that both share.
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
-/// Whether the instructions of four warps can read its operands where Loads put them: tensors of the instruction's
+/// Whether warpgroup instructions can read its operands where Loads put them: tensors of the instruction's
 /// type, rows, columns and the sum each by itself in one dimension, whole instructions of rows and of the sum.
-/// `left_in_registers`: the left one may be anything else, of halves: the threads that need its numbers have them.
+/// `left_in_registers`: the left one may be anything else, of halves: the threads that need its elements have them.
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
                 bool left_in_registers = false);
 
@@ -98,7 +98,7 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
 /// The copy of an operand of a product to shared memory: rows that lie on different banks, and for the ordinary cores
 /// side by side along what a thread reads together. Nothing where it can be no copy: an operand made in the kernel,
 /// conditions that no single index decides, indices from memory, boxes without a constant bound. `micro`: of the
-/// product, where it is known; how wide swizzled rows of operands of four warps are depends on it.
+/// product, where it is known; the width of swizzled rows of warpgroup operands depends on it.
 std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product,
                              const Micro* micro = nullptr);
 

@@ -1,0 +1,24 @@
+#include "cost/cache_sets.h"
+
+#include <gtest/gtest.h>
+
+namespace tilewright {
+namespace {
+
+TEST(CacheSets, MultiplesOfAWayCollide) {
+    EXPECT_EQ(steps_to_same_set(4096), 1);
+    EXPECT_EQ(steps_to_same_set(-8192), 1);
+    EXPECT_EQ(steps_to_same_set(1024), 4);
+    EXPECT_EQ(steps_to_same_set(4096 + 64), 64);
+    EXPECT_EQ(steps_to_same_set(4), 1024);
+}
+
+TEST(CacheSets, CountsThePointsOfTheFullestSet) {
+    EXPECT_EQ(points_in_fullest_set(1, 0, 14, 4096), 14);
+    EXPECT_EQ(points_in_fullest_set(1, 0, 14, 2048), 7);
+    EXPECT_EQ(points_in_fullest_set(1, 0, 14, 4096 + 64), 1);
+    EXPECT_EQ(points_in_fullest_set(2, 4096, 3, 64), 2) << "rows below each other collide, neighbours do not";
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,368 @@
+// The cycles of one Compute in its loops: arithmetic, and the bytes that move into each cache level.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <queue>
+
+#include "base/numbers.h"
+#include "cost/cache_sets.h"
+#include "cost/estimate.h"
+#include "tile/cuts.h"
+#include "tile/register_tile.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr double kPageJump = 12;      // cycles that show where a stream from memory goes on in another page
+constexpr double kNearPageJump = 4;   // the same where the stream comes from a cache
+constexpr double kStreamsInPage = 4;  // rows within a page, read alternately, that prefetchers follow as one stream
+constexpr double kSegmentCycles = 8;  // cycles to find out that a piece between two cuts is empty
+constexpr double kResumedLoads = 2;   // loads' worth of a sum that is resumed: nothing begins before it is loaded
+constexpr double kSerialShare = 0.1;  // of what is not the bottleneck, the part that does not overlap
+
+/// Loops of the tree and of the micro-kernel as one list.
+struct Expanded {
+    std::vector<Nest::Loop> loops;
+    std::vector<std::vector<int64_t>> ranges;  ///< of every axis inside the first d loops
+    std::vector<double> trips;                 ///< of loop d, on average
+};
+
+Expanded expand(const StageModel& s, const Nest& nest) {
+    Expanded x;
+    x.loops = nest.loops;
+    const Micro& micro = *nest.micro;
+    const auto tile = [&](size_t a) {
+        return a < micro.registers.size() ? std::max<int64_t>(1, micro.registers[a]) : 1;
+    };
+    std::vector<size_t> order = micro.order;
+    if (order.empty())
+        for (size_t a = 0; a < s.extents.size(); ++a) order.push_back(a);
+    for (const size_t a : order) x.loops.push_back({a, tile(a)});
+    std::vector<int64_t> range = s.extents;
+    x.ranges.push_back(range);
+    for (const Nest::Loop& l : x.loops) {
+        const int64_t step = std::min(l.step, range[l.axis]);
+        x.trips.push_back(static_cast<double>(range[l.axis]) / static_cast<double>(std::max<int64_t>(1, step)));
+        range[l.axis] = step;
+        x.ranges.push_back(range);
+    }
+    return x;
+}
+
+/// The lengths of the ranges that an axis is computed in, with how often each occurs: those that the loops around the
+/// micro-kernel leave, cut once more where conditions change. [0, 14) in steps of 8, padded by one at either side:
+///     [0, 1) [1, 8) [8, 13) [13, 14)  ->  1 twice, 7, 5
+std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_t a) {
+    struct Piece {
+        int64_t from, length;
+    };
+    constexpr size_t kMostPieces = 1 << 12;  // more are many alike: cuts do not show
+    std::vector<Piece> pieces{{0, s.extents[a]}};
+    std::map<int64_t, double> lengths{{s.extents[a], 1.0}};
+    for (const Nest::Loop& l : nest.loops) {
+        if (l.axis != a) continue;
+        std::map<int64_t, double> next;
+        for (const auto& [length, count] : lengths) {
+            if (const int64_t steps = length / l.step; steps > 0) next[l.step] += count * static_cast<double>(steps);
+            if (length % l.step > 0) next[length % l.step] += count;
+        }
+        lengths = std::move(next);
+        std::vector<Piece> smaller;
+        for (const Piece& p : pieces)
+            for (int64_t at = 0; at < p.length && smaller.size() <= kMostPieces; at += l.step)
+                smaller.push_back({p.from + at, std::min(l.step, p.length - at)});
+        pieces = std::move(smaller);
+    }
+    if (s.cuts.empty() || s.cuts[a].empty() || pieces.size() > kMostPieces) return lengths;
+    const bool vector = nest.micro->vector_axis == a;
+    lengths.clear();
+    for (const Piece& p : pieces) {
+        int64_t from = p.from;
+        for (int64_t cut : s.cuts[a]) {
+            if (vector) cut = cut_beside_vectors(cut, s.extents[a], nest.micro->lanes);
+            if (cut > from && cut < p.from + p.length) {
+                lengths[cut - from] += 1;
+                from = cut;
+            }
+        }
+        lengths[p.from + p.length - from] += 1;
+    }
+    return lengths;
+}
+
+using Lengths = std::map<int64_t, double>;  ///< lengths of ranges, with how often each occurs
+
+/// Tiles of `step` points in units of `unit`. Tails of an extent that is unknown at compile time have the sizes that
+/// the CPU backend has code for.
+Lengths tiles_of(const Lengths& ranges, int64_t step, int64_t unit, bool known) {
+    Lengths tiles;
+    for (const auto& [length, count] : ranges) {
+        if (const int64_t steps = length / step; steps > 0) tiles[step / unit] += count * static_cast<double>(steps);
+        int64_t tail = ceil_of(length % step, unit);
+        if (tail == 0) continue;
+        if (!known && unit == 1) {
+            const std::vector<int64_t> sizes = rest_rungs(step);
+            tail = *std::lower_bound(sizes.begin(), sizes.end(), tail);
+        }
+        tiles[tail] += count;
+    }
+    return tiles;
+}
+
+double count_of(const Lengths& ranges) {
+    double n = 0;
+    for (const auto& [length, count] : ranges) n += count;
+    return n;
+}
+
+/// The arithmetic of one nest: every register tile, full ones and tails.
+class ComputeModel {
+  public:
+    ComputeModel(const StageModel& stage, const Nest& nest, const Machine& m)
+        : s_(stage), nest_(nest), micro_(*nest.micro), m_(m), va_(micro_.vector_axis.value_or(stage.extents.size())) {
+        const size_t n = s_.extents.size();
+        looped_.assign(n, false);
+        ranges_.reserve(n);
+        for (size_t a = 0; a < n; ++a) ranges_.push_back(ranges_of(s_, nest_, a));
+        for (const Nest::Loop& l : nest_.loops) looped_[l.axis] = true;
+    }
+
+    double cycles() {
+        double entries = 1, segments = 1;  // how often the micro-kernel begins, and pieces of code it goes through then
+        for (size_t a = 0; a < s_.spatial; ++a)
+            if (looped_[a] && !s_.cuts.empty()) segments *= static_cast<double>(s_.cuts[a].size() + 1);
+        for (size_t a = 0; a < s_.extents.size(); ++a)
+            if (looped_[a]) entries *= count_of(ranges_[a]);
+        double steps = 1, invocations = 1;
+        for (size_t a = s_.spatial; a < s_.extents.size(); ++a) {
+            double points = 0;
+            for (const auto& [length, count] : ranges_[a])
+                points += count * static_cast<double>(a == va_ ? ceil_of(length, micro_.lanes) : length);
+            invocations *= count_of(ranges_[a]);
+            steps *= points / count_of(ranges_[a]);
+        }
+        double total = all_tiles(steps, invocations);
+        if (segments > 1) total += entries * segments * kSegmentCycles;
+        total += entries * nest_.entry_cycles;
+        // A sum that is resumed is loaded before; the epilogue comes once.
+        const double result_vectors = s_.results() / static_cast<double>(va_ < s_.spatial ? micro_.lanes : 1);
+        total += (invocations - 1) * result_vectors * kResumedLoads / m_.loads_a_cycle;
+        for (const OperandModel& o : s_.operands)
+            if (!o.result && !o.in_body) total += result_vectors / m_.loads_a_cycle;
+        return total + result_vectors * s_.epilogue_operations / m_.fma_a_cycle;
+    }
+
+  private:
+    int64_t registers(size_t a) const { return a < micro_.registers.size() ? micro_.registers[a] : 1; }
+
+    /// Every combination of tile sizes along the spatial axes.
+    double all_tiles(double steps, double invocations) const {
+        std::vector<Lengths> tiles;
+        std::vector<bool> unknown;  // tails are, at compile time
+        for (size_t a = 0; a < s_.spatial; ++a) {
+            const int64_t unit = a == va_ ? micro_.lanes : 1;
+            const bool known = !looped_[a] || s_.cuts.empty() || s_.cuts[a].empty();
+            unknown.push_back(!known && a != va_);
+            tiles.push_back(tiles_of(ranges_[a], std::max<int64_t>(registers(a), unit), unit, known));
+        }
+        double total = 0;
+        std::vector<int64_t> tile(s_.extents.size(), 1);
+        const auto each = [&](const auto& self, size_t a, double count, bool clamped) -> void {
+            if (a == s_.spatial) {
+                total += count * tile_cycles(s_, micro_, tile, steps, m_, clamped);
+                return;
+            }
+            for (const auto& [points, times] : tiles[a]) {
+                tile[a] = points;
+                self(self, a + 1, count * times, clamped || (unknown[a] && points > 1 && points < registers(a)));
+            }
+        };
+        each(each, 0, invocations, false);
+        return total;
+    }
+
+    const StageModel& s_;
+    const Nest& nest_;
+    const Micro& micro_;
+    const Machine& m_;
+    const size_t va_;  ///< the number of axes: none
+    std::vector<Lengths> ranges_;
+    std::vector<bool> looped_;
+};
+
+/// The bytes of one nest that move into each cache level (equation 3 of the paper, once per level).
+class TrafficModel {
+  public:
+    TrafficModel(const StageModel& stage, const Nest& nest, const Machine& m)
+        : s_(stage), nest_(nest), m_(m), x_(expand(stage, nest)), footprint_(x_.ranges.size(), 0) {
+        for (size_t d = 0; d < depths(); ++d)
+            for (size_t k = 0; k < s_.operands.size(); ++k) footprint_[d] += touched(k, d);
+    }
+
+    struct Traffic {
+        double bytes = 0, jumps = 0;
+    };
+
+    Traffic into(size_t level) const {
+        const double capacity = m_.caches[level].bytes;
+        size_t fits = 0;  // the loops outside of which the working set exceeds the level
+        while (fits + 1 < depths() && footprint_[fits] > capacity) ++fits;
+        Traffic sum;
+        for (size_t k = 0; fits > 0 && k < s_.operands.size(); ++k) {
+            const double moved = bytes_moved(k, fits, level);
+            sum.bytes += moved;
+            sum.jumps += moved * jumps_per_byte(k);
+            if (is_last(level)) sum.jumps += moved / static_cast<double>(kLineBytes) * unpredicted_share(k);
+        }
+        return sum;
+    }
+
+    double cycles(size_t level, const Traffic& t) const {
+        const Machine::Level& from = is_last(level) ? m_.memory : m_.caches[level + 1];
+        const double jump = level == 0 ? 0 : t.jumps * (is_last(level) ? kPageJump : kNearPageJump);
+        return t.bytes / from.bytes_a_cycle + jump;
+    }
+
+    std::vector<TaskAxis> grid() const {
+        std::vector<TaskAxis> grid;
+        for (size_t d = 0; d < nest_.parallel; ++d)
+            grid.push_back({x_.ranges[d][nest_.loops[d].axis], x_.ranges[d + 1][nest_.loops[d].axis]});
+        return grid;
+    }
+
+  private:
+    size_t depths() const { return x_.ranges.size(); }
+    bool is_last(size_t level) const { return level + 1 == m_.caches.size(); }
+    size_t home(size_t k) const { return k < nest_.home.size() ? nest_.home[k] : 0; }
+    double touched(size_t k, size_t d) const { return s_.operands[k].bytes(x_.ranges[std::max(d, home(k))]); }
+
+    /// Bytes of operand k that move into a level that the working set inside of the first `fits` loops fits.
+    double bytes_moved(size_t k, size_t fits, size_t level) const {
+        const OperandModel& o = s_.operands[k];
+        const double capacity = m_.caches[level].bytes;
+        // Loops around that do not move the operand find it still there.
+        size_t from = fits;
+        while (from > 0 && !o.depends[x_.loops[from - 1].axis]) --from;
+        double trips = 1;
+        for (size_t d = 0; d < from; ++d)
+            if (d >= home(k) || touched(k, home(k)) > capacity) trips *= x_.trips[d];
+        double moved = touched(k, fits) * trips;
+        // Neighbouring steps share lines: a sum that walks along a row meets a new one every 64 bytes.
+        const Nest::Loop& around = x_.loops[fits - 1];
+        const auto step = static_cast<double>(std::abs(o.strides[around.axis]) * around.step * o.element_bytes);
+        if (from == fits && step > 0 && step < kLineBytes) moved *= step / kLineBytes;
+        if (home(k) > 0 && touched(k, home(k)) <= capacity) moved = 0;  // a buffer that stays
+        if (o.result) {
+            bool again = false;
+            for (size_t d = 0; d < fits; ++d) again = again || (x_.loops[d].axis >= s_.spatial && x_.trips[d] > 1);
+            moved *= again || is_last(level) ? 2 : 1;
+        }
+        return moved;
+    }
+
+    /// How often an operand's stream goes on in another page, for each byte: counted over what the innermost loop that
+    /// moves it sweeps over. Rows of 1024 floats written in tiles of 14 x 32: every 128 bytes where the next tile is
+    /// below, once a row where it is to the right.
+    double jumps_per_byte(size_t k) const {
+        const OperandModel& o = s_.operands[k];
+        size_t d = depths() - 1;
+        while (d > 0 && (!o.depends[x_.loops[d - 1].axis] || x_.trips[d - 1] <= 1)) --d;
+        const std::vector<int64_t>& sweep = x_.ranges[d > 0 ? d - 1 : 0];
+        return o.pages(sweep, kPageBytes) / o.bytes(sweep);
+    }
+
+    /// Of the lines of an operand, the share that prefetchers miss: windows read more rows of a page alternately than
+    /// they follow.
+    double unpredicted_share(size_t k) const {
+        const OperandModel& o = s_.operands[k];
+        const size_t va = nest_.micro->vector_axis.value_or(s_.extents.size());
+        if (o.result || o.irregular || va >= s_.spatial || !o.depends[va]) return 0.0;
+        bool slides = false;  // windows along the vectors: rows, not pixels with their channels side by side
+        for (size_t r = s_.spatial; r < s_.extents.size(); ++r)
+            slides = slides ||
+                     (o.strides[r] != 0 && std::abs(o.strides[r]) <= std::abs(o.strides[va]) * (s_.extents[r] - 1));
+        if (!slides) return 0.0;
+        std::vector<int64_t> tile = s_.extents;
+        for (size_t a = 0; a < s_.spatial; ++a) {
+            const int64_t registers = a < nest_.micro->registers.size() ? nest_.micro->registers[a] : 1;
+            tile[a] = std::min(tile[a], std::max<int64_t>(registers, a == va ? nest_.micro->lanes : 1));
+        }
+        std::vector<int64_t> row = tile;
+        for (size_t a = 0; a < row.size(); ++a) {
+            const int64_t apart = std::abs(o.strides[a]) * o.element_bytes;
+            if (a != va && apart >= kLineBytes && apart < kPageBytes) row[a] = 1;
+        }
+        const double rows = o.elements(tile) / o.elements(row);
+        return rows <= kStreamsInPage ? 0.0 : (rows - kStreamsInPage) / rows;
+    }
+
+    const StageModel& s_;
+    const Nest& nest_;
+    const Machine& m_;
+    const Expanded x_;
+    std::vector<double> footprint_;  ///< bytes touched inside the first d loops
+};
+
+}  // namespace
+
+double task_count(std::span<const TaskAxis> grid) {
+    double tasks = 1;
+    for (const TaskAxis& a : grid) tasks *= std::ceil(static_cast<double>(a.extent) / static_cast<double>(a.step));
+    return tasks;
+}
+
+double slowest_share(std::span<const TaskAxis> grid, int threads) {
+    // With so many tasks a thread, the last one's size no longer matters.
+    constexpr double kMany = 16;
+    if (threads <= 1) return 1;
+    const double tasks = task_count(grid);
+    if (tasks <= 1) return 1;
+    if (tasks > kMany * threads) return std::ceil(tasks / threads) / tasks;
+    std::vector<double> sizes{1};
+    for (const TaskAxis& a : grid) {
+        std::vector<double> finer;
+        for (const double size : sizes)
+            for (int64_t at = 0; at < a.extent; at += a.step)
+                finer.push_back(size * static_cast<double>(std::min(a.step, a.extent - at)));
+        sizes = std::move(finer);
+    }
+    std::priority_queue<double, std::vector<double>, std::greater<>> done;  // when each thread is
+    for (int t = 0; t < threads; ++t) done.push(0);
+    double last = 0, all = 0;
+    for (const double size : sizes) {
+        const double end = done.top() + size;
+        done.pop();
+        done.push(end);
+        last = std::max(last, end);
+        all += size;
+    }
+    return last / all;
+}
+
+NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std::optional<double> compute) {
+    NestCost out;
+    out.compute_cycles = compute ? *compute : ComputeModel(s, nest, m).cycles();
+    const TrafficModel traffic(s, nest, m);
+    double sum = 0;
+    for (size_t level = 0; level < m.caches.size(); ++level) {
+        const TrafficModel::Traffic into = traffic.into(level);
+        out.bytes.push_back(into.bytes);
+        out.jumps.push_back(into.jumps);
+        const double cycles = traffic.cycles(level, into);
+        out.memory_cycles = std::max(out.memory_cycles, cycles);
+        sum += cycles;
+    }
+    const double bottleneck = std::max(out.compute_cycles, out.memory_cycles);
+    out.cycles = bottleneck + kSerialShare * (out.compute_cycles + sum - bottleneck);
+    const std::vector<TaskAxis> grid = traffic.grid();
+    out.tasks = task_count(grid);
+    out.slowest = slowest_share(grid, m.threads);
+    return out;
+}
+
+double NestCost::seconds(const Machine& m) const { return (cycles * slowest + m.dispatch_cycles) / (m.ghz * 1e9); }
+
+}  // namespace tilewright

@@ -1,0 +1,166 @@
+// The cycles of one register tile.
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/assumed_core.h"
+#include "cost/cache_sets.h"
+#include "cost/estimate.h"
+#include "tile/register_tile.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr double kInstructionWindow = 300;  // instructions that are in flight at a time
+constexpr double kIssueWidth = 5;           // instructions a cycle that are sustained over a loop
+constexpr double kTileOverhead = 20;        // cycles around one register tile: addresses, the last sums' latency
+constexpr double kSetConflict = 8;          // cycles of a store to a set of L1 that is overfull
+constexpr double kLaneSum = 10;             // cycles to add up the lanes of a vector of sums
+
+/// A register tile of a stage: `tile` vectors along the vector axis, points along the others.
+class RegisterTileModel {
+  public:
+    RegisterTileModel(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, const Machine& m,
+                      bool clamped)
+        : s_(stage), micro_(micro), tile_(tile), m_(m), va_(micro.vector_axis.value_or(stage.extents.size())) {
+        for (size_t a = 0; a < s_.spatial; ++a) vectors_ *= static_cast<double>(tile_[a]);
+        block_.assign(tile_.begin(), tile_.end());
+        block_.resize(s_.extents.size(), 1);
+        // Windows that are unrolled whole share what they load: 4 pixels of 3 points are 6 loads, not 12.
+        if (!clamped)
+            for (size_t a = s_.spatial; a < s_.extents.size() && a < micro_.registers.size(); ++a)
+                if (a != va_ && micro_.registers[a] > 1 && micro_.registers[a] == s_.extents[a]) {
+                    block_[a] = micro_.registers[a];
+                    unrolled_ *= static_cast<double>(block_[a]);
+                }
+        if (has_lanes() && unrolled_ > 1) block_[va_] *= micro_.lanes;
+    }
+
+    double cycles(double steps) const {
+        if (const double transforms = whole_transforms(); transforms > 0) return transform_cycles(transforms);
+        return step_cycles(steps) * steps + end_cycles() + (s_.reduces ? kTileOverhead : 1);
+    }
+
+  private:
+    bool has_lanes() const { return va_ < s_.extents.size(); }
+    bool lanes_reduce() const { return has_lanes() && va_ >= s_.spatial; }
+
+    /// How many whole matrices of a linear transform the tile holds.
+    double whole_transforms() const {
+        if (!s_.map || va_ >= s_.spatial) return 0;
+        double n = vectors_;
+        for (size_t k = 0; n > 0 && k < s_.map->rows.size(); ++k) {
+            const uint32_t a = s_.map->rows[k];
+            const int64_t rows = s_.map->row_extents[k], held = a < micro_.registers.size() ? micro_.registers[a] : 1;
+            if (a == va_ || held % rows != 0) n = 0;
+            n *= std::ceil(static_cast<double>(tile_[a]) / static_cast<double>(rows)) / static_cast<double>(tile_[a]);
+        }
+        return n;
+    }
+
+    /// Sums along the first of a transform's two axes wait in memory for those along the second: registers do not hold
+    /// them.
+    double transform_cycles(double transforms) const {
+        const StageModel::Map& map = *s_.map;
+        const double moved = 2 * map.column_count;
+        const double gathered = s_.operands[0].strides[va_] == 1 ? 1 : micro_.lanes;
+        const double sums = std::max({map.operations / m_.fma_a_cycle, moved * gathered / m_.loads_a_cycle,
+                                      (map.operations + moved + map.row_count) / kIssueWidth});
+        return transforms * sums + vectors_ * 2 / m_.loads_a_cycle + kTileOverhead;
+    }
+
+    /// Whether lanes are a few elements apart.
+    bool spread(const OperandModel& o) const {
+        return has_lanes() && !o.result && !o.irregular && !o.picked_along(va_) && o.strides[va_] > 1 &&
+               o.strides[va_] <= kMostSpread;
+    }
+
+    /// Loads or stores for one vector: a vector, a broadcast, a row of a block that is transposed in registers, vectors
+    /// of neighbours for lanes a few elements apart (a shuffle puts each behind those before it), or one load a lane.
+    double accesses_per_vector(const OperandModel& o) const {
+        if (!has_lanes() || !o.depends[va_] || (o.strides[va_] == 1 && !o.picked_along(va_))) return 1.0;
+        if (!o.result && !s_.reduces && !o.irregular)
+            for (size_t u = 0; u < s_.spatial; ++u)
+                if (u != va_ && o.strides[u] == 1 && tile_[u] % micro_.lanes == 0)
+                    return 1 + std::log2(static_cast<double>(micro_.lanes));
+        if (spread(o)) return static_cast<double>(o.strides[va_]);
+        return static_cast<double>(micro_.lanes) * (o.result ? 1.5 : 1.0);
+    }
+
+    /// Loads of an operand in one reduction step.
+    double loads_of(const OperandModel& o) const {
+        double reads = 1;
+        for (size_t a = 0; a < s_.spatial; ++a)
+            if (o.depends[a]) reads *= static_cast<double>(tile_[a]);
+        reads *= o.share();
+        if (unrolled_ == 1) return reads * accesses_per_vector(o);
+        const double elements = o.elements(block_);
+        const double loads = has_lanes() && o.depends[va_] ? elements / micro_.lanes : elements;
+        return std::min(reads * unrolled_, loads) / unrolled_ * accesses_per_vector(o);
+    }
+
+    /// Independent sums that one accumulator is split into.
+    double accumulators(double steps) const {
+        double n = 1;
+        if (lanes_reduce() && va_ < micro_.registers.size()) {
+            const int64_t whole = micro_.registers[va_] / std::max<int64_t>(1, micro_.lanes);
+            n = std::max<double>(1, static_cast<double>(whole));
+        }
+        if (!lanes_reduce() && s_.product && unrolled_ == 1)
+            n = static_cast<double>(sum_chains(std::llround(vectors_), std::llround(steps)));
+        return n;
+    }
+
+    double step_cycles(double steps) const {
+        double loads = 0, instructions = 2;
+        for (const OperandModel& o : s_.operands) {
+            if (o.result || !o.in_body) continue;
+            const double n = loads_of(o);
+            loads += n;
+            if (spread(o))
+                instructions += n * static_cast<double>(o.strides[va_] - 1) / static_cast<double>(o.strides[va_]);
+            // Broadcasts are memory operands of the multiply-add, where one tile row needs each once.
+            if (!(s_.product && has_lanes() && !o.depends[va_])) instructions += n;
+        }
+        const double work = vectors_ * (s_.product ? std::max(1.0, s_.body_operations) : s_.body_operations);
+        instructions += work;
+        const double throughput =
+            std::max({work / m_.fma_a_cycle, loads / m_.loads_a_cycle, instructions / kIssueWidth});
+        if (!s_.reduces) return throughput;
+        // Short sums of several tiles are in flight together.
+        const double together = std::max(1.0, kInstructionWindow / std::max(1.0, instructions * steps));
+        return std::max(throughput, kFmaLatencyCycles / accumulators(steps) / together);
+    }
+
+    /// Behind the last step: the results are stored.
+    double end_cycles() const {
+        const OperandModel& result = s_.result();
+        double cycles = vectors_ * accesses_per_vector(result) * 2 / m_.loads_a_cycle;
+        // Rows that all fall into one set of L1 evict each other before their lines are whole.
+        for (size_t a = 0; a < s_.spatial; ++a)
+            if (a != va_ && tile_[a] > kL1Ways && result.strides[a] != 0 &&
+                steps_to_same_set(result.strides[a] * result.element_bytes) == 1)
+                cycles += vectors_ * kSetConflict;
+        if (lanes_reduce()) cycles += vectors_ * kLaneSum;
+        return cycles;
+    }
+
+    const StageModel& s_;
+    const Micro& micro_;
+    const std::span<const int64_t> tile_;
+    const Machine& m_;
+    const size_t va_;             ///< the number of axes: none
+    double vectors_ = 1;          ///< of results
+    double unrolled_ = 1;         ///< reduction points that are unrolled
+    std::vector<int64_t> block_;  ///< the tile with the unrolled reduction axes, in points
+};
+
+}  // namespace
+
+double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int64_t> tile, double steps,
+                   const Machine& m, bool clamped) {
+    return RegisterTileModel(s, micro, tile, m, clamped).cycles(steps);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,97 @@
+#include "schedule/default/product_tile.h"
+
+#include <algorithm>
+
+#include "cost/assumed_core.h"
+#include "cost/cache_sets.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kMostTileVectors = 4;  // along the vector axis
+constexpr int64_t kMostTileRows = 14;    // more rows are code without gain
+
+/// Cycles of one reduction step of a register tile of rows x columns vectors: multiply-adds, loads, the latency that
+/// too few accumulators do not hide, or the panel's vectors at `panel_bytes_per_cycle`.
+double product_step_cycles(int64_t rows, int64_t columns, double vector_bytes, double panel_bytes_per_cycle) {
+    const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
+    return std::max({r * c / kAssumedCore.fmas_per_cycle, (r + c) / kAssumedCore.loads_per_cycle, kFmaLatencyCycles,
+                     c * vector_bytes / panel_bytes_per_cycle});
+}
+
+/// The cost of an extent in tiles: full ones and the tail.
+template <typename Cost>
+double over_tiles(int64_t extent, int64_t tile, const Cost& cost) {
+    const int64_t full = extent / tile, tail = extent % tile;
+    return (full > 0 ? static_cast<double>(full) * cost(tile) : 0.0) + (tail > 0 ? cost(tail) : 0.0);
+}
+
+/// Cycles of the whole product in such tiles.
+double product_cycles(const ProductShape& shape, const ProductTile& tile, double vector_bytes) {
+    return over_tiles(shape.vectors, tile.columns, [&](int64_t columns) {
+        // Every tile of rows reads the panel again. The first one reads it from behind L2.
+        const double panel = static_cast<double>(columns) * vector_bytes * shape.steps;
+        const double again =
+            panel <= kAssumedCore.l1_panel_bytes ? kAssumedCore.l1_bytes_per_cycle : kAssumedCore.l2_bytes_per_cycle;
+        const int64_t tile_rows = tile.rows * tile.outer_rows;
+        const double first = product_step_cycles(tile_rows, columns, vector_bytes, kAssumedCore.far_bytes_per_cycle) -
+                             product_step_cycles(tile_rows, columns, vector_bytes, again);
+        return first * shape.steps + over_tiles(shape.outer_rows, tile.outer_rows, [&](int64_t outer_rows) {
+                   return over_tiles(shape.rows, tile.rows, [&](int64_t inner_rows) {
+                       const int64_t rows = inner_rows * outer_rows;
+                       return product_step_cycles(rows, columns, vector_bytes, again) * shape.steps +
+                              static_cast<double>(rows * columns) + 8;
+                   });
+               });
+    });
+}
+
+}  // namespace
+
+ProductTile choose_product_tile(const ProductShape& shape, const ScheduleTarget& target) {
+    constexpr int64_t kElementBytes = 4;  // of the broadcast operand, taken as f32
+    ProductTile best;
+    double best_cost = 1e300;
+    const double vector_bytes = 4.0 * target.lanes;
+    for (int64_t c = 1; c <= std::min(kMostTileVectors, shape.vectors); ++c) {
+        // The operand's vectors stay in registers beside the accumulators; the broadcast needs one where it is no
+        // memory operand of the multiply-add.
+        const int64_t spare = target.vector_registers - c - (target.vector_registers < 32 ? 1 : 0);
+        const int64_t most = std::min(spare / c, kMostTileRows);
+        for (int64_t r = std::min(shape.rows, most); r >= 1; --r)
+            for (int64_t q = std::min(shape.outer_rows, most / r); q >= 1; --q) {
+                // Every row is a stream of its own.
+                if (points_in_fullest_set(q, shape.outer_stride * kElementBytes, r, shape.stride * kElementBytes) >
+                    kAssumedCore.l1_free_ways)
+                    continue;
+                const double cost = product_cycles(shape, {c, q, r}, vector_bytes);
+                const bool better =
+                    cost < best_cost * 0.995 ||
+                    (cost < best_cost * 1.005 && r * q * c > best.rows * best.outer_rows * best.columns);
+                if (!better) continue;
+                best = {c, q, r};
+                best_cost = std::min(cost, best_cost);
+            }
+    }
+    return best;
+}
+
+int64_t choose_rows(int64_t extent, int64_t limit) {
+    if (extent <= limit) return std::max<int64_t>(1, extent);
+    int64_t best = limit;
+    double best_cost = 1e30;
+    for (int64_t t = limit; t >= std::max<int64_t>(1, limit / 2); --t) {
+        const int64_t full = extent / t, tail = extent % t;
+        // A tile of t rows costs its rows plus a fixed share for the operand they have in common.
+        const double cost = static_cast<double>(full) * (static_cast<double>(t) + 1.0) +
+                            (tail > 0 ? static_cast<double>(tail) + 1.5 : 0.0);
+        if (cost < best_cost - 1e-9) {
+            best_cost = cost;
+            best = t;
+        }
+    }
+    return best;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,211 @@
+// The choice of the register tile, by what the vectors run along: a product, a reduction across rows, the reduction
+// itself, or elementwise code.
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/cache_sets.h"
+#include "schedule/default/product_tile.h"
+#include "schedule/default/steps.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr int64_t kStripVectors = 8;  // of rows that are transposed, one after the other: lines of a row
+
+/// Hardware prefetchers follow few rows of an operand in memory: one row of maxima from three rows of the operand takes
+/// half as long as four from nine, although those load a quarter less (measured).
+constexpr int64_t kPrefetchedRows = 4;
+
+/// The reduction axis of a sum down the columns of a matrix that L2 does not hold:
+///     for 128 columns, for all rows        touches a page for every 512 bytes
+///     for each row, for 128 columns        reads memory from its beginning to its end; 3 times as fast, measured
+/// The partial sums wait in the result, which must be of their type, and in L1. A matrix that is packed in panels no
+/// wider than a register tile is left alone: each panel is contiguous anyway, and 32 panels a row at a time are 32
+/// streams (25088 x 4096 takes 19 ms like that, 13 panel by panel).
+std::optional<size_t> choose_summed_rows(const OperandWalks& w, size_t vector) {
+    const TensorExpr& e = w.e;
+    if (compute_type(w.out_type) != w.out_type || w.out_type != e.body.dtype()) return std::nullopt;
+    const int64_t tile = kSummedVectors * w.target.lanes;
+    if (w.extent(vector) <= tile || w.axes() != e.spatial + 1) return std::nullopt;
+    const size_t r = e.spatial;
+    if (!w.fixed(r) || e.extents[r].constant() < 64) return std::nullopt;
+    for (size_t i = 0; i < e.accesses.size(); ++i) {
+        const auto stride = w.walks[i].stride(r);
+        if (!w.walks[i].unit(vector) || !stride || std::abs(*stride) <= tile) continue;
+        if (e.extents[r].constant() * w.extent(vector) * w.element_bytes(i) > w.target.l2_bytes) return r;
+    }
+    return std::nullopt;
+}
+
+/// Rows of an operand within a page whose lines a register tile of `tile` points along axis a reads alternately:
+/// windows of 3 rows at a step of 2 touch 3 rows for one row of the result, 9 for four.
+int64_t alternating_rows(const OperandWalks& w, size_t access, size_t a, int64_t tile) {
+    const int64_t element_bytes = w.element_bytes(access);
+    const auto row_stride = [&](size_t axis_number) -> int64_t {
+        const int64_t elements = std::abs(w.walks[access].stride(axis_number).value_or(0));
+        const int64_t bytes = elements * element_bytes;
+        return bytes >= kLineBytes && bytes < kPageBytes ? elements : 0;
+    };
+    if (row_stride(a) == 0) return 1;
+    for (size_t r = w.e.spatial; r < w.axes(); ++r)
+        if (row_stride(r) > 0 && row_stride(a) % row_stride(r) == 0 && w.fixed(r))
+            return (tile - 1) * (row_stride(a) / row_stride(r)) + w.e.extents[r].constant();
+    return tile;
+}
+
+/// Axes other than the vectors' along which an operand's vectors are reused, innermost first.
+std::vector<size_t> reused_rows(const OperandWalks& w, size_t vector) {
+    std::vector<size_t> rows;
+    for (size_t a = w.e.spatial; a-- > 0;)
+        if (a != vector && w.reused_along(a, vector) && !w.e.extents[a].is_constant(1)) rows.push_back(a);
+    return rows;
+}
+
+void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro& micro) {
+    const size_t vector = *micro.vector_axis;
+    const auto stride = [&](size_t a) {
+        for (const OperandWalk& operand : w.walks)
+            if (!operand.result && !operand.depends(vector) && operand.stride(a)) return *operand.stride(a);
+        return int64_t{0};
+    };
+    ProductShape shape;
+    shape.vectors = (w.extent(vector) + w.target.lanes - 1) / w.target.lanes;
+    shape.rows = w.extent(rows[0]);
+    shape.stride = stride(rows[0]);
+    shape.steps = w.sum_points();
+    // Two axes share the tile only where both extents are known: a tile of several batches is wasted on one.
+    const bool two = rows.size() > 1 && w.fixed(rows[0]) && w.fixed(rows[1]);
+    if (two) {
+        shape.outer_rows = w.extent(rows[1]);
+        shape.outer_stride = stride(rows[1]);
+    }
+    const ProductTile tile = choose_product_tile(shape, w.target);
+    micro.registers[vector] = tile.columns * w.target.lanes;
+    micro.registers[rows[0]] = tile.rows;
+    if (two) micro.registers[rows[1]] = tile.outer_rows;
+}
+
+/// Rows of a tile along axis a of a reduction that is no product: fewer than 4 where an operand in memory would be read
+/// in more rows at a time than prefetchers follow.
+int64_t most_window_rows(const OperandWalks& w, size_t a, bool vectors_slide) {
+    int64_t rows = 4;
+    const auto too_many = [&](uint32_t slot) {
+        return vectors_slide &&
+               w.elements(slot) * static_cast<double>(w.element_bytes(slot)) >
+                   static_cast<double>(w.target.cache_bytes) &&
+               alternating_rows(w, slot, a, rows) > kPrefetchedRows;
+    };
+    while (rows > 1 && std::any_of(w.slots.begin(), w.slots.end(), too_many)) --rows;
+    return rows;
+}
+
+/// A reduction across the vectors that reuses nothing along rows: windows, sums down columns.
+void tile_reduction(const OperandWalks& w, StageChoice& choice) {
+    Micro& micro = choice.micro;
+    const size_t vector = *micro.vector_axis;
+    choice.summed_rows = choose_summed_rows(w, vector);
+    std::optional<size_t> along;
+    for (size_t a = w.e.spatial; a-- > 0 && !along && !choice.summed_rows;)
+        if (a != vector && w.extent(a) > 1) along = a;
+    if (!along) {
+        // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
+        const int64_t wide = w.extent(vector) / w.target.lanes;
+        if (wide > 1) micro.registers[vector] = w.target.lanes * choose_rows(wide, kSummedVectors);
+        return;
+    }
+    const bool vectors_slide = slides(w.stages, w.e, vector);  // not pixels with their channels side by side
+    micro.registers[*along] = choose_rows(w.extent(*along), most_window_rows(w, *along, vectors_slide));
+    // Windows that slide over two axes: those of two rows share rows, and what they are multiplied with.
+    for (size_t a = *along; a-- > 0;)
+        if (a != vector && slides(w.stages, w.e, a) && slides(w.stages, w.e, *along)) {
+            micro.registers[a] = std::min<int64_t>(2, w.extent(a));
+            choice.windows = a;
+            break;
+        }
+}
+
+/// Vectors along the reduction itself.
+void tile_vector_sum(const OperandWalks& w, Micro& micro) {
+    const size_t vector = *micro.vector_axis;
+    const int lanes = w.target.lanes;
+    // Independent partial sums hide the latency of the addition.
+    const int64_t wide = std::max<int64_t>(1, w.extent(vector) / lanes);
+    micro.registers[vector] = std::min<int64_t>(wide, 4) * lanes;
+    if (!w.product) return;
+    // Or independent sums: neighbours that share an operand's vectors.
+    int64_t left = (w.target.vector_registers - 4) * 3 / 4;
+    bool shared = false;
+    for (size_t a = w.e.spatial; a-- > 0 && left >= 2;) {
+        if (!w.reused_along(a, vector) || w.e.extents[a].is_constant(1)) continue;
+        micro.registers[a] = choose_rows(w.extent(a), std::min<int64_t>(left, 4));
+        left /= micro.registers[a];
+        shared = true;
+    }
+    if (shared) micro.registers[vector] = lanes;
+}
+
+void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
+    Micro& micro = choice.micro;
+    const size_t vector = *micro.vector_axis;
+    const int lanes = w.target.lanes;
+    for (const OperandWalk& operand : w.walks)
+        if (const auto u = w.transposed_axis(operand, vector)) choice.transposed = u;
+    // Transposed blocks write a line in each of as many rows. Where rows lie a page or more apart, blocks below each
+    // other come first: each row gets several lines, and the operand's rows go on to the next block.
+    if (choice.transposed) {
+        const auto apart = w.result().stride(*choice.transposed);
+        if (apart && std::abs(*apart) * static_cast<int64_t>(byte_size(w.out_type)) >= kPageBytes)
+            choice.strip = kStripVectors * lanes;
+    }
+    const int64_t wide = std::max<int64_t>(1, w.extent(vector) / lanes);
+    const bool light = w.e.accesses.size() <= 3 && w.e.body.nodes().size() <= 12 && !choice.transposed;
+    micro.registers[vector] = std::min<int64_t>(wide, light ? 2 : 1) * lanes;
+    if (choice.transposed) micro.registers[*choice.transposed] = lanes;
+}
+
+/// Reductions whose vectors run along the result.
+void tile_across_sum(const OperandWalks& w, StageChoice& choice) {
+    const size_t vector = *choice.micro.vector_axis;
+    const std::vector<size_t> rows = reused_rows(w, vector);
+    // An outer product needs an operand that is broadcast; where all move with the lanes (a depthwise convolution)
+    // nothing is gained by packing, and the windows of neighbours share what is loaded.
+    choice.contraction = !rows.empty() && std::any_of(w.slots.begin(), w.slots.end(),
+                                                      [&](uint32_t k) { return !w.walks[k].depends(vector); });
+    choice.micro.registers[vector] = w.target.lanes;
+    if (choice.contraction)
+        tile_product(w, rows, choice.micro);
+    else
+        tile_reduction(w, choice);
+}
+
+}  // namespace
+
+void choose_register_tile(const OperandWalks& w, StageChoice& choice) {
+    Micro& micro = choice.micro;
+    if (micro.vector_axis && *micro.vector_axis >= w.e.spatial)
+        tile_vector_sum(w, micro);
+    else if (micro.vector_axis && w.e.reducer != Reducer::None)
+        tile_across_sum(w, choice);
+    else if (micro.vector_axis)
+        tile_elementwise(w, choice);
+    for (size_t a = 0; a < w.axes(); ++a)
+        if (a != micro.vector_axis && w.fixed(a))
+            micro.registers[a] = std::min(micro.registers[a], w.e.extents[a].constant());
+}
+
+void unroll_windows(const OperandWalks& w, StageChoice& choice) {
+    constexpr int64_t kMostUnrolled = 9;
+    if (choice.contraction) return;
+    Micro& micro = choice.micro;
+    int64_t unrolled = 1;
+    for (size_t a = w.axes(); a-- > w.e.spatial;)
+        if (a != micro.vector_axis.value_or(w.axes()) && w.fixed(a) &&
+            w.e.extents[a].constant() * unrolled <= kMostUnrolled) {
+            micro.registers[a] = w.e.extents[a].constant();
+            unrolled *= micro.registers[a];
+        }
+}
+
+}  // namespace tilewright

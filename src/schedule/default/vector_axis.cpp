@@ -1,0 +1,112 @@
+// The choice of the axis that vectors run along.
+
+#include <algorithm>
+#include <cmath>
+
+#include "schedule/default/steps.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Relative cost of one element of an operand along vector axis `a`: contiguous operands cost a lane's share, blocks
+/// that are transposed in registers some shuffles, lanes s elements apart s loads and s - 1 shuffles, others a gather.
+double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a) {
+    const int lanes = w.target.lanes;
+    if (!operand.depends(a)) return 0.25 / lanes;
+    if (operand.unit(a)) return 1.0 / lanes;
+    if (w.transposed_axis(operand, a)) return 6.0 / lanes;
+    if (operand.spread(a)) return static_cast<double>(2 * operand.spread(a) - 1) / lanes;
+    return 1.5;
+}
+
+/// Relative cost of one element of the expression when `a` is the vector axis.
+double vector_cost(const OperandWalks& w, size_t a) {
+    const int lanes = w.target.lanes;
+    const auto extent = static_cast<double>(w.extent(a));
+    const double waste = std::ceil(extent / lanes) * lanes / extent;
+    double cost = 0.5 / lanes;  // the arithmetic itself
+    for (const OperandWalk& operand : w.walks) {
+        if (!operand.result)
+            cost += operand_cost(w, operand, a);
+        else if (a >= w.e.spatial)
+            // A result is written once per reduction; across a reduced vector axis it costs a few shuffles.
+            cost += 8.0 / w.sum_points();
+        else
+            cost += (operand.unit(a) ? 1.0 / lanes : 1.5) / w.sum_points();
+    }
+    return cost * waste;
+}
+
+/// A reduction axis for the vectors of a product whose result would be contiguous along `along`.
+///
+/// A long sum whose computed operand runs along the sum rather than along the result: whole vectors of products are
+/// added, and their lanes once at the end. Packing would cost more: three output planes from 32 channels side by side
+/// with 9 x 9 windows need the pixels packed anew for every row of windows. Nor is an operand packed that is read only
+/// once: the keys of a single query.
+std::optional<size_t> summed_vector_axis(const OperandWalks& w, size_t along) {
+    const int lanes = w.target.lanes;
+    const double sum = w.sum_points();
+    if (sum < lanes) return std::nullopt;
+    const auto packable = [&](uint32_t slot) { return w.stages.is_constant(w.e.accesses[slot].value); };
+    double points = 1;
+    for (size_t a = 0; a < w.axes(); ++a) points *= static_cast<double>(w.extent(a));
+    const bool packing_costs_more = std::any_of(w.slots.begin(), w.slots.end(), [&](uint32_t slot) {
+        if (packable(slot) || !w.walks[slot].depends(along) || w.walks[slot].unit(along)) return false;
+        const double reads = points / w.elements(slot);
+        return sum >= 64.0 * lanes || reads < 4;
+    });
+    if (!packing_costs_more) return std::nullopt;
+    for (size_t r = w.axes(); r-- > w.e.spatial;) {
+        if (!w.fixed(r) || w.e.extents[r].constant() % lanes != 0) continue;
+        if (std::all_of(w.slots.begin(), w.slots.end(),
+                        [&](uint32_t k) { return w.walks[k].unit(r) || (packable(k) && w.walks[k].depends(r)); }))
+            return r;
+    }
+    return std::nullopt;
+}
+
+/// The innermost spatial axis along which the result of a product is contiguous. Operands that only lack contiguous
+/// lanes are packed: a product whose right operand is stored transposed.
+std::optional<size_t> product_vector_axis(const OperandWalks& w) {
+    for (size_t a = w.e.spatial; a-- > 0;)
+        if (w.result().unit(a) && w.extent(a) >= w.target.lanes / 2) {
+            const auto summed = summed_vector_axis(w, a);
+            return summed ? summed : a;
+        }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<size_t> choose_vector_axis(const OperandWalks& w) {
+    if (w.product)
+        if (const auto axis = product_vector_axis(w)) return axis;
+    std::optional<size_t> vector;
+    double best = std::max(1.5, 0.5 * static_cast<double>(w.walks.size()));  // scalar code, two operands a cycle
+    for (size_t a = 0; a < w.axes(); ++a) {
+        if (w.too_short_for_lanes(a)) continue;
+        const double cost = vector_cost(w, a);
+        if (cost < best) {
+            best = cost;
+            vector = a;
+        }
+    }
+    return vector;
+}
+
+std::optional<size_t> transform_vector_axis(const OperandWalks& w, const WeighedSum& transform) {
+    std::optional<size_t> best;
+    double least = 0;
+    for (size_t a = 0; a < w.e.spatial; ++a) {
+        if (std::find(transform.rows.begin(), transform.rows.end(), a) != transform.rows.end()) continue;
+        if (w.too_short_for_lanes(a)) continue;
+        const double cost = vector_cost(w, a);
+        if (best && cost >= least) continue;
+        least = cost;
+        best = a;
+    }
+    return best;
+}
+
+}  // namespace tilewright
