@@ -18,11 +18,12 @@
 #include <cmath>
 #include <map>
 
+#include "compile/pipeline.h"
 #include "cost/sampling.h"
 #include "driver/files.h"
 #include "driver/opspec/op_model.h"
-#include "compile/pipeline.h"
 #include "graph/import.h"
+#include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
 #include "tune/canonical.h"

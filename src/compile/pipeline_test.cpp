@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "compile/option_error.h"
 #include "ops/rule_test.h"
+#include "orchestrate/layouts.h"
 #include "program/random_program.h"
 
 namespace tilewright {

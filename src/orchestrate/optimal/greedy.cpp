@@ -5,6 +5,8 @@
 #include <set>
 
 #include "layout/propagate.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 
 namespace tilewright::optimal {
 

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 #include "orchestrate/schedules.h"
 
 namespace tilewright::optimal {

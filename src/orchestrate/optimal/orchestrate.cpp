@@ -9,10 +9,16 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/fuse_rows.h"
+#include "orchestrate/fusion_limits.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 #include "orchestrate/optimal/chain_sets.h"
 #include "orchestrate/optimal/partition.h"
 #include "orchestrate/optimal/pricing.h"
 #include "orchestrate/optimal/start.h"
+#include "orchestrate/options.h"
 #include "program/transform/dead_code.h"
 
 namespace tilewright::optimal {
@@ -308,7 +314,7 @@ class Orchestration {
         const auto all = [](size_t) { return true; };
         take(all);
         Grouped greedy = tried();
-        greedy.ours = true;
+        greedy.generated_only = true;
         const std::map<size_t, size_t> of_greedy = search_of_;
         take(none);
         const Grouped optimal = tried();
@@ -349,7 +355,7 @@ class Orchestration {
         ProviderReport& r = *report_.provider;
         const Grouped with = tried();
         Grouped without = with;
-        without.ours = true;
+        without.generated_only = true;
         std::map<std::string, Schedules::Provided> of;
         std::string what = "libraries, confirmed: " + r.name;
         for (const KernelGroup& g : with.groups) {
@@ -391,7 +397,7 @@ class Orchestration {
             }
             const bool faster = some && confirmed(with, without, times);
             if (!faster) chosen.assign(of.size(), kGreedy);
-            r.ours_seconds = times[1].seconds;
+            r.generated_seconds = times[1].seconds;
             r.seconds = times[faster ? 0 : 1].seconds;
             report_.measure_ms += 1e3 * (now() - begin);
             if (options_.remember.keep) options_.remember.keep(what, chosen);
@@ -598,7 +604,7 @@ class Orchestration {
     void append(Grouped& out, KernelGroup kernel) {
         kernel.row_axes.resize(kernel.primitives.size());
         const KernelBody body = extract(out.program, kernel);
-        const std::vector<KernelGroup> groups = group_rows(body.stages, true);
+        const std::vector<KernelGroup> groups = fuse_rows(body.stages);
         if (groups.size() > 1 && schedules_.how().chains()) {
             kernel.chain = true;
             if (schedules_.chain(extract(out.program, kernel))) {
