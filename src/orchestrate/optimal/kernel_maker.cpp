@@ -121,7 +121,7 @@ KernelMaker::KernelMaker(const Program& program, const ValueLayouts& layouts, co
     }
 }
 
-bool KernelMaker::hopeless(const std::vector<PrimitiveId>& members) const {
+bool KernelMaker::pruned(const std::vector<PrimitiveId>& members) const {
     size_t reductions = 0;
     bool product = false;
     for (const PrimitiveId id : members) {

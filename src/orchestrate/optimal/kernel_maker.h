@@ -73,7 +73,7 @@ class KernelMaker {
     size_t size() const { return made_.size(); }  ///< kernels that were asked for, also those that cannot be made
 
     /// No set around one with a product and another reduction is a kernel, unless it is a chain (chain_sets.h).
-    bool hopeless(const std::vector<PrimitiveId>& members) const;
+    bool pruned(const std::vector<PrimitiveId>& members) const;
     NodeWork work(PrimitiveId id) const { return work_[id]; }
 
   private:
