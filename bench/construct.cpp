@@ -23,6 +23,7 @@
 #include "driver/files.h"
 #include "driver/opspec/op_model.h"
 #include "graph/import.h"
+#include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 #include "schedule/construct/walk.h"
 #include "tune/canonical.h"

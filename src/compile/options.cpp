@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "base/private_folder.h"
 #include "cost/target.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/options.h"
 #include "runtime/thread_count.h"
 #include "tune/operands.h"
 #include "tune/tuner.h"
@@ -173,7 +173,7 @@ class KernelTimer {
         if (!generated) return std::nullopt;
         MeasuredKernel best{seconds_of(generated->measurement), generated->remembered};
         if (!provider_) return best;
-        best.asked = provider_->name();
+        best.library = provider_->name();
         if (auto reason = provider_->refusal(kernel.stages, weights)) {
             best.refused = std::move(*reason);
             return best;
@@ -188,11 +188,11 @@ class KernelTimer {
             best.refused = wrong ? "its result is not right" : provided->measurement.reason;
             return best;
         }
-        best.theirs = seconds;
+        best.library_seconds = seconds;
         if (best.seconds >= 0 && best.seconds <= seconds) return best;
-        best.ours = best.seconds;
+        best.generated_seconds = best.seconds;
         best.seconds = seconds;
-        best.provider = best.asked;
+        best.provider = best.library;
         return best;
     }
 

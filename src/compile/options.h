@@ -15,7 +15,7 @@
 #include "base/tensor.h"
 #include "cost/target.h"
 #include "model/compiled_model.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/options.h"
 #include "schedule/scheduler.h"
 
 namespace tilewright {

@@ -16,9 +16,15 @@
 #include "compile/whole_runs.h"
 #include "graph/import.h"
 #include "ops/lowering.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/fuse_rows.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 #include "orchestrate/operators.h"
 #include "orchestrate/optimal/orchestrate.h"
+#include "orchestrate/options.h"
 #include "orchestrate/slices.h"
+#include "orchestrate/split_k.h"
 #include "program/rewrite/guards.h"
 #include "program/transform/canonical.h"
 #include "program/transform/common_subexpressions.h"
@@ -73,16 +79,16 @@ LowerOptions lowering_options(const CompileOptions& options) {
 
 /// How kernels are scheduled while rewrites are evaluated: as in the plan, but that nothing is measured, and everything
 /// estimated.
-OrchestrateOptions judging_options(CompileOptions options) {
+OrchestrateOptions evaluation_options(CompileOptions options) {
     if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
-    options.measure = false;
+    options.measure = options.keep_refusals = false;
     OrchestrateOptions o = orchestrate_options(options);
     if (!o.scheduling.machine) o.scheduling.machine.emplace(planned_machine(options), o.target.threads);
     return o;
 }
 
-/// Whether kernels that are scheduled for judging are those of the plan.
-bool judged_as_planned(const CompileOptions& options) {
+/// Whether kernels that are scheduled to evaluate rewrites are those of the plan.
+bool evaluated_as_planned(const CompileOptions& options) {
     const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     return !options.gpu && !options.measure && !profiles && options.scheduler != SchedulerKind::Search &&
            orchestrate_options(options).scheduling.machine.has_value();
@@ -92,10 +98,10 @@ RewriteSearch rewrite_search(const PipelineOptions& options) {
     RewriteSearch search = *options.rewrite;
     if (options.compile.numerics == Numerics::Strict) search.rules.winograd = false;
     if (search.judge) return search;
-    const OrchestrateOptions judging = judging_options(options.compile);
-    search.judge = planned_cost(judging, search.rules.folding);
-    search.evaluator_key = planned_cost_text(judging);
-    search.kept = judging.kept;
+    const OrchestrateOptions evaluation = evaluation_options(options.compile);
+    search.judge = planned_cost(evaluation, search.rules.folding);
+    search.evaluator_key = planned_cost_text(evaluation);
+    search.kept = evaluation.kept;
     return search;
 }
 
@@ -201,7 +207,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { apply_layouts(u, s.planning.target); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
     pass({"fuse_rows", "kernels that share rows become one", how.fuse},
-         each([](Unit& u) { u.grouped.groups = group_rows(u.grouped.program, true, u.limits); }));
+         each([](Unit& u) { u.grouped.groups = fuse_rows(u.grouped.program, u.limits); }));
     pass({"fuse_gemm_chains", "products that feed each other become one kernel (MCFuser)", how.fuse},
          each([&s](Unit& u) { fuse_gemm_chains(u, *s.schedules); }));
     pass({"single_outputs", "a kernel of several results becomes several (--single-output)", how.without.single_output},
@@ -214,11 +220,11 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
                                                   whole ? group_runner(s.planning, s.schedules) : RunGrouped());
          }));
     pass({"split_k", "long sums of few results become several kernels", how.fuse},
-         each([&s](Unit& u) { split_sums(u.grouped, *s.schedules); }));
+         each([&s](Unit& u) { split_k(u.grouped, *s.schedules); }));
     pass({"schedule", "each kernel becomes a tile program (Gensor)", true, true},
          each([&s](Unit& u) { schedule_kernels(u, *s.schedules); }));
     pass({"slice", "kernels run slice by slice where what they pass on then stays in cache", how.fuse && !gpu},
-         each([&s](Unit& u) { u.plan.slices = take_in_slices(u.plan, u.programs, s.planning.target); }));
+         each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.target); }));
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
         s.out->plan = merge_kernels(*s.unit, s.out->kernels);
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
@@ -264,9 +270,10 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     for (const auto& [name, size] : options.compile.dims)
         require_dimension(name, fmt::format("dimension {} = {}", quoted_name(name), size), dimension_names(model));
     if (!options.compile.machine) options.compile.machine = current_target();
-    if (options.rewrite && judged_as_planned(options.compile)) {
-        const OrchestrateOptions judging = judging_options(options.compile);
-        options.compile.schedules = std::make_shared<Schedules>(scheduling(judging), MeasureKernel(), judging.kept);
+    if (options.rewrite && evaluated_as_planned(options.compile)) {
+        const OrchestrateOptions evaluation = evaluation_options(options.compile);
+        options.compile.schedules =
+            std::make_shared<Schedules>(scheduling(evaluation), MeasureKernel(), evaluation.kept);
     }
     for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
     if (!options.compile.inputs)

@@ -12,6 +12,8 @@
 #include "compile/pass.h"
 #include "graph/graph.h"
 #include "model/session.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 #include "program/rewrite/search.h"
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "ops/rule_test.h"
+#include "orchestrate/layouts.h"
 #include "program/random_program.h"
 
 namespace tilewright {

@@ -1,9 +1,10 @@
 #pragma once
-// What a program would take, planned as models are by default: the evaluator of rewrites.
+// What a program would take, planned as models are by default: it evaluates rewrites.
 
 #include <memory>
 #include <string>
 
+#include "orchestrate/options.h"
 #include "orchestrate/schedules.h"
 #include "program/rewrite/search.h"
 #include "program/transform/fold.h"

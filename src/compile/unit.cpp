@@ -6,7 +6,12 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/fuse_rows.h"
+#include "orchestrate/gemm_chains.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 #include "orchestrate/operators.h"
+#include "orchestrate/options.h"
 
 namespace tilewright {
 
@@ -58,6 +63,7 @@ Unit make_unit(Program program, const GroupingOptions& options, bool bodies) {
     unit.unfused = without_contents(unit.grouped.program);
     unit.selects = options.fuse && options.orchestrator == Orchestrator::Optimal;
     if (unit.selects) unit.source = unit.grouped.program;
+    if (options.keep_refusals) unit.limits.refusals = std::make_shared<Refusals>();
     unit.limits.recompute = !options.without.no_redundancy;
     if (options.without.no_operator_fusion)
         unit.limits.may_share = [](const Primitive& a, const Primitive& b) { return a.origin.nodes == b.origin.nodes; };
@@ -97,12 +103,13 @@ void outline(Unit& unit) {
         unit.layouts.clear();
         if (unit.selects) unit.fused = without_contents(unit.grouped.program);
     }
-    unit.grouped.groups = group_rows(unit.grouped.program, false);
+    unit.grouped.groups = single_kernels(unit.grouped.program);
 }
 
 void fuse_gemm_chains(Unit& unit, Schedules& schedules) {
     if (!schedules.how().chains()) return;
-    unit.grouped.groups = group_chains(unit.grouped.program, std::move(unit.grouped.groups), schedules, unit.limits);
+    unit.grouped.groups =
+        fuse_gemm_chains(unit.grouped.program, std::move(unit.grouped.groups), schedules, unit.limits);
 }
 
 void schedule_kernels(Unit& unit, Schedules& schedules) {
@@ -140,7 +147,7 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
             weights.push_back(plan.program.is_constant(body.tensors[i]));
         if (const auto provided = schedules.provided(scheduled, weights)) {
             call.provided = provided->kernel;
-            if (!given.ours) call.provider = provided->provider;
+            if (!given.generated_only) call.provider = provided->provider;
         }
         TileProgram& kernel = unit.programs.emplace_back(scheduled.program).value();
         kernel.name = kernel.stages.name = call.name;
@@ -167,6 +174,7 @@ Plan merge_kernels(Unit& unit, KernelSet& kernels) {
     for (size_t s = 0; s < plan.steps.size(); ++s)
         if (auto* call = std::get_if<KernelCall>(&plan.steps[s].what))
             call->kernel = kernels.add(std::move(*unit.programs[s]), call->provider, unit.weights[s]);
+    plan.refusals = unit.limits.refusals;
     plan.unfused = std::move(unit.unfused);
     return plan;
 }

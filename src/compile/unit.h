@@ -11,6 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "orchestrate/fusion_limits.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 #include "orchestrate/schedules.h"
 

@@ -13,6 +13,8 @@
 #include "compile/pipeline.h"
 #include "cost/sampling.h"
 #include "model/session.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 
 namespace tilewright {
 

@@ -6,6 +6,8 @@
 
 #include "compile/options.h"
 #include "model/compiled_model.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 #include "orchestrate/plan.h"
 
 namespace tilewright {

@@ -8,7 +8,6 @@
 
 #include "compile/pipeline.h"
 #include "ops/rule_test.h"
-#include "orchestrate/plan.h"
 
 namespace tilewright {
 namespace {

@@ -11,6 +11,7 @@
 #include "compile/planned_cost.h"
 #include "driver/zoo/zoo.h"
 #include "graph/import.h"
+#include "orchestrate/options.h"
 #include "program/transform/common_subexpressions.h"
 
 namespace tilewright {

@@ -11,7 +11,7 @@
 #include "compile/pipeline.h"
 #include "cost/given_test.h"
 #include "model/session.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/options.h"
 
 namespace tilewright {
 namespace {

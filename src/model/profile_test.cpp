@@ -8,7 +8,6 @@
 #include "compile/pipeline.h"
 #include "cost/given_test.h"
 #include "model/session.h"
-#include "orchestrate/plan.h"
 #include "program/random_program.h"
 #include "tune/database.h"
 

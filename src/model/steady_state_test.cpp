@@ -9,7 +9,6 @@
 #include "compile/pipeline.h"
 #include "model/session.h"
 #include "model/sliced_convolution_test.h"
-#include "orchestrate/plan.h"
 #include "program/builder.h"
 #include "program/random_program.h"
 

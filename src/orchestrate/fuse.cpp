@@ -4,12 +4,16 @@
 //     transpose -> matmul                   the product reads through the transposition
 //     exp -> sum, exp -> div                stays two reads of one value: computing exp twice costs more than it saves
 
+#include "orchestrate/fuse.h"
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
+#include <utility>
+#include <variant>
 
-#include "orchestrate/plan.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/analysis/scalar_cost.h"
@@ -56,6 +60,8 @@ bool good_product(const TensorExpr& e) {
     return true;
 }
 
+constexpr size_t kMostAccesses = 24, kMostNodes = 200;  // of a fused expression
+
 struct Fuser {
     Program p;
     const FusionLimits& limits;
@@ -89,40 +95,57 @@ struct Fuser {
         return !limits.may_share || limits.may_share(p.primitives[a], p.primitives[b]);
     }
 
-    /// Elementwise consumers of a reduction become its epilogue, again and again.
+    using FusedOrRefusal = std::variant<TensorExpr, Refusal>;
+
+    /// The elementwise consumer of a reduction becomes its epilogue.
     bool epilogue(PrimitiveId id) {
-        TensorExpr* e = live(id);
+        const TensorExpr* e = live(id);
         if (e == nullptr || e->reducer == Reducer::None) return false;
+        const std::set<PrimitiveId>& consumers = readers[p.primitives[id].outputs[0]];
+        for (const PrimitiveId reader : consumers) {
+            if (live(reader) == nullptr) continue;
+            FusedOrRefusal fused = with_epilogue(id, *e, reader, *live(reader));
+            if (const auto* refusal = std::get_if<Refusal>(&fused)) {
+                limits.refuse(p.primitives[id], p.primitives[reader], *refusal);
+                if (!limits.refusals) return false;
+                continue;
+            }
+            // The epilogue runs where the reduction ends, and its other operands must exist by then: the fused
+            // primitive stands where the reader stood.
+            p.primitives[reader].name = p.primitives[id].name + " + " + p.primitives[reader].name;
+            p.primitives[reader].source = p.primitives[id].source;
+            p.primitives[reader].origin.add(p.primitives[id].origin);
+            drop(id);
+            replace(reader, std::move(std::get<TensorExpr>(fused)));
+            return true;
+        }
+        return false;
+    }
+
+    FusedOrRefusal with_epilogue(PrimitiveId id, const TensorExpr& e, PrimitiveId reader, const TensorExpr& c) {
         const ValueId made = p.primitives[id].outputs[0];
-        if (results.count(made) != 0 || readers[made].size() != 1) return false;
-        const PrimitiveId reader = *readers[made].begin();
-        TensorExpr* c = live(reader);
-        if (c == nullptr || c->reducer != Reducer::None || !may_share(id, reader)) return false;
+        if (results.count(made) != 0) return Refusal{"its operand is an output of the program"};
+        if (readers[made].size() != 1) return Refusal{"its operand has other readers, too"};
+        if (c.reducer != Reducer::None) return Refusal{"both reduce"};
+        if (!may_share(id, reader)) return Refusal{"an option keeps the two apart"};
         std::optional<size_t> access;
-        for (size_t i = 0; i < c->accesses.size(); ++i)
-            if (c->accesses[i].value == made) {
-                if (access) return false;
+        for (size_t i = 0; i < c.accesses.size(); ++i)
+            if (c.accesses[i].value == made) {
+                if (access) return Refusal{"it reads its operand at several places"};
                 access = i;
             }
-        if (!access) return false;
-        // The epilogue runs where the reduction ends; its other operands must exist by then: the reader's place is
-        // later than everything it reads, so the fused primitive takes the reader's place.
-        auto fused = known.epilogue(*e, *c, *access, p.values[made]);
-        if (!fused) return false;
-        TensorExpr& better = *fused;
-        const bool product = good_product(*e);
-        if (product && !good_product(better)) return false;
-        if (product && moves_only(*c) && cuts_rows(made, p.primitives[reader].outputs[0])) return false;
+        if (!access) return Refusal{"it reads its operand in an index only"};
+        auto fused = known.epilogue(e, c, *access, p.values[made]);
+        if (!fused) return Refusal{"it is no epilogue: it reads its operand at other points than it writes"};
+        const bool product = good_product(e);
+        if (product && !good_product(*fused)) return Refusal{"the product would lose its micro-kernel"};
+        if (product && moves_only(c) && cuts_rows(made, p.primitives[reader].outputs[0]))
+            return Refusal{"it would cut rows of the product into pieces that fill no vectors"};
         // Statistics of rows stay apart: their readers repeat them along the row.
-        if (better.spatial > 0 && !product && c->extents.size() > e->spatial &&
-            assumed_points(c->extents) > assumed_points(std::span(e->extents).first(e->spatial)))
-            return false;
-        p.primitives[reader].name = p.primitives[id].name + " + " + p.primitives[reader].name;
-        p.primitives[reader].source = p.primitives[id].source;
-        p.primitives[reader].origin.add(p.primitives[id].origin);
-        drop(id);
-        replace(reader, std::move(better));
-        return true;
+        if (fused->spatial > 0 && !product && c.extents.size() > e.spatial &&
+            assumed_points(c.extents) > assumed_points(std::span(e.extents).first(e.spatial)))
+            return Refusal{"it repeats its operand along the row"};
+        return std::move(*fused);
     }
 
     /// Whether rows that lie in memory as `whole` lie in shorter pieces as `moved` that fill no vectors: 312 columns as
@@ -140,21 +163,19 @@ struct Fuser {
         bool changed = false;
         for (bool again = true; again;) {
             again = false;
-            TensorExpr* e = live(id);
-            if (e == nullptr || e->accesses.size() > 24) return changed;
+            const TensorExpr* e = live(id);
+            if (e == nullptr || e->accesses.size() > kMostAccesses) return changed;
             for (size_t i = 0; i < e->accesses.size(); ++i) {
                 const ValueId v = e->accesses[i].value;
                 const PrimitiveId from = producer[v];
                 const TensorExpr* q = live(from);
-                if (q == nullptr || q->reducer != Reducer::None || results.count(v) != 0) continue;
-                if (!may_share(from, id) || (!limits.recompute && readers[v].size() > 1)) continue;
-                if (!worth(id, *e, i, from, *q)) continue;
-                auto fused = known.inlined(*e, i, *q, unrounded(*q, v));
-                if (!fused) continue;
-                TensorExpr& better = *fused;
-                if (good_product(*e) && !good_product(better)) continue;
-                if (better.accesses.size() > 24 || better.body.nodes().size() > 200) continue;
-                replace(id, std::move(better));
+                if (q == nullptr || q->reducer != Reducer::None) continue;
+                FusedOrRefusal fused = with_inlined(id, *e, i, from, *q);
+                if (const auto* refusal = std::get_if<Refusal>(&fused)) {
+                    limits.refuse(p.primitives[from], p.primitives[id], *refusal);
+                    continue;
+                }
+                replace(id, std::move(std::get<TensorExpr>(fused)));
                 p.primitives[id].origin.add(p.primitives[from].origin);
                 if (readers[v].empty()) drop(from);
                 changed = again = true;
@@ -162,6 +183,22 @@ struct Fuser {
             }
         }
         return changed;
+    }
+
+    FusedOrRefusal with_inlined(PrimitiveId id, const TensorExpr& e, size_t access, PrimitiveId from,
+                                const TensorExpr& q) {
+        const ValueId v = e.accesses[access].value;
+        if (results.count(v) != 0) return Refusal{"its operand is an output of the program"};
+        if (!may_share(from, id)) return Refusal{"an option keeps the two apart"};
+        if (!limits.recompute && readers[v].size() > 1)
+            return Refusal{"an option forbids recomputation, and its operand has other readers, too"};
+        if (const auto refusal = too_expensive(e, from, q)) return *refusal;
+        auto fused = known.inlined(e, access, q, unrounded(q, v));
+        if (!fused) return Refusal{"its operand cannot be computed in place"};
+        if (good_product(e) && !good_product(*fused)) return Refusal{"the product would lose its micro-kernel"};
+        if (fused->accesses.size() > kMostAccesses || fused->body.nodes().size() > kMostNodes)
+            return Refusal{"the expression would become too large"};
+        return std::move(*fused);
     }
 
     /// The value as its reader takes it: an element that is only put elsewhere was rounded before, and a product's
@@ -174,34 +211,31 @@ struct Fuser {
         return made;
     }
 
-    bool worth(PrimitiveId id, const TensorExpr& e, size_t access, PrimitiveId from, const TensorExpr& q) {
-        (void)id;
-        const ValueId v = p.primitives[from].outputs[0];
-        const double made = assumed_points(q.extents);
-        const bool is_free = moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty();
-        const bool single = readers[v].size() == 1;
-        double reads = assumed_points(e.extents);
+    /// Why computing `q` in place, once per read instead of once, costs more than it saves.
+    std::optional<Refusal> too_expensive(const TensorExpr& e, PrimitiveId from, const TensorExpr& q) {
         if (is_plain_product(e)) {
-            if (!moves_only(q)) return false;  // computed once per use of the operand: never
-            return true;
+            if (!moves_only(q)) return Refusal{"its operand would be computed once for each use in the product"};
+            return std::nullopt;
         }
-        if (is_free) return true;
-        // Work done per read instead of once.
+        if (moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty()) return std::nullopt;
+        const double made = assumed_points(q.extents), reads = assumed_points(e.extents);
         const double repeats = std::max(1.0, reads / std::max(1.0, made));
         const double cost = body_operations(q.body);
-        if (single) {
-            if (e.reducer != Reducer::None || repeats <= 1.01)
-                return repeats <= 1.01 || cost <= 4 || made * 8 < reads / 64;
+        if (readers[p.primitives[from].outputs[0]].size() == 1) {
+            const bool once = repeats <= 1.01;
             // A few elements twice (a picture's rim, reflected) cost less than all of them on their way to memory and
             // back.
-            return cost * repeats <= 4 || cost * (repeats - 1) <= 2;
+            const bool cheap = e.reducer != Reducer::None || once ? once || cost <= 4 || made * 8 < reads / 64
+                                                                  : cost * repeats <= 4 || cost * (repeats - 1) <= 2;
+            if (cheap) return std::nullopt;
+            return Refusal{"its operand would be computed several times"};
         }
-        (void)access;
         // Several readers: only what is cheaper than reading it back.
         size_t big = 0;
         for (const Access& a : q.accesses)
             if (assumed_points(p.values[a.value].shape) * 4 > made) ++big;
-        return cost <= 2 && big <= 1 && repeats <= 1.01;
+        if (cost <= 2 && big <= 1 && repeats <= 1.01) return std::nullopt;
+        return Refusal{"its operand has other readers, too, and would be computed in each"};
     }
 
     Program result() {

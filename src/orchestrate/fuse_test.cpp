@@ -1,12 +1,13 @@
-// Elementwise work moves to where its operand is in a register, and nothing dear is computed twice.
+// Elementwise work moves to where its operand is in a register, and nothing expensive is computed twice.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "index/expr_size.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/fuse.h"
 #include "orchestrate/program_test.h"
+#include "orchestrate/refusal_test.h"
 #include "program/builder.h"
 
 namespace tilewright {
@@ -229,6 +230,55 @@ TEST(FuseGreedily, keeps_what_random_programs_compute) {
         fewer += after.primitives.size() < before.primitives.size() ? 1 : 0;
     }
     EXPECT_GT(fewer, 100);
+}
+
+std::string fuse_refusal(const std::string& expressions, const std::string& producer, const std::string& reader,
+                         const FusionLimits& limits = {}) {
+    const std::string text = "program t {\n  input x: f32[6, 8]\n  input w: f32[8, 8]\n" + expressions + "}";
+    return refusal(
+        with_weights(text), producer, reader, [](const Program& p, const FusionLimits& l) { fuse_greedily(p, l); },
+        limits);
+}
+
+const std::string kProduct = "  p: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]\n";
+const std::string kSumOfRows = "  s: f32[6, 1] = [6, 1] sum(i2 < 8) @0 where @0 = x[i0, i2]\n";
+const std::string kExponentials = "  a: f32[6, 8] = [6, 8] exp(@0) where @0 = x[i0, i1]\n";
+
+TEST(FuseGreedily, says_why_a_reader_is_no_epilogue) {
+    const std::string neg = "  y: f32[6, 8] = [6, 8] neg(@0) where @0 = p[i0, i1]\n  output y\n";
+    EXPECT_EQ(fuse_refusal(kProduct + neg, "p", "y"), "");
+    EXPECT_EQ(fuse_refusal(kProduct + neg, "p", "y", nothing_shared()), "an option keeps the two apart");
+    EXPECT_EQ(fuse_refusal(kProduct + neg + "  output p\n", "p", "y"), "its operand is an output of the program");
+    EXPECT_EQ(
+        fuse_refusal(kProduct + neg + "  z: f32[6, 8] = [6, 8] exp(@0) where @0 = p[i0, i1]\n  output z\n", "p", "y"),
+        "its operand has other readers, too");
+    EXPECT_EQ(
+        fuse_refusal(kProduct + "  y: f32[6, 1] = [6, 1] max(i2 < 8) @0 where @0 = p[i0, i2]\n  output y\n", "p", "y"),
+        "both reduce");
+    EXPECT_EQ(fuse_refusal(kProduct + "  y: f32[6, 8] = [6, 8] sub(@0, @1) where @0 = p[i0, i1], @1 = p[i0, 0]\n"
+                                      "  output y\n",
+                           "p", "y"),
+              "it reads its operand at several places");
+    EXPECT_EQ(fuse_refusal(kSumOfRows + "  y: f32[6, 8] = [6, 8] div(@0, @1) where @0 = x[i0, i1], @1 = s[i0, 0]\n"
+                                        "  output y\n",
+                           "s", "y"),
+              "it is no epilogue: it reads its operand at other points than it writes");
+}
+
+TEST(FuseGreedily, says_why_an_operand_is_not_computed_in_place) {
+    EXPECT_EQ(fuse_refusal(kExponentials + "  y: f32[6, 8] = [6, 8] sum(i2 < 8) mul(@0, @1) where @0 = a[i0, i2], "
+                                           "@1 = w[i2, i1]\n  output y\n",
+                           "a", "y"),
+              "its operand would be computed once for each use in the product");
+    const std::string twice =
+        "  y: f32[6, 8] = [6, 8] neg(@0) where @0 = a[i0, i1]\n"
+        "  z: f32[6, 1] = [6, 1] sum(i2 < 8) @0 where @0 = a[i0, i2]\n  output y\n  output z\n";
+    EXPECT_EQ(fuse_refusal(kExponentials + twice, "a", "y"),
+              "its operand has other readers, too, and would be computed in each");
+    FusionLimits once;
+    once.recompute = false;
+    EXPECT_EQ(fuse_refusal(kExponentials + twice, "a", "y", once),
+              "an option forbids recomputation, and its operand has other readers, too");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // channels at every pixel (all of them), weights are packed in the order the micro-kernel reads them. Both are ALT
 // layouts on values; nothing after this pass knows a layout's name.
 
+#include "orchestrate/layouts.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -10,7 +12,6 @@
 #include "base/error.h"
 #include "layout/propagate.h"
 #include "orchestrate/elements.h"
-#include "orchestrate/plan.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/weighed_sum.h"

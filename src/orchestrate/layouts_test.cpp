@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "orchestrate/plan.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/layouts.h"
 #include "orchestrate/program_test.h"
 
 namespace tilewright {

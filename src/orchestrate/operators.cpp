@@ -1,5 +1,7 @@
 #include "orchestrate/operators.h"
 
+#include "orchestrate/fuse.h"
+
 namespace tilewright {
 
 Program fuse_within_operators(const Program& program) {

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "orchestrate/plan.h"
+#include "program/program.h"
 
 namespace tilewright {
 

@@ -10,6 +10,7 @@
 #include "compile/pipeline.h"
 #include "compile/planned_cost.h"
 #include "cost/given_test.h"
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 

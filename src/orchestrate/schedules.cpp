@@ -9,6 +9,8 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 
 namespace tilewright {
 

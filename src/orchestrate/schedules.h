@@ -9,14 +9,15 @@
 #include <unordered_map>
 
 #include "base/code_cache.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 
 namespace tilewright {
 
 /// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
 constexpr double kKernelSeconds = 1e-6;
-/// Of what its kernels take apart a chain must save this share by the model alone, whose error is of that size, more
-/// where the model had to assume extents. Measured times need no margin.
+/// The share of its separate kernels' time that a chain must save by estimates alone: the error of the model, larger
+/// where extents had to be assumed. Measured times need no margin.
 double chain_gain(const Program& stages);
 
 /// All that a schedule depends on which the model of a machine chooses, but the kernel and the build of the compiler;
@@ -25,8 +26,8 @@ std::string scheduling_text(const Scheduling& how);
 
 class Schedules {
   public:
-    /// `measure`, `recall`: what measure() and recall() ask; may be empty. `kept`: where what took long to find by the
-    /// model's word is looked for and kept, for this build of the compiler and this machine alone; may be null.
+    /// `measure`, `recall`: used by measure() and recall(); may be empty. `kept`: a cache of schedules that took long
+    /// to find by estimates, for this build of the compiler and this machine alone; may be null.
     explicit Schedules(Scheduling how, MeasureKernel measure = {}, std::shared_ptr<const CodeCache> kept = nullptr,
                        MeasureKernel recall = {});
 
@@ -38,25 +39,25 @@ class Schedules {
     const Scheduled& kernel(const KernelBody& body);
     /// For a kernel of several products; nothing where there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
-    /// The same by the model's word, also where measuring is allowed.
+    /// The same by estimates, also where measuring is allowed.
     const std::optional<Scheduled>& estimated_chain(const KernelBody& body);
 
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
     bool measures() const { return ask_ != nullptr; }
-    /// Runs it, or remembers (MeasureKernel).
+    /// Runs it, or finds the time in the tuning database (MeasureKernel).
     std::optional<MeasuredKernel> measure(const TileProgram& program, const std::vector<bool>& weights);
-    /// What measure() would remember of it; nothing where it would have to run it.
+    /// The time in the tuning database; nothing where there is none.
     std::optional<MeasuredKernel> recall(const TileProgram& program, const std::vector<bool>& weights);
-    /// What measure() found of this kernel, where somebody asked for that and it runs.
+    /// The time that measure() found for this kernel, if it was measured and runs.
     std::optional<double> measured(const Scheduled& s) const;
     /// A kernel that a library was measured to compute faster than generated code does, and has not been refused.
     struct Provided {
         std::string provider;
-        std::string kernel;  ///< tells it from others
+        std::string kernel;  ///< identifies it
     };
     std::optional<Provided> provided(const Scheduled& s, const std::vector<bool>& weights) const;
-    /// Whatever it measured: generated code computes this one.
+    /// Generated code computes this kernel, whatever was measured.
     void refuse(const Provided& p) { refused_.insert(p.kernel); }
     /// Whether a library computes this kernel faster, by measurement, and has been refused.
     bool refused(const TileProgram& program, const std::vector<bool>& weights) const;
@@ -87,28 +88,5 @@ class Schedules {
     std::set<std::string> refused_;
     double spent_ms_ = 0;
 };
-
-/// Groups that are one kernel as a chain of products, where the model says that this costs less than they do.
-///
-/// Greedy: products in order; to the group of each come those that feed it and nobody else, back to the next products,
-/// of which one, all or none come along, or those that feed them too.
-std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
-                                      const FusionLimits& limits = {});
-
-/// A kernel as several: parts of its sums as tasks, then what adds them up (schedule/chain/split.h).
-struct InParts {
-    struct Part {
-        Program stages;  ///< values are connected by their names, with those of the kernel's body too
-        std::vector<KernelGroup> groups;
-    };
-    std::vector<Part> parts;
-    double seconds = 0;  ///< of all of them
-};
-/// Nothing where all threads (a GPU's multiprocessors) have a task as it is, nothing can be cut, or it does not gain.
-std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules);
-
-/// Kernels that would leave threads, or a GPU's multiprocessors, without a task, few results of long sums each, become
-/// two where that is estimated (or measured) to gain. Nothing with one thread.
-void split_sums(Grouped& grouped, Schedules& schedules);
 
 }  // namespace tilewright

@@ -11,6 +11,8 @@
 
 #include "base/build_id.h"
 #include "cost/given_test.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"

@@ -1,7 +1,7 @@
 #pragma once
 // The machines of the tests, whatever machine runs them: AVX2 with 16 registers of 8 lanes, or AVX-512 with 32 of 16.
 
-#include "orchestrate/plan.h"
+#include "orchestrate/options.h"
 
 namespace tilewright::test {
 

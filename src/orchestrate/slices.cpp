@@ -122,9 +122,10 @@ class Slicer {
     const KernelCall* call(size_t step) const {
         if (step >= plan_.steps.size()) return nullptr;
         const auto* c = std::get_if<KernelCall>(&plan_.steps[step].what);
-        const bool ours = c != nullptr && c->provider.empty() && kernels_[step] &&
-                          kernels_[step]->stages.primitives.size() == 1 && kernels_[step]->stages.outputs.size() == 1;
-        return ours ? c : nullptr;
+        const bool generated = c != nullptr && c->provider.empty() && kernels_[step] &&
+                               kernels_[step]->stages.primitives.size() == 1 &&
+                               kernels_[step]->stages.outputs.size() == 1;
+        return generated ? c : nullptr;
     }
 
     int64_t bytes(ValueId v) const {
@@ -236,8 +237,8 @@ class Slicer {
 
 }  // namespace
 
-std::vector<Slices> take_in_slices(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels,
-                                   const ScheduleTarget& target) {
+std::vector<Slices> slice(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels,
+                          const ScheduleTarget& target) {
     return Slicer(plan, kernels, target).run();
 }
 

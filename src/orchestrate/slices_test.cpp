@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"

@@ -247,6 +247,23 @@ TEST_F(Explain, PrintsExcludedCandidatesWithTheGap) {
     EXPECT_EQ(place.run({"explain", "model.onnx", "--most-sets", "0"}).status, 2);
 }
 
+TEST_F(Explain, SaysWhyKernelsAreNotFused) {
+    write("mlp", {}, "model.onnx");
+    const Json j = json({});
+    const Json& kernels = j["kernels"];
+    ASSERT_GT(kernels.size(), 1u);
+    size_t boundaries = 0;
+    for (size_t k = 0; k < kernels.size(); ++k)
+        for (const Json& n : kernels[k]["not_fused"]) {
+            EXPECT_NE(n["reason"], "");
+            for (const size_t other : n["kernels"]) EXPECT_LT(other, k) << "it computes what is read";
+            boundaries += n["kernels"].size();
+        }
+    EXPECT_GE(boundaries, kernels.size() - 1) << j["kernels"];
+    const Result r = place.run({"explain", "model.onnx"});
+    EXPECT_THAT(r.out, HasSubstr("not fused with kernel 1: a GEMM chain would"));
+}
+
 TEST_F(Explain, FitsATerminal) {
     const Result r = place.run({"explain", "model.onnx", "--orchestrate", "optimal", "--kernels", "1"});
     ASSERT_EQ(r.status, 0) << r.err;

@@ -44,7 +44,7 @@ int command_explain(const ExplainCommand& o) {
     {
         Progress progress("explaining " + o.model.model, o.model.progress);
         PipelineOptions pipeline = pipeline_options(o.model);
-        pipeline.keep_rewritten = true;
+        pipeline.keep_rewritten = pipeline.compile.keep_refusals = true;
         const Compilation c = compile(o.model, pipeline, progress);
         explain::ExplainOptions how;
         how.seconds = o.seconds;

@@ -19,7 +19,7 @@
 #include "driver/opspec/limit.h"
 #include "driver/opspec/op_model.h"
 #include "driver/opspec/op_spec.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/fuse.h"
 #include "runtime/thread_count.h"
 #include "schedule/chain/expression.h"
 

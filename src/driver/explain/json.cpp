@@ -25,6 +25,12 @@ Json tensors(const std::vector<TensorNote>& notes) {
     return out;
 }
 
+Json not_fused(const KernelNote& k) {
+    Json out = Json::array();
+    for (const NotFused& n : k.not_fused) out.push_back({{"kernels", n.kernels}, {"reason", n.reason}});
+    return out;
+}
+
 Json shares(const KernelNote& k) {
     Json out = Json::object();
     for (const auto& [type, share] : k.shares) out[type] = share;
@@ -40,6 +46,7 @@ Json kernels(const Report& r) {
                        {"operators", k.nodes},
                        {"reads", tensors(k.reads)},
                        {"writes", tensors(k.writes)},
+                       {"not_fused", not_fused(k)},
                        {"provider", k.provider.empty() ? "generated" : k.provider},
                        {"tiling", k.tiling},
                        {"estimate_us", k.estimate_us},
@@ -158,7 +165,7 @@ std::string to_json(const Report& r) {
                         {"kept", o.provider->kept},
                         {"solved_again", o.provider->solved_again},
                         {"plan_ms", o.provider->seconds * 1e3},
-                        {"without_ms", o.provider->ours_seconds * 1e3},
+                        {"without_ms", o.provider->generated_seconds * 1e3},
                         {"refused", o.provider->refused}};
     j["orchestrate_ms"] = o.ms;
     j["measure_ms"] = o.measure_ms;

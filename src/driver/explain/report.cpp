@@ -176,6 +176,7 @@ class Explanation {
         for (size_t i = 0; i < call.tensors.size(); ++i)
             (i < inputs ? k.reads : k.writes).push_back(tensor(plan, call.tensors[i]));
         k.from = makers_of(std::span(call.tensors).first(inputs), makers);
+        k.not_fused = not_fused(plan, k.from, origin.parts, first);
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
@@ -186,6 +187,28 @@ class Explanation {
         k.shares = shares_of(k.primitives);
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
+    }
+
+    /// Of a kernel that computes `parts` and reads what `from` compute. `first`: position of the plan's primitives.
+    std::vector<NotFused> not_fused(const Plan& plan, const std::vector<BoxId>& from, const Refusals::Parts& parts,
+                                    size_t first) const {
+        std::vector<NotFused> out;
+        if (!plan.refusals) return out;
+        std::map<std::string, size_t> by_reason;
+        for (const BoxId producer : from) {
+            if (producer.step) continue;
+            Refusals::Parts other;
+            for (const size_t p : r_.kernels[producer.index].primitives)
+                other.push_back(static_cast<uint32_t>(p - first));
+            const char* refused = plan.refusals->reason(other, parts);
+            std::string reason = refused != nullptr ? refused : "no fusion pass applies to the two";
+            if (r_.optimal) reason = "the kernels were selected as the cheapest (--orchestrate optimal)";
+            if (parts.empty() || other.empty()) reason = "one of them converts a layout or merges split-K results";
+            const auto [it, fresh] = by_reason.try_emplace(reason, out.size());
+            if (fresh) out.push_back({{}, reason});
+            out[it->second].kernels.push_back(producer.index);
+        }
+        return out;
     }
 
     std::vector<std::pair<std::string, double>> shares_of(const std::vector<size_t>& primitives) const {

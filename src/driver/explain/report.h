@@ -12,7 +12,6 @@
 #include "compile/pipeline.h"
 #include "cost/target.h"
 #include "driver/opspec/limit.h"
-#include "orchestrate/plan.h"
 
 namespace tilewright::explain {
 
@@ -50,6 +49,12 @@ struct StepNote {
     std::vector<BoxId> from;  ///< who makes what it reads
 };
 
+/// Why a kernel was not fused with the kernels that compute what it reads.
+struct NotFused {
+    std::vector<size_t> kernels;  ///< positions in Report::kernels
+    std::string reason;           ///< "its rows differ"
+};
+
 struct KernelNote {
     std::string name;                ///< of its stages
     size_t code = 0;                 ///< which of the different kernels
@@ -57,6 +62,7 @@ struct KernelNote {
     std::vector<std::string> nodes;  ///< source operators
     std::vector<TensorNote> reads, writes;
     std::vector<BoxId> from;                      ///< who makes what it reads
+    std::vector<NotFused> not_fused;              ///< one for each reason
     std::string provider;                         ///< of the library that computes it; empty: generated code
     std::string tiling;                           ///< one line (tile.h, tiling_expression)
     double estimate_us = 0;                       ///< by the cost model, without a launch
@@ -124,7 +130,7 @@ struct ExplainOptions {
     std::function<void(const std::string&)> progress;
 };
 
-/// `c` was compiled with these options and PipelineOptions::keep_rewritten.
+/// `c` was compiled with these options and PipelineOptions::keep_rewritten and GroupingOptions::keep_refusals.
 Report explain(const Compilation& c, const PipelineOptions& pipeline, const ExplainOptions& options);
 
 }  // namespace tilewright::explain

@@ -172,6 +172,18 @@ std::vector<std::string> texts(const std::vector<TensorNote>& tensors) {
     return out;
 }
 
+/// "      not fused with kernels 3, 4: its rows differ"
+std::string not_fused_text(const KernelNote& k) {
+    std::string s;
+    for (const NotFused& n : k.not_fused) {
+        std::vector<size_t> numbers;
+        for (const size_t kernel : n.kernels) numbers.push_back(kernel + 1);
+        s += fmt::format("      not fused with kernel{} {}: {}\n", numbers.size() == 1 ? "" : "s",
+                         fmt::join(numbers, ", "), n.reason);
+    }
+    return s;
+}
+
 std::string kernel_text(const Report& r, const KernelNote& k, size_t position, double all) {
     std::string s =
         fmt::format("{:>6} {:>10.1f} {:>5.1f}% {:>6.0f}%  {:<8}", position, k.us(), 100 * k.us() / all,
@@ -188,6 +200,7 @@ std::string kernel_text(const Report& r, const KernelNote& k, size_t position, d
     s += wrapped(6, "primitives", primitives, 3);
     s += wrapped(6, "reads", texts(k.reads), 3);
     s += wrapped(6, "writes", texts(k.writes), 3);
+    s += not_fused_text(k);
     return s +
            wrapped(6, k.provider.empty() ? "tiles" : "computed by", {k.provider.empty() ? k.tiling : k.provider}, 1);
 }

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "cost/sampling.h"
-#include "orchestrate/plan.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/kernel_group.h"
 #include "schedule/chain/search.h"
 
 namespace tilewright {

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "layout/propagate.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 
 namespace tilewright::optimal {
 
@@ -41,7 +43,7 @@ ValueLayouts layouts_of(const Program& program, const ChosenLayouts& chosen, con
         const auto copy = copies.find(v);
         const ValueId mine = copy == copies.end() ? v : copy->second;
         if (mine.index() >= program.values.size() || program.is_constant(mine)) continue;
-        out[mine].home = copy == copies.end();
+        out[mine].at_boundary = copy == copies.end();
         if (copy == copies.end())
             wanted[mine] = layout;
         else
@@ -50,7 +52,7 @@ ValueLayouts layouts_of(const Program& program, const ChosenLayouts& chosen, con
     for (const ValueId v : there)
         if (v.index() < program.values.size() && wanted.count(v) == 0) spread.fixed.insert(v);
     for (auto& [v, layout] : propagate_layouts(program, std::move(wanted), spread)) {
-        out[v].home = true;
+        out[v].at_boundary = true;
         out[v].second = std::move(layout);
     }
     for (const ValueId v : program.values.ids())
@@ -74,7 +76,7 @@ GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy) {
         const auto place = [&](ValueId v) {
             const auto copy = copies.find(v);
             if (copy != copies.end()) return PlacedValue{copy->second, true};
-            return PlacedValue{v, v.index() < program.values.size() && plan.layouts[v].home};
+            return PlacedValue{v, v.index() < program.values.size() && plan.layouts[v].at_boundary};
         };
         std::set<ValueId> reads;
         std::vector<ValueId> open;

@@ -1,11 +1,13 @@
 #pragma once
-// The greedy rule's plan as the optimal choice sees it: a plan to begin with, no worse than which anything may be.
+// The plan of greedy orchestration as the start of the search: no plan that is selected costs more.
 
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
 #include "orchestrate/schedules.h"
 
 namespace tilewright::optimal {
@@ -14,8 +16,8 @@ namespace tilewright::optimal {
 /// value away, what spreads to it from those around it; where it copies an input or an output, the copy's.
 struct ValueLayout {
     std::optional<Layout> second;
-    std::string text;   ///< of it; empty: none
-    bool home = false;  ///< the greedy rule has the value so; false: row-major, as where it copies
+    std::string text;          ///< of it; empty: none
+    bool at_boundary = false;  ///< values at a piece's ends have that layout (greedy's); false: row-major
     /// `second`, which there must be.
     const Layout& other() const {
         TW_CHECK(second, "a value has one layout");

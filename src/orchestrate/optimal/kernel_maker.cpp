@@ -7,6 +7,12 @@
 #include <set>
 
 #include "base/error.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/fuse_rows.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/layouts.h"
+#include "orchestrate/options.h"
+#include "orchestrate/split_k.h"
 #include "schedule/chain/chain.h"
 
 namespace tilewright::optimal {
@@ -115,7 +121,7 @@ KernelMaker::KernelMaker(const Program& program, const ValueLayouts& layouts, co
     }
 }
 
-bool KernelMaker::hopeless(const std::vector<PrimitiveId>& members) const {
+bool KernelMaker::pruned(const std::vector<PrimitiveId>& members) const {
     size_t reductions = 0;
     bool product = false;
     for (const PrimitiveId id : members) {
@@ -185,7 +191,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
         }
         laid = lay_out(laid, layouts, options_.target, Contents::Anything);
     }
-    const std::vector<KernelGroup> groups = group_rows(laid, true);
+    const std::vector<KernelGroup> groups = fuse_rows(laid);
     if (groups.size() > 1 && (products == 0 || !schedules_.how().chains())) {
         result.reason = products > 1 ? "several products, and no scheduler for chains" : "its stages share no rows";
         return result;
@@ -220,7 +226,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
 
 void KernelMaker::schedule(const KernelBody& body, const Schedules::Scheduled& whole, const std::vector<bool>& weights,
                            Made& result) {
-    const auto parts = in_parts(body, whole, schedules_);
+    const auto parts = split_kernel(body, whole, schedules_);
     if (!parts) {
         result.seconds = whole.seconds;
         result.kernels.push_back({whole.program, weights});
@@ -230,7 +236,7 @@ void KernelMaker::schedule(const KernelBody& body, const Schedules::Scheduled& w
     std::set<std::string> constant;  // values are connected by their names
     for (size_t i = 0; i < weights.size(); ++i)
         if (weights[i]) constant.insert(body.stages.values[body.stages.inputs[i]].name);
-    for (const InParts::Part& part : parts->parts)
+    for (const SplitKernel::Part& part : parts->parts)
         for (const KernelGroup& g : part.groups) {
             const KernelBody one = extract(part.stages, g);
             ScheduledKernel kernel;

@@ -7,8 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "orchestrate/kernel_group.h"
 #include "orchestrate/optimal/chain_sets.h"
 #include "orchestrate/optimal/greedy.h"
+#include "orchestrate/options.h"
 #include "orchestrate/schedules.h"
 #include "program/transform/fusions.h"
 
@@ -57,10 +59,10 @@ class KernelMaker {
         /// What its seconds count more than they say, as a share: what a chain must gain by the model's word alone.
         double margin = 0;
         Kind kind = Kind::Elementwise;
-        std::vector<ScheduledKernel> kernels;  ///< one; two where its sums are taken in parts (in_parts)
+        std::vector<ScheduledKernel> kernels;  ///< one; two where its sums are taken in parts (split_kernel)
     };
     /// Made once for all parts of equal text; its number among all that were made. A set is a kernel where
-    /// fuse_greedily makes it stages that, laid out like this, share rows (group_rows), or where they have a schedule
+    /// fuse_greedily makes it stages that, laid out like this, share rows (fuse_rows), or where they have a schedule
     /// as a chain.
     size_t make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
                 const std::vector<PlacedValue>& writes);
@@ -71,7 +73,7 @@ class KernelMaker {
     size_t size() const { return made_.size(); }  ///< kernels that were asked for, also those that cannot be made
 
     /// No set around one with a product and another reduction is a kernel, unless it is a chain (chain_sets.h).
-    bool hopeless(const std::vector<PrimitiveId>& members) const;
+    bool pruned(const std::vector<PrimitiveId>& members) const;
     NodeWork work(PrimitiveId id) const { return work_[id]; }
 
   private:

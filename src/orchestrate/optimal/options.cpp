@@ -122,7 +122,7 @@ std::string InModelReport::print() const {
 std::string ProviderReport::print() const {
     std::string s = fmt::format("{} computes {} kernels as well, {} of them faster alone; {} of {} of the plan are its",
                                 name, measured, faster, kept, in_model);
-    if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us without", seconds * 1e6, ours_seconds * 1e6);
+    if (seconds > 0) s += fmt::format(", {:.3f} us beside {:.3f} us without", seconds * 1e6, generated_seconds * 1e6);
     if (solved_again > 0) s += fmt::format(", solved again {} times without those refused", solved_again);
     return s;
 }

@@ -128,7 +128,7 @@ struct ProviderReport {
     size_t kept = 0;                        ///< of those: computed by the library
     size_t solved_again = 0;                ///< times that the programs were solved again, without refused kernels
     double seconds = 0;                     ///< of a run with it; 0: remembered from an earlier compile, or none was
-    double ours_seconds = 0;                ///< of a run of the same plan without it, in turns with that; likewise
+    double generated_seconds = 0;           ///< of a run of the same plan without it, in turns with that; likewise
     std::map<std::string, size_t> refused;  ///< why it does not compute a kernel that was measured
     std::string print() const;
 };

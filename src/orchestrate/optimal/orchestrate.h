@@ -14,8 +14,11 @@
 // cut is there as the greedy rule has it. So the greedy rule's plan is one of those to choose from, but for kernels
 // that a cut goes through, and no plan costs more than it by the costs that the choice goes by.
 
+#include "orchestrate/fusion_limits.h"
+#include "orchestrate/kernel_group.h"
 #include "orchestrate/optimal/greedy.h"
 #include "orchestrate/optimal/options.h"
+#include "orchestrate/options.h"
 #include "orchestrate/schedules.h"
 
 namespace tilewright::optimal {

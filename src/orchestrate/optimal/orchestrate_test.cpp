@@ -11,6 +11,7 @@
 
 #include "cost/given_test.h"
 #include "orchestrate/optimal/planning_test.h"
+#include "orchestrate/options.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
 

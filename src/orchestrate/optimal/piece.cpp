@@ -26,10 +26,10 @@ class PieceSearch::Impl {
         : dag_(dag), ask_(ask), options_(std::move(options)), paths_(dag_), choice_(choice_of(dag_)) {
         second_ = options_.second;
         second_.resize(dag_.tensors.size());
-        options_.home.resize(dag_.tensors.size());
+        options_.at_boundary.resize(dag_.tensors.size());
         choice_.tensors *= 2;
         for (auto* ends : {&choice_.given, &choice_.needed})
-            for (TensorId& t : *ends) t = in(t, options_.home[t.index()]);
+            for (TensorId& t : *ends) t = in(t, options_.at_boundary[t.index()]);
         choice_.once = options_.once;
         enumerate();
         convert();

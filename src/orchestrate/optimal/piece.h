@@ -37,11 +37,11 @@ using AskKernel = std::function<KernelAnswer(const NodeSet& nodes, const std::ve
 
 struct PieceOptions {
     ConvexOptions convex;
-    size_t most_output_sets = 4;  ///< of one set of nodes
-    bool single_output = false;   ///< only sets of nodes that write one tensor
-    bool once = false;            ///< no node is in two kernels
-    std::vector<bool> second;     ///< per tensor: it has another layout; empty: none has
-    std::vector<bool> home;       ///< likewise: at the piece's ends it is in that one
+    size_t most_output_sets = 4;    ///< of one set of nodes
+    bool single_output = false;     ///< only sets of nodes that write one tensor
+    bool once = false;              ///< no node is in two kernels
+    std::vector<bool> second;       ///< per tensor: it has another layout; empty: none has
+    std::vector<bool> at_boundary;  ///< likewise: at the piece's ends it is in that one
     size_t most_mixed = 6;
     std::vector<NodeSet> also;  ///< sets of nodes to ask for beside those that are listed, whatever bounds these
     /// False: candidates whose costs are estimates. Then none is left out for what the model says.

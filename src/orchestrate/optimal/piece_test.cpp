@@ -149,7 +149,7 @@ TEST(PlanPiece, with_layouts_finds_the_cheapest_plan_of_all_candidates) {
         options.exact = seed % 2 == 0;
         for (const TensorId t : dag.tensors.ids()) {
             options.second.push_back((t.index() * 5 + seed) % 3 != 0);
-            options.home.push_back(options.second.back() && (t.index() + seed) % 2 == 0);
+            options.at_boundary.push_back(options.second.back() && (t.index() + seed) % 2 == 0);
         }
         const size_t n = dag.tensors.size();
         const AskKernel ask = [&](const NodeSet& set, const std::vector<TensorId>& reads,
@@ -168,7 +168,7 @@ TEST(PlanPiece, with_layouts_finds_the_cheapest_plan_of_all_candidates) {
         choice.tensors = 2 * n;
         for (auto* ends : {&choice.given, &choice.needed})
             for (TensorId& t : *ends)
-                if (options.home[t.index()]) t = TensorId(t.index() + n);
+                if (options.at_boundary[t.index()]) t = TensorId(t.index() + n);
         const PieceSearch everything(dag, {}, ask, options);
         for (const PieceKernel& k : everything.kernels()) choice.candidates.push_back(k.candidate);
         EXPECT_NEAR(plan.solution.blp.objective, test::cheapest(choice), 1e-6 * plan.solution.blp.objective)
@@ -196,7 +196,7 @@ TEST(PlanPiece, gives_and_takes_what_crosses_its_ends_as_it_is_told) {
     two.b_wrong = 1.1;
     PieceOptions options = two.options();
     EXPECT_EQ(plan_piece(two.dag, {}, two, options).solution.blp.objective, 1 + 1.1 + 1);
-    options.home = options.second;
+    options.at_boundary = options.second;
     EXPECT_EQ(plan_piece(two.dag, {}, two, options).solution.blp.objective, 1.5 + 1 + 1);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/pipeline.h"
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"

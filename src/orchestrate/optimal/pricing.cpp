@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "orchestrate/options.h"
 #include "tune/canonical.h"
 
 namespace tilewright::optimal {
@@ -246,20 +247,20 @@ class Pricing::Impl {
         for (size_t i = 0; i < it->second.size(); ++i) {
             const MeasuredKernel& m = it->second[i];
             const ScheduledKernel& part = maker_[kernel].kernels[i];
-            const bool generated = m.ours && schedules_.refused(part.tiles, part.weights);
-            seconds += with_launch(generated ? *m.ours : m.seconds);
+            const bool generated = m.generated_seconds && schedules_.refused(part.tiles, part.weights);
+            seconds += with_launch(generated ? *m.generated_seconds : m.seconds);
         }
         return seconds;
     }
 
     /// What a library had to say of it.
     void note(const MeasuredKernel& one) {
-        if (one.asked.empty()) return;
+        if (one.library.empty()) return;
         if (!report_.provider) report_.provider.emplace();
         ProviderReport& r = *report_.provider;
-        r.name = one.asked;
+        r.name = one.library;
         if (!one.refused.empty()) ++r.refused[one.refused];
-        r.measured += one.theirs ? 1 : 0;
+        r.measured += one.library_seconds ? 1 : 0;
         r.faster += one.provider.empty() ? 0 : 1;
     }
 

@@ -8,6 +8,7 @@
 
 #include "orchestrate/optimal/kernel_maker.h"
 #include "orchestrate/optimal/piece.h"
+#include "orchestrate/options.h"
 
 namespace tilewright::optimal {
 

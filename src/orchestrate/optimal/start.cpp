@@ -20,7 +20,7 @@ std::vector<Candidate> start_of(const Piece& piece, const GreedyPlan& greedy) {
                    ? TensorId(t.index() + dag.tensors.size())
                    : t;
     };
-    const auto home = [&](TensorId t) { return greedy.layouts[value_of(piece.tensors[t])].home; };
+    const auto at_boundary = [&](TensorId t) { return greedy.layouts[value_of(piece.tensors[t])].at_boundary; };
     std::map<PrimitiveId, NodeId> local;
     for (const NodeId n : dag.nodes.ids()) local[primitive_of(piece.nodes[n])] = n;
     std::set<ValueId> written;
@@ -40,13 +40,13 @@ std::vector<Candidate> start_of(const Piece& piece, const GreedyPlan& greedy) {
         Candidate c;
         c.covers = set.nodes();
         for (const TensorId t : dag.inputs(set))
-            c.inputs.push_back(tensor(t, placed(k.reads, value_of(piece.tensors[t])).value_or(home(t))));
+            c.inputs.push_back(tensor(t, placed(k.reads, value_of(piece.tensors[t])).value_or(at_boundary(t))));
         for (const NodeId n : c.covers)
             for (const TensorId t : dag.nodes[n].writes) {
                 const ValueId v = value_of(piece.tensors[t]);
                 const std::optional<bool> mine = placed(k.writes, v);
                 if (mine || (dag.tensors[t].needed && written.count(v) == 0))
-                    c.outputs.push_back(tensor(t, mine.value_or(home(t))));
+                    c.outputs.push_back(tensor(t, mine.value_or(at_boundary(t))));
             }
         // What it reads and copies into the other layout.
         for (const TensorId t : dag.inputs(set))
@@ -60,8 +60,8 @@ std::vector<Candidate> start_of(const Piece& piece, const GreedyPlan& greedy) {
         out.push_back(std::move(c));
     }
     for (const TensorId t : dag.tensors.ids()) {
-        if (dag.tensors[t].needed) wanted.insert(tensor(t, home(t)));
-        if (!dag.tensors[t].producer) there.insert(tensor(t, home(t)));
+        if (dag.tensors[t].needed) wanted.insert(tensor(t, at_boundary(t)));
+        if (!dag.tensors[t].producer) there.insert(tensor(t, at_boundary(t)));
     }
     const size_t n = dag.tensors.size();
     for (const TensorId t : wanted) {

@@ -93,16 +93,16 @@ class Enumeration {
     }
 
   private:
-    bool hopeless(const NodeSet& set) {
-        if (!options_.hopeless) return false;
+    bool pruned(const NodeSet& set) {
+        if (!options_.pruned) return false;
         const auto it = asked_.find(set);
-        return it != asked_.end() ? it->second : asked_.emplace(set, options_.hopeless(set)).first->second;
+        return it != asked_.end() ? it->second : asked_.emplace(set, options_.pruned(set)).first->second;
     }
 
     bool found(const NodeSet& set) {
         if (set.size() > most_nodes_) return false;
-        if (hopeless(set)) {
-            ++result_.hopeless;
+        if (pruned(set)) {
+            ++result_.pruned;
             return false;
         }
         result_.sets.push_back(set);

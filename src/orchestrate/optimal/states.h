@@ -29,12 +29,12 @@ struct ConvexOptions {
     bool connected = true;
     /// True where neither this set nor any convex set around it can be a kernel: two products without a scheduler for
     /// chains, more scratch than there is. Called at most once for every set that is listed or pruned.
-    std::function<bool(const NodeSet&)> hopeless;
+    std::function<bool(const NodeSet&)> pruned;
 };
 
 struct ConvexSets {
     std::vector<NodeSet> sets;  ///< by size, then ascending; no empty one
-    size_t hopeless = 0;        ///< refused, with everything around them that was not looked at
+    size_t pruned = 0;          ///< refused, with everything around them that was not looked at
     /// All sets of at most so many nodes are there. Less than what was asked for where `most_sets` was in the way:
     /// then the largest number that was not.
     size_t most_nodes = 0;
@@ -51,7 +51,7 @@ struct ConvexSets {
 /// this lists every connected convex set: by Theorem 3, the connected ones among the differences of states. With any
 /// node in place of a neighbour it lists all of them. The work is a closure for each set and node beside it.
 ///
-/// `most_nodes` and `hopeless` cut the first branch alone; both hold for everything in it.
+/// `most_nodes` and `pruned` cut the first branch alone; both hold for everything in it.
 ConvexSets convex_sets(const Dag& dag, const Paths& paths, const ConvexOptions& options);
 
 }  // namespace tilewright::optimal

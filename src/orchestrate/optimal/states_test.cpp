@@ -121,18 +121,18 @@ TEST(ConvexSets, bounds_leave_out_exactly_what_they_say) {
         const std::vector<NodeSet> all = convex_sets(dag, paths, options).sets;
         options.most_nodes = 1 + seed % 5;
         // Every third node is a product, and two of them are one too many.
-        options.hopeless = [&](const NodeSet& s) {
+        options.pruned = [&](const NodeSet& s) {
             size_t products = 0;
             for (const NodeId n : s.nodes()) products += n.index() % 3 == 0 ? 1 : 0;
             return products > 1;
         };
         std::vector<NodeSet> expected;
         std::copy_if(all.begin(), all.end(), std::back_inserter(expected),
-                     [&](const NodeSet& s) { return s.size() <= options.most_nodes && !options.hopeless(s); });
+                     [&](const NodeSet& s) { return s.size() <= options.most_nodes && !options.pruned(s); });
         const ConvexSets found = convex_sets(dag, paths, options);
         EXPECT_EQ(found.sets, expected);
         EXPECT_FALSE(found.capped);
-        refused += found.hopeless;
+        refused += found.pruned;
     }
     EXPECT_GT(refused, 100u);
 }

@@ -9,6 +9,7 @@
 
 #include "cost/given_test.h"
 #include "orchestrate/optimal/planning_test.h"
+#include "orchestrate/options.h"
 #include "orchestrate/schedules.h"
 
 namespace tilewright::optimal {
@@ -110,8 +111,8 @@ TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_run
     options.measure = [&](const TileProgram&, const std::vector<bool>& weights) {
         EXPECT_THAT(weights, testing::Contains(true));
         MeasuredKernel m{5e-6, false};
-        m.asked = m.provider = "library 1.0";
-        m.theirs = 5e-6;
+        m.library = m.provider = "library 1.0";
+        m.library_seconds = 5e-6;
         return std::optional(m);
     };
     // In whole runs a kernel takes 1 ms, the library's first one half as much, its second one twice.
@@ -224,10 +225,10 @@ TEST(WholeRuns, solve_again_without_a_refused_library) {
         const bool product = !both && print(kernel.stages).find("sum(") != std::string::npos;
         MeasuredKernel m{both ? 20e-6 : product ? 15e-6 : 6e-6, false};
         if (product) {
-            m.asked = m.provider = "library 1.0";
-            m.ours = m.seconds;
+            m.library = m.provider = "library 1.0";
+            m.generated_seconds = m.seconds;
             m.seconds = 5e-6;
-            m.theirs = m.seconds;
+            m.library_seconds = m.seconds;
         }
         return std::optional(m);
     };

@@ -6,10 +6,16 @@
 
 #include "compile/pipeline.h"
 #include "cost/gpu_estimate.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/fuse_rows.h"
+#include "orchestrate/gemm_chains.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/schedules.h"
 #include "orchestrate/scheduling_test.h"
+#include "orchestrate/split_k.h"
 #include "schedule/chain/chains_test.h"
 
 namespace tilewright {
@@ -21,8 +27,8 @@ Grouped split(const Program& p, const Scheduling& how) {
     Schedules schedules(how);
     Grouped g;
     g.program = fuse_greedily(p);
-    g.groups = group_chains(g.program, group_rows(g.program, true), schedules);
-    split_sums(g, schedules);
+    g.groups = fuse_gemm_chains(g.program, fuse_rows(g.program), schedules);
+    split_k(g, schedules);
     return g;
 }
 
@@ -62,7 +68,7 @@ void computes(const Program& p, const Scheduling& how) {
     ASSERT_LE(largest_difference(interpret(p, inputs), run_by_tiles(plan, kernels, inputs)), 1e-5) << plan.print();
 }
 
-TEST(SplitSums, a_long_sum_of_few_results_is_two_kernels_where_threads_are_idle) {
+TEST(SplitK, a_long_sum_of_few_results_is_two_kernels_where_threads_are_idle) {
     const Program p = product(4, 16, 65536);
     EXPECT_EQ(names(split(p, avx2_scheduling(SchedulerKind::Mcfuser, 1))), std::vector<std::string>{"c"});
     const Grouped g = split(p, avx2_scheduling(SchedulerKind::Mcfuser, 4));
@@ -80,7 +86,7 @@ Scheduling gpu_scheduling(Precision precision = Precision::F32) {
     return how;
 }
 
-TEST(SplitSums, a_gpu_gets_blocks_for_its_multiprocessors) {
+TEST(SplitK, a_gpu_gets_blocks_for_its_multiprocessors) {
     // Two heads of one query each: two blocks, which go through 16,384 keys one after the other.
     const Program decoding = chain::attention(2, 1, 16384, 64, 64);
     for (const Program& p : {product(4, 16, 65536), product(64, 64, 16384), decoding}) {
@@ -96,21 +102,21 @@ TEST(SplitSums, a_gpu_gets_blocks_for_its_multiprocessors) {
         };
         Grouped whole;
         whole.program = fuse_greedily(p);
-        whole.groups = group_chains(whole.program, group_rows(whole.program, true), schedules);
+        whole.groups = fuse_gemm_chains(whole.program, fuse_rows(whole.program), schedules);
         EXPECT_GT(blocks(g.program, g.groups[0]), 2 * blocks(whole.program, whole.groups.back()));
     }
     for (const Program& p : {product(1024, 1024, 4096), product(4, 16, 64), chain::attention(64, 512, 512, 64, 64)}) {
         Schedules schedules(gpu_scheduling());
         Grouped whole;
         whole.program = fuse_greedily(p);
-        whole.groups = group_chains(whole.program, group_rows(whole.program, true), schedules);
+        whole.groups = fuse_gemm_chains(whole.program, fuse_rows(whole.program), schedules);
         EXPECT_EQ(names(split(p, gpu_scheduling())), names(whole)) << print(p);
     }
     for (const Program& p : {product(4, 16, 16384), chain::attention(1, 2, 4096, 16, 16)})
         computes(p, gpu_scheduling());
 }
 
-TEST(SplitSums, many_results_or_short_sums_stay_one_kernel) {
+TEST(SplitK, many_results_or_short_sums_stay_one_kernel) {
     for (const Program& p : {product(512, 512, 512), product(4, 16, 64)})
         EXPECT_EQ(split(p, avx2_scheduling(SchedulerKind::Mcfuser, 4)).groups.size(), 1u) << print(p);
 }
@@ -136,13 +142,13 @@ Scheduling where_parts_are_free(int threads) {
     return how;
 }
 
-TEST(SplitSums, plans_compute_their_programs) {
+TEST(SplitK, plans_compute_their_programs) {
     for (const Program& p : {product(3, 5, 600), chain::attention(1, 2, 600, 8, 8, "add(mul(acc, 0.5), @2)"),
                              chain::grouped_attention(4, 4, 1, 300, 4, 8), chain::norm_product("layer", "2", 5, 600)})
         computes(p, where_parts_are_free(3));
 }
 
-TEST(SplitSums, other_groups_keep_their_places) {
+TEST(SplitK, other_groups_keep_their_places) {
     const Program p = with_weights(R"(program t {
   input x: f32[4, 65536]
   input w: f32[65536, 16]

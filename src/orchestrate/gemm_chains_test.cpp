@@ -7,7 +7,12 @@
 
 #include "compile/pipeline.h"
 #include "cost/given_test.h"
+#include "orchestrate/fuse_rows.h"
+#include "orchestrate/gemm_chains.h"
+#include "orchestrate/kernel_group.h"
+#include "orchestrate/options.h"
 #include "orchestrate/program_test.h"
+#include "orchestrate/refusal_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/schedules.h"
 #include "orchestrate/scheduling_test.h"
@@ -33,7 +38,7 @@ std::vector<std::string> names(const Program& p, const std::vector<KernelGroup>&
 /// The results of each group's primitives: {"chain: c e"}.
 std::vector<std::string> groups(const Program& p) {
     Schedules schedules(avx2_scheduling());
-    return names(p, group_chains(p, group_rows(p, true), schedules));
+    return names(p, fuse_gemm_chains(p, fuse_rows(p), schedules));
 }
 
 Program attention() { return chain::attention(8, 128, 128, 32, 32); }
@@ -46,12 +51,12 @@ Program with(const Program& p, const std::string& line, const std::string& outpu
     return parse_program(text);
 }
 
-TEST(GroupChains, an_attention_is_one_kernel) {
-    ASSERT_EQ(names(attention(), group_rows(attention(), true)), (std::vector<std::string>{"c", "r p s w", "e"}));
+TEST(GemmChains, an_attention_is_one_kernel) {
+    ASSERT_EQ(names(attention(), fuse_rows(attention())), (std::vector<std::string>{"c", "r p s w", "e"}));
     EXPECT_THAT(groups(attention()), ElementsAre("chain: c r p s w e"));
 }
 
-TEST(GroupChains, what_feeds_the_first_product_stays_outside) {
+TEST(GemmChains, what_feeds_the_first_product_stays_outside) {
     const Program p = parse_program(R"(program t {
   input x: f32[65536, 8]
   input b: f32[8, 64]
@@ -76,7 +81,7 @@ bool can_run(const Program& p, const std::vector<KernelGroup>& all) {
     return true;
 }
 
-TEST(GroupChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on_the_way) {
+TEST(GemmChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on_the_way) {
     // A residual block: a feeds the last product's sum and, by way of c and m, the last product.
     const Program p = parse_program(R"(program t {
   input x: f32[256, 16]
@@ -99,11 +104,11 @@ TEST(GroupChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on
         return seconds;
     };
     Schedules schedules(how);
-    const std::vector<KernelGroup> all = group_chains(p, group_rows(p, true), schedules);
+    const std::vector<KernelGroup> all = fuse_gemm_chains(p, fuse_rows(p), schedules);
     EXPECT_TRUE(can_run(p, all)) << testing::PrintToString(names(p, all));
 }
 
-TEST(GroupChains, transforms_by_known_numbers_stay_outside) {
+TEST(GemmChains, transforms_by_known_numbers_stay_outside) {
     // Sums and differences of pairs of rows, between two products: by known numbers, or sums alone.
     const auto grouped = [](const std::string& pairs) {
         const Program p = parse_program(R"(program transformed {
@@ -123,24 +128,24 @@ TEST(GroupChains, transforms_by_known_numbers_stay_outside) {
             return seconds;
         };
         Schedules schedules(how);
-        return names(p, group_chains(p, group_rows(p, true), schedules));
+        return names(p, fuse_gemm_chains(p, fuse_rows(p), schedules));
     };
     EXPECT_THAT(grouped("@0"), ElementsAre("chain: c t e"));
     EXPECT_THAT(grouped("weigh(table{1, 1, 1, -1}(index(2*i0 + i3)), @0)"), ElementsAre("c", "t", "e"));
 }
 
-TEST(GroupChains, a_value_in_between_that_is_an_output_keeps_kernels_apart) {
+TEST(GemmChains, a_value_in_between_that_is_an_output_keeps_kernels_apart) {
     const Program p = with(attention(), "", "w");
-    EXPECT_EQ(groups(p), names(p, group_rows(p, true)));
+    EXPECT_EQ(groups(p), names(p, fuse_rows(p)));
 }
 
-TEST(GroupChains, a_value_in_between_that_somebody_else_reads_keeps_kernels_apart) {
+TEST(GemmChains, a_value_in_between_with_another_reader_keeps_kernels_apart) {
     const Program p = with(attention(), "z: f32[8, 128, 128] = [8, 128, 128] neg(@0) where @0 = c[i0, i1, i2]", "z");
     const std::vector<std::string> all = groups(p);
     EXPECT_NE(std::find(all.begin(), all.end(), "c"), all.end()) << testing::PrintToString(all);
 }
 
-TEST(GroupChains, a_softmax_joins_the_product_behind_it_where_the_scores_cannot) {
+TEST(GemmChains, a_softmax_joins_the_product_behind_it_where_the_scores_cannot) {
     const Program p = with(attention(), "z: f32[8, 128, 128] = [8, 128, 128] neg(@0) where @0 = c[i0, i1, i2]", "z");
     const std::vector<std::string> all = groups(p);
     EXPECT_NE(std::find(all.begin(), all.end(), "chain: r p s w e"), all.end()) << testing::PrintToString(all);
@@ -160,7 +165,7 @@ Scheduling where_only_stages(size_t fast) {
     return how;
 }
 
-TEST(GroupChains, two_products_their_gate_and_a_third_are_one_kernel) {
+TEST(GemmChains, two_products_their_gate_and_a_third_are_one_kernel) {
     // silu(x Wg) * (x Wu), times Wd: the first two feed each other, not the third, so that no pair alone is a chain's
     // end.
     const Program p = parse_program(R"(program gated {
@@ -175,17 +180,17 @@ TEST(GroupChains, two_products_their_gate_and_a_third_are_one_kernel) {
 })");
     // Of two products each pair is slower than two kernels, all three are faster than three.
     Schedules schedules(where_only_stages(3));
-    EXPECT_THAT(names(p, group_chains(p, group_rows(p, true), schedules)), ElementsAre("chain: g u y"));
+    EXPECT_THAT(names(p, fuse_gemm_chains(p, fuse_rows(p), schedules)), ElementsAre("chain: g u y"));
 }
 
-TEST(GroupChains, a_normalisation_joins_its_product_where_that_gains) {
+TEST(GemmChains, a_normalisation_joins_its_product_where_that_gains) {
     const Program p = chain::norm_product("layer", "64", 16, 16);
     Schedules gains(where_only_stages(4)), loses(where_only_stages(3));
-    EXPECT_THAT(names(p, group_chains(p, group_rows(p, true), gains)), ElementsAre("chain: m v n y"));
-    EXPECT_THAT(names(p, group_chains(p, group_rows(p, true), loses)), ElementsAre("m v n", "y"));
+    EXPECT_THAT(names(p, fuse_gemm_chains(p, fuse_rows(p), gains)), ElementsAre("chain: m v n y"));
+    EXPECT_THAT(names(p, fuse_gemm_chains(p, fuse_rows(p), loses)), ElementsAre("m v n", "y"));
 }
 
-TEST(GroupChains, rows_that_only_the_run_counts_are_chained) {
+TEST(GemmChains, rows_that_only_the_run_counts_are_chained) {
     const Program p = parse_program(R"(program t {
   input x: f32[$rows, 16]
   input b: f32[16, 64]
@@ -228,7 +233,7 @@ Program linear_attention(const std::string& n) {
 /// Kernels for a number of places that only the run knows are chosen by the 128 that the model assumes. What is chosen
 /// must hold where there are more: the plan over open extents, estimated at sizes that models have (EfficientViT's 64
 /// to 16,384), is not far behind the plan that knows the size.
-TEST(GroupChains, over_open_extents_hold_at_the_sizes_that_models_have) {
+TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     OrchestrateOptions options;
     options.target.lanes = 16;
     options.target.vector_registers = 32;
@@ -250,14 +255,14 @@ TEST(GroupChains, over_open_extents_hold_at_the_sizes_that_models_have) {
         EXPECT_LT(seconds(linear_attention("$n"), n), 1.6 * seconds(linear_attention(std::to_string(n)), n)) << n;
 }
 
-TEST(GroupChains, fuses_only_where_the_model_says_that_it_gains) {
+TEST(GemmChains, fuses_only_where_the_model_says_that_it_gains) {
     int fused = 0, apart = 0;
     for (const int64_t n : {16, 64, 192, 1024})
         for (const int64_t h : {16, 128, 1024})
             for (const Program& p : {chain::two_products(n, h, 64, h), chain::three_products(n, h, 64, h, 32),
                                      chain::three_products(h, n, n, h, n)}) {
                 Schedules schedules(avx2_scheduling());
-                const std::vector<KernelGroup> before = group_rows(p, true), after = group_chains(p, before, schedules);
+                const std::vector<KernelGroup> before = fuse_rows(p), after = fuse_gemm_chains(p, before, schedules);
                 EXPECT_LE(seconds_of(p, after, schedules), seconds_of(p, before, schedules)) << print(p);
                 (after.size() < before.size() ? fused : apart) += 1;
             }
@@ -265,7 +270,7 @@ TEST(GroupChains, fuses_only_where_the_model_says_that_it_gains) {
     EXPECT_GT(apart, 0);
 }
 
-TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_shorter_chain) {
+TEST(GemmChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_shorter_chain) {
     const int64_t sizes[] = {16, 64, 256, 512};
     int longer = 0, shorter = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -273,7 +278,7 @@ TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_sh
         const auto pick = [&] { return sizes[rng() % std::size(sizes)]; };
         const Program p = chain::three_products(pick(), pick(), pick(), pick(), pick());
         Schedules schedules(avx2_scheduling());
-        const std::vector<KernelGroup> found = group_chains(p, group_rows(p, true), schedules);
+        const std::vector<KernelGroup> found = fuse_gemm_chains(p, fuse_rows(p), schedules);
         shorter += found.size() == 2 ? 1 : 0;
         if (found.size() != 1) continue;
         ++longer;
@@ -285,7 +290,7 @@ TEST(GroupChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_sh
     EXPECT_GT(shorter, 5);
 }
 
-TEST(GroupChains, plans_with_chains_compute_their_programs) {
+TEST(GemmChains, plans_with_chains_compute_their_programs) {
     int chains = 0;
     std::vector<Program> programs = chain::small_chains();
     for (const Program& p : chain::open_chains()) programs.push_back(p);
@@ -311,7 +316,7 @@ TEST(GroupChains, plans_with_chains_compute_their_programs) {
     EXPECT_GT(chains, 20);
 }
 
-TEST(GroupChains, schedulers_that_know_no_chains_make_none) {
+TEST(GemmChains, schedulers_that_know_no_chains_make_none) {
     for (const SchedulerKind kind : {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::Gensor}) {
         OrchestrateOptions options;
         options.scheduling = avx2_scheduling(kind);
@@ -326,6 +331,30 @@ TEST(GroupChains, schedulers_that_know_no_chains_make_none) {
     const Plan plan = plan_program(attention(), kernels, options);
     ASSERT_EQ(plan.steps.size(), 1u);
     EXPECT_EQ(std::get<KernelCall>(plan.steps[0].what).primitives.size(), 6u);
+}
+
+std::string chain_refusal(const Program& p, const Scheduling& how, const std::string& producer,
+                          const std::string& reader, const FusionLimits& limits = {}) {
+    return refusal(
+        p, producer, reader,
+        [&how](const Program& q, const FusionLimits& l) {
+            Schedules schedules(how);
+            fuse_gemm_chains(q, fuse_rows(q), schedules, l);
+        },
+        limits);
+}
+
+TEST(GemmChains, say_why_kernels_stay_apart) {
+    const Program p = chain::norm_product("layer", "64", 16, 16);
+    const std::string last = p.values[p.outputs[0]].name;
+    EXPECT_EQ(chain_refusal(p, where_only_stages(3), "n", last), "a GEMM chain would not gain enough");
+    EXPECT_EQ(chain_refusal(attention(), avx2_scheduling(), "w", "e", nothing_shared()),
+              "an option keeps the two apart");
+    EXPECT_EQ(chain_refusal(with(attention(), "", "w"), avx2_scheduling(), "w", "e"),
+              "its operand has other readers, too, or is an output of the program");
+    // Products alone, with nothing between them to save.
+    EXPECT_EQ(chain_refusal(chain::two_products(1024, 1024, 1024, 1024), avx2_scheduling(), "c", "e"),
+              "a GEMM chain would save nothing even at its lower bound");
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "orchestrate/split_k.h"
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -6,15 +8,16 @@
 
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
-#include "orchestrate/schedules.h"
+#include "orchestrate/fuse.h"
+#include "orchestrate/fuse_rows.h"
 #include "schedule/chain/split.h"
 
 namespace tilewright {
 
 namespace {
 
-/// What two kernels must save by the model's word alone. On a GPU, whose model has met none, a vendor's library may
-/// have the whole, but not its parts.
+/// The share that two kernels must save by estimates alone. On a GPU a vendor's library may have the whole kernel, but
+/// not its parts.
 constexpr double kConvincing = 0.1, kConvincingOnGpu = 0.3;
 constexpr double kWorthwhile = 4 * kKernelSeconds;  // a kernel that takes less stays one
 
@@ -48,14 +51,14 @@ class Splits {
     /// What takes the place of a group.
     struct Replacement {
         KernelBody body;
-        InParts parts;
+        SplitKernel parts;
     };
 
     std::optional<Replacement> better(const KernelGroup& group) {
         KernelBody body = extract(g_.program, group);
         const Schedules::Scheduled* whole = scheduled(body, group.chain, schedules_);
         TW_CHECK(whole != nullptr, "a chain without a schedule");
-        auto parts = in_parts(body, *whole, schedules_);
+        auto parts = split_kernel(body, *whole, schedules_);
         if (!parts) return std::nullopt;
         return Replacement{std::move(body), std::move(*parts)};
     }
@@ -107,7 +110,7 @@ class Splits {
         for (size_t i = 0; i < body.outputs.size(); ++i)
             known[body.values[body.outputs[i]].name] = r.body.tensors[body.inputs.size() + i];
         std::vector<KernelGroup> groups;
-        for (const InParts::Part& part : r.parts.parts) {
+        for (const SplitKernel::Part& part : r.parts.parts) {
             const auto value = [&](ValueId v) {
                 const Value& mine = part.stages.values[v];
                 const auto [it, fresh] = known.try_emplace(mine.name);
@@ -156,11 +159,7 @@ class Splits {
     std::set<std::string> names_;
 };
 
-}  // namespace
-
-namespace {
-
-/// Who works side by side: a CPU's threads, or a GPU's multiprocessors.
+/// What runs in parallel: a CPU's threads, or a GPU's multiprocessors.
 struct Workers {
     double all = 1;
     double busy = 1;     ///< with a schedule's tasks, or blocks
@@ -175,15 +174,15 @@ bool has_workers(const Scheduling& how) { return how.chains() && (how.gpu || (ho
 /// What takes less stays one kernel.
 double worthwhile(const Scheduling& how) { return how.gpu ? 4e-6 * how.gpu->target.launch_us : kWorthwhile; }
 
-std::optional<InParts> in_so_many(int64_t count, const KernelBody& body, Schedules& schedules, double another) {
+std::optional<SplitKernel> split_into(int64_t count, const KernelBody& body, Schedules& schedules, double another) {
     auto split = chain::split_sum(body.stages, count);
     if (!split) return std::nullopt;
-    InParts out;
+    SplitKernel out;
     out.parts.push_back({std::move(split->partial), {}});
     out.parts.push_back({fuse_greedily(split->merge), {}});
-    for (InParts::Part& part : out.parts) {
+    for (SplitKernel::Part& part : out.parts) {
         const bool chain = &part == &out.parts[0] && part.stages.primitives.size() > 1;
-        part.groups = chain ? std::vector<KernelGroup>{whole_of(part.stages)} : group_rows(part.stages, true);
+        part.groups = chain ? std::vector<KernelGroup>{whole_of(part.stages)} : fuse_rows(part.stages);
         for (const KernelGroup& g : part.groups) {
             const Schedules::Scheduled* s = scheduled(extract(part.stages, g), g.chain, schedules);
             if (s == nullptr) return std::nullopt;
@@ -196,7 +195,8 @@ std::optional<InParts> in_so_many(int64_t count, const KernelBody& body, Schedul
 
 }  // namespace
 
-std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Scheduled& whole, Schedules& schedules) {
+std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules::Scheduled& whole,
+                                        Schedules& schedules) {
     const Scheduling& how = schedules.how();
     if (!has_workers(how) || whole.seconds < worthwhile(how)) return std::nullopt;
     const auto& primitives = body.stages.primitives;
@@ -206,10 +206,10 @@ std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Schedul
     const Workers workers = workers_of(whole.program, how);
     if (workers.busy >= workers.all) return std::nullopt;
     const auto most = static_cast<int64_t>(std::ceil(workers.all / workers.busy));
-    std::optional<InParts> out = in_so_many(most, body, schedules, workers.another);
-    // A hundred multiprocessors want something to do, but each part is added up again: fewer may be better.
+    std::optional<SplitKernel> out = split_into(most, body, schedules, workers.another);
+    // Partial results are added up again: fewer parts than multiprocessors may be better.
     for (int64_t fewer = most / 2; how.gpu && fewer > 1; fewer /= 2)
-        if (auto parts = in_so_many(fewer, body, schedules, workers.another);
+        if (auto parts = split_into(fewer, body, schedules, workers.another);
             parts && (!out || parts->seconds < out->seconds))
             out = std::move(parts);
     const double gain = how.gpu ? kConvincingOnGpu : kConvincing;
@@ -217,7 +217,7 @@ std::optional<InParts> in_parts(const KernelBody& body, const Schedules::Schedul
     return out;
 }
 
-void split_sums(Grouped& grouped, Schedules& schedules) {
+void split_k(Grouped& grouped, Schedules& schedules) {
     if (has_workers(schedules.how())) Splits(grouped, schedules).run();
 }
 

@@ -1,10 +1,14 @@
+#include "orchestrate/gemm_chains.h"
+
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <variant>
 
 #include "base/error.h"
-#include "orchestrate/schedules.h"
+#include "orchestrate/split_k.h"
 #include "schedule/chain/chain.h"
 
 namespace tilewright {
@@ -12,11 +16,12 @@ namespace tilewright {
 namespace {
 
 constexpr size_t kMostStages = 24;
-constexpr double kHopeless = 0.95;  // of the separate kernels' time
+constexpr double kPruned = 0.95;  // of the separate kernels' time
 
-class Chains {
+class GemmChains {
   public:
-    Chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules, const FusionLimits& limits)
+    GemmChains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
+               const FusionLimits& limits)
         : p_(program),
           limits_(limits),
           groups_(std::move(groups)),
@@ -58,7 +63,7 @@ class Chains {
         return true;
     }
 
-    /// Groups that feed `last` and nobody else, back to products, those included; behind them on to the next products,
+    /// Groups that feed `last` alone, back to products, those included; behind them on to the next products,
     /// `levels` times.
     std::set<size_t> behind(size_t last, int levels = 1) const {
         std::set<size_t> inside{last}, through{last};
@@ -84,7 +89,7 @@ class Chains {
         return inside;
     }
 
-    /// Of a group as it stands, which may be a shorter chain; in parts, where it would be taken so (split_sums).
+    /// Of a group as it stands, which may be a shorter chain; with split-K where that is better (split_k.h).
     double seconds_of(const KernelGroup& group) {
         const KernelBody body = extract(p_, group);
         if (!group.chain) return seconds_of(body, schedules_.kernel(body));
@@ -97,7 +102,7 @@ class Chains {
         return group.chain ? schedules_.estimated_chain(body)->seconds : schedules_.kernel(body).seconds;
     }
     double seconds_of(const KernelBody& body, const Schedules::Scheduled& whole) {
-        const auto parts = in_parts(body, whole, schedules_);
+        const auto parts = split_kernel(body, whole, schedules_);
         return parts ? parts->seconds : schedules_.seconds_of(whole);
     }
 
@@ -117,12 +122,13 @@ class Chains {
         });
     }
 
-    /// The groups as one chain; nothing where that cannot be or would save nothing even at its bound.
-    std::optional<Merged> merge(std::set<size_t> inside) {
+    /// The groups as one chain, unless that cannot be or would save nothing even at its bound.
+    std::variant<Merged, Refusal> merge(const std::set<size_t>& inside) {
         Merged m;
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
-        if (members.size() > kMostStages || !may_share(members)) return std::nullopt;
+        if (members.size() > kMostStages) return Refusal{"the GEMM chain would have too many stages"};
+        if (!may_share(members)) return Refusal{"an option keeps the two apart"};
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
@@ -131,12 +137,13 @@ class Chains {
             m.apart += seconds_of(groups_[g]) + kKernelSeconds;
             m.promise += estimate_of(groups_[g]) + kKernelSeconds;
         }
-        // Together they still compute what they compute: where that is nearly all, searching is in vain.
-        if (schedules_.how().bound_of(m.body.stages) > kHopeless * m.apart) return std::nullopt;
+        // The chain has at least the arithmetic of its kernels: where that is nearly all, it is pruned.
+        if (schedules_.how().bound_of(m.body.stages) > kPruned * m.apart)
+            return Refusal{"a GEMM chain would save nothing even at its lower bound"};
         const auto& fused = schedules_.estimated_chain(m.body);
-        if (!fused) return std::nullopt;
+        if (!fused) return Refusal{"the GEMM chain has no schedule"};
         m.promise -= fused->seconds + kKernelSeconds;
-        m.inside = std::move(inside);
+        m.inside = inside;
         return m;
     }
 
@@ -153,9 +160,9 @@ class Chains {
                            [&](PrimitiveId id) { return p_.primitives[id].expr()->reducer != Reducer::None; });
     }
 
-    /// What might become one kernel with `last`: what feeds it as far back as the next products, of those one, all or
-    /// none (a normalisation in front of it); and where products feed one of them that came along (two in front of a
-    /// gate), those as well.
+    /// Sets that might become one kernel with `last`: the groups that feed it as far back as the next products, of
+    /// those one, all or none (a normalisation in front of it); and where products feed one of them that came along
+    /// (two in front of a gate), those as well.
     std::vector<std::set<size_t>> candidates(size_t last) const {
         const std::set<size_t> all = behind(last);
         std::vector<size_t> first;
@@ -178,33 +185,66 @@ class Chains {
         return out;
     }
 
-    /// The product of group `last` with what gains most.
+    /// The product of group `last` becomes a chain with the candidate that gains most.
     void grow(size_t last) {
+        refuse_other_producers(last);
         std::vector<Merged> all;
-        for (std::set<size_t>& inside : candidates(last)) {
-            // One that stays may have fed one that left: then neither kernel could run before the other.
+        for (const std::set<size_t>& inside : candidates(last)) {
+            // A group that stays may feed on one that joined: then neither kernel could run before the other.
             //     a -> b -> last, a -> last: {a, last} without b
             if (!std::all_of(inside.begin(), inside.end(),
-                             [&](size_t g) { return g == last || feeds_only(g, inside); }))
+                             [&](size_t g) { return g == last || feeds_only(g, inside); })) {
+                refuse(inside, last, {"the GEMM chain and another kernel would each need the other first"});
                 continue;
-            if (auto m = merge(std::move(inside))) all.push_back(std::move(*m));
+            }
+            std::variant<Merged, Refusal> merged = merge(inside);
+            if (const auto* refusal = std::get_if<Refusal>(&merged))
+                refuse(inside, last, *refusal);
+            else
+                all.push_back(std::move(std::get<Merged>(merged)));
         }
-        // Measuring takes a second: the model ranks them, and the first that does gain is taken.
+        const auto best = best_of(all, last);
+        if (!best) return;
+        for (const size_t g : all[*best].inside) gone_[g] = g != last;
+        groups_[last] = std::move(all[*best].group);
+        for (const PrimitiveId id : groups_[last].primitives) group_of_[id] = last;
+    }
+
+    std::optional<size_t> best_of(std::vector<Merged>& all, size_t last) {
+        // A measurement takes a second: chains are ranked by the model, and the first that does gain is taken.
         std::stable_sort(all.begin(), all.end(),
                          [](const Merged& a, const Merged& b) { return a.promise > b.promise; });
-        Merged* best = nullptr;
+        std::optional<size_t> best;
         double most = 0;
-        for (Merged& m : all) {
-            if (schedules_.how().measures() && best != nullptr) break;
-            if (const double gain = gain_of(m); gain > most) {
+        for (size_t k = 0; k < all.size(); ++k) {
+            if (schedules_.how().measures() && best) break;
+            const double gain = gain_of(all[k]);
+            if (gain > most) {
                 most = gain;
-                best = &m;
+                best = k;
             }
+            refuse(all[k].inside, last,
+                   {gain > 0 ? "another GEMM chain gains more" : "a GEMM chain would not gain enough"});
         }
-        if (best == nullptr) return;
-        for (const size_t g : best->inside) gone_[g] = g != last;
-        groups_[last] = std::move(best->group);
-        for (const PrimitiveId id : groups_[last].primitives) group_of_[id] = last;
+        return best;
+    }
+
+    /// Records why groups that feed `last` are no candidates.
+    void refuse_other_producers(size_t last) const {
+        if (!limits_.refusals) return;
+        const std::set<size_t> inside = behind(last);
+        for (const PrimitiveId id : groups_[last].primitives)
+            for (const ValueId v : p_.primitives[id].inputs())
+                if (const auto it = group_of_.find(producers_[v]); it != group_of_.end() && !inside.count(it->second))
+                    refuse({it->second}, last, {"its operand has other readers, too, or is an output of the program"});
+    }
+
+    void refuse(const std::set<size_t>& inside, size_t last, Refusal refusal) const {
+        if (!limits_.refusals) return;
+        for (const size_t g : inside)
+            for (const PrimitiveId from : groups_[g].primitives)
+                for (const PrimitiveId to : groups_[last].primitives)
+                    if (g != last) limits_.refuse(p_.primitives[from], p_.primitives[to], refusal);
     }
 
     const Program& p_;
@@ -220,9 +260,9 @@ class Chains {
 
 }  // namespace
 
-std::vector<KernelGroup> group_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
-                                      const FusionLimits& limits) {
-    return Chains(program, std::move(groups), schedules, limits).run();
+std::vector<KernelGroup> fuse_gemm_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
+                                          const FusionLimits& limits) {
+    return GemmChains(program, std::move(groups), schedules, limits).run();
 }
 
 }  // namespace tilewright

@@ -1,0 +1,182 @@
+#pragma once
+// The implementation of Executor, cut along its jobs: the sections name the files.
+
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "model/executor.h"
+
+namespace tilewright {
+
+/// More than any machine has, and far from overflowing: sums of such sizes fit 63 bits.
+inline constexpr int64_t kMostBytes = int64_t{1} << 50;
+
+/// memcpy that takes null pointers where there is nothing to copy: a caller's empty tensor need not lie anywhere.
+inline void copy_bytes(void* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+/// The first 64-byte boundary in the storage.
+inline std::byte* aligned(std::vector<std::byte>& storage) {
+    return storage.data() + (64 - reinterpret_cast<uintptr_t>(storage.data()) % 64) % 64;
+}
+
+struct Executor::Impl {
+    /// A value in this run.
+    struct Slot {
+        void* data = nullptr;
+        Shape shape;
+        std::vector<std::byte> own;  ///< memory of values of data-dependent size
+        int64_t arena_offset = -1;
+        bool late = false;  ///< size not known when the plan starts
+        bool constant = false, input = false;
+        bool placed = false;                                        ///< an output that the caller has given memory for
+        bool fixed() const { return constant || input || placed; }  ///< not in the arena
+    };
+    struct KernelState {
+        const cpu::CompiledKernel* kernel = nullptr;
+        std::vector<void*> tensors;
+        std::vector<int64_t> names;
+        std::unique_ptr<cpu::LibraryCall::Runs> library;  ///< in place of generated code
+        int64_t tasks = 0;
+        bool alone = false;       ///< one thread does all tasks
+        bool to_and_fro = false;  ///< every other run does the tasks in the opposite order
+        bool late = false;
+    };
+    struct StepState {
+        KernelState kernel;
+        std::vector<std::unique_ptr<Executor>> bodies;
+        std::vector<TensorView> views;
+        /// Loop: storage of carried values, of those that a step is making, of slices and collected outputs.
+        std::vector<std::vector<std::byte>> carried, next, slices, collected;
+        std::vector<Shape> carried_shapes, collected_shapes;
+        /// Loop: what its body's executor sees, so that loops may run side by side.
+        std::unique_ptr<ExecutionContext> context;
+        std::vector<StepTime> times;
+        std::exception_ptr error;
+        std::vector<const Requirement*> requirements;  ///< that can be checked behind this step
+    };
+    /// Kernels that run slice by slice, where the last of them stands. Each thread has
+    /// memory of its own for one slice of the values between them.
+    struct SlicedSteps {
+        const Slices* of = nullptr;
+        std::vector<int64_t> kept_bytes;           ///< by kept value: of a thread's slice, a multiple of 64
+        std::vector<std::vector<void*>> tensors;   ///< by kernel and thread
+        std::vector<double> spent_us;              ///< likewise, in profiles
+        std::vector<std::vector<int>> kept_place;  ///< by kernel and tensor: which kept value it is, -1: none
+    };
+    /// Output dimensions that a step binds: value, dimension, slot.
+    struct Binding {
+        ValueId value;
+        size_t dim;
+        size_t slot;
+    };
+    class LoopRun;   ///< one run of a loop
+    struct Outputs;  ///< of an opaque operator: places them as it names their shapes
+
+    const Plan& plan;
+    ExecutionContext& context;
+    IndexVector<ValueId, Slot> slots;
+    std::vector<StepState> steps;
+    const int workers;  ///< at most
+    std::vector<SlicedSteps> sliced;
+    std::vector<int> sliced_as;              ///< by step: which of them it is part of, -1: none
+    std::vector<std::vector<size_t>> order;  ///< in which steps run; those that stand together run side by side
+    std::map<PrimitiveId, std::vector<Binding>> bindings;
+    std::vector<std::vector<std::pair<size_t, size_t>>> input_bindings;  ///< per input: (dimension, slot)
+    std::set<Var> early;
+    std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts
+    Arena arena;
+    uint64_t arena_charged = 0;  ///< bytes of it that the budget knows of
+    bool prepared = false;
+    bool backward = false;  ///< this run does the tasks of some kernels (KernelState::to_and_fro) in the opposite order
+    std::vector<size_t> early_slots;
+    std::vector<int64_t> early_values;
+    double flops = 0;
+
+    Impl(const Plan& p, ExecutionContext& c, const std::vector<Var>& known);
+    void bind_inputs();
+    void hold_constants();
+    /// The steps; `requirements`: those that some step's names decide.
+    void make_steps(std::vector<const Requirement*> requirements);
+    StepState kernel_step(const KernelCall& call) const;
+    /// `known`: names that are bound by then; the step's are added.
+    StepState other_step(const Step& step, std::set<Var>& known);
+    void run();
+    TensorView output(size_t i) const { return view(plan.program.outputs.at(i)); }
+    int64_t arena_bytes() const;
+
+    // --- executor_shapes.cpp: symbols and shapes
+
+    /// Whether the number is known when the plan starts.
+    bool is_early(Expr e) const { return are_known(e, early); }
+    void find_late();
+    bool same_names() const;
+    void shape_value(ValueId v);
+    /// Takes the numbers of a step's fresh output dimensions, checks the others, and gives the output its memory.
+    void* place_output(PrimitiveId id, ValueId v, std::span<const int64_t> shape);
+    static bool are_known(Expr e, const std::set<Var>& known);
+    void check(const std::vector<const Requirement*>& requirements) const;
+    /// Whether every run of this plan, as a loop's body, finds the sizes of the one before.
+    bool sizes_stay() const;
+    void set_input(size_t i, void* data, std::span<const int64_t> shape);
+
+    // --- executor_memory.cpp: where values lie
+
+    TensorView view(ValueId v) const { return {plan.program.values[v].dtype, slots[v].shape, slots[v].data}; }
+    int64_t bytes_of(ValueId v) const;
+    void prepare();
+    void reserve_arena(int64_t bytes);
+    /// Bytes that a value takes in the arena.
+    int64_t room_for(ValueId v) const;
+    void allocate_late(ValueId v);
+    /// Whether the caller may say where output `i` is to be: a kernel writes it, and its size stays.
+    bool can_place(size_t i) const;
+    /// Of an output that can be placed.
+    size_t output_bytes(size_t i) const;
+    /// The next run writes output `i` there, 64-byte aligned. Every run needs a place from then on, until null takes
+    /// the output back.
+    void place(size_t i, void* data);
+
+    // --- executor_kernels.cpp: kernel calls, alone and slice by slice
+
+    void find_slices();
+    bool runs_later(size_t s) const;
+    void run_slices(SlicedSteps& group);
+    /// Where the whole value would lie if this slice of it lay in the thread's memory.
+    void* slice_base(const SlicedSteps& group, size_t kept, int64_t slice, int worker) const;
+    /// Adds the kernels to the profile, one after the other, each with the mean of the threads' times.
+    void add_profile(const SlicedSteps& group, double start);
+    double flops_of(const KernelCall& call) const;
+    void prepare_kernel(const KernelCall& call, KernelState& state);
+    /// Whether handing out the work would take longer than doing it: some microseconds' worth, whatever sizes the
+    /// schedule was made for.
+    bool done_sooner_alone(const KernelCall& call) const;
+    /// Of the tensors it reads and writes.
+    double bytes_of(const KernelCall& call) const;
+    void run_kernel(const KernelCall& call, KernelState& state);
+    /// Takes the addresses of inputs, which may differ in each run.
+    void fetch_places(const KernelCall& call, KernelState& state) const;
+    bool is_result(const KernelCall& call, ValueId v) const;
+
+    // --- executor_control.cpp: steps that are no kernels, and loops in parallel
+
+    /// A loop whose body is kernels alone, all sizes known when the plan starts: nothing can see when it runs, but for
+    /// those that read its outputs.
+    bool of_kernels_alone(size_t s) const;
+    void find_order();
+    /// One thread per loop. An exception is thrown again when all are done.
+    void run_side_by_side(const std::vector<size_t>& loops);
+    void run_other(PrimitiveId id, StepState& state);
+    void run_if(PrimitiveId id, const If& branch, StepState& state);
+
+    // --- executor_loop.cpp
+
+    void run_loop(PrimitiveId id, const Loop& loop, StepState& state);
+};
+
+}  // namespace tilewright

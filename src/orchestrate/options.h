@@ -1,0 +1,83 @@
+#pragma once
+// Options of planning, and its hooks: measurements of kernels and of whole plans.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestrate/ablations.h"
+#include "orchestrate/optimal/options.h"
+#include "orchestrate/plan.h"
+#include "schedule/scheduler.h"
+
+namespace tilewright {
+
+class CodeCache;
+class Schedules;
+
+/// What a kernel takes on this machine.
+struct MeasuredKernel {
+    double seconds = -1;        ///< negative: it cannot be run
+    bool remembered = false;    ///< the time was in the tuning database, and nothing was run
+    std::string library = {};   ///< the library that was compared; empty: there is none
+    std::string provider = {};  ///< `library`, where it is faster than generated code and `seconds` is its time
+    std::optional<double> generated_seconds = std::nullopt;  ///< then: of generated code; negative: it cannot be run
+    std::optional<double> library_seconds = std::nullopt;    ///< where the library computes the kernel correctly
+    std::string refused = {};                                ///< why it does not
+};
+/// Nothing where sizes are unknown before the model runs. `weights`: per input of its stages, whether it is a
+/// constant of the model.
+using MeasureKernel =
+    std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
+
+/// What a plan takes on this machine, run as a model.
+struct PlanTimes {
+    double seconds = 0;         ///< of a run
+    std::vector<double> steps;  ///< of each step
+};
+/// Runs plans of one program, whose kernels are those of the set, in turns, and takes medians. Nothing where they
+/// cannot be run.
+using RunPlans = std::function<std::vector<PlanTimes>(std::vector<Plan>, const KernelSet&)>;
+
+/// Memory for choices: by a text that says what there was to choose from, and for what.
+struct RememberChoice {
+    std::function<std::optional<std::string>(const std::string& of)> find;
+    std::function<void(const std::string& of, const std::string& chosen)> keep;
+};
+
+/// Which primitives share kernels, and in which layouts.
+struct GroupingOptions {
+    bool fuse = true;     ///< false: one kernel a primitive
+    bool layouts = true;  ///< false: everything row-major
+    Orchestrator orchestrator = Orchestrator::Greedy;
+    OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
+    WatchOrchestration watch;  ///< likewise; called before each piece, and before each kernel that is measured
+    Ablations without;
+    bool keep_refusals = false;     ///< the plan says why kernels were not fused (Plan::refusals)
+    std::vector<std::string> skip;  ///< passes to leave out, by name (compile/pass.h)
+};
+
+struct OrchestrateOptions : GroupingOptions {
+    ScheduleTarget target;
+    /// How kernels are scheduled; its `rule` is `target`.
+    Scheduling scheduling;
+    MeasureKernel measure;    ///< needed where OptimalOptions::profile is not None
+    MeasureKernel recall;     ///< what `measure` would remember: never runs anything; may be empty
+    RunPlans run;             ///< likewise: compares whole plans; may be empty
+    RememberChoice remember;  ///< what came of that; may be empty
+    /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
+    /// of one plan alone are kept.
+    std::shared_ptr<Schedules> schedules;
+    /// Where schedules that took long to find are kept for the next time (schedules.h); null: nowhere.
+    std::shared_ptr<const CodeCache> kept;
+};
+
+/// OrchestrateOptions::scheduling with its rule.
+Scheduling scheduling(const OrchestrateOptions& options);
+
+/// OrchestrateOptions::schedules, or new ones.
+std::shared_ptr<Schedules> schedules_of(const OrchestrateOptions& options);
+
+}  // namespace tilewright
