@@ -76,6 +76,22 @@ TEST(DefaultSchedule, is_legal_and_computes_its_stage) {
     EXPECT_GT(vectors, 200);
 }
 
+TEST(DefaultSchedule, is_legal_for_empty_extents) {
+    const Program sums = parse_program(R"TW(program empty {
+  input x: f32[6, 0]
+  y: f32[6] = [6] sum(i1 < 0) @0 where @0 = x[i0, i1]  ; y ""
+  output y
+})TW");
+    const Program copies = parse_program(R"TW(program empty {
+  input x: f32[0, 6]
+  y: f32[0, 6] = [0, 6] exp(@0) where @0 = x[i0, i1]  ; y ""
+  output y
+})TW");
+    for (const Program& stages : {sums, copies})
+        for (const ScheduleTarget& target : targets())
+            EXPECT_EQ(verify(default_schedule(stages, target)), std::vector<std::string>());
+}
+
 TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_strided) {
     const Program stages = parse_program(R"TW(program product {
   input a: f32[100, 64]

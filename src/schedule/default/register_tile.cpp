@@ -192,7 +192,7 @@ void choose_register_tile(const OperandWalks& w, StageChoice& choice) {
         tile_elementwise(w, choice);
     for (size_t a = 0; a < w.axes(); ++a)
         if (a != micro.vector_axis && w.fixed(a))
-            micro.registers[a] = std::min(micro.registers[a], w.e.extents[a].constant());
+            micro.registers[a] = std::min(micro.registers[a], std::max<int64_t>(1, w.e.extents[a].constant()));
 }
 
 void unroll_windows(const OperandWalks& w, StageChoice& choice) {
@@ -203,7 +203,7 @@ void unroll_windows(const OperandWalks& w, StageChoice& choice) {
     for (size_t a = w.axes(); a-- > w.e.spatial;)
         if (a != micro.vector_axis.value_or(w.axes()) && w.fixed(a) &&
             w.e.extents[a].constant() * unrolled <= kMostUnrolled) {
-            micro.registers[a] = w.e.extents[a].constant();
+            micro.registers[a] = std::max<int64_t>(1, w.e.extents[a].constant());
             unrolled *= micro.registers[a];
         }
 }
