@@ -73,7 +73,7 @@ std::pair<DType, Dims> common_type(NodeContext& c, size_t k, const Value& a, con
                                               to_string(a.dtype), to_string(b.dtype)));
     if (a.shape.size() != b.shape.size())
         c.unsupported(
-            fmt::format("which branch is taken decides the rank of the graph's output {}: it has shape {} in one way "
+            fmt::format("the rank of the graph's output {} depends on the branch taken: it has shape {} in one branch "
                         "and {} in the other",
                         quoted_name(a.name), to_string(a.shape), to_string(b.shape)));
     Dims shape;
@@ -93,7 +93,7 @@ std::vector<ValueId> emit_if(NodeContext& c, Body a, Body b) {
     return c.b.emit_control(std::move(branch), std::move(types), "if");
 }
 
-void write_in_place(NodeContext& c, const Graph& branch) {
+void inline_branch(NodeContext& c, const Graph& branch) {
     const std::vector<ValueId> out = c.inline_body(branch, {});
     for (size_t k = 0; k < out.size(); ++k) c.out(k, out[k]);
 }
@@ -120,17 +120,17 @@ class RequireCondition final : public OpaqueOp {
 };
 
 /// Lowers only `branch`: the other one is invalid, and taking it is a run-time error.
-void take_only_way(NodeContext& c, const Graph& branch, bool condition, const std::string& why_not_the_other) {
+void lower_valid_branch(NodeContext& c, const Graph& branch, bool condition, const std::string& why_other_is_invalid) {
     auto require = std::make_shared<RequireCondition>(
-        condition, fmt::format("{}: the condition is {}, and what follows from that cannot be run: {}",
-                               c.node.describe(), condition ? "false" : "true", why_not_the_other));
+        condition, fmt::format("{}: the condition is {}, and the branch for it is invalid: {}", c.node.describe(),
+                               condition ? "false" : "true", why_other_is_invalid));
     std::vector<Requirement>& required = c.b.program().requirements;
     const size_t before = required.size();
     const std::vector<ValueId> given = c.inline_body(branch, {});
     // They are checked before the condition.
     for (size_t k = before; k < required.size(); ++k)
-        required[k].source += fmt::format(", on the only way from {} that can be run (the other one: {})",
-                                          c.node.describe(), why_not_the_other);
+        required[k].source += fmt::format(", in the only valid branch of {} (the other one: {})", c.node.describe(),
+                                          why_other_is_invalid);
     std::vector<ValueId> inputs = {c.in(0)};
     std::vector<std::pair<DType, Dims>> types;
     for (const ValueId v : given) {
@@ -144,31 +144,31 @@ void take_only_way(NodeContext& c, const Graph& branch, bool condition, const st
 /// torch's squeeze of a dynamic dimension becomes such an If, and usually only one of its branches is valid: the other
 /// violates a requirement of a subsequent operator. So both branches are lowered to the end; if one of them is invalid,
 /// the other is used.
-void follow_both_ways(NodeContext& c, const Graph& then_graph, const Graph& else_graph) {
-    struct Way {
+void lower_both_branches(NodeContext& c, const Graph& then_graph, const Graph& else_graph) {
+    struct BranchAttempt {
         const Graph& branch;
         std::optional<Body> body;
-        std::optional<ModelError> broken;
+        std::optional<ModelError> error;
     };
-    std::array<Way, 2> ways = {Way{then_graph, {}, {}}, Way{else_graph, {}, {}}};
+    std::array<BranchAttempt, 2> attempts = {BranchAttempt{then_graph, {}, {}}, BranchAttempt{else_graph, {}, {}}};
     // First only up to the next such If, which usually suffices to reject a branch: otherwise a chain of such Ifs would
     // take exponential time.
     for (const bool to_next_split : {true, false}) {
-        for (Way& way : ways) {
-            if (way.body || way.broken) continue;
+        for (BranchAttempt& attempt : attempts) {
+            if (attempt.body || attempt.error) continue;
             try {
-                way.body = c.lower_to_end(way.branch, to_next_split);
+                attempt.body = c.lower_to_end(attempt.branch, to_next_split);
             } catch (const Unsupported&) {
                 throw;
             } catch (const ModelError& e) {
-                way.broken = e;
+                attempt.error = e;
             }
         }
-        if (ways[0].broken && ways[1].broken) throw ModelError(*ways[0].broken);
-        if (ways[1].broken) return take_only_way(c, then_graph, true, ways[1].broken->what());
-        if (ways[0].broken) return take_only_way(c, else_graph, false, ways[0].broken->what());
+        if (attempts[0].error && attempts[1].error) throw ModelError(*attempts[0].error);
+        if (attempts[1].error) return lower_valid_branch(c, then_graph, true, attempts[1].error->what());
+        if (attempts[0].error) return lower_valid_branch(c, else_graph, false, attempts[0].error->what());
     }
-    c.finish(emit_if(c, std::move(*ways[0].body), std::move(*ways[1].body)));
+    c.finish(emit_if(c, std::move(*attempts[0].body), std::move(*attempts[1].body)));
 }
 
 }  // namespace
@@ -183,10 +183,11 @@ void if_lowering(NodeContext& c) {
               fmt::format("{} outputs are named, and the branches give {} and {}", n, then_graph.outputs.size(),
                           else_graph.outputs.size()));
     if (const auto known = c.b.int_contents(c.in(0)); known && known->size() == 1 && known->front().is_constant())
-        return write_in_place(c, known->front().is_constant(0) ? else_graph : then_graph);
+        return inline_branch(c, known->front().is_constant(0) ? else_graph : then_graph);
     Body a = c.lower_body(then_graph, {}), b = c.lower_body(else_graph, {});
     for (size_t k = 0; k < n; ++k)
-        if (output(a, k).shape.size() != output(b, k).shape.size()) return follow_both_ways(c, then_graph, else_graph);
+        if (output(a, k).shape.size() != output(b, k).shape.size())
+            return lower_both_branches(c, then_graph, else_graph);
     const std::vector<ValueId> out = emit_if(c, std::move(a), std::move(b));
     for (size_t k = 0; k < n; ++k) c.out(k, out[k]);
 }

@@ -102,7 +102,7 @@ TEST(ControlIf, TakingAnInvalidBranchIsARunTimeError) {
     EXPECT_THAT(error_of([&] {
                     interpret(p, {floats({2, 3}, {1, 2, 3, 4, 5, 6})});
                 }),
-                AllOf(HasSubstr("node 'Squeeze0' (Squeeze, opset 17), on the only way from node 'If3'"),
+                AllOf(HasSubstr("node 'Squeeze0' (Squeeze, opset 17), in the only valid branch of node 'If3'"),
                       HasSubstr("Transpose4"), HasSubstr("): dimensions n = 2 and 1 differ")));
     // The dimensions fit, but the condition selects the invalid branch.
     const Program q = lower(model(graph({{"c", DType::Bool, {}}, {"x", DType::F32, {1, 3}}},
