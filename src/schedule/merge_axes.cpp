@@ -1,24 +1,15 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "schedule/default_schedule.h"
 
 namespace tilewright {
 
 namespace {
 
-std::vector<Expr> strides_of(std::span<const Expr> shape) {
-    std::vector<Expr> strides(shape.size());
-    Expr s = 1;
-    for (size_t d = shape.size(); d-- > 0;) {
-        strides[d] = s;
-        s = s * shape[d];
-    }
-    return strides;
-}
-
 Expr offset_of(std::span<const Expr> shape, std::span<const Expr> index) {
-    const std::vector<Expr> strides = strides_of(shape);
+    const std::vector<Expr> strides = row_major_strides(shape);
     Expr offset = 0;
     for (size_t d = 0; d < shape.size(); ++d) offset += index[d] * strides[d];
     return offset;
