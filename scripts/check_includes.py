@@ -18,8 +18,8 @@ import sys
 
 # From the bottom up. `tool` is the command line's main program, `fuzz`, `bench` and `tests` use everything.
 ORDER = [
-    "base", "index", "runtime", "graph", "program", "ops", "layout", "tile", "cost", "schedule", "backend", "tune",
-    "orchestrate", "model", "compile", "driver", "tool",
+    "base", "index", "runtime", "graph", "program", "ops", "layout", "tile", "cost", "schedule", "libraries", "backend",
+    "tune", "orchestrate", "model", "compile", "driver", "tool",
 ]
 TOP = ["fuzz", "bench", "tests"]
 # Folders whose tests compile whole programs.

@@ -16,6 +16,7 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kAligned = 256;
+constexpr size_t kMostOfALibrary = 4;  ///< kernels that are measured, per form of a kernel
 
 int64_t room_of(const Tensor& t) { return (static_cast<int64_t>(t.bytes()) + kAligned - 1) / kAligned * kAligned; }
 
@@ -36,14 +37,12 @@ double measured(const cuda::Gpu::Stream& stream, const std::function<void()>& wo
 
 /// Of the largest magnitude, what two ways to compute a kernel may differ by: far more than they do, far less than what
 /// another kernel gives.
-double allowed_difference(const cuda::LibraryKernel& kernel) {
-    const auto of = [](DType t, Precision p) {
-        if (t == DType::BF16 || (t == DType::F32 && p == Precision::BF16)) return 5e-2;
-        return t == DType::F16 || p != Precision::F32 ? 1e-2 : 1e-4;
-    };
-    if (const auto* p = std::get_if<cuda::LibraryProduct>(&kernel)) return of(p->left.type, p->precision);
-    if (const auto* c = std::get_if<cuda::LibraryConvolution>(&kernel)) return of(c->data.type, c->precision);
-    return of(std::get<cuda::LibraryAttention>(kernel).queries.type, Precision::F32);
+double allowed_difference(const LibraryKernel& kernel, Precision precision) {
+    const auto* op = std::get_if<LibraryOperation>(&kernel);
+    const DType t = op != nullptr ? op->data.type : std::get<LibraryAttention>(kernel).queries.type;
+    const Precision p = t == DType::F32 ? precision : Precision::F32;
+    if (t == DType::BF16 || p == Precision::BF16) return 5e-2;
+    return t == DType::F16 || p != Precision::F32 ? 1e-2 : 1e-4;
 }
 
 /// A kernel's tensors on the device, to run it and what may stand for it.
@@ -62,16 +61,16 @@ struct Trial {
     }
 
     /// How far the results of two ways are apart, as a multiple of what is allowed.
-    double difference(const std::function<void()>& one, const std::function<void()>& other,
-                      const cuda::LibraryKernel& kernel) const {
-        const double allowed = allowed_difference(kernel);
+    double difference(const std::function<void()>& one, const std::function<void()>& other, const LibraryKernel& kernel,
+                      Precision precision) const {
+        const double allowed = allowed_difference(kernel, precision);
         double most = distance(results(one), results(other)) / allowed;
         // A row that its mask leaves nothing of has no numbers in it.
-        const auto* a = std::get_if<cuda::LibraryAttention>(&kernel);
+        const auto* a = std::get_if<LibraryAttention>(&kernel);
         if (a == nullptr || !a->mask) return most;
-        const cuda::LibraryTensor& mask = *a->mask;
+        const LibraryOperand& mask = *a->mask;
         Tensor masked = inputs.at(mask.tensor);
-        for (int64_t column = 0; column < mask.extents[3]; ++column)
+        for (int64_t column = 0; column < mask.dims[3]; ++column)
             masked.set(column * mask.strides[3], -std::numeric_limits<double>::infinity());
         gpu.to_device(tensors[mask.tensor], masked.data(), masked.bytes());
         most = std::max(most, distance(results(one), results(other)) / allowed);
@@ -172,54 +171,68 @@ int GpuModel::library_kernels() const {
     return static_cast<int>(std::count_if(libraries_.begin(), libraries_.end(), [](const auto& l) { return l; }));
 }
 
+std::vector<GpuModel::LibraryCandidate> GpuModel::candidates(size_t k, const GpuLibraries& libraries) {
+    auto forms = tilewright::library_kernels(model_->kernels()[k].stages);
+    std::vector<LibraryCandidate> out;
+    if (std::holds_alternative<Refusal>(forms)) return out;
+    const LibraryConditions conditions{1, cuda::precision_of(model_->kernels()[k])};
+    for (const auto& library : libraries.libraries) {
+        std::optional<Refusal> refused;
+        const size_t before = out.size();
+        for (const LibraryKernel& form : std::get<std::vector<LibraryKernel>>(forms)) {
+            auto found = library->candidates(form, conditions, kMostOfALibrary);
+            if (auto* refusal = std::get_if<Refusal>(&found)) {
+                if (!refused) refused = std::move(*refusal);
+                continue;
+            }
+            for (const auto& c : std::get<std::vector<cuda::KernelLibrary::Candidate>>(found))
+                out.push_back({fmt::format("{}, {}", library->name(), c.kernel), form, library->make(c)});
+        }
+        if (out.size() == before && refused) note(k, library->name(), refused->reason);
+    }
+    return out;
+}
+
+void GpuModel::note(size_t k, const std::string& library, const std::string& what) {
+    notes_.push_back(fmt::format("kernel {}, {}: {}", k, library, what));
+}
+
 std::shared_ptr<const cuda::LibraryPlan> GpuModel::fastest(size_t k, const GpuLibraries& libraries) {
+    const std::vector<LibraryCandidate> all = candidates(k, libraries);
+    if (all.empty()) return nullptr;
     const TileProgram& program = model_->kernels()[k];
-    const auto kernel = cuda::library_kernel(program);
-    if (!kernel) return nullptr;
-    const auto note = [&](const cuda::KernelLibrary& library, const std::string& what) {
-        notes_.push_back(fmt::format("kernel {}, {}: {}", k, library.name(), what));
-    };
-    std::vector<std::pair<const cuda::KernelLibrary*, std::shared_ptr<const cuda::LibraryPlan>>> plans;
     const cuda::KernelText& text = model_->gpu_kernels()[k];
     int64_t blocks = 1;
     for (const Expr& g : text.grid) blocks *= evaluate(g, Bindings{});
     int64_t room = text.scratch_bytes * blocks;
-    for (const auto& library : libraries.libraries) {
-        std::string why;
-        if (auto plan = library->plan(*kernel, why)) {
-            room = std::max(room, plan->workspace_bytes());
-            plans.emplace_back(library.get(), std::move(plan));
-        } else {
-            note(*library, why);
-        }
-    }
-    if (plans.empty()) return nullptr;
+    for (const LibraryCandidate& c : all) room = std::max(room, c.plan->workspace_bytes());
     try {
         const Trial trial(gpu_, program.stages, room);
         std::vector<void*> pointers = trial.tensors, arguments;
         if (text.scratch_bytes > 0) pointers.push_back(trial.workspace);
         for (void*& p : pointers) arguments.push_back(static_cast<void*>(&p));
-        const auto ours = [&] { trial.stream.launch(kernels_[k], blocks, arguments); };
+        const auto generated = [&] { trial.stream.launch(kernels_[k], blocks, arguments); };
         const auto time = libraries.time ? libraries.time : measured;
         std::shared_ptr<const cuda::LibraryPlan> best;
-        double least = time(trial.stream, ours);
-        for (const auto& [library, plan] : plans) {
-            const auto theirs = [&, p = plan.get()] { p->run(trial.stream, trial.tensors, trial.workspace); };
-            const double difference = trial.difference(ours, theirs, *kernel);
+        double least = time(trial.stream, generated);
+        for (const LibraryCandidate& c : all) {
+            const auto run = [&] { c.plan->run(trial.stream, trial.tensors, trial.workspace); };
+            const double difference = trial.difference(generated, run, c.kernel, cuda::precision_of(program));
             if (difference > 1) {
-                note(*library, fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
+                note(k, c.name,
+                     fmt::format("its results are others ({:.3g} times what rounding explains)", difference));
                 continue;
             }
-            const double seconds = time(trial.stream, theirs);
-            note(*library, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least * 1e3));
+            const double seconds = time(trial.stream, run);
+            note(k, c.name, fmt::format("{:.4g} ms, the best else {:.4g} ms", seconds * 1e3, least * 1e3));
             if (seconds >= least) continue;
             least = seconds;
-            best = plan;
+            best = c.plan;
         }
         trial.stream.synchronize();
         return best;
     } catch (const RuntimeError& e) {  // not enough memory to try it, or it fails
-        note(*plans[0].first, e.what());
+        note(k, all[0].name, e.what());
         return nullptr;
     }
 }

@@ -23,7 +23,7 @@ namespace tilewright {
 /// memory; it says for what to compile it.
 void check_fits(const CompiledModel& model, const GpuTarget& gpu);
 
-/// Vendors' libraries whose kernels are candidates beside ours.
+/// Vendors' libraries whose kernels are candidates beside generated ones.
 struct GpuLibraries {
     std::vector<std::shared_ptr<const cuda::KernelLibrary>> libraries;
     /// Seconds that a stream takes for the work; empty: measured on the device.
@@ -54,6 +54,14 @@ class GpuModel {
 
   private:
     void add_weights(const Plan& plan, std::vector<const Tensor*>& found) const;
+    /// A kernel of a library that may stand for one of the model.
+    struct LibraryCandidate {
+        std::string name;      ///< of library and kernel
+        LibraryKernel kernel;  ///< the form of the model's kernel that it computes
+        std::shared_ptr<const cuda::LibraryPlan> plan;
+    };
+    std::vector<LibraryCandidate> candidates(size_t k, const GpuLibraries& libraries);
+    void note(size_t k, const std::string& library, const std::string& what);
     std::shared_ptr<const cuda::LibraryPlan> fastest(size_t k, const GpuLibraries& libraries);
 
     std::shared_ptr<const CompiledModel> model_;

@@ -352,7 +352,7 @@ TEST(GpuSession, TakesALibrarysConvolutionsAndAttentionsWhereTheyAreFaster) {
     machine.gpu().cudnn.error = 0.1;
     const auto model = machine.load_with_library(0.5);
     EXPECT_EQ(model->library_kernels(), 0);
-    EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr("cuDNN: its results are others")));
+    EXPECT_THAT(model->library_notes(), testing::Contains(HasSubstr("cuDNN, engine 1: its results are others")));
 }
 
 /// exp(x w) and its loop, then what the loop gave and x w once more: x w stays where it is while the host works.

@@ -123,6 +123,35 @@ std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk
     return out;
 }
 
+std::vector<Var> dynamic_names(const TileProgram& p) {
+    std::set<std::string> seen;
+    std::vector<Var> out;
+    const auto collect = [&](Expr e) {
+        for (const Var v : variables(e))
+            if ((v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) && seen.insert(Expr::var(v).text()).second)
+                out.push_back(v);
+    };
+    const auto collect_body = [&](const ScalarBody& body) {
+        for (const ScalarNode& n : body.nodes())
+            if (n.op == ScalarOp::Index) collect(n.index);
+    };
+    for (const TileAxis& a : p.axes) collect(a.extent);
+    for (const Value& v : p.stages.values)
+        for (const Expr& d : v.shape) collect(d);
+    for (const Primitive& s : p.stages.primitives) {
+        const TensorExpr& e = *s.expr();
+        for (const Expr& x : e.extents) collect(x);
+        for (const Access& a : e.accesses) {
+            for (const Expr& i : a.index) collect(i);
+            for (const Expr& i : a.valid) collect(i);
+        }
+        for (const Expr& i : e.output_index) collect(i);
+        collect_body(e.body);
+        collect_body(e.epilogue);
+    }
+    return out;
+}
+
 bool is_output(const TileProgram& program, ValueId value) {
     const auto& outputs = program.stages.outputs;
     return std::find(outputs.begin(), outputs.end(), value) != outputs.end();

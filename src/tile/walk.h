@@ -46,6 +46,9 @@ bool inside_reduction(const TileProgram& program, const Walk& walk, PrimitiveId 
 /// Where a value's statements stand: its Compute, its Store if it has one, the Computes that read it without a Load.
 std::vector<TreePath> statements_of(const TileProgram& program, const Walk& walk, ValueId value);
 
+/// Symbols and scalars that the kernel's code can mention, in a stable order: the numbers that a run passes to it.
+std::vector<Var> dynamic_names(const TileProgram& program);
+
 bool is_output(const TileProgram& program, ValueId value);
 bool is_input(const TileProgram& program, ValueId value);
 /// The dimension and sign for which condition - sign * index[dimension] uses no axis: a Load can decide such a

@@ -13,54 +13,13 @@
 
 #include "backend/cpu/stage_emitter.h"
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
 namespace tilewright::cpu {
 
 namespace {
-
-std::vector<Expr> row_major_strides(std::span<const Expr> shape) {
-    std::vector<Expr> strides(shape.size());
-    Expr s = 1;
-    for (size_t d = shape.size(); d-- > 0;) {
-        strides[d] = s;
-        s = s * shape[d];
-    }
-    return strides;
-}
-
-void collect(std::set<std::string>& seen, std::vector<Var>& out, Expr e) {
-    for (const Var v : variables(e))
-        if ((v.kind == VarKind::Symbol || v.kind == VarKind::Scalar) && seen.insert(Expr::var(v).text()).second)
-            out.push_back(v);
-}
-
-void collect(std::set<std::string>& seen, std::vector<Var>& out, const ScalarBody& body) {
-    for (const ScalarNode& n : body.nodes())
-        if (n.op == ScalarOp::Index) collect(seen, out, n.index);
-}
-
-/// Symbols and scalars the kernel's code can mention, in a stable order.
-std::vector<Var> names_of(const TileProgram& p) {
-    std::set<std::string> seen;
-    std::vector<Var> out;
-    for (const TileAxis& a : p.axes) collect(seen, out, a.extent);
-    for (const Value& v : p.stages.values)
-        for (const Expr& d : v.shape) collect(seen, out, d);
-    for (const Primitive& s : p.stages.primitives) {
-        const TensorExpr& e = *s.expr();
-        for (const Expr& x : e.extents) collect(seen, out, x);
-        for (const Access& a : e.accesses) {
-            for (const Expr& i : a.index) collect(seen, out, i);
-            for (const Expr& i : a.valid) collect(seen, out, i);
-        }
-        for (const Expr& i : e.output_index) collect(seen, out, i);
-        collect(seen, out, e.body);
-        collect(seen, out, e.epilogue);
-    }
-    return out;
-}
 
 class KernelEmitter {
   public:
@@ -76,7 +35,7 @@ class KernelEmitter {
           exprs_(b_) {}
 
     EmittedKernel run() {
-        result_.names = names_of(p_);
+        result_.names = dynamic_names(p_);
         plan_ = plan_buffers(p_);
         result_.scratch_bytes = plan_.scratch_bytes;
         find_online();

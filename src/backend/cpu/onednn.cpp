@@ -8,7 +8,6 @@
 #include <numeric>
 #include <string_view>
 
-#include "backend/cpu/library_op.h"
 #include "base/error.h"
 #include "runtime/arena.h"
 
@@ -18,7 +17,7 @@ namespace {
 
 // Numbers of dnnl_types.h, versions 2.
 enum : int { kF32 = 3, kAnyFormat = 1, kCpu = 1, kInference = 96, kDirect = 1, kInOrder = 1, kUserScratchpad = 1 };
-enum : int { kAskImplementation = 8, kAskWeights = 131, kAskScratchpad = 136 };
+enum : int { kQueryImplementation = 8, kQueryWeights = 131, kQueryScratchpad = 136 };
 enum : int {
     kEltElu = 63,
     kEltLinear = 127,
@@ -50,7 +49,7 @@ struct Argument {
     int number;
     void* memory;
 };
-/// dnnl_memory_desc_t: 696 bytes in versions 2. We look at none of them.
+/// dnnl_memory_desc_t: 696 bytes in versions 2. They are opaque here.
 struct TensorForm {
     alignas(16) std::byte bytes[1024];
 };
@@ -123,6 +122,10 @@ struct OneDnn::Functions {
         library.find(append_function, "dnnl_post_ops_append_eltwise");
         library.find(append_operand, "dnnl_post_ops_append_binary");
         library.find(choose, "dnnl_primitive_desc_create");
+        library.find(create_iterator, "dnnl_primitive_desc_iterator_create");
+        library.find(destroy_iterator, "dnnl_primitive_desc_iterator_destroy");
+        library.find(next, "dnnl_primitive_desc_iterator_next");
+        library.find(fetch, "dnnl_primitive_desc_iterator_fetch");
         library.find(choose_reorder, "dnnl_reorder_primitive_desc_create");
         library.find(destroy_choice, "dnnl_primitive_desc_destroy");
         library.find(ask, "dnnl_primitive_desc_query");
@@ -201,6 +204,11 @@ struct OneDnn::Functions {
     int (*append_function)(void* post_ops, float scale, int algorithm, float alpha, float beta) = nullptr;
     int (*append_operand)(void* post_ops, int algorithm, const TensorForm*) = nullptr;
     int (*choose)(void** choice, const Operation*, const void* attributes, void* engine, const void* hint) = nullptr;
+    int (*create_iterator)(void** iterator, const Operation*, const void* attributes, void* engine,
+                           const void* hint) = nullptr;
+    int (*destroy_iterator)(void*) = nullptr;
+    int (*next)(void* iterator) = nullptr;
+    void* (*fetch)(const void* iterator) = nullptr;
     int (*choose_reorder)(void** choice, const TensorForm* from, void* from_engine, const TensorForm* to,
                           void* to_engine, const void* attributes) = nullptr;
     int (*destroy_choice)(void*) = nullptr;
@@ -242,6 +250,8 @@ TensorForm copy_of(const TensorForm* form) {
     return out;
 }
 
+bool is_reference(std::string_view implementation) { return implementation.find("ref") != std::string_view::npos; }
+
 /// What the library made of a kernel, for one number of threads.
 struct Chosen {
     std::shared_ptr<void> primitive;
@@ -251,8 +261,9 @@ struct Chosen {
 
 class OneDnnCall : public LibraryCall {
   public:
-    OneDnnCall(std::shared_ptr<const Functions> call, LibraryOp op, int threads)
-        : call_(std::move(call)), op_(std::move(op)), threads_(threads) {
+    /// `implementation`: of implementations(); empty: the library's own choice.
+    OneDnnCall(std::shared_ptr<const Functions> call, LibraryOperation op, int threads, std::string implementation)
+        : call_(std::move(call)), op_(std::move(op)), threads_(threads), implementation_(std::move(implementation)) {
         for (size_t i = 0; i < op_.added.size(); ++i)
             if (!bias_ && op_.scale == 1 && op_.is_bias(i)) bias_ = i;
         data_ = op_.data.places.empty() ? call_->by_strides(op_.data.dims, op_.data.strides)
@@ -260,15 +271,16 @@ class OneDnnCall : public LibraryCall {
         result_ = call_->by_strides(op_.result.dims, op_.result.strides);
         weight_dims_ = op_.weights.dims;
         if (op_.convolution && weight_dims_[0] == 1) weight_dims_.erase(weight_dims_.begin());
-        const TensorForm wanted = op_.weights.places.empty() ? call_->by_strides(weight_dims_, op_.weights.strides)
-                                                             : call_->any(weight_dims_);
+        const TensorForm weights = op_.weights.places.empty() ? call_->by_strides(weight_dims_, op_.weights.strides)
+                                                              : call_->any(weight_dims_);
         for (const LibraryOperand& a : op_.added) added_.push_back(call_->by_strides(a.dims, a.strides));
         if (bias_) {
             const LibraryOperand& b = op_.added[*bias_];
             bias_form_ = op_.convolution ? call_->by_strides({b.dims[1]}, {1})
                                          : call_->by_strides(b.dims, dense_strides(b.dims));
         }
-        chosen_ = choose(wanted, threads);
+        wanted_ = weights;
+        chosen_ = choose(weights, threads);
     }
 
     std::vector<Prepared> prepared() const override {
@@ -303,6 +315,17 @@ class OneDnnCall : public LibraryCall {
         call_->check(call_->wait(stream.get()), "reorder weights");
     }
 
+    /// The library's implementations of the operation, but for references.
+    std::vector<std::string> implementations() const {
+        const Threads with(*call_, threads_);
+        std::vector<std::string> out;
+        find_implementation(description(wanted_), [&](const std::string& name) {
+            if (!is_reference(name)) out.push_back(name);
+            return false;
+        });
+        return out;
+    }
+
     int64_t scratch_bytes(int threads) const override { return chosen_for(threads).scratch_bytes; }
     std::unique_ptr<Runs> runs(int threads) const override;
 
@@ -318,39 +341,81 @@ class OneDnnCall : public LibraryCall {
                                    : others_.emplace(threads, choose(chosen_.weights, threads)).first->second;
     }
 
-    Chosen choose(const TensorForm& weights, int threads) const {
+    /// An operation with its attributes, as the library takes it.
+    struct Description {
+        std::unique_ptr<Operation> operation = std::make_unique<Operation>();
+        std::shared_ptr<void> attributes;
+    };
+
+    Description description(const TensorForm& weights) const {
         const Functions& f = *call_;
-        const Threads with(f, threads);
+        Description out;
         void* made = nullptr;
         f.check(f.create_attributes(&made), "describe a primitive");
-        const std::shared_ptr<void> attributes(made, f.destroy_attributes);
+        out.attributes = std::shared_ptr<void>(made, f.destroy_attributes);
         f.check(f.set_scratchpad(made, kUserScratchpad), "describe a primitive");
         f.check(f.create_post_ops(&made), "describe a primitive");
         const std::shared_ptr<void> post_ops(made, f.destroy_post_ops);
         append(made);
-        f.check(f.set_post_ops(attributes.get(), post_ops.get()), "describe a primitive");
-        const auto operation = std::make_unique<Operation>();
+        f.check(f.set_post_ops(out.attributes.get(), post_ops.get()), "describe a primitive");
         const TensorForm* bias = bias_ ? &bias_form_ : nullptr;
         if (op_.convolution) {
             std::vector<int64_t> dilations = op_.dilations;  // counted from 0 there
             for (int64_t& d : dilations) --d;
-            f.check(f.describe_convolution(operation.get(), kInference, kDirect, &data_, &weights, bias, &result_,
+            f.check(f.describe_convolution(out.operation.get(), kInference, kDirect, &data_, &weights, bias, &result_,
                                            op_.strides.data(), dilations.data(), op_.begins.data(), op_.ends.data()),
                     "describe a convolution");
         } else {
-            f.check(f.describe_product(operation.get(), &data_, &weights, bias, &result_), "describe a product");
+            f.check(f.describe_product(out.operation.get(), &data_, &weights, bias, &result_), "describe a product");
         }
-        f.check(f.choose(&made, operation.get(), attributes.get(), f.engine, nullptr), "compute this");
-        const std::shared_ptr<void> choice(made, f.destroy_choice);
+        return out;
+    }
+
+    std::string name_of(const void* choice) const {
         const char* implementation = nullptr;
-        f.check(f.ask(made, kAskImplementation, 0, &implementation), "say how");
-        if (std::string_view(implementation).find("ref") != std::string_view::npos)
-            throw RuntimeError(fmt::format("{} has only its reference for this", f.name));
+        call_->check(call_->ask(choice, kQueryImplementation, 0, &implementation), "name an implementation");
+        return implementation;
+    }
+
+    /// Every implementation in the library's order, until `accept` takes one: that one, or null. Where several have one
+    /// name, the second is called "jit:avx2 (2)".
+    std::shared_ptr<void> find_implementation(const Description& d,
+                                              const std::function<bool(const std::string&)>& accept) const {
+        const Functions& f = *call_;
+        void* made = nullptr;
+        f.check(f.create_iterator(&made, d.operation.get(), d.attributes.get(), f.engine, nullptr), "compute this");
+        const std::shared_ptr<void> iterator(made, f.destroy_iterator);
+        std::map<std::string, int> met;
+        do {
+            const std::shared_ptr<void> choice(f.fetch(iterator.get()), f.destroy_choice);
+            if (!choice) continue;
+            const std::string name = name_of(choice.get());
+            const int count = ++met[name];
+            if (accept(count == 1 ? name : fmt::format("{} ({})", name, count))) return choice;
+        } while (f.next(iterator.get()) == 0);
+        return nullptr;
+    }
+
+    Chosen choose(const TensorForm& weights, int threads) const {
+        const Functions& f = *call_;
+        const Threads with(f, threads);
+        const Description d = description(weights);
+        std::shared_ptr<void> choice;
+        if (implementation_.empty()) {
+            void* made = nullptr;
+            f.check(f.choose(&made, d.operation.get(), d.attributes.get(), f.engine, nullptr), "compute this");
+            choice = std::shared_ptr<void>(made, f.destroy_choice);
+            if (is_reference(name_of(choice.get())))
+                throw RuntimeError(fmt::format("{} has only its reference for this", f.name));
+        } else {
+            choice = find_implementation(d, [&](const std::string& name) { return name == implementation_; });
+            if (!choice) throw RuntimeError(fmt::format("{} has no {} for this", f.name, implementation_));
+        }
         Chosen out;
-        out.weights = copy_of(f.ask_form(made, kAskWeights, 0));
-        out.scratchpad = copy_of(f.ask_form(made, kAskScratchpad, 0));
+        out.weights = copy_of(f.ask_form(choice.get(), kQueryWeights, 0));
+        out.scratchpad = copy_of(f.ask_form(choice.get(), kQueryScratchpad, 0));
         out.scratch_bytes = static_cast<int64_t>(f.form_bytes(&out.scratchpad));
-        out.primitive = f.primitive(made);
+        out.primitive = f.primitive(choice.get());
         return out;
     }
 
@@ -395,12 +460,14 @@ class OneDnnCall : public LibraryCall {
     int first_added() const { return op_.scale != 1 ? 1 : 0; }
 
     std::shared_ptr<const Functions> call_;
-    LibraryOp op_;
+    LibraryOperation op_;
     int threads_;
+    std::string implementation_;
     std::optional<size_t> bias_;  ///< of `added`
     TensorForm data_, result_, bias_form_{};
     std::vector<int64_t> weight_dims_;
     std::vector<TensorForm> added_;
+    TensorForm wanted_{};  ///< weights before the library has chosen their layout
     Chosen chosen_;
     mutable std::mutex mutex_;
     mutable std::map<int, Chosen> others_;  ///< per number of threads
@@ -466,17 +533,39 @@ OneDnn::OneDnn(const SharedLibrary& library) : call_(std::make_shared<const Func
 
 std::string OneDnn::name() const { return call_->name; }
 
-std::optional<std::string> OneDnn::refusal(const Program& stages, const std::vector<bool>& weights) const {
-    const auto op = library_op(stages, weights);
-    const auto* reason = std::get_if<std::string>(&op);
-    return reason != nullptr ? std::optional(*reason) : std::nullopt;
+std::optional<Refusal> onednn_refusal(const LibraryKernel& operation) {
+    const auto* op = std::get_if<LibraryOperation>(&operation);
+    if (op == nullptr) return Refusal{"an attention"};
+    std::vector<const LibraryOperand*> operands = {&op->data, &op->weights, &op->result};
+    for (const LibraryOperand& o : op->added) operands.push_back(&o);
+    for (const LibraryOperand* o : operands)
+        if (o->type != DType::F32) return Refusal{"a tensor of another type than f32"};
+    if (!op->convolution) return std::nullopt;
+    if (!op->weights.is_constant()) return Refusal{"a convolution whose weights are computed"};
+    if (op->spatial_dims() != 2) return Refusal{"windows of other than two dimensions"};
+    return std::nullopt;
 }
 
-std::shared_ptr<const LibraryCall> OneDnn::provide(const Program& stages, const std::vector<bool>& weights,
-                                                   int threads) const {
-    auto op = library_op(stages, weights);
-    if (const auto* reason = std::get_if<std::string>(&op)) throw RuntimeError(*reason);
-    return std::make_shared<const OneDnnCall>(call_, std::get<LibraryOp>(std::move(op)), threads);
+std::variant<std::vector<OneDnn::Candidate>, Refusal> OneDnn::candidates(const LibraryKernel& operation,
+                                                                         const LibraryConditions& conditions,
+                                                                         size_t most) const {
+    if (auto refused = refusal(operation)) return *std::move(refused);
+    const auto& op = std::get<LibraryOperation>(operation);
+    const auto candidate = [&](const std::string& implementation) {
+        return Candidate{implementation.empty() ? "the library's choice" : implementation,
+                         [call = call_, op, threads = conditions.threads, implementation] {
+                             return std::make_shared<const OneDnnCall>(call, op, threads, implementation);
+                         }};
+    };
+    if (most <= 1) return std::vector{candidate("")};
+    std::vector<Candidate> out;
+    try {
+        for (const std::string& name : OneDnnCall(call_, op, conditions.threads, "").implementations())
+            if (out.size() < most) out.push_back(candidate(name));
+    } catch (const RuntimeError& e) {
+        return Refusal{e.what()};
+    }
+    return out;
 }
 
 }  // namespace tilewright::cpu

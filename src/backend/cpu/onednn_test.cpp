@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -55,7 +56,10 @@ class RealOneDnn : public testing::Test {
 
     Tensor run(const Program& p, const std::vector<bool>& weights, const std::vector<Tensor>& inputs, int threads = 1,
                int made_for = 1) const {
-        const auto call = library_->provide(p, weights, made_for);
+        return run(p, *library_->provide(p, weights, made_for), inputs, threads);
+    }
+
+    static Tensor run(const Program& p, const LibraryCall& call, const std::vector<Tensor>& inputs, int threads) {
         std::vector<Arena> memory(p.inputs.size() + 3);
         std::vector<void*> tensors;
         const auto take = [&](size_t bytes) {
@@ -65,16 +69,16 @@ class RealOneDnn : public testing::Test {
         for (const Tensor& t : inputs) std::memcpy(take(t.bytes()), t.data(), t.bytes());
         Tensor out(DType::F32, evaluate(p.values[p.outputs[0]].shape, Bindings{}), false);
         take(out.bytes());
-        const auto prepared = call->prepared();
+        const auto prepared = call.prepared();
         std::vector<Arena> instead(prepared.size());
         for (size_t k = 0; k < prepared.size(); ++k) {
             instead[k].reserve(prepared[k].bytes);
-            call->prepare(k, tensors[prepared[k].input], instead[k].data());
+            call.prepare(k, tensors[prepared[k].input], instead[k].data());
             tensors[prepared[k].input] = instead[k].data();
         }
         Arena scratch;
-        scratch.reserve(std::max<int64_t>(64, call->scratch_bytes(threads)));
-        const auto runs = call->runs(threads);
+        scratch.reserve(std::max<int64_t>(64, call.scratch_bytes(threads)));
+        const auto runs = call.runs(threads);
         runs->run(tensors.data(), scratch.data());
         runs->run(tensors.data(), scratch.data());
         std::memcpy(out.mutable_data(), tensors[inputs.size()], out.bytes());
@@ -204,6 +208,52 @@ TEST_F(RealOneDnn, ComputesConvolutions) {
             expect_right(convolution_text(1, 2, 2, row_major, depthwise), {false, true, false});
             expect_right(convolution_text(2, 1, 0, row_major, depthwise), {false, true, false});
         }
+}
+
+TEST_F(RealOneDnn, ComputesConvolutionsOfGroups) {
+    expect_right(R"(program p {
+  input x: f32[2, 6, 6, 7]
+  input w: f32[12, 2, 3, 3]
+  input b: f32[12]
+  y: f32[2, 12, 4, 5] = [2, 3, 4, 4, 5] -> [i0, 4*i1 + i2, i3, i4] sum(i5 < 2, i6 < 3, i7 < 3) mul(@0, @1) then add(acc, @2) where @0 = x[i0, 2*i1 + i5, i3 + i6, i4 + i7], @1 = w[4*i1 + i2, i5, i6, i7], @2 = b[4*i1 + i2]
+  output y
+})",
+                 {false, true, true});
+}
+
+TEST_F(RealOneDnn, HasEachImplementationAsACandidate) {
+    const Program p = parse_program(convolution_text(1, 1, 1, false, false));
+    const std::vector<bool> weights = {false, true, false};
+    const auto forms = library_kernels(p, weights);
+    const LibraryKernel form = std::get<std::vector<LibraryKernel>>(forms).front();
+    EXPECT_EQ(library_->refusal(form), std::nullopt);
+    const auto found = library_->candidates(form, {2, Precision::F32}, 16);
+    const auto& all = std::get<std::vector<OneDnn::Candidate>>(found);
+    ASSERT_GE(all.size(), 2u);
+    const std::vector<Tensor> inputs = inputs_of(p);
+    const Tensor expected = interpret(p, inputs)[0];
+    std::set<std::string> names;
+    for (const OneDnn::Candidate& c : all) {
+        SCOPED_TRACE(c.kernel);
+        EXPECT_TRUE(names.insert(c.kernel).second);
+        EXPECT_THAT(c.kernel, testing::Not(HasSubstr("ref")));
+        for (const int threads : {1, 2}) expect_near(run(p, *library_->make(c), inputs, threads), expected);
+    }
+    const auto first = library_->candidates(form, {2, Precision::F32}, 1);
+    EXPECT_EQ(std::get<std::vector<OneDnn::Candidate>>(first).size(), 1u);
+}
+
+TEST(OneDnnRefusal, NamesWhatTheLibraryLacks) {
+    const auto reason = [](const std::string& text, const std::vector<bool>& weights) {
+        const auto forms = library_kernels(parse_program(text), weights);
+        const auto refusal = onednn_refusal(std::get<std::vector<LibraryKernel>>(forms).front());
+        return refusal ? refusal->reason : "";
+    };
+    EXPECT_EQ(reason(convolution_text(1, 1, 1, false, false), {false, true, false}), "");
+    EXPECT_THAT(reason(convolution_text(1, 1, 1, false, false), {}), HasSubstr("weights"));
+    std::string halves = followed_product("acc");
+    for (size_t at = 0; (at = halves.find("f32", at)) != std::string::npos;) halves.replace(at, 3, "f16");
+    EXPECT_THAT(reason(halves, {false, true, true, false}), HasSubstr("type"));
 }
 
 TEST_F(RealOneDnn, RunsInSeveralSessionsAtATime) {

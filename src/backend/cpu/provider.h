@@ -1,5 +1,6 @@
 #pragma once
-// Who else computes a kernel: vendors' libraries, as candidates beside generated code.
+// Kernels of vendors' libraries on the CPU, candidates beside generated code. What they compute:
+// libraries/kernel_library.h.
 
 #include <cstdint>
 #include <memory>
@@ -7,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
+#include "libraries/kernel_library.h"
 
 namespace tilewright::cpu {
 
-/// A kernel as a library computes it. Immutable; from any thread.
+/// One kernel of a library for one operation. Immutable; from any thread.
 class LibraryCall {
   public:
     virtual ~LibraryCall() = default;
 
-    /// An input of the stages that is a constant, and lies otherwise for the library: what run() is given in its place.
+    /// An input of the stages that is a constant, and has another layout in the library: run() takes it in its place.
     struct Prepared {
         size_t input = 0;
         int64_t bytes = 0;
@@ -39,10 +40,13 @@ class LibraryCall {
     virtual std::unique_ptr<Runs> runs(int threads) const = 0;
 };
 
+using KernelLibrary = tilewright::KernelLibrary<LibraryCall>;
+
+/// One kernel of a library per kernel of the plan, by its stages: the view that tuning and sessions have.
 class KernelProvider {
   public:
     virtual ~KernelProvider() = default;
-    /// "oneDNN 2.6.3": measurements are known by it.
+    /// "oneDNN 2.6.3": measurements are kept by it.
     virtual std::string name() const = 0;
     /// Why it has nothing to offer for these stages; nothing where it may. Cheap. `weights`: per input of the stages,
     /// whether it is a constant of the model; none: no input is.
@@ -50,6 +54,17 @@ class KernelProvider {
     /// For so many threads. Throws RuntimeError with the reason where it turns out that there is none.
     virtual std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights,
                                                        int threads) const = 0;
+};
+
+/// A library of kernels as a provider: of the first of the stages' forms that it has kernels for, the library's own
+/// choice.
+class LibraryProvider : public KernelProvider, public KernelLibrary {
+  public:
+    using KernelLibrary::refusal;
+    std::optional<std::string> refusal(const Program& stages, const std::vector<bool>& weights) const final;
+    std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights,
+                                               int threads) const final;
+    std::string name() const override = 0;
 };
 
 }  // namespace tilewright::cpu

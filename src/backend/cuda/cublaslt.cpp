@@ -1,5 +1,10 @@
 #include "backend/cuda/cublaslt.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/cuda/library_product.h"
 #include "base/error.h"
 #include "base/shared_library.h"
 
@@ -89,6 +94,7 @@ struct CublasLt::Functions {
 struct CublasLt::Plan : LibraryPlan {
     std::shared_ptr<const Functions> call;
     LibraryProduct product;
+    Precision precision = Precision::F32;
     std::shared_ptr<void> a, b, d;  ///< descriptions of matrices
     Algorithm algorithm{};
     int64_t workspace_size = 0;
@@ -108,8 +114,8 @@ struct CublasLt::Plan : LibraryPlan {
     /// The library counts by columns: what is a row here is a column there, so that C^T = B^T A^T.
     std::shared_ptr<void> matrix(const LibraryProduct::Matrix& m, int64_t rows, int64_t columns) const {
         void* made = nullptr;
-        call->check(call->create_matrix(&made, number_of(m.type), static_cast<uint64_t>(m.turned ? rows : columns),
-                                        static_cast<uint64_t>(m.turned ? columns : rows), m.stride),
+        call->check(call->create_matrix(&made, number_of(m.type), static_cast<uint64_t>(m.transposed ? rows : columns),
+                                        static_cast<uint64_t>(m.transposed ? columns : rows), m.stride),
                     "describe a matrix");
         std::shared_ptr<void> out(made, [c = call](void* p) { c->destroy_matrix(p); });
         const auto count = static_cast<int32_t>(product.batch);
@@ -122,20 +128,19 @@ struct CublasLt::Plan : LibraryPlan {
     /// `bias`: its address, or one that is aligned as it will be.
     std::shared_ptr<void> description(const void* bias) const {
         void* made = nullptr;
-        const Precision precision = product.left.type == DType::F32 ? product.precision : Precision::F32;
         call->check(call->create_product(&made, number_of(precision), kF32), "describe a product");
         std::shared_ptr<void> out(made, [c = call](void* p) { c->destroy_product(p); });
-        const int32_t turn_a = product.right.turned ? 1 : 0, turn_b = product.left.turned ? 1 : 0;
-        const int32_t kind = product.epilogue == LibraryEpilogue::Relu   ? kRelu
-                             : product.epilogue == LibraryEpilogue::Gelu ? kGelu
-                                                                         : 0;
+        const int32_t transpose_a = product.right.transposed ? 1 : 0, transpose_b = product.left.transposed ? 1 : 0;
+        const int32_t kind = product.activation == Activation::Relu       ? kRelu
+                             : product.activation == Activation::GeluTanh ? kGelu
+                                                                          : 0;
         int32_t epilogue = kind | (product.bias ? kBias : 0);
         if (epilogue == 0) epilogue = kPlain;
         const auto set = [&](int attribute, const void* value, size_t size) {
             call->check(call->set_product(made, attribute, value, size), "describe a product");
         };
-        set(kTransposeA, &turn_a, sizeof turn_a);
-        set(kTransposeB, &turn_b, sizeof turn_b);
+        set(kTransposeA, &transpose_a, sizeof transpose_a);
+        set(kTransposeB, &transpose_b, sizeof transpose_b);
         set(kEpilogue, &epilogue, sizeof epilogue);
         if (product.bias) set(kBiasPointer, &bias, sizeof bias);
         return out;
@@ -151,36 +156,47 @@ CublasLt::CublasLt(const Gpu& gpu, const std::vector<std::string>& names)
 CublasLt::CublasLt(const Gpu& gpu, const SharedLibrary& library)
     : call_(std::make_shared<const Functions>(gpu, library)) {}
 
-std::shared_ptr<const LibraryPlan> CublasLt::plan(const LibraryKernel& kernel, std::string& why) const {
-    if (!std::holds_alternative<LibraryProduct>(kernel)) {
-        why = "it multiplies matrices and does nothing else";
-        return nullptr;
-    }
-    const LibraryProduct& product = std::get<LibraryProduct>(kernel);
-    auto p = std::make_shared<Plan>();
-    p->call = call_;
-    p->product = product;
-    p->a = p->matrix(product.right, product.sum, product.columns);
-    p->b = p->matrix(product.left, product.rows, product.sum);
-    p->d = p->matrix(product.result, product.rows, product.columns);
+std::optional<Refusal> CublasLt::refusal(const LibraryKernel& operation) const {
+    const auto* op = std::get_if<LibraryOperation>(&operation);
+    if (op == nullptr) return Refusal{"it multiplies matrices and does nothing else"};
+    auto product = library_product(*op);
+    auto* refusal = std::get_if<Refusal>(&product);
+    return refusal != nullptr ? std::optional(std::move(*refusal)) : std::nullopt;
+}
+
+std::variant<std::vector<CublasLt::Candidate>, Refusal> CublasLt::candidates(const LibraryKernel& operation,
+                                                                             const LibraryConditions& conditions,
+                                                                             size_t most) const {
+    if (auto refused = refusal(operation)) return *std::move(refused);
+    Plan p;
+    p.call = call_;
+    p.product = std::get<LibraryProduct>(library_product(std::get<LibraryOperation>(operation)));
+    p.precision = p.product.left.type == DType::F32 ? conditions.precision : Precision::F32;
+    p.a = p.matrix(p.product.right, p.product.sum, p.product.columns);
+    p.b = p.matrix(p.product.left, p.product.rows, p.product.sum);
+    p.d = p.matrix(p.product.result, p.product.rows, p.product.columns);
     const auto aligned = reinterpret_cast<const void*>(uintptr_t{256});  // as memory of the device is
-    const std::shared_ptr<void> description = p->description(aligned);
+    const std::shared_ptr<void> description = p.description(aligned);
     void* made = nullptr;
     call_->check(call_->create_preference(&made), "make a preference");
     const std::shared_ptr<void> preference(made, [c = call_](void* x) { c->destroy_preference(x); });
     call_->check(call_->set_preference(made, kMostWorkspace, &kWorkspace, sizeof kWorkspace), "set a preference");
-    Found found{};
+    std::vector<Found> found(most);
     int count = 0;
     call_->gpu.enter();
-    const int status = call_->choose(call_->handle, description.get(), p->a.get(), p->b.get(), p->d.get(), p->d.get(),
-                                     made, 1, &found, &count);
-    if (status != 0 || count < 1 || found.state != 0) {
-        why = fmt::format("no algorithm for it (status {})", status != 0 ? status : found.state);
-        return nullptr;
+    const int status = call_->choose(call_->handle, description.get(), p.a.get(), p.b.get(), p.d.get(), p.d.get(), made,
+                                     static_cast<int>(most), found.data(), &count);
+    found.resize(status == 0 ? static_cast<size_t>(std::max(0, count)) : 0);
+    std::vector<Candidate> out;
+    for (size_t k = 0; k < found.size(); ++k) {
+        if (found[k].state != 0) continue;
+        p.algorithm = found[k].algorithm;
+        p.workspace_size = static_cast<int64_t>(found[k].workspace);
+        out.push_back({fmt::format("algorithm {}", k), [plan = std::make_shared<const Plan>(p)] { return plan; }});
     }
-    p->algorithm = found.algorithm;
-    p->workspace_size = static_cast<int64_t>(found.workspace);
-    return p;
+    if (out.empty())
+        return Refusal{fmt::format("no algorithm for it (status {})", found.empty() ? status : found[0].state)};
+    return out;
 }
 
 }  // namespace tilewright::cuda

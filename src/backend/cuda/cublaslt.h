@@ -1,5 +1,6 @@
 #pragma once
-// cuBLASLt, NVIDIA's library of matrix products, loaded at run time: its products are candidates beside our kernels.
+// cuBLASLt, NVIDIA's library of matrix products, loaded at run time: its algorithms are candidates beside
+// generated kernels.
 
 #include "backend/cuda/library_kernel.h"
 
@@ -12,7 +13,10 @@ class CublasLt : public KernelLibrary {
     CublasLt(const Gpu& gpu, const SharedLibrary& library);
 
     std::string name() const override { return "cuBLASLt"; }
-    std::shared_ptr<const LibraryPlan> plan(const LibraryKernel& kernel, std::string& why) const override;
+    std::optional<Refusal> refusal(const LibraryKernel& operation) const override;
+    std::variant<std::vector<Candidate>, Refusal> candidates(const LibraryKernel& operation,
+                                                             const LibraryConditions& conditions,
+                                                             size_t most) const override;
 
   private:
     struct Functions;

@@ -1,8 +1,11 @@
 #include "backend/cuda/cudnn.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 
+#include "backend/cuda/library_convolution.h"
 #include "base/error.h"
 #include "base/shared_library.h"
 
@@ -209,8 +212,8 @@ struct Cudnn::Plan : LibraryPlan, private Numbers {
     std::vector<int64_t> numbers;              ///< of the tensors that a run gives
     std::vector<size_t> tensors;               ///< of the kernel, for the first of them
     std::vector<float> values;                 ///< for those behind, which lie on the host
-    std::vector<int64_t> kept;                 ///< and of those behind, that nobody asked for: where in the workspace
-    int64_t own = 0, behind = 0;               ///< bytes: the library's, and those of what nobody asked for
+    std::vector<int64_t> kept;                 ///< and of those behind, that are not read: where in the workspace
+    int64_t own = 0, behind = 0;               ///< bytes: the library's, and those of what is not read
 
     int64_t workspace_bytes() const override { return own + behind; }
     void run(const Gpu::Stream& stream, const std::vector<void*>& given, void* workspace) const override {
@@ -246,10 +249,10 @@ class Cudnn::Graph : private Numbers {
     }
 
     /// Of the kernel.
-    Tensor tensor(const LibraryTensor& t) {
+    Tensor tensor(const LibraryOperand& t) {
         plan_->tensors.push_back(t.tensor);
         given_.push_back(next_);
-        return add(t.extents, t.strides, number_of(t.type), false, false);
+        return add(t.dims, t.strides, number_of(t.type), false, false);
     }
     /// Between operations: f32, or rounded to what the next one takes.
     Tensor between(const std::vector<int64_t>& extents, const std::vector<int64_t>& strides, DType type = DType::F32) {
@@ -262,7 +265,7 @@ class Cudnn::Graph : private Numbers {
         const std::vector<int64_t> ones(rank, 1);
         return add(ones, ones, kF32, false, true);
     }
-    /// f32 that the operations write and nobody reads.
+    /// f32 that the operations write and no operation reads.
     Tensor unread(const std::vector<int64_t>& extents, const std::vector<int64_t>& strides) {
         int64_t count = 1;
         for (const int64_t x : extents) count *= x;
@@ -331,9 +334,100 @@ class Cudnn::Graph : private Numbers {
         add(std::move(operation));
     }
 
-    /// The first of the library's engines, as it orders them itself, that takes the graph, with no more rounding than
-    /// allowed.
-    std::shared_ptr<const Plan> planned(Precision allowed, std::string& why) {
+    /// result = activation(convolution + bias + residual): each step but the last gives what only the next one reads.
+    void convolve(const LibraryConvolution& c) {
+        const Tensor data = tensor(c.data), filter = tensor(c.filter), result = tensor(c.result);
+        const int kind = c.activation == Activation::Relu       ? kRelu
+                         : c.activation == Activation::GeluTanh ? kGeluTanh
+                                                                : -1;
+        int left = (c.bias ? 1 : 0) + (c.residual ? 1 : 0) + (kind >= 0 ? 1 : 0);
+        const auto next = [&] { return left-- == 0 ? result : between(result.extents, result.strides); };
+        Tensor x = next();
+        convolve(c, data, filter, x);
+        for (const auto* operand : {&c.bias, &c.residual})
+            if (*operand) {
+                const Tensor b = tensor(**operand), y = next();
+                pointwise(kAdd, x, &b, y);
+                x = y;
+            }
+        if (kind >= 0) pointwise(kind, x, nullptr, next());
+    }
+
+    /// result = softmax(scale queries keys^T + mask) values.
+    void attend(const LibraryAttention& a) {
+        const int64_t batch = a.queries.dims[0], heads = a.queries.dims[1], rows = a.queries.dims[2],
+                      columns = a.keys.dims[2];
+        LibraryOperand transposed = a.keys;
+        std::swap(transposed.dims[2], transposed.dims[3]);
+        std::swap(transposed.strides[2], transposed.strides[3]);
+        const Tensor queries = tensor(a.queries), keys = tensor(transposed), values = tensor(a.values),
+                     result = tensor(a.result);
+        const std::vector<int64_t> all = {batch, heads, rows, columns},
+                                   packed = {heads * rows * columns, rows * columns, columns, 1},
+                                   of_rows = {batch, heads, rows, 1}, by_rows = {heads * rows, rows, 1, 1};
+        Tensor x = between(all, packed);
+        multiply(queries, keys, x);
+        const Tensor scale = value(a.scale, 4), scaled = between(all, packed);
+        pointwise(kMul, x, &scale, scaled);
+        x = scaled;
+        if (a.mask) {
+            const Tensor mask = tensor(*a.mask), masked = between(all, packed);
+            pointwise(kAdd, x, &mask, masked);
+            x = masked;
+        }
+        const Tensor most = between(of_rows, by_rows), shifted = between(all, packed), powers = between(all, packed),
+                     sums = between(of_rows, by_rows), logarithms = between(of_rows, by_rows),
+                     statistics = unread(of_rows, by_rows), shares = between(all, packed, a.queries.type);
+        reduce(kMaximum, x, most);
+        pointwise(kSub, x, &most, shifted);
+        pointwise(kExp, shifted, nullptr, powers);
+        reduce(kSum, powers, sums);
+        // Engines of version 9 recognise a softmax by what a backward pass would read.
+        pointwise(kLog, sums, nullptr, logarithms);
+        pointwise(kAdd, most, &logarithms, statistics);
+        pointwise(kDiv, powers, &sums, shares);
+        multiply(shares, values, result);
+    }
+
+    /// The library's engines, in its own order, that take the graph with no more rounding than allowed.
+    std::variant<std::vector<Candidate>, Refusal> candidates(Precision allowed, size_t most) {
+        const Descriptor graph = finished_graph();
+        Refusals refused;
+        std::vector<Candidate> out;
+        for (const int mode : {kBest, kFallback}) {
+            for (const Descriptor& config : engines(graph, mode, refused)) {
+                if (out.size() == most) return out;
+                ++refused.engines;
+                if (rounds(config, allowed)) {
+                    ++refused.rounding;
+                    continue;
+                }
+                if (auto plan = planned(config, refused))
+                    out.push_back({fmt::format("engine {}", refused.engines - 1), [plan] { return plan; }});
+            }
+            if (!out.empty()) return out;
+        }
+        return Refusal{refused.text()};
+    }
+
+  private:
+    /// Why engines take no graph.
+    struct Refusals {
+        int engines = 0, rounding = 0, large = 0;
+        std::string first;  ///< of the library's reasons
+
+        void add(const std::string& reason) {
+            if (first.empty()) first = reason;
+        }
+        std::string text() const {
+            std::string why = fmt::format("none of {} engines takes it", engines);
+            if (rounding > 0) why += fmt::format("; {} round operands", rounding);
+            if (large > 0) why += fmt::format("; {} need more than {} bytes", large, kMostWorkspace);
+            return first.empty() ? why : why + "; " + first;
+        }
+    };
+
+    Descriptor finished_graph() {
         const Descriptor graph = call_->descriptor(kOperationGraph);
         std::vector<void*> operations;
         operations.reserve(operations_.size());
@@ -343,52 +437,42 @@ class Cudnn::Graph : private Numbers {
                    operations.data());
         call_->finish(graph.get(), "take these operations together");
         made_.push_back(graph);
-        int engines = 0, rounding = 0, large = 0;
-        std::string first;  ///< of the reasons against an engine
-        for (const int mode : {kBest, kFallback}) {
-            const Descriptor heuristics = call_->descriptor(kHeuristics);
-            call_->set(heuristics.get(), kHeuristicsGraph, graph);
-            call_->set(heuristics.get(), kHeuristicsMode, kOfHeuristicsMode, mode);
-            if (call_->device_properties) call_->set(heuristics.get(), kHeuristicsDevice, call_->device_properties);
-            if (const int status = call_->finalize(heuristics.get()); status != 0) {
-                if (first.empty()) first = call_->reason(status);
-                continue;
-            }
-            const std::vector<Descriptor> found = configurations(heuristics);
-            if (found.empty() && first.empty()) first = call_->reason(0);
-            for (const Descriptor& config : found) {
-                ++engines;
-                if (rounds(config, allowed)) {
-                    ++rounding;
-                    continue;
-                }
-                Descriptor made = call_->descriptor(kExecutionPlan);
-                if (call_->handle != nullptr) call_->set(made.get(), kPlanHandle, kOfHandle, 1, &call_->handle);
-                call_->set(made.get(), kPlanConfig, config);
-                if (call_->device_properties) call_->set(made.get(), kPlanDevice, call_->device_properties);
-                if (const int status = call_->finalize(made.get()); status != 0) {
-                    if (first.empty()) first = call_->reason(status);
-                    continue;
-                }
-                int64_t bytes = 0, count = 0;
-                call_->check(call_->get_attribute(made.get(), kPlanWorkspace, kOfInt, 1, &count, &bytes),
-                             "say what memory it needs");
-                if (bytes > kMostWorkspace) {
-                    ++large;
-                    continue;
-                }
-                made_.push_back(config);
-                return finished(std::move(made), bytes);
-            }
+        return graph;
+    }
+    /// Configurations of the engines that the library proposes.
+    std::vector<Descriptor> engines(const Descriptor& graph, int mode, Refusals& refused) const {
+        const Descriptor heuristics = call_->descriptor(kHeuristics);
+        call_->set(heuristics.get(), kHeuristicsGraph, graph);
+        call_->set(heuristics.get(), kHeuristicsMode, kOfHeuristicsMode, mode);
+        if (call_->device_properties) call_->set(heuristics.get(), kHeuristicsDevice, call_->device_properties);
+        if (const int status = call_->finalize(heuristics.get()); status != 0) {
+            refused.add(call_->reason(status));
+            return {};
         }
-        why = fmt::format("none of {} engines takes it", engines);
-        if (rounding > 0) why += fmt::format("; {} round operands", rounding);
-        if (large > 0) why += fmt::format("; {} need more than {} bytes", large, kMostWorkspace);
-        if (!first.empty()) why += "; " + first;
-        return nullptr;
+        std::vector<Descriptor> found = configurations(heuristics);
+        if (found.empty()) refused.add(call_->reason(0));
+        return found;
+    }
+    /// Null where the engine does not take the graph, or only with too much memory.
+    std::shared_ptr<const Plan> planned(const Descriptor& config, Refusals& refused) const {
+        Descriptor made = call_->descriptor(kExecutionPlan);
+        if (call_->handle != nullptr) call_->set(made.get(), kPlanHandle, kOfHandle, 1, &call_->handle);
+        call_->set(made.get(), kPlanConfig, config);
+        if (call_->device_properties) call_->set(made.get(), kPlanDevice, call_->device_properties);
+        if (const int status = call_->finalize(made.get()); status != 0) {
+            refused.add(call_->reason(status));
+            return nullptr;
+        }
+        int64_t bytes = 0, count = 0;
+        call_->check(call_->get_attribute(made.get(), kPlanWorkspace, kOfInt, 1, &count, &bytes),
+                     "say what memory it needs");
+        if (bytes > kMostWorkspace) {
+            ++refused.large;
+            return nullptr;
+        }
+        return finished(std::move(made), config, bytes);
     }
 
-  private:
     Tensor add(const std::vector<int64_t>& extents, const std::vector<int64_t>& strides, int type, bool is_virtual,
                bool by_value) {
         Descriptor d = call_->descriptor(kTensor);
@@ -442,16 +526,18 @@ class Cudnn::Graph : private Numbers {
                    (allowed == Precision::F32 && (n == kTensorCore || n == kWinogradNote));
         });
     }
-    std::shared_ptr<const Plan> finished(Descriptor made, int64_t bytes) {
-        plan_->plan = std::move(made);
-        plan_->parts = operations_;
-        plan_->parts.insert(plan_->parts.end(), made_.begin(), made_.end());
-        plan_->own = (bytes + 255) / 256 * 256;
-        for (int64_t& at : plan_->kept) at += plan_->own;
-        plan_->numbers = given_;
-        plan_->numbers.insert(plan_->numbers.end(), values_.begin(), values_.end());
-        plan_->numbers.insert(plan_->numbers.end(), kept_.begin(), kept_.end());
-        return plan_;
+    std::shared_ptr<const Plan> finished(Descriptor made, const Descriptor& config, int64_t bytes) const {
+        auto out = std::make_shared<Plan>(*plan_);
+        out->plan = std::move(made);
+        out->parts = operations_;
+        out->parts.insert(out->parts.end(), made_.begin(), made_.end());
+        out->parts.push_back(config);
+        out->own = (bytes + 255) / 256 * 256;
+        for (int64_t& at : out->kept) at += out->own;
+        out->numbers = given_;
+        out->numbers.insert(out->numbers.end(), values_.begin(), values_.end());
+        out->numbers.insert(out->numbers.end(), kept_.begin(), kept_.end());
+        return out;
     }
 
     std::shared_ptr<const Functions> call_;
@@ -476,72 +562,30 @@ Cudnn::Cudnn(const SharedLibrary& library, const std::string& device)
 
 size_t Cudnn::version() const { return call_->get_version(); }
 
-std::shared_ptr<const LibraryPlan> Cudnn::plan(const LibraryKernel& kernel, std::string& why) const {
-    if (std::holds_alternative<LibraryProduct>(kernel)) {
-        why = "a product of matrices is cuBLASLt's";
-        return nullptr;
-    }
+std::optional<Refusal> Cudnn::refusal(const LibraryKernel& operation) const {
+    const auto* op = std::get_if<LibraryOperation>(&operation);
+    if (op == nullptr) return std::nullopt;
+    auto convolution = library_convolution(*op);
+    auto* refusal = std::get_if<Refusal>(&convolution);
+    return refusal != nullptr ? std::optional(std::move(*refusal)) : std::nullopt;
+}
+
+std::variant<std::vector<Cudnn::Candidate>, Refusal> Cudnn::candidates(const LibraryKernel& operation,
+                                                                       const LibraryConditions& conditions,
+                                                                       size_t most) const {
+    if (auto refused = refusal(operation)) return *std::move(refused);
     if (call_->gpu) call_->gpu->enter();
     Graph graph(call_);
     try {
-        if (const auto* c = std::get_if<LibraryConvolution>(&kernel)) {
-            const Graph::Tensor data = graph.tensor(c->data), filter = graph.tensor(c->filter),
-                                result = graph.tensor(c->result);
-            // Each step but the last gives what only the next one reads.
-            const int kind = c->epilogue == LibraryEpilogue::Relu   ? Numbers::kRelu
-                             : c->epilogue == LibraryEpilogue::Gelu ? Numbers::kGeluTanh
-                                                                    : -1;
-            int left = (c->bias ? 1 : 0) + (c->added ? 1 : 0) + (kind >= 0 ? 1 : 0);
-            const auto next = [&] { return left-- == 0 ? result : graph.between(result.extents, result.strides); };
-            Graph::Tensor x = next();
-            graph.convolve(*c, data, filter, x);
-            for (const auto* operand : {&c->bias, &c->added})
-                if (*operand) {
-                    const Graph::Tensor b = graph.tensor(**operand), y = next();
-                    graph.pointwise(Numbers::kAdd, x, &b, y);
-                    x = y;
-                }
-            if (kind >= 0) graph.pointwise(kind, x, nullptr, next());
-            return graph.planned(c->data.type == DType::F32 ? c->precision : Precision::F16, why);
+        if (const auto* a = std::get_if<LibraryAttention>(&operation)) {
+            graph.attend(*a);
+            return graph.candidates(Precision::F16, most);
         }
-        const auto& a = std::get<LibraryAttention>(kernel);
-        const int64_t batch = a.queries.extents[0], heads = a.queries.extents[1], rows = a.queries.extents[2],
-                      columns = a.keys.extents[2];
-        LibraryTensor turned = a.keys;
-        std::swap(turned.extents[2], turned.extents[3]);
-        std::swap(turned.strides[2], turned.strides[3]);
-        const Graph::Tensor queries = graph.tensor(a.queries), keys = graph.tensor(turned),
-                            values = graph.tensor(a.values), result = graph.tensor(a.result);
-        const std::vector<int64_t> all = {batch, heads, rows, columns},
-                                   packed = {heads * rows * columns, rows * columns, columns, 1},
-                                   of_rows = {batch, heads, rows, 1}, by_rows = {heads * rows, rows, 1, 1};
-        Graph::Tensor x = graph.between(all, packed);
-        graph.multiply(queries, keys, x);
-        const Graph::Tensor scale = graph.value(a.scale, 4), scaled = graph.between(all, packed);
-        graph.pointwise(Numbers::kMul, x, &scale, scaled);
-        x = scaled;
-        if (a.mask) {
-            const Graph::Tensor mask = graph.tensor(*a.mask), masked = graph.between(all, packed);
-            graph.pointwise(Numbers::kAdd, x, &mask, masked);
-            x = masked;
-        }
-        const Graph::Tensor most = graph.between(of_rows, by_rows), shifted = graph.between(all, packed),
-                            powers = graph.between(all, packed), sums = graph.between(of_rows, by_rows),
-                            logarithms = graph.between(of_rows, by_rows), statistics = graph.unread(of_rows, by_rows),
-                            shares = graph.between(all, packed, a.queries.type);
-        graph.reduce(Numbers::kMaximum, x, most);
-        graph.pointwise(Numbers::kSub, x, &most, shifted);
-        graph.pointwise(Numbers::kExp, shifted, nullptr, powers);
-        graph.reduce(Numbers::kSum, powers, sums);
-        // What a backward pass would read: engines of version 9 know a softmax by it.
-        graph.pointwise(Numbers::kLog, sums, nullptr, logarithms);
-        graph.pointwise(Numbers::kAdd, most, &logarithms, statistics);
-        graph.pointwise(Numbers::kDiv, powers, &sums, shares);
-        graph.multiply(shares, values, result);
-        return graph.planned(Precision::F16, why);
-    } catch (const RuntimeError& e) {  // it does not know of such descriptors, or not of these values
-        why = e.what();
-        return nullptr;
+        const auto c = std::get<LibraryConvolution>(library_convolution(std::get<LibraryOperation>(operation)));
+        graph.convolve(c);
+        return graph.candidates(c.data.type == DType::F32 ? conditions.precision : Precision::F16, most);
+    } catch (const RuntimeError& e) {  // no such descriptors, or not of these values
+        return Refusal{e.what()};
     }
 }
 

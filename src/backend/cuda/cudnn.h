@@ -1,7 +1,7 @@
 #pragma once
-// cuDNN, NVIDIA's library of neural networks, loaded at run time: its convolutions and attentions are candidates beside
-// our kernels. They are described as operation graphs (cuDNN's backend interface, versions 8.9 and 9), so that bias and
-// activation, or scale, mask and softmax, are one launch with the products.
+// cuDNN, NVIDIA's library of neural networks, loaded at run time: its engines for convolutions and attentions are
+// candidates beside generated kernels. Both are described as operation graphs (cuDNN's backend interface, versions 8.9
+// and 9), so that bias and activation, or scale, mask and softmax, are one launch with the products.
 
 #include "backend/cuda/library_kernel.h"
 
@@ -19,7 +19,10 @@ class Cudnn : public KernelLibrary {
     static SharedLibrary find(const std::vector<std::string>& names = {});
 
     std::string name() const override { return "cuDNN"; }
-    std::shared_ptr<const LibraryPlan> plan(const LibraryKernel& kernel, std::string& why) const override;
+    std::optional<Refusal> refusal(const LibraryKernel& operation) const override;
+    std::variant<std::vector<Candidate>, Refusal> candidates(const LibraryKernel& operation,
+                                                             const LibraryConditions& conditions,
+                                                             size_t most) const override;
     /// 90100 is 9.1.0.
     size_t version() const;
 

@@ -32,13 +32,33 @@ std::string convolution(const Convolution& c) {
     return "program p {\n" + c.inputs + "  y: " + c.result + " = " + c.expression + "\n  output y\n}";
 }
 
+std::vector<LibraryKernel> forms(const Program& stages) {
+    auto found = library_kernels(stages);
+    return std::holds_alternative<Refusal>(found) ? std::vector<LibraryKernel>()
+                                                  : std::get<std::vector<LibraryKernel>>(std::move(found));
+}
+LibraryOperation operation(const Convolution& c) {
+    return std::get<LibraryOperation>(forms(parse_program(convolution(c))).front());
+}
+
+/// The library's first kernel; null with the reason where it has none.
+std::shared_ptr<const LibraryPlan> plan_of(const KernelLibrary& library, const LibraryKernel& kernel, std::string& why,
+                                           Precision precision = Precision::F32) {
+    const auto found = library.candidates(kernel, {1, precision}, 1);
+    if (const auto* refusal = std::get_if<Refusal>(&found)) {
+        why = refusal->reason;
+        return nullptr;
+    }
+    return library.make(std::get<std::vector<KernelLibrary::Candidate>>(found).front());
+}
+
 /// What the library's plan gives on a pretended GPU, beside the interpreter's.
 void expect_same(const TileProgram& kernel, const Cudnn& library, test::PretendedGpu& device, const Gpu& gpu,
                  double tolerance, const std::vector<Tensor>& given = {}) {
-    const auto found = library_kernel(kernel);
-    ASSERT_TRUE(found);
+    const auto found = forms(kernel.stages);
+    ASSERT_FALSE(found.empty());
     std::string why;
-    const auto plan = library.plan(*found, why);
+    const auto plan = plan_of(library, found.front(), why);
     ASSERT_TRUE(plan) << why;
     const std::vector<Tensor> inputs = given.empty() ? random_inputs(kernel.stages, 5) : given,
                               expected = interpret(kernel.stages, inputs);
@@ -178,7 +198,7 @@ TEST(Cudnn, ComputesAttentions) {
             SCOPED_TRACE(a.name);
             if (a.name == "heads that share keys, which are turned first") {
                 // Keys whose width is not innermost are none of the library's.
-                EXPECT_FALSE(library_kernel(stages_only(a.text)));
+                EXPECT_TRUE(forms(parse_program(a.text)).empty());
                 std::string text = a.text;
                 const auto replace = [&](const std::string& what, const std::string& with) {
                     text.replace(text.find(what), what.size(), with);
@@ -193,8 +213,8 @@ TEST(Cudnn, ComputesAttentions) {
         // The library may know no masks.
         device.cudnn.supports_masks = false;
         std::string why;
-        EXPECT_TRUE(library.plan(*library_kernel(stages_only(attentions()[0].text)), why));
-        EXPECT_FALSE(library.plan(*library_kernel(stages_only(attentions()[2].text)), why));
+        EXPECT_TRUE(plan_of(library, forms(parse_program(attentions()[0].text)).front(), why));
+        EXPECT_FALSE(plan_of(library, forms(parse_program(attentions()[2].text)).front(), why));
         EXPECT_THAT(why,
                     HasSubstr("none of 3 engines takes it; status 3000, some error: this engine knows no such graph"));
     }
@@ -205,13 +225,19 @@ TEST(Cudnn, RoundsNoMoreThanIsAllowed) {
     test::PretendedGpu device;
     const Gpu gpu(0, device.driver());
     const Cudnn library(gpu, device.graphs_library());
-    auto kernel = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(convolutions()[0]))));
+    const auto kernel = operation(convolutions()[0]);
     std::string why;
-    EXPECT_TRUE(library.plan(kernel, why));
+    EXPECT_TRUE(plan_of(library, kernel, why));
     EXPECT_TRUE(device.cudnn.chose_exact_engine);
-    kernel.precision = Precision::TF32;
-    EXPECT_TRUE(library.plan(kernel, why));
+    EXPECT_TRUE(plan_of(library, kernel, why, Precision::TF32));
     EXPECT_FALSE(device.cudnn.chose_exact_engine);
+    // Each engine that rounds no more is a candidate of its own.
+    const auto count = [&](Precision precision, size_t most) {
+        return std::get<std::vector<KernelLibrary::Candidate>>(library.candidates(kernel, {1, precision}, most)).size();
+    };
+    EXPECT_EQ(count(Precision::F32, 8), 1u);
+    EXPECT_EQ(count(Precision::TF32, 8), 2u);
+    EXPECT_EQ(count(Precision::TF32, 1), 1u);
 }
 
 TEST(Cudnn, LeavesOthersAlone) {
@@ -219,15 +245,15 @@ TEST(Cudnn, LeavesOthersAlone) {
     const Gpu gpu(0, device.driver());
     const Cudnn library(gpu, device.graphs_library());
     std::string why;
-    EXPECT_FALSE(library.plan(LibraryProduct{}, why));
+    EXPECT_FALSE(plan_of(library, LibraryOperation{}, why));
     EXPECT_THAT(why, HasSubstr("cuBLASLt's"));
     const CublasLt products(gpu, device.products());
-    EXPECT_FALSE(products.plan(LibraryAttention{}, why));
+    EXPECT_FALSE(plan_of(products, LibraryAttention{}, why));
     EXPECT_THAT(why, HasSubstr("it multiplies matrices"));
     // What it says of a description that cannot be.
-    auto kernel = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(convolutions()[0]))));
-    kernel.before[0] = 0;
-    EXPECT_FALSE(library.plan(kernel, why));
+    auto kernel = operation(convolutions()[0]);
+    kernel.begins[0] = 0;
+    EXPECT_FALSE(plan_of(library, kernel, why));
     EXPECT_THAT(why, HasSubstr("cuDNN cannot describe an operation: status 2008, some error: extents of a "
                                "convolution's result"));
     try {
@@ -259,7 +285,7 @@ TEST(Cudnn, ItselfTakesTheGraphs) {
     // are compiled when they are planned, which needs the driver: the library knows the graphs, and misses that alone.
     const auto is_known = [&](const std::string& name, const LibraryKernel& kernel, bool precompiled) {
         std::string why;
-        const auto plan = library->plan(kernel, why);
+        const auto plan = plan_of(*library, kernel, why);
         const bool no_driver = why.find("RUNTIME_PREREQUISITE_MISSING") != std::string::npos ||
                                why.find("EXECUTION_FAILED_CUDA_DRIVER") != std::string::npos;
         EXPECT_TRUE(plan != nullptr || (!precompiled && no_driver)) << name << ": " << why;
@@ -268,17 +294,17 @@ TEST(Cudnn, ItselfTakesTheGraphs) {
         }
     };
     for (const Convolution& c : convolutions()) {
-        const auto kernel = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(c))));
-        if (kernel.epilogue == LibraryEpilogue::Gelu) continue;  // groups have none but relu
-        is_known(c.name, kernel, !kernel.added);
+        const LibraryOperation kernel = operation(c);
+        if (kernel.activation == Activation::GeluTanh) continue;  // groups have none but relu
+        is_known(c.name, kernel, kernel.added.size() < 2);
     }
     for (const Attentions& a : attentions())
-        if (const auto kernel = library_kernel(stages_only(a.text))) is_known(a.name, *kernel, false);
+        for (const LibraryKernel& kernel : forms(parse_program(a.text))) is_known(a.name, kernel, false);
     // What it knows nothing of is refused with its reason.
-    auto odd = std::get<LibraryConvolution>(*library_kernel(stages_only(convolution(convolutions()[0]))));
+    auto odd = operation(convolutions()[0]);
     odd.dilations[0] = 0;
     std::string why;
-    EXPECT_FALSE(library->plan(odd, why));
+    EXPECT_FALSE(plan_of(*library, odd, why));
     EXPECT_THAT(why, HasSubstr("cuDNN cannot describe a convolution: status 2"));
 }
 

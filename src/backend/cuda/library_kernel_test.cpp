@@ -1,10 +1,11 @@
-// Which kernels a library has.
+// Which products cuBLASLt takes.
 
-#include "backend/cuda/library_kernel.h"
+#include "backend/cuda/library_product.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/cuda/library_kernel.h"
 #include "tile/library_products_test.h"
 #include "tile/schedule_cases_test.h"
 
@@ -14,18 +15,15 @@ namespace {
 using tilewright::test::product_then;
 using tilewright::test::scores_of_heads;
 
-std::optional<LibraryKernel> kernel_of(const std::string& stages) {
-    GpuScheduling how;
-    how.target = a100();
-    Program p = parse_program(stages);
-    const IndexVector<PrimitiveId, std::vector<size_t>> rows(p.primitives.size());
-    return library_kernel(gpu_schedule(std::move(p), rows, how));
-}
-
 std::optional<LibraryProduct> of(const std::string& stages) {
-    const auto kernel = kernel_of(stages);
-    if (!kernel || !std::holds_alternative<LibraryProduct>(*kernel)) return std::nullopt;
-    return std::get<LibraryProduct>(*kernel);
+    const auto forms = library_kernels(parse_program(stages));
+    if (std::holds_alternative<Refusal>(forms)) return std::nullopt;
+    for (const LibraryKernel& form : std::get<std::vector<LibraryKernel>>(forms))
+        if (const auto* op = std::get_if<LibraryOperation>(&form)) {
+            auto product = library_product(*op);
+            if (auto* found = std::get_if<LibraryProduct>(&product)) return std::move(*found);
+        }
+    return std::nullopt;
 }
 
 TEST(LibraryProduct, IsAProductWithItsEpilogue) {
@@ -44,7 +42,7 @@ TEST(LibraryProduct, IsAProductWithItsEpilogue) {
     const auto biased = of(product_then(" then max(add(acc, @2), 0.0)", "f32[64]"));
     ASSERT_TRUE(biased);
     EXPECT_EQ(biased->bias, 2u);
-    EXPECT_EQ(biased->epilogue, LibraryEpilogue::Relu);
+    EXPECT_EQ(biased->activation, Activation::Relu);
     EXPECT_EQ(biased->result.tensor, 3u);
 
     const std::string x = "add(acc, @2)";
@@ -52,7 +50,7 @@ TEST(LibraryProduct, IsAProductWithItsEpilogue) {
                                           ", " + x + "), " + x + "), 0.044715)), 0.7978845608028654)), 1.0))",
                                       "f32[64]"));
     ASSERT_TRUE(gelu);
-    EXPECT_EQ(gelu->epilogue, LibraryEpilogue::Gelu);
+    EXPECT_EQ(gelu->activation, Activation::GeluTanh);
     EXPECT_EQ(gelu->bias, 2u);
 }
 
@@ -63,7 +61,7 @@ TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
     EXPECT_FALSE(of(product_then(" then add(acc, @2)", "f32[48]", "i0")));  // an element a row
     const std::string x = "acc";                                            // gelu by erf
     EXPECT_FALSE(of(product_then(" then mul(mul(acc, 0.5), add(erf(mul(acc, 0.7071067811865475)), 1.0))")));
-    // Operands that are computed on the way, windows, sizes that only the run knows.
+    // Computed operands, windows, dynamic sizes.
     EXPECT_FALSE(of(R"(program p {
   input a: f32[48, 32]
   input b: f32[32, 64]
@@ -82,17 +80,17 @@ TEST(LibraryProduct, IsNothingThatTheLibraryComputesOtherwise) {
 TEST(LibraryProduct, KnowsHowMatricesLie) {
     const auto scores = of(scores_of_heads("f16"));
     EXPECT_FALSE(scores) << "two axes of a batch that are not one in q";
-    const auto turned = of(R"(program p {
+    const auto transposed = of(R"(program p {
   input q: f16[40, 8, 16]
   input k: f16[8, 48, 16]
   c: f16[8, 40, 48] = [8, 40, 48] sum(i3 < 16) mul(@0, @1) where @0 = q[i1, i0, i3], @1 = k[i0, i2, i3]
   output c
 })");
-    ASSERT_TRUE(turned);
-    EXPECT_EQ(turned->batch, 8);
-    EXPECT_EQ(turned->left, (LibraryProduct::Matrix{0, DType::F16, false, 128, 16}));
-    EXPECT_EQ(turned->right, (LibraryProduct::Matrix{1, DType::F16, true, 16, 768}));
-    EXPECT_EQ(turned->result, (LibraryProduct::Matrix{2, DType::F16, false, 48, 1920}));
+    ASSERT_TRUE(transposed);
+    EXPECT_EQ(transposed->batch, 8);
+    EXPECT_EQ(transposed->left, (LibraryProduct::Matrix{0, DType::F16, false, 128, 16}));
+    EXPECT_EQ(transposed->right, (LibraryProduct::Matrix{1, DType::F16, true, 16, 768}));
+    EXPECT_EQ(transposed->result, (LibraryProduct::Matrix{2, DType::F16, false, 48, 1920}));
     // Rows of a batch that lie behind each other are rows.
     const auto rows = of(R"(program p {
   input a: f32[3, 20, 32]

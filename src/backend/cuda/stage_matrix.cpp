@@ -316,8 +316,76 @@ std::optional<StageValues::Cores> StageValues::swizzled_cores(uint32_t slot, siz
     return std::nullopt;
 }
 
-// Instructions of four warps: the right operand, and the left where it is nothing but a tensor, are read where Loads
-// have put them, while the threads may go on (StageJob::in_flight): they then wait for the statement before this one.
+void StageValues::refuse_group(const std::string& why) const {
+    throw RuntimeError(
+        fmt::format("a product of {} cannot be one of four warps: {}", axis_name(job_.micro->matrix->rows), why));
+}
+
+std::optional<StageValues::Cores> StageValues::left_cores(const GroupProduct& p, Expr g) {
+    return cores(p.left, job_.micro->matrix->rows, p.left_begin + p.f * kGroupRows, kGroupRows,
+                 p.sum_begin + g * p.unit);
+}
+
+/// Whether what instructions read behind the end of the sum is zero. (cores() proves that it may be read.)
+bool StageValues::group_reads_zeros(const GroupProduct& p, ScalarId factor) const {
+    const std::vector<bool>& zero = job_.accesses[e_.body[factor].slot].zero_behind;
+    const size_t sum = job_.micro->matrix->sum;
+    return !p.tail || (sum < zero.size() && zero[sum]);
+}
+
+std::string StageValues::matrix_text(ScalarId factor, const Cores& c) {
+    return fmt::format("tw::cores<{}, {}{}>({} + {}{})", c.along, c.across,
+                       c.swizzle == 0 ? "" : fmt::format(", {}", c.swizzle), job_.accesses[e_.body[factor].slot].object,
+                       v_.operand(c.first), c.swizzle == 0 ? "" : fmt::format(", {}", c.turned));
+}
+
+/// The registers of both halves of the rows, from a column on.
+std::vector<std::string> StageValues::group_sums(const GroupProduct& p, int64_t column) const {
+    std::vector<std::string> out;
+    for (const int half : {0, 1}) {
+        std::string s = acc_;
+        for (size_t a = 0; a < e_.spatial; ++a)
+            if (((p.others >> a) & 1) != 0)
+                s += fmt::format("[{}]", v_.name(coordinate_[a]));
+            else if (a == job_.micro->matrix->rows)
+                s += fmt::format("[2 * {} + {}]", v_.name(p.f), half);
+        out.push_back(s + (column == 0 ? "" : fmt::format(" + {}", column / 4)));
+    }
+    return out;
+}
+
+void StageValues::group_instructions(const GroupProduct& p, Expr g) {
+    const MatrixUnit& u = *job_.micro->matrix;
+    const auto left = p.words ? std::nullopt : left_cores(p, g);
+    if (!p.words && !left) refuse_group("its left operand lies otherwise than its instruction has it");
+    const int64_t span = part_.span(u.columns);
+    for (int64_t column = 0; column < span;) {
+        int64_t n = 256;
+        while (n > span - column) n /= 2;
+        const auto right = cores(p.right, u.columns, p.right_begin + column, n, p.sum_begin + g * p.unit);
+        if (!right) refuse_group("its right operand lies otherwise than its instruction has it");
+        if (!group_reads_zeros(p, p.right)) refuse_group("behind the end of its sum there is more than zeros");
+        std::vector<std::string> arguments = group_sums(p, column);
+        if (left)
+            arguments.push_back(matrix_text(p.left, *left));
+        else
+            for (int w = 0; w < 4; ++w) {
+                std::string s = p.words->words;
+                for (const size_t a : p.words->axes)
+                    s += a == u.rows ? fmt::format("[2 * {} + {}]", v_.name(p.f), w % 2)
+                                     : fmt::format("[{}]", v_.name(coordinate_[a]));
+                arguments.push_back(s + fmt::format("[2 * {} + {}]", v_.text(g), w / 2));
+            }
+        arguments.push_back(matrix_text(p.right, *right));
+        w_->line("tw::multiply_group_{}_{}<{}{}>({});", to_string(u.type), n,
+                 left ? fmt::format("{}, ", left->turned ? 1 : 0) : "", right->turned ? 1 : 0, join(arguments));
+        column += n;
+    }
+}
+
+// Warpgroup instructions (WGMMA): the right operand, and the left where it is nothing but a tensor, are read where
+// Loads have put them, while the threads may go on (StageJob::in_flight): they then wait for the statement before this
+// one.
 //
 //     tw::begin_products();
 //     for k < 2: tw::multiply_group_f16_64<0, 1>(sum[0], sum[1], tw::cores<128, 1040>(s_a + ...), tw::cores<...>(...));
@@ -326,13 +394,10 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
     const MatrixUnit& u = *job_.micro->matrix;
     const auto factors = matrix_factors(e_, u);
     TW_CHECK(factors.has_value(), "a stage on a matrix unit is no product");
-    const auto refuse = [&](const std::string& why) {
-        throw RuntimeError(fmt::format("a product of {} cannot be one of four warps: {}", axis_name(u.rows), why));
-    };
     for (size_t a = u.columns + 1; a < e_.spatial; ++a)
-        if (part_.registers[a] != 1) refuse("its columns are not its last axis");
-    if (u.rows > u.columns) refuse("its columns are not its last axis");
-    const int64_t step = part_.span(u.sum), unit = matrix_sum(u.type), span = part_.span(u.columns);
+        if (part_.registers[a] != 1) refuse_group("its columns are not its last axis");
+    if (u.rows > u.columns) refuse_group("its columns are not its last axis");
+    const int64_t step = part_.span(u.sum), unit = matrix_sum(u.type);
     const Expr length = local_range(u.sum), most = job_.ranges[u.sum].most;
     group_ = mask_ = result_mask_;
     settle();
@@ -350,95 +415,49 @@ void StageValues::multiply_group(const std::vector<Expr>& tile_begin) {
         return e_.body[factor].op == ScalarOp::Access && job_.accesses[e_.body[factor].slot].swizzle != 0;
     };
     const bool written_out = is_swizzled(factors->left) || is_swizzled(factors->right);
-    if (!once && !(most.is_constant() && most.constant() % step == 0)) refuse("its sum has no whole steps");
+    if (!once && !(most.is_constant() && most.constant() % step == 0)) refuse_group("its sum has no whole steps");
     const bool rest = !v_.nonnegative(length - most) || most.constant() % unit != 0;
-    // (That all of it may be read, cores() proves.)
-    const auto zeros = [&](ScalarId factor) {
-        const std::vector<bool>& zero = job_.accesses[e_.body[factor].slot].zero_behind;
-        return !rest || (u.sum < zero.size() && zero[u.sum]);
-    };
-    const auto left_at = [&](Expr g) {
-        return cores(factors->left, u.rows, tile_begin[u.rows] + f * kGroupRows, kGroupRows, begin + g * unit);
-    };
-    const auto left = left_at(written_out ? Expr(0) : counter);
-    if (left && !zeros(factors->left)) refuse("behind the end of its sum there is more than zeros");
-    if (!left && u.type == MatrixType::TF32) refuse("its left operand lies otherwise than its instruction has it");
+    GroupProduct p{
+        factors->left, factors->right, tile_begin[u.rows], tile_begin[u.columns], begin, f, unit, rest, 0, {}};
+    const auto left = left_cores(p, written_out ? Expr(0) : counter);
+    if (left && !group_reads_zeros(p, factors->left))
+        refuse_group("behind the end of its sum there is more than zeros");
+    if (!left && u.type == MatrixType::TF32)
+        refuse_group("its left operand lies otherwise than its instruction has it");
     if (left) w_->add("tw::begin_products();");
     if (once)
         w_->open("");
     else
         w_->open(fmt::format("for ({0} {1} = 0; {2} < {3}; ++{1})", v_.type(part), v_.name(part), v_.text(begin),
                              v_.text(length)));
-    std::optional<Operand> words;
     if (!left) {
-        words = operand(factors->left, u.rows, true, tile_begin[u.rows], begin);
+        p.words = operand(factors->left, u.rows, true, tile_begin[u.rows], begin);
         mask_ = result_mask_;
         w_->add("tw::begin_products();");
     }
-    const Mask others = result_mask_ & ~(Mask{1} << u.rows) & ~(Mask{1} << u.columns);
-    open_loops(others);
+    p.others = result_mask_ & ~(Mask{1} << u.rows) & ~(Mask{1} << u.columns);
+    open_loops(p.others);
     const auto unrolled = [&](Expr variable, int64_t count) {
         w_->add("TW_UNROLL");
         w_->open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", v_.name(variable), count));
     };
     unrolled(f, part_.registers[u.rows] / 2);
     if (!written_out) unrolled(counter, instructions);
-    const auto matrix = [&](ScalarId factor, const Cores& c) {
-        return fmt::format("tw::cores<{}, {}{}>({} + {}{})", c.along, c.across,
-                           c.swizzle == 0 ? "" : fmt::format(", {}", c.swizzle),
-                           job_.accesses[e_.body[factor].slot].object, v_.operand(c.first),
-                           c.swizzle == 0 ? "" : fmt::format(", {}", c.turned));
-    };
-    const auto instruction = [&](Expr g) {
-        const auto here = left ? left_at(g) : std::nullopt;
-        if (left && !here) refuse("its left operand lies otherwise than its instruction has it");
-        for (int64_t column = 0; column < span;) {
-            int64_t n = 256;
-            while (n > span - column) n /= 2;
-            const auto right = cores(factors->right, u.columns, tile_begin[u.columns] + column, n, begin + g * unit);
-            if (!right) refuse("its right operand lies otherwise than its instruction has it");
-            if (!zeros(factors->right)) refuse("behind the end of its sum there is more than zeros");
-            std::vector<std::string> arguments;
-            for (const int half : {0, 1}) {
-                std::string s = acc_;
-                for (size_t a = 0; a < e_.spatial; ++a)
-                    if (((others >> a) & 1) != 0)
-                        s += fmt::format("[{}]", v_.name(coordinate_[a]));
-                    else if (a == u.rows)
-                        s += fmt::format("[2 * {} + {}]", v_.name(f), half);
-                arguments.push_back(s + (column == 0 ? "" : fmt::format(" + {}", column / 4)));
-            }
-            if (left)
-                arguments.push_back(matrix(factors->left, *here));
-            else
-                for (int w = 0; w < 4; ++w) {
-                    std::string s = words->words;
-                    for (const size_t a : words->axes)
-                        s += a == u.rows ? fmt::format("[2 * {} + {}]", v_.name(f), w % 2)
-                                         : fmt::format("[{}]", v_.name(coordinate_[a]));
-                    arguments.push_back(s + fmt::format("[2 * {} + {}]", v_.text(g), w / 2));
-                }
-            arguments.push_back(matrix(factors->right, *right));
-            w_->line("tw::multiply_group_{}_{}<{}{}>({});", to_string(u.type), n,
-                     left ? fmt::format("{}, ", left->turned ? 1 : 0) : "", right->turned ? 1 : 0, join(arguments));
-            column += n;
-        }
-    };
     if (written_out)
-        for (int64_t g = 0; g < instructions; ++g) instruction(g);
+        for (int64_t g = 0; g < instructions; ++g) group_instructions(p, g);
     else
-        instruction(counter);
+        group_instructions(p, counter);
     if (!written_out) w_->close();
     w_->close();
-    close_loops(others);
+    close_loops(p.others);
     // The registers of words are the next part's; operands in shared memory stay until the next statement waits.
     const auto wait = [&] {
         w_->add("tw::end_products();");
-        w_->line("tw::wait_products<{}>();", job_.in_flight && !words ? 1 : 0);
+        w_->line("tw::wait_products<{}>();", job_.in_flight && !p.words ? 1 : 0);
     };
-    if (words) wait();
+    if (p.words) wait();
     w_->close();
-    if (!words) wait();
+    if (!p.words) wait();
     settle();
     mask_ = result_mask_;
     overhang_ &= ~(Mask{1} << u.sum);

@@ -172,7 +172,24 @@ class StageValues {
     std::optional<Cores> swizzled_cores(uint32_t slot, size_t across, Expr across_begin, int64_t count, Expr sum_begin);
     /// The index of an access there, where it may be read at this point.
     std::optional<std::vector<Expr>> index_in_box(uint32_t slot, const std::vector<Expr>& point) const;
+    /// A product by warpgroup instructions (WGMMA).
+    struct GroupProduct {
+        ScalarId left, right;  ///< factors
+        Expr left_begin, right_begin, sum_begin;
+        Expr f;                        ///< counts fragments of rows
+        int64_t unit = 1;              ///< along the sum, of one instruction
+        bool tail = false;             ///< instructions pass the end of the sum
+        Mask others = 0;               ///< axes of the result but rows and columns
+        std::optional<Operand> words;  ///< the left operand, where it is in registers
+    };
     void multiply_group(const std::vector<Expr>& tile_begin);
+    [[noreturn]] void refuse_group(const std::string& why) const;
+    std::optional<Cores> left_cores(const GroupProduct& p, Expr g);
+    bool group_reads_zeros(const GroupProduct& p, ScalarId factor) const;
+    /// Step `g` of the sum, for all columns.
+    void group_instructions(const GroupProduct& p, Expr g);
+    std::vector<std::string> group_sums(const GroupProduct& p, int64_t column) const;
+    std::string matrix_text(ScalarId factor, const Cores& c);
     /// The compiler moves no work on the sums across this.
     void settle();
     bool load_matrices(uint32_t slot, size_t across, bool is_left, Expr across_begin, Expr sum_begin,

@@ -4,6 +4,16 @@
 
 namespace tilewright {
 
+std::vector<Expr> row_major_strides(std::span<const Expr> shape) {
+    std::vector<Expr> strides(shape.size());
+    Expr s = 1;
+    for (size_t d = shape.size(); d-- > 0;) {
+        strides[d] = s;
+        s = s * shape[d];
+    }
+    return strides;
+}
+
 bool uses_load(std::span<const Expr> index) {
     return std::any_of(index.begin(), index.end(), [](Expr x) {
         const std::vector<Var> all = variables(x);

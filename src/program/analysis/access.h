@@ -11,6 +11,10 @@
 
 namespace tilewright {
 
+/// Per dimension, the elements from one index to the next of a row-major tensor.
+///     [4, n, 3] -> [3 n, 3, 1]
+std::vector<Expr> row_major_strides(std::span<const Expr> shape);
+
 /// Whether the elements that are read are chosen by other elements: the index contains a load.
 bool uses_load(std::span<const Expr> index);
 

@@ -1,16 +1,71 @@
-// Kernels that are attentions: a product with its scale and mask, a softmax along its columns, a second product.
-//
 // The stages' axes are those of the scores: rows and heads first, in whatever order, then the columns. Of the former
 // those that the keys do not move along count queries (heads that share keys are rows as well), the others the batch.
 
+#include "libraries/attention.h"
+
 #include <algorithm>
 
-#include "backend/cuda/library_operands.h"
 #include "program/analysis/contraction.h"
+#include "schedule/default_schedule.h"
 
-namespace tilewright::cuda {
+namespace tilewright {
 
 namespace {
+
+using AxisStrides = std::vector<int64_t>;  ///< per axis of an expression, in elements
+
+/// Axes that are one: their extents, and strides in each of several tensors.
+struct LibraryAxis {
+    int64_t extent = 1;
+    std::vector<int64_t> of;
+};
+
+/// From the first element on, which the expression's first point reads; nothing where axes do not walk through it
+/// evenly.
+std::optional<AxisStrides> strides_of(const Program& stages, const TensorExpr& e, ValueId v,
+                                      const std::vector<Expr>& index) {
+    AxisStrides out;
+    for (const auto& s : axis_strides(stages, e, v, index)) {
+        if (!s || !s->is_constant()) return std::nullopt;
+        out.push_back(s->constant());
+    }
+    const std::vector<Expr> origin(e.extents.size(), Expr(0));
+    for (const Expr& i : index)
+        if (!substitute_axes(i, origin).is_constant(0)) return std::nullopt;
+    return out;
+}
+
+/// One axis of all, if they lie in each of `tensors` tensors as one would.
+std::optional<LibraryAxis> merged(std::vector<LibraryAxis> axes, size_t tensors) {
+    std::erase_if(axes, [](const LibraryAxis& a) { return a.extent == 1; });
+    if (axes.empty()) return LibraryAxis{1, std::vector<int64_t>(tensors)};
+    const auto longest = [](const LibraryAxis& a) { return *std::max_element(a.of.begin(), a.of.end()); };
+    std::sort(axes.begin(), axes.end(),
+              [&](const LibraryAxis& a, const LibraryAxis& b) { return longest(a) > longest(b); });
+    LibraryAxis out = axes.back();
+    for (size_t k = axes.size() - 1; k-- > 0;) {
+        for (size_t t = 0; t < tensors; ++t)
+            if (axes[k].of[t] != out.of[t] * out.extent) return std::nullopt;
+        out.extent *= axes[k].extent;
+    }
+    return out;
+}
+
+bool is_library_number(DType t) { return t == DType::F32 || t == DType::F16 || t == DType::BF16; }
+
+size_t tensor_of(const Program& stages, ValueId v) {
+    const auto in = std::find(stages.inputs.begin(), stages.inputs.end(), v);
+    if (in != stages.inputs.end()) return static_cast<size_t>(in - stages.inputs.begin());
+    const auto out = std::find(stages.outputs.begin(), stages.outputs.end(), v);
+    return stages.inputs.size() + static_cast<size_t>(out - stages.outputs.begin());
+}
+
+/// The access that is all of the node, behind casts.
+std::optional<uint32_t> plain_access(const ScalarBody& body, ScalarId node) {
+    while (body[node].op == ScalarOp::Cast) node = body[node].a;
+    if (body[node].op != ScalarOp::Access) return std::nullopt;
+    return body[node].slot;
+}
 
 class AttentionRecognition {
   public:
@@ -236,8 +291,8 @@ class AttentionRecognition {
         }
         const auto tensor = [&](ValueId value, size_t which, int64_t third, int64_t of_third, int64_t fourth,
                                 int64_t of_fourth) {
-            LibraryTensor t{tensor_of(stages_, value), stages_.values[value].dtype, {}, {}};
-            t.extents = {outer.extent, heads.extent, third, fourth};
+            LibraryOperand t{tensor_of(stages_, value), stages_.values[value].dtype, {}, {}, {}};
+            t.dims = {outer.extent, heads.extent, third, fourth};
             t.strides = {outer.of[which], heads.of[which], of_third, of_fourth};
             return t;
         };
@@ -252,22 +307,22 @@ class AttentionRecognition {
         out.result = tensor(stages_.outputs[0], kResult, all_rows->extent, all_rows->of[kResult],
                             extent(*product_, wide), (*o)[wide]);
         if (mask_) {
-            LibraryTensor t =
+            LibraryOperand t =
                 tensor(mask_->value, kMask, all_rows->extent, all_rows->of[kMask], extent(s, columns), (*m)[columns]);
             for (size_t d = 0; d < 3; ++d)
-                if (t.strides[d] == 0) t.extents[d] = 1;
+                if (t.strides[d] == 0) t.dims[d] = 1;
             out.mask = t;
         }
         const DType type = out.queries.type;
         if (type != DType::F16 && type != DType::BF16) return std::nullopt;
-        for (LibraryTensor* t : {&out.queries, &out.keys, &out.values, &out.result, out.mask ? &*out.mask : nullptr}) {
+        for (LibraryOperand* t : {&out.queries, &out.keys, &out.values, &out.result, out.mask ? &*out.mask : nullptr}) {
             if (t == nullptr) continue;
             const bool mask = out.mask && t == &*out.mask;
             if (mask ? !is_library_number(t->type) : t->type != type) return std::nullopt;
             // Dimensions of one point lie as in a packed tensor.
             int64_t packed = 1;
-            for (size_t d = 4; d-- > 0; packed = std::max(packed, t->strides[d] * t->extents[d]))
-                if (t->extents[d] == 1) t->strides[d] = packed;
+            for (size_t d = 4; d-- > 0; packed = std::max(packed, t->strides[d] * t->dims[d]))
+                if (t->dims[d] == 1) t->strides[d] = packed;
             if (t->strides[3] != 1) return std::nullopt;
         }
         return out;
@@ -295,9 +350,10 @@ class AttentionRecognition {
 
 }  // namespace
 
-std::optional<LibraryAttention> library_attention(const TileProgram& kernel) {
-    if (kernel.stages.primitives.size() < 5) return std::nullopt;
-    return AttentionRecognition(kernel.stages).run();
+std::variant<LibraryAttention, Refusal> library_attention(const Program& stages) {
+    if (stages.primitives.size() < 5) return Refusal{"fewer stages than an attention"};
+    if (auto found = AttentionRecognition(stages).run()) return *std::move(found);
+    return Refusal{"no attention of two products and a softmax between them"};
 }
 
-}  // namespace tilewright::cuda
+}  // namespace tilewright

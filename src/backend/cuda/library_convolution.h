@@ -1,0 +1,22 @@
+#pragma once
+// Convolutions in the form that cuDNN takes.
+
+#include "libraries/operation.h"
+
+namespace tilewright::cuda {
+
+/// result = activation(data * filter + bias + residual). Groups are what makes the data's channels a multiple of the
+/// filter's.
+struct LibraryConvolution {
+    LibraryOperand data;                                     ///< [images, channels, spatial...], without what is unread
+    LibraryOperand filter;                                   ///< [filters, channels of a group, window...]
+    LibraryOperand result;                                   ///< [images, filters, spatial...]
+    std::vector<int64_t> strides, dilations, before, after;  ///< per spatial dimension; the last two: zeros around
+    std::optional<LibraryOperand> bias;                      ///< [1, filters, 1...]
+    std::optional<LibraryOperand> residual;                  ///< of the result's dimensions and strides
+    Activation activation = Activation::None;
+};
+
+std::variant<LibraryConvolution, Refusal> library_convolution(const LibraryOperation& operation);
+
+}  // namespace tilewright::cuda

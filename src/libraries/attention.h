@@ -1,0 +1,21 @@
+#pragma once
+// Attentions: a product with its scale and mask, a softmax along its columns, a second product.
+
+#include "libraries/operation.h"
+
+namespace tilewright {
+
+/// result = softmax(scale queries keys^T + mask) values, for batch and heads.
+struct LibraryAttention {
+    LibraryOperand queries;              ///< [batch, heads, rows, width]
+    LibraryOperand keys;                 ///< [batch, heads, columns, width]
+    LibraryOperand values;               ///< [batch, heads, columns, width of the result]
+    LibraryOperand result;               ///< [batch, heads, rows, width of the result]
+    std::optional<LibraryOperand> mask;  ///< [1 or batch, 1 or heads, rows, columns], added to the scaled products
+    double scale = 1;
+};
+
+/// Of f16 or bf16 operands whose widths are innermost.
+std::variant<LibraryAttention, Refusal> library_attention(const Program& stages);
+
+}  // namespace tilewright

@@ -1,0 +1,186 @@
+// Convolutions. The index maps say which axis is what: a dimension of the data that an axis of the result and one of
+// the sum walk, or that has padding or larger steps, is spatial; other axes of the sum count channels, axes of the
+// weights alone count filters, and those of the result that both operands move along count groups.
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "libraries/recognition.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr size_t kMostSpatial = 3;
+
+using Walks = OperandWalks;
+
+/// A spatial dimension.
+struct Window {
+    Walked pixel, tap;  ///< of the result, of the weights
+    int64_t step = 1, dilation = 1, begin = 0, extent = 1, stride = 1;
+
+    int64_t end() const { return (pixel.extent - 1) * step + (tap.extent - 1) * dilation + 1 - extent - begin; }
+};
+
+class ConvolutionRecognition {
+  public:
+    ConvolutionRecognition(const Program& stages, const TensorExpr& e, const Access& x, const Walks& tensors,
+                           const ContractionAxes& roles)
+        : stages_(stages), e_(e), x_(x), t_(tensors), roles_(roles), conditions_(x.valid) {}
+
+    void run(LibraryOperation& op) {
+        if (x_.fill != 0) throw Refusal{"padding that is not zero"};
+        const std::vector<Expr>& shape = stages_.values[x_.value].shape;
+        int64_t stride = 1;
+        for (size_t d = shape.size(); d-- > 0; stride *= shape[d].constant()) {
+            if (!shape[d].is_constant()) throw Refusal{"dynamic sizes"};
+            if (const auto w = window(d, stride)) windows_.insert(windows_.begin(), *w);
+        }
+        if (!conditions_.empty()) throw Refusal{"an operand with gaps"};
+        if (windows_.empty() || windows_.size() > kMostSpatial) throw Refusal{"windows of no or too many dimensions"};
+        for (const Window& w : windows_)
+            for (const auto* axes : {&w.pixel.axes, &w.tap.axes})
+                for (const size_t a : *axes) of_windows_.insert(a);
+        image_ = images();
+        groups_ = t_.one(roles_.batch, Walks::kResult, "groups");
+        const std::vector<size_t> channels = others(roles_.sum);
+        const Walked in = t_.one(channels, Walks::kData, "channels"),
+                     out = t_.one(roles_.columns, Walks::kResult, "channels");
+        for (const size_t a : channels)
+            if (!t_.moves(Walks::kData, a)) throw Refusal{"a sum along which one operand does not move"};
+        fill(in, out, op);
+    }
+
+  private:
+    /// Dimension d of the data, if windows slide along it.
+    std::optional<Window> window(size_t d, int64_t stride) {
+        const Expr index = x_.index[d], shape = stages_.values[x_.value].shape[d];
+        Window w;
+        size_t pixels = 0, taps = 0;
+        for (const Var v : variables(index)) {
+            if (v.kind != VarKind::Axis) throw Refusal{"a window that the data moves"};
+            const auto linear = linear_in(index, v);
+            if (!linear || !linear->coefficient.is_constant()) throw Refusal{"a window of no even steps"};
+            const bool spatial = v.id < e_.spatial;
+            ++(spatial ? pixels : taps);
+            (spatial ? w.pixel : w.tap) = {{v.id}, t_.extent(v.id)};
+            (spatial ? w.step : w.dilation) = linear->coefficient.constant();
+        }
+        w.begin = -index.constant();
+        bool passes_ends = false;
+        for (const Expr& c : {index, shape - 1 - index}) passes_ends = std::erase(conditions_, c) != 0 || passes_ends;
+        if (taps == 0 && w.begin == 0 && !passes_ends && (pixels != 1 || w.step == 1)) return std::nullopt;
+        // Groups and their channels: 2*g + c of c < 2.
+        if (pixels == 1 && !passes_ends && w.begin == 0 && w.step == w.tap.extent && is_group(w.pixel.axes[0]))
+            return std::nullopt;
+        if (pixels > 1 || taps > 1) throw Refusal{"a window over several dimensions at a time"};
+        if (taps == 1 && pixels == 0 && w.begin == 0 && !passes_ends) return std::nullopt;  // channels
+        if (w.step < 1 || w.dilation < 1 || w.begin < 0) throw Refusal{"a window that runs backwards"};
+        w.extent = shape.constant();
+        w.stride = stride;
+        return w;
+    }
+
+    bool is_group(size_t axis) const {
+        return std::find(roles_.batch.begin(), roles_.batch.end(), axis) != roles_.batch.end();
+    }
+
+    std::vector<size_t> others(std::vector<size_t> axes) const {
+        std::erase_if(axes, [&](size_t a) { return of_windows_.count(a) != 0; });
+        return axes;
+    }
+
+    /// What counts the images. A picture has two spatial dimensions at least: one without windows may be among them,
+    /// and so may a third that is no image of its own.
+    Walked images() {
+        std::vector<size_t> axes = others(roles_.rows);
+        std::vector<Walked> pieces = t_.merged(axes, Walks::kResult);
+        while (windows_.size() < 2 || (windows_.size() < kMostSpatial && pieces.size() > 1)) {
+            Window w;
+            if (!pieces.empty()) {
+                w.pixel = pieces.back();
+                w.extent = w.pixel.extent;
+                w.stride = t_.stride(Walks::kData, w.pixel);
+                pieces.pop_back();
+                std::erase_if(axes, [&](size_t a) {
+                    return std::find(w.pixel.axes.begin(), w.pixel.axes.end(), a) != w.pixel.axes.end();
+                });
+            }
+            windows_.insert(std::find_if(windows_.begin(), windows_.end(),
+                                         [&](const Window& other) { return other.stride < w.stride; }),
+                            w);
+        }
+        return t_.one(axes, Walks::kResult, "pictures");
+    }
+
+    /// The channels of all groups are one dimension: extent and stride.
+    std::pair<int64_t, int64_t> channels(size_t tensor, const Walked& of_group) const {
+        const int64_t inner = t_.stride(tensor, of_group), outer = t_.stride(tensor, groups_);
+        if (groups_.extent > 1 && of_group.extent > 1 && outer != inner * of_group.extent)
+            throw Refusal{"groups that lie in pieces"};
+        return {groups_.extent * of_group.extent, of_group.extent > 1 ? inner : outer};
+    }
+
+    /// [n, c, spatial...] of a tensor: of the data, or of one that lies as the result does.
+    LibraryOperand picture(size_t tensor, const Walked& of_group) const {
+        const auto [c, along_c] = channels(tensor, of_group);
+        LibraryOperand o = t_.operand(tensor, {image_}, true);
+        o.dims = {image_.extent, c};
+        o.strides = {o.strides[0], along_c};
+        for (const Window& w : windows_) {
+            o.dims.push_back(tensor == Walks::kData ? w.extent : w.pixel.extent);
+            o.strides.push_back(tensor == Walks::kData ? w.stride : t_.stride(tensor, w.pixel));
+        }
+        // Dimensions of one point, as in a dense tensor whose channels are innermost.
+        int64_t dense = c;
+        for (size_t d = o.dims.size(); d-- > 2; dense *= o.dims[d])
+            if (o.dims[d] == 1) o.strides[d] = dense;
+        if (c == 1) o.strides[1] = 1;
+        if (o.dims[0] == 1) {
+            o.strides[0] = 1;
+            for (size_t d = 1; d < o.dims.size(); ++d) o.strides[0] = std::max(o.strides[0], o.strides[d] * o.dims[d]);
+        }
+        return o;
+    }
+
+    void fill(const Walked& in, const Walked& out, LibraryOperation& op) const {
+        std::vector<Walked> filter = {groups_, out, in};
+        for (const Window& w : windows_) filter.push_back(w.tap);
+        op.data = picture(Walks::kData, in);
+        op.weights = t_.operand(Walks::kWeights, filter, true);
+        op.result = picture(Walks::kResult, out);
+        for (size_t k = Walks::kResult + 1; k < t_.size(); ++k) {
+            LibraryOperand o = picture(k, out);
+            for (size_t d = 0; d < o.dims.size(); ++d)
+                if (o.strides[d] == 0) o.dims[d] = 1, o.strides[d] = 1;
+            op.added.push_back(std::move(o));
+        }
+        for (const Window& w : windows_) {
+            op.strides.push_back(w.step);
+            op.dilations.push_back(w.dilation);
+            op.begins.push_back(w.begin);
+            op.ends.push_back(w.end());
+        }
+    }
+
+    const Program& stages_;
+    const TensorExpr& e_;
+    const Access& x_;
+    const Walks& t_;
+    const ContractionAxes& roles_;
+    std::vector<Expr> conditions_;
+    std::vector<Window> windows_;
+    std::set<size_t> of_windows_;
+    Walked image_, groups_;
+};
+
+}  // namespace
+
+void recognise_convolution(const Program& stages, const TensorExpr& e, const Access& x, const OperandWalks& tensors,
+                           const ContractionAxes& axes, LibraryOperation& op) {
+    ConvolutionRecognition(stages, e, x, tensors, axes).run(op);
+}
+
+}  // namespace tilewright
