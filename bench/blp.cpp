@@ -55,7 +55,7 @@ Choice random_choice(const Dag& dag, const Options& options, std::mt19937_64& rn
     }
     ConvexOptions convex;
     convex.most_nodes = options.set_size;
-    convex.hopeless = [&](const NodeSet& set) {
+    convex.pruned = [&](const NodeSet& set) {
         size_t products = 0;
         for (const NodeId n : set.nodes()) products += product[n.index()] ? 1 : 0;
         return products > 1;

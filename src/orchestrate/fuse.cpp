@@ -95,7 +95,7 @@ struct Fuser {
         return !limits.may_share || limits.may_share(p.primitives[a], p.primitives[b]);
     }
 
-    using FusedOrRefusal = std::variant<TensorExpr, Refusal>;
+    using FusedOrRefusal = std::variant<TensorExpr, FusionRefusal>;
 
     /// The elementwise consumer of a reduction becomes its epilogue.
     bool epilogue(PrimitiveId id) {
@@ -105,7 +105,7 @@ struct Fuser {
         for (const PrimitiveId reader : consumers) {
             if (live(reader) == nullptr) continue;
             FusedOrRefusal fused = with_epilogue(id, *e, reader, *live(reader));
-            if (const auto* refusal = std::get_if<Refusal>(&fused)) {
+            if (const auto* refusal = std::get_if<FusionRefusal>(&fused)) {
                 limits.refuse(p.primitives[id], p.primitives[reader], *refusal);
                 if (!limits.refusals) return false;
                 continue;
@@ -124,27 +124,27 @@ struct Fuser {
 
     FusedOrRefusal with_epilogue(PrimitiveId id, const TensorExpr& e, PrimitiveId reader, const TensorExpr& c) {
         const ValueId made = p.primitives[id].outputs[0];
-        if (results.count(made) != 0) return Refusal{"its operand is an output of the program"};
-        if (readers[made].size() != 1) return Refusal{"its operand has other readers, too"};
-        if (c.reducer != Reducer::None) return Refusal{"both reduce"};
-        if (!may_share(id, reader)) return Refusal{"an option keeps the two apart"};
+        if (results.count(made) != 0) return FusionRefusal{"its operand is an output of the program"};
+        if (readers[made].size() != 1) return FusionRefusal{"its operand has other readers, too"};
+        if (c.reducer != Reducer::None) return FusionRefusal{"both reduce"};
+        if (!may_share(id, reader)) return FusionRefusal{"an option keeps the two apart"};
         std::optional<size_t> access;
         for (size_t i = 0; i < c.accesses.size(); ++i)
             if (c.accesses[i].value == made) {
-                if (access) return Refusal{"it reads its operand at several places"};
+                if (access) return FusionRefusal{"it reads its operand at several places"};
                 access = i;
             }
-        if (!access) return Refusal{"it reads its operand in an index only"};
+        if (!access) return FusionRefusal{"it reads its operand in an index only"};
         auto fused = known.epilogue(e, c, *access, p.values[made]);
-        if (!fused) return Refusal{"it is no epilogue: it reads its operand at other points than it writes"};
+        if (!fused) return FusionRefusal{"it is no epilogue: it reads its operand at other points than it writes"};
         const bool product = good_product(e);
-        if (product && !good_product(*fused)) return Refusal{"the product would lose its micro-kernel"};
+        if (product && !good_product(*fused)) return FusionRefusal{"the product would lose its micro-kernel"};
         if (product && moves_only(c) && cuts_rows(made, p.primitives[reader].outputs[0]))
-            return Refusal{"it would cut rows of the product into pieces that fill no vectors"};
+            return FusionRefusal{"it would cut rows of the product into pieces that fill no vectors"};
         // Statistics of rows stay apart: their readers repeat them along the row.
         if (fused->spatial > 0 && !product && c.extents.size() > e.spatial &&
             assumed_points(c.extents) > assumed_points(std::span(e.extents).first(e.spatial)))
-            return Refusal{"it repeats its operand along the row"};
+            return FusionRefusal{"it repeats its operand along the row"};
         return std::move(*fused);
     }
 
@@ -171,7 +171,7 @@ struct Fuser {
                 const TensorExpr* q = live(from);
                 if (q == nullptr || q->reducer != Reducer::None) continue;
                 FusedOrRefusal fused = with_inlined(id, *e, i, from, *q);
-                if (const auto* refusal = std::get_if<Refusal>(&fused)) {
+                if (const auto* refusal = std::get_if<FusionRefusal>(&fused)) {
                     limits.refuse(p.primitives[from], p.primitives[id], *refusal);
                     continue;
                 }
@@ -188,16 +188,16 @@ struct Fuser {
     FusedOrRefusal with_inlined(PrimitiveId id, const TensorExpr& e, size_t access, PrimitiveId from,
                                 const TensorExpr& q) {
         const ValueId v = e.accesses[access].value;
-        if (results.count(v) != 0) return Refusal{"its operand is an output of the program"};
-        if (!may_share(from, id)) return Refusal{"an option keeps the two apart"};
+        if (results.count(v) != 0) return FusionRefusal{"its operand is an output of the program"};
+        if (!may_share(from, id)) return FusionRefusal{"an option keeps the two apart"};
         if (!limits.recompute && readers[v].size() > 1)
-            return Refusal{"an option forbids recomputation, and its operand has other readers, too"};
+            return FusionRefusal{"an option forbids recomputation, and its operand has other readers, too"};
         if (const auto refusal = too_expensive(e, from, q)) return *refusal;
         auto fused = known.inlined(e, access, q, unrounded(q, v));
-        if (!fused) return Refusal{"its operand cannot be computed in place"};
-        if (good_product(e) && !good_product(*fused)) return Refusal{"the product would lose its micro-kernel"};
+        if (!fused) return FusionRefusal{"its operand cannot be computed in place"};
+        if (good_product(e) && !good_product(*fused)) return FusionRefusal{"the product would lose its micro-kernel"};
         if (fused->accesses.size() > kMostAccesses || fused->body.nodes().size() > kMostNodes)
-            return Refusal{"the expression would become too large"};
+            return FusionRefusal{"the expression would become too large"};
         return std::move(*fused);
     }
 
@@ -212,9 +212,9 @@ struct Fuser {
     }
 
     /// Why computing `q` in place, once per read instead of once, costs more than it saves.
-    std::optional<Refusal> too_expensive(const TensorExpr& e, PrimitiveId from, const TensorExpr& q) {
+    std::optional<FusionRefusal> too_expensive(const TensorExpr& e, PrimitiveId from, const TensorExpr& q) {
         if (is_plain_product(e)) {
-            if (!moves_only(q)) return Refusal{"its operand would be computed once for each use in the product"};
+            if (!moves_only(q)) return FusionRefusal{"its operand would be computed once for each use in the product"};
             return std::nullopt;
         }
         if (moves_only(q) && q.accesses[q.body[q.body.root()].slot].valid.empty()) return std::nullopt;
@@ -228,14 +228,14 @@ struct Fuser {
             const bool cheap = e.reducer != Reducer::None || once ? once || cost <= 4 || made * 8 < reads / 64
                                                                   : cost * repeats <= 4 || cost * (repeats - 1) <= 2;
             if (cheap) return std::nullopt;
-            return Refusal{"its operand would be computed several times"};
+            return FusionRefusal{"its operand would be computed several times"};
         }
         // Several readers: only what is cheaper than reading it back.
         size_t big = 0;
         for (const Access& a : q.accesses)
             if (assumed_points(p.values[a.value].shape) * 4 > made) ++big;
         if (cost <= 2 && big <= 1 && repeats <= 1.01) return std::nullopt;
-        return Refusal{"its operand has other readers, too, and would be computed in each"};
+        return FusionRefusal{"its operand has other readers, too, and would be computed in each"};
     }
 
     Program result() {

@@ -102,7 +102,7 @@ class RowFuser {
     /// Rows of a reader: for each row of the writer its axis; none where the reader has no such row.
     using Rows = std::vector<std::optional<size_t>>;
     template <class T>
-    using OrRefusal = std::variant<T, Refusal>;
+    using OrRefusal = std::variant<T, FusionRefusal>;
 
     const TensorExpr& expr(PrimitiveId id) const { return *p_.primitives[id].expr(); }
 
@@ -110,7 +110,7 @@ class RowFuser {
     void place(PrimitiveId id) {
         if (const auto latest = latest_producer(id)) {
             OrRefusal<RowGroup> joined = can_join(groups_[*latest], id);
-            record(id, *latest, std::get_if<Refusal>(&joined));
+            record(id, *latest, std::get_if<FusionRefusal>(&joined));
             if (auto* group = std::get_if<RowGroup>(&joined)) {
                 groups_[*latest] = std::move(*group);
                 group_of_[id] = *latest;
@@ -131,7 +131,7 @@ class RowFuser {
         return latest;
     }
 
-    void record(PrimitiveId id, size_t latest, const Refusal* refusal) const {
+    void record(PrimitiveId id, size_t latest, const FusionRefusal* refusal) const {
         if (!limits_.refusals) return;
         for (const ValueId v : p_.primitives[id].inputs()) {
             const auto it = group_of_.find(producers_[v]);
@@ -146,16 +146,16 @@ class RowFuser {
 
     /// The group with the primitive.
     OrRefusal<RowGroup> can_join(const RowGroup& group, PrimitiveId id) const {
-        if (multiplies_two_values(expr(id))) return Refusal{"a product of two values starts a kernel of its own"};
+        if (multiplies_two_values(expr(id))) return FusionRefusal{"a product of two values starts a kernel of its own"};
         if (multiplies_two_values(expr(group.members[0])))
-            return Refusal{"a product of two values shares no rows with its readers"};
+            return FusionRefusal{"a product of two values shares no rows with its readers"};
         if (limits_.may_share && !std::all_of(group.members.begin(), group.members.end(), [&](PrimitiveId m) {
                 return limits_.may_share(p_.primitives[m], p_.primitives[id]);
             }))
-            return Refusal{"an option keeps the two apart"};
-        if (!is_ordered(group, id)) return Refusal{"no order of the kernels would be left"};
+            return FusionRefusal{"an option keeps the two apart"};
+        if (!is_ordered(group, id)) return FusionRefusal{"no order of the kernels would be left"};
         OrRefusal<Rows> rows = rows_of(group, id);
-        if (const auto* refusal = std::get_if<Refusal>(&rows)) return *refusal;
+        if (const auto* refusal = std::get_if<FusionRefusal>(&rows)) return *refusal;
         RowGroup joined = with_shared_rows(group, id, std::get<Rows>(rows));
         if (const auto refusal = too_much(joined)) return *refusal;
         return joined;
@@ -185,13 +185,13 @@ class RowFuser {
             if (std::none_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) { return a.value == v; }))
                 continue;
             OrRefusal<Rows> rows = corresponding(e, expr(group.members[i]), group.rows[i], v);
-            if (std::holds_alternative<Refusal>(rows)) return rows;
+            if (std::holds_alternative<FusionRefusal>(rows)) return rows;
             const Rows& here = std::get<Rows>(rows);
             if (!mine) mine = here;
             for (size_t r = 0; r < mine->size(); ++r)
                 if ((*mine)[r] != here[r]) (*mine)[r].reset();
         }
-        if (!mine) return Refusal{"it reads none of its results by rows"};
+        if (!mine) return FusionRefusal{"it reads none of its results by rows"};
         return std::move(*mine);
     }
 
@@ -199,11 +199,11 @@ class RowFuser {
     OrRefusal<Rows> corresponding(const TensorExpr& reader, const TensorExpr& writer,
                                   const std::vector<size_t>& writer_rows, ValueId value) const {
         const auto dims = axis_of_dimension(writer, p_.values[value].shape.size());
-        if (!dims) return Refusal{"its operand is not written along axes"};
+        if (!dims) return FusionRefusal{"its operand is not written along axes"};
         std::optional<Rows> out;
         for (const Access& a : reader.accesses) {
             if (a.value != value) continue;
-            if (!a.valid.empty()) return Refusal{"it pads its operand"};
+            if (!a.valid.empty()) return FusionRefusal{"it pads its operand"};
             Rows here(writer_rows.size());
             for (size_t d = 0; d < dims->size(); ++d) {
                 const auto row = std::find(writer_rows.begin(), writer_rows.end(), (*dims)[d]);
@@ -213,7 +213,7 @@ class RowFuser {
                     reader.extents[v->id] == writer.extents[*row])
                     here[static_cast<size_t>(row - writer_rows.begin())] = v->id;
             }
-            if (out && here != *out) return Refusal{"it reads its operand twice, along different rows"};
+            if (out && here != *out) return FusionRefusal{"it reads its operand twice, along different rows"};
             out = std::move(here);
         }
         return out ? std::move(*out) : Rows(writer_rows.size());
@@ -243,21 +243,21 @@ class RowFuser {
     }
 
     /// Why the group, whose last member is new, would be a bad kernel.
-    std::optional<Refusal> too_much(const RowGroup& group) const {
+    std::optional<FusionRefusal> too_much(const RowGroup& group) const {
         if (std::none_of(group.members.begin(), group.members.end(),
                          [&](PrimitiveId m) { return expr(m).reducer != Reducer::None; }))
-            return Refusal{"neither reduces"};
+            return FusionRefusal{"neither reduces"};
         // A reduction of everything leaves no rows: one task does it all, which suits little work only.
         constexpr int64_t kLittleWork = 16384;
         const TensorExpr& e = expr(group.members.back());
         int64_t points = 1, whole = 1;
         for (const size_t a : group.rows.back()) points *= assumed_extent(e.extents[a]);
         for (size_t a = 0; a < e.spatial; ++a) whole *= assumed_extent(e.extents[a]);
-        if (points < 2 && whole > kLittleWork) return Refusal{"the two share no rows"};
+        if (points < 2 && whole > kLittleWork) return FusionRefusal{"the two share no rows"};
         const std::optional<int64_t> bytes = row_bytes(group);
-        if (!bytes) return Refusal{"the size of a row is unknown at compile time"};
-        if (*bytes > kRowBytes) return Refusal{"a row's intermediate values exceed the cache"};
-        if (group.members.size() > kMostRowStages) return Refusal{"the kernel would have too many stages"};
+        if (!bytes) return FusionRefusal{"the size of a row is unknown at compile time"};
+        if (*bytes > kRowBytes) return FusionRefusal{"a row's intermediate values exceed the cache"};
+        if (group.members.size() > kMostRowStages) return FusionRefusal{"the kernel would have too many stages"};
         return std::nullopt;
     }
 

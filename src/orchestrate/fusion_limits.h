@@ -13,7 +13,7 @@
 namespace tilewright {
 
 /// Why two expressions do not share a kernel; the subject is the reader.
-struct Refusal {
+struct FusionRefusal {
     const char* reason = "";
 };
 
@@ -22,7 +22,7 @@ struct Refusal {
 class Refusals {
   public:
     using Parts = std::vector<uint32_t>;
-    void add(const Parts& producer, const Parts& reader, Refusal refusal) {
+    void add(const Parts& producer, const Parts& reader, FusionRefusal refusal) {
         last_[{producer, reader}] = {refusal, n_++};
     }
     /// The last refusal between a part of `producer` and a part of `reader`; null where there is none.
@@ -30,7 +30,7 @@ class Refusals {
     bool empty() const { return last_.empty(); }
 
   private:
-    std::map<std::pair<Parts, Parts>, std::pair<Refusal, size_t>> last_;
+    std::map<std::pair<Parts, Parts>, std::pair<FusionRefusal, size_t>> last_;
     size_t n_ = 0;
 };
 
@@ -41,7 +41,7 @@ struct FusionLimits {
     std::function<bool(const Primitive&, const Primitive&)> may_share = {};  // NOLINT: g++ wants it
     std::shared_ptr<Refusals> refusals = nullptr;  ///< where refusals are recorded; null: nowhere
 
-    void refuse(const Primitive& producer, const Primitive& reader, Refusal refusal) const {
+    void refuse(const Primitive& producer, const Primitive& reader, FusionRefusal refusal) const {
         if (refusals) refusals->add(producer.origin.parts, reader.origin.parts, refusal);
     }
 };

@@ -123,12 +123,12 @@ class GemmChains {
     }
 
     /// The groups as one chain, unless that cannot be or would save nothing even at its bound.
-    std::variant<Merged, Refusal> merge(const std::set<size_t>& inside) {
+    std::variant<Merged, FusionRefusal> merge(const std::set<size_t>& inside) {
         Merged m;
         std::set<PrimitiveId> members;
         for (const size_t g : inside) members.insert(groups_[g].primitives.begin(), groups_[g].primitives.end());
-        if (members.size() > kMostStages) return Refusal{"the GEMM chain would have too many stages"};
-        if (!may_share(members)) return Refusal{"an option keeps the two apart"};
+        if (members.size() > kMostStages) return FusionRefusal{"the GEMM chain would have too many stages"};
+        if (!may_share(members)) return FusionRefusal{"an option keeps the two apart"};
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
@@ -139,9 +139,9 @@ class GemmChains {
         }
         // The chain has at least the arithmetic of its kernels: where that is nearly all, it is pruned.
         if (schedules_.how().bound_of(m.body.stages) > kPruned * m.apart)
-            return Refusal{"a GEMM chain would save nothing even at its lower bound"};
+            return FusionRefusal{"a GEMM chain would save nothing even at its lower bound"};
         const auto& fused = schedules_.estimated_chain(m.body);
-        if (!fused) return Refusal{"the GEMM chain has no schedule"};
+        if (!fused) return FusionRefusal{"the GEMM chain has no schedule"};
         m.promise -= fused->seconds + kKernelSeconds;
         m.inside = inside;
         return m;
@@ -197,8 +197,8 @@ class GemmChains {
                 refuse(inside, last, {"the GEMM chain and another kernel would each need the other first"});
                 continue;
             }
-            std::variant<Merged, Refusal> merged = merge(inside);
-            if (const auto* refusal = std::get_if<Refusal>(&merged))
+            std::variant<Merged, FusionRefusal> merged = merge(inside);
+            if (const auto* refusal = std::get_if<FusionRefusal>(&merged))
                 refuse(inside, last, *refusal);
             else
                 all.push_back(std::move(std::get<Merged>(merged)));
@@ -239,7 +239,7 @@ class GemmChains {
                     refuse({it->second}, last, {"its operand has other readers, too, or is an output of the program"});
     }
 
-    void refuse(const std::set<size_t>& inside, size_t last, Refusal refusal) const {
+    void refuse(const std::set<size_t>& inside, size_t last, FusionRefusal refusal) const {
         if (!limits_.refusals) return;
         for (const size_t g : inside)
             for (const PrimitiveId from : groups_[g].primitives)
