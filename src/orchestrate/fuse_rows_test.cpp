@@ -202,7 +202,8 @@ TEST(FuseRows, refuses_operands_that_are_padded_or_read_along_different_rows) {
                "  y: f32[6, 6] = [6, 6] " +
                expression + "\n  output y\n}";
     };
-    EXPECT_EQ(rows_refusal(text("neg(@0) where @0 = m[i0 - 1, i1] when i0 - 1 >= 0"), "m", "y"), "it pads its operand");
+    EXPECT_EQ(rows_refusal(text("neg(@0) where @0 = m[i0 - 1, i1] when i0 - 1 >= 0 else 0"), "m", "y"),
+              "it pads its operand");
     EXPECT_EQ(rows_refusal(text("sub(@0, @1) where @0 = m[i0, i1], @1 = m[i1, i0]"), "m", "y"),
               "it reads its operand twice, along different rows");
 }
