@@ -25,7 +25,6 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
         model.outputs[k].name = options.output_names[k];
     model.codegen = codegen_options(options);
     model.keep_subnormals = options.keep_subnormals;
-    if (options.fallback) model.make_fallback = options.fallback;
 }
 
 int64_t bytes_of_constants(const Program& program) {

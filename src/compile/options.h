@@ -43,7 +43,8 @@ struct CompileOptions : GroupingOptions {
     /// Inputs to run whole plans on, where `measure` is set or optimal orchestration measures: the latter then keeps
     /// what is faster there than the greedy rule's kernels. Empty, or where it gives nothing: no whole plan is run.
     std::function<std::vector<Tensor>(const std::vector<ModelIo>&)> inputs;
-    /// Where optimal orchestration measures: whose kernels are candidates beside generated code. Null: nobody's.
+    /// Where optimal orchestration measures: the library whose kernels are candidates beside generated code. Null:
+    /// none.
     std::shared_ptr<const cpu::KernelProvider> provider;
     std::string database;     ///< where measurements are kept; empty: TuningDatabase::default_path()
     int trials = 1000;        ///< of scheduler search, for each kernel
@@ -62,9 +63,6 @@ struct CompileOptions : GroupingOptions {
     /// Every value that operators rely on is checked when the model runs, also where that takes time: indices, lengths,
     /// shapes (LowerOptions::check_values).
     bool check_values = false;
-    /// The model to run instead where a requirement of Check::Fallback does not hold; called once, when that happens
-    /// first, from any thread. Empty: such a run throws NeedsFallback.
-    std::function<std::shared_ptr<const CompiledModel>()> fallback;
     /// Subnormal f32 and f64 numbers are computed with, not taken for 0 (runtime/float_mode.h).
     bool keep_subnormals = false;
 };

@@ -18,8 +18,8 @@ struct AssumedCore {
     double fmas_per_cycle = 2;   ///< whole vectors: two FMA units, x86 since Haswell and Zen 2
     double loads_per_cycle = 2;  ///< whole vectors: two load ports
     double l1_bytes_per_cycle = 64;
-    /// Of a panel of vectors that is read again from L2, and that comes from behind L2. Fitted, with the rest of the
-    /// tile model, to the measured times of convolutions and matrix products.
+    /// Of a panel of vectors that is read again from L2, and that comes from behind L2. No measurement of either is
+    /// recorded; calibrated machines have 16 to 32 and about 5.
     double l2_bytes_per_cycle = 14;
     double far_bytes_per_cycle = 8;
     double l1_panel_bytes = 16 * 1024;  ///< the largest panel that stays in L1: half of 32 KiB

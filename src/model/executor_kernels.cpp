@@ -101,10 +101,9 @@ void Executor::Impl::prepare_kernel(const KernelCall& call, KernelState& state) 
     state.tasks = 1;
     for (const Expr& e : state.kernel->grid) state.tasks *= context.names->evaluate(e);
     state.alone = state.tasks > 1 && done_sooner_alone(call);
-    // What every step of a loop reads whole, if it is about as large as a cache, is out of it when the next step
-    // begins at its beginning again: the least recently used goes first. Read to and fro, what was read last is
-    // read first (1 MB of weights, as much second-level cache: 11.0 us a step instead of 12.6). Tasks are run one
-    // by one then, so they should be worth it.
+    // A loop whose every step reads the same data, about as large as a cache, misses it throughout: the least recently
+    // used line is evicted first. In boustrophedon order the data read last is read first (1 MB of weights, as much
+    // second-level cache: 11.0 us a step instead of 12.6). Tasks are dispatched one by one then, so they must be large.
     state.to_and_fro = state.tasks > 1 && bytes_of(call) >= 256 * 1024 &&
                        bytes_of(call) >= 16 * 1024 * static_cast<double>(state.tasks);
 }

@@ -185,8 +185,11 @@ std::vector<GpuModel::LibraryCandidate> GpuModel::candidates(size_t k, const Gpu
                 if (!refused) refused = std::move(*refusal);
                 continue;
             }
-            for (const auto& c : std::get<std::vector<cuda::KernelLibrary::Candidate>>(found))
-                out.push_back({fmt::format("{}, {}", library->name(), c.kernel), form, library->make(c)});
+            for (const auto& c : std::get<std::vector<cuda::KernelLibrary::Candidate>>(found)) try {
+                    out.push_back({fmt::format("{}, {}", library->name(), c.kernel), form, library->make(c)});
+                } catch (const RuntimeError& e) {  // other candidates may run
+                    if (!refused) refused = Refusal{e.what()};
+                }
         }
         if (out.size() == before && refused) note(k, library->name(), refused->reason);
     }

@@ -91,7 +91,7 @@ void add_explain_command(CLI::App& app, int& status) {
         "measured_share (of distinct_candidates), sizes, blp_columns, blp_rows, blp_status, blp_gap,\n"
         "emitted_gap (the gap of the kernels that run), greedy_pieces (that keep the greedy plan's kernels),\n"
         "capped_pieces (with excluded convex sets), compile_ms, plan_ms, greedy_ms, operators_ms (one kernel an\n"
-        "operator), plans, refused, cuts, pieces, rewrites, kernels, primitives,\n"
+        "operator), plans, refused, cuts, pieces, rewrites, kernels (each with not_fused), primitives,\n"
         "operator_totals (a kernel's time is divided among its operators by their arithmetic), roofline, launch_us;\n"
         "blp_roots: the relaxations of both binary programs (--blp both); and\n"
         "choice: plan_ms, greedy_ms, bound_ms, emitted_ms (of the kernels that run) by the costs that optimal\n"
