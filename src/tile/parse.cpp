@@ -20,6 +20,15 @@
 // An online maximum is "compute 0 online ...", a product on matrix instructions "compute 0 matrix f16 [m n k] ..."
 // (behind the vector), on those of four warps "matrix f16 group [m n k]", a pipelined loop "for k by 32 stages 3 {", a
 // copy whose rows are swizzled "load 0 access 1 layout "..." swizzle 128 padding local".
+//
+// Annotations (tile/annotations.h) follow the padding, in this order, each of them optional; `prefetch` and `tail` may
+// be repeated:
+//
+//     accumulators 4 in_flight 8       sum unrolled        epilogue_loop [m] vectors 16 steps 4
+//     non_temporal above 33554432      (or always, never; behind a store's padding as well)
+//     prefetch 1 panel bytes 8192 results 8      (or task, rows, window, map, epilogue; prefetch never)
+//     tail m [1 2 3 4 5 6 8 12] shift            cut [m n]
+//
 // Lines that begin with '#' are comments.
 
 #include <algorithm>
@@ -214,6 +223,7 @@ class Parser {
                 Store store;
                 store.value = value();
                 store.padding = padding();
+                if (text_.eat_word("non_temporal")) store.non_temporal = non_temporal();
                 s.kind = store;
             } else {
                 text_.fail_expected("for, parallel, load, compute, store or '}'");
@@ -244,7 +254,75 @@ class Parser {
         }
         if (text_.eat_word("vthreads")) numbers(c.stage, m.virtual_threads);
         m.padding = padding();
+        annotations(c);
         return c;
+    }
+
+    void annotations(Compute& c) {
+        Annotations& a = c.micro.annotations;
+        if (text_.eat_word("accumulators")) {
+            a.accumulators.emplace();
+            a.accumulators->most = text_.integer();
+            if (text_.eat_word("in_flight")) a.accumulators->in_flight = text_.integer();
+        }
+        if (text_.eat_word("sum")) {
+            a.unroll_sum = text_.eat_word("unrolled");
+            if (!*a.unroll_sum) text_.expect_word("looped");
+        }
+        if (text_.eat_word("epilogue_loop")) {
+            a.epilogue_loop.emplace();
+            a.epilogue_loop->axes = axis_list(c.stage);
+            if (text_.eat_word("vectors")) a.epilogue_loop->vectors = text_.integer();
+            if (text_.eat_word("steps")) a.epilogue_loop->steps = text_.integer();
+        }
+        if (text_.eat_word("non_temporal")) a.non_temporal = non_temporal();
+        while (text_.eat_word("prefetch")) {
+            if (!a.prefetch) a.prefetch.emplace();
+            if (!text_.eat_word("never")) a.prefetch->push_back(prefetch());
+        }
+        while (text_.eat_word("tail")) {
+            Tail& tail = a.tails.emplace_back();
+            tail.axis = axis_of(c.stage);
+            text_.expect("[");
+            while (!text_.eat("]")) tail.sizes.push_back(text_.integer());
+            tail.shift = text_.eat_word("shift");
+        }
+        if (text_.eat_word("cut")) a.cut = axis_list(c.stage);
+    }
+
+    NonTemporal non_temporal() {
+        if (text_.eat_word("never")) return kNonTemporalNever;
+        if (text_.eat_word("always")) return kNonTemporalAlways;
+        if (!text_.eat_word("above")) text_.fail_expected("never, always or above");
+        return text_.integer();
+    }
+
+    /// "0 panel bytes 8192 results 8"
+    Prefetch prefetch() {
+        Prefetch p;
+        const int64_t access = text_.integer();
+        if (access < 0) text_.fail_expected("the number of an access");
+        p.access = static_cast<size_t>(access);
+        bool known = false;
+        for (const PrefetchKind kind : {PrefetchKind::Task, PrefetchKind::Panel, PrefetchKind::Rows,
+                                        PrefetchKind::Window, PrefetchKind::Map, PrefetchKind::Epilogue})
+            if (!known && text_.eat_word(to_string(kind))) {
+                p.kind = kind;
+                known = true;
+            }
+        if (!known) text_.fail_expected("task, panel, rows, window, map or epilogue");
+        text_.expect_word("bytes");
+        p.bytes = text_.integer();
+        if (text_.eat_word("results")) p.results = text_.integer();
+        return p;
+    }
+
+    /// "[m n]"
+    std::vector<size_t> axis_list(PrimitiveId s) {
+        std::vector<size_t> axes;
+        text_.expect("[");
+        while (!text_.eat("]")) axes.push_back(axis_of(s));
+        return axes;
     }
 
     /// "f16 [m n k]", "f16 group [m n k]"

@@ -61,7 +61,8 @@ class Printer {
                 out_ += "compute " + micro(*compute) + "\n";
             } else {
                 const Store& store = std::get<Store>(s.kind);
-                out_ += fmt::format("store {} padding {}\n", value_name(store.value), to_string(store.padding));
+                out_ += fmt::format("store {} padding {}{}\n", value_name(store.value), to_string(store.padding),
+                                    store.non_temporal ? non_temporal(*store.non_temporal) : "");
             }
         }
     }
@@ -84,7 +85,46 @@ class Printer {
         if (!registers.empty()) s += " registers [" + join(registers) + "]";
         if (!order.empty()) s += " order [" + join(order) + "]";
         if (!threads.empty()) s += " vthreads [" + join(threads) + "]";
-        return s + " padding " + std::string(to_string(m.padding));
+        return s + " padding " + std::string(to_string(m.padding)) + annotations(c);
+    }
+
+    static std::string non_temporal(NonTemporal above) {
+        if (above == kNonTemporalNever) return " non_temporal never";
+        return above == kNonTemporalAlways ? " non_temporal always" : fmt::format(" non_temporal above {}", above);
+    }
+
+    std::string axis_list(PrimitiveId stage, const std::vector<size_t>& axes) const {
+        std::vector<std::string> names;
+        for (const size_t a : axes) names.push_back(axis_name(stage, a));
+        return "[" + join(names) + "]";
+    }
+
+    std::string annotations(const Compute& c) const {
+        const Annotations& a = c.micro.annotations;
+        std::string s;
+        if (a.accumulators) {
+            s += fmt::format(" accumulators {}", a.accumulators->most);
+            if (a.accumulators->in_flight != 0) s += fmt::format(" in_flight {}", a.accumulators->in_flight);
+        }
+        if (a.unroll_sum) s += *a.unroll_sum ? " sum unrolled" : " sum looped";
+        if (a.epilogue_loop) {
+            s += " epilogue_loop " + axis_list(c.stage, a.epilogue_loop->axes);
+            if (a.epilogue_loop->vectors != 1) s += fmt::format(" vectors {}", a.epilogue_loop->vectors);
+            if (a.epilogue_loop->steps != 1) s += fmt::format(" steps {}", a.epilogue_loop->steps);
+        }
+        if (a.non_temporal) s += non_temporal(*a.non_temporal);
+        if (a.prefetch && a.prefetch->empty()) s += " prefetch never";
+        for (const Prefetch& p : a.prefetch.value_or(std::vector<Prefetch>())) {
+            s += fmt::format(" prefetch {} {} bytes {}", p.access, to_string(p.kind), p.bytes);
+            if (p.results != 1) s += fmt::format(" results {}", p.results);
+        }
+        for (const Tail& t : a.tails) {
+            std::vector<std::string> sizes;
+            for (const int64_t size : t.sizes) sizes.push_back(std::to_string(size));
+            s += fmt::format(" tail {} [{}]{}", axis_name(c.stage, t.axis), join(sizes), t.shift ? " shift" : "");
+        }
+        if (a.cut) s += " cut " + axis_list(c.stage, *a.cut);
+        return s;
     }
 
     const TileProgram& p_;

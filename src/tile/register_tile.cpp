@@ -14,10 +14,12 @@ std::vector<int64_t> rest_rungs(int64_t tile) {
     return out;
 }
 
-int64_t sum_chains(int64_t results, std::optional<int64_t> steps) {
-    constexpr int64_t kInFlight = 8, kMostChains = 4, kWorthIt = 16;
-    if (steps && *steps < kWorthIt) return 1;
-    return std::clamp<int64_t>(kInFlight / results, 1, kMostChains);
+Accumulators accumulators_for(std::optional<int64_t> steps) {
+    constexpr int64_t kInFlight = 8, kMost = 4, kWorthIt = 16;
+    if (steps && *steps < kWorthIt) return {};
+    return {kMost, kInFlight};
 }
+
+int64_t sum_chains(int64_t results, std::optional<int64_t> steps) { return accumulators_for(steps).per_sum(results); }
 
 }  // namespace tilewright

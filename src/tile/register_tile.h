@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "tile/annotations.h"
+
 namespace tilewright {
 
 /// Sizes, ascending, that a register tile's code is made for where only the run knows how many of its `tile` points
@@ -14,10 +16,11 @@ namespace tilewright {
 ///     13 -> 1, 2, 3, 4, 5, 6, 8, 10, 13;   4 -> 1, 2, 3, 4;   3 -> 3
 std::vector<int64_t> rest_rungs(int64_t tile);
 
-/// In how many chains of multiply-adds each sum of a tile of `results` registers is taken: one that needs the last
-/// one's result waits four cycles for it, in which eight could begin. A single row of two vectors takes four steps of
-/// the innermost loop at a time, each in an accumulator of its own; they are added up at the end. `steps` of that
-/// loop: where so few are known, one.
+/// Accumulators that hide the latency of multiply-adds: one that needs the result of the last waits four cycles for it,
+/// in which eight could begin. A single row of two vectors takes four steps of the innermost loop at a time. One, where
+/// the loop has few `steps`: nothing, where their number is dynamic.
+Accumulators accumulators_for(std::optional<int64_t> steps);
+/// How many of them each sum has in a tile of `results` registers.
 int64_t sum_chains(int64_t results, std::optional<int64_t> steps);
 
 }  // namespace tilewright

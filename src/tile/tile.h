@@ -35,6 +35,7 @@
 
 #include "layout/layout.h"
 #include "program/program.h"
+#include "tile/annotations.h"
 
 namespace tilewright {
 
@@ -87,6 +88,7 @@ struct Micro {
     /// Virtual threads (Gensor §IV) per axis: that many interleaved sub-tiles inside the register tile; 1: none.
     std::vector<int64_t> virtual_threads;
     std::optional<MatrixUnit> matrix;
+    Annotations annotations = {};
 };
 
 struct Stmt;
@@ -130,6 +132,7 @@ struct Compute {
 struct Store {
     ValueId value;
     Padding padding = Padding::Local;
+    std::optional<NonTemporal> non_temporal = {};
 };
 
 struct Stmt {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/numbers.h"
+#include "tile/annotate/annotate.h"
 #include "tile/matrix.h"
 #include "tile/online.h"
 #include "tile/verify_tree.h"
@@ -29,6 +30,7 @@ class Verifier {
         buffer_layout_rules();
         near_rules();
         if (!faults_.empty()) return faults_;
+        for (const auto& [path, compute] : tree_.computes) annotation_rules(path, *compute);
         scales_ = online_scales(p_.stages, online_maxima(p_));
         for (const PrimitiveId s : p_.stages.primitives.ids()) value_rules(s);
         for (const auto& [path, compute] : tree_.computes)
@@ -192,6 +194,7 @@ class Verifier {
     void store_rules(const TreePath& path, const Store& store) {
         const std::string what = fmt::format("store {}", name(store.value));
         if (!is_output(p_, store.value)) return fault("{}: the kernel does not give this value", what);
+        if (store.non_temporal.value_or(0) < 0) fault("{}: no result has a negative number of bytes", what);
         const PrimitiveId s = p_.stages.producers()[store.value];
         if (!s) return fault("{}: no stage computes this value", what);
         const auto spatial = std::span(p_.stage_axes[s]).first(expr(s).spatial);
@@ -266,6 +269,13 @@ class Verifier {
         for (size_t k = 0; k < n; ++k)
             if ((m.order[k] < e.spatial) != (k < e.spatial))
                 return fault("{}: in the loop order a reduction stands outside a spatial axis", what);
+    }
+
+    void annotation_rules(const TreePath& path, const Compute& compute) {
+        if (compute.micro.annotations == Annotations()) return;
+        const StageSite site = site_of(p_, tree_, path, compute);
+        for (const std::string& f : annotation_faults(compute.micro.annotations, site))
+            fault("compute {}: {}", compute.stage.value, f);
     }
 
     void matrix_rules(const Compute& compute, const std::string& what) {

@@ -1,0 +1,265 @@
+#include "tile/annotate/annotate.h"
+
+#include <algorithm>
+
+#include "program/analysis/access.h"
+#include "program/analysis/contraction.h"
+#include "program/analysis/scalar_cost.h"
+#include "program/weighed_sum.h"
+#include "tile/annotate/prefetch.h"
+#include "tile/cuts.h"
+#include "tile/register_tile.h"
+
+namespace tilewright {
+
+namespace {
+
+/// Per axis, the points at which its loops are cut.
+std::vector<std::vector<Expr>> cuts_at(const StageSite& s, const std::optional<std::vector<size_t>>& only) {
+    const TensorExpr& e = *s.expr;
+    Ranges ranges;
+    for (const Expr extent : e.extents) ranges.axes.push_back({Expr(0), extent - 1});
+    ranges.loads.resize(e.accesses.size());
+    for (const Access& a : e.accesses)
+        for (size_t d = 0; d < a.index.size() && a.valid.empty(); ++d)
+            if (auto v = a.index[d].as_var(); v && v->kind == VarKind::Load && v->id < ranges.loads.size())
+                ranges.loads[v->id] = {Expr(0), std::nullopt};
+    CutQuestion q;
+    q.expr = &e;
+    q.ranges = &ranges;
+    for (size_t a = 0; a < e.spatial; ++a)
+        q.may_cut.push_back((!s.vector_axis(a) || s.axes[a].full) &&
+                            (!only || std::find(only->begin(), only->end(), a) != only->end()));
+    for (const OperandSite& operand : s.operands) q.checked.push_back(operand.checked);
+    for (size_t a = 0; a < e.extents.size(); ++a)
+        if (s.micro->registers.size() > a && !s.vector_axis(a))
+            q.tile_points *= static_cast<size_t>(s.micro->registers[a]);
+    if (s.has_vector() && !s.vector_reduces()) {
+        q.vector_axis = *s.micro->vector_axis;
+        q.lanes = s.micro->lanes;
+    }
+    return choose_cuts(q);
+}
+
+std::vector<size_t> axes_with_cuts(const std::vector<std::vector<Expr>>& cuts) {
+    std::vector<size_t> axes;
+    for (size_t a = 0; a < cuts.size(); ++a)
+        if (!cuts[a].empty()) axes.push_back(a);
+    return axes;
+}
+
+/// Of sums of products of floats.
+std::optional<Accumulators> derive_accumulators(const StageSite& s) {
+    if (s.vector_reduces() || !is_float(s.expr->body.dtype()) || !contraction(*s.expr)) return std::nullopt;
+    const std::vector<size_t> loops = s.order(true);
+    if (loops.empty() || s.register_tile(loops.back()) > 1) return std::nullopt;
+    const Accumulators several = accumulators_for(s.axes[loops.back()].extent);
+    return several.most > 1 ? std::optional(several) : std::nullopt;
+}
+
+/// An exponential for each of 28 sums, unrolled, is 700 instructions that LLVM orders by latency: constants, sums and
+/// halves of exponentials are spilled. A loop keeps its constants in registers. For few sums it does not pay: its end
+/// is mispredicted before the multiply-adds of the sum have retired.
+std::optional<EpilogueLoop> derive_epilogue_loop(const StageSite& s) {
+    constexpr double kLong = 16;   // instructions of an epilogue; an exponential counts 12
+    constexpr int64_t kMany = 16;  // vectors
+    constexpr int64_t kLeast = 4;  // steps
+    const TensorExpr& e = *s.expr;
+    if (e.reducer == Reducer::None || !s.has_vector() || s.vector_reduces() || body_operations(e.epilogue) < kLong)
+        return std::nullopt;
+    EpilogueLoop loop{{}, kMany, kLeast};
+    int64_t vectors = 1;
+    for (size_t a = 0; a < e.spatial; ++a) {
+        vectors *= s.vector_axis(a) ? s.register_tile(a) / s.micro->lanes : s.register_tile(a);
+        if (!s.vector_axis(a) && s.register_tile(a) >= kLeast) loop.axes.push_back(a);
+    }
+    if (vectors < kMany || loop.axes.empty()) return std::nullopt;
+    return loop;
+}
+
+std::optional<NonTemporal> above_cache(const OperandSite& result, int64_t cache_bytes) {
+    if (cache_bytes == 0 || !result.memory || result.near) return std::nullopt;
+    if (!result.bytes.is_constant()) return cache_bytes;
+    return result.bytes.constant() > cache_bytes ? std::optional(kNonTemporalAlways) : std::nullopt;
+}
+
+/// Whether a step along the axis leads from one line of the result to the next.
+bool next_line(const StageSite& s, size_t axis_number) {
+    const std::vector<Expr> index = result_index(*s.expr);
+    Expr offset = 0;
+    for (size_t d = 0; d < index.size(); ++d) offset += index[d] * s.result.strides[d];
+    const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
+    return linear && linear->coefficient.is_constant(64 / s.result.element_bytes);
+}
+
+/// A result that the kernel reads again stays in the caches. So do lines of several rows that are written in turn,
+/// unless they are adjacent, as the pixels of a block of channels, or each row goes on with the next tile (measured: a
+/// transposition whose rows did not took half as long again). A sum's tile is written after all its steps: its rows may
+/// lie anywhere (products of 64 to 256 MB took 5 to 15 % less, depthwise convolutions 20 %).
+std::optional<NonTemporal> derive_non_temporal(const StageSite& s, int64_t cache_bytes) {
+    const auto above = above_cache(s.result, cache_bytes);
+    if (!above || s.read_back || s.partial) return std::nullopt;
+    const Micro& m = *s.micro;
+    if (s.expr->reducer != Reducer::None || (!m.order.empty() && m.order.back() == m.vector_axis)) return above;
+    for (size_t a = 0; a < s.expr->spatial; ++a)
+        if (a != m.vector_axis && a < m.registers.size() && m.registers[a] != 1 && !next_line(s, a))
+            return std::nullopt;
+    return above;
+}
+
+/// Whether register tiles of the axis can have a tail whose size is unknown at compile time.
+bool has_dynamic_tail(const StageSite& s, size_t a, const std::vector<Expr>& cuts) {
+    const AxisSpan& span = s.axes[a];
+    const bool constant_cuts = std::all_of(cuts.begin(), cuts.end(), [](Expr c) { return c.is_constant(); });
+    if (!cuts.empty()) return !(span.extent && span.full && constant_cuts);
+    return !span.extent && !(span.lo_multiple % s.register_tile(a) == 0 && s.expr->extents[a].is_constant());
+}
+
+bool may_shift(const StageSite& s, size_t a, const std::vector<size_t>& periodic) {
+    return s.expr->reducer != Reducer::None && !s.partial && !s.online && s.virtual_threads(a) <= 1 &&
+           std::find(periodic.begin(), periodic.end(), a) == periodic.end();
+}
+
+void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::vector<Expr>>& cuts,
+                  const std::vector<size_t>& periodic) {
+    constexpr int64_t kLeastShifted = 4;
+    for (size_t a = 0; a < s.expr->spatial; ++a) {
+        const int64_t tile = s.register_tile(a);
+        if (s.vector_axis(a) || tile == 1 || !has_dynamic_tail(s, a, cuts[a])) continue;
+        if (std::any_of(out.tails.begin(), out.tails.end(), [&](const Tail& t) { return t.axis == a; })) continue;
+        Tail tail{a, {tile}, false};
+        if (s.micro->padding != Padding::Local) {
+            tail.sizes = rest_rungs(tile);
+            tail.shift = tile >= kLeastShifted && may_shift(s, a, periodic);
+        }
+        out.tails.push_back(std::move(tail));
+    }
+}
+
+void annotate_body(std::vector<Stmt>& body, TreePath& path, const TileProgram& program, const Walk& tree,
+                   const AnnotateOptions& options) {
+    for (size_t i = 0; i < body.size(); ++i) {
+        path.push_back(i);
+        if (auto* loop = std::get_if<TileLoop>(&body[i].kind)) {
+            annotate_body(loop->body, path, program, tree, options);
+        } else if (auto* compute = std::get_if<Compute>(&body[i].kind)) {
+            annotate(compute->micro.annotations, site_of(program, tree, path, *compute), options);
+        } else if (auto* store = std::get_if<Store>(&body[i].kind); store != nullptr && !store->non_temporal) {
+            OperandSite result = operand_site(program, tree, store->value);
+            result.memory = true;
+            store->non_temporal = above_cache(result, options.cache_bytes);
+        }
+        path.pop_back();
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(PrefetchKind kind) {
+    switch (kind) {
+        case PrefetchKind::Task:
+            return "task";
+        case PrefetchKind::Panel:
+            return "panel";
+        case PrefetchKind::Rows:
+            return "rows";
+        case PrefetchKind::Window:
+            return "window";
+        case PrefetchKind::Map:
+            return "map";
+        case PrefetchKind::Epilogue:
+            return "epilogue";
+    }
+    return "?";
+}
+
+int64_t Accumulators::per_sum(int64_t results) const {
+    return in_flight == 0 ? most : std::clamp<int64_t>(in_flight / results, 1, most);
+}
+
+std::optional<std::vector<size_t>> unrollable_sum(const StageSite& s, const std::vector<size_t>& cut) {
+    if (s.partial || s.vector_reduces()) return std::nullopt;
+    const auto map = weighed_sum(*s.expr);
+    if (!map) return std::nullopt;
+    std::vector<size_t> periodic;
+    for (size_t k = 0; k < map->rows.size(); ++k) {
+        const size_t a = map->rows[k];
+        const bool blocks =
+            s.axes[a].lo_multiple % map->row_extents[k] == 0 && s.register_tile(a) % map->row_extents[k] == 0;
+        if (s.vector_axis(a) || std::find(cut.begin(), cut.end(), a) != cut.end() || (map->periodic[k] && !blocks) ||
+            s.virtual_threads(a) > 1)
+            return std::nullopt;
+        if (map->periodic[k]) periodic.push_back(a);
+    }
+    return periodic;
+}
+
+void annotate(Annotations& a, const StageSite& s, const AnnotateOptions& options) {
+    const std::vector<std::vector<Expr>> cuts = cuts_at(s, a.cut);
+    const std::vector<size_t> cut = axes_with_cuts(cuts);
+    if (!a.cut && !cut.empty()) a.cut = cut;
+    if (!a.accumulators) a.accumulators = derive_accumulators(s);
+    if (!a.unroll_sum && unrollable_sum(s, cut)) a.unroll_sum = true;
+    if (!a.epilogue_loop) a.epilogue_loop = derive_epilogue_loop(s);
+    if (!a.non_temporal) a.non_temporal = derive_non_temporal(s, options.cache_bytes);
+    if (!a.prefetch) {
+        std::vector<Prefetch> prefetches = derive_prefetches(s, a);
+        if (!prefetches.empty()) a.prefetch = std::move(prefetches);
+    }
+    derive_tails(a, s, cuts,
+                 a.unroll_sum == true ? unrollable_sum(s, cut).value_or(std::vector<size_t>()) : std::vector<size_t>());
+}
+
+TileProgram annotate(TileProgram program, const AnnotateOptions& options) {
+    const TileProgram given = program;
+    TreePath path;
+    annotate_body(program.body, path, given, walk(given), options);
+    return program;
+}
+
+std::vector<std::string> annotation_faults(const Annotations& a, const StageSite& s) {
+    const TensorExpr& e = *s.expr;
+    std::vector<std::string> faults;
+    const auto check = [&](bool legal, std::string what) {
+        if (!legal) faults.push_back(std::move(what));
+    };
+    const auto spatial = [&](size_t axis) { return axis < e.spatial && !s.vector_axis(axis); };
+    const std::vector<size_t> cut = a.cut.value_or(axes_with_cuts(cuts_at(s, a.cut)));
+    if (a.accumulators) {
+        const std::vector<size_t> loops = s.order(true);
+        check(a.accumulators->most >= 1 && a.accumulators->most <= 16 && a.accumulators->in_flight >= 0,
+              "a sum has 1 to 16 accumulators");
+        check(a.accumulators->most <= 1 || (!loops.empty() && e.reducer != Reducer::None && !s.vector_reduces() &&
+                                            s.register_tile(loops.back()) == 1),
+              "several accumulators need a reduction whose innermost loop is neither vectorised nor unrolled");
+    }
+    check(a.unroll_sum != true || unrollable_sum(s, cut).has_value(),
+          "an unrolled sum needs a constant-coefficient linear transform whose blocks its register tile covers");
+    if (a.epilogue_loop && !a.epilogue_loop->axes.empty())
+        check(e.reducer != Reducer::None && s.has_vector() && !s.vector_reduces() && a.epilogue_loop->vectors >= 1 &&
+                  a.epilogue_loop->steps >= 1 &&
+                  std::all_of(a.epilogue_loop->axes.begin(), a.epilogue_loop->axes.end(), spatial),
+              "an epilogue loop needs a reduction and spatial axes beside a spatial vector axis");
+    check(!a.non_temporal || *a.non_temporal == kNonTemporalNever || (s.result.memory && *a.non_temporal >= 0),
+          "non-temporal stores need a result in memory");
+    for (const Prefetch& p : a.prefetch.value_or(std::vector<Prefetch>()))
+        check(may_prefetch(s, p), fmt::format("access {} has no {} to prefetch", p.access, to_string(p.kind)));
+    for (const Tail& t : a.tails) {
+        const bool ascending =
+            std::adjacent_find(t.sizes.begin(), t.sizes.end(), std::greater_equal<>()) == t.sizes.end();
+        check(spatial(t.axis) && !t.sizes.empty() && t.sizes.front() >= 1 && ascending &&
+                  t.sizes.back() == s.register_tile(t.axis),
+              "tail sizes ascend to the register tile of a spatial axis that is not the vector axis");
+        check(std::count_if(a.tails.begin(), a.tails.end(), [&](const Tail& u) { return u.axis == t.axis; }) == 1,
+              "an axis has two tails");
+        const auto periodic = a.unroll_sum == true ? unrollable_sum(s, cut) : std::nullopt;
+        check(!t.shift || may_shift(s, t.axis, periodic.value_or(std::vector<size_t>())),
+              "a shifted tail needs a whole reduction, whose results can be computed twice");
+    }
+    for (const size_t axis : a.cut.value_or(std::vector<size_t>()))
+        check(axis < e.spatial && (!s.vector_axis(axis) || s.axes[axis].full),
+              "loops are cut along spatial axes, along the vector axis where its range is whole");
+    return faults;
+}
+
+}  // namespace tilewright

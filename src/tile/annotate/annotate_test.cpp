@@ -1,0 +1,234 @@
+// Annotations: their text, their rules, and what is derived.
+
+#include "tile/annotate/annotate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tile/examples_test.h"
+
+namespace tilewright {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A product with a dynamic number of rows, with annotations behind its padding.
+std::string annotated_product(const std::string& annotations = "", const std::string& registers = "m=13 n=32",
+                              const std::string& rows = "$rows") {
+    return fmt::format(R"TW(tile product {{
+stages {{
+program product {{
+  input a: f32[{2}, 512]
+  input b: f32[512, 1024]
+  input z: f32[{2}, 1024]
+  c: f32[{2}, 1024] = [{2}, 1024] sum(i2 < 512) mul(@0, @1) then add(acc, @2) where @0 = a[i0, i2], @1 = b[i2, i1], @2 = z[i0, i1]  ; c ""
+  output c
+}}
+}}
+axes m="{2}" n="1024" k="512"
+stage 0 over [m n k]
+compute 0 vector n lanes 16 registers [{1}] order [n m k] padding partition{0}
+}}
+)TW",
+                       annotations, registers, rows);
+}
+
+const Annotations& annotations_of(const TileProgram& t, size_t statement = 0) {
+    const Stmt* s = &t.body.at(0);
+    while (const auto* loop = std::get_if<TileLoop>(&s->kind))
+        s = &loop->body.at(std::holds_alternative<TileLoop>(loop->body[0].kind) ? 0 : statement);
+    return std::get<Compute>(s->kind).micro.annotations;
+}
+
+Annotations derived(const std::string& text, int64_t cache_bytes = 0, size_t statement = 0) {
+    return annotations_of(annotate(parse_tile_program(text), {cache_bytes}), statement);
+}
+
+std::vector<std::string> annotation_errors(const std::string& annotations) {
+    return verify(parse_tile_program(annotated_product(annotations)));
+}
+
+constexpr const char* kAll =
+    " accumulators 4 in_flight 8 epilogue_loop [m] vectors 16 steps 4 non_temporal above 4096"
+    " prefetch 1 panel bytes 8192 results 8 prefetch 2 epilogue bytes 0 tail m [1 2 3 13] shift cut [m]";
+
+TEST(Annotations, are_read_back_as_they_are_printed) {
+    for (const char* some : {kAll, "", " accumulators 1 epilogue_loop [] non_temporal never prefetch never cut []",
+                             " non_temporal always prefetch 1 task bytes 64", " sum looped tail m [13]"}) {
+        const std::string text = annotated_product(some);
+        const TileProgram t = parse_tile_program(text);
+        EXPECT_EQ(print(t), text);
+        EXPECT_EQ(verify(t), std::vector<std::string>()) << text;
+    }
+    const std::string stored = changed(kGemm, "store c padding local", "store c padding local non_temporal always");
+    EXPECT_EQ(print(parse_tile_program(stored)), stored);
+    EXPECT_EQ(verify(parse_tile_program(stored)), std::vector<std::string>());
+}
+
+TEST(Annotations, that_are_malformed_are_rejected) {
+    for (const char* wrong :
+         {" accumulators", " sum", " epilogue_loop m", " epilogue_loop [x]", " non_temporal", " prefetch 1",
+          " prefetch 1 lines bytes 4", " prefetch -1 panel bytes 4", " tail m", " tail x [1]", " cut m", " unroll 4"})
+        EXPECT_THROW(parse_tile_program(annotated_product(wrong)), ModelError) << wrong;
+}
+
+TEST(Annotations, must_be_legal) {
+    for (const auto& [wrong, why] : std::vector<std::pair<std::string, std::string>>{
+             {" accumulators 0", "1 to 16 accumulators"},
+             {" accumulators 17", "1 to 16 accumulators"},
+             {" sum unrolled", "needs a constant-coefficient linear transform"},
+             {" epilogue_loop [n]", "spatial axes beside"},
+             {" epilogue_loop [k]", "spatial axes beside"},
+             {" epilogue_loop [m] vectors 0", "spatial axes beside"},
+             {" non_temporal above -1", "need a result in memory"},
+             {" prefetch 3 panel bytes 64", "access 3 has no panel"},
+             {" prefetch 0 panel bytes 64", "access 0 has no panel"},  // its lanes read one element
+             {" prefetch 1 panel bytes -64", "access 1 has no panel"},
+             {" prefetch 1 rows bytes 64", "access 1 has no rows"},
+             {" prefetch 1 epilogue bytes 0", "access 1 has no epilogue"},
+             {" prefetch 1 map bytes 0", "access 1 has no map"},
+             {" tail n [32]", "a spatial axis that is not the vector axis"},
+             {" tail k [1]", "a spatial axis that is not the vector axis"},
+             {" tail m []", "tail sizes ascend"},
+             {" tail m [2 2 13]", "tail sizes ascend"},
+             {" tail m [1 2]", "tail sizes ascend"},
+             {" tail m [13] tail m [1 13]", "an axis has two tails"},
+             {" cut [k]", "loops are cut along spatial axes"}})
+        EXPECT_THAT(annotation_errors(wrong), Contains(HasSubstr(why))) << wrong;
+}
+
+TEST(Annotations, several_accumulators_need_a_reduction_that_is_looped_over) {
+    const auto errors = [](const std::string& registers, const char* from = "vector n", const char* to = "vector n") {
+        std::string text = annotated_product(" accumulators 4", registers);
+        text = changed(text, from, to);
+        return verify(parse_tile_program(text));
+    };
+    EXPECT_THAT(errors("m=13 n=32"), ElementsAre());
+    EXPECT_THAT(errors("m=13 n=32 k=2"), Contains(HasSubstr("neither vectorised nor unrolled")));
+    EXPECT_THAT(errors("m=13 k=32", "vector n", "vector k"), Contains(HasSubstr("neither vectorised nor unrolled")));
+    const auto of_softmax = [](const std::string& compute) {
+        return verify(parse_tile_program(changed(kSoftmax, compute, compute + " accumulators 2")));
+    };
+    EXPECT_THAT(of_softmax("compute 2 padding partition"), ElementsAre());
+    EXPECT_THAT(of_softmax("compute 1 padding partition"),
+                Contains(HasSubstr("several accumulators need a reduction")));
+}
+
+TEST(Annotations, results_of_a_buffer_are_not_stored_non_temporally) {
+    const std::string text =
+        changed(kGemm, "vthreads [m=2] padding partition", "vthreads [m=2] padding partition non_temporal always");
+    EXPECT_THAT(verify(parse_tile_program(text)), Contains(HasSubstr("need a result in memory")));
+}
+
+TEST(Annotations, a_cut_sum_is_not_computed_twice) {
+    const std::string text = changed(kGemm, "vthreads [m=2] padding partition", "padding partition tail m [1 2] shift");
+    EXPECT_THAT(verify(parse_tile_program(text)), Contains(HasSubstr("needs a whole reduction")));
+}
+
+TEST(Annotations, change_no_result) {
+    const std::vector<Tensor> inputs = [] {
+        std::vector<Tensor> out;
+        for (const Shape& shape : {Shape{3, 512}, Shape{512, 1024}, Shape{3, 1024}}) {
+            out.emplace_back(DType::F32, shape);
+            for (int64_t i = 0; i < out.back().count(); ++i) out.back().set(i, static_cast<double>(i % 7 - 3));
+        }
+        return out;
+    }();
+    const Tensor with = interpret(parse_tile_program(annotated_product(kAll)), inputs, {}).at(0);
+    const Tensor without = interpret(parse_tile_program(annotated_product()), inputs, {}).at(0);
+    for (int64_t i = 0; i < with.count(); ++i) ASSERT_EQ(with.get(i), without.get(i));
+}
+
+TEST(Annotate, a_product_with_dynamic_rows) {
+    const Annotations a = derived(annotated_product(), 1 << 20);
+    EXPECT_EQ(a.accumulators, (Accumulators{4, 8}));
+    EXPECT_EQ(a.non_temporal, 1 << 20);
+    ASSERT_TRUE(a.prefetch);
+    EXPECT_THAT(*a.prefetch,
+                ElementsAre(Prefetch{0, PrefetchKind::Rows, 13 * 512 * 4}, Prefetch{1, PrefetchKind::Panel, 8192, 8},
+                            Prefetch{2, PrefetchKind::Epilogue, 0}));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {1, 2, 3, 4, 5, 6, 8, 10, 13}, true}));
+    EXPECT_FALSE(a.cut || a.epilogue_loop || a.unroll_sum);
+}
+
+TEST(Annotate, a_product_whose_rows_are_known) {
+    const Annotations a = derived(annotated_product("", "m=13 n=32", "100"), 1 << 20);
+    EXPECT_THAT(a.tails, ElementsAre());
+    EXPECT_FALSE(a.non_temporal);
+    EXPECT_EQ(derived(annotated_product("", "m=13 n=32", "300"), 1 << 20).non_temporal, kNonTemporalAlways);
+}
+
+TEST(Annotate, keeps_what_is_there_and_changes_nothing_again) {
+    const Annotations given = annotations_of(parse_tile_program(annotated_product(" accumulators 2 prefetch never")));
+    const TileProgram once = annotate(parse_tile_program(annotated_product(" accumulators 2 prefetch never")), {4096});
+    EXPECT_EQ(annotations_of(once).accumulators, given.accumulators);
+    EXPECT_EQ(annotations_of(once).prefetch, given.prefetch);
+    EXPECT_FALSE(annotations_of(once).tails.empty());
+    EXPECT_EQ(print(annotate(once, {4096})), print(once));
+    EXPECT_EQ(verify(once), std::vector<std::string>());
+}
+
+/// Padding::Local computes whole tiles and writes under a condition.
+TEST(Annotate, local_padding_clamps_tails) {
+    const std::string local = changed(annotated_product(), "padding partition", "padding local");
+    EXPECT_THAT(derived(local).tails, ElementsAre(Tail{0, {13}, false}));
+}
+
+TEST(Annotate, rows_of_a_softmax) {
+    const std::string text = R"TW(tile softmax {
+stages {
+program softmax {
+  input x: f32[4096, 1024]
+  m: f32[4096] = [4096] max(i1 < 1024) @0 where @0 = x[i0, i1]  ; m ""
+  s: f32[4096] = [4096] sum(i1 < 1024) exp(sub(@0, @1)) where @0 = x[i0, i1], @1 = m[i0]  ; s ""
+  y: f32[4096, 1024] = [4096, 1024] div(exp(sub(@0, @1)), @2) where @0 = x[i0, i1], @1 = m[i0], @2 = s[i0]  ; y ""
+  output y
+}
+}
+axes row="4096" a="1024" b="1024" c="1024"
+stage 0 over [row a]
+stage 1 over [row b]
+stage 2 over [row c]
+parallel row by 1 {
+  compute 0 vector a lanes 8 registers [a=32] order [row a] padding partition
+  compute 1 vector b lanes 8 registers [b=32] order [row b] padding partition
+  compute 2 vector c lanes 8 registers [c=16] order [row c] padding partition
+}
+}
+)TW";
+    EXPECT_EQ(derived(text, 1 << 20, 0), Annotations());
+    EXPECT_EQ(derived(text, 1 << 20, 1), Annotations());
+    Annotations last;
+    last.prefetch = {{0, PrefetchKind::Task, 4096}};
+    last.non_temporal = kNonTemporalAlways;
+    EXPECT_EQ(derived(text, 1 << 20, 2), last);
+}
+
+TEST(Annotate, a_padded_convolution_with_dynamic_rows) {
+    const Annotations a = derived(R"TW(tile conv {
+stages {
+program conv {
+  input x: f32[$rows, 64, 64]
+  input w: f32[3, 3, 64]
+  y: f32[$rows, 64, 64] = [$rows, 64, 64] sum(i3 < 3, i4 < 3) mul(@0, @1) where @0 = x[i0 + i3 - 1, i1 + i4 - 1, i2] when i0 + i3 - 1 >= 0 and $rows - i0 - i3 >= 0 and i1 + i4 - 1 >= 0 and -i1 - i4 + 64 >= 0 else 0, @1 = w[i3, i4, i2]  ; y ""
+  output y
+}
+}
+axes s0="$rows" s1="64" s2="64" r3="3" r4="3"
+stage 0 over [s0 s1 s2 r3 r4]
+compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8] order [s0 s1 s2 r3 r4] padding partition
+}
+)TW");
+    ASSERT_TRUE(a.cut);
+    EXPECT_THAT(*a.cut, ElementsAre(0, 1));
+    EXPECT_THAT(a.tails, ElementsAre(Tail{0, {2}, false}));
+    ASSERT_TRUE(a.prefetch);
+    EXPECT_THAT(*a.prefetch, ElementsAre(Prefetch{0, PrefetchKind::Window, 8192}));
+    EXPECT_FALSE(a.accumulators);  // of three steps
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,84 @@
+#pragma once
+// How the code of a Compute is generated where tiles and registers leave a choice. The generated code follows them;
+// results stay the same but for the order in which a sum is accumulated.
+//
+//     compute 0 vector n lanes 16 registers [m=2 n=32] padding partition accumulators 4 in_flight 8 cut [m]
+//
+// An annotation that is absent is derived by `annotate` (tile/annotate/annotate.h), before code is generated.
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace tilewright {
+
+/// Every sum is kept in several accumulators, which consecutive steps of the innermost reduction loop use in turn; they
+/// are added up at the end. A tile with few sums otherwise waits for the latency of its multiply-adds.
+struct Accumulators {
+    int64_t most = 1;  ///< of one sum
+    int64_t in_flight =
+        0;  ///< of all sums of a register tile; a tile of n has in_flight / n per sum. 0: `most` per sum
+    friend bool operator==(const Accumulators&, const Accumulators&) = default;
+    /// Of one sum, in a tile of so many vectors of sums.
+    int64_t per_sum(int64_t results) const;
+};
+
+/// The epilogue of a register tile runs in a loop instead of being unrolled over the tile.
+struct EpilogueLoop {
+    std::vector<size_t> axes;  ///< the loop runs along the first of these with enough points; empty: unrolled
+    int64_t vectors = 1;       ///< tiles of fewer vectors are unrolled
+    int64_t steps = 1;         ///< least points of the loop's axis
+    friend bool operator==(const EpilogueLoop&, const EpilogueLoop&) = default;
+};
+
+/// Results of more bytes than this are written by non-temporal stores.
+using NonTemporal = int64_t;
+inline constexpr NonTemporal kNonTemporalAlways = 0;
+inline constexpr NonTemporal kNonTemporalNever = std::numeric_limits<int64_t>::max();
+
+/// Software prefetch of an operand.
+enum class PrefetchKind : uint8_t {
+    Task,      ///< what the next task reads, beside each read
+    Panel,     ///< what later steps of the sum read, beside each read
+    Rows,      ///< a share of the next register tile's rows, with each step of the sum
+    Window,    ///< what a window reads for the first time, with each step of the sum
+    Map,       ///< what the next tile of a constant-coefficient linear transform reads for the first time
+    Epilogue,  ///< the operand of the tile's epilogue, before its sum
+};
+std::string_view to_string(PrefetchKind kind);
+struct Prefetch {
+    size_t access = 0;
+    PrefetchKind kind = PrefetchKind::Panel;
+    int64_t bytes = 0;    ///< distance from what is read now
+    int64_t results = 1;  ///< tiles of fewer vectors of results do without
+    friend bool operator==(const Prefetch&, const Prefetch&) = default;
+};
+
+/// What computes the tail of a spatial axis' register tiles whose size is unknown at compile time. The vector axis is
+/// always masked.
+struct Tail {
+    size_t axis = 0;
+    /// Tail specialisation: numbers of points that have code of their own, ascending; the smallest that is not less
+    /// than the tail computes it, and stores under a condition. The last is the tile.
+    std::vector<int64_t> sizes;
+    /// A tail longer than all but the last size is computed by a whole tile that ends where the axis does (Halide's
+    /// ShiftInwards): some results are computed twice.
+    bool shift = false;
+    friend bool operator==(const Tail&, const Tail&) = default;
+};
+
+struct Annotations {
+    std::optional<Accumulators> accumulators;
+    std::optional<bool> unroll_sum;  ///< of a constant-coefficient linear transform (program/weighed_sum.h)
+    std::optional<EpilogueLoop> epilogue_loop;
+    std::optional<NonTemporal> non_temporal;
+    std::optional<std::vector<Prefetch>> prefetch;
+    std::vector<Tail> tails;                 ///< per axis; an axis without one: derived
+    std::optional<std::vector<size_t>> cut;  ///< axes whose loops are cut where conditions change (tile/cuts.h)
+    friend bool operator==(const Annotations&, const Annotations&) = default;
+};
+
+}  // namespace tilewright
