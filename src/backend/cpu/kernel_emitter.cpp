@@ -14,6 +14,7 @@
 #include "backend/cpu/stage_emitter.h"
 #include "base/error.h"
 #include "program/analysis/access.h"
+#include "tile/annotate/annotate.h"
 #include "tile/online.h"
 #include "tile/walk.h"
 
@@ -28,7 +29,7 @@ class KernelEmitter {
         : m_(module),
           c_(module.getContext()),
           b_(c_),
-          p_(program),
+          p_(annotate(program, {options.cache_bytes})),
           isa_(options.isa),
           cache_bytes_(options.cache_bytes),
           symbol_(symbol),
@@ -39,7 +40,6 @@ class KernelEmitter {
         plan_ = plan_buffers(p_);
         result_.scratch_bytes = plan_.scratch_bytes;
         find_online();
-        find_readers();
         make_function();
         load_arguments();
         const std::vector<Stmt>* body = grid_loops();
@@ -54,8 +54,8 @@ class KernelEmitter {
                 statements(*body, grid_path_);
             },
             "task");
-        // Others look at the outputs as soon as the pool says that all tasks are done.
-        if (written_past_caches_ && llvm::Triple(m_.getTargetTriple()).isX86())
+        // Other threads read the outputs as soon as all tasks are done.
+        if (has_non_temporal_ && llvm::Triple(m_.getTargetTriple()).isX86())
             b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
         b_.CreateRetVoid();
         return std::move(result_);
@@ -105,15 +105,11 @@ class KernelEmitter {
             place.storage = p_.stages.values[values[i]].dtype;
             place.strides = row_major_strides(p_.stages.values[values[i]].shape);
             const Expr bytes = bytes_of(p_.stages.values[values[i]]);
-            const bool near = p_.near.count(values[i]) != 0;
-            place.streams = !near && bytes.is_constant() && bytes.constant() >= kStreams;
-            place.rows_stream = place.streams || !bytes.is_constant();
-            if (i >= p_.stages.inputs.size() && cache_bytes_ > 0 && !near) {
-                place.passes = !bytes.is_constant() || bytes.constant() > cache_bytes_;
-                if (!bytes.is_constant())
-                    place.passes_if = b_.CreateICmpSGT(exprs_.scalar(bytes),
-                                                       b_.getInt64(static_cast<uint64_t>(cache_bytes_)), "passes");
-            }
+            const auto above =
+                i < p_.stages.inputs.size() || bytes.is_constant() ? std::nullopt : compared_size(values[i]);
+            if (above)
+                larger_[values[i]] =
+                    b_.CreateICmpSGT(exprs_.scalar(bytes), b_.getInt64(static_cast<uint64_t>(*above)), "large");
             place.scope = llvm::MDNode::get(c_, {scopes[i]});
             place.others = others(i);
             memory_[values[i]] = place;
@@ -122,8 +118,26 @@ class KernelEmitter {
         scratch_others_ = others(values.size());
     }
 
-    /// Of a tensor that a second-level cache holds beside everything else.
-    static constexpr int64_t kStreams = 512 * 1024;
+    /// The size with which an output's dynamic size is compared: larger ones are stored non-temporally.
+    std::optional<NonTemporal> compared_size(ValueId v) const {
+        std::optional<NonTemporal> above;
+        for (const auto& [path, compute] : tree_.computes)
+            if (p_.stages.primitives[compute->stage].outputs[0] == v) above = compute->micro.annotations.non_temporal;
+        for (const auto& [path, store] : tree_.stores)
+            if (store->value == v) above = store->non_temporal;
+        if (above && *above != kNonTemporalAlways && *above != kNonTemporalNever) return above;
+        return cache_bytes_ > 0 && p_.near.count(v) == 0 ? std::optional(cache_bytes_) : std::nullopt;
+    }
+
+    /// The place of a result that is stored as its annotation says.
+    Place result_place(ValueId v, Place out, const std::optional<NonTemporal>& above) {
+        if (!above || *above == kNonTemporalNever) return out;
+        const Expr bytes = bytes_of(p_.stages.values[v]);
+        out.non_temporal = !bytes.is_constant() || bytes.constant() > *above;
+        if (!bytes.is_constant() && *above != kNonTemporalAlways) out.non_temporal_if = larger_.at(v);
+        has_non_temporal_ = has_non_temporal_ || out.non_temporal;
+        return out;
+    }
 
     static Expr bytes_of(const Value& v) {
         Expr bytes = static_cast<int64_t>(byte_size(v.dtype));
@@ -369,64 +383,10 @@ class KernelEmitter {
                 job.accesses.push_back(place_of(job.expr->accesses[i].value));
             }
         }
-        job.out = place_of(stage.outputs[0]);
-        // What the kernel itself comes back to, to add to it or to read it, stays in the caches; so do lines of several
-        // rows that are written in turns, unless they lie side by side, as the pixels of a block of channels do, or
-        // each row goes on with the next tile (measured: a transposition whose rows did not took half as long again).
-        // A sum's tile is written after all its steps: its rows may lie anywhere (products of 64 to 256 MB took 5 to
-        // 15 % less, depthwise convolutions 20 %).
-        const bool sums = job.expr->reducer != Reducer::None;
-        const bool rows_go_on = !compute.micro.order.empty() && compute.micro.order.back() == compute.micro.vector_axis;
-        for (size_t a = 0; a < job.expr->spatial; ++a)
-            job.out.passes = job.out.passes && (sums || rows_go_on || a == compute.micro.vector_axis ||
-                                                a >= compute.micro.registers.size() ||
-                                                compute.micro.registers[a] == 1 || side_by_side(job, a));
-        for (size_t k = job.expr->spatial; k < job.ranges.size(); ++k)
-            job.out.passes = job.out.passes && job.ranges[k].full;
-        job.out.passes = job.out.passes && last_reader_.count(stage.outputs[0]) == 0;
-        written_past_caches_ = written_past_caches_ || job.out.passes;
-        look_ahead(compute.stage, job);
+        job.out = result_place(stage.outputs[0], place_of(stage.outputs[0]), compute.micro.annotations.non_temporal);
         TensorExpr expr;
         online_jobs(compute, path, job, expr);
         emit_stage(b_, exprs_, job);
-    }
-
-    /// Whether a step along the axis leads from one line of the result to the next.
-    static bool side_by_side(const StageJob& job, size_t axis_number) {
-        if (job.out.layout) return false;
-        Expr offset = 0;
-        const std::vector<Expr> index = result_index(*job.expr);
-        for (size_t d = 0; d < index.size(); ++d) offset += index[d] * job.out.strides[d];
-        const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
-        return linear && linear->coefficient.is_constant(64 / static_cast<int64_t>(byte_size(job.out.storage)));
-    }
-
-    void find_readers() {
-        for (const auto& [path, compute] : tree_.computes)
-            for (const Access& a : p_.stages.primitives[compute->stage].expr()->accesses)
-                last_reader_[a.value] = compute->stage;
-    }
-
-    /// Of several stages that go through the same rows, the last to read an input has the next task's row fetched:
-    /// while the stages compute, nothing else would ask memory for anything.
-    void look_ahead(PrimitiveId stage, StageJob& job) {
-        constexpr int64_t kFarthest = 128 * 1024;  // a row that waits in the second-level cache beside this one
-        if (p_.stages.primitives.size() < 2 || grid_.empty()) return;
-        const std::vector<size_t>& axes = p_.stage_axes[stage];
-        const auto row = static_cast<size_t>(std::find(axes.begin(), axes.end(), grid_.back()->axis) - axes.begin());
-        if (row == axes.size()) return;
-        for (size_t i = 0; i < job.expr->accesses.size() && i < job.accesses.size(); ++i) {
-            const Access& a = job.expr->accesses[i];
-            Place& place = job.accesses[i];
-            if (!place.streams || place.layout || last_reader_.at(a.value) != stage) continue;
-            Expr offset = 0;
-            for (size_t d = 0; d < a.index.size(); ++d) offset += a.index[d] * place.strides[d];
-            const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(row)});
-            if (!linear || !linear->coefficient.is_constant()) continue;
-            const int64_t bytes =
-                linear->coefficient.constant() * grid_.back()->step * static_cast<int64_t>(byte_size(place.storage));
-            if (bytes > 0 && bytes <= kFarthest) place.ahead = bytes;
-        }
     }
 
     /// How far the copy's operand moves in memory for a step along `axis_number`, where that is a constant.
@@ -459,6 +419,12 @@ class KernelEmitter {
                     micro.registers[u] = lanes;
             }
         }
+        StageSite site;
+        site.expr = &copy;
+        site.micro = &micro;
+        site.operands.resize(copy.accesses.size());
+        for (const AxisRange& r : ranges) site.axes.push_back({r.constant_extent, r.full, r.lo_multiple});
+        annotate(micro.annotations, site, {});
         StageJob job;
         job.vector_bits = isa_.vector_bits;
         job.expr = &copy;
@@ -586,17 +552,18 @@ class KernelEmitter {
         copy.spatial = shape.size();
         copy.accesses = {read};
         copy.body.set_root(copy.body.access(0, buffer->dtype));
-        emit_copy(copy, std::move(ranges), place_of(*buffer), memory_.at(store.value));
+        emit_copy(copy, std::move(ranges), place_of(*buffer),
+                  result_place(store.value, memory_.at(store.value), store.non_temporal));
     }
 
     llvm::Module& m_;
     llvm::LLVMContext& c_;
     llvm::IRBuilder<> b_;
-    const TileProgram& p_;
+    const TileProgram p_;  ///< with all annotations
     const Isa& isa_;
     const int64_t cache_bytes_;
-    bool written_past_caches_ = false;
-    std::map<ValueId, PrimitiveId> last_reader_;
+    bool has_non_temporal_ = false;
+    std::map<ValueId, llvm::Value*> larger_;  ///< (i1) whether an output of dynamic size exceeds compared_size
     std::string symbol_;
     ExprEmitter exprs_;
     EmittedKernel result_;

@@ -28,15 +28,12 @@ struct Place {
     std::vector<Expr> origin;      ///< subtracted from the index first (buffers); empty: zero
     std::optional<Layout> layout;  ///< of a buffer whose box is laid out; `box` is then its logical shape
     std::vector<Expr> box;
-    bool checked = false;              ///< a Load has decided the access's conditions
-    bool streams = false;              ///< too large to wait in a near cache for its next use
-    bool rows_stream = false;          ///< likewise, or only the run knows
-    bool passes = false;               ///< too large for any cache, and 64-byte aligned: written past them
-    llvm::Value* passes_if = nullptr;  ///< (i1) with `passes`, where only the run knows whether it is so large
-    int64_t ahead = 0;                 ///< bytes from what is read to what the next task will read; 0: not known
-    llvm::Value* final = nullptr;      ///< (i1) of an online maximum: until it is true, -infinity reads as 0
-    llvm::MDNode* scope = nullptr;     ///< alias scope of this memory
-    llvm::MDNode* others = nullptr;    ///< scopes it does not alias
+    bool checked = false;                    ///< a Load has decided the access's conditions
+    bool non_temporal = false;               ///< of a result: written around the caches; it is 64-byte aligned
+    llvm::Value* non_temporal_if = nullptr;  ///< (i1) with `non_temporal`, where that depends on a dynamic size
+    llvm::Value* final = nullptr;            ///< (i1) of an online maximum: until it is true, -infinity reads as 0
+    llvm::MDNode* scope = nullptr;           ///< alias scope of this memory
+    llvm::MDNode* others = nullptr;          ///< scopes it does not alias
 };
 
 /// The current range of one axis of the stage.

@@ -32,7 +32,7 @@ StageValues::StageValues(llvm::IRBuilder<>& builder, const ExprEmitter& vars, co
     strips_.resize(n_axes_);
     period_.assign(n_axes_, 0);
     base_.assign(n_axes_, nullptr);
-    past_ = job_.out.passes && job_.out.passes_if == nullptr;
+    non_temporal_ = job_.out.non_temporal && job_.out.non_temporal_if == nullptr;
     lane_axis_ = n_axes_;  // extra axis variables: the lane, and the vector axis in units of lanes
     block_axis_ = n_axes_ + 1;
     setup_ranges();
@@ -361,165 +361,6 @@ llvm::Value* StageValues::lane_mask(const Coords& p) const {
     return tail_mask_ != nullptr && p[va_] == regs_[va_] - 1 ? tail_mask_ : nullptr;
 }
 
-Val StageValues::access(size_t slot, const Coords& p) {
-    Val x = read(slot, p);
-    llvm::Value* final = job_.accesses[slot].final;
-    if (final == nullptr) return x;
-    llvm::Value* lowest = b_.CreateFCmpOEQ(x.v, llvm::ConstantFP::getInfinity(x.v->getType(), true));
-    llvm::Value* open = b_.CreateNot(final);
-    if (x.is_vector) open = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), open);
-    x.v = b_.CreateSelect(b_.CreateAnd(lowest, open), llvm::Constant::getNullValue(x.v->getType()), x.v);
-    return x;
-}
-
-void StageValues::prefetch(llvm::Value* pointer, int64_t ahead) {
-    llvm::Value* there = b_.CreateGEP(b_.getInt8Ty(), pointer, b_.getInt64(static_cast<uint64_t>(ahead)));
-    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {there->getType()},
-                       {there, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
-}
-
-Val StageValues::read(size_t slot, const Coords& p) {
-    const Access& a = e_.accesses[slot];
-    const Place& place = job_.accesses[slot];
-    for (const Expr& i : a.index) bind_loads(i, p);
-    const bool vector_index = on_vector(access_mask_[slot]);
-    llvm::Value* scalar_ok = nullptr;
-    llvm::Value* lanes_ok = nullptr;
-    if (!place.checked) {
-        for (const Expr& condition : a.valid) {
-            bind_loads(condition, p);
-            const Expr e = at(condition, p);
-            if (prove_nonnegative(e, ranges_)) continue;
-            if (prove_nonnegative(-e - 1, ranges_)) {
-                const DType t = compute_type(place.storage);
-                return {constant_of(c_, t, a.fill, fill_int(a.fill), 0), false};
-            }
-            if (lane_dependent(e)) {
-                llvm::Value* ok = b_.CreateICmpSGE(exprs_.vector(e, lanes_), splat_int(0));
-                lanes_ok = lanes_ok == nullptr ? ok : b_.CreateAnd(lanes_ok, ok);
-            } else {
-                llvm::Value* ok = b_.CreateICmpSGE(exprs_.scalar(e), b_.getInt64(0));
-                scalar_ok = scalar_ok == nullptr ? ok : b_.CreateAnd(scalar_ok, ok);
-            }
-        }
-    }
-    const Expr offset = offset_of(place, a.index, p);
-    const DType t = compute_type(place.storage);
-    bool is_vector = vector_index && (lane_dependent(offset) || lanes_ok != nullptr);
-    if (!vector_index) is_vector = false;
-    llvm::Type* element_type = storage_type(c_, place.storage, 0);
-    const auto align = llvm::Align(byte_size(place.storage));
-    if (!is_vector) {
-        Address where = address(place, offset);
-        llvm::Value* pointer = where.pointer;
-        if (scalar_ok != nullptr) pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
-        llvm::Value* v =
-            from_storage(b_, place.storage, annotate(b_.CreateAlignedLoad(element_type, pointer, align), place));
-        if (scalar_ok != nullptr) v = b_.CreateSelect(scalar_ok, v, constant_of(c_, t, a.fill, fill_int(a.fill), 0));
-        return {v, false};
-    }
-    llvm::Value* mask = lane_mask(p);
-    Address where = address(place, offset);
-    const bool contiguous = where.per_lane == nullptr && where.lane_stride == 1;
-    const bool all_or_none = scalar_ok != nullptr && lanes_ok == nullptr && mask == nullptr;
-    llvm::Constant* fill = constant_of(c_, t, a.fill, fill_int(a.fill), lanes_);
-    llvm::Type* vector_type = storage_type(c_, place.storage, lanes_);
-    if (lanes_ok != nullptr) mask = mask == nullptr ? lanes_ok : b_.CreateAnd(mask, lanes_ok);
-    if (all_or_none && contiguous && fill->getType() == vector_type) {
-        // Masked loads of pages that are not there take hundreds of cycles, also where no lane is wanted.
-        where.pointer = b_.CreateSelect(scalar_ok, where.pointer, in_memory(fill));
-        scalar_ok = nullptr;
-    }
-    if (scalar_ok != nullptr) {
-        llvm::Value* all = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), scalar_ok);
-        mask = mask == nullptr ? all : b_.CreateAnd(mask, all);
-    }
-    llvm::Value* v = nullptr;
-    if (contiguous) {
-        // The hardware's streams end with every page of 4 KiB, and a panel of weights is followed by the next.
-        constexpr int64_t kPanels = 8192;
-        if (place.ahead > 0)
-            prefetch(where.pointer, place.ahead);
-        else if (place.streams && is_panel(slot) && outlasts_streams())
-            prefetch(where.pointer, kPanels);
-        if (mask == nullptr) {
-            v = annotate(b_.CreateAlignedLoad(vector_type, where.pointer, align), place);
-        } else {
-            v = masked_load(place, where.pointer, mask);
-        }
-    } else if (where.per_lane == nullptr && where.lane_stride == 0) {
-        llvm::Value* pointer = where.pointer;
-        if (scalar_ok != nullptr)
-            pointer = b_.CreateSelect(scalar_ok, pointer, place.base);
-        else if (lanes_ok != nullptr)
-            pointer = b_.CreateSelect(b_.CreateOrReduce(mask), pointer, place.base);
-        llvm::Value* s = annotate(b_.CreateAlignedLoad(element_type, pointer, align), place);
-        v = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), s);
-    } else if (const auto across = transposing_axis(slot, p)) {
-        v = transposed(slot, p, *across, mask);
-    } else if (const auto wanted = lane_run(mask);
-               wanted && where.per_lane == nullptr && where.lane_stride > 1 && where.lane_stride <= kMostSpread) {
-        v = spread(place, where, *wanted);
-    } else {
-        llvm::Value* pointers = where.per_lane;
-        if (pointers == nullptr) {
-            llvm::Value* lane = exprs_.binding({VarKind::Axis, static_cast<uint32_t>(lane_axis_)});
-            pointers = b_.CreateGEP(element_type, where.pointer, b_.CreateMul(lane, splat_int(where.lane_stride)));
-        }
-        llvm::Value* m = mask != nullptr ? mask
-                                         : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(
-                                               b_.getInt1Ty(), static_cast<unsigned>(lanes_)));
-        v = annotate(b_.CreateMaskedGather(vector_type, pointers, align, m, llvm::Constant::getNullValue(vector_type)),
-                     place);
-    }
-    v = from_storage(b_, place.storage, v);
-    if (lanes_ok != nullptr || scalar_ok != nullptr) v = b_.CreateSelect(mask, v, fill);
-    return {v, true};
-}
-
-std::optional<StageValues::LaneRun> StageValues::lane_run(llvm::Value* mask) const {
-    if (mask == nullptr) return LaneRun{0, lanes_};
-    const auto* known = llvm::dyn_cast<llvm::Constant>(mask);
-    LaneRun run{0, 0};
-    for (int i = 0; i < lanes_; ++i) {
-        const llvm::Constant* lane = known != nullptr ? known->getAggregateElement(static_cast<unsigned>(i)) : nullptr;
-        if (lane == nullptr || (!lane->isOneValue() && !lane->isNullValue())) return std::nullopt;
-        if (lane->isNullValue()) continue;
-        if (run.to == 0)
-            run.from = i;
-        else if (run.to < i)
-            return std::nullopt;
-        run.to = i + 1;
-    }
-    return run.to > 0 ? std::optional(run) : std::nullopt;
-}
-
-llvm::Value* StageValues::spread(const Place& place, const Address& where, LaneRun wanted) {
-    llvm::Type* element_type = storage_type(c_, place.storage, 0);
-    llvm::Type* type = storage_type(c_, place.storage, lanes_);
-    const auto align = llvm::Align(byte_size(place.storage));
-    const int64_t first = where.lane_stride * wanted.from, end = where.lane_stride * (wanted.to - 1) + 1;
-    const bool all = wanted.to - wanted.from == lanes_;
-    llvm::Value* v = all ? llvm::PoisonValue::get(type) : llvm::Constant::getNullValue(type);
-    for (int64_t k = 0; first + k * lanes_ < end; ++k) {
-        const int64_t begin = std::max(first, std::min(first + k * lanes_, end - lanes_));
-        llvm::Value* pointer = b_.CreateGEP(element_type, where.pointer, b_.getInt64(static_cast<uint64_t>(begin)));
-        std::vector<llvm::Constant*> there;
-        there.reserve(static_cast<size_t>(lanes_));
-        for (int64_t i = 0; i < lanes_; ++i) there.push_back(b_.getInt1(begin + i < end));
-        llvm::Value* block = end - first < lanes_ ? masked_load(place, pointer, llvm::ConstantVector::get(there))
-                                                  : annotate(b_.CreateAlignedLoad(type, pointer, align), place);
-        std::vector<int> from;
-        for (int i = 0; i < lanes_; ++i) {
-            const int64_t at = where.lane_stride * i;
-            const bool here = i >= wanted.from && i < wanted.to && (at - first) / lanes_ == k;
-            from.push_back(static_cast<int>(here ? lanes_ + at - begin : i));
-        }
-        v = b_.CreateShuffleVector(v, block, from);
-    }
-    return v;
-}
-
 llvm::Value* StageValues::in_memory(llvm::Constant* constant) {
     llvm::GlobalVariable*& there = constants_[constant];
     if (there == nullptr) {
@@ -528,31 +369,6 @@ llvm::Value* StageValues::in_memory(llvm::Constant* constant) {
         there->setUnnamedAddr(llvm::GlobalValue::UnnamedAddr::Global);
     }
     return there;
-}
-
-bool StageValues::is_panel(size_t slot) const {
-    if (e_.reducer == Reducer::None || (access_mask_[slot] >> e_.spatial) == 0) return false;
-    const auto overlaps = [&](Expr index) {              // 2 * i0 + i3 with i3 < 5; not 64 * i0 + i3 with i3 < 64
-        std::vector<std::pair<int64_t, int64_t>> steps;  // of each axis, and how many points it has
-        for (const Var v : variables(index)) {
-            const auto linear = linear_in(index, v);
-            if (v.kind != VarKind::Axis || !linear || !linear->coefficient.is_constant()) continue;
-            const Expr points = e_.extents[v.id];
-            steps.emplace_back(std::abs(linear->coefficient.constant()), points.is_constant() ? points.constant() : 2);
-        }
-        std::sort(steps.begin(), steps.end());
-        for (size_t k = 0; k + 1 < steps.size(); ++k)
-            if (steps[k + 1].first < steps[k].first * steps[k].second) return true;
-        return false;
-    };
-    const std::vector<Expr>& index = e_.accesses[slot].index;
-    return std::none_of(index.begin(), index.end(), overlaps);
-}
-
-bool StageValues::outlasts_streams() const {
-    int64_t results = 1;
-    for (size_t a = 0; a < e_.spatial; ++a) results *= regs_[a];
-    return results >= 8;
 }
 
 std::optional<size_t> StageValues::transposing_axis(size_t slot, const Coords& p) {
@@ -711,7 +527,7 @@ void StageValues::store_inside(const Coords& p, const Val& value, const Place& p
     llvm::Value* v = to_storage(b_, place.storage, widen(value));
     llvm::Value* mask = lane_mask(p);
     if (where.per_lane == nullptr && where.lane_stride == 1) {
-        if (mask == nullptr && past_ && place.passes && whole_vector(offset, place)) {
+        if (mask == nullptr && non_temporal_ && place.non_temporal && whole_vector(offset, place)) {
             const auto bytes = static_cast<uint64_t>(lanes_) * byte_size(place.storage);
             llvm::StoreInst* past = b_.CreateAlignedStore(v, where.pointer, llvm::Align(bytes));
             past->setMetadata(llvm::LLVMContext::MD_nontemporal,

@@ -76,17 +76,22 @@ class StageValues {
     llvm::Value* lane_mask(const Coords& p) const;
     Val access(size_t slot, const Coords& p);
     Val read(size_t slot, const Coords& p);
+    /// What the conditions of an access leave to the code; null: nothing.
+    struct ReadCondition {
+        llvm::Value* scalar = nullptr;  ///< (i1) of all lanes
+        llvm::Value* lanes = nullptr;   ///< (vector of i1)
+    };
+    /// Nothing where they are false.
+    std::optional<ReadCondition> condition_of(const Access& a, const Coords& p);
+    llvm::Value* read_vector(size_t slot, const Coords& p, Expr offset, const ReadCondition& condition);
+    /// Of lanes that are not neighbours in memory.
+    llvm::Value* read_strided(size_t slot, const Coords& p, const Address& where, const ReadCondition& condition,
+                              llvm::Value* mask);
     void prefetch(llvm::Value* pointer, int64_t ahead);
     /// Where the constant lies.
     llvm::Value* in_memory(llvm::Constant* constant);
-    /// Whether a sum reads new elements of this access with every step, and none of them twice in a tile. A window's
-    /// neighbours overlap: what a tile reads of it lies in a near cache already, and asking for it takes longer.
-    bool is_panel(size_t slot) const;
-    /// Whether a step of the register tile takes so long that panels have to be asked for far ahead: the hardware runs
-    /// a few lines ahead of what is read, which is enough for less than eight multiply-adds a step (one to three rows
-    /// of two vectors), and there asking takes as long as reading. Weights in memory, 32 columns: 24 GB/s asked for, 35
-    /// not, with two rows; 27 and 19 with eight. In the caches: 14 us for 1 MB and one row, 12.6 not.
-    bool outlasts_streams() const;
+    /// The annotation of this access, if it holds for the register tile being emitted.
+    const Prefetch* prefetch_of(size_t slot, PrefetchKind kind) const;
     /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
     bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
@@ -151,7 +156,7 @@ class StageValues {
     std::map<size_t, llvm::Value*> clamp_hi_;
     std::map<Var, llvm::Value*> clamp_bound_;
     llvm::Value* tail_mask_ = nullptr;  ///< of the last vector of the tile
-    bool past_ = false;                 ///< results that are stored now are written past the caches
+    bool non_temporal_ = false;         ///< results are stored non-temporally now
     std::map<std::tuple<const ScalarBody*, uint32_t, Coords>, Val> memo_;
     std::map<size_t, llvm::Value*> load_binding_;
     std::map<llvm::Constant*, llvm::GlobalVariable*> constants_;

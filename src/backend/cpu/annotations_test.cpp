@@ -1,0 +1,252 @@
+// Generated code follows the annotations of tile programs, and gives the same results with any of them.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/run_kernel_test.h"
+#include "tile/annotate/annotate.h"
+#include "tile/schedule_cases_test.h"
+#include "tile/walk.h"
+
+namespace tilewright::cpu::test {
+namespace {
+
+TileProgram product_annotated(const std::string& rows, const std::string& annotations) {
+    TileProgram t = parse_tile_program(fmt::format(R"(tile product {{
+stages {{
+program product {{
+  input x: f32[{0}, 64]
+  input w: f32[64, 16]
+  y: f32[{0}, 16] = [{0}, 16] sum(i2 < 64) mul(@0, @1) then mul(exp(acc), exp(mul(acc, 0.5))) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y ""
+  output y
+}}
+}}
+axes s0="{0}" s1="16" r2="64"
+stage 0 over [s0 s1 r2]
+compute 0 vector s1 lanes 8 registers [s0=8 s1=16] order [s1 s0 r2] padding partition{1}
+}}
+)",
+                                                   rows, annotations));
+    EXPECT_EQ(verify(t), std::vector<std::string>()) << annotations;
+    return t;
+}
+
+CodegenOptions avx2_options() {
+    CodegenOptions options;
+    options.isa = Isa::avx2();
+    return options;
+}
+
+/// How often the code for these annotations has this text, before LLVM optimises it. An annotated program computes what
+/// its stages do.
+int occurrences_annotated(const std::string& of, const std::string& rows, const std::string& annotations) {
+    const TileProgram t = product_annotated(rows, annotations);
+    if (runs_here(Isa::avx2()))
+        for (const int64_t n : {1, 3, 8, 13, 21}) {
+            if (rows != "$rows" && rows != std::to_string(n)) continue;
+            std::vector<Tensor> inputs;
+            for (const Shape& shape : {Shape{n, 64}, Shape{64, 16}}) {
+                inputs.emplace_back(DType::F32, shape);
+                for (int64_t i = 0; i < inputs.back().count(); ++i)
+                    inputs.back().set(i, static_cast<double>((i * 7 + n) % 11 - 5) / 64);
+            }
+            EXPECT_EQ(disagreement(t, inputs, 1e-5, Isa::avx2()), "") << n << " rows," << annotations;
+        }
+    const std::string code = print_emitted(t, avx2_options());
+    int found = 0;
+    for (size_t at = 0; (at = code.find(of, at)) != std::string::npos; ++at) ++found;
+    return found;
+}
+
+constexpr const char* kMultiplyAdd = "call <8 x float> @llvm.fma.v8f32(";
+
+/// Those of the sums, and those of the epilogue's exponentials.
+int multiply_adds_annotated(const std::string& rows, const std::string& annotations) {
+    return occurrences_annotated(kMultiplyAdd, rows, annotations);
+}
+
+TEST(AnnotatedCode, accumulators) {
+    const int one = multiply_adds_annotated("1", " accumulators 1");
+    EXPECT_EQ(multiply_adds_annotated("1", " accumulators 2"), one + 2);  // two steps of two vectors
+    EXPECT_EQ(multiply_adds_annotated("1", " accumulators 4"), one + 6);
+    EXPECT_EQ(multiply_adds_annotated("1", " accumulators 4 in_flight 4"), one + 2);
+    EXPECT_EQ(multiply_adds_annotated("1", ""), one + 6);  // as derived
+}
+
+TEST(AnnotatedCode, tails) {
+    const auto tiles = [](const std::string& annotations) {
+        return multiply_adds_annotated("$rows", " accumulators 1 epilogue_loop []" + annotations);
+    };
+    const int clamped = tiles(" tail s0 [8]");  // the whole tile twice: full, and clamped
+    EXPECT_EQ(clamped % 2, 0);
+    const int row = clamped / 16;
+    EXPECT_EQ(tiles(" tail s0 [1 8]"), clamped + row);
+    EXPECT_EQ(tiles(" tail s0 [1 2 8]"), clamped + 3 * row);
+    EXPECT_EQ(tiles(" tail s0 [1 2 8] shift"), clamped + 3 * row);
+    EXPECT_EQ(tiles(""), tiles(" tail s0 [1 2 3 4 5 6 8] shift"));  // as derived
+}
+
+TEST(AnnotatedCode, prefetches) {
+    constexpr const char* kPrefetch = "call void @llvm.prefetch";
+    EXPECT_GT(occurrences_annotated(kPrefetch, "$rows", ""), 0);
+    EXPECT_EQ(occurrences_annotated(kPrefetch, "$rows", " prefetch never"), 0);
+    EXPECT_EQ(occurrences_annotated(kPrefetch, "8", ""), 0);
+    EXPECT_EQ(occurrences_annotated(kPrefetch, "8", " prefetch 1 panel bytes 4160"), 2 * 1);
+    EXPECT_GT(occurrences_annotated("i64 4160", "8", " prefetch 1 panel bytes 4160"), 0);
+    EXPECT_EQ(occurrences_annotated(kPrefetch, "8", " prefetch 1 panel bytes 4160 results 17"), 0);
+}
+
+TEST(AnnotatedCode, non_temporal_stores) {
+    constexpr const char* kNonTemporal = "!nontemporal";
+    EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", ""), 0);
+    EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal never"), 0);
+    EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal above 512"), 0);  // it has 512 bytes
+    CodegenOptions options = avx2_options();
+    const auto stores = [&](const std::string& rows, const std::string& annotations) {
+        return print_emitted(product_annotated(rows, annotations), options).find(kNonTemporal) != std::string::npos;
+    };
+    EXPECT_TRUE(stores("8", " non_temporal always"));
+    EXPECT_TRUE(stores("8", " non_temporal above 511"));
+    EXPECT_TRUE(stores("$rows", " non_temporal above 4096"));
+    options.cache_bytes = 256;
+    EXPECT_TRUE(stores("8", ""));
+    EXPECT_FALSE(stores("8", " non_temporal never"));
+}
+
+/// Other threads must see what a task has written when it is done.
+TEST(AnnotatedCode, non_temporal_stores_of_a_buffer_end_with_a_fence) {
+    const auto code = [](const std::string& annotations) {
+        const TileProgram t = parse_tile_program(R"(tile product {
+stages {
+program product {
+  input x: f32[8, 64]
+  input w: f32[64, 16]
+  y: f32[8, 16] = [8, 16] sum(i2 < 64) mul(@0, @1) where @0 = x[i0, i2], @1 = w[i2, i1]  ; y ""
+  output y
+}
+}
+axes s0="8" s1="16" r2="64"
+stage 0 over [s0 s1 r2]
+parallel s0 by 8 {
+  for r2 by 16 {
+    compute 0 vector s1 lanes 8 registers [s0=4 s1=16] order [s1 s0 r2] padding partition
+  }
+  store y padding local)" + annotations + "\n}\n}\n");
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+        return print_emitted(t, avx2_options());
+    };
+    const std::string past = code(" non_temporal always"), cached = code("");
+    EXPECT_NE(past.find("!nontemporal"), std::string::npos);
+    EXPECT_NE(past.find("sse.sfence"), std::string::npos);
+    EXPECT_EQ(cached.find("!nontemporal"), std::string::npos);
+    EXPECT_EQ(cached.find("sse.sfence"), std::string::npos);
+}
+
+TEST(AnnotatedCode, epilogue_loops) {
+    const int unrolled = multiply_adds_annotated("8", " accumulators 1 epilogue_loop []");
+    const int looped = multiply_adds_annotated("8", " accumulators 1 epilogue_loop [s0]");
+    EXPECT_EQ(unrolled - 16, 8 * (looped - 16));  // 16 are the sums'
+    EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1 epilogue_loop [s0] vectors 17"), unrolled);
+    EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1 epilogue_loop [s0] steps 9"), unrolled);
+    EXPECT_EQ(multiply_adds_annotated("8", " accumulators 1"), looped);  // as derived
+}
+
+TEST(AnnotatedCode, cuts) {
+    const auto selects = [](const std::string& annotations) {
+        const TileProgram t = parse_tile_program(R"(tile join {
+stages {
+program join {
+  input x: f32[64]
+  input y: f32[32]
+  z: f32[96] = [96] select(lt(index(i0), 64), @0, @1) where @0 = x[i0] when -i0 + 63 >= 0 else 0, @1 = y[i0 - 64] when i0 - 64 >= 0 else 0  ; z ""
+  output z
+}
+}
+axes s0="96"
+stage 0 over [s0]
+compute 0 vector s0 lanes 8 registers [s0=8] order [s0] padding partition)" +
+                                                 annotations + "\n}\n");
+        EXPECT_EQ(verify(t), std::vector<std::string>());
+        Tensor x(DType::F32, {64}), y(DType::F32, {32});
+        for (int64_t i = 0; i < 64; ++i) x.set(i, static_cast<double>(i));
+        for (int64_t i = 0; i < 32; ++i) y.set(i, static_cast<double>(-i));
+        if (runs_here(Isa::avx2())) {
+            EXPECT_EQ(disagreement(t, {x, y}, 0, Isa::avx2()), "") << annotations;
+        }
+        return print_emitted(t, avx2_options()).find("select ") != std::string::npos;
+    };
+    EXPECT_FALSE(selects(""));
+    EXPECT_FALSE(selects(" cut [s0]"));
+    EXPECT_TRUE(selects(" cut []"));
+}
+
+TEST(AnnotatedCode, is_the_same_where_annotations_are_derived_before) {
+    CodegenOptions options = avx2_options();
+    options.cache_bytes = 256;
+    for (const char* rows : {"$rows", "1", "8", "21"}) {
+        const TileProgram t = product_annotated(rows, "");
+        const TileProgram annotated = annotate(t, {options.cache_bytes});
+        EXPECT_NE(print(annotated), print(t));
+        EXPECT_EQ(print_emitted(annotated, options), print_emitted(t, options));
+    }
+}
+
+/// The program with the annotations that `choose` gives each compute, those left out that are not legal for it.
+TileProgram annotated_where_legal(TileProgram program,
+                                  const std::function<std::vector<Annotations>(const StageSite&)>& choose) {
+    const TileProgram given = program;
+    const Walk tree = walk(program);
+    for (const auto& [path, compute] : tree.computes) {
+        const StageSite site = site_of(given, tree, path, *compute);
+        for (const Annotations& a : choose(site))
+            if (annotation_faults(a, site).empty()) const_cast<Compute*>(compute)->micro.annotations = a;
+    }
+    return program;
+}
+
+class AnnotatedCases : public testing::TestWithParam<schedule_cases::Group> {};
+
+TEST_P(AnnotatedCases, compute_what_their_stages_do_with_other_annotations) {
+    const auto plain = [](const StageSite&) {
+        Annotations a;
+        a.accumulators = {1, 0};
+        a.unroll_sum = false;
+        a.epilogue_loop.emplace();
+        a.prefetch.emplace();
+        a.cut.emplace();
+        return std::vector{a};
+    };
+    const auto other = [](const StageSite& site) {
+        Annotations a;
+        std::vector<Annotations> out{a};
+        for (size_t axis = 0; axis < site.expr->spatial; ++axis)
+            if (const int64_t tile = site.register_tile(axis); !site.vector_axis(axis) && tile > 1) {
+                a.tails.push_back({axis, {1, tile}, false});
+                out.push_back(a);
+                a.tails.back().shift = true;
+                out.push_back(a);
+            }
+        a.accumulators = {3, 0};
+        out.push_back(a);
+        return out;
+    };
+    for (const schedule_cases::Case& c : GetParam().cases)
+        for (const auto& choose : {std::function<std::vector<Annotations>(const StageSite&)>(plain),
+                                   std::function<std::vector<Annotations>(const StageSite&)>(other)}) {
+            const TileProgram t = annotated_where_legal(c.program, choose);
+            ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
+            const CompiledKernel code = compile(t);
+            for (const schedule_cases::Sizes& s : c.sizes)
+                EXPECT_EQ(disagreement(code, t, schedule_cases::whole_numbers(t.stages, s), c.tolerance), "")
+                    << testing::PrintToString(s) << "\n"
+                    << print(t);
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AnnotatedCases, testing::ValuesIn(schedule_cases::all()),
+                         [](const auto& group) { return group.param.name; });
+
+}  // namespace
+}  // namespace tilewright::cpu::test

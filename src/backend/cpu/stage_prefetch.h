@@ -1,0 +1,36 @@
+#pragma once
+// The software prefetches of one stage, as its annotations have them. Internal to the stage emitter; those beside reads
+// are emitted with the reads.
+
+#include <optional>
+#include <vector>
+
+#include "backend/cpu/stage_tiles.h"
+#include "program/weighed_sum.h"
+
+namespace tilewright::cpu {
+
+class StagePrefetch : public StageTiles {
+  public:
+    using StageTiles::StageTiles;
+
+  protected:
+    /// PrefetchKind::Map
+    void prefetch_map(const WeighedSum& map);
+    /// PrefetchKind::Rows: each step of the sum prefetches its share of the next register tile's rows.
+    void prefetch_rows();
+    /// PrefetchKind::Epilogue
+    void prefetch_epilogue();
+    /// PrefetchKind::Window
+    ///     2 x 4 windows of 3 x 3: of 4 x 6 pixels the last two rows of the last four columns
+    void prefetch_windows();
+
+    std::vector<Coords> tile_points_;  ///< of the register tile being emitted
+
+  private:
+    Expr element_number(size_t slot) const;
+    /// Where in the tile's pixels window element p lies, if no tile before this one has read it.
+    std::optional<std::vector<int64_t>> first_read(const Access& access, const Coords& p) const;
+};
+
+}  // namespace tilewright::cpu
