@@ -30,6 +30,7 @@
 #include "program/transform/common_subexpressions.h"
 #include "program/transform/dead_code.h"
 #include "program/transform/fold.h"
+#include "tile/annotate/annotate.h"
 
 namespace tilewright {
 
@@ -225,6 +226,11 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([&s](Unit& u) { schedule_kernels(u, *s.schedules); }));
     pass({"slice", "kernels run slice by slice where what they pass on then stays in cache", how.fuse && !gpu},
          each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.target); }));
+    pass({"annotate", "tile programs get accumulators, prefetches, non-temporal stores, tails and cuts", !gpu},
+         each([&s](Unit& u) {
+             for (std::optional<TileProgram>& kernel : u.programs)
+                 if (kernel) kernel = annotate(std::move(*kernel), {s.planning.target.cache_bytes});
+         }));
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
         s.out->plan = merge_kernels(*s.unit, s.out->kernels);
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
