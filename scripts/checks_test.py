@@ -250,6 +250,17 @@ class Replay(unittest.TestCase):
         self.assertTrue(one.summary().endswith(" | 1111.aaaa 2222.bbbb"))
         self.assertEqual("error: no | - | -", replay.Kernels(["error: no"]).summary())
 
+    def test_code_alone_is_compared_on_demand(self):
+        one = replay.Kernels([self.ONE, self.TWO]).summary()
+        tiles = replay.Kernels([self.ONE.replace("1111", "3333"), self.TWO]).summary()
+        code = replay.Kernels([self.ONE.replace("aaaa", "3333"), self.TWO]).summary()
+        fewer = replay.Kernels([self.ONE]).summary()
+        self.assertEqual([True, False, False, False], [replay.same(s, one, False) for s in (one, tiles, code, fewer)])
+        self.assertEqual([True, True, False, False], [replay.same(s, one, True) for s in (one, tiles, code, fewer)])
+        error = replay.Kernels(["error: no"]).summary()
+        self.assertEqual([False, False, True], [replay.same(*x, True) for x in ((one, error), (error, one), (error,) * 2)])
+        self.assertFalse(replay.same(one, None, True))
+
     def test_changed_kernels_are_found_by_name_then_in_order(self):
         changed = self.ONE.replace("aaaa", "cccc")
         added = "tiles 4444 llvm dddd calls 1 stages 1 new"
