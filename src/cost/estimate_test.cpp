@@ -8,6 +8,7 @@
 
 #include "cost/given_test.h"
 #include "tile/random_schedule.h"
+#include "tile/register_tile.h"
 
 namespace tilewright {
 namespace {
@@ -293,6 +294,26 @@ TEST(TileCycles, one_accumulator_waits_for_itself_unless_its_sum_is_taken_in_cha
     EXPECT_LE(product, 2000);
     x.stage.product = false;
     EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), 4000);  // four cycles of latency
+}
+
+TEST(TileCycles, follow_the_annotated_number_of_accumulators) {
+    Example x;
+    const std::vector<int64_t> tile = {1, 1, 1};
+    const double derived = tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6));
+    x.micro.annotations.accumulators = Accumulators{1, 0};
+    EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), 4000);
+    x.micro.annotations.accumulators = accumulators_for(1000);
+    EXPECT_EQ(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), derived);
+}
+
+TEST(NestCost, follows_the_annotated_sizes_of_tails) {
+    Windows w;  // with tails of one to three of four columns
+    const double derived = w.compute({{1, 4}});
+    w.micro.annotations.tails = {{1, {4}, false}};  // every tail is computed as a whole tile
+    const double clamped = w.compute({{1, 4}});
+    EXPECT_GT(clamped, derived);
+    w.micro.annotations.tails = {{1, tail_sizes(4), false}};
+    EXPECT_EQ(w.compute({{1, 4}}), derived);
 }
 
 TEST(Estimate, of_twice_the_work_is_about_twice_the_time) {

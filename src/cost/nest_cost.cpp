@@ -95,18 +95,15 @@ std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_
 
 using Lengths = std::map<int64_t, double>;  ///< lengths of ranges, with how often each occurs
 
-/// Tiles of `step` points in units of `unit`. Tails of an extent that is unknown at compile time have the sizes that
-/// the CPU backend has code for.
-Lengths tiles_of(const Lengths& ranges, int64_t step, int64_t unit, bool known) {
+/// Tiles of `step` points in units of `unit`. Tails of an extent that is unknown at compile time are computed by the
+/// least of `tail_sizes` that is not smaller; empty: all tails have their exact size.
+Lengths tiles_of(const Lengths& ranges, int64_t step, int64_t unit, const std::vector<int64_t>& tail_sizes) {
     Lengths tiles;
     for (const auto& [length, count] : ranges) {
         if (const int64_t steps = length / step; steps > 0) tiles[step / unit] += count * static_cast<double>(steps);
         int64_t tail = ceil_of(length % step, unit);
         if (tail == 0) continue;
-        if (!known && unit == 1) {
-            const std::vector<int64_t> sizes = rest_rungs(step);
-            tail = *std::lower_bound(sizes.begin(), sizes.end(), tail);
-        }
+        if (!tail_sizes.empty()) tail = *std::lower_bound(tail_sizes.begin(), tail_sizes.end(), tail);
         tiles[tail] += count;
     }
     return tiles;
@@ -158,6 +155,12 @@ class ComputeModel {
   private:
     int64_t registers(size_t a) const { return a < micro_.registers.size() ? micro_.registers[a] : 1; }
 
+    std::vector<int64_t> sizes_of_tails(size_t a) const {
+        for (const Tail& t : micro_.annotations.tails)
+            if (t.axis == a) return t.sizes;
+        return tail_sizes(std::max<int64_t>(1, registers(a)));
+    }
+
     /// Every combination of tile sizes along the spatial axes.
     double all_tiles(double steps, double invocations) const {
         std::vector<Lengths> tiles;
@@ -166,7 +169,8 @@ class ComputeModel {
             const int64_t unit = a == va_ ? micro_.lanes : 1;
             const bool known = !looped_[a] || s_.cuts.empty() || s_.cuts[a].empty();
             unknown.push_back(!known && a != va_);
-            tiles.push_back(tiles_of(ranges_[a], std::max<int64_t>(registers(a), unit), unit, known));
+            tiles.push_back(tiles_of(ranges_[a], std::max<int64_t>(registers(a), unit), unit,
+                                     known || unit != 1 ? std::vector<int64_t>() : sizes_of_tails(a)));
         }
         double total = 0;
         std::vector<int64_t> tile(s_.extents.size(), 1);

@@ -108,7 +108,8 @@ class RegisterTileModel {
             n = std::max<double>(1, static_cast<double>(whole));
         }
         if (!lanes_reduce() && s_.product && unrolled_ == 1)
-            n = static_cast<double>(sum_chains(std::llround(vectors_), std::llround(steps)));
+            n = static_cast<double>(micro_.annotations.accumulators.value_or(accumulators_for(std::llround(steps)))
+                                        .per_sum(std::llround(vectors_)));
         return n;
     }
 

@@ -4,10 +4,10 @@
 
 namespace tilewright {
 
-std::vector<int64_t> rest_rungs(int64_t tile) {
+std::vector<int64_t> tail_sizes(int64_t tile) {
     if (tile < 4) return {tile};
     std::vector<int64_t> out;
-    for (int64_t rung = 1; rung < tile; rung += rung < 6 ? 1 : std::max<int64_t>(2, rung / 4)) out.push_back(rung);
+    for (int64_t size = 1; size < tile; size += size < 6 ? 1 : std::max<int64_t>(2, size / 4)) out.push_back(size);
     // One point less than the whole tile is hardly worth code of its own.
     if (out.back() > 8 && out.back() + 1 == tile) out.pop_back();
     out.push_back(tile);
@@ -19,7 +19,5 @@ Accumulators accumulators_for(std::optional<int64_t> steps) {
     if (steps && *steps < kWorthIt) return {};
     return {kMost, kInFlight};
 }
-
-int64_t sum_chains(int64_t results, std::optional<int64_t> steps) { return accumulators_for(steps).per_sum(results); }
 
 }  // namespace tilewright

@@ -129,7 +129,7 @@ void derive_tails(Annotations& out, const StageSite& s, const std::vector<std::v
         if (std::any_of(out.tails.begin(), out.tails.end(), [&](const Tail& t) { return t.axis == a; })) continue;
         Tail tail{a, {tile}, false};
         if (s.micro->padding != Padding::Local) {
-            tail.sizes = rest_rungs(tile);
+            tail.sizes = tail_sizes(tile);
             tail.shift = tile >= kLeastShifted && may_shift(s, a, periodic);
         }
         out.tails.push_back(std::move(tail));
