@@ -3,7 +3,8 @@
 
 usage: check_sources.py [ROOT]
 
-  size       no file passes MAX_LINES lines (prose, the licence and GENERATED aside)
+  size       no file passes MAX_LINES lines, no C++ source MAX_SOURCE_LINES and no function MAX_FUNCTION_LINES (tests,
+             prose, the licence and GENERATED aside)
   paths      no file contains an absolute path of one machine (a home or work folder)
   words      documents (*.md) use the terms of docs/glossary.md; code spans and indented blocks are not checked. Comments
              and string literals of C++ and Python files avoid CODE_WORDS, except in the folders of NOT_REWORDED
@@ -21,6 +22,10 @@ import sys
 import tokenize
 
 MAX_LINES = 1000
+MAX_SOURCE_LINES = 700
+MAX_FUNCTION_LINES = 80
+# path -> limit for its functions
+LONGER_FUNCTIONS = {"src/compile/pipeline.cpp": 120}  # run_pipeline lists every pass
 GENERATED = ("bench/replay.txt",)  # generated: of any length
 FOLDERS = [".ci", "bench", "cmake", "docs", "fuzz", "include", "scripts", "src", "tests"]
 CODE = (".cpp", ".h", ".hpp", ".cu", ".py", ".sh", ".cmake")
@@ -119,6 +124,32 @@ def files(root):
     return sorted(p for p in found if p.endswith(TEXT) or os.path.basename(p) in NAMES)
 
 
+def is_source(path):
+    """Whether it is C++ code other than a test."""
+    return path.startswith("src/") and path.endswith((".cpp", ".h")) and "_test." not in path
+
+
+def functions(text):
+    """[(first line, number of lines)] of the functions of a C++ file; a lambda belongs to the function around it."""
+    blank = CPP_TOKEN.sub(lambda t: "\n" * t.group().count("\n"), DIGITS.sub("_", text))
+    blank = re.sub(r"'(?:\\.|[^\\'\n])'", "' '", blank)
+    blank = re.sub(r"^[ \t]*#.*(?:\\\n.*)*", lambda t: "\n" * t.group().count("\n"), blank, flags=re.MULTILINE)
+    found, around, begin = [], [], 0  # around: first line of a function, or None, of each open block
+    for mark in re.finditer(r"[;{}]", blank):
+        if mark.group() == "{":
+            header = blank[begin:mark.start()]
+            first = blank.count("\n", 0, begin + len(header) - len(header.lstrip())) + 1
+            is_function = (not any(around) and "(" in header and
+                           not re.match(r"\s*(?:(?:inline |export )*namespace|(?:struct|class|union|enum)\b[^(]*$)", header))
+            around.append(first if is_function else None)
+        elif mark.group() == "}" and around:
+            first = around.pop()
+            if first:
+                found.append((first, blank.count("\n", 0, mark.start()) + 2 - first))
+        begin = mark.end()
+    return found
+
+
 def check_file(path, data):
     """Violations of one file, given its bytes."""
     lines = []
@@ -130,6 +161,12 @@ def check_file(path, data):
     prose = path.endswith((".md", ".golden", ".json", "LICENSE")) or path in GENERATED
     if not prose and len(rows) - 1 > MAX_LINES:
         lines.append(f"{path}: {len(rows) - 1} lines, at most {MAX_LINES}: split it")
+    if is_source(path):
+        if MAX_SOURCE_LINES < len(rows) - 1 <= MAX_LINES:
+            lines.append(f"{path}: {len(rows) - 1} lines, at most {MAX_SOURCE_LINES}: split it")
+        most = LONGER_FUNCTIONS.get(path, MAX_FUNCTION_LINES)
+        lines += [f"{path}:{first}: a function of {count} lines, at most {most}: split it"
+                  for first, count in functions(text) if count > most]
     if text and not text.endswith("\n"):
         lines.append(f"{path}:{len(rows)}: no line end at the end of the file")
     for number, row in enumerate(rows, 1):

@@ -96,11 +96,28 @@ class SourceRules(unittest.TestCase):
     def test_a_clean_file_passes(self):
         self.assertEqual([], check_sources.check_file("src/a.cpp", b"int a;  // see /usr/include/x and a/opt/b\n"))
 
-    def test_a_thousand_lines_is_the_limit(self):
-        self.assertEqual([], check_sources.check_file("src/a.cpp", b"\n" * 1000))
+    def test_sources_have_700_lines_at_most_and_other_files_1000(self):
+        self.assertEqual([], check_sources.check_file("src/a.cpp", b"\n" * 700))
+        self.assertEqual(["src/a.cpp: 701 lines, at most 700: split it"],
+                         check_sources.check_file("src/a.cpp", b"\n" * 701))
+        self.assertEqual([], check_sources.check_file("src/a_test.cpp", b"\n" * 1000))
         self.assertEqual(["src/a.cpp: 1001 lines, at most 1000: split it"],
                          check_sources.check_file("src/a.cpp", b"\n" * 1001))
         self.assertEqual([], check_sources.check_file("docs/a.md", b"\n" * 1001))
+
+    def test_a_function_has_eighty_lines_at_most(self):
+        def source(lines):
+            return (f"namespace n {{\nclass C {{\n    int f(int a,\n          int b) const {{\n"
+                    + "        if (a) { g('{'); }  // {\n" * (lines - 3) + "    }\n};\n}\n").encode()
+
+        self.assertEqual(check_sources.check_file("src/a.cpp", source(80)), [])
+        self.assertEqual(check_sources.check_file("src/a.cpp", source(81)),
+                         ["src/a.cpp:3: a function of 81 lines, at most 80: split it"])
+        self.assertEqual(check_sources.check_file("src/a_test.cpp", source(81)), [])
+
+    def test_a_lambda_belongs_to_the_function_around_it(self):
+        text = "void f() {\n    const auto g = [](int x) {\n        return x;\n    };\n}\nstruct S {\n    int a{1};\n};\n"
+        self.assertEqual(check_sources.functions(text), [(1, 5)])
 
     def test_paths_of_one_machine_are_found(self):
         for folder in check_sources.LOCAL_ROOTS:

@@ -23,6 +23,24 @@ bool symbols_only(Expr e);
 /// empty and the quotient is never evaluated.
 bool never_zero(Expr b);
 
+/// a + b and a * b; ModelError where the result exceeds 64 bits.
+int64_t checked_add(int64_t a, int64_t b);
+int64_t checked_mul(int64_t a, int64_t b);
+
+/// Calls f with every occurrence of a variable in e, those within divisions, minima and maxima included.
+template <class F>
+void visit_vars(Expr e, const F& f) {
+    for (const Term& t : e.terms())
+        for (const Atom* a : t.atoms) {
+            if (a->kind == Atom::Kind::Var) {
+                f(a->var);
+            } else {
+                visit_vars(a->a, f);
+                visit_vars(a->b, f);
+            }
+        }
+}
+
 /// Rebuilds e with every atom replaced by f(atom).
 template <class F>
 Expr map_atoms(Expr e, const F& f) {

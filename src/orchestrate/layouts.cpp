@@ -605,6 +605,19 @@ Program assign_layouts(const Program& program, const ScheduleTarget& target) {
     return lay_out(chosen.program, chosen.values, target);
 }
 
+namespace {
+
+/// Weights that only packed copies replace are not kept twice.
+void drop_unread_constants(Program& program) {
+    std::set<ValueId> used(program.outputs.begin(), program.outputs.end());
+    for (const Primitive& p : program.primitives)
+        for (const ValueId v : p.inputs()) used.insert(v);
+    for (auto it = program.constants.begin(); it != program.constants.end();)
+        it = used.count(it->first) != 0 ? std::next(it) : program.constants.erase(it);
+}
+
+}  // namespace
+
 Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const ScheduleTarget& target,
                 Contents contents) {
     LayoutPlan layouts;
@@ -678,12 +691,7 @@ Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const
         const Ranges now = e->ranges();
         for (Expr& i : w.index) i = simplify(i, now);
     }
-    // Weights that only packed copies replace are not kept twice.
-    std::set<ValueId> used(program.outputs.begin(), program.outputs.end());
-    for (const Primitive& p : program.primitives)
-        for (const ValueId v : p.inputs()) used.insert(v);
-    for (auto it = program.constants.begin(); it != program.constants.end();)
-        it = used.count(it->first) != 0 ? std::next(it) : program.constants.erase(it);
+    drop_unread_constants(program);
     return program;
 }
 

@@ -176,25 +176,10 @@ class BodyErrors {
             case ScalarOp::Table:
                 return if_inexact(any, kInfinity);
             case ScalarOp::Mul:
-            case ScalarOp::Weigh: {
-                ScalarId e = round;
-                if (a.error) e = plus(e, times(magnitude(b.value), a.error));
-                if (b.error) e = plus(e, times(magnitude(a.value), b.error));
-                if (a.error && b.error) e = plus(e, times(a.error, b.error));
-                return e;
-            }
-            case ScalarOp::Div: {
-                if (!floats) return if_inexact(any, kInfinity);
-                // A divisor that overflows flushes values as small as this to 0: 1 / (1 + exp(90)).
-                const ScalarId vanished = times(smallest, magnitude(a.value));
-                if (!any) return plus(round, vanished);
-                const ScalarId left = b.error ? minus(magnitude(b.value), b.error) : magnitude(b.value);
-                ScalarId e = a.error;
-                if (b.error) e = plus(e, times(magnitude(value), b.error));
-                // If the divisor may be 0 there is no bound.
-                return plus(plus(round, vanished),
-                            where(ScalarOp::Gt, left, number(0), over(e, left), if_inexact(any, kInfinity)));
-            }
+            case ScalarOp::Weigh:
+                return plus(round, product_error(a, b));
+            case ScalarOp::Div:
+                return floats ? plus(round, quotient_error(value, smallest, a, b)) : if_inexact(any, kInfinity);
             case ScalarOp::Min:
             case ScalarOp::Max:
                 return larger(a.error, b.error);
@@ -230,22 +215,44 @@ class BodyErrors {
                 const ScalarId slope = b_.unary(ScalarOp::Cosh, plus(magnitude(a.value), a.error));
                 return plus(round_function, times(slope, a.error));
             }
-            case ScalarOp::Pow: {
-                if (!floats) return if_inexact(any, kInfinity);
-                ScalarId ends;
-                const ScalarId x = wide(a.value), y = wide(b.value), r = wide(value);
-                if (any)
-                    for (const double s : {-1.0, 1.0})
-                        for (const double t : {-1.0, 1.0}) {
-                            const ScalarId at = b_.binary(ScalarOp::Pow, moved(x, a.error, s), moved(y, b.error, t));
-                            ends = larger(ends, apart(at, r));
-                        }
-                return plus(round_function, ends);
-            }
+            case ScalarOp::Pow:
+                return floats ? plus(round_function, power_error(value, a, b)) : if_inexact(any, kInfinity);
             default:
                 // Remainders, bits, shifts and reinterpretations: exact for exact operands (or one rounding off).
                 return plus(round, if_inexact(any, kInfinity));
         }
+    }
+
+    ScalarId product_error(const Pair& a, const Pair& b) {
+        ScalarId e;
+        if (a.error) e = times(magnitude(b.value), a.error);
+        if (b.error) e = plus(e, times(magnitude(a.value), b.error));
+        if (a.error && b.error) e = plus(e, times(a.error, b.error));
+        return e;
+    }
+
+    /// A divisor that overflows flushes values of the size of `smallest` to 0: 1 / (1 + exp(90)). If the divisor may be
+    /// 0 there is no bound.
+    ScalarId quotient_error(ScalarId value, ScalarId smallest, const Pair& a, const Pair& b) {
+        const ScalarId vanished = times(smallest, magnitude(a.value));
+        if (!a.error && !b.error) return vanished;
+        const ScalarId left = b.error ? minus(magnitude(b.value), b.error) : magnitude(b.value);
+        ScalarId e = a.error;
+        if (b.error) e = plus(e, times(magnitude(value), b.error));
+        return plus(vanished,
+                    where(ScalarOp::Gt, left, number(0), over(e, left), if_inexact(plus(a.error, b.error), kInfinity)));
+    }
+
+    ScalarId power_error(ScalarId value, const Pair& a, const Pair& b) {
+        ScalarId ends;
+        if (!a.error && !b.error) return ends;
+        const ScalarId x = wide(a.value), y = wide(b.value), r = wide(value);
+        for (const double s : {-1.0, 1.0})
+            for (const double t : {-1.0, 1.0}) {
+                const ScalarId at = b_.binary(ScalarOp::Pow, moved(x, a.error, s), moved(y, b.error, t));
+                ends = larger(ends, apart(at, r));
+            }
+        return ends;
     }
 
     ScalarId moved(ScalarId x, ScalarId error, double sign) { return error ? plus(x, times(number(sign), error)) : x; }

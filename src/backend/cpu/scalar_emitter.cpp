@@ -290,78 +290,12 @@ llvm::Constant* identity_of(llvm::LLVMContext& context, Reducer reducer, DType t
     }
 }
 
-llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DType operand, llvm::Value* x,
-                            llvm::Value* y, llvm::Value* z) {
-    const bool floating = is_float(operand);
+namespace {
+
+/// Functions of one float: rounding and the elementary functions.
+llvm::Value* emit_elementary(llvm::IRBuilder<>& b, ScalarOp op, llvm::Value* x) {
     const auto intrinsic = [&](llvm::Intrinsic::ID id) { return b.CreateUnaryIntrinsic(id, x); };
     switch (op) {
-        case ScalarOp::Const:
-        case ScalarOp::Access:
-        case ScalarOp::Acc:
-        case ScalarOp::Index:
-        case ScalarOp::Table:
-            internal_error(__FILE__, __LINE__, "neither a leaf nor a table", std::string(to_string(op)));
-        case ScalarOp::Weigh: {
-            llvm::Value* zero = llvm::ConstantFP::get(x->getType(), 0.0);
-            return b.CreateSelect(b.CreateFCmpOEQ(x, zero), zero, b.CreateFMul(x, y));
-        }
-        case ScalarOp::Add:
-            return floating ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
-        case ScalarOp::Sub:
-            return floating ? b.CreateFSub(x, y) : b.CreateSub(x, y);
-        case ScalarOp::Mul:
-            return floating ? b.CreateFMul(x, y) : b.CreateMul(x, y);
-        case ScalarOp::Div:
-            return floating ? emit_div(b, x, y) : emit_int_division(b, op, is_signed(operand), x, y);
-        case ScalarOp::TruncMod:
-            return floating ? b.CreateFRem(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
-        case ScalarOp::FloorMod: {
-            if (!floating) return emit_int_division(b, op, is_signed(operand), x, y);
-            llvm::Value* r = b.CreateFRem(x, y);
-            llvm::Value* zero = llvm::ConstantFP::get(x->getType(), 0.0);
-            llvm::Value* opposite = b.CreateICmpNE(b.CreateFCmpOLT(r, zero), b.CreateFCmpOLT(y, zero));
-            llvm::Value* adjust = b.CreateAnd(b.CreateFCmpONE(r, zero), opposite);
-            return b.CreateSelect(adjust, b.CreateFAdd(r, y), r);
-        }
-        case ScalarOp::Pow:
-            return floating ? emit_pow(b, x, y) : emit_int_pow(b, operand, x, y);
-        case ScalarOp::Min:
-            return emit_extremum(b, false, operand, x, y);
-        case ScalarOp::Max:
-            return emit_extremum(b, true, operand, x, y);
-        case ScalarOp::Neg:
-            return floating ? b.CreateFNeg(x) : b.CreateNeg(x);
-        case ScalarOp::Abs:
-            if (floating) return intrinsic(llvm::Intrinsic::fabs);
-            if (!is_signed(operand)) return x;
-            return b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse());
-        case ScalarOp::Sign:
-            return emit_sign(b, operand, x);
-        case ScalarOp::BitAnd:
-            return b.CreateAnd(x, y);
-        case ScalarOp::BitOr:
-            return b.CreateOr(x, y);
-        case ScalarOp::BitXor:
-            return b.CreateXor(x, y);
-        case ScalarOp::BitNot:
-            return b.CreateNot(x);
-        case ScalarOp::ShiftLeft:
-            return emit_shift(b, true, operand, x, y);
-        case ScalarOp::ShiftRight:
-            return emit_shift(b, false, operand, x, y);
-        case ScalarOp::Eq:
-        case ScalarOp::Ne:
-        case ScalarOp::Lt:
-        case ScalarOp::Le:
-        case ScalarOp::Gt:
-        case ScalarOp::Ge:
-            return emit_compare(b, op, operand, x, y);
-        case ScalarOp::Select:
-            return b.CreateSelect(x, y, z);
-        case ScalarOp::Cast:
-            return emit_cast(b, result, operand, x);
-        case ScalarOp::Bitcast:
-            return b.CreateBitCast(x, register_type(b.getContext(), result, lanes_of(x)));
         case ScalarOp::Floor:
             return intrinsic(llvm::Intrinsic::floor);
         case ScalarOp::Ceil:
@@ -406,14 +340,92 @@ llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DTy
             return emit_acosh(b, x);
         case ScalarOp::Atanh:
             return emit_atanh(b, x);
+        default:
+            internal_error(__FILE__, __LINE__, "an operation of one value", std::string(to_string(op)));
+    }
+}
+
+/// The remainder with the sign of the divisor.
+llvm::Value* emit_floor_mod(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y) {
+    llvm::Value* r = b.CreateFRem(x, y);
+    llvm::Value* zero = llvm::ConstantFP::get(x->getType(), 0.0);
+    llvm::Value* opposite = b.CreateICmpNE(b.CreateFCmpOLT(r, zero), b.CreateFCmpOLT(y, zero));
+    llvm::Value* adjust = b.CreateAnd(b.CreateFCmpONE(r, zero), opposite);
+    return b.CreateSelect(adjust, b.CreateFAdd(r, y), r);
+}
+
+}  // namespace
+
+llvm::Value* emit_scalar_op(llvm::IRBuilder<>& b, ScalarOp op, DType result, DType operand, llvm::Value* x,
+                            llvm::Value* y, llvm::Value* z) {
+    const bool floating = is_float(operand);
+    const auto intrinsic = [&](llvm::Intrinsic::ID id) { return b.CreateUnaryIntrinsic(id, x); };
+    switch (op) {
+        case ScalarOp::Weigh: {
+            llvm::Value* zero = llvm::ConstantFP::get(x->getType(), 0.0);
+            return b.CreateSelect(b.CreateFCmpOEQ(x, zero), zero, b.CreateFMul(x, y));
+        }
+        case ScalarOp::Add:
+            return floating ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
+        case ScalarOp::Sub:
+            return floating ? b.CreateFSub(x, y) : b.CreateSub(x, y);
+        case ScalarOp::Mul:
+            return floating ? b.CreateFMul(x, y) : b.CreateMul(x, y);
+        case ScalarOp::Div:
+            return floating ? emit_div(b, x, y) : emit_int_division(b, op, is_signed(operand), x, y);
+        case ScalarOp::TruncMod:
+            return floating ? b.CreateFRem(x, y) : emit_int_division(b, op, is_signed(operand), x, y);
+        case ScalarOp::FloorMod:
+            return floating ? emit_floor_mod(b, x, y) : emit_int_division(b, op, is_signed(operand), x, y);
+        case ScalarOp::Pow:
+            return floating ? emit_pow(b, x, y) : emit_int_pow(b, operand, x, y);
+        case ScalarOp::Min:
+            return emit_extremum(b, false, operand, x, y);
+        case ScalarOp::Max:
+            return emit_extremum(b, true, operand, x, y);
+        case ScalarOp::Neg:
+            return floating ? b.CreateFNeg(x) : b.CreateNeg(x);
+        case ScalarOp::Abs:
+            if (floating) return intrinsic(llvm::Intrinsic::fabs);
+            if (!is_signed(operand)) return x;
+            return b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse());
+        case ScalarOp::Sign:
+            return emit_sign(b, operand, x);
+        case ScalarOp::BitAnd:
+            return b.CreateAnd(x, y);
+        case ScalarOp::BitOr:
+            return b.CreateOr(x, y);
+        case ScalarOp::BitXor:
+            return b.CreateXor(x, y);
+        case ScalarOp::BitNot:
+            return b.CreateNot(x);
+        case ScalarOp::ShiftLeft:
+            return emit_shift(b, true, operand, x, y);
+        case ScalarOp::ShiftRight:
+            return emit_shift(b, false, operand, x, y);
+        case ScalarOp::Eq:
+        case ScalarOp::Ne:
+        case ScalarOp::Lt:
+        case ScalarOp::Le:
+        case ScalarOp::Gt:
+        case ScalarOp::Ge:
+            return emit_compare(b, op, operand, x, y);
+        case ScalarOp::Select:
+            return b.CreateSelect(x, y, z);
+        case ScalarOp::Cast:
+            return emit_cast(b, result, operand, x);
+        case ScalarOp::Bitcast:
+            return b.CreateBitCast(x, register_type(b.getContext(), result, lanes_of(x)));
         case ScalarOp::IsNan:
             return b.CreateFCmpUNO(x, x);
         case ScalarOp::IsInf: {
             llvm::Value* a = intrinsic(llvm::Intrinsic::fabs);
             return b.CreateFCmpOEQ(a, llvm::ConstantFP::getInfinity(x->getType()));
         }
+        default:
+            break;
     }
-    return nullptr;
+    return emit_elementary(b, op, x);
 }
 
 }  // namespace tilewright::cpu
