@@ -49,11 +49,11 @@ void each_point(std::span<const Range> box, const F& f) {
     }
 }
 
-/// A maximum that is read while it is still being found.
-struct OnlineMaximum {
+/// An online maximum, and what is known of it under the current ranges.
+struct RunningMaximum {
     PrimitiveId stage;
     Place* correction = nullptr;
-    bool final = false;  ///< under the current ranges
+    bool final = false;
 };
 
 /// What runs a stage again and again: its codes, made once.
@@ -64,9 +64,9 @@ struct Stage {
     std::vector<IndexCode> result;
     Place* out = nullptr;
     ScalarValue identity;
-    OnlineMaximum* online = nullptr;     ///< it is one
-    OnlineMaximum* scaled_by = nullptr;  ///< and runs in its steps
-    std::vector<IndexCode> scale;        ///< the element of that maximum
+    RunningMaximum* online = nullptr;     ///< it is one
+    RunningMaximum* scaled_by = nullptr;  ///< and runs in its steps
+    std::vector<IndexCode> scale;         ///< the element of that maximum
 };
 
 class Execution {
@@ -157,7 +157,7 @@ class Execution {
             s.identity = interp::reducer_identity(s.expr->reducer, s.expr->body.dtype());
         if (const auto it = online_.find(primitive.outputs[0]); it != online_.end()) s.online = &it->second;
         if (scale) {
-            OnlineMaximum& maximum = online_.at(scale->maximum);
+            RunningMaximum& maximum = online_.at(scale->maximum);
             if (inside_reduction(p_, tree_, maximum.stage, compute_of(maximum.stage), compute_of(id))) {
                 s.scaled_by = &maximum;
                 s.scale = index_codes(scale->index, bindings_);
@@ -446,7 +446,7 @@ class Execution {
     std::vector<std::vector<IndexCode>> corners_;
     std::vector<int64_t> extents_;
     std::vector<Range> ranges_;  ///< current, per kernel axis
-    std::map<ValueId, OnlineMaximum> online_;
+    std::map<ValueId, RunningMaximum> online_;
     std::vector<Stage> stages_;
     int64_t task_ = 0;
 };

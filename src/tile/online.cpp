@@ -164,18 +164,33 @@ IndexVector<PrimitiveId, std::optional<OnlineScale>> online_scales(const Program
     return Analysis(stages, maxima).run();
 }
 
-TensorExpr with_factor(TensorExpr sum, const OnlineScale& scale) {
-    Access factor;
-    factor.value = scale.maximum;
-    factor.index = scale.index;
-    sum.accesses.push_back(std::move(factor));
-    return sum;
-}
-
 std::set<ValueId> online_maxima(const TileProgram& program) {
     std::set<ValueId> out;
     for (const auto& [path, compute] : walk(program).computes)
         if (compute->online) out.insert(program.stages.primitives[compute->stage].outputs.at(0));
+    return out;
+}
+
+std::map<ValueId, OnlineMaximum> online_stages(const TileProgram& program, const Walk& walk) {
+    std::map<ValueId, OnlineMaximum> out;
+    for (const auto& [path, compute] : walk.computes)
+        if (compute->online) out[program.stages.primitives[compute->stage].outputs.at(0)] = {compute->stage, path};
+    return out;
+}
+
+std::optional<RescaledSum> rescaled_sum(const TileProgram& program, const Walk& walk,
+                                        const std::map<ValueId, OnlineMaximum>& online,
+                                        const std::optional<OnlineScale>& scale, PrimitiveId stage,
+                                        const TreePath& path) {
+    const TensorExpr& sum = *program.stages.primitives[stage].expr();
+    if (!scale || sum.reducer == Reducer::None) return std::nullopt;
+    const OnlineMaximum& maximum = online.at(scale->maximum);
+    if (!inside_reduction(program, walk, maximum.stage, maximum.at, path)) return std::nullopt;
+    Access factor;
+    factor.value = scale->maximum;
+    factor.index = scale->index;
+    RescaledSum out{sum, scale->maximum};
+    out.expr.accesses.push_back(std::move(factor));
     return out;
 }
 

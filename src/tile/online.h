@@ -8,11 +8,13 @@
 // so far goes on after a factor exp(old - new). Nothing here knows softmax or attention: s, e, and p itself are found
 // to be scaled by looking at their expressions, in whatever spelling they have.
 
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "tile/tile.h"
+#include "tile/walk.h"
 
 namespace tilewright {
 
@@ -26,10 +28,26 @@ struct OnlineScale {
 IndexVector<PrimitiveId, std::optional<OnlineScale>> online_scales(const Program& stages,
                                                                    const std::set<ValueId>& maxima);
 
-/// The expression of a scaled sum with one more access, the last: to the factor for what was summed up before.
-TensorExpr with_factor(TensorExpr sum, const OnlineScale& scale);
-
 /// The results of Computes that are marked online.
 std::set<ValueId> online_maxima(const TileProgram& program);
+
+/// A maximum that is computed online: its stage, and the place of its Compute.
+struct OnlineMaximum {
+    PrimitiveId stage;
+    TreePath at;
+};
+/// Of each result of such a Compute.
+std::map<ValueId, OnlineMaximum> online_stages(const TileProgram& program, const Walk& walk);
+
+/// A sum that meets, inside the loop in which its maximum changes, what it has summed up with an older maximum.
+struct RescaledSum {
+    TensorExpr expr;  ///< with one more access, the last: to the factor exp(old - new) of what was summed up before
+    ValueId maximum;
+};
+/// The sum of the Compute of `stage` at `path`, scaled by `scale`; nothing where its maximum is final there.
+std::optional<RescaledSum> rescaled_sum(const TileProgram& program, const Walk& walk,
+                                        const std::map<ValueId, OnlineMaximum>& online,
+                                        const std::optional<OnlineScale>& scale, PrimitiveId stage,
+                                        const TreePath& path);
 
 }  // namespace tilewright

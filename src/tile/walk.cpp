@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace tilewright {
 
 namespace {
@@ -169,6 +171,27 @@ std::optional<IndexCondition> condition_on_index(const Access& access, Expr cond
             if (is_uniform(rest)) return IndexCondition{d, sign, rest};
         }
     return std::nullopt;
+}
+
+Access copied_access(const Access& access, const LogicalIndex& box, std::span<const Expr> origin,
+                     std::span<const Expr> shape, bool inside) {
+    Access read;
+    read.value = access.value;
+    read.fill = access.fill;
+    read.valid = box.valid;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        const Expr index = origin[d] + box.index[d];
+        read.index.push_back(index);
+        if (inside) continue;
+        read.valid.push_back(index);
+        read.valid.push_back(shape[d] - 1 - index);
+    }
+    for (const Expr& condition : access.valid) {
+        const auto on = condition_on_index(access, condition);
+        TW_CHECK(on.has_value(), "condition {} of a loaded access is not one of a single index", condition.text());
+        read.valid.push_back(read.index[on->dimension] * on->sign + on->rest);
+    }
+    return read;
 }
 
 }  // namespace tilewright

@@ -59,5 +59,10 @@ struct IndexCondition {
     Expr rest;
 };
 std::optional<IndexCondition> condition_on_index(const Access& access, Expr condition);
+/// How a load reads the elements of `access` that it copies: the element of `box` at box.index, with the lower corner
+/// `origin` in a tensor of `shape`. What lies outside of the tensor, unless `inside`, or where a condition of the
+/// access fails is its fill.
+Access copied_access(const Access& access, const LogicalIndex& box, std::span<const Expr> origin,
+                     std::span<const Expr> shape, bool inside);
 
 }  // namespace tilewright

@@ -320,15 +320,9 @@ class KernelEmitter {
 
     // --- online maxima
 
-    struct OnlineMaximum {
-        PrimitiveId stage;
-        TreePath at;
-    };
-
     void find_online() {
         tree_ = walk(p_);
-        for (const auto& [path, compute] : tree_.computes)
-            if (compute->online) online_[p_.stages.primitives[compute->stage].outputs[0]] = {compute->stage, path};
+        online_ = online_stages(p_, tree_);
         scales_ = online_scales(p_.stages, online_maxima(p_));
     }
 
@@ -350,21 +344,19 @@ class KernelEmitter {
         internal_error(__FILE__, __LINE__, "an online maximum has a correction", p_.name);
     }
 
-    /// What the stage has to do with maxima that are still being found. `expr` becomes its expression where it
-    /// reads the factor for what it summed up before.
-    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
-        const ValueId result = p_.stages.primitives[compute.stage].outputs[0];
-        if (compute.online) job.correction = correction_of(result);
+    /// What the stage does about maxima that are not final yet. `expr` becomes its expression where it rescales what it
+    /// has summed so far.
+    void add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
+        if (compute.online) job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0]);
         for (size_t i = 0; i < job.expr->accesses.size(); ++i)
             if (const auto it = online_.find(job.expr->accesses[i].value); it != online_.end())
                 job.accesses[i].final = is_final(it->second.stage);
-        const std::optional<OnlineScale>& scale = scales_[compute.stage];
-        if (!scale || job.expr->reducer == Reducer::None) return;
-        const OnlineMaximum& maximum = online_.at(scale->maximum);
-        if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
+        std::optional<RescaledSum> rescaled =
+            rescaled_sum(p_, tree_, online_, scales_[compute.stage], compute.stage, path);
+        if (!rescaled) return;
         job.rescale = job.expr->accesses.size();
-        expr = with_factor(*job.expr, *scale);
-        job.accesses.push_back(correction_of(scale->maximum));
+        job.accesses.push_back(correction_of(rescaled->maximum));
+        expr = std::move(rescaled->expr);
         job.expr = &expr;
     }
 
@@ -385,7 +377,7 @@ class KernelEmitter {
         }
         job.out = result_place(stage.outputs[0], place_of(stage.outputs[0]), compute.micro.annotations.non_temporal);
         TensorExpr expr;
-        online_jobs(compute, path, job, expr);
+        add_online(compute, path, job, expr);
         emit_stage(b_, exprs_, job);
     }
 
@@ -501,29 +493,7 @@ class KernelEmitter {
         copy.spatial = copy.extents.size();
         LogicalIndex logical{j, {}};
         if (!buffer->layout.is_identity()) logical = logical_index(buffer->layout, box, j);
-        Access read;
-        read.value = access.value;
-        read.fill = access.fill;
-        read.valid = logical.valid;
-        for (size_t d = 0; d < shape.size(); ++d) {
-            const Expr index = to.origin[d] + logical.index[d];
-            read.index.push_back(index);
-            read.valid.push_back(index);
-            read.valid.push_back(shape[d] - 1 - index);
-        }
-        for (const Expr& condition : access.valid) {
-            bool placed = false;
-            for (size_t d = 0; d < shape.size() && !placed; ++d)
-                for (const int sign : {1, -1}) {
-                    const Expr rest = condition - access.index[d] * sign;
-                    if (!is_uniform(rest)) continue;
-                    read.valid.push_back(read.index[d] * sign + rest);
-                    placed = true;
-                    break;
-                }
-            TW_CHECK(placed, "condition {} of a loaded access is not one of a single index", condition.text());
-        }
-        copy.accesses = {read};
+        copy.accesses = {copied_access(access, logical, to.origin, shape, false)};
         copy.body.set_root(copy.body.access(0, buffer->dtype));
         Place flat = to;
         flat.origin.clear();

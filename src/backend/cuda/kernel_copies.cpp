@@ -32,23 +32,7 @@ void KernelGenerator::emit_load(const Load& load, bool async, const std::string&
     copy.spatial = copy.extents.size();
     LogicalIndex logical{j, {}};
     if (!written.is_identity()) logical = logical_index(written, to.box, j);
-    Access read;
-    read.value = access.value;
-    read.fill = access.fill;
-    read.valid = logical.valid;
-    for (size_t d = 0; d < shape.size(); ++d) {
-        const Expr index = to.origin[d] + logical.index[d];
-        read.index.push_back(index);
-        if (load.padding == Padding::Global) continue;
-        read.valid.push_back(index);
-        read.valid.push_back(shape[d] - 1 - index);
-    }
-    for (const Expr& condition : access.valid) {
-        const auto on = condition_on_index(access, condition);
-        TW_CHECK(on.has_value(), "condition {} of a loaded access is not one of a single index", condition.text());
-        read.valid.push_back(read.index[on->dimension] * on->sign + on->rest);
-    }
-    copy.accesses = {read};
+    copy.accesses = {copied_access(access, logical, to.origin, shape, load.padding == Padding::Global)};
     copy.body.set_root(copy.body.access(0, b.dtype));
     job.out = to;
     job.out.origin.clear();

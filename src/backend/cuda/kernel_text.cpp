@@ -22,8 +22,7 @@ KernelText KernelGenerator::run(const std::string& function) {
     std::string arguments = declare_arguments();
     declare_buffers();
     const size_t behind_declarations = w_.text().size();
-    for (const auto& [path, compute] : tree_.computes)
-        if (compute->online) online_[p_.stages.primitives[compute->stage].outputs[0]] = {compute->stage, path};
+    online_ = online_stages(p_, tree_);
     for (const auto& [path, compute] : tree_.computes)
         if (const auto loop = summed_through(path, *compute)) through_[compute->stage] = *loop;
     for (const TileAxis& a : p_.axes) ranges_.push_back({0, a.extent, a.extent, a.extent, true});
@@ -452,19 +451,17 @@ std::string KernelGenerator::is_final(PrimitiveId stage) const {
     return s;
 }
 
-void KernelGenerator::online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
+void KernelGenerator::add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr) {
     if (compute.online) job.correction = correction_of(p_.stages.primitives[compute.stage].outputs[0], compute.stage);
     for (size_t i = 0; i < job.expr->accesses.size(); ++i)
         if (const auto it = online_.find(job.expr->accesses[i].value); it != online_.end())
             job.accesses[i].final = is_final(it->second.stage);
-    const std::optional<OnlineScale>& scale = scales_[compute.stage];
-    if (!scale || job.expr->reducer == Reducer::None) return;
-    const OnlineMaximum& maximum = online_.at(scale->maximum);
-    if (!inside_reduction(p_, tree_, maximum.stage, maximum.at, path)) return;
+    std::optional<RescaledSum> rescaled = rescaled_sum(p_, tree_, online_, scales_[compute.stage], compute.stage, path);
+    if (!rescaled) return;
     job.rescale = job.expr->accesses.size();
-    expr = with_factor(*job.expr, *scale);
-    job.accesses.push_back(correction_of(scale->maximum, compute.stage));
+    job.accesses.push_back(correction_of(rescaled->maximum, compute.stage));
     job.names.push_back("factor");
+    expr = std::move(rescaled->expr);
     job.expr = &expr;
 }
 
@@ -503,7 +500,7 @@ void KernelGenerator::compute_job(const Compute& compute, const TreePath& path, 
     }
     job.out = place_of(stage.outputs[0], compute.stage);
     TensorExpr expr;
-    online_jobs(compute, path, job, expr);
+    add_online(compute, path, job, expr);
     const auto adopted = registers_.stages.find(compute.stage);
     // (Behind the loops more threads would share a sum than have added to it.)
     const Partition* share = phase != StageJob::Phase::Whole      ? &registers_.values.at(stage.outputs[0])

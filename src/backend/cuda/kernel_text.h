@@ -128,17 +128,12 @@ class KernelGenerator {
 
     // --- statements
 
-    struct OnlineMaximum {
-        PrimitiveId stage;
-        TreePath at;
-    };
-
     /// C++ for whether the current ranges reach the end of what the stage reduces; empty: they certainly do.
     std::string is_final(PrimitiveId stage) const;
 
-    /// What the stage has to do with maxima that are still being found. `expr` becomes its expression where it
-    /// reads the factor for what it summed up before.
-    void online_jobs(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr);
+    /// What the stage does about maxima that are not final yet. `expr` becomes its expression where it rescales what it
+    /// has summed so far.
+    void add_online(const Compute& compute, const TreePath& path, StageJob& job, TensorExpr& expr);
 
     void emit_compute(const Compute& compute, const TreePath& path);
     void compute_job(const Compute& compute, const TreePath& path, StageJob::Phase phase);
