@@ -25,7 +25,7 @@
 # that uses its limit shortens later ones, and skipped steps are listed.
 #
 # TILEWRIGHT_DRY_RUN=1: every part on a machine without a GPU, with a fake driver that loads kernels but does not run them
-# (pretended_driver.cpp), small sizes, peers on the CPU. Its output is not a measurement; it fails if a program crashes,
+# (fake_driver.cpp), small sizes, peers on the CPU. Its output is not a measurement; it fails if a program crashes,
 # hangs, or rejects its arguments, and ignores wrong results, which are expected.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -45,7 +45,7 @@ python=${PYTHON:-python3}
 if [ -z "$bin" ]; then
     bin=$here/build/bin
     cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null &&
-        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_ptxas ${dry:+pretended_driver} ||
+        cmake --build build --target tilewright backend_cuda_test bench_gpu bench_ptxas ${dry:+fake_driver} ||
         exit 1
 fi
 begin=$SECONDS
@@ -57,8 +57,8 @@ libraries=${LD_LIBRARY_PATH:-}
 add_libraries() { [ -d "$1" ] && libraries=${libraries:+$libraries:}$1; }
 if [ -n "$dry" ]; then
     device=cpu
-    [ -e "$bin/../pretended/libcuda.so.1" ] || { echo "no $bin/../pretended/libcuda.so.1: build pretended_driver"; exit 1; }
-    libraries=$bin/../pretended${libraries:+:$libraries}
+    [ -e "$bin/../fake/libcuda.so.1" ] || { echo "no $bin/../fake/libcuda.so.1: build fake_driver"; exit 1; }
+    libraries=$bin/../fake${libraries:+:$libraries}
 fi
 while read -r folder; do add_libraries "$folder"; done < <("$python" -c 'import glob, sysconfig
 print("\n".join(glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib")))' 2>/dev/null)

@@ -1,4 +1,4 @@
-// Models on a GPU that is pretended: its kernels are run by the tile interpreter, everything around them as on a real
+// Models on a GPU that is fake: its kernels are run by the tile interpreter, everything around them as on a real
 // one. (That the kernels' text says what their tiles do is what backend/cuda tests.)
 
 #include "model/gpu_model.h"
@@ -12,8 +12,8 @@
 
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/cudnn.h"
+#include "backend/cuda/fake_gpu_test.h"
 #include "backend/cuda/machine_code.h"
-#include "backend/cuda/pretended_test.h"
 #include "base/error.h"
 #include "program/builder.h"
 #include "program/random_program.h"
@@ -59,7 +59,7 @@ class Machine {
         return load(gpu, libraries);
     }
     const CompiledModel& compiled() const { return *compiled_; }
-    cuda::test::PretendedGpu& gpu() { return gpu_; }
+    cuda::test::FakeGpu& gpu() { return gpu_; }
 
   private:
     std::shared_ptr<const GpuModel> load(const cuda::Gpu& gpu, const GpuLibraries& libraries) {
@@ -92,7 +92,7 @@ class Machine {
                             outputs[i].bytes());
     }
 
-    cuda::test::PretendedGpu gpu_;
+    cuda::test::FakeGpu gpu_;
     std::shared_ptr<const CompiledModel> compiled_;
     std::map<std::string, size_t> images_;
 };
@@ -429,7 +429,7 @@ TEST(GpuSession, SaysWhatDoesNotFitTheDevice) {
     Machine small(program, 1000);
     EXPECT_THAT(
         error_of([&] { small.load(); }),
-        HasSubstr(fmt::format("out of memory on 'Pretender': the model's weights needs {} bytes, and 1000 of its "
+        HasSubstr(fmt::format("out of memory on 'FakeDriver': the model's weights needs {} bytes, and 1000 of its "
                               "1000 are free",
                               weights)));
     Machine machine(program, weights + 40000);

@@ -124,7 +124,7 @@ std::optional<std::string> type_problem(const OperatorSchema& schema, std::span<
         const auto [it, fresh] = bound.try_emplace(formal.parameter, Bound{i, *types[i]});
         if (!fresh && it->second.type != *types[i])
             return fmt::format(
-                "input {} ({}) has element type {}, and input {} has {}: {} wants one type ({}) for both; a Cast in "
+                "input {} ({}) has element type {}, and input {} has {}: {} needs one type ({}) for both; a Cast in "
                 "front of one would help",
                 i, formal.name, to_string(*types[i]), it->second.input, to_string(it->second.type), schema.op,
                 formal.parameter);

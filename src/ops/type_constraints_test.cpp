@@ -40,7 +40,7 @@ TEST(TypeConstraints, NameTheInputItsTypeAndAllowedTypes) {
     EXPECT_EQ(problem("Xor", 7, {DType::Bool, DType::F32}),
               "input 1 (B) has element type f32, and Xor of opset 7 allows bool; a Cast in front of it would help");
     EXPECT_EQ(problem("Add", 14, {DType::F32, DType::F64}),
-              "input 1 (B) has element type f64, and input 0 has f32: Add wants one type (T) for both; a Cast in front "
+              "input 1 (B) has element type f64, and input 0 has f32: Add needs one type (T) for both; a Cast in front "
               "of one would help");
 }
 

@@ -58,7 +58,7 @@ class Choice {
 
     bool may_stay(PrimitiveId s) const {
         const ValueId v = result(s);
-        if (p_.buffer_layouts.count(v) != 0) return false;  // somebody asked for a buffer
+        if (p_.buffer_layouts.count(v) != 0) return false;  // a buffer is prescribed
         const bool stored = std::any_of(tree_.stores.begin(), tree_.stores.end(),
                                         [&](const auto& store) { return store.second->value == v; });
         if (is_output(p_, v) && !stored) return false;
@@ -228,7 +228,7 @@ class Choice {
     std::map<PrimitiveId, Partition> shares_;
 };
 
-/// As many as the statement with most work has, in whole warps; where only the run knows, as many as there may be.
+/// As many as the statement with most work has, in whole warps; where that is dynamic, as many as there may be.
 /// Where there are matrix instructions their tiles decide: what lies between two products goes along with them.
 int choose_threads(const TileProgram& p, const Walk& tree, int most) {
     int64_t wanted = 1;

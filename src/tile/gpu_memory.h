@@ -4,9 +4,9 @@
 //
 // Registers.
 // The sums of a product are added to in every step of the loop over k: in shared memory they would be read and written
-// once a step. A value stays where it was computed when whoever reads it goes through its elements as they are shared
-// out: a Store, an elementwise stage, and, of what matrix instructions leave in a warp, the reduction of its rows and
-// the left operand of another such product. These adopt the share of the threads:
+// once a step. A value stays where it was computed when its readers go through its elements as they are
+// distributed: a Store, an elementwise stage, and, of what matrix instructions leave in a warp, the reduction of its
+// rows and the left operand of another such product. These adopt the share of the threads:
 //
 //     for k { load A; load B; compute C }; store C      C: registers, in the tile of C's Compute
 //     for n { ...; compute E online }; compute O = E/s  E: registers; O runs in E's tile

@@ -18,8 +18,8 @@
 // registers it was computed in. (For f16 and bf16 that is PTX's order. For tf32 PTX has lane % 4 + 4 (r % 2); a sum may
 // be taken in any order that both operands share.)
 //
-// Where four warps multiply together a tile is theirs: rows 64 (r / 2) + 16 warp + 8 (r % 2) + lane / 4 ("Register
-// fragments for wgmma.mma_async.m64nNk16"), all else as above.
+// A tile of a warpgroup (wgmma) is distributed over its four warps: rows 64 (r / 2) + 16 warp + 8 (r % 2) + lane / 4
+// ("Register fragments for wgmma.mma_async.m64nNk16"), all else as above.
 
 #include <optional>
 #include <vector>
@@ -64,11 +64,11 @@ struct Share {
 };
 Share share_of(const TileProgram& program, const Walk& walk, const TreePath& statement, PrimitiveId stage);
 
-/// `threads`: of the block. Of a reduction in parts no more threads share a tile than its vector axis asks for: what
+/// `threads`: of the block. Of a reduction in parts no more threads share a tile than its vector axis has points: what
 /// they have summed up stays with them from part to part.
 Partition make_partition(const TensorExpr& expr, const Micro& micro, const Share& share, int threads);
 
-/// How many threads the statement has work for; nothing where only the run knows.
+/// How many threads the statement has work for; nothing where that is dynamic.
 std::optional<int64_t> wanted_threads(const TensorExpr& expr, const Micro& micro, const Share& share);
 
 }  // namespace tilewright::gpu

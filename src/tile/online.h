@@ -5,8 +5,8 @@
 //
 // A term in which the maximum stands as exp(... - r) alone, and to the first power, is *scaled* by it: with r + d in
 // r's place it is exp(-d) times what it was. So is every sum of such terms, and a sum that was begun with the maximum
-// so far goes on after a factor exp(old - new). Nothing here knows softmax or attention: s, e, and p itself are found
-// to be scaled by looking at their expressions, in whatever spelling they have.
+// so far goes on after a factor exp(old - new). Softmax and attention are not recognised as such: s, e, and p itself
+// are found to be scaled from their expressions, however these are written.
 
 #include <map>
 #include <optional>

@@ -21,7 +21,7 @@ class Place {
     struct Cell {
         ScalarValue value;
         State state = State::Unwritten;
-        int64_t task = -1;  ///< who wrote it; -1: was there before
+        int64_t task = -1;  ///< the task that wrote it; -1: it was there before
     };
 
     /// A tensor with these contents, all of it written; or with none.

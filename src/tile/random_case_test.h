@@ -97,7 +97,7 @@ inline ScheduledCase random_scheduled_case(uint64_t seed, int size, const Random
     try {
         out.program = random_schedule(out.given.stages, seed, schedule);
         plan_buffers(out.program);
-    } catch (const InternalError&) {  // a value between stages has a size that only the run knows
+    } catch (const InternalError&) {  // a value between stages has a dynamic size
         out.given = random_case(seed, size, true, options);
         out.program = random_schedule(out.given.stages, seed, schedule);
     }

@@ -14,7 +14,7 @@ namespace tilewright {
 namespace {
 
 constexpr int kTries = 24;
-constexpr int64_t kAssumedExtent = 4;  // of what only the run knows
+constexpr int64_t kAssumedExtent = 4;  // of dynamic sizes
 
 class Scheduler {
   public:
@@ -186,7 +186,7 @@ class Scheduler {
 
     std::vector<Stmt> tree(const std::vector<PrimitiveId>& stages, const Here& here, bool grid) {
         const std::vector<size_t> axes = candidates(stages, here, grid);
-        // What only the run knows must be cut before a buffer can hold it.
+        // A dynamic axis must be cut before a buffer can hold it.
         std::vector<size_t> unknown;
         for (const size_t a : axes)
             if (!here.extents[a].is_constant()) unknown.push_back(a);

@@ -1,6 +1,6 @@
 #pragma once
-// Schedules written by hand, one for each way in which tiles do not fit: whoever makes code from tile programs gives
-// exactly what their stages give.
+// Schedules written by hand, one for each way in which tiles do not fit: code generated from a tile program computes
+// exactly what its stages do.
 
 #include <fmt/format.h>
 

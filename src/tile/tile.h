@@ -67,14 +67,14 @@ std::string_view to_string(MatrixType t);
 struct MatrixUnit {
     MatrixType type = MatrixType::F16;
     size_t rows = 0, columns = 0, sum = 0;
-    /// Four warps multiply together (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of all four, and
-    /// the right operand, mostly the left as well, is read where a Load has put it.
+    /// The products of a warpgroup of four warps (wgmma, sm_90a alone): 64 rows at a time, registers are the tile of
+    /// all four, and the right operand, mostly the left as well, is read where a Load has put it.
     bool group = false;
     friend bool operator==(const MatrixUnit&, const MatrixUnit&) = default;
 };
 
-/// Lanes up to so many elements apart are read as vectors of neighbours and picked from those by shuffles (windows that
-/// go by twos); lanes farther apart are read one by one.
+/// Lanes up to so many elements apart are read as vectors of neighbours and picked from those by shuffles (windows of
+/// stride two); lanes farther apart are read one by one.
 inline constexpr int64_t kMostSpread = 4;
 
 /// The innermost level: how Compute's box is run in registers. Axes by their position in the stage's expression.
@@ -113,8 +113,8 @@ struct Load {
     Layout layout;  ///< of the buffer, over the box's dimensions (packing)
     Padding padding = Padding::Local;
     /// Bytes of a row, 32, 64 or 128: the buffer's last dimension, whose pieces of 16 bytes lie in an order of their
-    /// own in every row, so that eight rows below each other are on different banks. That is as NVIDIA's copy engine
-    /// writes and matrix instructions of four warps read (sm_90a; CUtensorMapSwizzle): bits 4 and up of an address are
+    /// own in every row, so that eight rows below each other are on different banks. That is as TMA
+    /// writes and matrix instructions of a warpgroup read (sm_90a; CUtensorMapSwizzle): bits 4 and up of an address are
     /// xored with its bits 7 and up. No index map says so; machines that have neither ignore it. 0: they lie in order.
     int swizzle = 0;
 };
@@ -149,8 +149,8 @@ struct TileProgram {
     /// Layout of buffers of values that are computed in the kernel and not written to memory, over their box. Absent:
     /// row-major.
     std::map<ValueId, Layout> buffer_layouts;
-    /// Inputs and outputs that lie in a near cache, however large they are: who wrote them has just been, or who reads
-    /// them comes at once (orchestrate/slices.h). They are neither written past the caches nor fetched ahead.
+    /// Inputs and outputs that lie in a near cache, however large they are: the kernel that wrote them has just run, or
+    /// the one that reads them runs next (orchestrate/slices.h). They have neither non-temporal stores nor prefetches.
     std::set<ValueId> near;
 };
 
@@ -177,14 +177,14 @@ struct BufferPlan {
     int64_t scratch_bytes = 0;  ///< of one task
 };
 /// Throws InternalError when a box has no constant bound. The buffers of the values `elsewhere` take no scratch:
-/// somebody keeps them in registers.
+/// they are kept in registers.
 BufferPlan plan_buffers(const TileProgram& program, const std::set<ValueId>& elsewhere = {});
 
 /// Empty when the program computes its stages, else one sentence per fault. The stages themselves (verify(Program)) and
 ///  - axes: a kernel axis has the extent of the stage axes it is, a stage has it once; steps are positive
 ///  - grid: parallel loops are outermost, one inside the other, each over an axis that no stage reduces; two over one
 ///    axis (tasks go group by group) part it evenly
-///  - every stage has one Compute; outside the loops over its own axes there are only those around all who read it
+///  - every stage has one Compute; outside the loops over its own axes there are only those around all its readers
 ///  - readers of a value (Computes and its Store) stand behind its Compute and outside its partial reductions, and
 ///    under shared loops read the part that the same step has computed
 ///  - an online maximum is read, in the steps of its own loops, only by what it scales: sums along the same loops, one

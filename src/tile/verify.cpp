@@ -299,7 +299,7 @@ class Verifier {
 
     const std::string& stage_axis(PrimitiveId s, size_t a) const { return axis_name(p_.stage_axes[s][a]); }
 
-    // --- values: where they live and who reads them when
+    // --- values: where they are stored, and when they are read
 
     /// A result that Compute writes to memory itself.
     bool in_memory(ValueId v) const {
@@ -366,7 +366,7 @@ class Verifier {
         }
     }
 
-    /// Whoever is scaled by a maximum that is still being found must go along with it, step for step.
+    /// A stage that is scaled by an online maximum must advance with it, step for step.
     void online_rules(const TreePath& at, const Compute& maximum) {
         const PrimitiveId s = maximum.stage;
         const ValueId v = result(s);

@@ -1,5 +1,5 @@
 #pragma once
-// The half of verify(TileProgram) that looks at the tree: whoever makes many trees for the same stages asks it alone.
+// The half of verify(TileProgram) that looks at the tree, for callers that make many trees for the same stages.
 
 #include <string>
 #include <vector>

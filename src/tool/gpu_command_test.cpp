@@ -75,13 +75,13 @@ TEST_F(GpuCommand, run_reports_a_missing_gpu) {
     EXPECT_THAT(place_.run({"bench", "model.onnx", "--target", "cuda"}).err, HasSubstr("cannot run here:"));
 }
 
-#ifdef TW_PRETENDED
+#ifdef TW_FAKE
 /// The tool with a fake driver and compiler: kernels are loaded, and compute nothing.
 class FakeGpuCommand : public GpuCommand {
   protected:
     using Environment = std::vector<std::pair<std::string, std::string>>;
     Result run(const std::vector<std::string>& arguments, Environment environment = {}) {
-        environment.emplace_back("LD_LIBRARY_PATH", TW_PRETENDED ":" TW_PRETENDED "/nvrtc");
+        environment.emplace_back("LD_LIBRARY_PATH", TW_FAKE ":" TW_FAKE "/nvrtc");
         environment.emplace_back("XDG_CACHE_HOME", place_ / "cache");
         std::map<std::string, std::optional<std::string>> before;
         for (const auto& [name, value] : environment) {
@@ -106,7 +106,7 @@ TEST_F(FakeGpuCommand, runs_with_a_driver_and_caches_the_code_of_kernels) {
 }
 
 TEST_F(FakeGpuCommand, old_and_other_gpus_are_refused) {
-    EXPECT_THAT(run({"run", "model.onnx", "--target", "cuda"}, {{"TILEWRIGHT_PRETENDED_CAPABILITY", "75"}}).err,
+    EXPECT_THAT(run({"run", "model.onnx", "--target", "cuda"}, {{"TILEWRIGHT_FAKE_CAPABILITY", "75"}}).err,
                 AllOf(HasSubstr("was compiled for cuda (1 kernels, whose machine code is kept), but cannot run here:"),
                       HasSubstr("has compute capability 7.5: kernels are made for 8.0 (Ampere) and newer")));
     EXPECT_TRUE(place_.exists("cache/tilewright/code"));
@@ -125,14 +125,14 @@ TEST_F(FakeGpuCommand, old_and_other_gpus_are_refused) {
         all.emplace_back(target);
         return all;
     };
-    EXPECT_THAT(run(with("cuda"), {{"TILEWRIGHT_PRETENDED_CAPABILITY", "80"}}).err,
+    EXPECT_THAT(run(with("cuda"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).err,
                 AllOf(HasSubstr("compiled for sm_90a"), HasSubstr("compile it with --target cuda:sm_80")));
-    EXPECT_EQ(run(with("cuda:sm_80"), {{"TILEWRIGHT_PRETENDED_CAPABILITY", "80"}}).status, 0);
+    EXPECT_EQ(run(with("cuda:sm_80"), {{"TILEWRIGHT_FAKE_CAPABILITY", "80"}}).status, 0);
 }
 
 TEST_F(FakeGpuCommand, exceeded_limits_are_reported_with_the_limit) {
-    const Result r = run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=100000"},
-                         {{"TILEWRIGHT_PRETENDED_BYTES", "100000"}});
+    const Result r =
+        run({"run", "model.onnx", "--target", "cuda", "--dim", "batch=100000"}, {{"TILEWRIGHT_FAKE_BYTES", "100000"}});
     EXPECT_EQ(r.status, 1);
     EXPECT_THAT(r.err,
                 testing::ContainsRegex("error: .*out of memory on 'no GPU [(]dry run[)]': what the model computes "

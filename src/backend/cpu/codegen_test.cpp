@@ -212,7 +212,7 @@ compute 0 vector s3 lanes 8 registers [s0=4 s3=8 r4=4] order [s0 s1 s2 s3 r4] pa
     EXPECT_EQ(fetches(40), 0u);  // a second-level cache holds all of it
 }
 
-/// 6 rows of 64 floats are 24 lines, of which each step of the sum asks for its share: 6 floats further in each.
+/// 6 rows of 64 floats are 24 lines, of which each step of the sum prefetches its share: 6 floats further in each.
 TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
     const auto fetches = [](const std::string& rows, int sum) {
         const std::string code = print_llvm(product_of_rows(rows, sum));
@@ -420,7 +420,7 @@ compute 0 vector s0 lanes 16 registers [s0=16 s1=2 s2=4 {3}] order [{2} r3 r4] p
     EXPECT_EQ(fetches("257", 2, "s1 s2 s0", "r3=3 r4=3"), 32);  // of 5 x 9 pixels four rows of eight
     EXPECT_EQ(fetches("257", 1, "s1 s2 s0", "r4=3"), 4);        // the second row of windows, once for each row of taps
     EXPECT_EQ(fetches("257", 1, "s0 s1 s2", "r3=3 r4=3"), 0);   // a step along the row is another stream
-    EXPECT_EQ(fetches("$h", 1, "s1 s2 s0", "r3=3 r4=3"), 8);    // how large it is only the run knows
+    EXPECT_EQ(fetches("$h", 1, "s1 s2 s0", "r3=3 r4=3"), 8);    // its size is dynamic
 }
 
 TEST(Codegen, turns_blocks_around_whose_rows_are_as_far_apart_as_the_run_says) {

@@ -45,8 +45,8 @@ struct CompiledKernel {
 
 struct CodegenOptions {
     Isa isa = Isa::host();
-    /// Outputs of more bytes than this are written past the caches: nobody would find them there, and what they would
-    /// push out stays. They must be 64-byte aligned. 0: none is.
+    /// Outputs of more bytes than this are written by non-temporal stores: they would be evicted before they are read,
+    /// after evicting other data. They must be 64-byte aligned. 0: none is.
     int64_t cache_bytes = 0;
     std::shared_ptr<const CodeCache> known = nullptr;  ///< machine code made before, and where it is kept; null: none
 };

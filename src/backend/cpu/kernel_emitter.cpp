@@ -404,7 +404,7 @@ class KernelEmitter {
             micro.vector_axis = last;
             micro.lanes = lanes;
             micro.registers[last] = lanes;
-            // A packing that turns memory around goes by blocks of lanes x lanes.
+            // A packing that transposes works on blocks of lanes x lanes.
             for (size_t u = 0; u < last; ++u) {
                 const auto stride = copy_stride(copy, from, u);
                 if (stride && *stride == 1 && copy.extents[u].is_constant() && copy.extents[u].constant() >= lanes)

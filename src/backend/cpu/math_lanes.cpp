@@ -31,7 +31,7 @@ llvm::Value* call_libm(llvm::IRBuilderBase& b, const char* name, llvm::ArrayRef<
     llvm::FunctionCallee callee =
         module->getOrInsertFunction(name, llvm::FunctionType::get(number, parameters, /*isVarArg=*/false));
     auto* function = llvm::cast<llvm::Function>(callee.getCallee());
-    // errno is nobody's here, so that calls may move and merge.
+    // errno is not read here, so calls may move and merge.
     function->setDoesNotAccessMemory();
     function->setDoesNotThrow();
     function->setWillReturn();

@@ -1,4 +1,4 @@
-// oneDNN's kernels: the real library's, where it is installed, and one that is pretended.
+// oneDNN's kernels: the real library's, where it is installed, and one that is fake.
 
 #include "backend/cpu/onednn.h"
 
@@ -166,7 +166,7 @@ TEST_F(RealOneDnn, ComputesBatchesOfMatricesThatLieAnyhow) {
   output c
 })",
                  {false, false});
-    // Heads go where an attention wants them.
+    // Heads are written in the order that the attention reads.
     expect_right(R"(program p {
   input a: f32[40, 32]
   input b: f32[32, 64]
@@ -271,10 +271,10 @@ TEST_F(RealOneDnn, RunsInSeveralSessionsAtATime) {
     for (const Tensor& r : results) expect_near(r, expected);
 }
 
-// --- a pretended library
+// --- a fake library
 
 /// Functions that do nothing and say that all is well, but for those that a test puts in.
-struct Pretended {
+struct Fake {
     std::map<std::string, void*> functions;
     std::vector<std::string> missing;
 
@@ -287,7 +287,7 @@ struct Pretended {
     }
 };
 
-struct PretendedVersion {
+struct FakeVersion {
     int major, minor, patch;
     const char* hash;
     unsigned cpu_runtime, gpu_runtime;
@@ -295,13 +295,13 @@ struct PretendedVersion {
 
 template <int major, unsigned runtime>
 void* version() {
-    return reinterpret_cast<void*>(+[]() -> const PretendedVersion* {
-        static const PretendedVersion v{major, 7, 1, "", runtime, 0};
+    return reinterpret_cast<void*>(+[]() -> const FakeVersion* {
+        static const FakeVersion v{major, 7, 1, "", runtime, 0};
         return &v;
     });
 }
 
-std::string failure(const Pretended& p) {
+std::string failure(const Fake& p) {
     try {
         const OneDnn library(p.library());
         return library.name();
@@ -310,8 +310,8 @@ std::string failure(const Pretended& p) {
     }
 }
 
-TEST(PretendedOneDnn, IsTakenOrRefusedWithTheReason) {
-    Pretended p;
+TEST(FakeOneDnn, IsTakenOrRefusedWithTheReason) {
+    Fake p;
     p.functions["dnnl_version"] = version<2, 2>();
     EXPECT_EQ(failure(p), "oneDNN 2.7.1");
     p.missing = {"dnnl_matmul_desc_init"};
@@ -331,8 +331,8 @@ TEST(PretendedOneDnn, IsTakenOrRefusedWithTheReason) {
     EXPECT_THROW(OneDnn({"libno_such_library.so.9"}), RuntimeError);
 }
 
-TEST(PretendedOneDnn, SaysWhereAPrimitiveIsNotToBeHad) {
-    Pretended p;
+TEST(FakeOneDnn, SaysWhereAPrimitiveIsNotToBeHad) {
+    Fake p;
     p.functions["dnnl_version"] = version<2, 2>();
     p.functions["dnnl_primitive_desc_create"] = reinterpret_cast<void*>(+[] { return 3; });
     const OneDnn library(p.library());

@@ -20,8 +20,8 @@
 
 namespace tilewright::cpu::test {
 
-/// Memory between two pages that nobody may touch. It ends at the second one, or begins behind the first; all of it
-/// holds 0xff: a NaN, or a large number, wherever a kernel reads what nobody wrote.
+/// Memory between two inaccessible pages. It ends at the second one, or begins behind the first; all of it holds 0xff:
+/// a NaN, or a large number, wherever a kernel reads what was not written.
 class GuardedMemory {
   public:
     enum class Tight { Begin, End };

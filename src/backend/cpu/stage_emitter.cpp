@@ -325,7 +325,7 @@ class StageEmitter : public StagePrefetch {
         }
     }
 
-    /// Emits the stores of a tile. Where only the run knows whether they are written past the caches there are stores
+    /// Emits the stores of a tile. Where the choice of non-temporal stores depends on a dynamic size there are stores
     /// of either kind, behind one test for the whole tile.
     void store_all(const std::function<void()>& stores) {
         sums_.clear();

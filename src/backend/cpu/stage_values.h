@@ -95,7 +95,7 @@ class StageValues {
     /// Whether a vector at this offset of 64-byte aligned memory is as aligned as it is long.
     bool whole_vector(Expr offset, const Place& place) const;
     /// An axis along which the register tile holds a vector's worth of neighbours in this access's memory, while lanes
-    /// are one stride apart, which may be the run's: then `lanes` contiguous loads and a transposition in registers
+    /// are one stride apart, which may be dynamic: then `lanes` contiguous loads and a transposition in registers
     /// replace as many gathers. Conditions may depend on the lane, not on that axis.
     std::optional<size_t> transposing_axis(size_t slot, const Coords& p);
     /// The offset as stride * lane + start, where lanes are one stride apart.
@@ -141,7 +141,7 @@ class StageValues {
     std::vector<AxisRange> axis_ranges_;  ///< the job's, narrowed to the segment being emitted
     std::vector<int64_t> regs_;           ///< register coordinates of each axis in the code being emitted
     /// Of an axis that only whole blocks of so many points are walked of, each from its first (the last may be
-    /// shorter): then `at` knows which of a block's points it is. 0: of none.
+    /// shorter): then `at` determines which of a block's points it is. 0: of none.
     std::vector<int64_t> period_;
     Expr block_of(size_t a) const { return axis(block_axis_of(a)); }
     uint32_t block_axis_of(size_t a) const { return static_cast<uint32_t>(n_axes_ + 2 + a); }

@@ -74,8 +74,7 @@ llvm::Value* emit_f32_to_f16(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_bf16_to_f32(llvm::IRBuilderBase& b, llvm::Value* x);
 llvm::Value* emit_f32_to_bf16(llvm::IRBuilderBase& b, llvm::Value* x);
 
-/// A C function that emitted code may call, for whoever links it: a JIT defines the name at the address, object files
-/// link libm.
+/// A C function that emitted code may call: a JIT defines the name at the address, object files link libm.
 struct MathSymbol {
     const char* name;
     const void* address;

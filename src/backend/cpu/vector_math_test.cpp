@@ -533,7 +533,7 @@ TEST(VectorMathPow, FollowsTheTableOfSpecialCases) {
                 << fmt::format("pow({:a}, {:a}) = {:a} on {}", x[i], y[i], got[i], machine);
         }
     }
-    // Said once more without a library: the cases that people know by heart.
+    // Well-known cases, compared without a library.
     const auto is = [&](float a, float b) {
         std::vector<float> in(16, a);
         std::vector<float> power(16, b);

@@ -1,5 +1,5 @@
 #pragma once
-// Vectors between memory and registers: under masks, and turned around.
+// Vectors between memory and registers: under masks, and transposed.
 
 #include <llvm/IR/IRBuilder.h>
 

@@ -128,7 +128,7 @@ class Analysis {
                 const Buffer* copy = copy_of(compute.stage, k);
                 out.push_back(copy != nullptr ? scratch(*copy, false) : value(accesses[k].value, false));
             }
-            // A partial sum is read as well, but by who wrote it, in this statement.
+            // A partial sum is read as well, but by the thread that wrote it, in this statement.
             out.push_back(value(stage.outputs[0], true));
             if (compute.online) add_correction(stage.outputs[0], true, out);
             if (const auto& scale = scales_[compute.stage]; scale) add_correction(scale->maximum, false, out);

@@ -27,8 +27,8 @@ TEST(Barriers, StandBetweenWhoWritesAndWhoReads) {
     // 0.0.0: for k { load b; compute }, then the store; C is added to by the threads that wrote it, but a step later.
     const TileProgram gemm = parse_tile_program(kGemm);
     EXPECT_THAT(paths(gemm), ElementsAre("0.0.0.0", "0.0.0.1", "0.0.1"));
-    // In registers it needs none: the load waits until everybody has read the tile before, the compute until it is
-    // there.
+    // In registers it needs none: the load waits until all threads have read the previous tile, the compute until the
+    // load has completed.
     EXPECT_THAT(paths(gemm, {gemm.stages.outputs[0]}), ElementsAre("0.0.0.0", "0.0.0.1"));
 }
 

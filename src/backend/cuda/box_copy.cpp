@@ -35,7 +35,7 @@ std::variant<BoxCopy, std::string> as_boxes(const TensorExpr& copy, const Access
         if (multiple % kUnit != 0)
             return distance.is_constant()
                        ? fmt::format("its rows are {} bytes apart, no multiple of {}", distance.constant(), kUnit)
-                       : fmt::format("only the run knows that its rows are a multiple of {} bytes apart", kUnit);
+                       : fmt::format("its rows are a dynamic number of bytes apart, perhaps no multiple of {}", kUnit);
     }
     BoxCopy out;
     out.map.swizzle = swizzle;

@@ -1,6 +1,6 @@
 #pragma once
-// Loads as boxes that the copy engine of sm_90 brings (TMA, cp.async.bulk.tensor): one thread asks for a box, the
-// engine writes it as Load::swizzle has it, fills what lies outside of the tensor with zeros, and counts its bytes at
+// Loads as boxes that TMA of sm_90 copies (cp.async.bulk.tensor): one thread issues the copy of a box, TMA
+// writes it as Load::swizzle has it, fills what lies outside of the tensor with zeros, and counts its bytes at
 // an arrival that all threads wait for.
 //
 // A box is one range of each dimension of the tensor. A buffer whose layout cuts a dimension is several boxes:

@@ -1,4 +1,4 @@
-// cuDNN's graphs: on a pretended cuDNN, which computes what it is told of; and on the library itself as far as it goes
+// cuDNN's graphs: on a fake cuDNN, which computes what it is told of; and on the library itself as far as it goes
 // without a GPU, where there is one.
 
 #include "backend/cuda/cudnn.h"
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cublaslt.h"
-#include "backend/cuda/pretended_test.h"
+#include "backend/cuda/fake_gpu_test.h"
 #include "base/error.h"
 #include "program/random_program.h"
 
@@ -52,8 +52,8 @@ std::shared_ptr<const LibraryPlan> plan_of(const KernelLibrary& library, const L
     return library.make(std::get<std::vector<KernelLibrary::Candidate>>(found).front());
 }
 
-/// What the library's plan gives on a pretended GPU, beside the interpreter's.
-void expect_same(const TileProgram& kernel, const Cudnn& library, test::PretendedGpu& device, const Gpu& gpu,
+/// What the library's plan gives on a fake GPU, beside the interpreter's.
+void expect_same(const TileProgram& kernel, const Cudnn& library, test::FakeGpu& device, const Gpu& gpu,
                  double tolerance, const std::vector<Tensor>& given = {}) {
     const auto found = forms(kernel.stages);
     ASSERT_FALSE(found.empty());
@@ -176,7 +176,7 @@ std::vector<Attentions> attentions() {
 }
 
 TEST(Cudnn, ComputesConvolutions) {
-    test::PretendedGpu device;
+    test::FakeGpu device;
     const Gpu gpu(0, device.driver());
     {
         const Cudnn library(gpu, device.graphs_library());
@@ -190,7 +190,7 @@ TEST(Cudnn, ComputesConvolutions) {
 }
 
 TEST(Cudnn, ComputesAttentions) {
-    test::PretendedGpu device;
+    test::FakeGpu device;
     const Gpu gpu(0, device.driver());
     {
         const Cudnn library(gpu, device.graphs_library());
@@ -215,14 +215,14 @@ TEST(Cudnn, ComputesAttentions) {
         std::string why;
         EXPECT_TRUE(plan_of(library, forms(parse_program(attentions()[0].text)).front(), why));
         EXPECT_FALSE(plan_of(library, forms(parse_program(attentions()[2].text)).front(), why));
-        EXPECT_THAT(why,
-                    HasSubstr("none of 3 engines takes it; status 3000, some error: this engine knows no such graph"));
+        EXPECT_THAT(
+            why, HasSubstr("none of 3 engines takes it; status 3000, some error: this engine supports no such graph"));
     }
     EXPECT_FALSE(device.cudnn.has_descriptors());
 }
 
 TEST(Cudnn, RoundsNoMoreThanIsAllowed) {
-    test::PretendedGpu device;
+    test::FakeGpu device;
     const Gpu gpu(0, device.driver());
     const Cudnn library(gpu, device.graphs_library());
     const auto kernel = operation(convolutions()[0]);
@@ -241,7 +241,7 @@ TEST(Cudnn, RoundsNoMoreThanIsAllowed) {
 }
 
 TEST(Cudnn, LeavesOthersAlone) {
-    test::PretendedGpu device;
+    test::FakeGpu device;
     const Gpu gpu(0, device.driver());
     const Cudnn library(gpu, device.graphs_library());
     std::string why;
@@ -282,7 +282,8 @@ TEST(Cudnn, ItselfTakesTheGraphs) {
         GTEST_SKIP() << e.what();
     }
     // Convolutions become plans without a GPU. Attentions, and what follows a convolution other than a bias and relu,
-    // are compiled when they are planned, which needs the driver: the library knows the graphs, and misses that alone.
+    // are compiled when they are planned, which needs the driver: the library supports the graphs, and lacks the driver
+    // alone.
     const auto is_known = [&](const std::string& name, const LibraryKernel& kernel, bool precompiled) {
         std::string why;
         const auto plan = plan_of(*library, kernel, why);
@@ -300,7 +301,7 @@ TEST(Cudnn, ItselfTakesTheGraphs) {
     }
     for (const Attentions& a : attentions())
         for (const LibraryKernel& kernel : forms(parse_program(a.text))) is_known(a.name, kernel, false);
-    // What it knows nothing of is refused with its reason.
+    // A graph that it does not support is refused with its reason.
     auto odd = operation(convolutions()[0]);
     odd.dilations[0] = 0;
     std::string why;

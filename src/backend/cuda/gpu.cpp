@@ -98,7 +98,7 @@ Gpu::Kernel Gpu::load(const std::string& cubin, const KernelText& kernel) const 
     s->arguments = kernel.tensors.size() + (kernel.scratch_bytes > 0 ? 1 : 0) + kernel.names.size();
     if (!s->maps.empty() && driver_->encode_tiled == nullptr)
         throw RuntimeError(fmt::format(
-            "kernel '{}' copies boxes of tensors, which this driver knows nothing of (cuTensorMapEncodeTiled): "
+            "kernel '{}' copies boxes of tensors, which this driver does not support (cuTensorMapEncodeTiled): "
             "it is older than CUDA 12",
             s->name));
     void* module = nullptr;
@@ -143,7 +143,7 @@ std::vector<Gpu::Kernel::State::Encoded> Gpu::Kernel::State::encoded(const std::
         driver->check(
             driver->encode_tiled(&out.back(), type, static_cast<unsigned>(box.size()), address, extents.data(),
                                  strides.data(), box.data(), steps.data(), kNoInterleave, swizzle, kLines, kZeros),
-            fmt::format("describe tensor {} of kernel '{}' to the copy engine", map.tensor, name));
+            fmt::format("make the tensor map of {} of kernel '{}'", map.tensor, name));
     }
     return out;
 }
@@ -249,7 +249,7 @@ std::vector<Tensor> Gpu::run(const Kernel& kernel, const KernelText& text, const
         outputs.emplace_back(stages.values[v].dtype, evaluate(stages.values[v].shape, bindings));
         Tensor& t = outputs.back();
         memory.push_back(allocate(t.bytes()));
-        if (t.bytes() > 0) std::memset(t.mutable_data(), 0xff, t.bytes());  // no numbers: what nobody writes is seen
+        if (t.bytes() > 0) std::memset(t.mutable_data(), 0xff, t.bytes());  // NaN: unwritten elements are seen
         to_device(memory.back().get(), t.data(), t.bytes());
     }
     int64_t blocks = 1;

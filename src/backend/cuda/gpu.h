@@ -26,7 +26,7 @@ class Gpu {
     const GpuTarget& target() const;
     /// The calling thread works with this device, for libraries that ask for that.
     void enter() const;
-    /// Bytes of the device's memory that nobody has, other processes included.
+    /// Free bytes of the device's memory; memory of other processes is not free.
     uint64_t free_bytes() const;
 
     /// Memory of the device, freed with the last copy of the pointer. Throws RuntimeError that says what needs how much
@@ -67,8 +67,8 @@ class Gpu {
         void to_host(void* pinned, const void* device, size_t bytes) const;
         void launch(const Kernel& kernel, int64_t blocks, const std::vector<void*>& arguments) const;
         void launch(const Graph& graph) const;
-        /// What `work` asks of this stream; nothing of it happens now. Addresses are those of now, whenever the graph
-        /// is launched; values of arguments as well.
+        /// What `work` enqueues on this stream; nothing of it happens now. Addresses are those of now, whenever the
+        /// graph is launched; values of arguments as well.
         Graph capture(const std::function<void()>& work) const;
         /// Waits for all of it. Throws RuntimeError where a kernel failed: the device is then of no use to this process
         /// any more.

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <thread>
 
+#include "backend/cuda/fake_gpu_test.h"
 #include "backend/cuda/lockstep_cases_test.h"
 #include "backend/cuda/machine_code.h"
 #include "backend/cuda/matrix_cases_test.h"
 #include "backend/cuda/nvrtc.h"
-#include "backend/cuda/pretended_test.h"
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
 #include "tile/schedule_cases_test.h"
@@ -43,10 +43,10 @@ TEST(Gpu, WithoutADriverIsAnErrorThatSaysWhatToDo) {
 }
 
 TEST(Gpu, ThatIsOldOrNotThereIsRefused) {
-    test::PretendedGpu machine;
+    test::FakeGpu machine;
     machine.major = 7;
     EXPECT_THAT(error_of([&] { Gpu(0, machine.driver()); }),
-                HasSubstr("'Pretender' has compute capability 7.0: kernels are made for 8.0 (Ampere) and newer"));
+                HasSubstr("'FakeDriver' has compute capability 7.0: kernels are made for 8.0 (Ampere) and newer"));
     machine.major = 9;
     EXPECT_THAT(error_of([&] { Gpu(1, machine.driver()); }), HasSubstr("there is no GPU 1: the driver sees 1"));
     machine.devices = 0;
@@ -55,16 +55,16 @@ TEST(Gpu, ThatIsOldOrNotThereIsRefused) {
 }
 
 TEST(Gpu, SaysWhenItsMemoryIsFullAndWhatFailed) {
-    test::PretendedGpu machine;
+    test::FakeGpu machine;
     machine.major = 9;
     machine.memory_bytes = 4096;
     const Gpu gpu(0, machine.driver());
     EXPECT_EQ(gpu.target().capability(), 90);
-    EXPECT_EQ(gpu.target().name, "Pretender");
+    EXPECT_EQ(gpu.target().name, "FakeDriver");
     const auto some = gpu.allocate(1000);
     EXPECT_EQ(gpu.free_bytes(), 3096u);
     EXPECT_THAT(error_of([&] { gpu.allocate(5000, "the model"); }),
-                HasSubstr("out of memory on 'Pretender': the model needs 5000 bytes, and 3096 of its 4096 are free"));
+                HasSubstr("out of memory on 'FakeDriver': the model needs 5000 bytes, and 3096 of its 4096 are free"));
     const std::vector<int> there = {1, 2, 3};
     std::vector<int> back(3);
     const auto memory = gpu.allocate(12);
@@ -81,7 +81,7 @@ TEST(Gpu, SaysWhenItsMemoryIsFullAndWhatFailed) {
 
 /// A machine whose only kernel adds its second argument to the first number at the other.
 struct Counter {
-    test::PretendedGpu machine;
+    test::FakeGpu machine;
     KernelText text;
     Counter() {
         text.name = "count";
@@ -189,7 +189,7 @@ KernelText named(const std::string& name, const std::string& body) {
 }
 
 TEST(MachineCode, KnowsKernelsByTheirTextAlone) {
-    test::PretendedGpu machine;
+    test::FakeGpu machine;
     const TemporaryFolder folder;
     const CodeCache cache(folder / "code");
     int asked = 0;
@@ -279,7 +279,7 @@ TEST(Nvrtc, SaysWhatAKernelTakesOfAMultiprocessor) {
     } catch (const RuntimeError& e) {
         GTEST_SKIP() << e.what();
     }
-    // Shared memory is what a launch asks for, unless ptxas is to see it; of that it has 48 KiB.
+    // Shared memory is requested by the launch, unless ptxas is to see it; of that it has 48 KiB.
     const KernelText text = generate(test::matrix_product({"128", "128", "96"}));
     const std::string all = device_header() + text.text;
     const KernelUse plain = nvrtc->uses(all, 80).at(text.name);
@@ -297,7 +297,7 @@ TEST(Gpu, DescribesTensorsToTheCopyEngineWhereAKernelIsLaunched) {
     const TileProgram t = test::matrix_product(p);
     const KernelText text = generate(t, {}, "kernel");
     ASSERT_EQ(text.maps.size(), size_t{2});
-    test::PretendedGpu machine;
+    test::FakeGpu machine;
     machine.major = 9;
     std::vector<uint64_t> seen;
     machine.argument_count = [](const std::string&) { return size_t{4 + 1 + 2}; };
@@ -317,7 +317,7 @@ TEST(Gpu, DescribesTensorsToTheCopyEngineWhereAKernelIsLaunched) {
     EXPECT_THAT(machine.maps[0].box, testing::ElementsAre(32, 64));
     EXPECT_EQ(machine.maps[0].swizzle, 64);
     EXPECT_THAT(machine.maps[1].extents, testing::ElementsAre(128, 96));
-    // An older driver knows no maps: then such a kernel is not loaded.
+    // An older driver has no tensor maps: such a kernel is not loaded.
     machine.has_maps = false;
     EXPECT_THAT(error_of([&] { Gpu(0, machine.driver()).load(text.text, text); }), HasSubstr("older than CUDA 12"));
 }

@@ -27,7 +27,7 @@ struct KernelText {
         DType dtype = DType::F32;
         bool written = false;
     };
-    /// A tensor whose boxes the copy engine reads (sm_90a), as cuTensorMapEncodeTiled is to be told of it.
+    /// A tensor whose boxes TMA reads (sm_90a): the arguments of cuTensorMapEncodeTiled.
     struct Map {
         size_t tensor = 0;          ///< of `tensors`
         std::vector<Expr> extents;  ///< innermost first, over `names`; the tensor is row-major

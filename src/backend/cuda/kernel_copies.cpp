@@ -42,7 +42,7 @@ void KernelGenerator::emit_load(const Load& load, bool async, const std::string&
     if (groups_) {
         const auto boxes = as_boxes(copy, access, p_.stages.values[access.value], load.swizzle, v_);
         if (const auto* found = std::get_if<BoxCopy>(&boxes)) {
-            w_.line("// load {}, by the copy engine", name);
+            w_.line("// load {}, by TMA", name);
             emit_boxes(*found, copy, job.out, buffer, access.value, slot);
             if (!async) waiting_.push_back(buffer);
             return;

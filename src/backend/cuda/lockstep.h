@@ -4,7 +4,7 @@
 // The very text that NVRTC would compile is compiled as C++, behind device/emulated.cuh in place of device/cuda.cuh,
 // and run block by block, the threads of a block in lockstep from barrier to barrier. That finds, besides wrong
 // numbers: two threads at one byte without a barrier between them, one of them writing; two blocks at one element;
-// reads of shared memory that nobody wrote; indices outside of a tensor or buffer; vectors that are not aligned;
+// reads of shared memory that was not written; indices outside of a tensor or buffer; vectors that are not aligned;
 // barriers and shuffles that not every thread comes to; elements of a result that are never written.
 //
 // The compiler is the system's, as a process of its own. (Clang's libraries in process were weighed: they weigh 100 MB,

@@ -52,7 +52,7 @@ const std::vector<Planted> kPlanted = {
      {}},
     {"reads_too_early",
      "tw::put(s, t, x[t]); tw::put(y, 63 - t, s[63 - t]);",
-     {"reads element 63 of s, which nobody has written"}},
+     {"reads element 63 of s, which is not written"}},
     {"races_with_a_writer",
      "tw::put(s, t, x[t]); tw::barrier(); tw::put(s, t, 2 * x[t]); tw::put(y, t, s[t > 0 ? t - 1 : 0]);",
      {"thread 1", "reads element 0 of s, which thread 0 wrote since the last barrier"}},
@@ -67,7 +67,7 @@ const std::vector<Planted> kPlanted = {
      {"writes element 0 of s, which thread 0 wrote since the last barrier"}},
     {"never_writes_the_rest",
      "if (t < 60) { tw::put(s, t, x[t]); } tw::barrier(); tw::put(y, t, s[t]);",
-     {"thread 60", "reads element 60 of s, which nobody has written"}},
+     {"thread 60", "reads element 60 of s, which is not written"}},
     {"overruns_shared_memory",
      "tw::put(s, t + 1, x[t]); tw::put(y, t, x[t]);",
      {"thread 63", "writes element 64 of s, which has 64"}},
@@ -76,7 +76,7 @@ const std::vector<Planted> kPlanted = {
      {"64 elements from byte 64 on lie outside of the 256 bytes"}},
     {"overruns_an_input", "tw::put(y, t, x[t + 4]);", {"thread 60", "reads element 64 of x, which has 64"}},
     {"underruns_an_output", "tw::put(y, t - 1, x[t]);", {"thread 0", "writes element -1 of y"}},
-    {"reads_an_output_first", "tw::put(y, t, y[t] + x[t]);", {"reads element 0 of y, which nobody has written"}},
+    {"reads_an_output_first", "tw::put(y, t, y[t] + x[t]);", {"reads element 0 of y, which is not written"}},
     {"leaves_elements_out", "if (t != 7) tw::put(y, t, x[t]);", {"element 7 of y is never written"}},
     {"skips_a_barrier",
      "if (t < 32) tw::barrier(); tw::put(y, t, x[t]);",
@@ -127,7 +127,7 @@ const std::vector<Planted> kPlanted = {
      {"copies 4 elements at once to element 2 of s, which is not aligned"}},
     {"shared_memory_is_forgotten",
      "if (tw::block() == 0) tw::put(s, t, x[t]); tw::barrier(); if (tw::block() == 1) tw::put(y, t, s[t]);",
-     {"block 1", "reads element 0 of s, which nobody has written"},
+     {"block 1", "reads element 0 of s, which is not written"},
      2},
 };
 
@@ -172,7 +172,7 @@ TEST(Lockstep, FindsWhatIsPlantedAroundProductsOfFourWarps) {
         {"without_a_beginning", Case{}.write, "", Case{}.end, "multiplies without begin_products in front"},
         {"written_while_it_is_read", Case{}.write, Case{}.begin,
          "tw::end_products(); tw::barrier(); if (t == 0) tw::put(s, 0, u16(0)); tw::wait_products<0>();",
-         "writes element 0 of s, which a product that nobody has waited for may read"},
+         "writes element 0 of s, which a product that is not waited for may read"},
         {"written_before_others_have_waited", Case{}.write, Case{}.begin,
          "tw::end_products(); tw::wait_products<0>(); if (t == 5) tw::put(s, 0, u16(0));", "since the last barrier"},
         {"without_one_warp", Case{}.write, "tw::begin_products(); if (t >= 96) return;", Case{}.end,
@@ -212,7 +212,7 @@ TEST(Lockstep, FindsWhatIsPlantedAroundProductsOfFourWarps) {
     }
 }
 
-/// A kernel of two warps that has the copy engine bring x: f32[8, 32], swizzled, and doubles its first 64 elements.
+/// A kernel of two warps that copies x: f32[8, 32] by TMA, swizzled, and doubles its first 64 elements.
 KernelText box_kernel(const std::string& name, const std::string& copy, const std::string& wait) {
     KernelText k;
     k.name = name;
@@ -256,7 +256,7 @@ TEST(Lockstep, FindsWhatIsPlantedAroundCopiesOfBoxes) {
         {"one_thread_is_late", copy, "if (t != 5) tw::wait_arrival(a, 0); tw::shuffle_xor(1, 1);",
          "whose arrival this thread has not waited for"},
         {"too_many_bytes", "if (t == 0) { tw::expect_bytes(a, 1040); tw::copy_box(s, map, a, 0, 0); }", wait,
-         "waits for ever (line"},
+         "waits without end (line"},
         {"too_few_bytes", "if (t == 0) { tw::expect_bytes(a, 512); tw::copy_box(s, map, a, 0, 0); }", wait,
          "512 bytes more have come than were announced"},
         {"nothing_announced", "if (t == 0) tw::copy_box(s, map, a, 0, 0);", wait, "no bytes were announced"},
@@ -264,7 +264,7 @@ TEST(Lockstep, FindsWhatIsPlantedAroundCopiesOfBoxes) {
         {"announced_by_all", "tw::expect_bytes(a, 1024); if (t == 0) tw::copy_box(s, map, a, 0, 0);", wait,
          "announces bytes a second time"},
         {"no_such_arrival", "if (t == 0) { tw::expect_bytes(a + 1, 1024); tw::copy_box(s, map, a + 1, 0, 0); }", wait,
-         "nobody has written"},
+         "is not written"},
         {"not_aligned", "if (t == 0) { tw::expect_bytes(a, 1024); tw::copy_box(s + 32, map, a, 0, 0); }", wait,
          "copies a box to byte 128, which is not aligned"},
         {"over_what_is_read", copy + wait + "const float v = s[t]; tw::put(y, t, v);" + copy, "tw::wait_arrival(a, 1);",

@@ -101,7 +101,7 @@ TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
                                      "tw::cores<2064, 128>(s_a_at"));
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 1>(r_c[2 * f + 0] + 16, "));
     EXPECT_THAT(text.text, HasSubstr("tw::fence_async();\n        tw::barrier();"));
-    // Copies go by 16 bytes on both sides, and neighbouring threads along the rows of memory.
+    // Copies move 16 bytes on both sides, and neighbouring threads along the rows of memory.
     EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
     try {
         generate(matrix_product(p), {a100(), 256});
@@ -181,7 +181,7 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
     };
     EXPECT_EQ(by_threads(group_product("64", "64", "76")), "its rows are 152 bytes apart, no multiple of 16");
     EXPECT_EQ(by_threads(group_product("64", "$n", "64")),
-              "only the run knows that its rows are a multiple of 16 bytes apart");
+              "its rows are a dynamic number of bytes apart, perhaps no multiple of 16");
     EXPECT_EQ(by_threads(group_product("64", "64", "64", "f32", "tf32")),
               "its rows go along another dimension than the tensor's last");
 }
@@ -314,9 +314,9 @@ TEST(CudaGroupText, IsSeenToGoWrongWhereProductsAreStillReading) {
             return e.what();
         }
     };
-    EXPECT_THAT(said(0), HasSubstr("which a product that nobody has waited for may read"));
+    EXPECT_THAT(said(0), HasSubstr("which a product that is not waited for may read"));
     EXPECT_THAT(said(1), HasSubstr("since the last barrier"));
-    EXPECT_THAT(said(2), HasSubstr("which a product that nobody has waited for may read"));
+    EXPECT_THAT(said(2), HasSubstr("which a product that is not waited for may read"));
     EXPECT_EQ(said(3), "other numbers");
 }
 

@@ -14,7 +14,7 @@ namespace tilewright::cuda {
 /// What the assembler gave a kernel.
 struct KernelUse {
     int registers = 0;          ///< of a thread
-    int64_t shared_bytes = 0;   ///< of a block, besides what a launch asks for
+    int64_t shared_bytes = 0;   ///< of a block, besides what a launch requests
     int64_t spilled_bytes = 0;  ///< stored to and loaded from memory, for want of registers, by a thread once through
     int64_t stack_bytes = 0;  ///< of a thread: spilled registers, and arrays that are indexed by what the run computes
     friend bool operator==(const KernelUse&, const KernelUse&) = default;

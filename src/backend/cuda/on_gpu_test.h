@@ -18,7 +18,7 @@
 
 namespace tilewright::cuda::test {
 
-/// Whether it has matrix instructions of four warps, which sm_90a alone knows.
+/// Whether it has matrix instructions of a warpgroup, which sm_90a alone has.
 inline bool on_four_warps(const TileProgram& p) {
     const Walk tree = walk(p);
     return std::any_of(tree.computes.begin(), tree.computes.end(),

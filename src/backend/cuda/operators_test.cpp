@@ -77,7 +77,7 @@ Program alone(const Program& p, const Primitive& primitive) {
     return out;
 }
 
-/// Bytes of all values whose size the program knows.
+/// Bytes of all values of static size.
 int64_t known_bytes(const Program& p) {
     int64_t all = 0;
     for (const Value& v : p.values) {

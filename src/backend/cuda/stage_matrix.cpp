@@ -66,7 +66,7 @@ void StageValues::multiply(const std::vector<Expr>& tile_begin) {
         begin = k * step;
     }
     const Operand left = operand(factors->left, u.rows, true, tile_begin[u.rows], begin);
-    // Columns of the right operand are dealt out as its instruction wants them.
+    // Columns of the right operand are distributed as the instruction requires.
     const auto held = held_;
     const auto result = std::tuple(raw_[u.columns], clamped_[u.columns], coordinate_[u.columns], overhang_,
                                    part_.registers[u.columns], part_.spread[u.columns]);

@@ -1,7 +1,7 @@
 #pragma once
 // The values of one statement in the register tile of a thread: operands read, bodies evaluated, results written, each
 // in loops over the register coordinates that it depends on. Internal to the statement's emitter (stage_text.cpp),
-// which puts tiles, threads and reductions around. stage_vectors.cpp has what goes by several neighbours at a time.
+// which puts tiles, threads and reductions around. stage_vectors.cpp has accesses of several neighbours at a time.
 
 #include <functional>
 #include <map>
@@ -32,7 +32,7 @@ class StageValues {
         bool stored = false;      ///< the name is of elements as they lie in memory
         bool named_here = false;  ///< as a constant of the innermost scope of its group
     };
-    /// The register axis of the innermost loop, whose coordinate is `width * part + lane` where it goes by vectors.
+    /// The register axis of the innermost loop, whose coordinate is `width * part + lane` where it is vectorised.
     struct Vector {
         size_t axis = 0;
         int64_t width = 1;
@@ -125,7 +125,7 @@ class StageValues {
     Expr split(Expr e) const;
     /// e over the part alone; `step`: what it gains from lane to lane.
     std::optional<Expr> at_lane_0(Expr e, int64_t step) const;
-    /// Offset of whole, aligned vectors of that place, where it goes by them.
+    /// Offset of whole, aligned vectors of that place, where it is read by them.
     std::optional<Expr> vector_offset(const Place& place, const std::vector<Expr>& index);
     static int64_t widest(DType t, int64_t points);
     /// Whether an access may be read by vectors in loops over `mask`, without conditions.
@@ -135,8 +135,8 @@ class StageValues {
     /// The loop over the vectors of a register axis; what is added to the array's begin.
     std::string open_parts(const Vector& vector);
     void close_parts(const Vector& vector);
-    /// Whether an elementwise statement may write vectors: the result goes by them, and a vector is inside the ranges
-    /// as a whole or not at all.
+    /// Whether an elementwise statement may write vectors: the result is stored by them, and a vector is inside the
+    /// ranges as a whole or not at all.
     void choose_vector_out();
     bool uses_coordinate(uint32_t slot, size_t axis) const;
     /// A vector that is there as a whole or not at all.

@@ -12,8 +12,8 @@ Var var_of(Expr variable) {
     return *v;
 }
 
-Expr Variables::add(std::string_view wish, Interval range) {
-    names_of_.push_back(names_.fresh(wish));
+Expr Variables::add(std::string_view name, Interval range) {
+    names_of_.push_back(names_.fresh(name));
     ranges_.axes.push_back(range);
     return axis(ranges_.axes.size() - 1);
 }
@@ -38,12 +38,12 @@ Expr from_atom(const Atom& a) {
 
 }  // namespace
 
-void Variables::call(Expr e, const std::string& wish, Writer& out) {
+void Variables::call(Expr e, const std::string& name, Writer& out) {
     if (e.constant() != 0 || e.terms().size() != 1 || e.terms()[0].coefficient != 1 || e.terms()[0].atoms.size() != 1)
         return;
     const Atom& a = *e.terms()[0].atoms[0];
     if (a.kind == Atom::Kind::Var || called_.count(a.text) != 0) return;
-    const std::string value = text(e), called = names_.fresh(wish);
+    const std::string value = text(e), called = names_.fresh(name);
     out.line("const {} {} = {};", type(e), called, value);
     called_[a.text] = called;
 }

@@ -21,11 +21,11 @@ class Variables {
   public:
     static constexpr size_t kStageAxes = 64;
 
-    /// A new variable, called as wished or nearly so.
-    Expr add(std::string_view wish, Interval range);
+    /// A new variable, called `name` or similarly.
+    Expr add(std::string_view name, Interval range);
     /// What symbols and scalars are called.
     void name(Var v, std::string text) { outer_[v] = std::move(text); }
-    std::string fresh(std::string_view wish) { return names_.fresh(wish); }
+    std::string fresh(std::string_view name) { return names_.fresh(name); }
 
     std::string name(Expr variable) const { return names_of_.at(var_of(variable).id - kStageAxes); }
     /// "int", or "i64" where it is not known to be small.
@@ -51,7 +51,7 @@ class Variables {
 
     /// Declares a constant for what is one division, minimum or maximum; until `forget`, expressions mention it by that
     /// name. Nothing where it is none.
-    void call(Expr e, const std::string& wish, Writer& out);
+    void call(Expr e, const std::string& name, Writer& out);
     void forget(Expr e);
 
   private:

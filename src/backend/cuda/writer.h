@@ -1,5 +1,5 @@
 #pragma once
-// Text of C++ in the making: lines at their depth, and names that are nobody else's.
+// Text of C++: indented lines, and unique names.
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Contractions: sums of products of two factors. Matrix products, convolutions and the products of attention are all of
 // this form. This is the only place that recognises it; what a caller needs beyond the form (plain reads, f32, a
-// constant operand) it asks of the result.
+// constant operand) it reads from the result.
 
 #include <array>
 #include <cstdint>

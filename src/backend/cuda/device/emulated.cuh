@@ -328,7 +328,7 @@ inline void run_block(int number) {
             if (f.state != State::AtArrival) continue;
             const Arrival& a = b.arrivals[f.arrival];
             b.failed = true;
-            snprintf(b.message, sizeof b.message, "block %d, thread %d: waits for ever (line %d): %s", number, t, f.line,
+            snprintf(b.message, sizeof b.message, "block %d, thread %d: waits without end (line %d): %s", number, t, f.line,
                      a.announced ? "fewer bytes come than were announced" : "no bytes were announced");
             return;
         }
@@ -388,7 +388,7 @@ inline void note_read(const Memory& m, long long at, long long element, const ch
         const int me = b.number + 1;
         if (byte.in_flight) fail("reads element %lld of %s before its asynchronous copy was waited for", element, what);
         if (byte.writing_block == 0 || (m.of_block && byte.writing_block != me))
-            fail("reads element %lld of %s, which nobody has written", element, what);
+            fail("reads element %lld of %s, which is not written", element, what);
         if (byte.writing_block > 0 && byte.writing_block != me)
             fail("reads element %lld of %s, which block %d wrote", element, what, byte.writing_block - 1);
         if (byte.arrival != 0 && byte.write_epoch == b.epoch) {
@@ -415,7 +415,7 @@ inline void note_write(const Memory& m, long long at, long long element, const c
         const int me = b.number + 1;
         if (byte.in_flight) fail("writes element %lld of %s, which an asynchronous copy is writing", element, what);
         if (byte.products != 0)
-            fail("writes element %lld of %s, which a product that nobody has waited for may read", element, what);
+            fail("writes element %lld of %s, which a product that is not waited for may read", element, what);
         if (!m.of_block && byte.writing_block > 0 && byte.writing_block != me)
             fail("writes element %lld of %s, which block %d also writes", element, what, byte.writing_block - 1);
         if (!m.of_block && byte.reading_block > 0 && byte.reading_block != me)

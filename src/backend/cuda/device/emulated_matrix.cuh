@@ -172,7 +172,7 @@ inline void note_product(const Memory& m, long long at, long long element, const
         Byte& byte = m.known[at + static_cast<long long>(i)];
         if (byte.in_flight)
             fail("multiplies element %lld of %s before its asynchronous copy was waited for", element, what);
-        if (byte.writing_block != b.number + 1) fail("multiplies element %lld of %s, which nobody has written", element, what);
+        if (byte.writing_block != b.number + 1) fail("multiplies element %lld of %s, which is not written", element, what);
         if (byte.arrival != 0 && byte.write_epoch == b.epoch && f.seen[byte.arrival - 1] < byte.arrived)
             fail("multiplies element %lld of %s, whose arrival this thread has not waited for", element, what);
         if (byte.arrival == 0 && byte.write_epoch == b.epoch)

@@ -19,7 +19,7 @@
 
 namespace tilewright::cuda::test {
 
-class PretendedCudnn {
+class FakeCudnn {
   public:
     using Address = unsigned long long;
     enum : int { kFine = 0, kNotFinished = 2004, kBadShape = 2008, kBadType = 2010, kBadKind = 2012, kNotThere = 3000 };
@@ -85,7 +85,7 @@ class PretendedCudnn {
             return refuse(kBadShape, e.what());
         }
         if (d.kind == kPlan && d.graph != nullptr && !supported(*d.graph))
-            return refuse(kNotThere, "this engine knows no such graph");
+            return refuse(kNotThere, "this engine supports no such graph");
         d.finished = true;
         return kFine;
     }
@@ -343,7 +343,7 @@ class PretendedCudnn {
                         demand(fresh || it->second == t, "two tensors have one number");
                         if (t != tensors.back())
                             demand(!is(*t, 907) || made.count(ints(*t, 906)[0]) != 0,
-                                   "a virtual tensor that nobody made");
+                                   "a virtual tensor without a producer");
                     }
                     demand(made.insert(ints(*tensors.back(), 906)[0]).second, "a tensor is written twice");
                 }
@@ -451,7 +451,7 @@ class PretendedCudnn {
             case 107:
                 return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
             default:
-                throw std::runtime_error("a pointwise operation that is not pretended");
+                throw std::runtime_error("a pointwise operation that is not fake");
         }
     }
 
@@ -482,7 +482,7 @@ class PretendedCudnn {
             });
         } else if (o.kind == kReductionOperation) {
             const int kind = number(part(o, 1612), 1600);
-            if (kind != 0 && kind != 3) throw std::runtime_error("a reduction that is not pretended");
+            if (kind != 0 && kind != 3) throw std::runtime_error("a reduction that is not fake");
             size_t all = 1;
             for (const int64_t n : y) all *= static_cast<size_t>(n);
             out.assign(all, kind == 0 ? 0 : -std::numeric_limits<double>::infinity());

@@ -1,10 +1,10 @@
 #pragma once
-// A GPU that this process pretends to have: a driver and a compiler for tests, without either.
+// A fake GPU: a driver and a compiler for tests, without either.
 //
-// It is stricter than a GPU. What streams are asked for happens when somebody waits for it and not before, so that who
-// reads a result too early, or changes memory that is still to be copied, sees it. Addresses of its memory are none of
-// the host's, and every access is checked against what is allocated. Nothing may be allocated while a stream is
-// captured by the same thread.
+// It is stricter than a GPU. The work of a stream happens when the stream is waited for and not before, so that a read
+// of a result that comes too early, or a change of memory that is still to be copied, is seen. Addresses of its memory
+// are none of the host's, and every access is checked against what is allocated. Nothing may be allocated while a
+// stream is captured by the same thread.
 
 #include <fmt/format.h>
 
@@ -17,12 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/pretended_cudnn_test.h"
+#include "backend/cuda/fake_cudnn_test.h"
 #include "base/shared_library.h"
 
 namespace tilewright::cuda::test {
 
-class PretendedGpu {
+class FakeGpu {
   public:
     using Address = unsigned long long;
 
@@ -47,19 +47,19 @@ class PretendedGpu {
         std::vector<unsigned> box;
         int swizzle = 0;
     };
-    std::vector<Map> maps;     ///< of tensors, that the copy engine was told of
-    bool has_maps = true;      ///< its driver knows of such
+    std::vector<Map> maps;     ///< of tensors, made for TMA
+    bool has_maps = true;      ///< its driver supports them
     int library_products = 0;  ///< that cuBLASLt has computed
-    PretendedCudnn cudnn;
+    FakeCudnn cudnn;
     int streams = 0, modules = 0, contexts = 0;  ///< that are there
     std::string wrong;                           ///< the first thing that must not be
 
-    PretendedGpu() { now_ = this; }
-    ~PretendedGpu() {
+    FakeGpu() { now_ = this; }
+    ~FakeGpu() {
         if (now_ == this) now_ = nullptr;
     }
-    PretendedGpu(const PretendedGpu&) = delete;
-    PretendedGpu& operator=(const PretendedGpu&) = delete;
+    FakeGpu(const FakeGpu&) = delete;
+    FakeGpu& operator=(const FakeGpu&) = delete;
 
     SharedLibrary driver() const {
         return {"CUDA driver", [](const std::string& name) { return function(name); }};
@@ -91,7 +91,7 @@ class PretendedGpu {
         std::unique_ptr<unsigned char[]> bytes;
         size_t size = 0;
     };
-    using Work = std::function<void(PretendedGpu&)>;
+    using Work = std::function<void(FakeGpu&)>;
     struct Stream {
         std::vector<Work> work, captured;
         bool capturing = false;
@@ -145,7 +145,7 @@ class PretendedGpu {
         add("cuDeviceGetCount", [](int* n) { return locked([&](auto& g) { return *n = g.devices, kFine; }); });
         add("cuDeviceGet", [](int* d, int i) { return *d = i, 0; });
         add("cuDeviceGetName",
-            [](char* s, int n, int) { return std::strncpy(s, "Pretender", static_cast<size_t>(n)), 0; });
+            [](char* s, int n, int) { return std::strncpy(s, "FakeDriver", static_cast<size_t>(n)), 0; });
         add("cuDeviceTotalMem_v2",
             [](size_t* n, int) { return locked([&](auto& g) { return *n = g.memory_bytes, kFine; }); });
         add("cuDeviceGetAttribute", [](int* v, int a, int) {
@@ -186,7 +186,7 @@ class PretendedGpu {
                 std::vector<uint64_t> arguments;
                 for (size_t k = 0; k < g.argument_count(image); ++k)
                     arguments.push_back(*static_cast<const uint64_t*>(a[k]));
-                g.ask(stream, [image, arguments, x](PretendedGpu& gpu) {
+                g.ask(stream, [image, arguments, x](FakeGpu& gpu) {
                     ++gpu.launches;
                     gpu.run(image, arguments, x);
                 });
@@ -209,7 +209,7 @@ class PretendedGpu {
                 }
                 if (!right) return g.complain("a map of a tensor that cannot be"), 1;
                 g.maps.push_back({at, {extents, extents + rank}, {box, box + rank}, 16 << swizzle});
-                std::memcpy(map, &at, sizeof at);  // the rest is nobody's business
+                std::memcpy(map, &at, sizeof at);  // the rest is not read
                 return static_cast<int>(kFine);
             });
         });
@@ -226,7 +226,7 @@ class PretendedGpu {
             const std::vector<unsigned char> read(static_cast<const unsigned char*>(from),
                                                   static_cast<const unsigned char*>(from) + n);
             return locked([&](auto& g) {
-                g.ask(nullptr, [=](PretendedGpu& gpu) { std::memcpy(gpu.at(to, n), read.data(), n); });
+                g.ask(nullptr, [=](FakeGpu& gpu) { std::memcpy(gpu.at(to, n), read.data(), n); });
                 return kFine;
             });
         });
@@ -238,7 +238,7 @@ class PretendedGpu {
         });
         add("cuMemcpyHtoDAsync_v2", [](Address to, const void* from, size_t n, void* stream) {
             return locked([&](auto& g) {
-                g.ask(stream, [=](PretendedGpu& gpu) {
+                g.ask(stream, [=](FakeGpu& gpu) {
                     std::memcpy(gpu.at(to, n), from, n);
                     gpu.brought += n;
                 });
@@ -247,7 +247,7 @@ class PretendedGpu {
         });
         add("cuMemcpyDtoHAsync_v2", [](void* to, Address from, size_t n, void* stream) {
             return locked([&](auto& g) {
-                g.ask(stream, [=](PretendedGpu& gpu) { std::memcpy(to, gpu.at(from, n), n); });
+                g.ask(stream, [=](FakeGpu& gpu) { std::memcpy(to, gpu.at(from, n), n); });
                 return kFine;
             });
         });
@@ -377,7 +377,7 @@ class PretendedGpu {
                          z = *static_cast<Matrix*>(d_matrix);
             const float scale = *alpha;
             return locked([&](auto& g) {
-                g.ask(stream, [=](PretendedGpu& gpu) {
+                g.ask(stream, [=](FakeGpu& gpu) {
                     gpu.at(workspace, workspace_bytes);
                     gpu.multiply(p, scale, a, x, b, y, d, z);
                 });
@@ -413,7 +413,7 @@ class PretendedGpu {
             return locked([&](auto& g) {
                 const auto work = g.cudnn.execution(plan, pack);
                 g.ask(static_cast<Handle*>(handle)->stream,
-                      [work](PretendedGpu& gpu) { work([&](Address a, size_t n) { return gpu.at(a, n); }); });
+                      [work](FakeGpu& gpu) { work([&](Address a, size_t n) { return gpu.at(a, n); }); });
                 return kFine;
             });
         });
@@ -473,7 +473,7 @@ class PretendedGpu {
         return complain(e.what());
     }
 
-    static inline PretendedGpu* now_ = nullptr;
+    static inline FakeGpu* now_ = nullptr;
     static inline std::recursive_mutex mutex_;
     std::map<Address, Block> blocks_;
     Stream default_;

@@ -1,4 +1,4 @@
-// A fake NVRTC for tests of the command line, beside pretended_driver.cpp: every text compiles to a file that the fake
+// A fake NVRTC for tests of the command line, beside fake_driver.cpp: every text compiles to a file that the fake
 // driver accepts.
 
 #include <cstring>

@@ -2,9 +2,9 @@
 // Memory is host memory, kernels are loaded but not run, streams are synchronous. Calls that a driver would refuse are
 // reported.
 //
-//     LD_LIBRARY_PATH=build/pretended build/bin/bench_gpu gemm:256x256x256
+//     LD_LIBRARY_PATH=build/fake build/bin/bench_gpu gemm:256x256x256
 //
-// It reports an H200, unless TILEWRIGHT_PRETENDED_CAPABILITY=80 selects another GPU; TILEWRIGHT_PRETENDED_BYTES=1000
+// It reports an H200, unless TILEWRIGHT_FAKE_CAPABILITY=80 selects another GPU; TILEWRIGHT_FAKE_BYTES=1000
 // sets its memory.
 
 #include <cstdint>
@@ -24,8 +24,8 @@ size_t setting(const char* name, size_t otherwise) {
     const char* text = std::getenv(name);
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
-int capability() { return static_cast<int>(setting("TILEWRIGHT_PRETENDED_CAPABILITY", 90)); }
-size_t memory() { return setting("TILEWRIGHT_PRETENDED_BYTES", size_t{8} << 30); }
+int capability() { return static_cast<int>(setting("TILEWRIGHT_FAKE_CAPABILITY", 90)); }
+size_t memory() { return setting("TILEWRIGHT_FAKE_BYTES", size_t{8} << 30); }
 
 /// Numbers of cuda.h's CUdevice_attribute, with the values of an H200.
 int attribute_of(int attribute) {
@@ -64,7 +64,7 @@ int attribute_of(int attribute) {
 }
 
 int refuse(const char* what) {
-    std::fprintf(stderr, "pretended driver: %s\n", what);
+    std::fprintf(stderr, "fake driver: %s\n", what);
     return kInvalid;
 }
 int some_handle(void** out) {
