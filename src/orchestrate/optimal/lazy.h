@@ -2,7 +2,6 @@
 // Lazy profiling: solve with optimistic costs, measure the kernels of the solution only, put the measured costs in,
 // solve again. (Korch measures every candidate first, which takes 2.8 to 12.2 hours a model.)
 
-#include <functional>
 #include <vector>
 
 #include "orchestrate/optimal/blp.h"
@@ -66,11 +65,5 @@ class LazySearch {
     double spent_ = 0;
     size_t rounds_ = 0, loop_rows_ = 0;
 };
-
-using MeasureCandidates = std::function<std::vector<double>(const std::vector<size_t>&)>;
-
-/// All of it in one call.
-LazyResult solve_lazily(const Choice& choice, Profile profile, const MeasureCandidates& measure,
-                        const BlpOptions& options = {});
 
 }  // namespace tilewright::optimal
