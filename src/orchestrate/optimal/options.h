@@ -142,8 +142,11 @@ struct OrchestrationReport {
     size_t cut_kernels = 0;                 ///< kernels of the greedy rule that a cut goes through
     double cut_bytes = 0;                   ///< of the values that cross cuts
     std::map<std::string, size_t> refused;  ///< why a set is no kernel, and how many were not
-    size_t repeated = 0;                    ///< primitives that several kernels compute, once for each more
-    size_t taken_apart = 0;                 ///< kernels that were not one in the whole program
+    /// Why two of `kernels`, of which the second reads what the first writes, are not one kernel. Of kernels of one
+    /// piece, where GroupingOptions::keep_refusals is set.
+    std::map<std::pair<size_t, size_t>, std::string> not_fused;
+    size_t repeated = 0;     ///< primitives that several kernels compute, once for each more
+    size_t taken_apart = 0;  ///< kernels that were not one in the whole program
     /// Different kernels among all candidates and conversions: those of equal text and weights are one.
     size_t distinct_candidates = 0;
     size_t measured = 0;          ///< of those: their time was asked for
