@@ -110,7 +110,7 @@ class MeasuredCosts final : public EstimatedCosts {
           settings_(kernel_settings(what, options)),
           database_(std::move(database)),
           tuner_(what.host, schedule_settings(what, options), database_.get()),
-          provider_(what.codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr),
+          library_(what.codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr),
           watch_(options.watch),
           end_(now_ms() + 1e3 * options.measure_seconds) {}
 
@@ -129,57 +129,71 @@ class MeasuredCosts final : public EstimatedCosts {
     bool measures_kernels() const override { return what_.kernels; }
 
     std::optional<MeasuredKernel> measure(const TileProgram& kernel, const std::vector<bool>& weights) const override {
-        return best(kernel, weights, [&](const TuneSettings& how) -> std::optional<TunedKernel> {
-            if (out_of_time()) return std::nullopt;
-            return tune_schedules({kernel}, what_.host, how, database_.get())[0];
-        });
+        if (out_of_time()) return std::nullopt;
+        const auto how = conditions(kernel, weights);
+        if (!how) return std::nullopt;
+        const TunedKernel generated = tune_schedules({kernel}, what_.host, *how, database_.get())[0];
+        if (!library_) return faster(generated, {});
+        if (auto reason = library_->refusal(kernel.stages, weights)) return refused(generated, std::move(*reason));
+        if (out_of_time()) return std::nullopt;
+        return faster(generated, tune_library(*library_, kernel, what_.host, *how, database_.get()));
     }
 
     std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const override {
         if (!what_.kernels || !database_) return std::nullopt;
-        return best(kernel, weights, [&](const TuneSettings& how) -> std::optional<TunedKernel> {
-            auto known = remembered_schedule(kernel, what_.host, how, *database_);
-            return known ? std::optional(TunedKernel{std::move(*known), true}) : std::nullopt;
-        });
+        const auto how = conditions(kernel, weights);
+        if (!how) return std::nullopt;
+        auto known = remembered_schedule(kernel, what_.host, *how, *database_);
+        if (!known) return std::nullopt;
+        const TunedKernel generated{std::move(*known), true};
+        if (!library_) return faster(generated, {});
+        if (auto reason = library_->refusal(kernel.stages, weights)) return refused(generated, std::move(*reason));
+        const auto of_library = remembered_library(*library_, kernel, what_.host, *how, *database_);
+        return of_library ? std::optional(faster(generated, *of_library)) : std::nullopt;
     }
 
   private:
     bool out_of_time() const { return what_.seconds && now_ms() >= end_; }
 
-    /// By generated code or by the library, whichever is faster. `time`: of either, measured or recalled.
-    std::optional<MeasuredKernel> best(
-        const TileProgram& kernel, const std::vector<bool>& weights,
-        const std::function<std::optional<TunedKernel>(const TuneSettings&)>& time) const {
+    std::optional<TuneSettings> conditions(const TileProgram& kernel, const std::vector<bool>& weights) const {
         const auto sizes = assumed_sizes(kernel.stages);
         if (!sizes) return std::nullopt;
         TuneSettings how = settings_;
         how.weights = weights;
         how.sizes = *sizes;
-        const auto generated = time(how);
-        if (!generated) return std::nullopt;
-        MeasuredKernel best{seconds_of(generated->measurement), generated->remembered};
-        if (!provider_) return best;
-        best.library = provider_->name();
-        if (auto reason = provider_->refusal(kernel.stages, weights)) {
-            best.refused = std::move(*reason);
-            return best;
+        return how;
+    }
+
+    MeasuredKernel refused(const TunedKernel& generated, std::string reason) const {
+        MeasuredKernel out = faster(generated, {});
+        out.refused = std::move(reason);
+        return out;
+    }
+
+    /// Generated code, or the fastest of the library's kernels that are correct.
+    MeasuredKernel faster(const TunedKernel& generated, const std::vector<TunedLibraryKernel>& of_library) const {
+        MeasuredKernel out{seconds_of(generated.measurement), generated.remembered};
+        if (library_) out.library = library_->name();
+        const TunedLibraryKernel* best = nullptr;
+        for (const TunedLibraryKernel& k : of_library) {
+            out.remembered = out.remembered && k.tuned.remembered;
+            const double seconds = seconds_of(k.tuned.measurement);
+            if (seconds >= 0 && (best == nullptr || seconds < out.library_seconds)) {
+                best = &k;
+                out.library_seconds = seconds;
+            }
         }
-        how.provider = provider_;
-        const auto provided = time(how);
-        if (!provided) return std::nullopt;
-        best.remembered = best.remembered && provided->remembered;
-        const double seconds = seconds_of(provided->measurement);
-        if (seconds < 0) {
-            const bool wrong = provided->measurement.verdict == Verdict::wrong;
-            best.refused = wrong ? "its result is not right" : provided->measurement.reason;
-            return best;
+        if (best == nullptr) {
+            if (of_library.empty()) return out;
+            const Measurement& first = of_library.front().tuned.measurement;
+            out.refused = first.verdict == Verdict::wrong ? "its result is not right" : first.reason;
+            return out;
         }
-        best.library_seconds = seconds;
-        if (best.seconds >= 0 && best.seconds <= seconds) return best;
-        best.generated_seconds = best.seconds;
-        best.seconds = seconds;
-        best.provider = best.library;
-        return best;
+        if (out.seconds >= 0 && out.seconds <= *out.library_seconds) return out;
+        out.generated_seconds = out.seconds;
+        out.seconds = *out.library_seconds;
+        out.provider = best->name;
+        return out;
     }
 
     /// "measuring 8 candidates of a kernel of 3 stages"
@@ -199,7 +213,7 @@ class MeasuredCosts final : public EstimatedCosts {
     const TuneSettings settings_;               ///< of single kernels
     std::shared_ptr<TuningDatabase> database_;  ///< null: results are not kept
     mutable Tuner tuner_;                       ///< of schedules
-    std::shared_ptr<const cpu::KernelProvider> provider_;
+    std::shared_ptr<const cpu::KernelProvider> library_;
     WatchOrchestration watch_;
     double end_;  ///< of the time for measuring, in milliseconds
     mutable size_t reported_ = 0;

@@ -13,10 +13,12 @@ namespace tilewright {
 
 /// The time of a kernel on this machine.
 struct MeasuredKernel {
-    double seconds = -1;        ///< negative: it cannot be run
-    bool remembered = false;    ///< the time was in the tuning database, and nothing was run
-    std::string library = {};   ///< the library that was compared; empty: there is none
-    std::string provider = {};  ///< `library`, where it is faster than generated code and `seconds` is its time
+    double seconds = -1;       ///< negative: it cannot be run
+    bool remembered = false;   ///< the time was in the tuning database, and nothing was run
+    std::string library = {};  ///< the library that was compared; empty: there is none
+    /// The library's kernel that is the fastest ("oneDNN 2.6.3, jit:avx2"), if it is faster than generated code;
+    /// `seconds` is then its time.
+    std::string provider = {};
     std::optional<double> generated_seconds = std::nullopt;  ///< then: of generated code; negative: it cannot be run
     std::optional<double> library_seconds = std::nullopt;    ///< where the library computes the kernel correctly
     std::string refused = {};                                ///< why it does not
