@@ -19,7 +19,7 @@ namespace tilewright {
 
 namespace {
 
-/// Sets the scheduler of `o`, and the costs it goes by.
+/// Sets the scheduler of `o` and its kernel costs.
 void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, const Target& host,
                       const cpu::CodegenOptions& codegen, int64_t weight_bytes) {
     Scheduling& s = o.scheduling;
@@ -27,7 +27,8 @@ void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, cons
     s.trials = options.trials;
     s.gpu = options.gpu;
     if (s.gpu && options.orchestrator == Orchestrator::Optimal)
-        throw RuntimeError("optimal orchestration knows costs of this CPU's kernels alone: compile greedily for a GPU");
+        throw RuntimeError(
+            "optimal orchestration has costs of this CPU's kernels only: use --orchestrate greedy for a GPU");
     if (s.gpu) return;
     if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
     Target machine = host;

@@ -278,7 +278,7 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
     if (!options.compile.inputs)
         options.compile.inputs = [measure = options.compile.measure](const std::vector<ModelIo>& declared) {
-            // Of which size a dynamic dimension is in use is unknown: only --measure asks for whole runs all the same.
+            // Sizes of dynamic dimensions are unknown: whole runs only with --measure.
             const bool dynamic = std::any_of(declared.begin(), declared.end(), [](const ModelIo& io) {
                 return std::any_of(io.shape.begin(), io.shape.end(), [](Expr d) { return !d.is_constant(); });
             });

@@ -233,9 +233,9 @@ Program linear_attention(const std::string& n) {
     return parse_program(text);
 }
 
-/// Kernels for a number of places that only the run knows are chosen by the 128 that the model assumes. What is chosen
-/// must hold where there are more: the plan over open extents, estimated at sizes that models have (EfficientViT's 64
-/// to 16,384), is not far behind the plan that knows the size.
+/// Kernels of dynamic extents are selected for the 128 that the model assumes. The selection must hold for larger
+/// sizes: the plan over open extents, estimated at sizes that models have (EfficientViT's 64 to 16,384), is not far
+/// behind the plan for the size.
 TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     OrchestrateOptions options;
     options.target.lanes = 16;

@@ -134,8 +134,8 @@ TEST(PaperCases, the_end_of_an_instance_norm_shares_a_kernel_with_relu_and_pad) 
 }
 
 /// Softmax before a product (figure 4): its quotient moves behind the product, and shares a kernel with that; its other
-/// parts stay where the scores are. By the search's own cost, which counts the passes over the scores; the planner
-/// knows that rows of a kilobyte are divided in the cache, and leaves the quotient where it was.
+/// parts stay where the scores are. By the search's own cost, which counts the passes over the scores; in the
+/// planner's costs rows of a kilobyte are divided in the cache, and the quotient stays where it was.
 TEST(PaperCases, softmax_ends_in_the_kernel_of_the_product_behind_it) {
     const Case c = plan_of(with_weights(R"(program softmax {
   input s: f32[256, 256]

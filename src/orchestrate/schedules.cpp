@@ -97,7 +97,7 @@ double chain_gain(const Program& stages) {
 
 Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
     : how_(std::move(how)), estimated_(unmeasured(how_)), costs_(kernel_costs(how_)), kept_(std::move(kept)) {
-    // A GPU's choices take no time worth keeping; without the build's number nobody knows whose they were.
+    // A GPU's choices take no time worth keeping; without the build's number their origin is unknown.
     if (!how_.machine || how_.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
     if (kept_) who_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }

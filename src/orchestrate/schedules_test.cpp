@@ -1,4 +1,4 @@
-// A model's schedules are made once each, and plans compute their programs whoever makes them.
+// A model's schedules are made once each, and plans of every scheduler compute their programs.
 
 #include "orchestrate/schedules.h"
 #include "compile/pipeline.h"

@@ -26,7 +26,7 @@ struct Part {
     std::vector<ValueId> copied;  ///< inputs that are to be written as well, in another layout
 };
 /// `names`: keep those of values and primitives; else they say nothing, so that equal parts have equal text. Outputs
-/// that nobody of the part makes are `copied`.
+/// that the part does not make are `copied`.
 Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, const std::vector<ValueId>& outputs,
              bool names);
 

@@ -40,7 +40,7 @@ struct Measurer {
     }
 };
 
-/// Tells the costs that the search asks for; with Profile::Full all costs before the first solution.
+/// A search with the costs that it requests; with Profile::Full all costs come before the first solution.
 LazyResult solve_lazily(const Choice& choice, Profile profile, Measurer& measurer) {
     LazySearch search(choice, std::vector<bool>(choice.candidates.size(), profile == Profile::None), {});
     if (profile == Profile::Full) {
@@ -85,7 +85,7 @@ TEST(LazyProfiling, ends_at_once_where_the_bounds_are_the_costs) {
     EXPECT_EQ(lazy.measured, lazy.blp.chosen.size());
 }
 
-/// All that a solution does not know, at once: what asking for the dearest first is held against.
+/// All that a solution does not know, at once: the comparison for the most expensive first.
 size_t measured_all_at_once(const Case& c) {
     LazySearch search(c.said, std::vector<bool>(c.said.candidates.size(), false), {});
     std::vector<bool> known(c.said.candidates.size());

@@ -16,7 +16,7 @@ namespace tilewright {
 /// The cost of what there is not.
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Who decides which primitives share a kernel.
+/// How the primitives that share a kernel are selected.
 enum class Orchestrator : uint8_t {
     Greedy,  ///< what is plainly better fused
     Optimal  ///< the choice that costs least of all candidates (orchestrate.h); needs Scheduling::machine
@@ -50,7 +50,7 @@ struct OptimalOptions {
     bool compare_forms = false;
 };
 
-/// What is being done, for whoever waits.
+/// Progress, for display.
 struct OrchestrationProgress {
     std::string what;            ///< "measuring a kernel of 2 stages, 31 us by the model"
     size_t done = 0, total = 0;  ///< pieces; or kernels measured, and known to be measured yet (more may come)
@@ -98,7 +98,7 @@ struct PieceReport {
 /// A kernel as it was chosen. KernelCall::chosen says which calls it became: one, unless it was taken apart.
 struct KernelReport {
     struct Primitive {
-        std::string name, source;  ///< of the program that was orchestrated, which nobody has fused yet
+        std::string name, source;  ///< of the program before fusion
         bool again = false;        ///< an earlier kernel computes it too
     };
     std::vector<Primitive> primitives;       ///< in order; none: it copies a value into another layout

@@ -68,7 +68,7 @@ TEST(GroupOptimally, the_stages_of_a_softmax_share_its_rows) {
     EXPECT_EQ(found[0].substr(found[0].rfind(' ') + 1), "y");
 }
 
-/// Two large readers of a value that is cheap to compute: each computes it, and nobody writes it.
+/// Two large readers of a value that is cheap to compute: each computes it, and no kernel writes it.
 TEST(GroupOptimally, what_is_cheap_is_computed_again_rather_than_written) {
     const Program p = with_weights(R"(program t {
   input x: f32[1024, 1024]
