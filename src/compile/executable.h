@@ -18,8 +18,8 @@ int64_t bytes_of_constants(const Program& program);
 /// The code of each kernel: generated for this CPU, or a library's.
 std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const cpu::CodegenOptions& codegen,
                                          const CompileOptions& options);
-/// Constants of a library's kernels become what the library wants of them (packed weights). Those that nothing else
-/// reads are freed.
+/// Constants of library kernels are replaced by the library's form of them (packed weights). Those without another
+/// reader are freed.
 void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code);
 /// Both, for the model's plan; for a GPU its kernels as CUDA C++.
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options);

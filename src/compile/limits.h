@@ -7,9 +7,9 @@
 
 namespace tilewright {
 
-/// Inputs, outputs and constants must fit in usable_memory(), each and together, as far as `names` tells their sizes;
-/// a loop that nothing but its trip count ends must count to less than 2^40 (a year, at 30 us an iteration). Throws
-/// RuntimeError for the first, ModelError for the second.
+/// Inputs, outputs and constants must fit in usable_memory(), each and together, as far as `names` determines their
+/// sizes; a loop that nothing but its trip count ends must count to less than 2^40 (a year, at 30 us an iteration).
+/// Throws RuntimeError for the first, ModelError for the second.
 void check_limits(const Program& program, const Bindings& names = {});
 
 /// The names that inputs of these shapes bind. Throws ModelError as bind_shape does.

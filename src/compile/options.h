@@ -32,7 +32,7 @@ std::optional<Numerics> numerics_from_string(std::string_view text);
 
 struct CompileOptions : GroupingOptions {
     int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
-    std::optional<Target> machine;        ///< whose caches and rates plans go by; empty: current_target()
+    std::optional<Target> machine;        ///< target of the cost model; empty: current_target()
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
     std::string isa;                      ///< "" (host), "avx2", "avx512"
     SchedulerKind scheduler = SchedulerKind::Auto;

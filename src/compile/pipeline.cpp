@@ -134,7 +134,8 @@ void isolate_bodies(State& s, const PipelineOptions& options, const OrchestrateO
         s.planning = *planning;
     } else {
         s.planning = orchestrate_options(c, bytes_of_constants(s.program));
-        if (c.inputs && s.planning.measure) s.planning.run = plan_runner(*s.out, c);
+        if (c.inputs && kernel_costs(s.planning.scheduling)->measures_kernels())
+            s.planning.run = plan_runner(*s.out, c);
         if (c.measure && !c.gpu) s.unplanned = s.program;
     }
     if (s.planning.without.layouts_first) s.planning.layouts = false;  // `assign_layouts` applies them
@@ -278,13 +279,12 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     if (!options.compile.machine) options.compile.machine = current_target();
     if (options.rewrite && evaluated_as_planned(options.compile)) {
         const OrchestrateOptions evaluation = evaluation_options(options.compile);
-        options.compile.schedules =
-            std::make_shared<Schedules>(scheduling(evaluation), MeasureKernel(), evaluation.kept);
+        options.compile.schedules = std::make_shared<Schedules>(scheduling(evaluation), evaluation.kept);
     }
     for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
     if (!options.compile.inputs)
         options.compile.inputs = [measure = options.compile.measure](const std::vector<ModelIo>& declared) {
-            // Of which size a dynamic dimension is in use is unknown: only --measure asks for whole runs all the same.
+            // Sizes of dynamic dimensions are unknown: whole runs only with --measure.
             const bool dynamic = std::any_of(declared.begin(), declared.end(), [](const ModelIo& io) {
                 return std::any_of(io.shape.begin(), io.shape.end(), [](Expr d) { return !d.is_constant(); });
             });

@@ -24,10 +24,9 @@ Program prepared(const Program& program, FoldOptions folding) {
 
 RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
     options.orchestrator = Orchestrator::Greedy;
-    options.measure = {};
     std::shared_ptr<Schedules> schedules = schedules_of(options);
     TW_CHECK(schedules->how().machine, "estimates need a machine");
-    TW_CHECK(!schedules->how().measure, "the evaluation of rewrites does not measure");
+    TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
     return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
         // Conversions at the program's ends are made of nothing: they are in the total alone.
         const Grouped grouped = group_kernels(prepared(program, folding), options, *schedules);

@@ -91,7 +91,7 @@ struct Executor::Impl {
     std::set<Var> early;
     std::vector<const Requirement*> early_requirements;  ///< over names that are known when the plan starts
     Arena arena;
-    uint64_t arena_charged = 0;  ///< bytes of it that the budget knows of
+    uint64_t arena_charged = 0;  ///< bytes of it that are charged to the budget
     bool prepared = false;
     bool backward = false;  ///< this run does the tasks of some kernels (KernelState::to_and_fro) in the opposite order
     std::vector<size_t> early_slots;

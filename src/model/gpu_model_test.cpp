@@ -24,7 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A GPU that knows the kernels of one model.
+/// A GPU with the kernels of one model.
 class Machine {
   public:
     explicit Machine(const Program& program, uint64_t memory = 1 << 24) {
@@ -296,7 +296,7 @@ TEST(GpuSession, TakesALibrarysProductsWhereTheyAreFaster) {
         EXPECT_EQ(machine.gpu().wrong, "");
         EXPECT_EQ(machine.gpu().used, 0u);
     }
-    // Sizes that only the run knows stay ours.
+    // Kernels of dynamic sizes are generated.
     Machine open(network());
     EXPECT_EQ(open.load_with_library(0.5)->library_kernels(), 0);
 }
@@ -347,7 +347,7 @@ TEST(GpuSession, TakesALibrarysConvolutionsAndAttentionsWhereTheyAreFaster) {
         EXPECT_EQ(machine.gpu().used, 0u);
         EXPECT_FALSE(machine.gpu().cudnn.has_descriptors());
     }
-    // Whoever is fast and computes something else is not taken.
+    // A fast kernel with another result is not taken.
     Machine machine(program);
     machine.gpu().cudnn.error = 0.1;
     const auto model = machine.load_with_library(0.5);

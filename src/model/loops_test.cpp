@@ -1,4 +1,4 @@
-// Loops give what the interpreter's give: side by side, with results written to where they stay, to and fro.
+// Loops give what the interpreter's give: side by side, with results written in place, in alternating directions.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -71,7 +71,7 @@ std::vector<Var> names_in(const Program& stages) {
     return {seen.begin(), seen.end()};
 }
 
-/// What a name is, as a tensor of one number: what the interpreter knows of it reaches the operator.
+/// What a name is, as a tensor of one number: the operator reads the interpreter's value.
 ValueId value_of(Program& p, Var name) {
     const ValueId v = p.values.push_back({"the value of " + var_name(name), DType::I64, {}});
     TensorExpr e;

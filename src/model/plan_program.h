@@ -1,5 +1,5 @@
 #pragma once
-// A plan as a program whose kernels somebody else runs: how models are executed where there is no machine code for this
+// A plan as a program whose kernels run elsewhere: how models are executed where there is no machine code for this
 // processor, by the lockstep executor or on a GPU. Everything that is no kernel (sorting, control flow) is interpreted.
 
 #include <functional>

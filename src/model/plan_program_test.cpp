@@ -1,4 +1,4 @@
-// Plans whose kernels somebody else runs.
+// Plans whose kernels run elsewhere.
 
 #include "model/plan_program.h"
 #include "compile/pipeline.h"

@@ -14,7 +14,7 @@
 namespace tilewright {
 namespace {
 
-/// A product, its softmax, another product: enough to choose from. Symbolic rows, so that nobody knows their number.
+/// A product, its softmax, another product: enough to choose from. Symbolic rows: their number is dynamic.
 Program attention_of(const std::string& rows) {
     return parse_program(fmt::format(R"(program t {{
   input x: f32[{0}, 32]
@@ -93,7 +93,7 @@ TEST(Profile, lazily_finds_what_measuring_everything_finds_unless_something_unde
     EXPECT_EQ(lazy.remembered, lazy.measured);
     EXPECT_LE(lazy.measured, full.measured);
     EXPECT_GE(lazy.seconds(), full.seconds() * (1 - 1e-9));
-    // Which estimates were too high only full profiling knows; without such, the plans cost the same.
+    // Only full profiling finds estimates that were too high; without such, the plans cost the same.
     if (full.undercut == 0) {
         EXPECT_NEAR(lazy.seconds(), full.seconds(), 1e-6 * full.seconds());
     }

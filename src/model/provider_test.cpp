@@ -31,7 +31,7 @@ class Library : public testing::Test {
         options_.provider = library_;
     }
 
-    /// Everything the library computes rightly, it computes in no time, as far as the database knows.
+    /// Changes the database: every correct kernel of the library takes no time.
     void let_it_win(const std::string& database) const {
         TuningDatabase db(database);
         for (Measurement m : db.measurements()) {
@@ -93,7 +93,7 @@ TEST_F(Library, computes_the_kernels_that_it_wins) {
                 EXPECT_LE(largest_difference(expected, session.run(inputs)), 1e-4) << i;
         });
     for (std::thread& t : threads) t.join();
-    // Weights are there once, as the library wants them.
+    // Weights are kept once, in the library's layout.
     int64_t bytes = 0;
     for (const auto& [v, t] : p.constants) bytes += static_cast<int64_t>(t.bytes());
     EXPECT_LE(model->stats().weight_bytes, 2 * bytes);

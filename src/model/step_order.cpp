@@ -35,7 +35,7 @@ std::vector<std::vector<size_t>> step_order(const Plan& plan, int threads, const
     std::vector<bool> waits = may_wait;
     if (threads < 2) waits.assign(plan.steps.size(), false);
     std::vector<std::vector<size_t>> order;
-    for (int pass = 0; pass < 2; ++pass) {  // the second knows who waits in vain
+    for (int pass = 0; pass < 2; ++pass) {  // the second skips loops that wait in vain
         order.clear();
         std::vector<size_t> waiting;
         std::set<ValueId> awaited;

@@ -8,7 +8,7 @@
 
 namespace tilewright {
 
-/// At least 1; nothing where a dimension is the run's, or 0.
+/// At least 1; nothing where a dimension is dynamic, or 0.
 inline std::optional<int64_t> known_elements(std::span<const Expr> shape) {
     const Expr n = product(shape);
     return n.is_constant() && n.constant() > 0 ? std::optional(n.constant()) : std::nullopt;

@@ -42,7 +42,7 @@ bool plain_index(Expr i) {
     return true;
 }
 
-/// A product's micro-kernel wants affine operands, with conditions on single indices.
+/// A product's micro-kernel needs affine operands, with conditions on single indices.
 bool good_operand(const Access& a) {
     if (!std::all_of(a.index.begin(), a.index.end(), plain_index)) return false;
     return std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) {
@@ -149,7 +149,7 @@ struct Fuser {
     }
 
     /// Whether rows that lie in memory as `whole` lie in shorter pieces as `moved` that fill no vectors: 312 columns as
-    /// 12 heads of 26. Who reads those can read them where they are.
+    /// 12 heads of 26. Their readers can read them in place.
     bool cuts_rows(ValueId whole, ValueId moved) const {
         constexpr int64_t kVector = 16;
         const std::vector<Expr>&from = p.values[whole].shape, &to = p.values[moved].shape;

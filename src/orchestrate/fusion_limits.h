@@ -38,7 +38,7 @@ class Refusals {
 struct FusionLimits {
     bool recompute = true;  ///< a value with several readers may be computed in each of them
     /// Whether two primitives may be parts of one kernel; empty: any may.
-    std::function<bool(const Primitive&, const Primitive&)> may_share = {};  // NOLINT: g++ wants it
+    std::function<bool(const Primitive&, const Primitive&)> may_share = {};  // NOLINT: required by g++
     std::shared_ptr<Refusals> refusals = nullptr;  ///< where refusals are recorded; null: nowhere
 
     void refuse(const Primitive& producer, const Primitive& reader, FusionRefusal refusal) const {

@@ -138,7 +138,7 @@ class GemmChains {
             m.promise += estimate_of(groups_[g]) + kKernelSeconds;
         }
         // The chain has at least the arithmetic of its kernels: where that is nearly all, it is pruned.
-        if (schedules_.how().bound_of(m.body.stages) > kPruned * m.apart)
+        if (schedules_.costs().lower_bound(m.body.stages) > kPruned * m.apart)
             return FusionRefusal{"a GEMM chain would save nothing even at its lower bound"};
         const auto& fused = schedules_.estimated_chain(m.body);
         if (!fused) return FusionRefusal{"the GEMM chain has no schedule"};

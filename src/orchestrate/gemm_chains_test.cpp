@@ -18,6 +18,7 @@
 #include "orchestrate/scheduling_test.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright {
 namespace {
@@ -97,12 +98,12 @@ TEST(GemmChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on_
 })");
     // Whatever gives two results is a bargain, as a and e without c would be; nothing else gains.
     Scheduling how = avx2_scheduling();
-    how.measure = [](const std::vector<TileProgram>& all) {
+    test::measure_schedules_by(how, [](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
         for (const TileProgram& t : all)
             seconds.push_back(t.stages.outputs.size() == 2 ? 1e-6 : static_cast<double>(t.stages.primitives.size()));
         return seconds;
-    };
+    });
     Schedules schedules(how);
     const std::vector<KernelGroup> all = fuse_gemm_chains(p, fuse_rows(p), schedules);
     EXPECT_TRUE(can_run(p, all)) << testing::PrintToString(names(p, all));
@@ -122,11 +123,13 @@ TEST(GemmChains, transforms_by_known_numbers_stay_outside) {
   output e
 })");
         Scheduling how = avx2_scheduling();
-        how.measure = [](const std::vector<TileProgram>& all) {  // whatever shares a kernel is a bargain
-            std::vector<double> seconds;
-            for (const TileProgram& t : all) seconds.push_back(t.stages.primitives.size() == 1 ? 1 : 0.1);
-            return seconds;
-        };
+        test::measure_schedules_by(how,
+                                   [](const std::vector<TileProgram>& all) {  // whatever shares a kernel is a bargain
+                                       std::vector<double> seconds;
+                                       for (const TileProgram& t : all)
+                                           seconds.push_back(t.stages.primitives.size() == 1 ? 1 : 0.1);
+                                       return seconds;
+                                   });
         Schedules schedules(how);
         return names(p, fuse_gemm_chains(p, fuse_rows(p), schedules));
     };
@@ -154,14 +157,14 @@ TEST(GemmChains, a_softmax_joins_the_product_behind_it_where_the_scores_cannot) 
 /// A machine on which kernels of so many stages are fast, of one as they are, and all others slow.
 Scheduling where_only_stages(size_t fast) {
     Scheduling how = avx2_scheduling();
-    how.measure = [fast](const std::vector<TileProgram>& all) {
+    test::measure_schedules_by(how, [fast](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
         for (const TileProgram& t : all) {
             const size_t n = t.stages.primitives.size();
             seconds.push_back(n == fast ? 1 : n == 1 ? 100 : 1000);
         }
         return seconds;
-    };
+    });
     return how;
 }
 
@@ -230,9 +233,9 @@ Program linear_attention(const std::string& n) {
     return parse_program(text);
 }
 
-/// Kernels for a number of places that only the run knows are chosen by the 128 that the model assumes. What is chosen
-/// must hold where there are more: the plan over open extents, estimated at sizes that models have (EfficientViT's 64
-/// to 16,384), is not far behind the plan that knows the size.
+/// Kernels of dynamic extents are selected for the 128 that the model assumes. The selection must hold for larger
+/// sizes: the plan over open extents, estimated at sizes that models have (EfficientViT's 64 to 16,384), is not far
+/// behind the plan for the size.
 TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     OrchestrateOptions options;
     options.target.lanes = 16;

@@ -1,6 +1,6 @@
 // Layouts by the default rule. Convolutions want their channels side by side in memory: activations keep a block of
 // channels at every pixel (all of them), weights are packed in the order the micro-kernel reads them. Both are ALT
-// layouts on values; nothing after this pass knows a layout's name.
+// layouts on values; later passes have no names of layouts.
 
 #include "orchestrate/layouts.h"
 
@@ -66,16 +66,16 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
-/// What a map of a weighed sum makes, or another reads.
+/// What the matrix of a linear transform makes, or another reads.
 struct MapTiles {
     size_t rows = 0;  ///< how many of the first dimensions are rows of the one, or columns of the other
     /// Of this value; or of the tiles and the products of them, whichever are more: both are cut at the same tiles.
     int64_t elements = 0;
 };
 
-/// The same for the tiles of a weighed sum (program/weighed_sum.h): rows of the map lie together for as many tiles as
-/// the second-level cache has room for. A map that writes 144 rows, or reads them, would walk through memory in 144
-/// places at once, often so far apart that a cache has one set for all.
+/// The same for the tiles of a constant-coefficient linear transform (program/weighted_sum.h): rows of the map lie
+/// together for as many tiles as the second-level cache has room for. A map that writes 144 rows, or reads them, would
+/// walk through memory in 144 places at once, often so far apart that a cache has one set for all.
 ///     [36, 64, 56, 56]: 36 rows of 64 channels in 56 x 56 tiles   ->   [28, 36, 2, 56, 64]
 std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles& of, size_t dim, int lanes,
                                  int64_t l2_bytes) {
@@ -327,7 +327,7 @@ struct Chooser {
         }
     }
 
-    /// Pools go along with whatever their neighbours have; where nobody has chosen, they wish for channels.
+    /// Pools take the layout of their neighbours; without one, channels.
     void windows() {
         for (const Primitive& p : program.primitives)
             if (p.expr() != nullptr)

@@ -50,7 +50,7 @@ TEST(AssignLayouts, of_many_channels_are_blocks_of_512) {
 }
 
 /// Winograd's last product: a few numbers, the same for all channels. Two of them are concatenated, as in DenseNet,
-/// where nobody else asks for channels.
+/// where no other primitive prefers channels.
 TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_them) {
     const Program before = with_weights(R"(program winograd {
   input x: f32[16, 8, 3, 3]

@@ -1,5 +1,5 @@
 #pragma once
-// The model's operators as units of fusion: what a compiler that knows no primitives has to work with.
+// The model's operators as units of fusion: as in a compiler without primitives.
 
 #include <map>
 #include <set>

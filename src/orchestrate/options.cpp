@@ -12,7 +12,7 @@ Scheduling scheduling(const OrchestrateOptions& options) {
 
 std::shared_ptr<Schedules> schedules_of(const OrchestrateOptions& options) {
     if (options.schedules) return options.schedules;
-    return std::make_shared<Schedules>(scheduling(options), options.measure, options.kept, options.recall);
+    return std::make_shared<Schedules>(scheduling(options), options.kept);
 }
 
 }  // namespace tilewright

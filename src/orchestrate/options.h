@@ -1,5 +1,5 @@
 #pragma once
-// Options of planning, and its hooks: measurements of kernels and of whole plans.
+// Options of planning, and its hooks: costs of kernels, and runs of whole plans.
 
 #include <functional>
 #include <memory>
@@ -16,21 +16,6 @@ namespace tilewright {
 
 class CodeCache;
 class Schedules;
-
-/// What a kernel takes on this machine.
-struct MeasuredKernel {
-    double seconds = -1;        ///< negative: it cannot be run
-    bool remembered = false;    ///< the time was in the tuning database, and nothing was run
-    std::string library = {};   ///< the library that was compared; empty: there is none
-    std::string provider = {};  ///< `library`, where it is faster than generated code and `seconds` is its time
-    std::optional<double> generated_seconds = std::nullopt;  ///< then: of generated code; negative: it cannot be run
-    std::optional<double> library_seconds = std::nullopt;    ///< where the library computes the kernel correctly
-    std::string refused = {};                                ///< why it does not
-};
-/// Nothing where sizes are unknown before the model runs. `weights`: per input of its stages, whether it is a
-/// constant of the model.
-using MeasureKernel =
-    std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>& weights)>;
 
 /// What a plan takes on this machine, run as a model.
 struct PlanTimes {
@@ -61,11 +46,10 @@ struct GroupingOptions {
 
 struct OrchestrateOptions : GroupingOptions {
     ScheduleTarget target;
-    /// How kernels are scheduled; its `rule` is `target`.
+    /// How kernels are scheduled; its `rule` is `target`. Its costs must measure kernels where OptimalOptions::profile
+    /// is not None.
     Scheduling scheduling;
-    MeasureKernel measure;    ///< needed where OptimalOptions::profile is not None
-    MeasureKernel recall;     ///< what `measure` would remember: never runs anything; may be empty
-    RunPlans run;             ///< likewise: compares whole plans; may be empty
+    RunPlans run;             ///< compares whole plans; may be empty
     RememberChoice remember;  ///< what came of that; may be empty
     /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
     /// of one plan alone are kept.

@@ -15,6 +15,7 @@
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"
 #include "program/transform/fold.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright {
 namespace {
@@ -133,8 +134,8 @@ TEST(PaperCases, the_end_of_an_instance_norm_shares_a_kernel_with_relu_and_pad) 
 }
 
 /// Softmax before a product (figure 4): its quotient moves behind the product, and shares a kernel with that; its other
-/// parts stay where the scores are. By the search's own cost, which counts the passes over the scores; the planner
-/// knows that rows of a kilobyte are divided in the cache, and leaves the quotient where it was.
+/// parts stay where the scores are. By the search's own cost, which counts the passes over the scores; in the
+/// planner's costs rows of a kilobyte are divided in the cache, and the quotient stays where it was.
 TEST(PaperCases, softmax_ends_in_the_kernel_of_the_product_behind_it) {
     const Case c = plan_of(with_weights(R"(program softmax {
   input s: f32[256, 256]
@@ -193,14 +194,15 @@ Chosen chosen_where(int64_t batch, double whole) {
     OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
-    const Scheduling model = scheduling(options);
-    options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) -> std::optional<MeasuredKernel> {
-        const Program& p = kernel.stages;
-        // From x, y and the weights to the transposed result.
-        const bool all =
-            p.outputs.size() == 1 && p.inputs.size() == 4 && p.values[p.outputs[0]].shape.back().is_constant(256);
-        return MeasuredKernel{all ? whole - kKernelSeconds : model.estimate_of(kernel), false};
-    };
+    const std::shared_ptr<const KernelCosts> model = kernel_costs(scheduling(options));
+    measure_kernels_by(
+        options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) -> std::optional<MeasuredKernel> {
+            const Program& p = kernel.stages;
+            // From x, y and the weights to the transposed result.
+            const bool all =
+                p.outputs.size() == 1 && p.inputs.size() == 4 && p.values[p.outputs[0]].shape.back().is_constant(256);
+            return MeasuredKernel{all ? whole - kKernelSeconds : model->estimate(kernel), false};
+        });
     const Program p = memory_bound(batch);
     KernelSet set;
     const Plan plan = plan_program(p, set, options);

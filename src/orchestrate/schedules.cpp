@@ -38,7 +38,7 @@ std::string text_of(const Machine::Level& l) {
 }
 
 Scheduling unmeasured(Scheduling how) {
-    how.measure = nullptr;
+    how.costs = nullptr;
     return how;
 }
 
@@ -95,16 +95,16 @@ double chain_gain(const Program& stages) {
     return open ? 0.1 : 0.03;
 }
 
-Schedules::Schedules(Scheduling how, MeasureKernel measure, std::shared_ptr<const CodeCache> kept, MeasureKernel recall)
-    : how_(std::move(how)), ask_(std::move(measure)), recall_(std::move(recall)), kept_(std::move(kept)) {
-    // A GPU's choices take no time worth keeping; without the build's number nobody knows whose they were.
+Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
+    : how_(std::move(how)), estimated_(unmeasured(how_)), costs_(kernel_costs(how_)), kept_(std::move(kept)) {
+    // A GPU's choices take no time worth keeping; without the build's number their origin is unknown.
     if (!how_.machine || how_.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
     if (kept_) who_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }
 
 std::optional<Schedules::Scheduled> Schedules::kept_or(const std::string& what, const Scheduling& how,
                                                        const std::function<std::optional<Scheduled>()>& make) const {
-    if (!kept_ || how.measure) return make();
+    if (!kept_ || how.measures()) return make();
     const std::string made_of = who_ + what;
     if (const auto text = kept_->find(made_of))
         if (auto known = scheduled_in(*text)) return std::move(*known);
@@ -119,10 +119,11 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
     std::string key = key_of(body);
     const auto it = kernels_.find(key);
     if (it != kernels_.end()) return it->second;
-    std::optional<Scheduled> s = kept_or("kernel\n" + key, how_, [&] {
+    const Scheduling& how = how_.measures() ? how_ : estimated_;
+    std::optional<Scheduled> s = kept_or("kernel\n" + key, how, [&] {
         Scheduled made;
-        made.program = make_schedule(body.stages, body.row_axes, how_.measures() ? how_ : unmeasured(how_));
-        made.seconds = how_.estimate_of(made.program);
+        made.program = make_schedule(body.stages, body.row_axes, how);
+        made.seconds = costs_->estimate(made.program);
         return std::optional(std::move(made));
     });
     TW_CHECK(s, "a kernel without a schedule");
@@ -130,12 +131,11 @@ const Schedules::Scheduled& Schedules::kernel(const KernelBody& body) {
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body) {
-    return how_.measure && !how_.measures() ? estimated_chain(body) : chain(body, how_, chains_);
+    return how_.measures() ? chain(body, how_, chains_) : estimated_chain(body);
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::estimated_chain(const KernelBody& body) {
-    if (!how_.measure) return chain(body);
-    return chain(body, unmeasured(how_), estimated_chains_);
+    return chain(body, estimated_, estimated_chains_);
 }
 
 const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& body, const Scheduling& how,
@@ -148,7 +148,7 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
         std::optional<Scheduled> made;
         if (auto program = make_chain_schedule(body.stages, how)) {
             made.emplace();
-            made->seconds = how_.estimate_of(*program);
+            made->seconds = costs_->estimate(*program);
             made->program = std::move(*program);
         }
         return made;
@@ -159,19 +159,18 @@ const std::optional<Schedules::Scheduled>& Schedules::chain(const KernelBody& bo
 double Schedules::seconds_of(const Scheduled& s) {
     if (!how_.measures()) return s.seconds;
     const Stopwatch watch(spent_ms_);
-    const double measured = how_.measure({s.program})[0];
+    const double measured = costs_->measure_schedules({s.program})[0];
     return measured >= 0 ? measured : s.seconds;
 }
 
 std::optional<MeasuredKernel> Schedules::measure(const TileProgram& program, const std::vector<bool>& weights) {
-    const std::optional<MeasuredKernel> measured = ask_(program, weights);
+    const std::optional<MeasuredKernel> measured = costs_->measure(program, weights);
     if (measured) note(program, weights, *measured);
     return measured;
 }
 
 std::optional<MeasuredKernel> Schedules::recall(const TileProgram& program, const std::vector<bool>& weights) {
-    if (!recall_) return std::nullopt;
-    const std::optional<MeasuredKernel> measured = recall_(program, weights);
+    const std::optional<MeasuredKernel> measured = costs_->recall(program, weights);
     if (measured) note(program, weights, *measured);
     return measured;
 }
@@ -200,6 +199,6 @@ std::optional<double> Schedules::measured(const Scheduled& s) const {
     return it != measured_.end() && it->second >= 0 ? std::optional(it->second) : std::nullopt;
 }
 
-double Schedules::at_least(const KernelBody& body) const { return how_.bound_of(body.stages); }
+double Schedules::at_least(const KernelBody& body) const { return costs_->lower_bound(body.stages); }
 
 }  // namespace tilewright

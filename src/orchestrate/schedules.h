@@ -26,10 +26,9 @@ std::string scheduling_text(const Scheduling& how);
 
 class Schedules {
   public:
-    /// `measure`, `recall`: used by measure() and recall(); may be empty. `kept`: a cache of schedules that took long
-    /// to find by estimates, for this build of the compiler and this machine alone; may be null.
-    explicit Schedules(Scheduling how, MeasureKernel measure = {}, std::shared_ptr<const CodeCache> kept = nullptr,
-                       MeasureKernel recall = {});
+    /// `kept`: a cache of schedules that took long to find by estimates, for this build of the compiler and this
+    /// machine only; may be null.
+    explicit Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept = nullptr);
 
     struct Scheduled {
         TileProgram program;
@@ -44,10 +43,9 @@ class Schedules {
 
     /// Measured where measuring is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
-    bool measures() const { return ask_ != nullptr; }
-    /// Runs it, or finds the time in the tuning database (MeasureKernel).
+    /// KernelCosts::measure, noted for measured() and provided().
     std::optional<MeasuredKernel> measure(const TileProgram& program, const std::vector<bool>& weights);
-    /// The time in the tuning database; nothing where there is none.
+    /// KernelCosts::recall, likewise.
     std::optional<MeasuredKernel> recall(const TileProgram& program, const std::vector<bool>& weights);
     /// The time that measure() found for this kernel, if it was measured and runs.
     std::optional<double> measured(const Scheduled& s) const;
@@ -67,6 +65,7 @@ class Schedules {
     double at_least(const KernelBody& body) const;
 
     const Scheduling& how() const { return how_; }
+    const KernelCosts& costs() const { return *costs_; }
     double spent_ms() const { return spent_ms_; }
 
   private:
@@ -74,15 +73,15 @@ class Schedules {
     const std::optional<Scheduled>& chain(const KernelBody& body, const Scheduling& how, ScheduledChains& known);
     std::optional<Scheduled> kept_or(const std::string& what, const Scheduling& how,
                                      const std::function<std::optional<Scheduled>()>& make) const;
+    void note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured);
 
     Scheduling how_;
-    MeasureKernel ask_, recall_;
+    Scheduling estimated_;  ///< how_ without measurements
+    std::shared_ptr<const KernelCosts> costs_;
     std::shared_ptr<const CodeCache> kept_;
     std::string who_;  ///< schedules what is kept: all that a schedule depends on but the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
     ScheduledChains chains_, estimated_chains_;
-    void note(const TileProgram& program, const std::vector<bool>& weights, const MeasuredKernel& measured);
-
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name
     std::unordered_map<std::string, Provided> provided_;  ///< by that and the weights
     std::set<std::string> refused_;

@@ -1,4 +1,4 @@
-// A model's schedules are made once each, and plans compute their programs whoever makes them.
+// A model's schedules are made once each, and plans of every scheduler compute their programs.
 
 #include "orchestrate/schedules.h"
 #include "compile/pipeline.h"
@@ -16,6 +16,7 @@
 #include "orchestrate/program_test.h"
 #include "orchestrate/run_plan_test.h"
 #include "orchestrate/scheduling_test.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright {
 namespace {
@@ -78,11 +79,11 @@ TEST(Schedules, what_took_long_to_find_is_found_again_by_the_next_compilation) {
     ASSERT_FALSE(build_id().empty());
     const Folder folder;
     const auto kept = std::make_shared<CodeCache>(folder.path.string());
-    Schedules first(avx2_scheduling(SchedulerKind::Auto), {}, kept);
+    Schedules first(avx2_scheduling(SchedulerKind::Auto), kept);
     const auto made = first.chain(chain_body());
     ASSERT_TRUE(made.has_value());
     EXPECT_EQ(folder.files(), 1u);
-    Schedules second(avx2_scheduling(SchedulerKind::Auto), {}, kept);
+    Schedules second(avx2_scheduling(SchedulerKind::Auto), kept);
     const auto found = second.chain(chain_body());
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(print(found->program), print(made->program));
@@ -94,12 +95,12 @@ TEST(Schedules, what_took_long_to_find_is_found_again_by_the_next_compilation) {
 TEST(Schedules, another_machine_s_choices_are_not_found) {
     const Folder folder;
     const auto kept = std::make_shared<CodeCache>(folder.path.string());
-    Schedules(avx2_scheduling(SchedulerKind::Auto), {}, kept).chain(chain_body());
+    Schedules(avx2_scheduling(SchedulerKind::Auto), kept).chain(chain_body());
     Scheduling faster = avx2_scheduling(SchedulerKind::Auto);
     faster.machine->caches[1].bytes /= 2;
-    Schedules(faster, {}, kept).chain(chain_body());
+    Schedules(faster, kept).chain(chain_body());
     EXPECT_EQ(folder.files(), 2u);
-    Schedules(avx2_scheduling(SchedulerKind::Auto, 2), {}, kept).chain(chain_body());
+    Schedules(avx2_scheduling(SchedulerKind::Auto, 2), kept).chain(chain_body());
     EXPECT_EQ(folder.files(), 3u);
 }
 
@@ -126,13 +127,7 @@ TEST(Orchestrate, plans_of_every_scheduler_compute_their_programs) {
         const SchedulerKind kind = kKinds[seed % std::size(kKinds)];
         options.scheduling = avx2_scheduling(kind, 1 + static_cast<int>(seed / 6 % 3));
         options.scheduling.trials = 8;
-        options.scheduling.measure = [machine =
-                                          given(options.scheduling.machine)](const std::vector<TileProgram>& programs) {
-            std::vector<double> out;
-            out.reserve(programs.size());
-            for (const TileProgram& t : programs) out.push_back(estimate(t, machine).seconds);
-            return out;
-        };
+        measure_schedules_by(options.scheduling, by_model(options.scheduling));
         options.target = options.scheduling.rule;
         options.layouts = seed % 7 != 0;
         KernelSet kernels;

@@ -1,6 +1,6 @@
 #pragma once
 // Kernels run slice by slice. Winograd's transforms and the products between them are kernels of their own, as each
-// wants another order of loops, and what they hand on is larger than what it is made of:
+// needs another order of loops, and what they hand on is larger than what it is made of:
 //
 //     x [64, 224, 224] 12.8 MB   ->   tiles 28.9 MB   ->   products 28.9 MB   ->   y 12.8 MB
 //
@@ -17,8 +17,9 @@
 
 namespace tilewright {
 
-/// Finds runs of the plan's kernels to take in slices. `kernels`: by step, the kernel where it has one; the axes along
-/// which they are sliced become their outermost parallel loops, and what they hand on is near (TileProgram::near).
+/// Finds runs of the plan's kernels for depth-first slicing. `kernels`: by step, the kernel where it has one; the axes
+/// along which they are sliced become their outermost parallel loops, and what they hand on is near
+/// (TileProgram::near).
 ///
 /// Kernels are taken together where
 ///  - each writes one value, of a size that is known and larger than the second-level cache; the next alone reads it

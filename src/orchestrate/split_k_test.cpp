@@ -17,6 +17,7 @@
 #include "orchestrate/scheduling_test.h"
 #include "orchestrate/split_k.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright {
 namespace {
@@ -125,7 +126,7 @@ TEST(SplitK, many_results_or_short_sums_stay_one_kernel) {
 /// for its last quotient. All six are faster than several kernels.
 Scheduling where_parts_are_free(int threads) {
     Scheduling how = avx2_scheduling(SchedulerKind::Mcfuser, threads);
-    how.measure = [](const std::vector<TileProgram>& all) {
+    test::measure_schedules_by(how, [](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
         for (const TileProgram& t : all) {
             double elements = 0;
@@ -138,7 +139,7 @@ Scheduling where_parts_are_free(int threads) {
             seconds.push_back(elements < 2e4 || stages == 5 ? 1e-9 : stages == 6 ? 1 : 10);
         }
         return seconds;
-    };
+    });
     return how;
 }
 

@@ -4,7 +4,6 @@
 #include <random>
 #include <set>
 
-#include "cost/gpu_estimate.h"
 #include "program/weighed_sum.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
@@ -39,8 +38,8 @@ bool constructible(const Program& stages) {
 }
 
 /// The first of the fastest candidates; the first one where none can run.
-TileProgram fastest(std::vector<TileProgram> candidates, const Scheduling& how) {
-    const std::vector<double> seconds = how.measure(candidates);
+TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& costs) {
+    const std::vector<double> seconds = costs.measure_schedules(candidates);
     size_t best = 0;
     for (size_t i = 1; i < candidates.size(); ++i)
         if (seconds[i] >= 0 && (seconds[best] < 0 || seconds[i] < seconds[best])) best = i;
@@ -59,12 +58,12 @@ TileProgram searched(const Program& stages, const construct::Problem& p, TilePro
     std::mt19937_64 rng(how.seed);
     std::set<construct::Realised::Key> seen;
     std::vector<Tried> best, batch;  // best: ascending
-    const double initial_seconds = how.measure({initial})[0];
+    const double initial_seconds = how.costs->measure_schedules({initial})[0];
     const auto flush = [&] {
         std::vector<TileProgram> programs;
         for (const Tried& t : batch) programs.push_back(t.program);
         if (programs.empty()) return;
-        const std::vector<double> times = how.measure(programs);
+        const std::vector<double> times = how.costs->measure_schedules(programs);
         for (size_t i = 0; i < batch.size(); ++i) {
             batch[i].seconds = times[i];
             if (times[i] >= 0) best.push_back(std::move(batch[i]));
@@ -109,14 +108,12 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name) {
     return std::nullopt;
 }
 
-double Scheduling::estimate_of(const TileProgram& program) const {
-    if (gpu) return gpu_estimate(program, gpu->target).seconds;
-    return machine ? estimate(program, *machine).seconds : 0;
+EstimatedCosts estimated_costs(const Scheduling& how) {
+    return EstimatedCosts(how.machine, how.gpu ? std::optional(how.gpu->target) : std::nullopt);
 }
 
-double Scheduling::bound_of(const Program& stages) const {
-    if (gpu) return gpu_lower_bound(stages, gpu->target);
-    return machine ? lower_bound(stages, *machine, {}, true) : 0;
+std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how) {
+    return how.costs ? how.costs : std::make_shared<const EstimatedCosts>(estimated_costs(how));
 }
 
 namespace {
@@ -147,12 +144,14 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
                                   : default_schedule(std::move(stages), row_axes, how.rule);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages)) return initial;
     // Pruned where even the lower bound is not below the margin.
-    const double enough = kConstructedMargin * how.estimate_of(initial);
-    if (how.kind == SchedulerKind::Auto && how.bound_of(initial.stages) >= enough) return initial;
+    const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
+    const double enough = kConstructedMargin * costs->estimate(initial);
+    if (how.kind == SchedulerKind::Auto && costs->lower_bound(initial.stages) >= enough) return initial;
     stages = initial.stages;  // with contiguous axes merged
     const std::vector<construct::Problem> all = problems(stages, how);
     if (all.empty() || !(all[0].micro.vector_axis || all[0].micro.matrix)) return initial;
-    if (how.kind == SchedulerKind::Search && how.measure) {
+    const bool measures = costs->measures_schedules();
+    if (how.kind == SchedulerKind::Search && measures) {
         for (const construct::Problem& p : all) initial = searched(stages, p, std::move(initial), how);
         return initial;
     }
@@ -170,11 +169,11 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
     }
     std::stable_sort(top.begin(), top.end(),
                      [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
-    if (how.measure) {
+    if (measures) {
         std::vector<TileProgram> candidates;
         if (how.kind == SchedulerKind::Auto) candidates.push_back(std::move(initial));
         for (const auto& [p, r] : top) candidates.push_back(construct::to_tile_program(stages, *p, r));
-        return fastest(std::move(candidates), how);
+        return fastest(std::move(candidates), *costs);
     }
     if (how.kind == SchedulerKind::Auto && top[0].second.seconds > enough) return initial;
     return construct::to_tile_program(std::move(stages), *top[0].first, top[0].second);
@@ -184,16 +183,16 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     if (!how.machine && !how.gpu) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
-    if (how.kind == SchedulerKind::Search && how.measure && how.machine) {
+    if (how.kind == SchedulerKind::Search && how.measures() && how.machine) {
         std::vector<TileProgram> all;
         for (chain::Found& f : chain::sample(*c, *how.machine, how.rule, static_cast<size_t>(how.trials), how.seed))
             all.push_back(std::move(f.program));
         if (all.empty()) return std::nullopt;
-        return fastest(std::move(all), how);
+        return fastest(std::move(all), *how.costs);
     }
     chain::SearchOptions options;
     options.seed = how.seed;
-    options.measure = how.measure;
+    options.costs = how.costs.get();
     if (how.gpu) return gpu_chain_schedule(*c, *how.gpu, options);
     chain::SearchResult found = chain::search(*c, *how.machine, how.rule, options);
     if (found.top.empty()) return std::nullopt;

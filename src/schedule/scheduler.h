@@ -1,7 +1,7 @@
 #pragma once
 // The entry to the schedulers of this folder: which of them makes a kernel's tile program, and its estimated cost.
 
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -9,6 +9,7 @@
 #include "cost/estimate.h"
 #include "schedule/default_schedule.h"
 #include "schedule/gpu/gpu_schedule.h"
+#include "schedule/kernel_costs.h"
 
 namespace tilewright {
 
@@ -29,11 +30,8 @@ struct Scheduling {
     ScheduleTarget rule;             ///< the default heuristic's target
     std::optional<Machine> machine;  ///< a CPU; it or a GPU is needed by all but Default
     uint64_t seed = 1;
-    /// Seconds of each program on operands as in a model, negative for what cannot be run. Needed by Search; chains use
-    /// it for their best eight where it is there.
-    std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
-    /// True once no more time may be spent on `measure`; empty: never. Estimates decide from then on.
-    std::function<bool()> out_of_time;
+    /// Search needs costs that measure schedules; chains measure their best eight where possible. Null: estimates.
+    std::shared_ptr<const KernelCosts> costs;
     int trials = 1000;  ///< of Search
     /// Kernels are for this GPU: by its default heuristic (schedule/gpu), and by the same schedulers as on a CPU with
     /// the GPU's model.
@@ -44,12 +42,13 @@ struct Scheduling {
         return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
                (machine.has_value() || gpu.has_value());
     }
-    /// By the model of the machine; 0 where none is known.
-    double estimate_of(const TileProgram& program) const;
-    /// What no kernel of these stages, whose operands are warm, can undercut.
-    double bound_of(const Program& stages) const;
-    bool measures() const { return measure && !(out_of_time && out_of_time()); }
+    /// Whether schedules are measured now.
+    bool measures() const { return costs && costs->measures_schedules(); }
 };
+/// By the model of the machine or the GPU.
+EstimatedCosts estimated_costs(const Scheduling& how);
+/// Scheduling::costs, or the estimates. Never null.
+std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how);
 
 /// A schedule for a kernel of one stage, or of several that share rows (see default_schedule).
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,

@@ -10,6 +10,7 @@
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/construct/problems_test.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright {
 namespace {
@@ -28,14 +29,7 @@ Scheduling scheduling(SchedulerKind kind, int threads = 1) {
 }
 
 /// A machine that takes as long as the model says.
-void measure_by_the_model(Scheduling& how) {
-    how.measure = [machine = given(how.machine)](const std::vector<TileProgram>& programs) {
-        std::vector<double> out;
-        out.reserve(programs.size());
-        for (const TileProgram& t : programs) out.push_back(estimate(t, machine).seconds);
-        return out;
-    };
-}
+void measure_by_the_model(Scheduling& how) { test::measure_schedules_by(how, test::by_model(how)); }
 
 TileProgram schedule(const Program& stages, const Scheduling& how) {
     IndexVector<PrimitiveId, std::vector<size_t>> rows;
@@ -113,7 +107,7 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
     double fastest = 1e300;
     std::string winner;
     std::set<std::string> seen;
-    how.measure = [&](const std::vector<TileProgram>& programs) {
+    test::measure_schedules_by(how, [&](const std::vector<TileProgram>& programs) {
         EXPECT_LE(programs.size(), 16u);
         std::vector<double> out;
         for (const TileProgram& t : programs) {
@@ -128,7 +122,7 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
             }
         }
         return out;
-    };
+    });
     EXPECT_EQ(print(schedule(construct::product(96, 128, 256), how)), winner);
     EXPECT_GT(measured, 20u);
     EXPECT_LE(measured, 101u);  // the default schedule's, and the trials
@@ -140,7 +134,7 @@ TEST(MakeChainSchedule, by_search_is_the_fastest_of_what_was_measured) {
     size_t measured = 0;
     double fastest = 1e300;
     std::string winner;
-    how.measure = [&](const std::vector<TileProgram>& programs) {
+    test::measure_schedules_by(how, [&](const std::vector<TileProgram>& programs) {
         std::vector<double> out;
         for (const TileProgram& t : programs) {
             const std::string text = print(t);
@@ -152,7 +146,7 @@ TEST(MakeChainSchedule, by_search_is_the_fastest_of_what_was_measured) {
             }
         }
         return out;
-    };
+    });
     const Program stages = chain::attention(2, 96, 128, 32, 32);
     EXPECT_EQ(print(given(make_chain_schedule(stages, how))), winner);
     EXPECT_EQ(measured, 50u);

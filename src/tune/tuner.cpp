@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "base/error.h"
 #include "tune/canonical.h"
@@ -16,6 +17,12 @@ namespace tilewright {
 namespace {
 
 constexpr size_t kGroup = 8;  // measured together; also the maximum that a killed run loses
+
+std::string weights_text(const std::vector<bool>& weights) {
+    std::string text = " weights=";
+    for (const bool weight : weights) text += weight ? '1' : '0';
+    return text;
+}
 
 /// The settings' text for code of another CPU than the host: " isa=x86-64-v3".
 std::string isa_text(const cpu::Isa& isa) {
@@ -35,45 +42,58 @@ class Bench {
 
     /// Sets the verdict of each measurement, whose key is already set.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
-        auto kernels = settings_.provider ? provide(results) : compile_all(group, results);
+        auto kernels = compile_all(group, results);
         ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would inherit the pinning
+        reject_hanging(kernels, pool, results);
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
-        if (!settings_.provider) reject_hanging(kernels, pool, results);
         for (size_t i = 0; i < group.size(); ++i) {
-            if (!kernels[i]) continue;
-            try {
-                const CheckResult check = checker_.check(*kernels[i], pool);
-                if (!check.ok) {
-                    refuse(*results[i], Verdict::wrong, check.reason);
-                    continue;
-                }
-                runnables.push_back(
-                    {group[i]->name, KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool)});
-            } catch (const RuntimeError& e) {
-                if (!settings_.provider) throw;
-                refuse(*results[i], Verdict::failed, e.what());
-                continue;
-            }
+            if (!kernels[i] || !correct(*kernels[i], pool, *results[i])) continue;
+            runnables.push_back({group[i]->name, KernelRun(*kernels[i], settings_.sizes, operands(*kernels[i]), pool)});
             passed.push_back(results[i]);
         }
+        time(runnables, passed);
+    }
+
+    /// The same for one kernel of a library, which may throw.
+    void measure_library(const cpu::KernelProvider::Candidate& candidate, Measurement& result) {
+        try {
+            cpu::CompiledKernel kernel;
+            kernel.library = candidate.make();
+            ThreadPool pool(settings_.threads, Pinning::on);
+            if (!correct(kernel, pool, result)) return;
+            operands_.reset();  // constants may have another layout than for the kernel before
+            KernelRun run(kernel, settings_.sizes, operands(kernel), pool);
+            run();  // the first run starts the library's threads: else the kernel could be given up for it
+            time({{candidate.kernel, run}}, {&result});
+        } catch (const RuntimeError& e) {
+            refuse(result, Verdict::failed, e.what());
+        }
+    }
+
+    static void refuse(Measurement& result, Verdict verdict, std::string reason) {
+        result.verdict = verdict;
+        result.reason = std::move(reason);
+    }
+
+  private:
+    bool correct(const cpu::CompiledKernel& kernel, ThreadPool& pool, Measurement& result) {
+        const CheckResult check = checker_.check(kernel, pool);
+        if (!check.ok) refuse(result, Verdict::wrong, check.reason);
+        return check.ok;
+    }
+
+    void time(const std::vector<Runnable>& runnables, const std::vector<Measurement*>& results) {
         MeasureOptions options = settings_.measure;
         options.known_best = best_;
-        std::vector<Timing> timings;
-        try {
-            timings = measure(runnables, options);
-        } catch (const RuntimeError& e) {  // a library may fail
-            if (!settings_.provider) throw;
-            for (Measurement* m : passed) refuse(*m, Verdict::failed, e.what());
-        }
+        const std::vector<Timing> timings = measure(runnables, options);
         for (size_t i = 0; i < timings.size(); ++i) {
-            passed[i]->verdict = Verdict::measured;
-            passed[i]->seconds = timings[i].seconds;
+            results[i]->verdict = Verdict::measured;
+            results[i]->seconds = timings[i].seconds;
             if (!timings[i].given_up) best_ = std::min(best_, timings[i].seconds.value);
         }
     }
 
-  private:
     /// Runs each kernel once in a child process; those that do not finish there are rejected and reset.
     void reject_hanging(std::vector<std::optional<cpu::CompiledKernel>>& kernels, ThreadPool& pool,
                         const std::vector<Measurement*>& results) {
@@ -104,25 +124,6 @@ class Bench {
         if (!kernel.library) return operands_.emplace(stages_, inputs, how_);
         const PreparedInputs prepared = prepared_inputs(stages_, std::move(inputs), *kernel.library);
         return operands_.emplace(prepared.stages, prepared.inputs, how_);
-    }
-
-    /// The provider's kernel for the group, which has one candidate.
-    std::vector<std::optional<cpu::CompiledKernel>> provide(const std::vector<Measurement*>& results) const {
-        TW_CHECK(results.size() == 1, "several schedules of a library kernel");
-        std::vector<std::optional<cpu::CompiledKernel>> kernels(1);
-        try {
-            cpu::CompiledKernel kernel;
-            kernel.library = settings_.provider->provide(stages_, settings_.weights, settings_.threads);
-            kernels[0] = std::move(kernel);
-        } catch (const RuntimeError& e) {
-            refuse(*results[0], Verdict::failed, e.what());
-        }
-        return kernels;
-    }
-
-    static void refuse(Measurement& result, Verdict verdict, std::string reason) {
-        result.verdict = verdict;
-        result.reason = std::move(reason);
     }
 
     std::vector<std::optional<cpu::CompiledKernel>> compile_all(const std::vector<const TileProgram*>& group,
@@ -167,21 +168,67 @@ class Bench {
 MeasurementKey measurement_key(const TileProgram& candidate, const Target& target, const TuneSettings& settings) {
     MeasurementKey key;
     key.stages = canonical_text(candidate.stages);
-    key.schedule = settings.provider ? "provider " + settings.provider->name() + "\n" : schedule_text(candidate);
+    key.schedule = schedule_text(candidate);
     key.target = target_key(target);
     key.settings = settings_text(settings.threads, settings.warmth, canonical_sizes(candidate.stages, settings.sizes)) +
                    isa_text(settings.codegen.isa);
-    if (settings.warmth == Warmth::cold_weights || settings.provider) {
-        key.settings += " weights=";
-        for (const bool weight : settings.weights) key.settings += weight ? '1' : '0';
-    }
+    if (settings.warmth == Warmth::cold_weights) key.settings += weights_text(settings.weights);
     return key;
 }
+
+namespace {
+
+/// `name`: of a kernel; the library's where it has none.
+MeasurementKey library_key(const std::string& name, const TileProgram& kernel, const Target& target,
+                           const TuneSettings& settings) {
+    MeasurementKey key = measurement_key(kernel, target, settings);
+    key.schedule = "provider " + name + "\n";
+    if (settings.warmth != Warmth::cold_weights) key.settings += weights_text(settings.weights);
+    return key;
+}
+
+/// The names of a library's kernels for some stages, a line each: so that nothing is asked of the library where all of
+/// them have been measured.
+ChoiceKey list_key(const cpu::KernelProvider& library, const TileProgram& kernel, const Target& target,
+                   const TuneSettings& settings) {
+    const MeasurementKey key = library_key(library.name(), kernel, target, settings);
+    return {key.stages, key.target, "kernels of " + library.name(), key.settings};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+}
+
+/// Stores records until the database cannot, which is reported once.
+class MeasurementLog {
+  public:
+    MeasurementLog(TuningDatabase* db, const std::function<void(const std::string&)>& warn) : db_(db), warn_(warn) {}
+
+    template <typename Record>
+    void operator()(const Record& record) {
+        if (db_ == nullptr) return;
+        try {
+            db_->insert(record);
+        } catch (const CannotKeep& e) {
+            db_ = nullptr;
+            if (warn_) warn_(fmt::format("measurements are not kept: {}", e.what()));
+        }
+    }
+
+  private:
+    TuningDatabase* db_;
+    std::function<void(const std::string&)> warn_;
+};
+
+}  // namespace
 
 class Tuner::Impl {
   public:
     Impl(Target target, TuneSettings settings, TuningDatabase* db)
-        : target_(std::move(target)), settings_(std::move(settings)), db_(db) {}
+        : target_(std::move(target)), settings_(std::move(settings)), db_(db), log_(db, settings_.warn) {}
 
     std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates, const Bindings& sizes) {
         TuneSettings settings = settings_;
@@ -218,7 +265,7 @@ class Tuner::Impl {
                 bench_of_ = std::move(what);
             }
             bench_->measure_group(group, results);
-            keep(results);
+            for (const Measurement* m : results) log_(*m);
         }
         for (const auto& [second, first] : same) tuned[second].measurement = tuned[first].measurement;
         return tuned;
@@ -227,20 +274,10 @@ class Tuner::Impl {
     const TuneSettings& settings() const { return settings_; }
 
   private:
-    void keep(const std::vector<Measurement*>& results) {
-        if (db_ == nullptr || !keeps_) return;
-        try {
-            for (const Measurement* m : results) db_->insert(*m);
-        } catch (const CannotKeep& e) {
-            keeps_ = false;
-            if (settings_.warn) settings_.warn(fmt::format("measurements are not kept: {}", e.what()));
-        }
-    }
-
     const Target target_;
     const TuneSettings settings_;
     TuningDatabase* db_;
-    bool keeps_ = true;
+    MeasurementLog log_;
     std::unique_ptr<Bench> bench_;
     std::string bench_of_;  ///< the kernel and sizes of bench_
 };
@@ -260,6 +297,63 @@ std::vector<TunedKernel> Tuner::tune(const std::vector<TileProgram>& candidates,
 std::optional<Measurement> remembered_schedule(const TileProgram& candidate, const Target& target,
                                                const TuneSettings& settings, const TuningDatabase& db) {
     return db.find(measurement_key(candidate, target, settings));
+}
+
+std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library, const TileProgram& kernel,
+                                             const Target& target, const TuneSettings& settings, TuningDatabase* db) {
+    if (db != nullptr)
+        if (auto known = remembered_library(library, kernel, target, settings, *db)) return *std::move(known);
+    std::vector<TunedLibraryKernel> out;
+    MeasurementLog log(db, settings.warn);
+    std::vector<cpu::KernelProvider::Candidate> candidates;
+    try {
+        candidates = library.candidates(with_sizes(kernel.stages, settings.sizes), settings.weights, settings.threads,
+                                        cpu::kMostLibraryKernels);
+    } catch (const RuntimeError& e) {
+        Measurement none;
+        none.key = library_key(library.name(), kernel, target, settings);
+        Bench::refuse(none, Verdict::failed, e.what());
+        log(none);
+        out.push_back({"", {std::move(none)}});
+    }
+    std::optional<Bench> bench;
+    Choice list;
+    list.key = list_key(library, kernel, target, settings);
+    for (const cpu::KernelProvider::Candidate& candidate : candidates) {
+        TunedLibraryKernel& one = out.emplace_back();
+        one.name = library.name_of(candidate.kernel);
+        list.schedule += candidate.kernel + '\n';
+        Measurement& m = one.tuned.measurement;
+        m.key = library_key(one.name, kernel, target, settings);
+        if (auto known = db != nullptr ? db->find(m.key) : std::nullopt) {
+            one.tuned = {*std::move(known), true};
+            continue;
+        }
+        if (!bench) bench.emplace(kernel.stages, target, settings);
+        bench->measure_library(candidate, m);
+        log(m);
+    }
+    log(list);
+    return out;
+}
+
+std::optional<std::vector<TunedLibraryKernel>> remembered_library(const cpu::KernelProvider& library,
+                                                                  const TileProgram& kernel, const Target& target,
+                                                                  const TuneSettings& settings,
+                                                                  const TuningDatabase& db) {
+    const auto list = db.find(list_key(library, kernel, target, settings));
+    if (!list) return std::nullopt;
+    std::vector<std::string> names;
+    for (const std::string& line : lines_of(list->schedule)) names.push_back(library.name_of(line));
+    const bool none = names.empty();
+    if (none) names.push_back(library.name());
+    std::vector<TunedLibraryKernel> out;
+    for (std::string& name : names) {
+        auto known = db.find(library_key(name, kernel, target, settings));
+        if (!known) return std::nullopt;
+        out.push_back({none ? "" : std::move(name), {*std::move(known), true}});
+    }
+    return out;
 }
 
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backend/cpu/kernel.h"
@@ -25,9 +26,6 @@ struct TuneSettings {
     double first_run_seconds = 10;
     int64_t check_work = CheckOptions().work;
     cpu::CodegenOptions codegen;
-    /// The provider of a library kernel that replaces generated code; null: generated code. With a provider there is
-    /// one candidate, whatever its tree.
-    std::shared_ptr<const cpu::KernelProvider> provider;
     /// Compiles a candidate. By default cpu::compile; replaced by tests.
     std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile;
     /// Called with one line when results can no longer be stored; tuning continues.
@@ -67,6 +65,24 @@ class Tuner {
 /// The database's measurement of a schedule; nothing if it has not been measured.
 std::optional<Measurement> remembered_schedule(const TileProgram& candidate, const Target& target,
                                                const TuneSettings& settings, const TuningDatabase& db);
+
+/// A kernel of a library.
+struct TunedLibraryKernel {
+    std::string name;  ///< KernelProvider::name_of; empty where the library has no kernel: then `measurement` says why
+    TunedKernel tuned;
+};
+
+/// Measures kernels of a library for the stages of a kernel, in the library's order, at most kMostLibraryKernels.
+/// Results in the database are reused, and the list itself is. A kernel that fails or computes a wrong result has its
+/// reason. At least one.
+std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library, const TileProgram& kernel,
+                                             const Target& target, const TuneSettings& settings, TuningDatabase* db);
+
+/// The same from the database only; nothing unless all have been measured.
+std::optional<std::vector<TunedLibraryKernel>> remembered_library(const cpu::KernelProvider& library,
+                                                                  const TileProgram& kernel, const Target& target,
+                                                                  const TuneSettings& settings,
+                                                                  const TuningDatabase& db);
 
 /// Measures the schedules once.
 std::vector<TunedKernel> tune_schedules(const std::vector<TileProgram>& candidates, const Target& target,

@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
+#include <string>
 
 #include "base/error.h"
 #include "base/temporary_folder_test.h"
 #include "tile/examples_test.h"
+#include "tune/fake_library_test.h"
 
 namespace tilewright {
 namespace {
@@ -163,117 +163,83 @@ TEST_F(Tuning, works_without_a_database) {
     EXPECT_TRUE(tune_schedules({}, target_, settings_, nullptr).empty());
 }
 
-/// A provider of a fake kernel: writes zeros or ones, or fails.
-class FakeProvider : public cpu::KernelProvider {
-  public:
-    enum class Does : uint8_t { Right, Wrong, Nothing, Fails };
-    explicit FakeProvider(Does does) : does_(does) {}
-    std::string name() const override { return "fake 1.0"; }
-    std::optional<std::string> refusal(const Program&, const std::vector<bool>&) const override { return {}; }
-    std::shared_ptr<const cpu::LibraryCall> provide(const Program& stages, const std::vector<bool>&,
-                                                    int) const override {
-        ++calls_;
-        if (does_ == Does::Nothing) throw RuntimeError("has no such primitive");
-        return std::make_shared<const Call>(stages, does_);
-    }
-    int calls() const { return calls_; }
+using test::FakeLibrary;
 
-  private:
-    class Call : public cpu::LibraryCall {
-      public:
-        Call(Program stages, Does does) : stages_(std::move(stages)), does_(does) {}
-        std::vector<Prepared> prepared() const override { return {{1, bytes(1)}}; }
-        /// In reverse.
-        void prepare(size_t which, const void* constant, void* to) const override {
-            ASSERT_EQ(which, 0u);
-            const auto* from = static_cast<const float*>(constant);
-            std::reverse_copy(from, from + bytes(1) / 4, static_cast<float*>(to));
-        }
-        int64_t scratch_bytes(int) const override { return bytes(1); }
-        std::unique_ptr<Runs> runs(int) const override { return std::make_unique<Run>(*this); }
-
-      private:
-        class Run : public Runs {
-          public:
-            explicit Run(const Call& call) : call_(call) {}
-            void run(void* const* tensors, void* scratch) override {
-                if (call_.does_ == Does::Fails) throw RuntimeError("fell over");
-                std::vector<Tensor> inputs;
-                for (size_t i = 0; i < call_.stages_.inputs.size(); ++i) {
-                    const Value& v = call_.stages_.values[call_.stages_.inputs[i]];
-                    void* data = tensors[i];
-                    if (i == 1) {
-                        const auto* from = static_cast<const float*>(data);
-                        std::reverse_copy(from, from + call_.bytes(1) / 4, static_cast<float*>(scratch));
-                        data = scratch;
-                    }
-                    inputs.emplace_back(v.dtype, evaluate(v.shape, Bindings{}), data, nullptr);
-                }
-                const Tensor out = interpret(call_.stages_, inputs)[0];
-                auto* to = static_cast<float*>(tensors[inputs.size()]);
-                std::memcpy(to, out.data(), out.bytes());
-                if (call_.does_ == Does::Wrong) to[out.count() / 2] += 0.01F;
-            }
-
-          private:
-            const Call& call_;
-        };
-        int64_t bytes(size_t input) const {
-            return 4 * element_count(evaluate(stages_.values[stages_.inputs[input]].shape, Bindings{}));
-        }
-        Program stages_;
-        Does does_;
-    };
-    Does does_;
-    mutable int calls_ = 0;
-};
-
-class Providing : public Tuning {
+class TuningLibrary : public Tuning {
   protected:
-    Measurement of(FakeProvider::Does does) {
-        const auto provider = std::make_shared<FakeProvider>(does);
-        settings_.provider = provider;
-        settings_.weights = {false, true, false};
-        const TunedKernel first = tune({gemm_})[0], second = tune({gemm_})[0];
+    TuningLibrary() { settings_.weights = {false, true, false}; }
+
+    /// Measures the kernels of a library twice: the second time everything comes from the database.
+    std::vector<TunedLibraryKernel> tune(const FakeLibrary::Kernels& kernels) {
+        const FakeLibrary library(kernels);
+        EXPECT_FALSE(remembered_library(library, gemm_, target_, settings_, db_));
+        const auto first = tune_library(library, gemm_, target_, settings_, &db_);
+        const auto second = tune_library(library, gemm_, target_, settings_, &db_);
+        EXPECT_EQ(library.made(), static_cast<int>(kernels.size()));
+        EXPECT_EQ(library.listed(), 1);
         EXPECT_EQ(compiled_, 0);
-        EXPECT_FALSE(first.remembered);
-        EXPECT_TRUE(second.remembered);
-        EXPECT_EQ(second.measurement.verdict, first.measurement.verdict);
-        EXPECT_EQ(second.measurement.reason, first.measurement.reason);
-        EXPECT_EQ(second.measurement.seconds, first.measurement.seconds);
-        EXPECT_EQ(provider->calls(), 1);
-        return first.measurement;
+        EXPECT_EQ(first.size(), second.size());
+        for (size_t k = 0; k < first.size() && k < second.size(); ++k) {
+            EXPECT_FALSE(first[k].tuned.remembered);
+            EXPECT_TRUE(second[k].tuned.remembered);
+            EXPECT_EQ(second[k].name, first[k].name);
+            EXPECT_EQ(second[k].tuned.measurement.verdict, first[k].tuned.measurement.verdict);
+            EXPECT_EQ(second[k].tuned.measurement.reason, first[k].tuned.measurement.reason);
+            EXPECT_EQ(second[k].tuned.measurement.seconds, first[k].tuned.measurement.seconds);
+        }
+        return first;
     }
 };
 
-TEST_F(Providing, a_library_kernel_is_measured_and_stored_with_its_provider) {
-    const Measurement m = of(FakeProvider::Does::Right);
-    EXPECT_EQ(m.verdict, Verdict::measured) << m.reason;
-    EXPECT_THAT(m.key.schedule, HasSubstr("fake 1.0"));
+TEST_F(TuningLibrary, measures_each_kernel_and_stores_it_by_its_name) {
+    const auto all = tune({{"slow", FakeLibrary::Does::Slow}, {"fast", FakeLibrary::Does::Right}});
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].name, "fake 1.0, slow");
+    EXPECT_EQ(all[1].name, "fake 1.0, fast");
+    for (const TunedLibraryKernel& k : all) {
+        EXPECT_EQ(k.tuned.measurement.verdict, Verdict::measured) << k.tuned.measurement.reason;
+        EXPECT_THAT(k.tuned.measurement.key.schedule, HasSubstr(k.name));
+    }
+    EXPECT_GT(all[0].tuned.measurement.seconds.value, 2 * all[1].tuned.measurement.seconds.value);
+    const FakeLibrary library({{"fast", FakeLibrary::Does::Right}});
     settings_.weights = {false, false, false};  // computed weights are a different setting
+    EXPECT_FALSE(remembered_library(library, gemm_, target_, settings_, db_));
     EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
-    settings_.provider = nullptr;
-    EXPECT_EQ(remembered_schedule(gemm_, target_, settings_, db_), std::nullopt);
-    EXPECT_FALSE(tune({gemm_})[0].remembered);
-    EXPECT_EQ(compiled_, 1);
 }
 
-TEST_F(Providing, a_wrong_result_is_never_measured) {
-    const Measurement m = of(FakeProvider::Does::Wrong);
-    EXPECT_EQ(m.verdict, Verdict::wrong);
-    EXPECT_THAT(m.reason, HasSubstr("expected"));
+TEST_F(TuningLibrary, a_wrong_result_is_never_measured) {
+    const auto all = tune({{"wrong", FakeLibrary::Does::Wrong}, {"right", FakeLibrary::Does::Right}});
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].tuned.measurement.verdict, Verdict::wrong);
+    EXPECT_THAT(all[0].tuned.measurement.reason, HasSubstr("expected"));
+    EXPECT_EQ(all[1].tuned.measurement.verdict, Verdict::measured);
 }
 
-TEST_F(Providing, a_library_that_refuses_or_fails_gives_a_reason) {
-    const Measurement none = of(FakeProvider::Does::Nothing);
-    EXPECT_EQ(none.verdict, Verdict::failed);
-    EXPECT_EQ(none.reason, "has no such primitive");
+TEST_F(TuningLibrary, a_kernel_that_fails_has_its_reason) {
+    const auto all = tune({{"none", FakeLibrary::Does::FailsToMake},
+                           {"fails", FakeLibrary::Does::FailsToRun},
+                           {"right", FakeLibrary::Does::Right}});
+    ASSERT_EQ(all.size(), 3u);
+    EXPECT_EQ(all[0].tuned.measurement.verdict, Verdict::failed);
+    EXPECT_EQ(all[0].tuned.measurement.reason, "has no such primitive");
+    EXPECT_EQ(all[1].tuned.measurement.verdict, Verdict::failed);
+    EXPECT_EQ(all[1].tuned.measurement.reason, "fell over");
+    EXPECT_EQ(all[2].tuned.measurement.verdict, Verdict::measured);
 }
 
-TEST_F(Providing, a_library_that_fails_when_it_runs_is_a_failure) {
-    const Measurement m = of(FakeProvider::Does::Fails);
-    EXPECT_EQ(m.verdict, Verdict::failed);
-    EXPECT_EQ(m.reason, "fell over");
+TEST_F(TuningLibrary, a_library_without_a_kernel_has_one_reason) {
+    const auto all = tune(FakeLibrary::Kernels{});
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].name, "");
+    EXPECT_EQ(all[0].tuned.measurement.verdict, Verdict::failed);
+    EXPECT_EQ(all[0].tuned.measurement.reason, "has no such primitive");
+}
+
+TEST_F(TuningLibrary, measures_no_more_kernels_than_its_limit) {
+    FakeLibrary::Kernels kernels;
+    for (size_t k = 0; k < cpu::kMostLibraryKernels + 1; ++k)
+        kernels.emplace_back("kernel " + std::to_string(k), FakeLibrary::Does::Right);
+    EXPECT_EQ(tune_library(FakeLibrary(kernels), gemm_, target_, settings_, &db_).size(), cpu::kMostLibraryKernels);
 }
 
 }  // namespace

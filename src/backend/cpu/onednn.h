@@ -24,6 +24,7 @@ class OneDnn : public LibraryProvider {
     explicit OneDnn(const SharedLibrary& library);
 
     std::string name() const override;
+    using LibraryProvider::candidates;
     using LibraryProvider::refusal;
     std::optional<Refusal> refusal(const LibraryKernel& operation) const override { return onednn_refusal(operation); }
     /// `most` 1: the library's own choice, without a list of the others.

@@ -1,5 +1,7 @@
 #include "backend/cpu/provider.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 
 namespace tilewright::cpu {
@@ -28,13 +30,26 @@ std::optional<std::string> LibraryProvider::refusal(const Program& stages, const
     return refusal != nullptr ? std::optional(refusal->reason) : std::nullopt;
 }
 
-std::shared_ptr<const LibraryCall> LibraryProvider::provide(const Program& stages, const std::vector<bool>& weights,
-                                                            int threads) const {
+std::vector<KernelLibrary::Candidate> LibraryProvider::candidates(const Program& stages,
+                                                                  const std::vector<bool>& weights, int threads,
+                                                                  size_t most) const {
     const auto form = accepted_form(*this, stages, weights);
     if (const auto* refusal = std::get_if<Refusal>(&form)) throw RuntimeError(refusal->reason);
-    const auto found = candidates(std::get<LibraryKernel>(form), {threads, Precision::F32}, 1);
+    auto found = candidates(std::get<LibraryKernel>(form), {threads, Precision::F32}, most);
     if (const auto* refusal = std::get_if<Refusal>(&found)) throw RuntimeError(refusal->reason);
-    return make(std::get<std::vector<Candidate>>(found).front());
+    return std::get<std::vector<Candidate>>(std::move(found));
+}
+
+std::shared_ptr<const LibraryCall> KernelProvider::provide(const Program& stages, const std::vector<bool>& weights,
+                                                           int threads) const {
+    return candidates(stages, weights, threads, 1).front().make();
+}
+
+std::shared_ptr<const LibraryCall> KernelProvider::provide(const Program& stages, const std::vector<bool>& weights,
+                                                           int threads, const std::string& name) const {
+    for (const Candidate& c : candidates(stages, weights, threads, kMostLibraryKernels))
+        if (name_of(c.kernel) == name) return c.make();
+    throw RuntimeError(fmt::format("{} has no kernel '{}' for these stages", this->name(), name));
 }
 
 }  // namespace tilewright::cpu

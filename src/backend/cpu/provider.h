@@ -42,28 +42,44 @@ class LibraryCall {
 
 using KernelLibrary = tilewright::KernelLibrary<LibraryCall>;
 
-/// One kernel of a library per kernel of the plan, by its stages: the view that tuning and sessions have.
+/// Kernels of a library that are measured for one kernel of a plan, of those that it lists first.
+constexpr size_t kMostLibraryKernels = 4;
+
+/// A library's kernels for the stages of a generated kernel, as tuning and compilation use them.
 class KernelProvider {
   public:
+    using Candidate = KernelLibrary::Candidate;
+
     virtual ~KernelProvider() = default;
-    /// "oneDNN 2.6.3": measurements are kept by it.
+    /// "oneDNN 2.6.3".
     virtual std::string name() const = 0;
+    /// "oneDNN 2.6.3, jit:avx2": the name of one kernel in the tuning database, plans and reports.
+    std::string name_of(const std::string& kernel) const { return name() + ", " + kernel; }
     /// Why it has nothing to offer for these stages; nothing where it may. Cheap. `weights`: per input of the stages,
     /// whether it is a constant of the model; none: no input is.
     virtual std::optional<std::string> refusal(const Program& stages, const std::vector<bool>& weights) const = 0;
-    /// For so many threads. Throws RuntimeError with the reason where it turns out that there is none.
-    virtual std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights,
-                                                       int threads) const = 0;
+    /// The library's kernels for so many threads, in its own order, at least one and at most `most`. Throws
+    /// RuntimeError with the reason if there are none.
+    virtual std::vector<Candidate> candidates(const Program& stages, const std::vector<bool>& weights, int threads,
+                                              size_t most) const = 0;
+
+    /// The library's own choice. Throws RuntimeError with the reason if there is none.
+    std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights,
+                                               int threads) const;
+    /// The kernel with this name (name_of). Throws RuntimeError if the library does not list it.
+    std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights, int threads,
+                                               const std::string& name) const;
 };
 
-/// A library of kernels as a provider: of the first of the stages' forms that it has kernels for, the library's own
-/// choice.
+/// A library as a provider of kernels for the first of the stages' forms that it accepts.
 class LibraryProvider : public KernelProvider, public KernelLibrary {
   public:
+    using Candidate = KernelLibrary::Candidate;
+    using KernelLibrary::candidates;
     using KernelLibrary::refusal;
     std::optional<std::string> refusal(const Program& stages, const std::vector<bool>& weights) const final;
-    std::shared_ptr<const LibraryCall> provide(const Program& stages, const std::vector<bool>& weights,
-                                               int threads) const final;
+    std::vector<Candidate> candidates(const Program& stages, const std::vector<bool>& weights, int threads,
+                                      size_t most) const final;
     std::string name() const override = 0;
 };
 

@@ -176,7 +176,7 @@ class Explanation {
         for (size_t i = 0; i < call.tensors.size(); ++i)
             (i < inputs ? k.reads : k.writes).push_back(tensor(plan, call.tensors[i]));
         k.from = makers_of(std::span(call.tensors).first(inputs), makers);
-        k.not_fused = not_fused(plan, k.from, origin.parts, first);
+        k.not_fused = not_fused(plan, k.from, origin.parts, first, call.chosen);
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
@@ -187,11 +187,26 @@ class Explanation {
         k.shares = shares_of(k.primitives);
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
+        selected_.push_back(call.chosen);
+    }
+
+    /// Why optimal orchestration did not select two neighbours as one kernel. `refused`: by a pass of greedy
+    /// orchestration.
+    std::string not_selected(std::optional<size_t> producer, std::optional<size_t> reader,
+                             const std::string& refused) const {
+        if (!producer || !reader) return refused;
+        const OrchestrationReport& o = *r_.optimal;
+        if (producer == reader) return "they were selected as one kernel, but in the whole program share no rows";
+        if (const auto it = o.not_fused.find({*producer, *reader}); it != o.not_fused.end()) return it->second;
+        if (o.kernels[*producer].piece != o.kernels[*reader].piece)
+            return "they are in different pieces of the program (--piece-nodes)";
+        return refused;
     }
 
     /// Of a kernel that computes `parts` and reads what `from` compute. `first`: position of the plan's primitives.
+    /// `selected`: KernelCall::chosen.
     std::vector<NotFused> not_fused(const Plan& plan, const std::vector<BoxId>& from, const Refusals::Parts& parts,
-                                    size_t first) const {
+                                    size_t first, std::optional<size_t> selected) const {
         std::vector<NotFused> out;
         if (!plan.refusals) return out;
         std::map<std::string, size_t> by_reason;
@@ -202,7 +217,7 @@ class Explanation {
                 other.push_back(static_cast<uint32_t>(p - first));
             const char* refused = plan.refusals->reason(other, parts);
             std::string reason = refused != nullptr ? refused : "no fusion pass applies to the two";
-            if (r_.optimal) reason = "the kernels were selected as the cheapest (--orchestrate optimal)";
+            if (r_.optimal) reason = not_selected(selected_[producer.index], selected, reason);
             if (parts.empty() || other.empty()) reason = "one of them converts a layout or merges split-K results";
             const auto [it, fresh] = by_reason.try_emplace(reason, out.size());
             if (fresh) out.push_back({{}, reason});
@@ -235,6 +250,7 @@ class Explanation {
     const Bindings& sizes_;
     std::map<std::string, double> operations_of_node_;  ///< before rewriting
     Report& r_;
+    std::vector<std::optional<size_t>> selected_;  ///< per kernel: KernelCall::chosen
 };
 
 double median(std::vector<double> x) {

@@ -71,7 +71,7 @@ class Formulation {
     Formulation(const Choice& choice, const BlpOptions& options)
         : choice_(choice), strong_(options.form == BlpForm::Strong) {
         const size_t n = choice.candidates.size();
-        if (options.reduce && !choice.once) {  // who dominates may cover more
+        if (options.reduce && !choice.once) {  // a dominating candidate may cover more
             instead_ = dominating(choice);
         } else {
             instead_.assign(n, SIZE_MAX);
@@ -252,7 +252,7 @@ class Formulation {
 
     const Choice& choice_;
     bool strong_;
-    std::vector<size_t> instead_;  ///< per candidate: who stands for it
+    std::vector<size_t> instead_;  ///< per candidate: the one that stands for it
     std::vector<size_t> kept_;     ///< candidates, ascending
     std::vector<bool> given_;
     std::vector<std::vector<size_t>> makers_;  ///< per tensor: positions in kept_
@@ -286,7 +286,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     const double begin = processor_seconds();
     const auto spent = [&] { return processor_seconds() - begin; };
     BlpResult result;
-    std::vector<size_t> best;  // in order, nobody idle
+    std::vector<size_t> best;  // in order, none idle
     double best_cost = kInfinity;
     const auto offer = [&](const std::vector<size_t>& plan) {
         const Execution run = execute(choice, plan);

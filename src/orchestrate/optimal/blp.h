@@ -21,13 +21,13 @@
 // Every plan that runs gives a solution: for each tensor the first candidate that makes it has w_kt = 1. (A plan may
 // well have two kernels that write a tensor, where each has another output that is needed; therefore w, and not u, sums
 // to y_t.) One row for all makers of t that read s, in place of one each, is right because one of them at most provides
-// t. The cover rows follow: a needed tensor's maker covers its node, and whoever covers a node covers or reads what
-// that reads. They cut off fractional solutions in which halves of two kernels share a node's work. Redundant execution
-// is allowed: nothing bounds how many kernels cover a node, unless Choice::once asks for a row that does.
+// t. The cover rows follow: a needed tensor's maker covers its node, and a candidate that covers a node covers or
+// reads what that reads. They cut off fractional solutions in which halves of two kernels share a node's work.
+// Redundant execution is allowed: nothing bounds how many kernels cover a node, unless Choice::once adds such a row.
 //
 // Both allow kernels with several outputs that wait for each other: of a1 -> a2, b1 -> b2, the kernels {a1, b2} and
 // {b1, a2}. Rows against that are added when a solution needs them. Let L be a set of tensors, each of which the chosen
-// kernels make from another of them alone. Whoever first of all makes a tensor of L reads none of L, so
+// kernels make from another of them alone. The first kernel that makes a tensor of L reads none of L, so
 //
 //     sum of w_kt over t in L and those k that make t and read none of L  >=  y_s          for every s in L
 //

@@ -168,7 +168,7 @@ TEST(Blp, costs_of_any_magnitude_are_told_apart) {
 TEST(Blp, without_time_is_the_plan_to_begin_with_or_a_better_one) {
     const Dag dag = test::random_dag(7, 24);
     const Choice choice = test::random_choice(dag, 7, 5, 2);
-    std::vector<size_t> alone;  // every node by itself, which is dear
+    std::vector<size_t> alone;  // every node by itself: a high cost
     for (size_t k = 0; k < choice.candidates.size(); ++k)
         if (choice.candidates[k].covers.size() == 1 &&
             choice.candidates[k].outputs == dag.exposed(dag.set(choice.candidates[k].covers)))

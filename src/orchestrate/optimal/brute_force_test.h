@@ -14,8 +14,8 @@
 namespace tilewright::optimal::test {
 
 /// Uniform-cost search over the sets of tensors that are there, and where nodes may not repeat of nodes executed:
-/// infinity where what is needed cannot be made. Knows nothing of programs, bounds or domination, and no loop can
-/// mislead it.
+/// infinity where what is needed cannot be made. Independent of programs, bounds and domination, and
+/// of loops.
 inline double cheapest(const Choice& choice) {
     const auto bits = [](const std::vector<TensorId>& tensors) {
         uint64_t out = 0;

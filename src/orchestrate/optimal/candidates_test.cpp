@@ -54,7 +54,7 @@ TEST(OutputSets, what_nobody_needs_is_in_no_kernel) {
     EXPECT_THAT(output_names(dag, dag.all()), ElementsAre());
 }
 
-/// All subsets of what is exposed, as Algorithm 1 has them, are no better where who computes and writes less costs
+/// All subsets of what is exposed, as Algorithm 1 has them, are no better where computing and writing less costs
 /// less.
 TEST(OutputSets, lose_no_optimum_where_less_work_costs_less) {
     for (uint64_t seed = 0; seed < 60; ++seed) {

@@ -35,10 +35,10 @@ TEST(ChainSets, of_an_attention_are_its_inside_then_with_the_operand_in_front_an
 }
 
 TEST(ChainSets, take_along_what_hangs_on_the_inside_alone) {
-    // c, mask, masked, e: the mask is read by nobody else.
+    // c, mask, masked, e: the mask has no other reader.
     const Dag dag = dag_of_edges(4, {{0, 2}, {1, 2}, {2, 3}});
     EXPECT_THAT(sets(dag, "PeeP"), ElementsAre("0123"));
-    // Somebody else reads it.
+    // It has another reader.
     const Dag shared = dag_of_edges(5, {{0, 2}, {1, 2}, {2, 3}, {1, 4}});
     EXPECT_THAT(sets(shared, "PeePr"), ElementsAre("023"));
 }

@@ -138,6 +138,14 @@ KernelAnswer PieceChoice::answer(const Piece& piece, const NodeSet& set, const s
                         options_.optimal.profile == Profile::None ? std::max(made.margin, kModelError) : 0};
 }
 
+std::optional<KernelAnswer> PieceChoice::answer_if_known(const Piece& piece, const NodeSet& set,
+                                                         const std::vector<TensorId>& reads,
+                                                         const std::vector<TensorId>& writes) {
+    const bool known = !schedules_.how().measures() || set.empty() ||
+                       maker_.find(in_program(piece, set.nodes()), in_program(piece, reads), in_program(piece, writes));
+    return known ? std::optional(answer(piece, set, reads, writes)) : std::nullopt;
+}
+
 PieceOptions PieceChoice::piece_options(const Piece& piece) const {
     const OptimalOptions& o = options_.optimal;
     PieceOptions how;

@@ -62,6 +62,10 @@ class PieceChoice {
     const std::vector<SearchedPiece>& searched() const { return searched_; }
     const ValueLayouts& layouts() const { return greedy_.layouts; }
     const Program& program() const { return p_; }
+    /// The kernel of a set of nodes, or why there is none. Nothing where that would take a measurement.
+    std::optional<KernelAnswer> answer_if_known(const Piece& piece, const NodeSet& set,
+                                                const std::vector<TensorId>& reads,
+                                                const std::vector<TensorId>& writes);
     /// All pieces and their solvers' kernels, as a key of the tuning database.
     std::string key() const;
 

@@ -89,12 +89,12 @@ struct Dag {
     std::vector<std::string> verify() const;
 };
 
-/// A graph of `nodes` nodes with one tensor each, called "p1", "p2", ... as in the paper; results are those that nobody
-/// reads. `edges` count from 0.
+/// A graph of `nodes` nodes with one tensor each, called "p1", "p2", ... as in the paper; results are those without
+/// a reader. `edges` count from 0.
 Dag dag_of_edges(size_t nodes, const std::vector<std::pair<size_t, size_t>>& edges);
 
-/// Node k is primitive k, tensor v is value v; a tensor's weight is its bytes (dimensions that only the run knows count
-/// as 64). Constants are no tensors of any node: every kernel has them for nothing.
+/// Node k is primitive k, tensor v is value v; a tensor's weight is its bytes (dynamic dimensions count as
+/// 64). Constants are no tensors of any node: every kernel has them for nothing.
 Dag dag_of(const Program& program);
 
 /// Part of a graph as a graph of its own: what others make is given, what others read is needed.
@@ -105,7 +105,7 @@ struct Piece {
 };
 Piece piece_of(const Dag& whole, const std::vector<NodeId>& members);
 
-/// Who reaches whom over paths of at least one edge.
+/// Reachability over paths of at least one edge.
 class Paths {
   public:
     explicit Paths(const Dag& dag);

@@ -131,31 +131,45 @@ bool KernelMaker::pruned(const std::vector<PrimitiveId>& members) const {
     return product && reductions > 1;
 }
 
-size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
-                         const std::vector<PlacedValue>& writes) {
+KernelMaker::Request KernelMaker::request(const std::vector<PrimitiveId>& members,
+                                          const std::vector<PlacedValue>& reads,
+                                          const std::vector<PlacedValue>& writes) const {
     std::vector<ValueId> outputs;
     outputs.reserve(writes.size());
     for (const PlacedValue& v : writes) outputs.push_back(v.value);
-    Part part = part_of(program_, members, outputs, false);
-    const std::string text = print(part.program);
-    std::string key = text;
-    for (const ValueId v : part.copied) key += fmt::format("copy {} ", v.index());
-    std::vector<bool> second = placed(part, layouts_, reads, writes);
-    for (size_t k = 0; k < part.whole.size(); ++k) {
-        key += part.constant[k] ? 'c' : 'v';
-        if (second[k]) key += layouts_[part.whole[k]].text;
+    Request r;
+    r.part = part_of(program_, members, outputs, false);
+    r.text = print(r.part.program);
+    r.key = r.text;
+    for (const ValueId v : r.part.copied) r.key += fmt::format("copy {} ", v.index());
+    r.second = placed(r.part, layouts_, reads, writes);
+    for (size_t k = 0; k < r.part.whole.size(); ++k) {
+        r.key += r.part.constant[k] ? 'c' : 'v';
+        if (r.second[k]) r.key += layouts_[r.part.whole[k]].text;
     }
-    const auto it = known_.find(key);
+    return r;
+}
+
+std::optional<size_t> KernelMaker::find(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
+                                        const std::vector<PlacedValue>& writes) const {
+    const auto it = known_.find(request(members, reads, writes).key);
+    return it != known_.end() ? std::optional(it->second) : std::nullopt;
+}
+
+size_t KernelMaker::make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
+                         const std::vector<PlacedValue>& writes) {
+    Request r = request(members, reads, writes);
+    const auto it = known_.find(r.key);
     if (it != known_.end()) return it->second;
-    const auto [fused, fresh] = fused_.try_emplace(text);
-    if (fresh) fused->second = fuse_greedily(part.program, {}, &fusions_);
-    const Program stages = with_copies(part, fused->second);
-    second = placed(part, layouts_, reads, writes);
+    const auto [fused, fresh] = fused_.try_emplace(r.text);
+    if (fresh) fused->second = fuse_greedily(r.part.program, {}, &fusions_);
+    const Program stages = with_copies(r.part, fused->second);
+    const std::vector<bool> second = placed(r.part, layouts_, reads, writes);
     std::map<ValueId, Layout> layouts;
-    for (size_t k = 0; k < part.whole.size(); ++k)
-        if (second[k]) layouts.emplace(ValueId(k), layouts_[part.whole[k]].other());
-    made_.push_back(made(part, stages, layouts));
-    return known_.emplace(std::move(key), made_.size() - 1).first->second;
+    for (size_t k = 0; k < r.part.whole.size(); ++k)
+        if (second[k]) layouts.emplace(ValueId(k), layouts_[r.part.whole[k]].other());
+    made_.push_back(made(r.part, stages, layouts));
+    return known_.emplace(std::move(r.key), made_.size() - 1).first->second;
 }
 
 size_t KernelMaker::convert(ValueId value, bool to_second) {

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,7 +26,7 @@ struct Part {
     std::vector<ValueId> copied;  ///< inputs that are to be written as well, in another layout
 };
 /// `names`: keep those of values and primitives; else they say nothing, so that equal parts have equal text. Outputs
-/// that nobody of the part makes are `copied`.
+/// that the part does not make are `copied`.
 Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, const std::vector<ValueId>& outputs,
              bool names);
 
@@ -66,6 +67,9 @@ class KernelMaker {
     /// as a chain.
     size_t make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
                 const std::vector<PlacedValue>& writes);
+    /// The kernel if it was made before.
+    std::optional<size_t> find(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
+                               const std::vector<PlacedValue>& writes) const;
     /// A copy of a value that has two layouts in the other one.
     size_t convert(ValueId value, bool to_second);
 
@@ -77,6 +81,14 @@ class KernelMaker {
     NodeWork work(PrimitiveId id) const { return work_[id]; }
 
   private:
+    struct Request {
+        Part part;
+        std::string text;          ///< of the part: what fusion depends on
+        std::string key;           ///< with copies and layouts
+        std::vector<bool> second;  ///< placed()
+    };
+    Request request(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
+                    const std::vector<PlacedValue>& writes) const;
     Made made(const Part& part, const Program& stages, const std::map<ValueId, Layout>& layouts);
     void schedule(const KernelBody& body, const Schedules::Scheduled& whole, const std::vector<bool>& weights,
                   Made& result);

@@ -39,13 +39,13 @@ Choice choice_of(const Dag& dag);
 /// Runs chosen candidates, each as soon as its inputs are there, and in the order given as far as that says.
 struct Execution {
     std::vector<size_t> order;  ///< those that can run
-    std::vector<size_t> stuck;  ///< those that wait for each other, or for what nobody makes
+    std::vector<size_t> stuck;  ///< those that wait for each other, or for what no candidate makes
     bool complete = false;      ///< everything needed is there
 };
 Execution execute(const Choice& choice, const std::vector<size_t>& chosen);
 
-/// The same plan without what nothing needs: whoever is not the first to make a tensor that is needed, or read by
-/// somebody who stays. `order` must be one that runs.
+/// The same plan without idle candidates: those that are not the first to make a tensor that is needed, or read by a
+/// candidate that stays. `order` must be one that runs.
 std::vector<size_t> without_idle(const Choice& choice, const std::vector<size_t>& order);
 
 /// Whether the chosen candidates may stand together: none executes what another does where that is forbidden.
@@ -53,12 +53,12 @@ bool compatible(const Choice& choice, const std::vector<size_t>& chosen);
 
 /// A plan, in order: every tensor by the candidate for which what it reads costs least (Knuth's generalisation of
 /// Dijkstra's algorithm, which counts shared inputs as often as they are read), then without every candidate that the
-/// others can do without, the dearest first. Empty where there is no plan and something is needed.
+/// others can do without, the most expensive first. Empty where there is no plan and something is needed.
 std::vector<size_t> cheap_plan(const Choice& choice);
 
 /// For each candidate the one that stands for it: itself, unless another gives at least the same outputs from at most
 /// the same inputs for at most the same cost (of equals the first stays). That one can take its place in any plan,
-/// where it stands: whoever read its outputs still can. SIZE_MAX for what can never run, or costs infinity.
+/// where it stands: readers of its outputs still can. SIZE_MAX for what can never run, or costs infinity.
 std::vector<size_t> dominating(const Choice& choice);
 
 }  // namespace tilewright::optimal

@@ -1,4 +1,4 @@
-// Plans of candidate kernels without a solver: running them, cheap ones, candidates that nobody needs.
+// Plans of candidate kernels without a solver: running them, cheap ones, idle candidates.
 
 #include "orchestrate/optimal/kernels.h"
 
@@ -39,7 +39,7 @@ TEST(Choice, verify_names_what_is_wrong) {
 }
 
 TEST(Choice, of_a_graph_leaves_out_what_nothing_needs) {
-    //   x -> p1 -> p2 (needed), p1 -> p3 (read by nobody)
+    //   x -> p1 -> p2 (needed), p1 -> p3 (no reader)
     Dag dag;
     const NodeId p1 = dag.add_node("p1", {dag.add_given("x")});
     const NodeId p2 = dag.add_node("p2", {dag.result(p1)});
@@ -68,7 +68,7 @@ TEST(WithoutIdle, drops_who_makes_what_is_there_already) {
 TEST(CheapPlan, counts_what_each_tensor_takes_and_drops_what_others_make) {
     const Choice c = choice(
         4, {2, 3}, {candidate({0}, {1}, 2), candidate({1}, {2}, 2), candidate({0}, {2, 3}, 5), candidate({1}, {3}, 9)});
-    // Tensor 2 alone is cheapest by way of 1; but who makes 3 makes it as well.
+    // Tensor 2 alone is cheapest by way of 1; but the kernel that makes 3 makes it as well.
     EXPECT_THAT(cheap_plan(c), ElementsAre(2));
     EXPECT_THAT(cheap_plan(choice(3, {2}, {candidate({1}, {2}, 1)})), IsEmpty());
 }

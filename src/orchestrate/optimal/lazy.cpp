@@ -106,18 +106,4 @@ void LazySearch::stop() {
     done_ = true;
 }
 
-LazyResult solve_lazily(const Choice& choice, Profile profile, const MeasureCandidates& measure,
-                        const BlpOptions& options) {
-    LazySearch search(choice, std::vector<bool>(choice.candidates.size(), profile == Profile::None), options);
-    if (profile == Profile::Full) {
-        std::vector<size_t> all;
-        for (size_t k = 0; k < choice.candidates.size(); ++k)
-            if (!std::isinf(choice.candidates[k].cost)) all.push_back(k);
-        search.tell(all, measure(all));
-    }
-    for (std::vector<size_t> which = search.next(); !which.empty(); which = search.next())
-        search.tell(which, measure(which));
-    return search.result();
-}
-
 }  // namespace tilewright::optimal

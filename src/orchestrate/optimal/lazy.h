@@ -2,7 +2,6 @@
 // Lazy profiling: solve with optimistic costs, measure the kernels of the solution only, put the measured costs in,
 // solve again. (Korch measures every candidate first, which takes 2.8 to 12.2 hours a model.)
 
-#include <functional>
 #include <vector>
 
 #include "orchestrate/optimal/blp.h"
@@ -22,7 +21,7 @@ struct LazyResult {
 ///
 ///     for (auto which = search.next(); !which.empty(); which = search.next()) search.tell(which, costs of these);
 ///
-/// Of a solution's unknown kernels the dearest are asked for first, half of what the unknown ones cost at least: where
+/// Of a solution's unknown kernels the most expensive come first, half of what the unknown ones cost at least: where
 /// one of them turns out slow the solution is none any more, and the others need not be known. Ends when a plan all of
 /// whose kernels are known costs no more than the last program's bound.
 ///
@@ -33,7 +32,7 @@ struct LazyResult {
 ///
 /// If the costs given are estimates that may be too high (`undercut` counts those seen), what is guaranteed is less:
 /// the plan costs no more than any plan does by the measurement of what was measured and the estimate of the rest. A
-/// kernel that nobody measured, because its estimate kept it out, may be better than that.
+/// kernel that was not measured, because its estimate kept it out, may be better than that.
 ///
 /// A solution that runs out of time counts with what it found; the status is then Feasible, and the bound what the
 /// programs proved.
@@ -66,11 +65,5 @@ class LazySearch {
     double spent_ = 0;
     size_t rounds_ = 0, loop_rows_ = 0;
 };
-
-using MeasureCandidates = std::function<std::vector<double>(const std::vector<size_t>&)>;
-
-/// All of it in one call.
-LazyResult solve_lazily(const Choice& choice, Profile profile, const MeasureCandidates& measure,
-                        const BlpOptions& options = {});
 
 }  // namespace tilewright::optimal

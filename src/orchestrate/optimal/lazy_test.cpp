@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "orchestrate/optimal/brute_force_test.h"
 
 namespace tilewright::optimal {
@@ -38,13 +40,27 @@ struct Measurer {
     }
 };
 
+/// A search with the costs that it requests; with Profile::Full all costs come before the first solution.
+LazyResult solve_lazily(const Choice& choice, Profile profile, Measurer& measurer) {
+    LazySearch search(choice, std::vector<bool>(choice.candidates.size(), profile == Profile::None), {});
+    if (profile == Profile::Full) {
+        std::vector<size_t> all;
+        for (size_t k = 0; k < choice.candidates.size(); ++k)
+            if (!std::isinf(choice.candidates[k].cost)) all.push_back(k);
+        search.tell(all, measurer(all));
+    }
+    for (std::vector<size_t> which = search.next(); !which.empty(); which = search.next())
+        search.tell(which, measurer(which));
+    return search.result();
+}
+
 TEST(LazyProfiling, finds_the_optimum_of_full_profiling_where_nothing_costs_less_than_said) {
     size_t lazily = 0, fully = 0;
     for (uint64_t seed = 0; seed < 150; ++seed) {
         const Case c = random_case(seed, 0.5, 1);
         Measurer some(c.truth), all(c.truth);
-        const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, std::ref(some));
-        const LazyResult full = solve_lazily(c.said, Profile::Full, std::ref(all));
+        const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, some);
+        const LazyResult full = solve_lazily(c.said, Profile::Full, all);
         ASSERT_EQ(lazy.blp.status, BlpStatus::Optimal);
         EXPECT_NEAR(lazy.blp.objective, full.blp.objective, 1e-6 * full.blp.objective) << "seed " << seed;
         EXPECT_NEAR(lazy.blp.objective, test::cheapest(c.truth), 1e-6 * full.blp.objective) << "seed " << seed;
@@ -64,12 +80,12 @@ TEST(LazyProfiling, finds_the_optimum_of_full_profiling_where_nothing_costs_less
 TEST(LazyProfiling, ends_at_once_where_the_bounds_are_the_costs) {
     const Case c = random_case(5, 1, 1);
     Measurer measurer(c.truth);
-    const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, std::ref(measurer));
+    const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, measurer);
     EXPECT_EQ(lazy.solutions, 1u);
     EXPECT_EQ(lazy.measured, lazy.blp.chosen.size());
 }
 
-/// All that a solution does not know, at once: what asking for the dearest first is held against.
+/// All that a solution does not know, at once: the comparison for the most expensive first.
 size_t measured_all_at_once(const Case& c) {
     LazySearch search(c.said, std::vector<bool>(c.said.candidates.size(), false), {});
     std::vector<bool> known(c.said.candidates.size());
@@ -111,7 +127,7 @@ TEST(LazyProfiling, asks_for_the_dearest_of_a_solution_first_which_takes_fewer_m
         EXPECT_GE(cheapest_asked, dearest_left);
         EXPECT_LT(asked - cheapest_asked, 0.5 * all) << "no more than needed";
         Measurer measurer(c.truth);
-        dearest_first += solve_lazily(c.said, Profile::Lazy, std::ref(measurer)).measured;
+        dearest_first += solve_lazily(c.said, Profile::Lazy, measurer).measured;
         at_once += measured_all_at_once(c);
     }
     EXPECT_LT(static_cast<double>(dearest_first), 0.95 * static_cast<double>(at_once));
@@ -123,7 +139,7 @@ TEST(LazyProfiling, with_estimates_is_best_by_what_is_known) {
     for (uint64_t seed = 0; seed < 60; ++seed) {
         const Case c = random_case(seed, 0.6, 1.5);
         Measurer measurer(c.truth);
-        const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, std::ref(measurer));
+        const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, measurer);
         Choice known = c.said;
         for (size_t k = 0; k < known.candidates.size(); ++k)
             if (measurer.asked[k] != 0) known.candidates[k].cost = c.truth.candidates[k].cost;
@@ -136,7 +152,7 @@ TEST(LazyProfiling, with_estimates_is_best_by_what_is_known) {
 TEST(LazyProfiling, none_measures_nothing) {
     const Case c = random_case(5, 0.5, 1);
     Measurer measurer(c.truth);
-    const LazyResult none = solve_lazily(c.said, Profile::None, std::ref(measurer));
+    const LazyResult none = solve_lazily(c.said, Profile::None, measurer);
     EXPECT_EQ(none.measured, 0u);
     EXPECT_NEAR(none.blp.objective, test::cheapest(c.said), 1e-6 * none.blp.objective);
 }
@@ -148,7 +164,7 @@ TEST(LazyProfiling, what_turns_out_not_to_run_is_avoided) {
             if (c.truth.candidates[k].covers.size() > 1 && k % 2 == 0)
                 c.truth.candidates[k].cost = std::numeric_limits<double>::infinity();
         Measurer measurer(c.truth);
-        const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, std::ref(measurer));
+        const LazyResult lazy = solve_lazily(c.said, Profile::Lazy, measurer);
         ASSERT_EQ(lazy.blp.status, BlpStatus::Optimal);
         Choice possible = c.truth;
         std::erase_if(possible.candidates, [](const Candidate& k) { return std::isinf(k.cost); });

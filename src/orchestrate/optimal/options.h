@@ -16,7 +16,7 @@ namespace tilewright {
 /// The cost of what there is not.
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Who decides which primitives share a kernel.
+/// How the primitives that share a kernel are selected.
 enum class Orchestrator : uint8_t {
     Greedy,  ///< what is plainly better fused
     Optimal  ///< the choice that costs least of all candidates (orchestrate.h); needs Scheduling::machine
@@ -50,7 +50,7 @@ struct OptimalOptions {
     bool compare_forms = false;
 };
 
-/// What is being done, for whoever waits.
+/// Progress, for display.
 struct OrchestrationProgress {
     std::string what;            ///< "measuring a kernel of 2 stages, 31 us by the model"
     size_t done = 0, total = 0;  ///< pieces; or kernels measured, and known to be measured yet (more may come)
@@ -98,7 +98,7 @@ struct PieceReport {
 /// A kernel as it was chosen. KernelCall::chosen says which calls it became: one, unless it was taken apart.
 struct KernelReport {
     struct Primitive {
-        std::string name, source;  ///< of the program that was orchestrated, which nobody has fused yet
+        std::string name, source;  ///< of the program before fusion
         bool again = false;        ///< an earlier kernel computes it too
     };
     std::vector<Primitive> primitives;       ///< in order; none: it copies a value into another layout
@@ -142,8 +142,11 @@ struct OrchestrationReport {
     size_t cut_kernels = 0;                 ///< kernels of the greedy rule that a cut goes through
     double cut_bytes = 0;                   ///< of the values that cross cuts
     std::map<std::string, size_t> refused;  ///< why a set is no kernel, and how many were not
-    size_t repeated = 0;                    ///< primitives that several kernels compute, once for each more
-    size_t taken_apart = 0;                 ///< kernels that were not one in the whole program
+    /// Why two of `kernels`, of which the second reads what the first writes, are not one kernel. Of kernels of one
+    /// piece, where GroupingOptions::keep_refusals is set.
+    std::map<std::pair<size_t, size_t>, std::string> not_fused;
+    size_t repeated = 0;     ///< primitives that several kernels compute, once for each more
+    size_t taken_apart = 0;  ///< kernels that were not one in the whole program
     /// Different kernels among all candidates and conversions: those of equal text and weights are one.
     size_t distinct_candidates = 0;
     size_t measured = 0;          ///< of those: their time was asked for

@@ -4,6 +4,7 @@
 #include "orchestrate/optimal/acceptance.h"
 #include "orchestrate/optimal/choice.h"
 #include "orchestrate/optimal/emit.h"
+#include "orchestrate/optimal/neighbours.h"
 
 namespace tilewright::optimal {
 
@@ -18,7 +19,9 @@ Grouped group_optimally(const Program& program, const GreedyGroups& greedy, cons
         choice.solve();
         if (run && options.optimal.profile != Profile::None) acceptance.compare();
     } while (acceptance.refuses_libraries() && choice.withdraw_refused());
+    const size_t first = report.kernels.size();
     Grouped out = emit(choice, options, schedules, report).grouped;
+    if (options.keep_refusals) explain_neighbours(choice, options, first, report);
     report.ms += now_ms() - start;
     return out;
 }

@@ -12,7 +12,7 @@
 //
 // Every value has its row-major layout and, where the greedy rule gives it another one, that. A value that crosses a
 // cut is there as the greedy rule has it. So the greedy rule's plan is one of those to choose from, but for kernels
-// that a cut goes through, and no plan costs more than it by the costs that the choice goes by.
+// that a cut goes through, and no plan costs more than it by the costs of the choice.
 
 #include "orchestrate/fusion_limits.h"
 #include "orchestrate/kernel_group.h"

@@ -14,6 +14,7 @@
 #include "orchestrate/options.h"
 #include "schedule/chain/chain.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright::optimal {
 namespace {
@@ -67,7 +68,7 @@ TEST(GroupOptimally, the_stages_of_a_softmax_share_its_rows) {
     EXPECT_EQ(found[0].substr(found[0].rfind(' ') + 1), "y");
 }
 
-/// Two large readers of a value that is cheap to compute: each computes it, and nobody writes it.
+/// Two large readers of a value that is cheap to compute: each computes it, and no kernel writes it.
 TEST(GroupOptimally, what_is_cheap_is_computed_again_rather_than_written) {
     const Program p = with_weights(R"(program t {
   input x: f32[1024, 1024]
@@ -163,11 +164,11 @@ TEST(GroupOptimally, measures_equal_kernels_once) {
     OrchestrateOptions options = optimally();
     std::vector<std::string> asked;
     options.optimal.profile = Profile::Lazy;
-    options.measure = [&](const TileProgram& kernel, const std::vector<bool>& weights) {
+    measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>& weights) {
         asked.push_back(print(kernel));
         EXPECT_THAT(weights, ElementsAre(false, true));
         return std::optional(MeasuredKernel{1e-3, false});
-    };
+    });
     std::vector<std::string> seen;
     options.watch = [&](const OrchestrationProgress& p) {
         seen.push_back(fmt::format("{} {}/{}", p.what.substr(0, 7), p.done, p.total));
@@ -197,13 +198,13 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
         OrchestrateOptions options = optimally();
         options.optimal.most_measured = 1;
         const Machine& machine = given(options.scheduling.machine);
-        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+        measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
             TileProgram named = kernel;
             named.name = named.stages.name = "kernel";
             const auto number = static_cast<double>((std::hash<std::string>()(print(named)) + seed) % 64);
             const double error = std::max(0.0, number / 32 - 1);
             return std::optional(MeasuredKernel{estimate(kernel, machine).seconds * (1 + error), false});
-        };
+        });
         const auto planned = [&](Profile profile) {
             options.optimal.profile = profile;
             KernelSet set;
@@ -233,12 +234,12 @@ TEST(GroupOptimally, measures_as_many_as_it_may) {
         OrchestrateOptions options = optimally();
         options.optimal.profile = Profile::Lazy;
         const Machine& machine = given(options.scheduling.machine);
-        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+        measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
             TileProgram named = kernel;
             named.name = named.stages.name = "kernel";
             const auto error = static_cast<double>((std::hash<std::string>()(print(named)) + seed) % 64) / 64;
             return std::optional(MeasuredKernel{estimate(kernel, machine).seconds * (1 + error), false});
-        };
+        });
         const auto planned = [&](double share) {
             options.optimal.most_measured = share;
             KernelSet set;
@@ -293,17 +294,19 @@ TEST(GroupOptimally, begins_with_what_was_measured_before) {
             kernel.name = kernel.stages.name = "kernel";
             return print(kernel);
         };
-        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
-            const std::string key = text(kernel);
-            const auto error = static_cast<double>((std::hash<std::string>()(key) + seed) % 64) / 64;
-            const auto [it, fresh] = known.emplace(key, estimate(kernel, machine).seconds * (1 + error));
-            run += fresh ? 1 : 0;
-            return std::optional(MeasuredKernel{it->second, !fresh});
-        };
-        options.recall = [&](const TileProgram& kernel, const std::vector<bool>&) {
-            const auto it = known.find(text(kernel));
-            return it == known.end() ? std::nullopt : std::optional(MeasuredKernel{it->second, true});
-        };
+        measure_kernels_by(
+            options.scheduling,
+            [&](const TileProgram& kernel, const std::vector<bool>&) {
+                const std::string key = text(kernel);
+                const auto error = static_cast<double>((std::hash<std::string>()(key) + seed) % 64) / 64;
+                const auto [it, fresh] = known.emplace(key, estimate(kernel, machine).seconds * (1 + error));
+                run += fresh ? 1 : 0;
+                return std::optional(MeasuredKernel{it->second, !fresh});
+            },
+            [&](const TileProgram& kernel, const std::vector<bool>&) {
+                const auto it = known.find(text(kernel));
+                return it == known.end() ? std::nullopt : std::optional(MeasuredKernel{it->second, true});
+            });
         const auto planned = [&] {
             KernelSet set;
             return given(plan_program(p, set, options).optimal);
@@ -337,14 +340,16 @@ TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
             return print(kernel);
         };
         const auto cost = [](const std::string& key) { return 1e-5 * static_cast<double>(1 + key.size() / 400); };
-        options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
-            const bool fresh = known.insert(text(kernel)).second;
-            return std::optional(MeasuredKernel{cost(text(kernel)), !fresh});
-        };
-        options.recall = [&](const TileProgram& kernel, const std::vector<bool>&) {
-            return known.count(text(kernel)) == 0 ? std::nullopt
-                                                  : std::optional(MeasuredKernel{cost(text(kernel)), true});
-        };
+        measure_kernels_by(
+            options.scheduling,
+            [&](const TileProgram& kernel, const std::vector<bool>&) {
+                const bool fresh = known.insert(text(kernel)).second;
+                return std::optional(MeasuredKernel{cost(text(kernel)), !fresh});
+            },
+            [&](const TileProgram& kernel, const std::vector<bool>&) {
+                return known.count(text(kernel)) == 0 ? std::nullopt
+                                                      : std::optional(MeasuredKernel{cost(text(kernel)), true});
+            });
         const auto planned = [&] {
             KernelSet set;
             std::vector<std::string> out;

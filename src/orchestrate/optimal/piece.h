@@ -25,7 +25,7 @@ struct KernelAnswer {
     double seconds = 0;   ///< by the model; infinity: there is no such kernel
     double at_least = 0;  ///< no kernel of them takes less
     std::string reason;   ///< why there is none
-    size_t kernel = 0;    ///< whatever the caller knows it by
+    size_t kernel = 0;    ///< the caller's number
     bool chain = false;   ///< of products
     /// What its seconds count more than they say, as a share, unless a plan to begin with has it: no plan that is
     /// chosen then takes more than that one by the model's word.

@@ -98,7 +98,7 @@ TEST(PlanPiece, measured_lazily_is_the_cheapest_by_measurement) {
 
 /// A tensor with a second layout, which one of its readers reads much faster:
 ///
-///     x -> a -> t -> b -> y,  t -> c -> z        b wants t in its second layout, c does not care
+///     x -> a -> t -> b -> y,  t -> c -> z        b prefers t in its second layout, c neither
 ///
 /// Writing it so costs a little more, converting it more than that, reading it wrongly most.
 struct TwoLayouts {
@@ -129,7 +129,7 @@ struct TwoLayouts {
 TEST(PlanPiece, chooses_layouts_with_kernels) {
     TwoLayouts two;
     PiecePlan plan = plan_piece(two.dag, {}, two, two.options());
-    EXPECT_EQ(plan.solution.blp.objective, 1.5 + 1 + 1) << "written as b wants it, read so by both";
+    EXPECT_EQ(plan.solution.blp.objective, 1.5 + 1 + 1) << "written as b prefers it, read so by both";
     EXPECT_EQ(plan.conversions, 2u);
     EXPECT_EQ(plan.candidates, 6u) << "each node in two variants";
     two.written_second = 20;
@@ -173,7 +173,7 @@ TEST(PlanPiece, with_layouts_finds_the_cheapest_plan_of_all_candidates) {
         for (const PieceKernel& k : everything.kernels()) choice.candidates.push_back(k.candidate);
         EXPECT_NEAR(plan.solution.blp.objective, test::cheapest(choice), 1e-6 * plan.solution.blp.objective)
             << "seed " << seed;
-        // It runs: nothing is read in a layout that nobody made.
+        // It runs: nothing is read in a layout that was not made.
         std::vector<size_t> all(plan.kernels.size());
         choice.candidates.clear();
         for (size_t k = 0; k < all.size(); ++k) {

@@ -65,7 +65,8 @@ class Pricing::Impl {
           equal_(std::move(equal)) {}
 
     void solve() {
-        TW_CHECK(schedules_.measures(), "kernels are to be measured, and there is nothing to measure them with");
+        TW_CHECK(schedules_.costs().measures_kernels(),
+                 "kernels are to be measured, and there is nothing to measure them with");
         const double begin = now_seconds();
         const bool everything = options_.optimal.profile == Profile::Full;
         most_ = everything

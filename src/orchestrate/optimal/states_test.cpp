@@ -163,7 +163,7 @@ TEST(ConvexSets, every_node_alone_is_there_however_low_the_cap) {
     EXPECT_EQ(found.most_nodes, 1u);
 }
 
-/// Six branches of eight between two nodes: 9^6 states, whose pairs nobody could go through.
+/// Six branches of eight between two nodes: 9^6 states, too many pairs to enumerate.
 TEST(ConvexSets, of_a_wide_graph_are_listed_without_its_states) {
     std::vector<std::pair<size_t, size_t>> edges;
     for (size_t b = 0; b < 6; ++b) {

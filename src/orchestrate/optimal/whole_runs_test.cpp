@@ -11,6 +11,7 @@
 #include "orchestrate/optimal/planning_test.h"
 #include "orchestrate/options.h"
 #include "orchestrate/schedules.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright::optimal {
 namespace {
@@ -37,11 +38,11 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
     options.optimal.piece_nodes = 2;
-    options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+    measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
         const std::string text = print(kernel.stages);
         const bool fused = text.find("exp(") != std::string::npos && text.find("sum(") != std::string::npos;
         return std::optional(MeasuredKernel{fused ? 1e-3 : 1e-5, false});
-    };
+    });
     // In whole runs every kernel takes 1 ms, but for the first layer's product with its function.
     bool first_is_slow = false;
     size_t runs = 0;
@@ -108,13 +109,13 @@ TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_run
     OrchestrateOptions options = optimally();
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
-    options.measure = [&](const TileProgram&, const std::vector<bool>& weights) {
+    measure_kernels_by(options.scheduling, [&](const TileProgram&, const std::vector<bool>& weights) {
         EXPECT_THAT(weights, testing::Contains(true));
         MeasuredKernel m{5e-6, false};
         m.library = m.provider = "library 1.0";
         m.library_seconds = 5e-6;
         return std::optional(m);
-    };
+    });
     // In whole runs a kernel takes 1 ms, the library's first one half as much, its second one twice.
     size_t runs = 0;
     double more = 0;  // that a run takes longer for each of the library's kernels, in the second comparison
@@ -181,9 +182,9 @@ TEST(WholeRuns, accept_a_plan_with_a_margin_and_twice) {
     OrchestrateOptions options = optimally();
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
-    options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+    measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
         return std::optional(MeasuredKernel{has_both(kernel.stages) ? 1e-3 : 1e-5, false});
-    };
+    });
     const auto kernels_where = [&](const std::vector<double>& plan_takes) {
         size_t runs = 0;
         std::vector<bool> plan_first;
@@ -220,7 +221,7 @@ TEST(WholeRuns, solve_again_without_a_refused_library) {
     OrchestrateOptions options = optimally();
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
-    options.measure = [&](const TileProgram& kernel, const std::vector<bool>&) {
+    measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
         const bool both = has_both(kernel.stages);
         const bool product = !both && print(kernel.stages).find("sum(") != std::string::npos;
         MeasuredKernel m{both ? 20e-6 : product ? 15e-6 : 6e-6, false};
@@ -231,7 +232,7 @@ TEST(WholeRuns, solve_again_without_a_refused_library) {
             m.library_seconds = m.seconds;
         }
         return std::optional(m);
-    };
+    });
     double of_library = 2e-3;
     size_t runs = 0;
     options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {

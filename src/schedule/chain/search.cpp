@@ -17,7 +17,12 @@ constexpr size_t kTries = 50;     // of a larger one, draws for each that is wan
 class Search {
   public:
     Search(const Chain& c, const Ways& ways, const SearchOptions& options)
-        : ways_(ways), o_(options), rng_(options.seed), space_(make_space(c, ways.capacity)), bytes_(c) {
+        : ways_(ways),
+          o_(options),
+          measures_(ways.costs->measures_schedules()),
+          rng_(options.seed),
+          space_(make_space(c, ways.capacity)),
+          bytes_(c) {
         for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
             // A few parts of a sum, or examples that share an operand: each may be a task.
@@ -44,10 +49,10 @@ class Search {
         if (space_.expressions.empty()) return out;
         std::vector<Candidate> population = first();
         out.generations = evolve(population, false);
-        if (o_.measure) out.generations = evolve(population, true);
+        if (measures_) out.generations = evolve(population, true);
         std::vector<const Entry*> all;
         for (const auto& [k, e] : seen_)
-            if (e.legal && (e.measured || !o_.measure)) all.push_back(&e);
+            if (e.legal && (e.measured || !measures_)) all.push_back(&e);
         std::stable_sort(all.begin(), all.end(),
                          [](const Entry* a, const Entry* b) { return a->found.seconds < b->found.seconds; });
         for (const Entry* e : all)
@@ -174,7 +179,7 @@ class Search {
                 e.same = by_text_.try_emplace(print(*program), &e).first->second;
                 if (e.same != &e) return e.same->legal ? e.same : nullptr;
                 e.legal = true;
-                e.found.estimate = ways_.estimate(*program);
+                e.found.estimate = ways_.costs->estimate(*program);
                 e.found.seconds = e.found.estimate;
                 e.found.program = std::move(*program);
                 e.found.candidate = k;
@@ -189,13 +194,13 @@ class Search {
         std::vector<Entry*> todo;
         for (const Entry* e : top) {
             Entry& entry = seen_.at(e->found.candidate);
-            if (o_.measure && !entry.measured) {
+            if (measures_ && !entry.measured) {
                 programs.push_back(entry.found.program);
                 todo.push_back(&entry);
             }
         }
         if (!programs.empty()) {
-            const std::vector<double> times = o_.measure(programs);
+            const std::vector<double> times = ways_.costs->measure_schedules(programs);
             for (size_t i = 0; i < todo.size(); ++i) {
                 todo[i]->measured = true;
                 if (times[i] < 0)
@@ -229,6 +234,7 @@ class Search {
 
     const Ways& ways_;
     const SearchOptions& o_;
+    const bool measures_;
     std::mt19937_64 rng_;
     Space space_;
     TileBytes bytes_;
@@ -244,7 +250,7 @@ SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& o
 
 namespace {
 
-Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& target) {
+Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& target, const KernelCosts& costs) {
     Ways ways;
     ways.capacity = machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes;
     // A CPU computes the tail of a tile apart, without padding: rows also come in whole register tiles, of two vectors
@@ -252,7 +258,7 @@ Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& t
     ways.threads = machine.threads;
     ways.row_unit = std::max(1, (target.vector_registers - 4) / 2);
     ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
-    ways.estimate = [&](const TileProgram& t) { return estimate(t, machine).seconds; };
+    ways.costs = &costs;
     return ways;
 }
 
@@ -260,14 +266,17 @@ Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& t
 
 SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
                     const SearchOptions& options) {
-    return search(chain, ways_on(chain, machine, target), options);
+    const EstimatedCosts estimates(machine, std::nullopt);
+    return search(chain, ways_on(chain, machine, target, options.costs != nullptr ? *options.costs : estimates),
+                  options);
 }
 
 std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
                           uint64_t seed) {
     SearchOptions options;
     options.seed = seed;
-    const Ways ways = ways_on(chain, machine, target);
+    const EstimatedCosts estimates(machine, std::nullopt);
+    const Ways ways = ways_on(chain, machine, target, estimates);
     return Search(chain, ways, options).sample(most);
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "schedule/chain/realise.h"
+#include "schedule/kernel_costs.h"
 
 namespace tilewright::chain {
 
@@ -21,8 +22,8 @@ struct SearchOptions {
     double epsilon = 0.02;
     int generations = 8;           ///< at most, by estimates
     int measured_generations = 3;  ///< at most
-    /// Seconds of each; empty: the estimate decides. Negative for a program that cannot run.
-    std::function<std::vector<double>(const std::vector<TileProgram>&)> measure;
+    /// Measures the best of each generation, where it measures schedules. Null: the machine's estimates decide.
+    const KernelCosts* costs = nullptr;
 };
 
 struct Found {
@@ -47,7 +48,7 @@ struct Ways {
     int64_t row_unit = 0;  ///< rows also come in small multiples of it; 0: in what rule 3 leaves alone
     int threads = 1;       ///< that share the blocks out; of rows in such multiples also those that they share evenly
     std::function<std::optional<TileProgram>(const Candidate&)> realise;  ///< nothing: the candidate is not legal
-    std::function<double(const TileProgram&)> estimate;                   ///< seconds
+    const KernelCosts* costs = nullptr;                                   ///< estimates, and measures if it can
 };
 /// Deterministic in the seed where nothing is measured.
 SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& options = {});

@@ -9,6 +9,7 @@
 
 #include "cost/given_test.h"
 #include "schedule/chain/chains_test.h"
+#include "schedule/kernel_costs_test.h"
 
 namespace tilewright::chain {
 namespace {
@@ -22,6 +23,7 @@ struct Setting {
         target.lanes = 8;
         target.vector_registers = 16;
     }
+    test::FakeCosts costs() const { return test::FakeCosts(EstimatedCosts(machine, std::nullopt)); }
     SearchResult run(const SearchOptions& options = {}) const { return search(chain, machine, target, options); }
     double capacity() const { return machine.caches[1].bytes; }
 };
@@ -83,12 +85,16 @@ TEST(Search, reports_what_every_rule_left) {
 TEST(Search, stops_when_a_generation_gains_less_than_epsilon) {
     const Setting s(two_products(256, 256, 64, 64));
     SearchOptions o;
-    o.measure = [](const std::vector<TileProgram>& programs) { return std::vector<double>(programs.size(), 1.0); };
+    test::FakeCosts costs = s.costs();
+    o.costs = &costs;
+    costs.schedules = [](const std::vector<TileProgram>& programs) {
+        return std::vector<double>(programs.size(), 1.0);
+    };
     EXPECT_EQ(s.run(o).generations, 1);  // the second found nothing better
     const Setting large(attention(8, 512, 512, 64, 64));
     double time = 1;
     o.population = 8;  // others every time
-    o.measure = [&](const std::vector<TileProgram>& programs) {
+    costs.schedules = [&](const std::vector<TileProgram>& programs) {
         std::vector<double> out(programs.size());
         for (double& t : out) t = time *= 0.9;
         return out;
@@ -99,8 +105,10 @@ TEST(Search, stops_when_a_generation_gains_less_than_epsilon) {
 TEST(Search, measures_no_more_generations_than_allowed) {
     const Setting s(attention(8, 512, 512, 64, 64));
     SearchOptions o;
+    test::FakeCosts costs = s.costs();
+    o.costs = &costs;
     double next = 1;
-    o.measure = [&](const std::vector<TileProgram>& programs) {  // ever better: only the limit ends it
+    costs.schedules = [&](const std::vector<TileProgram>& programs) {  // ever better: only the limit ends it
         std::vector<double> times;
         for (size_t i = 0; i < programs.size(); ++i) times.push_back(next /= 2);
         return times;
@@ -117,7 +125,9 @@ TEST(Search, measures_the_best_of_every_generation_once_and_believes_it) {
     double fastest = 1e300;
     std::string winner;
     SearchOptions o;
-    o.measure = [&](const std::vector<TileProgram>& programs) {
+    test::FakeCosts costs = s.costs();
+    o.costs = &costs;
+    costs.schedules = [&](const std::vector<TileProgram>& programs) {
         EXPECT_LE(programs.size(), o.top);
         std::vector<double> out;
         for (const TileProgram& t : programs) {
@@ -143,10 +153,14 @@ TEST(Search, measures_the_best_of_every_generation_once_and_believes_it) {
 TEST(Search, drops_what_cannot_be_run) {
     const Setting s(two_products(64, 64, 64, 64));
     SearchOptions o;
-    o.measure = [](const std::vector<TileProgram>& programs) { return std::vector<double>(programs.size(), -1.0); };
+    test::FakeCosts costs = s.costs();
+    o.costs = &costs;
+    costs.schedules = [](const std::vector<TileProgram>& programs) {
+        return std::vector<double>(programs.size(), -1.0);
+    };
     EXPECT_TRUE(s.run(o).top.empty());
     bool first = true;
-    o.measure = [&](const std::vector<TileProgram>& programs) {
+    costs.schedules = [&](const std::vector<TileProgram>& programs) {
         std::vector<double> out(programs.size(), 1.0);
         if (first) out[0] = -1;
         first = false;

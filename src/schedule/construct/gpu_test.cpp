@@ -172,13 +172,13 @@ TEST(GpuConstruct, comes_to_no_worse_than_the_rule) {
             Scheduling how;
             how.gpu = GpuScheduling{a100(), precision};
             const IndexVector<PrimitiveId, std::vector<size_t>> rows(1);
-            const double rule = how.estimate_of(make_schedule(stages, rows, how));
+            const double rule = kernel_costs(how)->estimate(make_schedule(stages, rows, how));
             for (const SchedulerKind kind : {SchedulerKind::Gensor, SchedulerKind::Auto}) {
                 how.kind = kind;
                 const TileProgram t = make_schedule(stages, rows, how);
                 EXPECT_EQ(verify(t), std::vector<std::string>());
                 // The default schedule's state comes first where the model prefers another by less than its own error.
-                EXPECT_LE(how.estimate_of(t), rule / 0.97) << print(t);
+                EXPECT_LE(kernel_costs(how)->estimate(t), rule / 0.97) << print(t);
             }
         }
 }

@@ -439,7 +439,8 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuSc
         if (!fits(t)) return std::nullopt;
         return t;
     };
-    ways.estimate = [&](const TileProgram& t) { return gpu_estimate(t, how.target).seconds; };
+    const EstimatedCosts estimates(std::nullopt, how.target);
+    ways.costs = options.costs != nullptr ? options.costs : &estimates;
     chain::SearchResult found = chain::search(c, ways, options);
     if (found.top.empty()) return std::nullopt;
     return std::move(found.top[0].program);

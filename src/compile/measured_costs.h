@@ -1,0 +1,32 @@
+#pragma once
+// Kernel costs measured on this machine, and kept in the tuning database.
+
+#include <memory>
+#include <optional>
+
+#include "backend/cpu/kernel.h"
+#include "compile/options.h"
+#include "cost/target.h"
+#include "schedule/kernel_costs.h"
+
+namespace tilewright {
+
+struct MeasuringOptions {
+    bool schedules = false;         ///< KernelCosts::measure_schedules() runs kernels
+    bool kernels = false;           ///< KernelCosts::measure() runs kernels
+    std::optional<double> seconds;  ///< afterwards nothing is measured any more; none: no limit
+    int threads = 1;
+    int64_t weight_bytes = 0;  ///< of the model's constants
+    Target host;
+    cpu::CodegenOptions codegen;
+};
+
+struct Measuring {
+    std::shared_ptr<const KernelCosts> costs;
+    RememberChoice remember;  ///< choices between whole plans
+};
+
+/// `options`: the tuning database, the library whose kernels are candidates, and the callbacks.
+Measuring measure_on_host(const MeasuringOptions& what, const CompileOptions& options, EstimatedCosts estimates);
+
+}  // namespace tilewright
