@@ -59,6 +59,32 @@ double geometric_mean(const std::vector<Row>& rows, size_t of, size_t over) {
     return std::exp(sum / static_cast<double>(rows.size()));
 }
 
+/// Every schedule's measured time; pairs of estimated and measured seconds are added to `seen`.
+class MeasuredSchedules : public EstimatedCosts {
+  public:
+    MeasuredSchedules(const Machine& machine, std::string name, Tuner& tuner,
+                      std::vector<std::pair<double, double>>& seen)
+        : EstimatedCosts(machine, std::nullopt), name_(std::move(name)), tuner_(tuner), seen_(seen) {}
+
+    bool measures_schedules() const override { return true; }
+    std::vector<double> measure_schedules(const std::vector<TileProgram>& schedules) const override {
+        std::vector<double> seconds;
+        for (const TunedKernel& k : tuner_.tune(schedules)) {
+            const bool good = k.measurement.verdict == Verdict::measured;
+            if (k.measurement.verdict == Verdict::wrong)
+                fmt::print(stderr, "WRONG: {}: {}\n", name_, k.measurement.reason);
+            seconds.push_back(good ? k.measurement.seconds.value : -1);
+            if (good) seen_.emplace_back(EstimatedCosts::estimate(schedules[seconds.size() - 1]), seconds.back());
+        }
+        return seconds;
+    }
+
+  private:
+    const std::string name_;
+    Tuner& tuner_;
+    std::vector<std::pair<double, double>>& seen_;
+};
+
 class Quality {
   public:
     explicit Quality(Settings settings)
@@ -120,19 +146,7 @@ class Quality {
             tune.check_work = 1 << 21;
             tune.codegen = codegen_;
             Tuner tuner(target_, tune, &database_);
-            how.measure = [&](const std::vector<TileProgram>& candidates) {
-                std::vector<double> seconds;
-                for (const TunedKernel& k : tuner.tune(candidates)) {
-                    const bool good = k.measurement.verdict == Verdict::measured;
-                    if (k.measurement.verdict == Verdict::wrong)
-                        fmt::print(stderr, "WRONG: {}: {}\n", name, k.measurement.reason);
-                    seconds.push_back(good ? k.measurement.seconds.value : -1);
-                    if (good)
-                        seen.emplace_back(estimate(candidates[seconds.size() - 1], *how_.machine).seconds,
-                                          seconds.back());
-                }
-                return seconds;
-            };
+            how.costs = std::make_shared<MeasuredSchedules>(*how_.machine, name, tuner, seen);
             how.kind = SchedulerKind::Gensor;
             schedules.push_back(make_schedule(stages, rows_of(stages), how));
             how.kind = SchedulerKind::Search;
