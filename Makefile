@@ -159,6 +159,7 @@ help:
 
 # Ninja configures again by itself when a CMake file changes; this is the first time.
 build/build.ninja: | setup
+	@scripts/python_env.sh build
 	@cmake --preset release
 build-asan/build.ninja: | setup
 	@cmake --preset asan

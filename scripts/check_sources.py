@@ -27,9 +27,9 @@ MAX_FUNCTION_LINES = 80
 # path -> limit for its functions
 LONGER_FUNCTIONS = {"src/compile/pipeline.cpp": 120}  # run_pipeline lists every pass
 GENERATED = ("bench/replay.txt",)  # generated: of any length
-FOLDERS = [".ci", "bench", "cmake", "docs", "fuzz", "include", "scripts", "src", "tests"]
+FOLDERS = [".ci", "bench", "cmake", "docs", "fuzz", "include", "python", "scripts", "src", "tests"]
 CODE = (".cpp", ".h", ".hpp", ".cu", ".py", ".sh", ".cmake")
-TEXT = CODE + (".txt", ".json", ".md", ".in", ".map", ".golden")
+TEXT = CODE + (".txt", ".json", ".md", ".in", ".map", ".toml", ".golden")
 NAMES = ("Makefile", "run", ".clang-format", ".clang-tidy", ".gitignore", "LICENSE")
 
 # First folders of absolute paths that exist on one machine only.

@@ -63,7 +63,8 @@ typedef enum tilewright_status TILEWRIGHT_INT {
     TILEWRIGHT_INVALID_MODEL = 2,    /* the model or the data: damaged, not supported, of another shape */
     TILEWRIGHT_RUNTIME_ERROR = 3,    /* the machine: a file that cannot be read, no memory */
     TILEWRIGHT_INTERNAL_ERROR = 4,   /* a bug of Tilewright */
-    TILEWRIGHT_BUSY = 5              /* another thread uses the session */
+    TILEWRIGHT_BUSY = 5,             /* another thread uses the session */
+    TILEWRIGHT_CANCELLED = 6         /* the caller's `cancelled` returned non-zero */
 } tilewright_status;
 
 /* Elements of tensors, in the order of the host. BOOL is one byte, 0 or 1; types of less than 8 bits have one byte per
@@ -127,6 +128,17 @@ typedef enum tilewright_numerics {
     TILEWRIGHT_NUMERICS_FAST = 2
 } tilewright_numerics;
 
+/* How primitives are grouped into kernels. */
+typedef enum tilewright_orchestrator TILEWRIGHT_INT {
+    TILEWRIGHT_GREEDY = 0, /* fast to compile */
+    TILEWRIGHT_OPTIMAL = 1 /* by a binary program */
+} tilewright_orchestrator;
+
+typedef enum tilewright_severity TILEWRIGHT_INT {
+    TILEWRIGHT_INFO = 1,   /* the name of a pass that begins, or what is measured */
+    TILEWRIGHT_WARNING = 2 /* what works differently than requested, and the remedy */
+} tilewright_severity;
+
 /* Options of the compilation. A null pointer means the defaults.
  *
  *     tilewright_options options = tilewright_default_options();
@@ -148,6 +160,20 @@ typedef struct tilewright_options {
     int32_t numerics;        /* TILEWRIGHT_NUMERICS_...: allowed changes of floating-point results */
     int32_t check_values;    /* not 0: check all data-dependent indices, lengths and shapes, even if that takes time.
                                 Otherwise indices out of range may read another element */
+    int32_t orchestrator;    /* TILEWRIGHT_GREEDY or TILEWRIGHT_OPTIMAL */
+    int32_t measure;         /* not 0: choose between kernels by measurements on this machine, which are kept in the
+                                tuning database */
+    double measure_seconds;  /* time for these measurements; 0: 60 */
+    size_t sample_count;     /* typical sizes of dynamic dimensions, for measurements and for explanations:
+                                sample_names[i] is sample_sizes[i]. The model still accepts all sizes */
+    const char* const* sample_names;
+    const int64_t* sample_sizes;
+    const char* cache_folder; /* where machine code is kept for later compilations; "": the command-line tool's cache
+                                 folder; NULL: nothing is kept */
+    void* user;               /* first argument of the functions below, which may be called from any thread */
+    void (*log)(void* user, tilewright_severity severity, const char* message);
+    int32_t (*cancelled)(void* user); /* called before each pass and measurement; non-zero: ends the compilation with
+                                         TILEWRIGHT_CANCELLED */
 } tilewright_options;
 
 static inline tilewright_options tilewright_default_options(void) {
@@ -185,6 +211,22 @@ TILEWRIGHT_API tilewright_status tilewright_input(const tilewright_model* model,
 TILEWRIGHT_API tilewright_status tilewright_output(const tilewright_model* model, size_t index, tilewright_io* io,
                                                    tilewright_error** error);
 
+/* What the file says about the model. The strings are UTF-8, empty if the file has none. */
+typedef struct tilewright_model_info {
+    const char* producer_name;
+    const char* graph_name;
+    const char* domain;
+    const char* description;
+    const char* graph_description;
+    int64_t version;
+    size_t metadata_count;
+    const char* const* metadata_keys;
+    const char* const* metadata_values;
+} tilewright_model_info;
+
+TILEWRIGHT_API tilewright_status tilewright_info(const tilewright_model* model, tilewright_model_info* info,
+                                                 tilewright_error** error);
+
 /* A dense row-major tensor. `bytes` must be the elements' count times their size. Data should be aligned to 64 bytes;
  * inputs that are not aligned to the size of an element are copied before use. */
 typedef struct tilewright_tensor {
@@ -213,6 +255,48 @@ TILEWRIGHT_API tilewright_status tilewright_session_output(const tilewright_sess
 TILEWRIGHT_API tilewright_status tilewright_run_into(tilewright_session* session, const tilewright_tensor* inputs,
                                                      size_t input_count, tilewright_tensor* outputs,
                                                      size_t output_count, tilewright_error** error);
+
+/* What the caller of one run controls. `struct_size` is sizeof(tilewright_run_options), as in tilewright_options. */
+typedef struct tilewright_run_options {
+    size_t struct_size;
+    void* user; /* first argument of the functions below */
+    /* Returns memory for output `index`, or NULL for the session's own. `output` has the output's type, shape and
+     * bytes. Called once per output: before the kernels run if the size depends on the input shapes alone, otherwise
+     * after them. Kernels write directly to memory that is aligned to 64 bytes and overlaps neither an input nor
+     * another output; otherwise the output is copied there. tilewright_session_output returns this memory until the
+     * next run. */
+    void* (*output_memory)(void* user, size_t index, const tilewright_tensor* output);
+    /* Called between kernels, from any thread; non-zero: the run ends with TILEWRIGHT_CANCELLED. */
+    int32_t (*cancelled)(void* user);
+} tilewright_run_options;
+
+static inline tilewright_run_options tilewright_default_run_options(void) {
+    tilewright_run_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    return options;
+}
+
+/* As tilewright_run, with options; NULL means none. */
+TILEWRIGHT_API tilewright_status tilewright_run_with(tilewright_session* session, const tilewright_tensor* inputs,
+                                                     size_t input_count, const tilewright_run_options* options,
+                                                     tilewright_error** error);
+
+/* The kernels of a model's plan, their primitives and times, as `tilewright explain` prints them. `seconds`: run the
+ * plan and the two it is compared with for this long each, at the sample sizes; 0: times are estimates. */
+typedef struct tilewright_explanation tilewright_explanation;
+TILEWRIGHT_API tilewright_status tilewright_explain_file(const char* path, const tilewright_options* options,
+                                                         double seconds, tilewright_explanation** explanation,
+                                                         tilewright_error** error);
+TILEWRIGHT_API tilewright_status tilewright_explain_memory(const void* bytes, size_t size,
+                                                           const tilewright_options* options, double seconds,
+                                                           tilewright_explanation** explanation,
+                                                           tilewright_error** error);
+TILEWRIGHT_API const char* tilewright_explanation_text(const tilewright_explanation* explanation); /* "" for NULL */
+TILEWRIGHT_API const char* tilewright_explanation_json(const tilewright_explanation* explanation);
+/* A page for a browser, which needs no other file. */
+TILEWRIGHT_API const char* tilewright_explanation_html(const tilewright_explanation* explanation);
+TILEWRIGHT_API void tilewright_explanation_free(tilewright_explanation* explanation);
 
 #ifdef __cplusplus
 }

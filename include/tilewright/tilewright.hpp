@@ -11,6 +11,8 @@
 #define TILEWRIGHT_TILEWRIGHT_HPP
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -100,7 +102,106 @@ struct Options {
     bool keep_subnormals = false;              ///< compute with subnormal numbers, which are flushed to 0 otherwise
     tilewright_numerics numerics = TILEWRIGHT_NUMERICS_DEFAULT;
     bool check_values = false;  ///< check all data-dependent indices, lengths and shapes
+    tilewright_orchestrator orchestrator = TILEWRIGHT_GREEDY;
+    bool measure = false;                              ///< choose between kernels by measurements on this machine
+    double measure_seconds = 60;                       ///< time for these measurements
+    std::map<std::string, std::int64_t> sample_sizes;  ///< of dynamic dimensions, for measurements and explanations
+    bool cache = false;                                ///< keep machine code for later compilations
+    std::string cache_folder;                          ///< where; "": the command-line tool's cache folder
+    /// Both may be called from any thread. They must not throw: that ends the process.
+    std::function<void(tilewright_severity, const std::string&)> log;
+    std::function<bool()> cancelled;  ///< called before each pass; true: the compilation ends, TILEWRIGHT_CANCELLED
 };
+
+/// What the file says about the model.
+struct Info {
+    std::string producer_name, graph_name, domain, description, graph_description;
+    std::int64_t version = 0;
+    std::map<std::string, std::string> metadata;
+};
+
+/// What the caller of one run controls. See tilewright_run_options.
+struct RunOptions {
+    /// Memory for output `index`, whose type, shape and size are given; null: the session's own.
+    std::function<void*(std::size_t index, const Tensor& output)> output_memory;
+    /// May be called from any thread, and must not throw: that ends the process.
+    std::function<bool()> cancelled;
+};
+
+namespace detail {
+
+/// The C interface's options; they point into `options`, which must outlive them.
+class COptions {
+  public:
+    explicit COptions(const Options& options) : c_(tilewright_default_options()) {
+        fill(options.dims, dim_names_, dim_sizes_);
+        fill(options.sample_sizes, sample_names_, sample_sizes_);
+        c_.threads = options.threads;
+        c_.isa = options.isa.empty() ? nullptr : options.isa.c_str();
+        c_.dim_count = dim_names_.size();
+        c_.dim_names = dim_names_.data();
+        c_.dim_sizes = dim_sizes_.data();
+        c_.keep_subnormals = options.keep_subnormals ? 1 : 0;
+        c_.numerics = options.numerics;
+        c_.check_values = options.check_values ? 1 : 0;
+        c_.orchestrator = options.orchestrator;
+        c_.measure = options.measure ? 1 : 0;
+        c_.measure_seconds = options.measure_seconds;
+        c_.sample_count = sample_names_.size();
+        c_.sample_names = sample_names_.data();
+        c_.sample_sizes = sample_sizes_.data();
+        c_.cache_folder = options.cache ? options.cache_folder.c_str() : nullptr;
+        c_.user = const_cast<Options*>(&options);
+        if (options.log)
+            c_.log = [](void* user, tilewright_severity severity, const char* message) noexcept {
+                static_cast<const Options*>(user)->log(severity, message);
+            };
+        if (options.cancelled)
+            c_.cancelled = [](void* user) noexcept -> std::int32_t {
+                return static_cast<const Options*>(user)->cancelled() ? 1 : 0;
+            };
+    }
+    const tilewright_options* get() const { return &c_; }
+
+  private:
+    static void fill(const std::map<std::string, std::int64_t>& sizes, std::vector<const char*>& names,
+                     std::vector<std::int64_t>& numbers) {
+        for (const auto& size : sizes) {
+            names.push_back(size.first.c_str());
+            numbers.push_back(size.second);
+        }
+    }
+
+    std::vector<const char*> dim_names_, sample_names_;
+    std::vector<std::int64_t> dim_sizes_, sample_sizes_;
+    tilewright_options c_;
+};
+
+inline Tensor viewed(const tilewright_tensor& t) {
+    return {t.dtype, std::vector<std::int64_t>(t.shape, t.shape + t.rank), t.data, t.bytes};
+}
+
+/// tilewright_run_options::user: the options, and an exception that their functions threw.
+struct RunCalls {
+    const RunOptions* options;
+    std::exception_ptr thrown;
+
+    static void* output_memory(void* user, std::size_t index, const tilewright_tensor* output) noexcept {
+        auto& calls = *static_cast<RunCalls*>(user);
+        try {
+            return calls.thrown ? nullptr : calls.options->output_memory(index, viewed(*output));
+        } catch (...) {
+            calls.thrown = std::current_exception();
+            return nullptr;
+        }
+    }
+    static std::int32_t cancelled(void* user) noexcept {
+        const auto& calls = *static_cast<RunCalls*>(user);
+        return calls.thrown || (calls.options->cancelled && calls.options->cancelled()) ? 1 : 0;
+    }
+};
+
+}  // namespace detail
 
 class Model {
   public:
@@ -117,6 +218,15 @@ class Model {
 
     std::vector<Io> inputs() const { return describe(tilewright_input_count(handle()), tilewright_input); }
     std::vector<Io> outputs() const { return describe(tilewright_output_count(handle()), tilewright_output); }
+    Info info() const {
+        tilewright_model_info c;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = tilewright_info(handle(), &c, &error);
+        detail::check(status, error);
+        Info all{c.producer_name, c.graph_name, c.domain, c.description, c.graph_description, c.version, {}};
+        for (std::size_t i = 0; i < c.metadata_count; ++i) all.metadata[c.metadata_keys[i]] = c.metadata_values[i];
+        return all;
+    }
     const tilewright_model* handle() const { return handle_.get(); }
 
   private:
@@ -124,24 +234,10 @@ class Model {
 
     template <class Compile>
     static Model compiled(const Options& options, Compile&& compile) {
-        std::vector<const char*> names;
-        std::vector<std::int64_t> sizes;
-        for (const auto& dim : options.dims) {
-            names.push_back(dim.first.c_str());
-            sizes.push_back(dim.second);
-        }
-        tilewright_options o = tilewright_default_options();
-        o.threads = options.threads;
-        o.isa = options.isa.empty() ? nullptr : options.isa.c_str();
-        o.dim_count = names.size();
-        o.dim_names = names.data();
-        o.dim_sizes = sizes.data();
-        o.keep_subnormals = options.keep_subnormals ? 1 : 0;
-        o.numerics = options.numerics;
-        o.check_values = options.check_values ? 1 : 0;
+        const detail::COptions o(options);
         tilewright_model* model = nullptr;
         tilewright_error* error = nullptr;
-        const tilewright_status status = compile(&o, &model, &error);
+        const tilewright_status status = compile(o.get(), &model, &error);
         detail::check(status, error);
         return Model(model);
     }
@@ -178,20 +274,30 @@ class Session {
         handle_.reset(session);
     }
 
-    /// Inputs by position. The outputs are views of the session's memory, valid until its next run.
-    std::vector<Tensor> run(const std::vector<Tensor>& inputs) {
+    /// Inputs by position. The outputs are views, valid until the next run, of the session's memory or of what
+    /// `options.output_memory` returned.
+    std::vector<Tensor> run(const std::vector<Tensor>& inputs, const RunOptions& options = RunOptions()) {
         std::vector<tilewright_tensor> given;
         for (const Tensor& t : inputs)
             given.push_back({t.dtype, t.shape.size(), t.shape.data(), const_cast<void*>(t.data), t.bytes});
+        detail::RunCalls calls{&options, nullptr};
+        tilewright_run_options o = tilewright_default_run_options();
+        o.user = &calls;
+        if (options.output_memory) o.output_memory = detail::RunCalls::output_memory;
+        if (options.cancelled || options.output_memory) o.cancelled = detail::RunCalls::cancelled;
         tilewright_error* error = nullptr;
-        const tilewright_status status = tilewright_run(handle_.get(), given.data(), given.size(), &error);
+        const tilewright_status status = tilewright_run_with(handle_.get(), given.data(), given.size(), &o, &error);
+        if (calls.thrown) {
+            tilewright_error_free(error);
+            std::rethrow_exception(calls.thrown);
+        }
         detail::check(status, error);
         std::vector<Tensor> outputs;
         for (std::size_t i = 0; i < outputs_; ++i) {
             tilewright_tensor t;
             const tilewright_status got = tilewright_session_output(handle_.get(), i, &t, &error);
             detail::check(got, error);
-            outputs.push_back({t.dtype, std::vector<std::int64_t>(t.shape, t.shape + t.rank), t.data, t.bytes});
+            outputs.push_back(detail::viewed(t));
         }
         return outputs;
     }
@@ -199,6 +305,42 @@ class Session {
   private:
     std::size_t outputs_;
     std::unique_ptr<tilewright_session, decltype(&tilewright_session_free)> handle_;
+};
+
+/// What `tilewright explain` prints. `seconds`: see tilewright_explain_file.
+struct Explanation {
+    std::string text, json, html;
+
+    static Explanation of_file(const std::string& path, const Options& options = Options(), double seconds = 0) {
+        return explained(options,
+                         [&](const tilewright_options* o, tilewright_explanation** made, tilewright_error** error) {
+                             return tilewright_explain_file(path.c_str(), o, seconds, made, error);
+                         });
+    }
+    static Explanation of_memory(const void* bytes, std::size_t size, const Options& options = Options(),
+                                 double seconds = 0) {
+        return explained(options,
+                         [&](const tilewright_options* o, tilewright_explanation** made, tilewright_error** error) {
+                             return tilewright_explain_memory(bytes, size, o, seconds, made, error);
+                         });
+    }
+
+  private:
+    template <class Explain>
+    static Explanation explained(const Options& options, Explain&& explain) {
+        const detail::COptions o(options);
+        tilewright_explanation* made = nullptr;
+        tilewright_error* error = nullptr;
+        const tilewright_status status = explain(o.get(), &made, &error);
+        detail::check(status, error);
+        const std::unique_ptr<tilewright_explanation, decltype(&tilewright_explanation_free)> owned(
+            made, tilewright_explanation_free);
+        Explanation out;
+        out.text = tilewright_explanation_text(made);
+        out.json = tilewright_explanation_json(made);
+        out.html = tilewright_explanation_html(made);
+        return out;
+    }
 };
 
 }  // namespace tw

@@ -297,11 +297,12 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
 Compilation compile_loaded(Model model, const PipelineOptions& given, double start) {
     const double loaded = now_ms();
     const PipelineOptions options = completed(given, model);
+    Compilation c;
+    c.info = std::move(model.info);
     State s;
     s.model = std::move(model);
     Passes pass(options.passes, options.compile.skip, s.subject());
     run_pipeline(s, options, pass);
-    Compilation c;
     c.program = std::move(s.reference);
     c.rewritten = std::move(s.rewritten);
     c.rewrites = std::move(s.rewrites);

@@ -41,6 +41,7 @@ struct Compilation {
     Program rewritten;  ///< where PipelineOptions::keep_rewritten is set: what was planned
     std::shared_ptr<const CompiledModel> model;
     std::vector<PassTime> passes;
+    ModelInfo info;
     RewriteReport rewrites;  ///< where PipelineOptions::rewrite asked for them
     double load_ms = 0, compile_ms = 0;
 };

@@ -5,22 +5,16 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <new>
 
-#include "base/error.h"
 #include "compile/limits.h"
 #include "compile/pipeline.h"
-#include "driver/inputs.h"
+#include "driver/api_call.h"
 #include "graph/graph.h"
+#include "runtime/opaque.h"
 #include "runtime/thread_count.h"
-#include "tilewright/tilewright.h"
 
 using namespace tilewright;
-
-struct tilewright_error {
-    tilewright_status status;
-    std::string message, hint;
-};
+using namespace tilewright::api;
 
 namespace {
 
@@ -51,11 +45,27 @@ struct Interface {
     }
 };
 
+/// ModelInfo, and what a C caller reads of it.
+struct InfoTexts {
+    ModelInfo info;
+    std::vector<const char*> keys, values;
+
+    explicit InfoTexts(ModelInfo i) : info(std::move(i)) {
+        for (const auto& [key, value] : info.metadata) {
+            keys.push_back(key.c_str());
+            values.push_back(value.c_str());
+        }
+    }
+    InfoTexts(const InfoTexts&) = delete;
+    InfoTexts& operator=(const InfoTexts&) = delete;
+};
+
 }  // namespace
 
 struct tilewright_model {
     std::shared_ptr<const CompiledModel> compiled;
     Interface inputs, outputs;
+    InfoTexts info;
 };
 
 struct tilewright_session {
@@ -67,17 +77,6 @@ struct tilewright_session {
 };
 
 namespace {
-
-/// An error of the caller.
-class InvalidArgument : public std::invalid_argument {
-  public:
-    using std::invalid_argument::invalid_argument;
-};
-
-class Busy : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
 
 /// The use of a session by one call. Throws Busy while another call uses it.
 class Use {
@@ -94,102 +93,9 @@ class Use {
     std::atomic<bool>& used_;
 };
 
-template <class... Args>
-[[noreturn]] void invalid(fmt::format_string<Args...> format, Args&&... args) {
-    throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
-}
-
-void require_pointer(const void* p, const char* name) {
-    if (p == nullptr) invalid("'{}' is NULL", name);
-}
-
-tilewright_status report(tilewright_error** error, tilewright_status status, const char* message,
-                         const std::string& hint = {}) noexcept {
-    if (error == nullptr) return status;
-    try {
-        *error = new tilewright_error{status, message, hint};
-    } catch (...) {  // out of memory for the error object
-        *error = nullptr;
-    }
-    return status;
-}
-
-/// Runs `body` and converts every exception to a status.
-template <class F>
-tilewright_status guarded(tilewright_error** error, F&& body) noexcept {
-    if (error != nullptr) *error = nullptr;
-    try {
-        body();
-        return TILEWRIGHT_OK;
-    } catch (const InvalidArgument& e) {
-        return report(error, TILEWRIGHT_INVALID_ARGUMENT, e.what());
-    } catch (const Busy& e) {
-        return report(error, TILEWRIGHT_BUSY, e.what());
-    } catch (const OptionError& e) {
-        return report(error, TILEWRIGHT_INVALID_ARGUMENT, e.what(), e.hint());
-    } catch (const ModelError& e) {
-        return report(error, TILEWRIGHT_INVALID_MODEL, e.what(), e.hint());
-    } catch (const RuntimeError& e) {
-        return report(error, TILEWRIGHT_RUNTIME_ERROR, e.what());
-    } catch (const std::bad_alloc&) {
-        return report(error, TILEWRIGHT_RUNTIME_ERROR, "not enough memory");
-    } catch (const std::exception& e) {
-        return report(error, TILEWRIGHT_INTERNAL_ERROR, e.what(), "this is a bug of Tilewright; please report it");
-    } catch (...) {
-        return report(error, TILEWRIGHT_INTERNAL_ERROR, "an exception of unknown type");
-    }
-}
-
-/// The caller's options in this version's layout: fields that the caller does not have are zero.
-tilewright_options options_of(const tilewright_options* given) {
-    constexpr size_t kFirst = offsetof(tilewright_options, dim_sizes) + sizeof given->dim_sizes, kMost = 4096;
-    tilewright_options o = tilewright_default_options();
-    if (given == nullptr) return o;
-    const size_t size = given->struct_size == 0 ? kFirst : given->struct_size;
-    if (size < kFirst || size > kMost)
-        invalid("options->struct_size is {}: expected sizeof(tilewright_options), {} here", size, sizeof o);
-    std::memcpy(&o, given, std::min(size, sizeof o));
-    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-    if (size > sizeof o && std::any_of(bytes + sizeof o, bytes + size, [](unsigned char b) { return b != 0; }))
-        invalid("the options of {} bytes set a field that this version ({}) does not have", size, TILEWRIGHT_VERSION);
-    return o;
-}
-
-PipelineOptions pipeline_options(const tilewright_options* given) {
-    PipelineOptions p;
-    const tilewright_options o = options_of(given);
-    if (o.threads < 0 || o.threads > kMaxThreads) invalid("{} threads: expected 0 to {}", o.threads, kMaxThreads);
-    p.compile.threads = default_thread_count(o.threads);
-    if (o.isa != nullptr) p.compile.isa = o.isa;
-    p.compile.keep_subnormals = o.keep_subnormals != 0;
-    switch (o.numerics) {
-        case TILEWRIGHT_NUMERICS_DEFAULT:
-            break;
-        case TILEWRIGHT_NUMERICS_STRICT:
-            p.compile.numerics = Numerics::Strict;
-            break;
-        case TILEWRIGHT_NUMERICS_FAST:
-            p.compile.numerics = Numerics::Fast;
-            break;
-        default:
-            invalid("options->numerics is {}: expected 0 to 2 (TILEWRIGHT_NUMERICS_...)", static_cast<int>(o.numerics));
-    }
-    p.compile.check_values = o.check_values != 0;
-    if (o.dim_count > 0) {
-        require_pointer(o.dim_names, "options->dim_names");
-        require_pointer(o.dim_sizes, "options->dim_sizes");
-    }
-    for (size_t i = 0; i < o.dim_count; ++i) {
-        require_pointer(o.dim_names[i], "options->dim_names[i]");
-        if (o.dim_sizes[i] < 0) invalid("dimension '{}' is {}", o.dim_names[i], o.dim_sizes[i]);
-        p.compile.dims[o.dim_names[i]] = o.dim_sizes[i];
-    }
-    p.reference = false;
-    return p;
-}
-
 tilewright_model* finish(const Compilation& c) {
-    return new tilewright_model{c.model, Interface(c.model->inputs()), Interface(c.model->outputs())};
+    return new tilewright_model{c.model, Interface(c.model->inputs()), Interface(c.model->outputs()),
+                                InfoTexts(c.info)};
 }
 
 tilewright_status describe(const tilewright_model* model, Interface tilewright_model::*side, size_t index,
@@ -230,19 +136,37 @@ Tensor view(const tilewright_tensor& t, const std::string& name) {
     return aligned;
 }
 
-void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count) {
+tilewright_tensor view(const Tensor& t) {
+    return {static_cast<tilewright_dtype>(t.dtype()), t.shape().size(), t.shape().data(), const_cast<void*>(t.data()),
+            t.bytes()};
+}
+
+RunControl control_of(const tilewright_run_options* given) {
+    RunControl control;
+    if (given == nullptr) return control;
+    constexpr size_t kFirst = offsetof(tilewright_run_options, cancelled) + sizeof given->cancelled;
+    tilewright_run_options o = tilewright_default_run_options();
+    copy_known_fields(given, given->struct_size, kFirst, &o, sizeof o, "tilewright_run_options");
+    if (o.output_memory != nullptr)
+        control.output_memory = [user = o.user, memory = o.output_memory](size_t i, const TensorView& output) {
+            const tilewright_tensor t = {static_cast<tilewright_dtype>(output.dtype), output.shape.size(),
+                                         output.shape.data(), nullptr,
+                                         static_cast<size_t>(output.count()) * byte_size(output.dtype)};
+            return memory(user, i, &t);
+        };
+    if (o.cancelled != nullptr)
+        control.cancelled = [user = o.user, cancelled = o.cancelled] { return cancelled(user) != 0; };
+    return control;
+}
+
+void run(tilewright_session& s, const tilewright_tensor* inputs, size_t count, const RunControl& control = {}) {
     const std::vector<ModelIo>& declared = s.compiled->inputs();
     if (count != declared.size()) invalid("the model has {} inputs, and {} were given", declared.size(), count);
     if (count > 0) require_pointer(inputs, "inputs");
     s.outputs = nullptr;
     s.inputs.clear();
     for (size_t i = 0; i < count; ++i) s.inputs.push_back(view(inputs[i], quoted_name(declared[i].name)));
-    s.outputs = &s.session.run_in_place(s.inputs);
-}
-
-tilewright_tensor view(const Tensor& t) {
-    return {static_cast<tilewright_dtype>(t.dtype()), t.shape().size(), t.shape().data(), const_cast<void*>(t.data()),
-            t.bytes()};
+    s.outputs = &s.session.run_in_place(s.inputs, control);
 }
 
 // The numbers in the header equal the enumerations.
@@ -263,18 +187,6 @@ size_t tilewright_dtype_size(tilewright_dtype type) { return is_type(type) ? byt
 const char* tilewright_dtype_name(tilewright_dtype type) {
     return is_type(type) ? to_string(static_cast<DType>(type)).data() : "?";
 }
-
-const char* tilewright_error_message(const tilewright_error* error) {
-    return error != nullptr ? error->message.c_str() : "";
-}
-
-const char* tilewright_error_hint(const tilewright_error* error) { return error != nullptr ? error->hint.c_str() : ""; }
-
-tilewright_status tilewright_error_status(const tilewright_error* error) {
-    return error != nullptr ? error->status : TILEWRIGHT_OK;
-}
-
-void tilewright_error_free(tilewright_error* error) { delete error; }
 
 tilewright_status tilewright_compile_file(const char* path, const tilewright_options* options, tilewright_model** model,
                                           tilewright_error** error) {
@@ -314,6 +226,18 @@ tilewright_status tilewright_output(const tilewright_model* model, size_t index,
     return describe(model, &tilewright_model::outputs, index, io, error);
 }
 
+tilewright_status tilewright_info(const tilewright_model* model, tilewright_model_info* info,
+                                  tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(model, "model");
+        require_pointer(info, "info");
+        const ModelInfo& i = model->info.info;
+        *info = {i.producer.c_str(),      i.graph_name.c_str(),        i.domain.c_str(),
+                 i.description.c_str(),   i.graph_description.c_str(), i.version,
+                 model->info.keys.size(), model->info.keys.data(),     model->info.values.data()};
+    });
+}
+
 tilewright_status tilewright_session_create(const tilewright_model* model, int32_t threads,
                                             tilewright_session** session, tilewright_error** error) {
     return guarded(error, [&] {
@@ -332,6 +256,15 @@ tilewright_status tilewright_run(tilewright_session* session, const tilewright_t
         require_pointer(session, "session");
         const Use use(*session);
         run(*session, inputs, input_count);
+    });
+}
+
+tilewright_status tilewright_run_with(tilewright_session* session, const tilewright_tensor* inputs, size_t input_count,
+                                      const tilewright_run_options* options, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(session, "session");
+        const Use use(*session);
+        run(*session, inputs, input_count, control_of(options));
     });
 }
 

@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/dtype.h"
+#include "base/temporary_folder_test.h"
 #include "driver/files.h"
 #include "driver/zoo/builder.h"
 #include "driver/zoo/zoo.h"
@@ -385,6 +387,126 @@ TEST_F(Api, ReportsConcurrentUseOfASession) {
     EXPECT_EQ(other, 0);
     EXPECT_EQ(tilewright_run(s, &input, 1, nullptr), TILEWRIGHT_OK) << "nothing stays in use";
     tilewright_session_free(s);
+}
+
+// --- options of runs
+
+TEST_F(Api, RunsWithMemoryForItsOutputs) {
+    const tw::Model m = model();
+    const auto width = m.inputs()[0].dims[1];
+    tw::Session session(m, 1);
+    const std::vector<float> x = values(static_cast<size_t>(3 * width));
+    const std::vector<tw::Tensor> inputs = {tw::tensor(x, {3, width})};
+    const tw::Tensor own = session.run(inputs).at(0);
+    const std::vector<float> expected(own.as<float>(), own.as<float>() + own.count());
+    alignas(64) std::array<float, 32> y{};
+    tw::RunOptions options;
+    options.output_memory = [&](size_t index, const tw::Tensor& output) -> void* {
+        EXPECT_EQ(index, 0u);
+        EXPECT_EQ(output.shape, (std::vector<int64_t>{3, 10}));
+        EXPECT_EQ(output.bytes, 30 * sizeof(float));
+        return y.data();
+    };
+    EXPECT_EQ(session.run(inputs, options).at(0).data, y.data());
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), y.begin()));
+
+    options.output_memory = [](size_t, const tw::Tensor&) -> void* { throw std::out_of_range("mine"); };
+    EXPECT_THROW(session.run(inputs, options), std::out_of_range);
+    options.output_memory = nullptr;
+    options.cancelled = [] { return true; };
+    try {
+        session.run(inputs, options);
+        FAIL() << "not cancelled";
+    } catch (const tw::Error& e) {
+        EXPECT_EQ(e.status(), TILEWRIGHT_CANCELLED);
+    }
+    EXPECT_EQ(session.run(inputs).at(0).bytes, 30 * sizeof(float));
+}
+
+TEST_F(Api, ChecksRunOptions) {
+    const tw::Model m = model();
+    tilewright_session* s = nullptr;
+    ASSERT_EQ(tilewright_session_create(m.handle(), 1, &s, nullptr), TILEWRIGHT_OK);
+    tilewright_run_options o = tilewright_default_run_options();
+    const std::vector<float> x = values(static_cast<size_t>(m.inputs()[0].dims[1]));
+    const int64_t shape[] = {1, m.inputs()[0].dims[1]};
+    const tilewright_tensor input = {TILEWRIGHT_F32, 2, shape, const_cast<float*>(x.data()), x.size() * sizeof(float)};
+    EXPECT_EQ(tilewright_run_with(s, &input, 1, &o, nullptr), TILEWRIGHT_OK);
+    EXPECT_EQ(tilewright_run_with(s, &input, 1, nullptr, nullptr), TILEWRIGHT_OK);
+    o.struct_size = 8;
+    Outcome bad;
+    EXPECT_EQ(tilewright_run_with(s, &input, 1, &o, &bad.error), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_EQ(bad.text(), "options->struct_size is 8: expected sizeof(tilewright_run_options), " +
+                              std::to_string(sizeof o) + " here");
+    EXPECT_EQ(tilewright_run_with(nullptr, &input, 1, nullptr, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
+    tilewright_session_free(s);
+}
+
+// --- options of compilations
+
+TEST_F(Api, LogsAndCancelsCompilations) {
+    std::vector<std::string> passes;
+    tw::Options options;
+    options.log = [&](tilewright_severity severity, const std::string& text) {
+        if (severity == TILEWRIGHT_INFO) passes.push_back(text);
+    };
+    tw::Model::from_file(path, options);
+    EXPECT_THAT(passes, testing::Contains("merge_kernels"));
+    const size_t all = passes.size();
+    passes.clear();
+    options.cancelled = [&] { return passes.size() == 3; };
+    try {
+        tw::Model::from_file(path, options);
+        FAIL() << "not cancelled";
+    } catch (const tw::Error& e) {
+        EXPECT_EQ(e.status(), TILEWRIGHT_CANCELLED);
+    }
+    EXPECT_EQ(passes.size(), 3u);
+    EXPECT_GT(all, 3u);
+}
+
+TEST_F(Api, KeepsMachineCodeInTheCacheFolder) {
+    const tilewright::TemporaryFolder folder;
+    tw::Options options;
+    options.cache = true;
+    options.cache_folder = folder.path();
+    tw::Model::from_file(path, options);
+    EXPECT_FALSE(std::filesystem::is_empty(folder.path() + "/code"));
+}
+
+TEST_F(Api, PlansByTheBinaryProgram) {
+    tw::Options options;
+    options.orchestrator = TILEWRIGHT_OPTIMAL;
+    EXPECT_THAT(tw::Explanation::of_file(path, options).text, HasSubstr("binary program"));
+    options.orchestrator = static_cast<tilewright_orchestrator>(2);
+    try {
+        tw::Model::from_file(path, options);
+        FAIL() << "accepted";
+    } catch (const tw::Error& e) {
+        EXPECT_STREQ(e.what(), "options->orchestrator is 2: expected 0 (TILEWRIGHT_GREEDY) or 1 (TILEWRIGHT_OPTIMAL)");
+    }
+}
+
+TEST_F(Api, ExplainsAPlanAtSampleSizes) {
+    tw::Options options;
+    options.sample_sizes = {{"batch", 7}};
+    const tw::Explanation e = tw::Explanation::of_memory(bytes.data(), bytes.size(), options);
+    EXPECT_THAT(e.text, HasSubstr("batch = 7"));
+    EXPECT_THAT(e.json, HasSubstr("\"kernels\""));
+    EXPECT_THAT(e.html, testing::AllOf(HasSubstr("<html"), HasSubstr("batch")));
+    options.sample_sizes = {{"batch", -1}};
+    EXPECT_THROW(tw::Explanation::of_file(path, options), tw::Error);
+    EXPECT_EQ(tilewright_explain_file(nullptr, nullptr, 0, nullptr, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_EQ(tilewright_explain_memory(bytes.data(), 3, nullptr, 0, nullptr, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
+    EXPECT_STREQ(tilewright_explanation_text(nullptr), "");
+    tilewright_explanation_free(nullptr);
+}
+
+TEST_F(Api, ReturnsWhatTheFileSaysAboutTheModel) {
+    const tw::Info info = model().info();
+    EXPECT_EQ(info.producer_name, "tilewright");
+    EXPECT_EQ(info.metadata, (std::map<std::string, std::string>{}));
+    EXPECT_EQ(tilewright_info(nullptr, nullptr, nullptr), TILEWRIGHT_INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -86,10 +86,18 @@ struct Graph {
     std::string print() const;
 };
 
+/// What a file says about the model.
+struct ModelInfo {
+    std::string producer, graph_name, domain, description, graph_description;
+    int64_t version = 0;
+    std::map<std::string, std::string> metadata;
+};
+
 /// A whole file.
 struct Model {
     std::string path;  ///< for messages; "<memory>" if not from a file
     std::string producer;
+    ModelInfo info;
     int64_t ir_version = 0;
     std::map<std::string, int64_t> opsets;  ///< domain ("" = ONNX) -> version
     Graph graph;

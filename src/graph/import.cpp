@@ -38,6 +38,19 @@ std::map<std::string, int64_t> read_opsets(const onnx::ModelProto& model) {
     return opsets;
 }
 
+ModelInfo read_info(const onnx::ModelProto& proto) {
+    ModelInfo info;
+    info.producer = proto.producer_name();
+    info.graph_name = proto.graph().name();
+    info.domain = proto.domain();
+    info.description = proto.doc_string();
+    info.graph_description = proto.graph().doc_string();
+    info.version = proto.model_version();
+    for (const onnx::StringStringEntryProto& entry : proto.metadata_props())
+        info.metadata[entry.key()] = entry.value();
+    return info;
+}
+
 Model read_model(io::ZeroCopyInputStream& stream, int64_t size, const std::string& folder, const ImportLimits& limits) {
     Budget budget(limits);
     ExternalFiles files(folder);
@@ -54,6 +67,7 @@ Model read_model(io::ZeroCopyInputStream& stream, int64_t size, const std::strin
     model.path = "<memory>";
     model.producer = proto.producer_name();
     if (!proto.producer_version().empty()) model.producer += " " + proto.producer_version();
+    model.info = read_info(proto);
     model.ir_version = proto.ir_version();
     model.opsets = read_opsets(proto);
     model.graph = convert_main_graph(proto, std::move(initializers), model.opsets, tensors, budget);

@@ -57,6 +57,28 @@ TEST(Import, ReadsAFile) {
 )");
 }
 
+TEST(Import, ReadsWhatTheFileSaysAboutTheModel) {
+    onnx::ModelProto m = relu_model();
+    m.set_domain("org.example");
+    m.set_doc_string("two lines");
+    m.set_model_version(3);
+    m.mutable_graph()->set_doc_string("of the graph");
+    for (const char* key : {"author", "labels"}) {
+        onnx::StringStringEntryProto* entry = m.add_metadata_props();
+        entry->set_key(key);
+        entry->set_value(std::string("some ") + key);
+    }
+    const std::string bytes = to_bytes(m);
+    const ModelInfo info = load_model_from_bytes(bytes.data(), bytes.size()).info;
+    EXPECT_EQ(info.producer, "test");
+    EXPECT_EQ(info.graph_name, "g");
+    EXPECT_EQ(info.domain, "org.example");
+    EXPECT_EQ(info.description, "two lines");
+    EXPECT_EQ(info.graph_description, "of the graph");
+    EXPECT_EQ(info.version, 3);
+    EXPECT_THAT(info.metadata, ElementsAre(Pair("author", "some author"), Pair("labels", "some labels")));
+}
+
 TEST(Import, NamesAFileThatCannotBeOpened) {
     const TemporaryFolder folder;
     EXPECT_EQ(message_of<RuntimeError>([&] { load_model(folder / "none.onnx"); }),

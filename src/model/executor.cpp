@@ -1,5 +1,6 @@
 #include "model/executor.h"
 
+#include "base/cancelled.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "model/executor_impl.h"
@@ -103,6 +104,8 @@ void Executor::Impl::run() {
     prepare();
     context.flops += flops;
     for (const std::vector<size_t>& now : order) {
+        if (context.cancelled != nullptr && *context.cancelled && (*context.cancelled)())
+            throw Cancelled("the run was cancelled");
         if (now.size() > 1) {
             run_side_by_side(now);
             continue;
@@ -136,6 +139,9 @@ Executor::Executor(const Plan& plan, ExecutionContext& context, const std::vecto
 Executor::~Executor() = default;
 
 void Executor::set_input(size_t i, void* data, std::span<const int64_t> shape) { impl_->set_input(i, data, shape); }
+void Executor::place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given) {
+    impl_->place_outputs(memory, given);
+}
 void Executor::run() { impl_->run(); }
 TensorView Executor::output(size_t i) const { return impl_->output(i); }
 int64_t Executor::arena_bytes() const { return impl_->arena_bytes(); }

@@ -2,6 +2,7 @@
 // Runs a Plan: one Executor per plan and session, nested ones for bodies of control flow.
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -47,6 +48,13 @@ struct ExecutionContext {
     std::vector<StepTime>* profile = nullptr;
     double profile_start_us = 0;
     double flops = 0;
+    const std::function<bool()>* cancelled = nullptr;  ///< RunControl::cancelled; may be empty
+};
+
+/// What OutputMemory returned for an output.
+struct GivenMemory {
+    bool requested = false;
+    void* data = nullptr;
 };
 
 class Executor {
@@ -56,6 +64,9 @@ class Executor {
     ~Executor();
     /// data stays the caller's until run() returns. Throws ModelError when the shape is not what the plan declares.
     void set_input(size_t i, void* data, std::span<const int64_t> shape);
+    /// Before a run, after its inputs are set: requests memory for the outputs whose sizes are known, and lets the run
+    /// write to it where that is possible. Memory of an earlier call is not used any more.
+    void place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given);
     void run();
     TensorView output(size_t i) const;
     int64_t arena_bytes() const;

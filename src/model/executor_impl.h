@@ -141,6 +141,10 @@ struct Executor::Impl {
     /// The next run writes output `i` there, 64-byte aligned. Every run needs a place from then on, until null takes
     /// the output back.
     void place(size_t i, void* data);
+    /// Executor::place_outputs.
+    void place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given);
+    /// Whether output `i` can be written to `data`: aligned, and apart from all inputs and placed outputs.
+    bool is_apart(size_t i, const void* data, int64_t bytes) const;
 
     // --- executor_kernels.cpp: kernel calls, alone and slice by slice
 

@@ -120,4 +120,37 @@ void Executor::Impl::place(size_t i, void* data) {
     if (slot.placed) slot.data = data;
 }
 
+bool Executor::Impl::is_apart(size_t i, const void* data, int64_t bytes) const {
+    const auto begin = reinterpret_cast<uintptr_t>(data), end = begin + static_cast<uintptr_t>(bytes);
+    if (begin % kBufferAlignment != 0) return false;
+    const auto overlaps = [&](ValueId v) {
+        const auto other = reinterpret_cast<uintptr_t>(slots[v].data);
+        return begin < other + static_cast<uintptr_t>(bytes_of(v)) && other < end;
+    };
+    const std::vector<ValueId>&in = plan.program.inputs, &out = plan.program.outputs;
+    return std::none_of(in.begin(), in.end(), overlaps) &&
+           std::none_of(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(i),
+                        [&](ValueId v) { return slots[v].placed && overlaps(v); });
+}
+
+void Executor::Impl::place_outputs(const OutputMemory& memory, std::vector<GivenMemory>& given) {
+    const std::vector<ValueId>& out = plan.program.outputs;
+    if (!memory) {
+        for (size_t i = 0; i < out.size(); ++i) place(i, nullptr);
+        return;
+    }
+    if (!same_names()) check(early_requirements);
+    for (size_t i = 0; i < out.size(); ++i) {
+        const Slot& slot = slots[out[i]];
+        const bool again = std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(i), out[i]) !=
+                           out.begin() + static_cast<std::ptrdiff_t>(i);
+        if (slot.late || slot.constant || slot.input || again) continue;
+        shape_value(out[i]);
+        const int64_t bytes = bytes_of(out[i]);
+        void* to = memory(i, {plan.program.values[out[i]].dtype, slot.shape, nullptr});
+        given[i] = {true, to};
+        place(i, to != nullptr && is_apart(i, to, bytes) ? to : nullptr);
+    }
+}
+
 }  // namespace tilewright

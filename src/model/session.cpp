@@ -39,6 +39,8 @@ struct Session::Impl {
     Arena scratch;
     std::unique_ptr<Executor> executor;
     std::vector<Tensor> outputs;
+    std::vector<GivenMemory> given;     ///< for the outputs of the current run
+    std::function<bool()> cancelled;    ///< of the current run
     std::unique_ptr<Session> fallback;  ///< once a run needed it
     std::vector<StepTime>* profile = nullptr;
 
@@ -95,7 +97,14 @@ struct Session::Impl {
         memory.resize(0, static_cast<uint64_t>(model->impl().stats.weight_bytes), false, "the model's weights");
         context.names = &names;
         context.memory = &memory;
+        context.cancelled = &cancelled;
     }
+
+    void set_inputs(const std::vector<Tensor>& inputs);
+    /// The run with the strict code.
+    void run_fallback(const std::vector<Tensor>& inputs, const RunControl& options);
+    void take_outputs(const OutputMemory& requested);
+    void take_output(size_t i, const TensorView& v);
 };
 
 Session::Session(std::shared_ptr<const CompiledModel> model, int threads, uint64_t memory)
@@ -104,43 +113,70 @@ Session::Session(std::shared_ptr<const GpuModel> model, uint64_t memory)
     : impl_(std::make_unique<Impl>(std::move(model), memory)) {}
 Session::~Session() = default;
 
-const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs) {
-    Impl& s = *impl_;
-    const std::vector<ModelIo>& declared = s.model->inputs();
+void Session::Impl::set_inputs(const std::vector<Tensor>& inputs) {
+    const std::vector<ModelIo>& declared = model->inputs();
     if (inputs.size() != declared.size())
         model_error("the model has {} inputs, {} were given", declared.size(), inputs.size());
-    s.context.flops = 0;
-    s.context.profile = s.profile;
-    if (s.profile != nullptr) s.context.profile_start_us = now_ms() * 1e3;
     for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i].dtype() != declared[i].dtype)
             model_error("input '{}' has type {}, expected {}", declared[i].name, to_string(inputs[i].dtype()),
                         to_string(declared[i].dtype));
-        s.executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
+        executor->set_input(i, const_cast<void*>(inputs[i].data()), inputs[i].shape());
     }
+}
+
+void Session::Impl::run_fallback(const std::vector<Tensor>& inputs, const RunControl& options) {
+    if (!fallback) fallback = std::make_unique<Session>(model->impl().fallback_model(), pool->size(), most_memory);
+    fallback->set_profile(profile);
+    RunControl same = options;
+    if (options.output_memory)
+        same.output_memory = [&](size_t i, const TensorView& output) {
+            return given[i].requested ? given[i].data : options.output_memory(i, output);
+        };
+    outputs = fallback->run_in_place(inputs, same);
+    context.flops = fallback->last_flops();
+}
+
+void Session::Impl::take_outputs(const OutputMemory& requested) {
+    outputs.resize(model->outputs().size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        TensorView v = executor->output(i);
+        if (requested && !given[i].requested) given[i] = {true, requested(i, {v.dtype, v.shape, nullptr})};
+        if (given[i].data != nullptr && given[i].data != v.data) {
+            const size_t bytes = static_cast<size_t>(v.count()) * byte_size(v.dtype);
+            if (bytes > 0) std::memmove(given[i].data, v.data, bytes);
+            v.data = given[i].data;
+        }
+        take_output(i, v);
+    }
+}
+
+void Session::Impl::take_output(size_t i, const TensorView& v) {
+    const Tensor& old = outputs[i];
+    if (old.dtype() == v.dtype && old.data() == v.data &&
+        std::equal(v.shape.begin(), v.shape.end(), old.shape().begin(), old.shape().end()))
+        return;
+    outputs[i] = Tensor(v.dtype, Shape(v.shape.begin(), v.shape.end()), v.data, nullptr);
+}
+
+const std::vector<Tensor>& Session::run_in_place(const std::vector<Tensor>& inputs, const RunControl& options) {
+    Impl& s = *impl_;
+    s.context.flops = 0;
+    s.context.profile = s.profile;
+    if (s.profile != nullptr) s.context.profile_start_us = now_ms() * 1e3;
+    s.cancelled = options.cancelled;
+    s.set_inputs(inputs);
+    s.given.assign(s.model->outputs().size(), {});
+    if (!s.gpu) s.executor->place_outputs(options.output_memory, s.given);  // a GPU's outputs are copied
     try {
         const ScopedFloatMode mode(FloatMode::of_kernels(s.model->impl().keep_subnormals));
         s.executor->run();
     } catch (const NeedsFallback&) {
-        if (!s.fallback) {
-            const auto model = s.model->impl().fallback_model();
-            if (!model) throw;
-            s.fallback = std::make_unique<Session>(model, s.pool->size(), s.most_memory);
-        }
-        s.fallback->set_profile(s.profile);
-        s.outputs = s.fallback->run_in_place(inputs);
-        s.context.flops = s.fallback->last_flops();
+        if (!s.fallback && !s.model->impl().fallback_model()) throw;
+        s.run_fallback(inputs, options);
         return s.outputs;
     }
-    s.outputs.resize(s.model->outputs().size());
-    for (size_t i = 0; i < s.outputs.size(); ++i) {
-        const TensorView v = s.executor->output(i);
-        const Tensor& old = s.outputs[i];
-        if (old.dtype() == v.dtype && old.data() == v.data &&
-            std::equal(v.shape.begin(), v.shape.end(), old.shape().begin(), old.shape().end()))
-            continue;
-        s.outputs[i] = Tensor(v.dtype, Shape(v.shape.begin(), v.shape.end()), v.data, nullptr);
-    }
+    s.take_outputs(options.output_memory);
     return s.outputs;
 }
 

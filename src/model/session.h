@@ -2,6 +2,7 @@
 // Execution of a compiled model.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 namespace tilewright {
 
 class GpuModel;
+struct TensorView;
 
 /// One step of a run, for profiles.
 struct StepTime {
@@ -20,6 +22,20 @@ struct StepTime {
     double flops = 0;  ///< of products and convolutions, 2 a multiply-add
     int kernel = -1;   ///< number of the kernel in dumps; -1: no generated kernel
     double bytes = 0;  ///< of a kernel's inputs and outputs, each once and whole
+};
+
+/// Returns the memory for output `i`, whose element type and shape are given (its data is null), or null for the
+/// session's own memory.
+using OutputMemory = std::function<void*(size_t i, const TensorView& output)>;
+
+/// What the caller of one run controls.
+struct RunControl {
+    /// Called once per output: before the run if the output's size depends on the input shapes alone, otherwise after
+    /// it. An output is written directly to memory that is aligned to 64 bytes and overlaps neither an input nor
+    /// another output; otherwise it is copied there when the run ends. Empty: all outputs are in the session's memory.
+    OutputMemory output_memory;
+    /// Called between kernels, from the pool's threads as well. Once it returns true, the run ends with Cancelled.
+    std::function<bool()> cancelled;
 };
 
 /// The buffers of one run after another. One thread at a time; sessions are independent of each other, and results do
@@ -37,7 +53,7 @@ class Session {
     /// RuntimeError where the buffers for these shapes, or what a loop collects, pass the memory.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
     /// The same without copies: the views are valid until the next run. Once shapes repeat, nothing is allocated.
-    const std::vector<Tensor>& run_in_place(const std::vector<Tensor>& inputs);
+    const std::vector<Tensor>& run_in_place(const std::vector<Tensor>& inputs, const RunControl& options = {});
     /// Floating-point operations of the last run's products and convolutions (2 per multiply-add).
     double last_flops() const;
     int64_t arena_bytes() const;  ///< of the GPU's memory too, where it runs there

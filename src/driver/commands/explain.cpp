@@ -1,7 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "backend/cpu/kernel.h"
 #include "driver/commands.h"
 #include "driver/commands/common.h"
 #include "driver/explain/write.h"
@@ -19,22 +18,6 @@ struct ExplainCommand {
     bool no_assembly = false;
     std::string json, html;
 };
-
-/// The first and last instructions of long code, to limit the size of the page.
-std::string shortened(const std::string& assembly) {
-    constexpr size_t kHead = 6000, kTail = 1000;
-    if (assembly.size() <= kHead + kTail) return assembly;
-    const size_t head = assembly.rfind('\n', kHead), tail = assembly.find('\n', assembly.size() - kTail);
-    return fmt::format("{}\n\n... {} bytes ...\n{}", assembly.substr(0, head), tail - head, assembly.substr(tail));
-}
-
-std::vector<explain::CodeText> codes_of(const CompiledModel& model, const std::string& isa, bool assembly) {
-    std::vector<explain::CodeText> out;
-    const cpu::CodegenOptions codegen{cpu::Isa::named(isa)};
-    for (const TileProgram& k : model.kernels())
-        out.push_back({print(k), assembly ? shortened(cpu::print_assembly(k, codegen)) : ""});
-    return out;
-}
 
 int command_explain(const ExplainCommand& o) {
     for (const std::string& path : {o.json, o.html})  // checked before measuring, which may take minutes
@@ -55,7 +38,7 @@ int command_explain(const ExplainCommand& o) {
         report.model = o.model.model;
         if (!o.html.empty()) {
             progress.step("printing code");
-            codes = codes_of(*c.model, o.model.isa, !o.no_assembly);
+            codes = explain::codes_of(*c.model, o.model.isa, !o.no_assembly);
         }
     }
     std::fputs(explain::print(report, o.kernels).c_str(), stdout);

@@ -1,0 +1,224 @@
+#include "session.h"
+
+#include <chrono>
+#include <string>
+
+namespace tilewright_python {
+
+namespace {
+
+std::string quoted(const std::string& name) { return "'" + name + "'"; }
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = {}) {
+    throw tw::Error(TILEWRIGHT_INVALID_ARGUMENT, message, hint);
+}
+
+std::string names_of(const std::vector<tw::Io>& all) {
+    std::string text;
+    for (const tw::Io& io : all) text += (text.empty() ? "" : ", ") + quoted(io.name);
+    return text;
+}
+
+std::string text_of(const std::vector<std::int64_t>& shape) {
+    std::string text;
+    for (const std::int64_t d : shape) text += (text.empty() ? "" : ", ") + std::to_string(d);
+    return "[" + text + "]";
+}
+
+}  // namespace
+
+/// The use of a session by one run.
+class Runner::Use {
+  public:
+    explicit Use(Runner& runner) : runner_(runner), session_(runner.take()) {}
+    ~Use() { runner_.give_back(std::move(session_)); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    tw::Session* operator->() { return session_.get(); }
+
+  private:
+    Runner& runner_;
+    std::unique_ptr<tw::Session> session_;
+};
+
+Runner::Runner(tw::Model model, int threads)
+    : model_(std::move(model)), threads_(threads), inputs_(model_.inputs()), outputs_(model_.outputs()) {
+    for (const tw::Io& io : inputs_) input_names_.emplace_back(io.name.c_str(), io.name.size());
+    idle_.push_back(std::make_unique<tw::Session>(model_, threads_));
+}
+
+std::unique_ptr<tw::Session> Runner::take() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!idle_.empty()) {
+            std::unique_ptr<tw::Session> session = std::move(idle_.back());
+            idle_.pop_back();
+            return session;
+        }
+    }
+    return std::make_unique<tw::Session>(model_, threads_);
+}
+
+void Runner::give_back(std::unique_ptr<tw::Session> session) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(session));
+}
+
+void Runner::add(Feeds& feeds, std::size_t input, nb::handle given) const {
+    const tw::Io& io = inputs_[input];
+    InputArray array;
+    int type = -1;
+    if (!nb::try_cast(given, array, false)) {
+        // Arrays of types that NumPy lacks, lists, arrays that are not dense.
+        const nb::tuple converted =
+            nb::cast<nb::tuple>(nb::module_::import_("tilewright._arrays").attr("as_input")(given, int(io.dtype)));
+        feeds.held.push_back(nb::borrow(converted[0]));
+        array = nb::cast<InputArray>(feeds.held.back(), false);
+        type = nb::cast<int>(converted[1]);
+    }
+    const tilewright_dtype dtype =
+        type >= 0 ? static_cast<tilewright_dtype>(type) : type_of(array.dtype(), "input " + quoted(io.name));
+    if (dtype != io.dtype)
+        refuse("input " + quoted(io.name) + " has elements of type " + tilewright_dtype_name(dtype) + ", expected " +
+                   tilewright_dtype_name(io.dtype),
+               "convert the array with astype()");
+    feeds.tensors.push_back(tensor_of(array, dtype));
+    feeds.arrays.push_back(std::move(array));
+}
+
+Runner::Feeds Runner::feeds_of(nb::dict by_name) const {
+    Feeds feeds;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        PyObject* value = PyDict_GetItemWithError(by_name.ptr(), input_names_[i].ptr());
+        if (value == nullptr) {
+            if (PyErr_Occurred() != nullptr) throw nb::python_error();
+            refuse("no array was given for input " + quoted(inputs_[i].name), "the inputs: " + names_of(inputs_));
+        }
+        add(feeds, i, value);
+    }
+    if (nb::len(by_name) == inputs_.size()) return feeds;
+    for (const auto& [key, value] : by_name) {
+        const std::string name = nb::cast<std::string>(nb::str(key));
+        bool known = false;
+        for (const tw::Io& io : inputs_) known = known || io.name == name;
+        if (!known) refuse("the model has no input " + quoted(name), "the inputs: " + names_of(inputs_));
+    }
+    return feeds;
+}
+
+std::size_t Runner::output_index(nb::handle given) const {
+    const auto name = nb::cast<std::string>(nb::str(given));
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+        if (outputs_[i].name == name) return i;
+    refuse("the model has no output " + quoted(name), "the outputs: " + names_of(outputs_));
+}
+
+Runner::Outputs Runner::run(const Feeds& feeds, const std::vector<Target>& targets, const Flag* terminate) {
+    Outputs out;
+    out.memory.resize(outputs_.size());
+    tw::RunOptions options;
+    options.output_memory = [&](std::size_t i, const tw::Tensor& output) -> void* {
+        const Target& target = targets[i];
+        if (!target.requested) return nullptr;
+        if (target.bound) {
+            if (target.array.shape != output.shape)
+                refuse("the array bound to output " + quoted(outputs_[i].name) + " has shape " +
+                           text_of(target.array.shape) + ", and the output has shape " + text_of(output.shape),
+                       "bind an array of this shape, or bind_output(name) without an array");
+            return const_cast<void*>(target.array.data);
+        }
+        out.memory[i] = aligned_memory(output.bytes);
+        return out.memory[i].get();
+    };
+    if (terminate != nullptr)
+        options.cancelled = [terminate] { return terminate->set.load(std::memory_order_relaxed); };
+    const nb::gil_scoped_release release;
+    Use session(*this);
+    out.tensors = session->run(feeds.tensors, options);
+    return out;
+}
+
+nb::list Runner::run(nb::handle names, nb::dict by_name, const Flag* terminate) {
+    std::vector<std::size_t> wanted;
+    if (!names.is_none())
+        for (const nb::handle name : nb::borrow<nb::sequence>(names)) wanted.push_back(output_index(name));
+    if (wanted.empty())
+        for (std::size_t i = 0; i < outputs_.size(); ++i) wanted.push_back(i);
+    std::vector<Target> targets(outputs_.size());
+    for (const std::size_t i : wanted) targets[i].requested = true;
+    const Feeds feeds = feeds_of(by_name);
+    Outputs out = run(feeds, targets, terminate);
+    std::vector<nb::object> arrays(outputs_.size());
+    nb::list result;
+    for (const std::size_t i : wanted) {
+        if (!arrays[i].is_valid())
+            arrays[i] = numpy_array(std::move(out.memory[i]), out.tensors[i].dtype, out.tensors[i].shape);
+        result.append(arrays[i]);
+    }
+    return result;
+}
+
+Runner::Target Runner::bound_target(std::size_t output, nb::handle given) const {
+    const tw::Io& io = outputs_[output];
+    using Writable = nb::ndarray<nb::c_contig, nb::device::cpu>;
+    Writable array;
+    if (!nb::try_cast(given, array, false))
+        refuse("the array bound to output " + quoted(io.name) + " is not a dense array that can be written");
+    Target target{true, true, {}};
+    target.array.dtype = io.dtype;
+    for (std::size_t d = 0; d < array.ndim(); ++d)
+        target.array.shape.push_back(static_cast<std::int64_t>(array.shape(d)));
+    if (array.itemsize() != tilewright_dtype_size(io.dtype))
+        refuse("the array bound to output " + quoted(io.name) + " has elements of " + std::to_string(array.itemsize()) +
+               " bytes, and the output is " + tilewright_dtype_name(io.dtype));
+    target.array.data = array.data();
+    return target;
+}
+
+nb::list Runner::run_bound(nb::sequence inputs, nb::sequence given_targets, const Flag* terminate) {
+    if (nb::len(inputs) != inputs_.size() || nb::len(given_targets) != outputs_.size())
+        refuse("expected " + std::to_string(inputs_.size()) + " inputs and " + std::to_string(outputs_.size()) +
+               " targets");
+    Feeds feeds;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        const nb::object array = inputs[i];
+        if (array.is_none())
+            refuse("nothing is bound to input " + quoted(inputs_[i].name), "the inputs: " + names_of(inputs_));
+        feeds.held.push_back(array);
+        add(feeds, i, array);
+    }
+    std::vector<Target> targets(outputs_.size());
+    std::vector<nb::object> result(outputs_.size());
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+        const nb::object target = given_targets[i];
+        if (target.is_none()) continue;
+        targets[i].requested = true;
+        if (target.is(nb::handle(Py_True))) continue;
+        targets[i] = bound_target(i, target);
+        result[i] = target;
+    }
+    Outputs out = run(feeds, targets, terminate);
+    nb::list list;
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+        if (targets[i].requested && !targets[i].bound)
+            result[i] = numpy_array(std::move(out.memory[i]), out.tensors[i].dtype, out.tensors[i].shape);
+        list.append(result[i].is_valid() ? result[i] : nb::none());
+    }
+    return list;
+}
+
+std::vector<double> Runner::time(nb::dict by_name, int warmup, int iterations) {
+    const Feeds feeds = feeds_of(by_name);
+    std::vector<double> seconds;
+    const nb::gil_scoped_release release;
+    Use session(*this);
+    for (int i = 0; i < warmup; ++i) session->run(feeds.tensors);
+    for (int i = 0; i < iterations; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        session->run(feeds.tensors);
+        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return seconds;
+}
+
+}  // namespace tilewright_python

@@ -1,0 +1,127 @@
+"""What ONNX Runtime does not have: options as arguments, times, explanations."""
+
+from __future__ import annotations
+
+import html
+from typing import Any, Mapping
+
+import numpy as np
+
+from . import _arrays, _tilewright
+from ._errors import InvalidArgument
+from ._options import SessionOptions
+from ._session import InferenceSession, call_with_model, read_model
+
+
+def _options(options: dict[str, Any]) -> SessionOptions:
+    made = SessionOptions()
+    options = dict(options)
+    made.intra_op_num_threads = options.pop("threads", 0)
+    for name, size in options.pop("dims", {}).items():
+        made.add_free_dimension_override_by_name(name, size)
+    if options.pop("keep_subnormals", False):
+        made.add_session_config_entry("session.set_denormal_as_zero", "0")
+    for name, value in options.items():
+        if name not in ("isa", "numerics", "check_values", "orchestrate", "measure", "measure_seconds", "sample_sizes",
+                        "cache", "cache_folder", "log_severity_level"):
+            raise TypeError(f"there is no option '{name}'")
+        setattr(made, name, value)
+    return made
+
+
+def compile(model: Any, **options: Any) -> InferenceSession:  # noqa: A001
+    """Compiles a model: a path, the bytes of a file, or an onnx.ModelProto.
+
+    Options: threads, dims (sizes that fix named dimensions), isa ('avx2', 'avx512'), numerics ('default', 'strict',
+    'fast'), keep_subnormals, check_values, orchestrate ('greedy', 'optimal'), measure, measure_seconds, sample_sizes
+    (typical sizes of dynamic dimensions), cache (True), cache_folder, log_severity_level.
+
+        session = tilewright.compile("model.onnx", threads=2)
+        logits, = session(pixels)
+    """
+    return InferenceSession(model, _options(options))
+
+
+load = compile
+
+
+class Explanation:
+    """A plan: its kernels, their primitives and times. Notebooks show the page."""
+
+    def __init__(self, text: str, json: str, page: str) -> None:
+        self.text, self.json, self.html = text, json, page
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.html, quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:800px;border:0"></iframe>'
+
+
+def explain(model: Any, seconds: float = 0, **options: Any) -> Explanation:
+    """What `tilewright explain` prints of a model or session. `seconds`: run the plan and the two it is compared with
+    for this long each; 0: times are estimates. `options`: as of compile."""
+    if isinstance(model, InferenceSession):
+        if options:
+            raise InvalidArgument("a session has its options already")
+        source, given = model._model, model._options
+    else:
+        source, given = read_model(model), _options(options)
+    return Explanation(
+        *call_with_model(
+            source, _tilewright.explain_file, _tilewright.explain_memory, given._compile_options(), float(seconds)
+        )
+    )
+
+
+def random_feeds(session: InferenceSession, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
+    """An array per input: uniform in [0, 1), integers and booleans 0 or 1. Dynamic dimensions are those of `sizes`, by
+    name, else 1."""
+    sizes = dict(sizes or {})
+    random = np.random.default_rng(seed)
+    feeds = {}
+    used = set()
+    for io in session.get_inputs():
+        shape = [d if isinstance(d, int) else sizes.get(str(d), 1) for d in io.shape]
+        used.update(d for d in io.shape if isinstance(d, str))
+        code = session._types[io.name]
+        dtype = _arrays.named(np.zeros(0, _arrays.storage_dtype(code)), code).dtype
+        values = random.random(shape) if "float" in dtype.name else random.integers(0, 2, shape)
+        feeds[io.name] = np.asarray(values).astype(dtype)
+    unknown = set(sizes) - used
+    if unknown:
+        raise InvalidArgument(
+            f"no input has a dimension '{sorted(unknown)[0]}'", f"the named dimensions: {', '.join(sorted(used))}"
+        )
+    return feeds
+
+
+def bench(
+    model: Any,
+    feeds: Mapping[str, Any] | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    iterations: int = 100,
+    warmup: int = 3,
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, float]:
+    """Times runs of a model or session on `feeds`, or on random inputs with these sizes of dynamic dimensions. Returns
+    min, median, mean, p90, p99 and max in milliseconds."""
+    if iterations < 1 or warmup < 0:
+        raise InvalidArgument(f"{iterations} iterations after {warmup}: expected at least 1 after at least 0")
+    session = model if isinstance(model, InferenceSession) else compile(model, **options)
+    given = dict(feeds) if feeds is not None else random_feeds(session, sizes, seed)
+    ms = 1e3 * np.array(session._runner.time(given, warmup, iterations))
+    return {
+        "min": float(ms.min()),
+        "median": float(np.median(ms)),
+        "mean": float(ms.mean()),
+        "p90": float(np.percentile(ms, 90)),
+        "p99": float(np.percentile(ms, 99)),
+        "max": float(ms.max()),
+    }

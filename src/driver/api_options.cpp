@@ -1,0 +1,177 @@
+// The C interface's options, as the pipeline's.
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/onednn.h"
+#include "cost/target.h"
+#include "driver/api_call.h"
+#include "driver/inputs.h"
+#include "runtime/thread_count.h"
+
+struct tilewright_error {
+    tilewright_status status;
+    std::string message, hint;
+};
+
+namespace tilewright::api {
+
+tilewright_status report(tilewright_error** error, tilewright_status status, const char* message,
+                         const std::string& hint) noexcept {
+    if (error == nullptr) return status;
+    try {
+        *error = new tilewright_error{status, message, hint};
+    } catch (...) {  // out of memory for the error object
+        *error = nullptr;
+    }
+    return status;
+}
+
+void copy_known_fields(const void* given, size_t size, size_t first, void* known, size_t known_size, const char* name) {
+    constexpr size_t kMost = 4096;
+    if (size < first || size > kMost)
+        invalid("options->struct_size is {}: expected sizeof({}), {} here", size, name, known_size);
+    std::memcpy(known, given, std::min(size, known_size));
+    const auto* bytes = static_cast<const unsigned char*>(given);
+    if (size > known_size && std::any_of(bytes + known_size, bytes + size, [](unsigned char b) { return b != 0; }))
+        invalid("the options of {} bytes set a field that this version ({}) does not have", size, TILEWRIGHT_VERSION);
+}
+
+namespace {
+
+/// The caller's options in this version's layout: fields that the caller does not have are zero.
+tilewright_options options_of(const tilewright_options* given) {
+    constexpr size_t kFirst = offsetof(tilewright_options, dim_sizes) + sizeof given->dim_sizes;
+    tilewright_options o = tilewright_default_options();
+    if (given != nullptr)
+        copy_known_fields(given, given->struct_size == 0 ? kFirst : given->struct_size, kFirst, &o, sizeof o,
+                          "tilewright_options");
+    return o;
+}
+
+/// `kind`: "dim" or "sample", the prefix of the fields.
+std::map<std::string, int64_t> sizes_of(size_t count, const char* const* names, const int64_t* sizes,
+                                        const std::string& kind) {
+    std::map<std::string, int64_t> out;
+    if (count > 0) {
+        require_pointer(names, ("options->" + kind + "_names").c_str());
+        require_pointer(sizes, ("options->" + kind + "_sizes").c_str());
+    }
+    for (size_t i = 0; i < count; ++i) {
+        require_pointer(names[i], ("options->" + kind + "_names[i]").c_str());
+        if (sizes[i] < 0) invalid("dimension '{}' is {}", names[i], sizes[i]);
+        out[names[i]] = sizes[i];
+    }
+    return out;
+}
+
+/// The library whose kernels are measured beside generated ones; null if it is not installed.
+std::shared_ptr<const cpu::KernelProvider> measured_library() {
+    try {
+        return std::make_shared<const cpu::OneDnn>();
+    } catch (const RuntimeError&) {
+        return nullptr;
+    }
+}
+
+void choose_kernels(const tilewright_options& o, CompileOptions& p) {
+    switch (o.orchestrator) {
+        case TILEWRIGHT_GREEDY:
+            break;
+        case TILEWRIGHT_OPTIMAL:
+            p.orchestrator = Orchestrator::Optimal;
+            break;
+        default:
+            invalid("options->orchestrator is {}: expected 0 (TILEWRIGHT_GREEDY) or 1 (TILEWRIGHT_OPTIMAL)",
+                    static_cast<int>(o.orchestrator));
+    }
+    if (!(o.measure_seconds >= 0)) invalid("options->measure_seconds is {}: expected at least 0", o.measure_seconds);
+    if (o.measure_seconds > 0) p.measure_seconds = o.measure_seconds;
+    p.measure = o.measure != 0;
+    if (p.measure && p.orchestrator == Orchestrator::Optimal) {
+        p.optimal.profile = Profile::Lazy;
+        p.provider = measured_library();
+    }
+    const auto samples = sizes_of(o.sample_count, o.sample_names, o.sample_sizes, "sample");
+    if (!samples.empty())
+        p.inputs = [samples](const std::vector<ModelIo>& declared) {
+            InputRequest request;
+            request.dims = samples;
+            return make_inputs(declared, request);
+        };
+}
+
+std::string cached_code_folder(const std::string& folder) {
+    if (!folder.empty()) return folder + "/code";
+    const auto shared = cache_folder();
+    return shared ? *shared + "/code" : "";
+}
+
+/// Passes the caller's functions on.
+void connect_functions(const tilewright_options& o, PipelineOptions& p) {
+    const auto say = [log = o.log, user = o.user](tilewright_severity severity, const std::string& text) {
+        if (log != nullptr) log(user, severity, text.c_str());
+    };
+    const auto step = [say, cancelled = o.cancelled, user = o.user](const std::string& what) {
+        if (cancelled != nullptr && cancelled(user) != 0) throw Cancelled("the compilation was cancelled");
+        say(TILEWRIGHT_INFO, what);
+    };
+    p.compile.warn = [say](const std::string& text) { say(TILEWRIGHT_WARNING, text); };
+    p.passes.progress = step;
+    p.compile.watch = [step](const OrchestrationProgress& at) { step(at.what); };
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> sample_sizes(const tilewright_options* given) {
+    const tilewright_options o = options_of(given);
+    return sizes_of(o.sample_count, o.sample_names, o.sample_sizes, "sample");
+}
+
+PipelineOptions pipeline_options(const tilewright_options* given) {
+    PipelineOptions p;
+    const tilewright_options o = options_of(given);
+    if (o.threads < 0 || o.threads > kMaxThreads) invalid("{} threads: expected 0 to {}", o.threads, kMaxThreads);
+    p.compile.threads = default_thread_count(o.threads);
+    if (o.isa != nullptr) p.compile.isa = o.isa;
+    p.compile.keep_subnormals = o.keep_subnormals != 0;
+    switch (o.numerics) {
+        case TILEWRIGHT_NUMERICS_DEFAULT:
+            break;
+        case TILEWRIGHT_NUMERICS_STRICT:
+            p.compile.numerics = Numerics::Strict;
+            break;
+        case TILEWRIGHT_NUMERICS_FAST:
+            p.compile.numerics = Numerics::Fast;
+            break;
+        default:
+            invalid("options->numerics is {}: expected 0 to 2 (TILEWRIGHT_NUMERICS_...)", static_cast<int>(o.numerics));
+    }
+    p.compile.check_values = o.check_values != 0;
+    p.compile.dims = sizes_of(o.dim_count, o.dim_names, o.dim_sizes, "dim");
+    choose_kernels(o, p.compile);
+    if (o.cache_folder != nullptr) p.compile.code_folder = cached_code_folder(o.cache_folder);
+    connect_functions(o, p);
+    p.reference = false;
+    return p;
+}
+
+}  // namespace tilewright::api
+
+using namespace tilewright;
+
+extern "C" {
+
+const char* tilewright_error_message(const tilewright_error* error) {
+    return error != nullptr ? error->message.c_str() : "";
+}
+
+const char* tilewright_error_hint(const tilewright_error* error) { return error != nullptr ? error->hint.c_str() : ""; }
+
+tilewright_status tilewright_error_status(const tilewright_error* error) {
+    return error != nullptr ? error->status : TILEWRIGHT_OK;
+}
+
+void tilewright_error_free(tilewright_error* error) { delete error; }
+
+}  // extern "C"
