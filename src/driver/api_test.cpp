@@ -477,7 +477,7 @@ TEST_F(Api, KeepsMachineCodeInTheCacheFolder) {
 TEST_F(Api, PlansByTheBinaryProgram) {
     tw::Options options;
     options.orchestrator = TILEWRIGHT_OPTIMAL;
-    EXPECT_THAT(tw::Explanation::of_file(path, options).text, HasSubstr("binary program"));
+    EXPECT_THAT(tw::Explanation::of_file(path, options).text, HasSubstr("columns"));
     options.orchestrator = static_cast<tilewright_orchestrator>(2);
     try {
         tw::Model::from_file(path, options);
