@@ -66,20 +66,20 @@ void Runner::give_back(std::unique_ptr<tw::Session> session) {
 
 void Runner::add(Feeds& feeds, std::size_t input, nb::handle given) const {
     const tw::Io& io = inputs_[input];
+    const std::string what = "input " + quoted(io.name);
     InputArray array;
     int type = -1;
-    if (!nb::try_cast(given, array, false)) {
-        // Arrays of types that NumPy lacks, lists, arrays that are not dense.
+    if (!nb::try_cast(given, array, false) || type_of(array.dtype(), what) != io.dtype) {
+        // Lists, arrays that are not dense, arrays of types that NumPy lacks, or of their bits.
         const nb::tuple converted =
             nb::cast<nb::tuple>(nb::module_::import_("tilewright._arrays").attr("as_input")(given, int(io.dtype)));
         feeds.held.push_back(nb::borrow(converted[0]));
         array = nb::cast<InputArray>(feeds.held.back(), false);
         type = nb::cast<int>(converted[1]);
     }
-    const tilewright_dtype dtype =
-        type >= 0 ? static_cast<tilewright_dtype>(type) : type_of(array.dtype(), "input " + quoted(io.name));
+    const tilewright_dtype dtype = type >= 0 ? static_cast<tilewright_dtype>(type) : type_of(array.dtype(), what);
     if (dtype != io.dtype)
-        refuse("input " + quoted(io.name) + " has elements of type " + tilewright_dtype_name(dtype) + ", expected " +
+        refuse(what + " has elements of type " + tilewright_dtype_name(dtype) + ", expected " +
                    tilewright_dtype_name(io.dtype),
                "convert the array with astype()");
     feeds.tensors.push_back(tensor_of(array, dtype));
@@ -107,7 +107,8 @@ Runner::Feeds Runner::feeds_of(nb::dict by_name) const {
 }
 
 std::size_t Runner::output_index(nb::handle given) const {
-    const auto name = nb::cast<std::string>(nb::str(given));
+    const nb::str text(given);
+    const std::string name = text.c_str();
     for (std::size_t i = 0; i < outputs_.size(); ++i)
         if (outputs_[i].name == name) return i;
     refuse("the model has no output " + quoted(name), "the outputs: " + names_of(outputs_));
@@ -141,7 +142,7 @@ Runner::Outputs Runner::run(const Feeds& feeds, const std::vector<Target>& targe
 nb::list Runner::run(nb::handle names, nb::dict by_name, const Flag* terminate) {
     std::vector<std::size_t> wanted;
     if (!names.is_none())
-        for (const nb::handle name : nb::borrow<nb::sequence>(names)) wanted.push_back(output_index(name));
+        for (const nb::handle name : nb::list(names)) wanted.push_back(output_index(name));
     if (wanted.empty())
         for (std::size_t i = 0; i < outputs_.size(); ++i) wanted.push_back(i);
     std::vector<Target> targets(outputs_.size());

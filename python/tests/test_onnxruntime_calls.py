@@ -65,16 +65,14 @@ class Calls:
 
     def test_inputs_and_outputs_are_described(self):
         s = self.session()
-        described = [(a.name, a.type, a.shape) for a in s.get_inputs() + s.get_outputs()]
         self.assertEqual(
-            described,
-            [
-                ("x", "tensor(float)", ["N", 3]),
-                ("y", "tensor(float)", [None, 3]),
-                ("sum", "tensor(float)", ["N", 3]),
-                ("positive", "tensor(float)", ["N", 3]),
-            ],
+            [(a.name, a.type, a.shape) for a in s.get_inputs()],
+            [("x", "tensor(float)", ["N", 3]), ("y", "tensor(float)", [None, 3])],
         )
+        # ONNX Runtime gives the shapes that the file declares for outputs. Tilewright infers them: y's rows may be more.
+        self.assertEqual([(a.name, a.type) for a in s.get_outputs()], [(n, "tensor(float)") for n in ("sum", "positive")])
+        for output in s.get_outputs():
+            self.assertIn(output.shape, (["N", 3], [None, 3]))
 
     def test_model_metadata(self):
         meta = self.session().get_modelmeta()

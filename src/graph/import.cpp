@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -46,8 +47,7 @@ ModelInfo read_info(const onnx::ModelProto& proto) {
     info.description = proto.doc_string();
     info.graph_description = proto.graph().doc_string();
     info.version = proto.model_version();
-    for (const onnx::StringStringEntryProto& entry : proto.metadata_props())
-        info.metadata[entry.key()] = entry.value();
+    for (const onnx::StringStringEntryProto& entry : proto.metadata_props()) info.metadata[entry.key()] = entry.value();
     return info;
 }
 
@@ -86,11 +86,10 @@ auto naming_file(const std::string& path, F&& read) {
     }
 }
 
-/// Rejects common files that are stored under the name of a model but are not one.
-void check_beginning(int fd) {
-    char start[64] = {};
-    const ssize_t n = pread(fd, start, sizeof(start), 0);
-    const std::string_view text(start, n > 0 ? static_cast<size_t>(n) : 0);
+constexpr size_t kBeginning = 64;  // bytes
+
+/// Rejects common files that are stored under the name of a model but are not one. `text`: the first kBeginning bytes.
+void check_beginning(std::string_view text) {
     if (text.empty()) throw ModelError("the file is empty");
     if (text.substr(0, 30) == "version https://git-lfs.github")
         throw ModelError("the file is a Git LFS pointer, not the model itself",
@@ -116,7 +115,9 @@ auto with_file(const std::string& path, F&& read) {
         int64_t size = -1;
         if (S_ISREG(status.st_mode)) {
             size = status.st_size;
-            check_beginning(file.get());
+            char start[kBeginning] = {};
+            const ssize_t n = pread(file.get(), start, sizeof(start), 0);
+            check_beginning({start, n > 0 ? static_cast<size_t>(n) : 0});
             if (size > INT32_MAX)
                 throw ModelError(fmt::format("the file has {} bytes, and the format ends at 2 GiB", size),
                                  "export the model with its weights as external data");
@@ -151,6 +152,7 @@ Model load_model(const std::string& path, const ImportLimits& limits) {
 
 Model load_model_from_bytes(const void* bytes, size_t size, const std::string& folder, const ImportLimits& limits) {
     return naming_file("<memory>", [&] {
+        check_beginning({static_cast<const char*>(bytes), std::min(size, kBeginning)});
         if (size > INT32_MAX) model_error("the model has {} bytes, and the format ends at 2 GiB", size);
         io::ArrayInputStream stream(bytes, static_cast<int>(size));
         return read_model(stream, static_cast<int64_t>(size), folder, limits);
