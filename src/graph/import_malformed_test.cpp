@@ -38,7 +38,8 @@ TEST(MalformedModel, TruncatedAtEveryLengthIsAnError) {
         SCOPED_TRACE(name);
         if (name == "external") continue;
         const std::string bytes = to_bytes(m);
-        for (size_t length = 0; length < bytes.size(); ++length) {
+        EXPECT_EQ(error_for_bytes(""), "<memory>: the file is empty");
+        for (size_t length = 1; length < bytes.size(); ++length) {
             const std::string error = error_for_bytes(bytes.substr(0, length));
             // Functions come last in a file: a file that is truncated between two of them is valid, without the others.
             onnx::ModelProto whole;
@@ -51,6 +52,10 @@ TEST(MalformedModel, TruncatedAtEveryLengthIsAnError) {
         }
         EXPECT_EQ(error_for_bytes(bytes), "");
     }
+}
+
+TEST(MalformedModel, OtherKindsOfFilesAreNamedInMemoryToo) {
+    EXPECT_EQ(error_for_bytes("PK\3\4"), "<memory>: the file is a ZIP archive, not an ONNX model");
 }
 
 TEST(MalformedModel, ChangedBytesAreAnErrorOrAModel) {
