@@ -62,9 +62,9 @@ double geometric_mean(const std::vector<Row>& rows, size_t of, size_t over) {
 /// Every schedule's measured time; pairs of estimated and measured seconds are added to `seen`.
 class MeasuredSchedules : public EstimatedCosts {
   public:
-    MeasuredSchedules(const Machine& machine, std::string name, Tuner& tuner,
+    MeasuredSchedules(const Target& target, std::string name, Tuner& tuner,
                       std::vector<std::pair<double, double>>& seen)
-        : EstimatedCosts(machine, std::nullopt), name_(std::move(name)), tuner_(tuner), seen_(seen) {}
+        : EstimatedCosts(target), name_(std::move(name)), tuner_(tuner), seen_(seen) {}
 
     bool measures_schedules() const override { return true; }
     std::vector<double> measure_schedules(const std::vector<TileProgram>& schedules) const override {
@@ -91,12 +91,9 @@ class Quality {
         : settings_(std::move(settings)),
           target_(current_target()),
           database_(settings_.database.empty() ? TuningDatabase::default_path() : settings_.database) {
-        how_.rule.lanes = target_.lanes(DType::F32);
-        how_.rule.vector_registers = target_.vector_registers;
-        how_.rule.l2_bytes = target_.caches.size() > 1 ? target_.caches[1].bytes : 1 << 20;
-        how_.rule.threads = 1;
-        how_.machine.emplace(target_, 1);
-        codegen_.cache_bytes = last_cache_bytes(target_);  // code generation as in models
+        target_.workers = 1;
+        how_.target = target_;
+        how_.estimates = true;
         how_.trials = settings_.trials;
     }
 
@@ -105,11 +102,11 @@ class Quality {
     std::vector<TileProgram> kernels_of(const Program& program, size_t most, bool fuse, bool only_main) const {
         KernelSet set;
         OrchestrateOptions options;
-        options.target = how_.rule;
+        options.scheduling.target = target_;
         options.fuse = fuse;
         plan_program(program, set, options);
         std::vector<std::pair<double, const TileProgram*>> order;
-        for (const TileProgram& k : set.kernels()) order.emplace_back(-estimate(k, *how_.machine).seconds, &k);
+        for (const TileProgram& k : set.kernels()) order.emplace_back(-estimate(k, target_).seconds, &k);
         std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
         std::vector<TileProgram> out;
         for (const auto& [seconds, k] : order) {
@@ -144,9 +141,8 @@ class Quality {
             tune.measure.seconds = 0.02;
             tune.measure.give_up = 1.2;
             tune.check_work = 1 << 21;
-            tune.codegen = codegen_;
             Tuner tuner(target_, tune, &database_);
-            how.costs = std::make_shared<MeasuredSchedules>(*how_.machine, name, tuner, seen);
+            how.costs = std::make_shared<MeasuredSchedules>(target_, name, tuner, seen);
             how.kind = SchedulerKind::Gensor;
             schedules.push_back(make_schedule(stages, rows_of(stages), how));
             how.kind = SchedulerKind::Search;
@@ -204,7 +200,7 @@ class Quality {
             at.push_back(static_cast<size_t>(same - different.begin()));
             if (same == different.end()) different.push_back(&s);
         }
-        const std::vector<cpu::CompiledKernel> code = cpu::compile(different, codegen_);
+        const std::vector<cpu::CompiledKernel> code = cpu::compile(different, target_);
         ThreadPool pool(1, Pinning::on);
         std::map<std::string, Operands> operands;  // schedules with merged axes have other stages on the same memory
         std::vector<Runnable> runnables;
@@ -250,7 +246,7 @@ class Quality {
 
     void explain(const std::vector<TileProgram>& schedules, const Row& row) const {
         for (const size_t c : {kRule, kGensor, kEight, kSearch}) {
-            const Estimate e = estimate(schedules[c], *how_.machine);
+            const Estimate e = estimate(schedules[c], target_);
             fmt::print("  {}: measured {:.4f} ms, model {:.4f} (compute {:.4f}, memory {:.4f})\n{}\n", kColumns[c],
                        row.seconds[c] * 1e3, e.seconds * 1e3, e.compute_seconds * 1e3, e.memory_seconds * 1e3,
                        schedule_text(schedules[c]));
@@ -261,7 +257,6 @@ class Quality {
     Target target_;
     TuningDatabase database_;
     Scheduling how_;
-    cpu::CodegenOptions codegen_;
     std::vector<Row> rows_;
 };
 

@@ -108,14 +108,16 @@ Task parse_task(const std::string& text, const std::string& type) {
 }
 
 /// `candidates`: number of schedules for products with the default heuristic; otherwise one.
-std::vector<TileProgram> schedules(const Task& t, SchedulerKind kind, const GpuScheduling& how, int candidates) {
+std::vector<TileProgram> schedules(const Task& t, SchedulerKind kind, const Target& target, Precision precision,
+                                   int candidates) {
     if (candidates > 1 && !t.chain) {
-        auto all = gpu_product_schedules(t.stages, how, static_cast<size_t>(candidates));
+        auto all = gpu_product_schedules(t.stages, target, precision, static_cast<size_t>(candidates));
         if (!all.empty()) return all;
     }
     Scheduling s;
     s.kind = t.chain ? SchedulerKind::Mcfuser : kind;
-    s.gpu = how;
+    s.target = target;
+    s.precision = precision;
     if (!t.chain)
         return {make_schedule(t.stages, IndexVector<PrimitiveId, std::vector<size_t>>(t.stages.primitives.size()), s)};
     auto found = make_chain_schedule(t.stages, s);
@@ -190,18 +192,18 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     const cuda::Nvrtc nvrtc;
     std::optional<cuda::Gpu> gpu;
     if (!compile_only) gpu.emplace();
-    GpuScheduling how;
-    how.precision = precision;
+    const GpuTarget sheet = h200();
+    GpuTarget device = sheet;
     if (gpu) {
-        const GpuTarget sheet = how.target;
-        how.target = gpu->target();
+        device = gpu->target();
         // The driver does not report the rate of tensor cores: a data sheet's rate, scaled by clock and SMs.
-        const double share = how.target.multiprocessors * how.target.ghz / (sheet.multiprocessors * sheet.ghz);
-        how.target.launch_us = sheet.launch_us;
-        const GpuTarget& from = how.target.major >= 9 ? sheet : a100();
-        how.target.tf32_gflops = from.tf32_gflops * (how.target.major >= 9 ? share : 1);
-        how.target.f16_gflops = from.f16_gflops * (how.target.major >= 9 ? share : 1);
+        const double share = device.multiprocessors * device.ghz / (sheet.multiprocessors * sheet.ghz);
+        device.launch_us = sheet.launch_us;
+        const GpuTarget& from = device.major >= 9 ? sheet : a100();
+        device.tf32_gflops = from.tf32_gflops * (device.major >= 9 ? share : 1);
+        device.f16_gflops = from.f16_gflops * (device.major >= 9 ? share : 1);
     }
+    const Target target = with_gpu(host_target(), device);
     fmt::print("{:<36}{:>12}{:>12}{:>12}  {}\n", "kernel", "us", "TFLOP/s", "estimate us",
                candidates > 1 ? "difference; schedule" : "difference");
     std::vector<Task> parsed;
@@ -210,7 +212,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     std::vector<std::vector<Compiled>> found(parsed.size());
     on_threads(parsed.size(), threads, [&](size_t k) {
-        for (TileProgram& p : schedules(parsed[k], kind, how, candidates)) {
+        for (TileProgram& p : schedules(parsed[k], kind, target, precision, candidates)) {
             found[k].emplace_back();
             found[k].back().task = &parsed[k];
             found[k].back().program = std::move(p);
@@ -220,11 +222,11 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     for (std::vector<Compiled>& of_task : found) std::move(of_task.begin(), of_task.end(), std::back_inserter(all));
     on_threads(all.size(), threads, [&](size_t k) {
         Compiled& c = all[k];
-        c.kernel = cuda::generate(c.program, {how.target, kGpuBlockThreads}, "kernel");
+        c.kernel = cuda::generate(c.program, device, "kernel");
         if (compile_only)
-            c.use = nvrtc.uses(cuda::device_header() + "\n" + c.kernel.text, how.target.capability()).at("kernel");
+            c.use = nvrtc.uses(cuda::device_header() + "\n" + c.kernel.text, device.capability()).at("kernel");
         else
-            c.code = nvrtc.compile(std::vector<cuda::KernelText>{c.kernel}, how.target.capability());
+            c.code = nvrtc.compile(std::vector<cuda::KernelText>{c.kernel}, device.capability());
         if (compile_only || c.task->flops >= kChecked) return;
         c.inputs = random_inputs(c.program.stages, 1);
         c.expected = interpret(c.program.stages, c.inputs);
@@ -232,7 +234,7 @@ void run(const std::vector<std::string>& tasks, const std::string& type, Schedul
     for (const Compiled& c : all) {
         const std::string& text = c.task->name;
         const cuda::KernelText& kernel = c.kernel;
-        const double estimate = gpu_estimate(c.program, how.target).seconds;
+        const double estimate = gpu_estimate(c.program, device).seconds;
         const std::string tiles = candidates > 1 ? "; " + tiles_of(c.program) : "";
         if (show) fmt::print("{}{}", print(c.program), kernel.text);
         if (!gpu) {

@@ -36,7 +36,7 @@ struct Kernel {
     std::string name;
     TileProgram program;
     // Of one architecture:
-    bool too_large = false;  ///< its copies fit no block, as reported by generate()
+    bool too_large = false;  ///< its copies fit no block, as reported by generate(, h200())
     std::string refused;     ///< the compiler's message
     cuda::KernelUse use;
     double estimated = 0;  ///< registers
@@ -61,7 +61,7 @@ void compile(const cuda::Nvrtc& nvrtc, Kernel& k, int capability) {
     const GpuTarget target = target_of(capability);
     cuda::KernelText text;
     try {
-        text = cuda::generate(k.program, {target, kGpuBlockThreads}, "kernel");
+        text = cuda::generate(k.program, target, "kernel");
     } catch (const RuntimeError&) {
         k.too_large = true;
         return;
@@ -124,6 +124,7 @@ void figure_10(int count, int capability, int threads, bool verbose) {
         const auto c = chain::make_chain(stages);
         const chain::Space space = chain::make_space(*c, limit);
         const GpuChainBytes rule_4(*c);
+        const Target machine = with_gpu(host_target(), target);
         struct Drawn {
             cuda::KernelText text;
             std::string expression;
@@ -133,14 +134,14 @@ void figure_10(int count, int capability, int threads, bool verbose) {
         for (int tries = 0; static_cast<int>(all.size()) < count && tries < 50 * count; ++tries) {
             chain::Candidate k{space.expressions[rng() % space.expressions.size()], {}};
             for (const auto& sizes : space.sizes) k.tiles.push_back(sizes[rng() % sizes.size()]);
-            auto tree = chain::realise(*c, k, gpu_rule(target));
+            auto tree = chain::realise(*c, k, machine);
             if (!tree) continue;
-            const TileProgram t = for_gpu(std::move(*tree), {target, Precision::F16});
+            const TileProgram t = for_gpu(std::move(*tree), machine, Precision::F16);
             if (!verify(t).empty()) continue;
             const auto estimate = shared_bytes(t);
             if (!estimate) continue;
-            all.push_back({cuda::generate(t, {roomy, kGpuBlockThreads}, "kernel"), tiling_expression(t),
-                           static_cast<double>(*estimate), rule_4(k), 0});
+            all.push_back({cuda::generate(t, roomy, "kernel"), tiling_expression(t), static_cast<double>(*estimate),
+                           rule_4(k), 0});
         }
         on_threads(all.size(), threads, [&](size_t k) {
             const std::vector<std::string> shared = {

@@ -23,7 +23,7 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
     for (const ValueId v : program.outputs) model.outputs.push_back(io(v));
     for (size_t k = 0; k < std::min(options.output_names.size(), model.outputs.size()); ++k)
         model.outputs[k].name = options.output_names[k];
-    model.codegen = codegen_options(options);
+    model.target = target_of(options);
     model.keep_subnormals = options.keep_subnormals;
 }
 
@@ -33,12 +33,12 @@ int64_t bytes_of_constants(const Program& program) {
     return bytes;
 }
 
-std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const cpu::CodegenOptions& codegen,
+std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target& target,
                                          const CompileOptions& options) {
     std::vector<const TileProgram*> ours;
     for (size_t k = 0; k < kernels.kernels().size(); ++k)
         if (kernels.provided()[k].provider.empty()) ours.push_back(&kernels.kernels()[k]);
-    std::vector<cpu::CompiledKernel> generated = cpu::compile(ours, codegen), out;
+    std::vector<cpu::CompiledKernel> generated = cpu::compile(ours, target, code_cache(options)), out;
     size_t next = 0;
     for (size_t k = 0; k < kernels.kernels().size(); ++k) {
         const KernelSet::Provided& provided = kernels.provided()[k];
@@ -100,16 +100,14 @@ void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code)
 }
 
 void generate_code(CompiledModel::Impl& model, const CompileOptions& options) {
-    if (options.gpu) {
-        cuda::CodegenOptions codegen;
-        codegen.target = options.gpu->target;
-        model.gpu_target = options.gpu->target;
+    if (model.target.gpu) {
         for (const TileProgram& t : model.kernels.kernels())
-            model.gpu_kernels.push_back(cuda::generate(t, codegen, fmt::format("kernel_{}", model.gpu_kernels.size())));
+            model.gpu_kernels.push_back(
+                cuda::generate(t, *model.target.gpu, fmt::format("kernel_{}", model.gpu_kernels.size())));
         return;
     }
     if (!options.code) return;
-    model.code = code_of(model.kernels, model.codegen, options);
+    model.code = code_of(model.kernels, model.target, options);
     prepare_constants(model.plan, model.code);
 }
 

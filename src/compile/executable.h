@@ -16,8 +16,7 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
 int64_t bytes_of_constants(const Program& program);
 
 /// The code of each kernel: generated for this CPU, or a library's.
-std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const cpu::CodegenOptions& codegen,
-                                         const CompileOptions& options);
+std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target& target, const CompileOptions& options);
 /// Constants of library kernels are replaced by the library's form of them (packed weights). Those without another
 /// reader are freed.
 void prepare_constants(Plan& plan, const std::vector<cpu::CompiledKernel>& code);

@@ -20,20 +20,17 @@ namespace tilewright {
 namespace {
 
 /// How kernels are run on this machine to be measured.
-TuneSettings tune_settings(const MeasuringOptions& what, const CompileOptions& options) {
+TuneSettings tune_settings(const CompileOptions& options) {
     TuneSettings settings;
-    settings.threads = what.threads;
-    settings.codegen = what.codegen;
     settings.warn = options.warn;
-    settings.codegen.known = nullptr;  // most candidates are never seen again
     settings.measure.seconds = 0.02;
     settings.check_work = 1 << 21;  // a candidate a tenth of a second
     return settings;
 }
 
 /// Schedules are only compared with each other: a few readings of each, of warm operands.
-TuneSettings schedule_settings(const MeasuringOptions& what, const CompileOptions& options) {
-    TuneSettings settings = tune_settings(what, options);
+TuneSettings schedule_settings(const CompileOptions& options) {
+    TuneSettings settings = tune_settings(options);
     // Most of many candidates are far from the best: they are worth few readings.
     settings.measure.give_up = 1.2;
     settings.measure.few = 3;
@@ -43,8 +40,8 @@ TuneSettings schedule_settings(const MeasuringOptions& what, const CompileOption
 
 /// Single kernels are measured with constants as warm as in a run of the model.
 TuneSettings kernel_settings(const MeasuringOptions& what, const CompileOptions& options) {
-    TuneSettings settings = tune_settings(what, options);
-    settings.warmth = warmth_in_model(what.host, what.weight_bytes);
+    TuneSettings settings = tune_settings(options);
+    settings.warmth = warmth_in_model(what.target, what.weight_bytes);
     return settings;
 }
 
@@ -52,13 +49,13 @@ TuneSettings kernel_settings(const MeasuringOptions& what, const CompileOptions&
 double seconds_of(const Measurement& m) { return m.verdict == Verdict::measured ? m.seconds.value : -1; }
 
 /// Choices between whole plans, known by a hash of what they were between: any of them computes the same.
-RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& host,
+RememberChoice memory_of_choices(const std::shared_ptr<TuningDatabase>& database, const Target& target,
                                  const TuneSettings& settings) {
     if (!database) return {};
-    const std::string how = settings_text(settings.threads, settings.warmth, "");
-    const auto key_of = [target = target_key(host), how](const std::string& of) {
+    const std::string how = settings_text(target.workers, settings.warmth, "");
+    const auto key_of = [key = target_key(target), how](const std::string& of) {
         const Hash128 hash = structural_hash(of);
-        return ChoiceKey{fmt::format("plans {:016x}{:016x}", hash.high, hash.low), target, "in model", how};
+        return ChoiceKey{fmt::format("plans {:016x}{:016x}", hash.high, hash.low), key, "in model", how};
     };
     RememberChoice out;
     out.find = [=](const std::string& of) -> std::optional<std::string> {
@@ -109,8 +106,8 @@ class MeasuredCosts final : public EstimatedCosts {
           what_(what),
           settings_(kernel_settings(what, options)),
           database_(std::move(database)),
-          tuner_(what.host, schedule_settings(what, options), database_.get()),
-          library_(what.codegen.isa.cpu == cpu::Isa::host().cpu ? options.provider : nullptr),
+          tuner_(what.target, schedule_settings(options), database_.get()),
+          library_(what.target.native ? options.provider : nullptr),
           watch_(options.watch),
           end_(now_ms() + 1e3 * options.measure_seconds) {}
 
@@ -132,23 +129,23 @@ class MeasuredCosts final : public EstimatedCosts {
         if (out_of_time()) return std::nullopt;
         const auto how = conditions(kernel, weights);
         if (!how) return std::nullopt;
-        const TunedKernel generated = tune_schedules({kernel}, what_.host, *how, database_.get())[0];
+        const TunedKernel generated = tune_schedules({kernel}, what_.target, *how, database_.get())[0];
         if (!library_) return faster(generated, {});
         if (auto reason = library_->refusal(kernel.stages, weights)) return refused(generated, std::move(*reason));
         if (out_of_time()) return std::nullopt;
-        return faster(generated, tune_library(*library_, kernel, what_.host, *how, database_.get()));
+        return faster(generated, tune_library(*library_, kernel, what_.target, *how, database_.get()));
     }
 
     std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const override {
         if (!what_.kernels || !database_) return std::nullopt;
         const auto how = conditions(kernel, weights);
         if (!how) return std::nullopt;
-        auto known = remembered_schedule(kernel, what_.host, *how, *database_);
+        auto known = remembered_schedule(kernel, what_.target, *how, *database_);
         if (!known) return std::nullopt;
         const TunedKernel generated{std::move(*known), true};
         if (!library_) return faster(generated, {});
         if (auto reason = library_->refusal(kernel.stages, weights)) return refused(generated, std::move(*reason));
-        const auto of_library = remembered_library(*library_, kernel, what_.host, *how, *database_);
+        const auto of_library = remembered_library(*library_, kernel, what_.target, *how, *database_);
         return of_library ? std::optional(faster(generated, *of_library)) : std::nullopt;
     }
 
@@ -224,8 +221,8 @@ class MeasuredCosts final : public EstimatedCosts {
 Measuring measure_on_host(const MeasuringOptions& what, const CompileOptions& options, EstimatedCosts estimates) {
     std::shared_ptr<TuningDatabase> database = open_database(options);
     Measuring out;
-    out.remember = memory_of_choices(database, what.host,
-                                     what.kernels ? kernel_settings(what, options) : tune_settings(what, options));
+    out.remember = memory_of_choices(database, what.target,
+                                     what.kernels ? kernel_settings(what, options) : tune_settings(options));
     out.costs = std::make_shared<const MeasuredCosts>(what, options, std::move(estimates), std::move(database));
     return out;
 }

@@ -15,10 +15,8 @@ struct MeasuringOptions {
     bool schedules = false;         ///< KernelCosts::measure_schedules() runs kernels
     bool kernels = false;           ///< KernelCosts::measure() runs kernels
     std::optional<double> seconds;  ///< afterwards nothing is measured any more; none: no limit
-    int threads = 1;
-    int64_t weight_bytes = 0;  ///< of the model's constants
-    Target host;
-    cpu::CodegenOptions codegen;
+    int64_t weight_bytes = 0;       ///< of the model's constants
+    Target target;
 };
 
 struct Measuring {

@@ -7,6 +7,7 @@
 #include "base/temporary_folder_test.h"
 #include "compile/pipeline.h"
 #include "cost/given_test.h"
+#include "cost/target_with_test.h"
 #include "model/session.h"
 #include "program/random_program.h"
 #include "schedule/default_schedule.h"
@@ -31,17 +32,16 @@ class MeasuringLibraries : public testing::Test {
         options_.threads = 1;
         options_.database = folder_ / "tuning.db";
         measuring_.kernels = true;
-        measuring_.host = host_target();
+        measuring_.target = host_target();
         // Scalar code that walks the weights by columns: slower than a copy of the known result.
-        ScheduleTarget scalar;
-        scalar.lanes = 1;
+        const Target scalar = test::target_with({.lanes = 1});
         kernel_ =
             default_schedule(parse_program(kOneProduct), IndexVector<PrimitiveId, std::vector<size_t>>(1), scalar);
     }
 
     std::shared_ptr<const KernelCosts> costs(const FakeLibrary::Kernels& kernels) {
         options_.provider = std::make_shared<const FakeLibrary>(kernels);
-        return measure_on_host(measuring_, options_, EstimatedCosts(std::nullopt, std::nullopt)).costs;
+        return measure_on_host(measuring_, options_, EstimatedCosts(std::nullopt)).costs;
     }
 
     /// The time of the kernel where a library has these kernels; recalled, it is the same.

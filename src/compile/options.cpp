@@ -1,6 +1,7 @@
 #include "compile/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,30 +21,24 @@ namespace tilewright {
 namespace {
 
 /// Sets the scheduler of `o` and its kernel costs.
-void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, const Target& host,
-                      const cpu::CodegenOptions& codegen, int64_t weight_bytes) {
+void choose_scheduler(OrchestrateOptions& o, const CompileOptions& options, int64_t weight_bytes) {
     Scheduling& s = o.scheduling;
     s.kind = options.scheduler;
     s.trials = options.trials;
-    s.gpu = options.gpu;
-    if (s.gpu && options.orchestrator == Orchestrator::Optimal)
+    s.precision = options.precision;
+    if (s.target.gpu && options.orchestrator == Orchestrator::Optimal)
         throw RuntimeError(
             "optimal orchestration has costs of this CPU's kernels only: use --orchestrate greedy for a GPU");
-    if (s.gpu) return;
+    if (s.target.gpu) return;
     if (s.kind == SchedulerKind::Default && options.orchestrator == Orchestrator::Greedy) return;
-    Target machine = host;
-    machine.vector_bits = codegen.isa.vector_bits;
-    machine.vector_registers = o.target.vector_registers;
-    s.machine.emplace(machine, o.target.threads);
+    s.estimates = true;
     MeasuringOptions measuring;
     measuring.schedules = options.measure || s.kind == SchedulerKind::Search;
     measuring.kernels = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     if (!measuring.schedules && !measuring.kernels) return;
     if (options.measure) measuring.seconds = options.measure_seconds;
-    measuring.threads = o.target.threads;
     measuring.weight_bytes = weight_bytes;
-    measuring.host = host;
-    measuring.codegen = codegen;
+    measuring.target = s.target;
     Measuring found = measure_on_host(measuring, options, estimated_costs(s));
     s.costs = std::move(found.costs);
     o.remember = std::move(found.remember);
@@ -54,15 +49,23 @@ constexpr int kStrictThreads = 8;
 
 }  // namespace
 
-Target planned_machine(const CompileOptions& options) { return options.machine ? *options.machine : current_target(); }
+Target target_of(const CompileOptions& options) {
+    Target target = options.machine ? *options.machine : current_target();
+    if (!options.isa.empty()) {
+        const std::vector<std::string> names = selectable_isas();
+        if (std::find(names.begin(), names.end(), options.isa) == names.end())
+            model_error("unknown instruction set '{}': expected {}", options.isa, fmt::join(names, " or "));
+        target = restricted(std::move(target), vector_isa_from_string(options.isa).value());
+    }
+    target.workers = options.threads > 0 ? options.threads : default_thread_count();
+    if (options.numerics == Numerics::Strict) target.workers = kStrictThreads;
+    target.gpu = options.gpu;
+    return target;
+}
 
-cpu::CodegenOptions codegen_options(const CompileOptions& options) {
-    cpu::CodegenOptions codegen;
-    codegen.isa = cpu::Isa::named(options.isa);
-    codegen.cache_bytes = last_cache_bytes(planned_machine(options));
-    if (!options.code_folder.empty())
-        codegen.known = std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
-    return codegen;
+std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options) {
+    if (options.code_folder.empty()) return nullptr;
+    return std::make_shared<CodeCache>(options.code_folder, CodeCache::kMostBytes, options.warn);
 }
 
 std::string_view to_string(Numerics numerics) {
@@ -76,29 +79,14 @@ std::optional<Numerics> numerics_from_string(std::string_view text) {
     return std::nullopt;
 }
 
-ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int threads) {
-    ScheduleTarget rule;
-    rule.lanes = isa.lanes_f32();
-    rule.vector_registers = isa.vector_bits == 512 ? 32 : 16;
-    rule.threads = threads;
-    for (const CacheLevel& level : machine.caches)
-        if (level.level == 2) rule.l2_bytes = level.usable_bytes();
-    rule.cache_bytes = last_cache_bytes(machine);
-    return rule;
-}
-
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes) {
-    const cpu::CodegenOptions codegen = codegen_options(options);
     OrchestrateOptions o;
     static_cast<GroupingOptions&>(o) = options;
     o.layouts = options.layouts && !options.gpu;  // blocks of channels are for a CPU's vectors
     o.schedules = options.schedules;
-    o.kept = codegen.known;
-    int threads = options.threads > 0 ? options.threads : default_thread_count();
-    if (options.numerics == Numerics::Strict) threads = kStrictThreads;
-    const Target machine = planned_machine(options);
-    o.target = schedule_target(machine, codegen.isa, threads);
-    choose_scheduler(o, options, machine, codegen, weight_bytes);
+    o.kept = code_cache(options);
+    o.scheduling.target = target_of(options);
+    choose_scheduler(o, options, weight_bytes);
     return o;
 }
 

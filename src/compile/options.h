@@ -31,10 +31,13 @@ std::string_view to_string(Numerics numerics);
 std::optional<Numerics> numerics_from_string(std::string_view text);
 
 struct CompileOptions : GroupingOptions {
-    int threads = 0;                      ///< what schedules aim at; 0: default_thread_count()
-    std::optional<Target> machine;        ///< target of the cost model; empty: current_target()
+    // What the target is (target_of): a machine, and what to use of it.
+    std::optional<Target> machine;  ///< empty: current_target()
+    int threads = 0;                ///< worker threads; 0: default_thread_count()
+    std::string isa;                ///< one of selectable_isas(): "avx2", "avx512"; empty: the machine's
+    std::optional<GpuTarget> gpu;   ///< kernels are for this GPU: CUDA C++ in place of machine code
+
     std::map<std::string, int64_t> dims;  ///< fixes symbolic dimensions
-    std::string isa;                      ///< "" (host), "avx2", "avx512"
     SchedulerKind scheduler = SchedulerKind::Auto;
     /// Compare candidates on this machine where the scheduler has several; search always does. The plan that comes of
     /// it is kept only where whole runs on `inputs` are faster than those of the plan without measurements.
@@ -54,7 +57,7 @@ struct CompileOptions : GroupingOptions {
     std::function<void(const std::string&)> warn;
     /// Kernels that were scheduled before, with these options (orchestrate_options): OrchestrateOptions::schedules.
     std::shared_ptr<Schedules> schedules;
-    std::optional<GpuScheduling> gpu;  ///< kernels are for this GPU: CUDA C++ in place of machine code
+    Precision precision = Precision::F32;  ///< of multiplications on a GPU
     /// The model's names of its outputs, which may be those of inputs as well; empty: those of the program's values.
     std::vector<std::string> output_names;
     Numerics numerics = Numerics::Default;
@@ -67,12 +70,11 @@ struct CompileOptions : GroupingOptions {
     bool keep_subnormals = false;
 };
 
-/// CompileOptions::machine, or current_target().
-Target planned_machine(const CompileOptions& options);
-/// This machine as the default rule takes it: sizes of caches as they were measured, vectors of `isa`.
-ScheduleTarget schedule_target(const Target& machine, const cpu::Isa& isa, int threads);
-/// How compile_program generates machine code.
-cpu::CodegenOptions codegen_options(const CompileOptions& options);
+/// The machine to compile for: `machine` with the options' threads, instruction set and GPU. Throws ModelError for an
+/// instruction set that is not one of those listed there.
+Target target_of(const CompileOptions& options);
+/// The cache of machine code in CompileOptions::code_folder; null where there is none.
+std::shared_ptr<const CodeCache> code_cache(const CompileOptions& options);
 /// How compile_program plans. `weight_bytes`: of the constants, which says how warm they are where kernels are
 /// measured.
 OrchestrateOptions orchestrate_options(const CompileOptions& options, int64_t weight_bytes = 0);

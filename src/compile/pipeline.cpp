@@ -84,7 +84,7 @@ OrchestrateOptions evaluation_options(CompileOptions options) {
     if (options.measure || options.scheduler == SchedulerKind::Search) options.scheduler = SchedulerKind::Auto;
     options.measure = options.keep_refusals = false;
     OrchestrateOptions o = orchestrate_options(options);
-    if (!o.scheduling.machine) o.scheduling.machine.emplace(planned_machine(options), o.target.threads);
+    o.scheduling.estimates = true;
     return o;
 }
 
@@ -92,7 +92,7 @@ OrchestrateOptions evaluation_options(CompileOptions options) {
 bool evaluated_as_planned(const CompileOptions& options) {
     const bool profiles = options.orchestrator == Orchestrator::Optimal && options.optimal.profile != Profile::None;
     return !options.gpu && !options.measure && !profiles && options.scheduler != SchedulerKind::Search &&
-           orchestrate_options(options).scheduling.machine.has_value();
+           orchestrate_options(options).scheduling.estimates;
 }
 
 RewriteSearch rewrite_search(const PipelineOptions& options) {
@@ -152,7 +152,7 @@ RunGrouped group_runner(const OrchestrateOptions& options, const std::shared_ptr
 void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const OrchestrateOptions* planning = nullptr) {
     const CompileOptions& c = o.compile;
     const GroupingOptions& how = planning != nullptr ? static_cast<const GroupingOptions&>(*planning) : c;
-    const bool gpu = planning != nullptr ? planning->scheduling.gpu.has_value() : c.gpu.has_value();
+    const bool gpu = planning != nullptr ? planning->scheduling.target.gpu.has_value() : c.gpu.has_value();
     const bool rewrites = o.rewrite.has_value() && !gpu, layouts = how.layouts && !how.without.layouts_first && !gpu;
     const bool select = how.fuse && how.orchestrator == Orchestrator::Optimal;
     const auto each = [&s](const auto& f) { return [&s, f] { s.unit->each(f); }; };
@@ -197,16 +197,16 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
          each([](Unit& u) { fuse_operators(u); }));
     pass({"assign_layouts", "layouts are applied before expressions are fused (--layouts-first)",
           how.layouts && how.without.layouts_first && !gpu},
-         each([&s](Unit& u) { assign_layouts_first(u, s.planning.target); }));
+         each([&s](Unit& u) { assign_layouts_first(u, s.planning.scheduling.target); }));
     pass({"fuse", "elementwise expressions join reductions before them, and their readers", how.fuse},
          each([](Unit& u) { u.grouped.program = fuse_greedily(u.grouped.program, u.limits); }));
     pass({"choose_layouts", "values of convolutions and products get blocked layouts", layouts}, each([&s](Unit& u) {
-             ChosenLayouts chosen = choose_layouts(u.grouped.program, s.planning.target);
+             ChosenLayouts chosen = choose_layouts(u.grouped.program, s.planning.scheduling.target);
              u.grouped.program = std::move(chosen.program);
              u.layouts = std::move(chosen.values);
          }));
     pass({"apply_layouts", "index maps follow the layouts, and weights are packed", layouts},
-         each([&s](Unit& u) { apply_layouts(u, s.planning.target); }));
+         each([&s](Unit& u) { apply_layouts(u, s.planning.scheduling.target); }));
     pass({"outline", "every expression becomes a kernel of its own", true, true}, each([](Unit& u) { outline(u); }));
     pass({"fuse_rows", "kernels that share rows become one", how.fuse},
          each([](Unit& u) { u.grouped.groups = fuse_rows(u.grouped.program, u.limits); }));
@@ -226,11 +226,11 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
     pass({"schedule", "each kernel becomes a tile program (Gensor)", true, true},
          each([&s](Unit& u) { schedule_kernels(u, *s.schedules); }));
     pass({"slice", "kernels run slice by slice where what they pass on then stays in cache", how.fuse && !gpu},
-         each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.target); }));
+         each([&s](Unit& u) { u.plan.slices = slice(u.plan, u.programs, s.planning.scheduling.target); }));
     pass({"annotate", "tile programs get accumulators, prefetches, non-temporal stores, tails and cuts", !gpu},
          each([&s](Unit& u) {
              for (std::optional<TileProgram>& kernel : u.programs)
-                 if (kernel) kernel = annotate(std::move(*kernel), {s.planning.target.cache_bytes});
+                 if (kernel) kernel = annotate(std::move(*kernel), {s.planning.scheduling.target.last_cache_bytes()});
          }));
     pass({"merge_kernels", "kernels of equal text become one", true, true}, [&] {
         s.out->plan = merge_kernels(*s.unit, s.out->kernels);
@@ -279,7 +279,7 @@ PipelineOptions completed(PipelineOptions options, const Model& model) {
     if (!options.compile.machine) options.compile.machine = current_target();
     if (options.rewrite && evaluated_as_planned(options.compile)) {
         const OrchestrateOptions evaluation = evaluation_options(options.compile);
-        options.compile.schedules = std::make_shared<Schedules>(scheduling(evaluation), evaluation.kept);
+        options.compile.schedules = std::make_shared<Schedules>(evaluation.scheduling, evaluation.kept);
     }
     for (const GraphInput& o : model.graph.outputs) options.compile.output_names.push_back(o.name);
     if (!options.compile.inputs)

@@ -162,7 +162,8 @@ TEST(Pipeline, TimesEachPassThatRuns) {
 /// What is true of a target is decided here, for every caller.
 TEST(Pipeline, DoesNotRewriteForAGpu) {
     PipelineOptions o = on_two_threads();
-    o.compile.gpu = GpuScheduling{h200(), Precision::F32};
+    o.compile.gpu = h200();
+    o.compile.precision = Precision::F32;
     const std::vector<std::string> passes = ran(compile_model(convolution(), o));
     EXPECT_EQ(std::ranges::count(passes, "rewrite"), 0);
     EXPECT_EQ(std::ranges::count(passes, "choose_layouts"), 0);

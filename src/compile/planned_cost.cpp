@@ -25,7 +25,7 @@ Program prepared(const Program& program, FoldOptions folding) {
 RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
     options.orchestrator = Orchestrator::Greedy;
     std::shared_ptr<Schedules> schedules = schedules_of(options);
-    TW_CHECK(schedules->how().machine, "estimates need a machine");
+    TW_CHECK(schedules->how().estimates, "estimates need a machine");
     TW_CHECK(!schedules->how().measures(), "the evaluation of rewrites does not measure");
     return [options = std::move(options), schedules = std::move(schedules), folding](const Program& program) {
         // Conversions at the program's ends are made of nothing: they are in the total alone.
@@ -54,7 +54,7 @@ std::string planned_cost_text(const OrchestrateOptions& options) {
     const Ablations& w = options.without;
     return fmt::format("plans fuse {} layouts {} skip {} without {} {} {} {} {} {}", options.fuse, options.layouts,
                        fmt::join(options.skip, " "), w.no_fission, w.no_operator_fusion, w.no_redundancy,
-                       w.single_output, w.layouts_first, scheduling_text(scheduling(options)));
+                       w.single_output, w.layouts_first, scheduling_text(options.scheduling));
 }
 
 }  // namespace tilewright

@@ -86,13 +86,13 @@ void fuse_operators(Unit& unit) {
     };
 }
 
-void assign_layouts_first(Unit& unit, const ScheduleTarget& target) {
+void assign_layouts_first(Unit& unit, const Target& target) {
     Program& p = unit.grouped.program;
     p = assign_layouts(p, target);
     if (unit.selects) unit.source = p;
 }
 
-void apply_layouts(Unit& unit, const ScheduleTarget& target) {
+void apply_layouts(Unit& unit, const Target& target) {
     Program& p = unit.grouped.program;
     if (unit.selects) unit.fused = without_contents(p);
     p = lay_out(std::move(p), unit.layouts, target);

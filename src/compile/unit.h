@@ -52,8 +52,8 @@ Unit make_unit(Program program, const GroupingOptions& options, bool bodies);
 /// Primitives of one operator are fused as far as they go; the operator is a unit from then on (operators.h).
 void fuse_operators(Unit& unit);
 /// Layouts for the primitives; kernels are made of what that leaves.
-void assign_layouts_first(Unit& unit, const ScheduleTarget& target);
-void apply_layouts(Unit& unit, const ScheduleTarget& target);
+void assign_layouts_first(Unit& unit, const Target& target);
+void apply_layouts(Unit& unit, const Target& target);
 /// Every tensor expression becomes a kernel of its own.
 void outline(Unit& unit);
 void fuse_gemm_chains(Unit& unit, Schedules& schedules);

@@ -103,7 +103,7 @@ RunPlans plan_runner(const CompiledModel::Impl& model, const CompileOptions& opt
     return [&](std::vector<Plan> plans, const KernelSet& kernels) -> std::vector<PlanTimes> {
         std::vector<Tensor> inputs = options.inputs(model.inputs);
         if (inputs.size() != model.inputs.size()) return {};
-        const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.codegen, options);
+        const std::vector<cpu::CompiledKernel> code = code_of(kernels, model.target, options);
         Race race(model, options, std::move(inputs));
         for (Plan& plan : plans) race.add(std::move(plan), kernels, code);
         return race.run(true);
@@ -151,8 +151,8 @@ void keep_faster_plan(CompiledModel::Impl& model, Program program, const Compile
             chosen = *known;
         } else {
             Race race(model, options, std::move(inputs));
-            race.add(plan, kernels, code_of(kernels, model.codegen, options));
-            race.add(model.plan, model.kernels, code_of(model.kernels, model.codegen, options));
+            race.add(plan, kernels, code_of(kernels, model.target, options));
+            race.add(model.plan, model.kernels, code_of(model.kernels, model.target, options));
             const std::vector<PlanTimes> times = race.run(false);
             if (times[1].seconds < (1 - kGain) * times[0].seconds) chosen = kMeasured;
             if (remember.keep) remember.keep(what, chosen);

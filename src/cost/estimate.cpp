@@ -10,35 +10,12 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kNextStage = 8;   // cycles until a micro-kernel has begun, behind another stage's in one task
-constexpr double kOccupied = 0.8;  // of a cache; other data takes the remainder
+constexpr double kNextStage = 8;  // cycles until a micro-kernel has begun, behind another stage's in one task
 
 }  // namespace
 
-Machine::Machine(const Target& target, int n) : threads(std::max(1, n)) {
-    ghz = target.ghz.value;
-    lanes = target.lanes(DType::F32);
-    vector_registers = target.vector_registers;
-    const double vector_bytes = target.vector_bits / 8.0;
-    fma_a_cycle = std::max(0.5, target.fma_gflops_1.value / (2 * lanes * ghz));
-    dispatch_cycles = threads > 1 ? target.dispatch_us.value * 1e3 * ghz : 0;
-    for (const CacheLevel& c : target.caches) {
-        Level level;
-        level.bytes = static_cast<double>(c.usable_bytes()) * kOccupied;
-        if (c.level >= 3) level.bytes /= std::min(std::max(1, c.shared_by), threads);
-        level.bytes_a_cycle = c.load_gbps.value / ghz;
-        level.latency = c.latency_ns.value * ghz;
-        caches.push_back(level);
-    }
-    TW_CHECK(!caches.empty());
-    loads_a_cycle = std::max(0.5, caches[0].bytes_a_cycle / vector_bytes);
-    memory.bytes_a_cycle =
-        threads > 1 ? target.memory_gbps_all.value / ghz / threads : target.memory_gbps_1.value / ghz;
-    memory.latency = target.memory_latency_ns.value * ghz;
-    memory.bytes = 1e18;
-}
-
-double lower_bound(const Program& stages, const Machine& m, const Bindings& bindings, bool warm) {
+double lower_bound(const Program& stages, const Target& target, const Bindings& bindings, bool warm) {
+    const CycleRates m(target);
     double flops = 0, bytes = 0;
     for (const PrimitiveId s : stages.primitives.ids()) flops += stage_model(stages, s, bindings).flops();
     const auto bytes_of = [&](ValueId v) {
@@ -53,16 +30,16 @@ double lower_bound(const Program& stages, const Machine& m, const Bindings& bind
     for (const ValueId v : stages.inputs) bytes += bytes_of(v);
     for (const ValueId v : stages.outputs) bytes += bytes_of(v);
     if (warm && bytes <= m.caches.back().bytes) bytes = 0;
-    const double compute = flops / (2 * m.fma_a_cycle * m.lanes * m.threads);
-    return std::max(compute, bytes / (m.memory.bytes_a_cycle * m.threads)) / (m.ghz * 1e9);
+    const double compute = flops / (2 * m.fmas_per_cycle * target.lanes(DType::F32) * m.workers);
+    return std::max(compute, bytes / (m.memory.bytes_per_cycle * m.workers)) / (m.ghz * 1e9);
 }
 
 namespace {
 
 class TreeEstimate {
   public:
-    TreeEstimate(const TileProgram& p, const Machine& m, const Bindings& bindings)
-        : p_(p), m_(m), tree_(walk(p)), plan_(plan_buffers(p)) {
+    TreeEstimate(const TileProgram& p, const Target& target, const Bindings& bindings)
+        : p_(p), m_(target), lanes_(target.lanes(DType::F32)), tree_(walk(p)), plan_(plan_buffers(p)) {
         for (const PrimitiveId s : p.stages.primitives.ids()) models_.push_back(stage_model(p.stages, s, bindings));
         scales_ = online_scales(p.stages, online_maxima(p));
         extents_.assign(p.axes.size(), 1);
@@ -83,7 +60,7 @@ class TreeEstimate {
         for (const auto& [path, store] : tree_.stores) {
             double n = static_cast<double>(byte_size(p_.stages.values[store->value].dtype)) / 4;
             for (const Expr& d : p_.stages.values[store->value].shape) n *= static_cast<double>(assumed_extent(d));
-            cycles += 2 * n / m_.lanes / m_.loads_a_cycle;
+            cycles += 2 * n / lanes_ / m_.loads_per_cycle;
         }
         Estimate e;
         std::vector<TaskAxis> grid;
@@ -92,7 +69,7 @@ class TreeEstimate {
             grid.push_back({extents_[loop->axis], loop->step});
         }
         e.tasks = task_count(grid);
-        const double share = slowest_share(grid, m_.threads);
+        const double share = slowest_share(grid, m_.workers);
         const double hz = m_.ghz * 1e9;
         e.seconds = (cycles * share + m_.dispatch_cycles) / hz;
         e.compute_seconds = compute * share / hz;
@@ -144,9 +121,9 @@ class TreeEstimate {
         // An online maximum's factor, and what it multiplies.
         const StageModel& s = models_[compute.stage];
         const double steps = reduction_trips(path, compute.stage);
-        if (compute.online) c.cycles += s.results() * steps * 18 / m_.lanes / m_.fma_a_cycle;
+        if (compute.online) c.cycles += s.results() * steps * 18 / lanes_ / m_.fmas_per_cycle;
         if (scales_[compute.stage] && s.reduces && steps > 1)
-            c.cycles += s.results() * steps / m_.lanes / m_.fma_a_cycle;
+            c.cycles += s.results() * steps / lanes_ / m_.fmas_per_cycle;
         return c;
     }
 
@@ -187,13 +164,14 @@ class TreeEstimate {
         std::vector<int64_t> tile;
         for (const size_t a : p_.stage_axes[load.stage]) tile.push_back(range[a]);
         const OperandModel& o = models_[load.stage].operands[load.access];
-        const double vectors = o.elements(tile) / m_.lanes;
+        const double vectors = o.elements(tile) / lanes_;
         const double each = load.layout.is_identity() ? 3 : 6;  // a transpose takes shuffles
-        return trips * (vectors * each / m_.loads_a_cycle + 20);
+        return trips * (vectors * each / m_.loads_per_cycle + 20);
     }
 
     const TileProgram& p_;
-    const Machine& m_;
+    const CycleRates m_;
+    const int lanes_;
     Walk tree_;
     BufferPlan plan_;
     IndexVector<PrimitiveId, StageModel> models_;
@@ -203,8 +181,8 @@ class TreeEstimate {
 
 }  // namespace
 
-Estimate estimate(const TileProgram& program, const Machine& machine, const Bindings& bindings) {
-    return TreeEstimate(program, machine, bindings).run();
+Estimate estimate(const TileProgram& program, const Target& target, const Bindings& bindings) {
+    return TreeEstimate(program, target, bindings).run();
 }
 
 }  // namespace tilewright

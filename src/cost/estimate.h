@@ -11,31 +11,12 @@
 #include <span>
 #include <vector>
 
+#include "cost/cycle_rates.h"
 #include "cost/stage_model.h"
 #include "cost/target.h"
 #include "tile/tile.h"
 
 namespace tilewright {
-
-/// A target as the model uses it: cycles of one core and bytes a cycle.
-struct Machine {
-    explicit Machine(const Target& target, int threads = 1);
-
-    struct Level {
-        double bytes = 0;          ///< what a core may plan with
-        double bytes_a_cycle = 0;  ///< loads served by this level
-        double latency = 0;        ///< cycles
-    };
-    double ghz = 3;
-    int threads = 1;
-    int lanes = 8;  ///< f32
-    int vector_registers = 16;
-    double fma_a_cycle = 2;    ///< vectors
-    double loads_a_cycle = 2;  ///< vectors
-    double dispatch_cycles = 0;
-    std::vector<Level> caches;  ///< from the first level
-    Level memory;               ///< as one thread sees it when all run
-};
 
 /// A Compute with all loops around it and its micro-kernel.
 struct Nest {
@@ -67,22 +48,22 @@ struct NestCost {
     double memory_cycles = 0;   ///< the slowest level's
     double cycles = 0;          ///< of one thread doing everything, what overlaps overlapping
     double tasks = 1;
-    double slowest = 1;                            ///< slowest_share() of the grid
-    double seconds(const Machine& machine) const;  ///< with all threads of the machine it was computed for
+    double slowest = 1;                             ///< slowest_share() of the grid
+    double seconds(const CycleRates& rates) const;  ///< with all workers, of the rates it was computed for
 };
 /// `compute`: its compute_cycles, where they are known: they do not depend on the loops' order.
-NestCost nest_cost(const StageModel& stage, const Nest& nest, const Machine& machine,
+NestCost nest_cost(const StageModel& stage, const Nest& nest, const CycleRates& rates,
                    std::optional<double> compute = {});
 
 /// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
 /// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a dynamic tail, whose rows
 /// share no loads. Exposed for tests.
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
-                   const Machine& machine, bool clamped = false);
+                   const CycleRates& rates, bool clamped = false);
 
 /// What cannot be undercut: operations at the peak rate, or inputs and outputs once through memory, of a kernel whose
 /// operands are not in a cache; with `warm`, only what exceeds the largest cache counts. Seconds.
-double lower_bound(const Program& stages, const Machine& machine, const Bindings& bindings, bool warm = false);
+double lower_bound(const Program& stages, const Target& target, const Bindings& bindings, bool warm = false);
 
 struct Estimate {
     double seconds = 0;
@@ -92,6 +73,6 @@ struct Estimate {
     double tasks = 1;
 };
 /// Every statement of the tree. `bindings`: what symbols are; others are assumed.
-Estimate estimate(const TileProgram& program, const Machine& machine, const Bindings& bindings = {});
+Estimate estimate(const TileProgram& program, const Target& target, const Bindings& bindings = {});
 
 }  // namespace tilewright

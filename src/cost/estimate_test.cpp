@@ -16,8 +16,8 @@ namespace {
 using testing::ElementsAre;
 
 /// One cache of so many bytes, 32 bytes a cycle from memory, nothing that depends on the host.
-Machine machine_with(double cache_bytes) {
-    Machine m(generic_target(VectorIsa::avx2));
+CycleRates rates_with(double cache_bytes) {
+    CycleRates m(generic_target(VectorIsa::avx2));
     m.caches = {{cache_bytes, 64, 4}};
     m.memory = {1e18, 32, 200};
     return m;
@@ -49,7 +49,7 @@ struct Example {
 
 TEST(NestCost, nothing_moves_where_everything_fits) {
     const Example x;  // 3 x 16 KiB
-    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(3 * 16384)).bytes, ElementsAre(0));
+    EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(3 * 16384)).bytes, ElementsAre(0));
 }
 
 TEST(NestCost, vectors_of_what_the_data_picks_are_loads_where_their_lanes_lie_side_by_side) {
@@ -70,7 +70,7 @@ TEST(NestCost, vectors_of_what_the_data_picks_are_loads_where_their_lanes_lie_si
         micro.order = {0, 1};
         Nest nest;
         nest.micro = &micro;
-        return nest_cost(stage, nest, machine_with(1 << 20)).compute_cycles;
+        return nest_cost(stage, nest, rates_with(1 << 20)).compute_cycles;
     };
     EXPECT_LT(2 * cycles("rows"), cycles("columns"));
 }
@@ -89,7 +89,7 @@ TEST(TileCycles, lanes_a_few_elements_apart_cost_as_many_loads_and_others_one_ea
         micro.registers = {64, 1};
         micro.order = {0, 1};
         const std::vector<int64_t> tile = {8, 1};
-        return tile_cycles(stage_model(p, PrimitiveId(0)), micro, tile, 1000, machine_with(1e6));
+        return tile_cycles(stage_model(p, PrimitiveId(0)), micro, tile, 1000, rates_with(1e6));
     };
     EXPECT_LT(cycles(1), cycles(2));
     EXPECT_LT(cycles(2), cycles(4));
@@ -100,21 +100,21 @@ TEST(NestCost, rows_pass_once_where_the_right_operand_stays) {
     const Example x;
     // Inside the loop over m: A 4 rows, 1 KiB; B 16 KiB; C 1 KiB: 18 KiB fit. 16 steps bring A and C once, B stays;
     // what is written to memory is fetched before: C counts twice.
-    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(20000)).bytes, ElementsAre(16384 + 16384 + 2 * 16384));
+    EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(20000)).bytes, ElementsAre(16384 + 16384 + 2 * 16384));
 }
 
 TEST(NestCost, an_operand_is_loaded_again_for_every_step_of_loops_that_move_it_or_lie_outside_of_those) {
     const Example x;
     // Inside the loops over m (16 steps) and n (4): A 1 KiB, B 64 x 16 floats 4 KiB, C 256 bytes. n does not move A:
     // it comes once a step of m. B comes whole for every step of m, C once.
-    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(6000)).bytes, ElementsAre(16384 + 16 * 16384 + 2 * 16384));
+    EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(6000)).bytes, ElementsAre(16384 + 16 * 16384 + 2 * 16384));
 }
 
 TEST(NestCost, a_sum_that_walks_along_a_row_meets_a_new_line_every_64_bytes) {
     const Example x;
     // Nothing but a step of k fits. A: 4 rows of 256 bytes for each of the 64 register tiles; B: 64 bytes a step of k;
     // C does not move with k, but is taken up again.
-    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(1000)).bytes,
+    EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(1000)).bytes,
                 ElementsAre(64 * 4 * 256 + 64 * 64 * 64 + 2 * 16384));
 }
 
@@ -122,12 +122,12 @@ TEST(NestCost, a_loop_that_does_not_move_an_operand_does_not_reload_it) {
     Example x;
     x.micro.order = {1, 0, 2};
     // n outside: B's 4 KiB stay while m runs; A, 16 KiB, comes for each of n's 4 steps.
-    EXPECT_THAT(nest_cost(x.stage, x.nest, machine_with(6000)).bytes, ElementsAre(4 * 16384 + 16384 + 2 * 16384));
+    EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(6000)).bytes, ElementsAre(4 * 16384 + 16384 + 2 * 16384));
 }
 
 TEST(NestCost, every_level_has_its_own_share) {
     const Example x;
-    Machine m = machine_with(6000);
+    CycleRates m = rates_with(6000);
     m.caches.push_back({20000, 32, 14});
     // Written back to the second level, C is not fetched from it first.
     EXPECT_THAT(nest_cost(x.stage, x.nest, m).bytes,
@@ -138,9 +138,9 @@ TEST(NestCost, a_buffer_that_stays_in_the_cache_is_not_moved) {
     Example x;
     x.nest.loops = {{0, 16}};  // tasks of 16 rows
     x.nest.parallel = 1;
-    const double all = nest_cost(x.stage, x.nest, machine_with(20000)).bytes[0];
+    const double all = nest_cost(x.stage, x.nest, rates_with(20000)).bytes[0];
     x.nest.home = {1, 0, 0};  // A's rows are a copy made by the task
-    EXPECT_EQ(nest_cost(x.stage, x.nest, machine_with(20000)).bytes[0], all - 16384);
+    EXPECT_EQ(nest_cost(x.stage, x.nest, rates_with(20000)).bytes[0], all - 16384);
 }
 
 TEST(NestCost, a_stream_jumps_where_the_next_tile_is_not_beside_the_last) {
@@ -149,7 +149,7 @@ TEST(NestCost, a_stream_jumps_where_the_next_tile_is_not_beside_the_last) {
     Example x;
     const auto jumps = [&](std::vector<size_t> order) {
         x.micro.order = std::move(order);
-        return nest_cost(stage, x.nest, machine_with(3000)).jumps[0];
+        return nest_cost(stage, x.nest, rates_with(3000)).jumps[0];
     };
     const double below = jumps({1, 0, 2}), beside = jumps({0, 1, 2});
     // Tiles below one another: C, moved twice, is met in another page every 64 bytes. Beside: once a page.
@@ -171,7 +171,7 @@ TEST(NestCost, rows_of_a_page_that_are_met_in_turns_are_more_than_the_hardware_f
         micro.registers = {1, rows, 16, 3, 3};
         Nest nest;
         nest.micro = &micro;
-        return nest_cost(stage, nest, machine_with(cache)).jumps[0];
+        return nest_cost(stage, nest, rates_with(cache)).jumps[0];
     };
     // Nine rows for four of the result: of the operand's lines five in nine come unforeseen. Three rows are followed.
     const double lines = 64.0 * 114 * 114 * 4 / 64;
@@ -200,7 +200,7 @@ struct Windows {
         Nest nest;
         nest.loops = std::move(loops);
         nest.micro = &micro;
-        return nest_cost(stage, nest, machine_with(1e6)).compute_cycles;
+        return nest_cost(stage, nest, rates_with(1e6)).compute_cycles;
     }
 };
 
@@ -218,8 +218,8 @@ TEST(NestCost, knows_where_conditions_cut_loops) {
 
 TEST(TileCycles, windows_written_out_share_their_loads_unless_only_the_run_knows_the_rest) {
     const Windows w;
-    Machine m = machine_with(1e6);
-    m.loads_a_cycle = 1;  // so that loads are what counts
+    CycleRates m = rates_with(1e6);
+    m.loads_per_cycle = 1;  // so that loads are what counts
     Micro apart = w.micro;
     apart.registers = {1, 4, 8, 1, 1};
     const std::vector<int64_t> tile = {1, 4, 1, 1, 1};
@@ -231,7 +231,7 @@ TEST(TileCycles, windows_written_out_share_their_loads_unless_only_the_run_knows
 
 TEST(TileCycles, rows_of_results_that_share_a_set_push_each_other_out) {
     Example x;
-    const Machine m = machine_with(1e6);
+    const CycleRates m = rates_with(1e6);
     const StageModel aligned = stage_model(product(64, 1024, 4), PrimitiveId(0));
     const StageModel shifted = stage_model(product(64, 1040, 4), PrimitiveId(0));
     const std::vector<int64_t> eight = {8, 2, 1}, twelve = {12, 2, 1};
@@ -241,7 +241,7 @@ TEST(TileCycles, rows_of_results_that_share_a_set_push_each_other_out) {
 
 TEST(TileCycles, short_sums_are_under_way_together) {
     Example x;
-    const Machine m = machine_with(1e6);
+    const CycleRates m = rates_with(1e6);
     const std::vector<int64_t> tile = {1, 1, 1};
     EXPECT_LT(tile_cycles(x.stage, x.micro, tile, 9, m), 9 * 4 + 20);
 }
@@ -250,10 +250,10 @@ TEST(NestCost, tasks_are_shared_out_in_rounds) {
     Example x;
     x.nest.loops = {{0, 16}};
     x.nest.parallel = 1;
-    Machine one = machine_with(1e6), three = one, four = one;
-    three.threads = 3;
-    four.threads = 4;
-    const auto seconds = [&](const Machine& m) { return nest_cost(x.stage, x.nest, m).seconds(m); };
+    CycleRates one = rates_with(1e6), three = one, four = one;
+    three.workers = 3;
+    four.workers = 4;
+    const auto seconds = [&](const CycleRates& m) { return nest_cost(x.stage, x.nest, m).seconds(m); };
     EXPECT_EQ(nest_cost(x.stage, x.nest, one).tasks, 4);
     EXPECT_DOUBLE_EQ(seconds(four), seconds(one) / 4);
     EXPECT_DOUBLE_EQ(seconds(three), seconds(one) / 2);  // one of the three has two
@@ -276,34 +276,34 @@ TEST(SlowestShare, is_of_the_thread_that_ends_last_when_each_takes_the_next_task
 
 TEST(TileCycles, of_a_full_register_tile_are_its_multiply_adds) {
     Example x;
-    const Machine m = machine_with(1e6);
-    ASSERT_EQ(m.lanes, 8);
+    const CycleRates m = rates_with(1e6);
+    ASSERT_EQ(generic_target(VectorIsa::avx2).micro_lanes(), 8);
     // 4 x 2 vectors: 8 multiply-adds a step, two a cycle, against 6 loads at as many a cycle as the first level serves.
     const double steps = 1000;
     const std::vector<int64_t> tile = {4, 2, 1};
     const double cycles = tile_cycles(x.stage, x.micro, tile, steps, m);
-    EXPECT_GE(cycles, steps * 8 / m.fma_a_cycle);
-    EXPECT_LE(cycles, 1.05 * steps * std::max(8 / m.fma_a_cycle, 6 / m.loads_a_cycle));
+    EXPECT_GE(cycles, steps * 8 / m.fmas_per_cycle);
+    EXPECT_LE(cycles, 1.05 * steps * std::max(8 / m.fmas_per_cycle, 6 / m.loads_per_cycle));
 }
 
 TEST(TileCycles, one_accumulator_waits_for_itself_unless_its_sum_is_taken_in_chains) {
     Example x;
     const std::vector<int64_t> tile = {1, 1, 1};
-    const double product = tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6));
+    const double product = tile_cycles(x.stage, x.micro, tile, 1000, rates_with(1e6));
     EXPECT_GE(product, 1000);
     EXPECT_LE(product, 2000);
     x.stage.product = false;
-    EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), 4000);  // four cycles of latency
+    EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, rates_with(1e6)), 4000);  // four cycles of latency
 }
 
 TEST(TileCycles, follow_the_annotated_number_of_accumulators) {
     Example x;
     const std::vector<int64_t> tile = {1, 1, 1};
-    const double derived = tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6));
+    const double derived = tile_cycles(x.stage, x.micro, tile, 1000, rates_with(1e6));
     x.micro.annotations.accumulators = Accumulators{1, 0};
-    EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), 4000);
+    EXPECT_GE(tile_cycles(x.stage, x.micro, tile, 1000, rates_with(1e6)), 4000);
     x.micro.annotations.accumulators = accumulators_for(1000);
-    EXPECT_EQ(tile_cycles(x.stage, x.micro, tile, 1000, machine_with(1e6)), derived);
+    EXPECT_EQ(tile_cycles(x.stage, x.micro, tile, 1000, rates_with(1e6)), derived);
 }
 
 TEST(NestCost, follows_the_annotated_sizes_of_tails) {
@@ -317,7 +317,7 @@ TEST(NestCost, follows_the_annotated_sizes_of_tails) {
 }
 
 TEST(Estimate, of_twice_the_work_is_about_twice_the_time) {
-    const Machine m(generic_target(VectorIsa::avx512));
+    const Target target = generic_target(VectorIsa::avx512);
     const auto seconds = [&](int64_t rows, int64_t columns, int64_t depth) {
         TileProgram t;
         t.stages = product(rows, columns, depth);
@@ -330,7 +330,7 @@ TEST(Estimate, of_twice_the_work_is_about_twice_the_time) {
         micro.order = {0, 1, 2};
         t.body = {Stmt{Compute{PrimitiveId(0), micro}}};
         EXPECT_EQ(verify(t), std::vector<std::string>());
-        return estimate(t, m).seconds;
+        return estimate(t, target).seconds;
     };
     double before = 0;
     for (const int64_t n : {96, 192, 384, 768, 1536}) {
@@ -349,9 +349,9 @@ TEST(Estimate, of_a_product_never_undercuts_its_lower_bound) {
         const auto pick = [&](uint64_t salt) { return static_cast<int64_t>(1 + (seed * 7919 + salt * 104729) % 90); };
         const Program stages = product(pick(1), pick(2), pick(3));
         const TileProgram t = random_schedule(stages, seed);
-        const Machine m(generic_target(seed % 2 == 0 ? VectorIsa::avx2 : VectorIsa::avx512),
-                        1 + static_cast<int>(seed % 4));
-        const double bound = lower_bound(stages, m, {}, true), seconds = estimate(t, m).seconds;
+        Target target = generic_target(seed % 2 == 0 ? VectorIsa::avx2 : VectorIsa::avx512);
+        target.workers = 1 + static_cast<int>(seed % 4);
+        const double bound = lower_bound(stages, target, {}, true), seconds = estimate(t, target).seconds;
         EXPECT_LE(bound, seconds) << "seed " << seed << "\n" << print(t);
         near += seconds < 20 * bound ? 1 : 0;
     }
@@ -359,10 +359,14 @@ TEST(Estimate, of_a_product_never_undercuts_its_lower_bound) {
 }
 
 TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
-    Machine m = machine_with(1e6);
-    m.ghz = 1;
+    Target t = generic_target(VectorIsa::avx2);
+    t.ghz.value = 1;
+    t.memory_gbps_1.value = 32;
+    t.caches.resize(1);
+    t.caches[0].bytes = 1250000;  // of which a part is planned with
     // 2 x 512^3 operations at 2 x 8 multiply-adds a cycle.
-    EXPECT_DOUBLE_EQ(lower_bound(product(512, 512, 512), m, {}), 512.0 * 512 * 512 / (m.fma_a_cycle * 8) * 1e-9);
+    EXPECT_DOUBLE_EQ(lower_bound(product(512, 512, 512), t, {}),
+                     512.0 * 512 * 512 / (CycleRates(t).fmas_per_cycle * 8) * 1e-9);
     const Program copy = parse_program(R"(program copy {
   input x: f32[$n, 1000]
   y: f32[$n, 1000] = [$n, 1000] @0 where @0 = x[i0, i1]
@@ -370,16 +374,18 @@ TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
 })");
     // 1000 rows: 8 MB in and out at 32 bytes a cycle; from a cache that holds them they are free.
     const Bindings rows = {{given(symbol("n").as_var()), 1000}};
-    EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows), 8e6 / 32 * 1e-9);
-    EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows, true), 8e6 / 32 * 1e-9);
-    m.caches[0].bytes = 1e7;
-    EXPECT_DOUBLE_EQ(lower_bound(copy, m, rows, true), 0);
+    EXPECT_DOUBLE_EQ(lower_bound(copy, t, rows), 8e6 / 32 * 1e-9);
+    EXPECT_DOUBLE_EQ(lower_bound(copy, t, rows, true), 8e6 / 32 * 1e-9);
+    t.caches[0].bytes = 12500000;
+    EXPECT_DOUBLE_EQ(lower_bound(copy, t, rows, true), 0);
 }
 
-TEST(Machine, plans_with_a_part_of_the_caches_and_a_thread_s_share_of_what_is_shared) {
+TEST(CycleRates, plan_with_a_part_of_the_caches_and_a_thread_s_share_of_what_is_shared) {
     Target t = generic_target(VectorIsa::avx2);
     t.caches[2].shared_by = 8;
-    const Machine one(t, 1), four(t, 4);
+    const CycleRates one(t);
+    t.workers = 4;
+    const CycleRates four(t);
     EXPECT_LT(one.caches[0].bytes, static_cast<double>(t.caches[0].bytes));
     EXPECT_EQ(one.caches[0].bytes, four.caches[0].bytes);
     EXPECT_EQ(one.caches[2].bytes / 4, four.caches[2].bytes);

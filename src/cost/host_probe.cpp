@@ -90,13 +90,6 @@ std::vector<std::string> llvm_features(std::string_view flags, bool arm) {
     return {found.begin(), found.end()};
 }
 
-VectorIsa isa_of(const Target& target) {
-    const auto all = [&](auto... names) { return (target.has(names) && ...); };
-    if (target.arch == "aarch64") return VectorIsa::neon;  // part of the base architecture
-    if (!all("avx", "avx2", "fma", "f16c", "bmi", "bmi2")) return VectorIsa::baseline;
-    return all("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl") ? VectorIsa::avx512 : VectorIsa::avx2;
-}
-
 /// "32K" -> 32768.
 std::optional<int64_t> cache_bytes(std::string_view text) {
     text = trim(text);
@@ -117,12 +110,6 @@ std::optional<int64_t> cache_bytes(std::string_view text) {
 std::string cpu_folder(int cpu) { return fmt::format("/sys/devices/system/cpu/cpu{}/", cpu); }
 
 }  // namespace
-
-void set_isa(VectorIsa isa, Target& target) {
-    target.isa = isa;
-    target.vector_bits = isa == VectorIsa::avx512 ? 512 : isa == VectorIsa::avx2 ? 256 : 128;
-    target.vector_registers = isa == VectorIsa::avx512 || isa == VectorIsa::neon ? 32 : 16;
-}
 
 void describe_cpu(std::string_view cpuinfo, std::string_view arch, Target& target) {
     const bool arm = arch == "aarch64";

@@ -26,9 +26,6 @@ int count_cores(const std::vector<int>& cpus, const FileReader& read);
 /// CPUs in a list as Linux writes it: "0-3,8" -> 5. 0 if it cannot be understood.
 int count_cpu_list(std::string_view list);
 
-/// Sets isa, and the vector width and registers it implies.
-void set_isa(VectorIsa isa, Target& target);
-
 /// Sets every rate to an assumption from the isa, ghz, cores and caches, unless it has been measured.
 void assume_rates(Target& target);
 

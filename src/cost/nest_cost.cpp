@@ -118,7 +118,7 @@ double count_of(const Lengths& ranges) {
 /// The arithmetic of one nest: every register tile, full ones and tails.
 class ComputeModel {
   public:
-    ComputeModel(const StageModel& stage, const Nest& nest, const Machine& m)
+    ComputeModel(const StageModel& stage, const Nest& nest, const CycleRates& m)
         : s_(stage), nest_(nest), micro_(*nest.micro), m_(m), va_(micro_.vector_axis.value_or(stage.extents.size())) {
         const size_t n = s_.extents.size();
         looped_.assign(n, false);
@@ -146,10 +146,10 @@ class ComputeModel {
         total += entries * nest_.entry_cycles;
         // A sum that is resumed is loaded before; the epilogue comes once.
         const double result_vectors = s_.results() / static_cast<double>(va_ < s_.spatial ? micro_.lanes : 1);
-        total += (invocations - 1) * result_vectors * kResumedLoads / m_.loads_a_cycle;
+        total += (invocations - 1) * result_vectors * kResumedLoads / m_.loads_per_cycle;
         for (const OperandModel& o : s_.operands)
-            if (!o.result && !o.in_body) total += result_vectors / m_.loads_a_cycle;
-        return total + result_vectors * s_.epilogue_operations / m_.fma_a_cycle;
+            if (!o.result && !o.in_body) total += result_vectors / m_.loads_per_cycle;
+        return total + result_vectors * s_.epilogue_operations / m_.fmas_per_cycle;
     }
 
   private:
@@ -191,7 +191,7 @@ class ComputeModel {
     const StageModel& s_;
     const Nest& nest_;
     const Micro& micro_;
-    const Machine& m_;
+    const CycleRates& m_;
     const size_t va_;  ///< the number of axes: none
     std::vector<Lengths> ranges_;
     std::vector<bool> looped_;
@@ -200,7 +200,7 @@ class ComputeModel {
 /// The bytes of one nest that move into each cache level (equation 3 of the paper, once per level).
 class TrafficModel {
   public:
-    TrafficModel(const StageModel& stage, const Nest& nest, const Machine& m)
+    TrafficModel(const StageModel& stage, const Nest& nest, const CycleRates& m)
         : s_(stage), nest_(nest), m_(m), x_(expand(stage, nest)), footprint_(x_.ranges.size(), 0) {
         for (size_t d = 0; d < depths(); ++d)
             for (size_t k = 0; k < s_.operands.size(); ++k) footprint_[d] += touched(k, d);
@@ -225,9 +225,9 @@ class TrafficModel {
     }
 
     double cycles(size_t level, const Traffic& t) const {
-        const Machine::Level& from = is_last(level) ? m_.memory : m_.caches[level + 1];
+        const CycleRates::Level& from = is_last(level) ? m_.memory : m_.caches[level + 1];
         const double jump = level == 0 ? 0 : t.jumps * (is_last(level) ? kPageJump : kNearPageJump);
-        return t.bytes / from.bytes_a_cycle + jump;
+        return t.bytes / from.bytes_per_cycle + jump;
     }
 
     std::vector<TaskAxis> grid() const {
@@ -305,7 +305,7 @@ class TrafficModel {
 
     const StageModel& s_;
     const Nest& nest_;
-    const Machine& m_;
+    const CycleRates& m_;
     const Expanded x_;
     std::vector<double> footprint_;  ///< bytes touched inside the first d loops
 };
@@ -346,7 +346,7 @@ double slowest_share(std::span<const TaskAxis> grid, int threads) {
     return last / all;
 }
 
-NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std::optional<double> compute) {
+NestCost nest_cost(const StageModel& s, const Nest& nest, const CycleRates& m, std::optional<double> compute) {
     NestCost out;
     out.compute_cycles = compute ? *compute : ComputeModel(s, nest, m).cycles();
     const TrafficModel traffic(s, nest, m);
@@ -363,10 +363,10 @@ NestCost nest_cost(const StageModel& s, const Nest& nest, const Machine& m, std:
     out.cycles = bottleneck + kSerialShare * (out.compute_cycles + sum - bottleneck);
     const std::vector<TaskAxis> grid = traffic.grid();
     out.tasks = task_count(grid);
-    out.slowest = slowest_share(grid, m.threads);
+    out.slowest = slowest_share(grid, m.workers);
     return out;
 }
 
-double NestCost::seconds(const Machine& m) const { return (cycles * slowest + m.dispatch_cycles) / (m.ghz * 1e9); }
+double NestCost::seconds(const CycleRates& m) const { return (cycles * slowest + m.dispatch_cycles) / (m.ghz * 1e9); }
 
 }  // namespace tilewright

@@ -14,12 +14,37 @@
 namespace tilewright {
 namespace {
 
-constexpr std::pair<VectorIsa, std::string_view> kIsaNames[] = {
-    {VectorIsa::baseline, "baseline"},
-    {VectorIsa::avx2, "avx2"},
-    {VectorIsa::avx512, "avx512"},
-    {VectorIsa::neon, "neon"},
+/// An instruction set; `required` are the features that a CPU must have for it, `implied` all others of such CPUs.
+struct VectorIsaRow {
+    VectorIsa isa;
+    std::string_view name, arch;
+    std::string_view llvm_name;  ///< LLVM's CPU that has it and nothing more
+    int vector_bits, vector_registers;
+    std::vector<std::string_view> required, implied;
 };
+
+/// Of each architecture from the least to the most.
+const std::vector<VectorIsaRow>& isa_rows() {
+    static const std::vector<VectorIsaRow> rows = [] {
+        const std::vector<std::string_view> avx2 = {"avx", "avx2", "bmi", "bmi2", "f16c", "fma"};
+        const std::vector<std::string_view> v3 = {"lzcnt", "movbe", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"};
+        std::vector<std::string_view> avx512 = avx2;
+        for (const char* name : {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}) avx512.emplace_back(name);
+        return std::vector<VectorIsaRow>{
+            {VectorIsa::baseline, "baseline", "x86_64", "x86-64", 128, 16, {}, {}},
+            {VectorIsa::avx2, "avx2", "x86_64", "x86-64-v3", 256, 16, avx2, v3},
+            {VectorIsa::avx512, "avx512", "x86_64", "x86-64-v4", 512, 32, avx512, v3},
+            {VectorIsa::neon, "neon", "aarch64", "generic", 128, 32, {}, {"fp-armv8", "neon"}},
+        };
+    }();
+    return rows;
+}
+
+const VectorIsaRow& row_of(VectorIsa isa) {
+    for (const VectorIsaRow& row : isa_rows())
+        if (row.isa == isa) return row;
+    internal_error(__FILE__, __LINE__, "isa", "a VectorIsa without a row");
+}
 
 #if defined(__aarch64__)
 constexpr std::string_view kHostArch = "aarch64";
@@ -50,51 +75,94 @@ std::string text(const Measure& m) {
 
 }  // namespace
 
-std::string_view to_string(VectorIsa isa) {
-    for (const auto& [value, name] : kIsaNames) {
-        if (value == isa) return name;
-    }
-    internal_error(__FILE__, __LINE__, "isa", "a VectorIsa without a name");
-}
+std::string_view to_string(VectorIsa isa) { return row_of(isa).name; }
+std::string_view llvm_name(VectorIsa isa) { return row_of(isa).llvm_name; }
 
 std::optional<VectorIsa> vector_isa_from_string(std::string_view s) {
-    for (const auto& [value, name] : kIsaNames) {
-        if (name == s) return value;
-    }
+    for (const VectorIsaRow& row : isa_rows())
+        if (row.name == s) return row.isa;
     return std::nullopt;
+}
+
+std::vector<std::string> selectable_isas() {
+    std::vector<std::string> names;
+    for (const VectorIsaRow& row : isa_rows())
+        if (row.arch == kHostArch && !row.required.empty()) names.emplace_back(row.name);
+    return names;
+}
+
+VectorIsa isa_of(const Target& target) {
+    VectorIsa best = VectorIsa::baseline;
+    for (const VectorIsaRow& row : isa_rows())
+        if (row.arch == target.arch &&
+            std::all_of(row.required.begin(), row.required.end(), [&](auto name) { return target.has(name); }))
+            best = row.isa;
+    return best;
+}
+
+void set_isa(VectorIsa isa, Target& target) {
+    target.isa = isa;
+    target.vector_bits = row_of(isa).vector_bits;
+    target.vector_registers = row_of(isa).vector_registers;
 }
 
 bool Target::has(std::string_view feature) const {
     return std::find(features.begin(), features.end(), feature) != features.end();
 }
 
+int64_t Target::l2_bytes() const {
+    for (const CacheLevel& level : caches)
+        if (level.level == 2) return level.usable_bytes();
+    return int64_t{1} << 20;
+}
+
+int64_t Target::last_cache_bytes() const {
+    int64_t bytes = 0;
+    for (const CacheLevel& c : caches) bytes = std::max(bytes, c.usable_bytes());
+    return bytes;
+}
+
+int Target::micro_lanes() const { return gpu ? 4 : lanes(DType::F32); }
+int Target::micro_registers() const { return gpu ? 16 : vector_registers; }
+int Target::tasks_at_a_time() const { return gpu ? gpu->multiprocessors : workers; }
+int64_t Target::task_bytes() const { return gpu ? gpu->block_shared_bytes : l2_bytes(); }
+int64_t Target::resident_bytes() const {
+    constexpr int64_t kGpuResidentBytes = int64_t{32} << 20;  // of L2s of 40 MiB and more
+    return gpu ? kGpuResidentBytes : last_cache_bytes();
+}
+
 Target generic_target(VectorIsa isa) {
+    const VectorIsaRow& row = row_of(isa);
     Target target;
-    target.arch = isa == VectorIsa::neon ? "aarch64" : "x86_64";
+    target.arch = row.arch;
     target.cpu = target.cpu_id = fmt::format("generic {}", target.arch);
-    if (isa == VectorIsa::neon) target.features = {"fp-armv8", "neon"};
-    if (isa == VectorIsa::avx2 || isa == VectorIsa::avx512) {
-        target.features = {"avx",   "avx2",   "bmi",  "bmi2",   "f16c",   "fma",  "lzcnt",
-                           "movbe", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"};
-    }
-    if (isa == VectorIsa::avx512) {
-        for (const char* name : {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}) {
-            target.features.emplace_back(name);
-        }
-        std::sort(target.features.begin(), target.features.end());
-    }
+    for (const auto* names : {&row.required, &row.implied})
+        target.features.insert(target.features.end(), names->begin(), names->end());
+    std::sort(target.features.begin(), target.features.end());
     set_isa(isa, target);
     target.caches = common_caches();
     assume_rates(target);
     return target;
 }
 
+Target restricted(Target target, VectorIsa isa) {
+    set_isa(isa, target);
+    target.native = false;
+    return target;
+}
+
+Target with_gpu(Target target, const GpuTarget& gpu) {
+    target.gpu = gpu;
+    return target;
+}
+
 Target host_target() {
     Target target;
+    target.native = true;
     const std::string cpuinfo = read_text_file("/proc/cpuinfo").value_or("");
     describe_cpu(cpuinfo, kHostArch, target);
     const std::vector<int> cpus = allowed_cpus();
-    target.threads = usable_cpu_count();
+    target.threads = target.workers = usable_cpu_count();
     target.cores = std::min(target.threads, count_cores(cpus, read_text_file));
     target.ghz.value = read_ghz(cpus.front(), cpuinfo, read_text_file);
     target.caches = read_caches(cpus.front(), read_text_file);
@@ -127,6 +195,8 @@ std::string verify(const Target& target) {
     if (target.cores < 1 || target.threads < target.cores) {
         return fmt::format("{} cores with {} threads", target.cores, target.threads);
     }
+    if (target.gpu)
+        if (std::string problem = verify(*target.gpu); !problem.empty()) return problem;
     if (target.caches.empty()) return "no caches";
     int64_t below = 0;
     int level = 0;

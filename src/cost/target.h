@@ -1,5 +1,5 @@
 #pragma once
-// What a machine can do: the numbers that lower bounds and estimates are computed from.
+// The machine to compile for. Scheduling, estimates and code generation all take this one description.
 
 #include <cstdint>
 #include <functional>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "cost/gpu_target.h"
 
 namespace tilewright {
 
@@ -21,6 +22,9 @@ enum class VectorIsa : uint8_t {
 };
 std::string_view to_string(VectorIsa isa);  ///< "baseline", "avx2", ...
 std::optional<VectorIsa> vector_isa_from_string(std::string_view s);
+std::string_view llvm_name(VectorIsa isa);  ///< of the CPU that has it and nothing more: "x86-64-v3"
+/// Names of those that code can be restricted to on machines of this one's architecture.
+std::vector<std::string> selectable_isas();
 
 /// A rate or a time: the median of `samples` measurements, and how far they lie apart. An assumed value has no samples.
 struct Measure {
@@ -47,21 +51,43 @@ struct CacheLevel {
     friend bool operator==(const CacheLevel&, const CacheLevel&) = default;
 };
 
-/// A CPU, as a value. Rates are per second (GB = 1e9 bytes, GFLOP = 1e9 operations, a fused multiply-add counts two);
-/// "all" is all `threads` at once, together.
+/// Rates of a core that the default heuristic tiles for, the same for every CPU.
+///
+/// They stand beside Target's calibrated rates, with other values, on purpose: a default schedule follows from shapes
+/// and sizes alone, so that it is the same before and after a calibration. Measured rates differ by a few percent from
+/// run to run, and by a factor of two between the vector widths. Rates are per cycle.
+struct NominalRates {
+    double fma_latency = 4;  ///< cycles until the sum can be used: x86 since Skylake and Zen; in estimates too
+    double fmas = 2;         ///< whole vectors: two FMA units, x86 since Haswell and Zen 2
+    double loads = 2;        ///< whole vectors: two load ports
+    double l1_bytes = 64;
+    /// Of a panel of vectors that is read again from L2, and that comes from behind L2. No measurement of either is
+    /// recorded; calibrated machines have 16 to 32 and about 5.
+    double l2_bytes = 14;
+    double far_bytes = 8;
+    double l1_panel_bytes = 16 * 1024;  ///< size of the largest panel that stays in L1: half of 32 KiB
+    int64_t l1_free_ways = 6;           ///< of eight: the panel's vectors stream through the other two
+    friend bool operator==(const NominalRates&, const NominalRates&) = default;
+};
+
+/// A CPU, as a value, and the GPU beside it where kernels are for that. Rates are per second (GB = 1e9 bytes, GFLOP =
+/// 1e9 operations, a fused multiply-add counts two); "all" is all `threads` at once, together.
 ///
 /// Until calibrate() has measured them, rates are assumptions at the fast end of what such machines reach, so that a
 /// lower bound computed from them stays one.
 struct Target {
-    std::string cpu;                    ///< as it calls itself, "AMD EPYC"
-    std::string cpu_id;                 ///< vendor family/model/stepping, "AuthenticAMD 25/17/1"
-    std::string arch;                   ///< "x86_64" or "aarch64"
-    std::vector<std::string> features;  ///< as LLVM spells them, sorted: "avx2", "fma", ...
-    VectorIsa isa = VectorIsa::baseline;
+    std::string cpu;                      ///< as it calls itself, "AMD EPYC"
+    std::string cpu_id;                   ///< vendor family/model/stepping, "AuthenticAMD 25/17/1"
+    std::string arch;                     ///< "x86_64" or "aarch64"
+    std::vector<std::string> features;    ///< as LLVM spells them, sorted: "avx2", "fma", ...
+    VectorIsa isa = VectorIsa::baseline;  ///< of generated code; `vector_bits` and `vector_registers` follow (set_isa)
+    /// Code may use every feature of this process's CPU. False: those of `isa` alone.
+    bool native = false;
     int vector_bits = 128;
     int vector_registers = 16;
     int cores = 1;    ///< physical cores this process may use
     int threads = 1;  ///< hardware threads this process may use, its control group's quota considered
+    int workers = 1;  ///< threads that a kernel's tasks are divided among: `threads`, or what the user asks for
 
     Measure ghz;                     ///< clock under a light scalar load
     std::vector<CacheLevel> caches;  ///< data and unified caches, from level 1; never empty
@@ -74,15 +100,37 @@ struct Target {
     Measure fma_gflops_all;
     Measure dispatch_us;  ///< an empty loop handed to all threads of a warm pool and awaited
     bool calibrated = false;
+    NominalRates nominal;
+
+    std::optional<GpuTarget> gpu;  ///< kernels are for this GPU; the CPU is its host
 
     bool has(std::string_view feature) const;
     int lanes(DType t) const { return vector_bits / 8 / static_cast<int>(byte_size(t)); }
+    int64_t l2_bytes() const;          ///< usable_bytes() of the second level; 1 MiB where there is none
+    int64_t last_cache_bytes() const;  ///< usable_bytes() of the largest level; larger tensors come from memory
+
+    // What schedules are made for: of the CPU, or of the GPU where there is one.
+    int micro_lanes() const;         ///< f32 elements of a vector register; of a GPU's 16-byte loads
+    int micro_registers() const;     ///< such vectors that a micro-kernel may hold
+    int tasks_at_a_time() const;     ///< worker threads, or multiprocessors
+    int64_t task_bytes() const;      ///< what a task reads repeatedly should fit: the L2, or a block's shared memory
+    int64_t resident_bytes() const;  ///< larger tensors come from memory
     friend bool operator==(const Target&, const Target&) = default;
 };
+
+/// The last of the architecture's instruction sets whose features the target has.
+VectorIsa isa_of(const Target& target);
+/// Sets isa, and the vector width and registers it implies.
+void set_isa(VectorIsa isa, Target& target);
 
 /// A machine of which nothing but its vector instructions is known: for compiling for elsewhere, and for tests that
 /// must not depend on the host. One core, common cache sizes, assumed rates.
 Target generic_target(VectorIsa isa);
+
+/// The target, with code for these vector instructions and for no others.
+Target restricted(Target target, VectorIsa isa);
+/// The target, with kernels for this GPU.
+Target with_gpu(Target target, const GpuTarget& gpu);
 
 /// This machine, as it describes itself, with assumed rates. Takes about a millisecond, never fails: what cannot be
 /// read is as in generic_target().

@@ -83,7 +83,7 @@ Target target_of(const Json& json) {
     t.vector_bits = json.at("vector_bits").get<int>();
     t.vector_registers = json.at("vector_registers").get<int>();
     t.cores = json.at("cores").get<int>();
-    t.threads = json.at("threads").get<int>();
+    t.threads = t.workers = json.at("threads").get<int>();
     for (const auto& [name, member] : kRates) t.*member = measure_of(json.at(name));
     for (const Json& cache : json.at("caches")) t.caches.push_back(cache_of(cache));
     t.calibrated = json.at("calibrated").get<bool>();
@@ -201,6 +201,7 @@ std::optional<Target> load_target(const std::string& path, const Target& host, s
         if (!text) return refuse("no such file");
         Target target = target_from_json(*text);
         if (target_key(target) != target_key(host)) return refuse("describes another machine");
+        target.native = host.native;
         return target;
     } catch (const RuntimeError& error) {
         return refuse(error.what());

@@ -29,7 +29,7 @@ Target distinct() {
     t.cpu = "A \"quoted\" CPU";
     t.cpu_id = "Vendor 1/2/3";
     t.cores = 6;
-    t.threads = 12;
+    t.threads = t.workers = 12;
     double next = 1.25;
     int samples = 3;
     const auto fill = [&](Measure& m) { m = {next += 1.5, next / 1000, samples++}; };
@@ -98,8 +98,56 @@ TEST(GenericTarget, DoesNotDependOnTheHost) {
     EXPECT_EQ(generic_target(VectorIsa::avx2).cores, 1);
 }
 
+TEST(Target, RestrictedToAnInstructionSetIsTheSameMachine) {
+    Target t = generic_target(VectorIsa::avx512);
+    t.native = true;
+    const Target r = restricted(t, VectorIsa::avx2);
+    EXPECT_EQ(r.isa, VectorIsa::avx2);
+    EXPECT_EQ(r.vector_bits, 256);
+    EXPECT_EQ(r.vector_registers, 16);
+    EXPECT_FALSE(r.native);
+    EXPECT_EQ(target_key(r), target_key(t)) << "its measurements are kept under the same machine";
+    EXPECT_EQ(llvm_name(r.isa), "x86-64-v3");
+}
+
+TEST(Target, SaysWhatSchedulesAreMadeFor) {
+    Target t = generic_target(VectorIsa::avx2);
+    t.workers = 3;
+    t.caches[1].measured_bytes = 1000;
+    EXPECT_EQ(t.micro_lanes(), 8);
+    EXPECT_EQ(t.micro_registers(), 16);
+    EXPECT_EQ(t.tasks_at_a_time(), 3);
+    EXPECT_EQ(t.task_bytes(), 1000);
+    EXPECT_EQ(t.resident_bytes(), t.caches[2].bytes);
+    t.caches.resize(1);
+    EXPECT_EQ(t.task_bytes(), 1 << 20) << "assumed where there is no second level";
+    const Target gpu = with_gpu(t, a100());
+    EXPECT_EQ(gpu.micro_lanes(), 4);
+    EXPECT_EQ(gpu.tasks_at_a_time(), a100().multiprocessors);
+    EXPECT_EQ(gpu.task_bytes(), a100().block_shared_bytes);
+    EXPECT_EQ(gpu.lanes(DType::F32), 8) << "of the host";
+}
+
+TEST(Target, OfAnImpossibleGpuIsRefused) {
+    Target t = with_gpu(generic_target(VectorIsa::avx2), a100());
+    EXPECT_EQ(verify(t), "");
+    t.gpu->multiprocessors = 0;
+    EXPECT_NE(verify(t), "");
+}
+
+TEST(SelectableIsas, AreThoseOfThisArchitecture) {
+    for (const std::string& name : selectable_isas()) {
+        const auto isa = vector_isa_from_string(name);
+        ASSERT_TRUE(isa) << name;
+        EXPECT_EQ(generic_target(*isa).arch, host_target().arch);
+        EXPECT_EQ(isa_of(generic_target(*isa)), *isa);
+    }
+}
+
 TEST(HostTarget, MakesSense) {
     const Target t = host_target();
+    EXPECT_TRUE(t.native);
+    EXPECT_EQ(t.workers, t.threads);
     EXPECT_EQ(verify(t), "");
     EXPECT_FALSE(t.cpu.empty());
     EXPECT_GE(t.threads, t.cores);
@@ -141,7 +189,11 @@ TEST(Verify, SaysWhatIsWrong) {
 TEST(Json, ReadsBackEveryField) {
     const Target t = distinct();
     EXPECT_EQ(target_from_json(to_json(t)), t);
-    EXPECT_EQ(target_from_json(to_json(host_target())), host_target());
+    // But for `native`, a fact about this process: a file may describe another machine.
+    Target host = host_target();
+    EXPECT_TRUE(host.native);
+    host.native = false;
+    EXPECT_EQ(target_from_json(to_json(host_target())), host);
 }
 
 TEST(Json, ANameThatIsNotUtf8IsWrittenAllTheSame) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/assumed_core.h"
 #include "cost/cache_sets.h"
 #include "cost/estimate.h"
 #include "tile/register_tile.h"
@@ -21,7 +20,7 @@ constexpr double kLaneSum = 10;             // cycles to add up the lanes of a v
 /// A register tile of a stage: `tile` vectors along the vector axis, points along the others.
 class RegisterTileModel {
   public:
-    RegisterTileModel(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, const Machine& m,
+    RegisterTileModel(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, const CycleRates& m,
                       bool clamped)
         : s_(stage), micro_(micro), tile_(tile), m_(m), va_(micro.vector_axis.value_or(stage.extents.size())) {
         for (size_t a = 0; a < s_.spatial; ++a) vectors_ *= static_cast<double>(tile_[a]);
@@ -65,9 +64,9 @@ class RegisterTileModel {
         const StageModel::Map& map = *s_.map;
         const double moved = 2 * map.column_count;
         const double gathered = s_.operands[0].strides[va_] == 1 ? 1 : micro_.lanes;
-        const double sums = std::max({map.operations / m_.fma_a_cycle, moved * gathered / m_.loads_a_cycle,
+        const double sums = std::max({map.operations / m_.fmas_per_cycle, moved * gathered / m_.loads_per_cycle,
                                       (map.operations + moved + map.row_count) / kIssueWidth});
-        return transforms * sums + vectors_ * 2 / m_.loads_a_cycle + kTileOverhead;
+        return transforms * sums + vectors_ * 2 / m_.loads_per_cycle + kTileOverhead;
     }
 
     /// Whether lanes are a few elements apart.
@@ -127,17 +126,17 @@ class RegisterTileModel {
         const double work = vectors_ * (s_.product ? std::max(1.0, s_.body_operations) : s_.body_operations);
         instructions += work;
         const double throughput =
-            std::max({work / m_.fma_a_cycle, loads / m_.loads_a_cycle, instructions / kIssueWidth});
+            std::max({work / m_.fmas_per_cycle, loads / m_.loads_per_cycle, instructions / kIssueWidth});
         if (!s_.reduces) return throughput;
         // Short sums of several tiles are in flight together.
         const double together = std::max(1.0, kInstructionWindow / std::max(1.0, instructions * steps));
-        return std::max(throughput, kFmaLatencyCycles / accumulators(steps) / together);
+        return std::max(throughput, m_.fma_latency / accumulators(steps) / together);
     }
 
     /// Behind the last step: the results are stored.
     double end_cycles() const {
         const OperandModel& result = s_.result();
-        double cycles = vectors_ * accesses_per_vector(result) * 2 / m_.loads_a_cycle;
+        double cycles = vectors_ * accesses_per_vector(result) * 2 / m_.loads_per_cycle;
         // Rows that all fall into one set of L1 evict each other before their lines are whole.
         for (size_t a = 0; a < s_.spatial; ++a)
             if (a != va_ && tile_[a] > kL1Ways && result.strides[a] != 0 &&
@@ -150,7 +149,7 @@ class RegisterTileModel {
     const StageModel& s_;
     const Micro& micro_;
     const std::span<const int64_t> tile_;
-    const Machine& m_;
+    const CycleRates& m_;
     const size_t va_;             ///< the number of axes: none
     double vectors_ = 1;          ///< of results
     double unrolled_ = 1;         ///< reduction points that are unrolled
@@ -160,7 +159,7 @@ class RegisterTileModel {
 }  // namespace
 
 double tile_cycles(const StageModel& s, const Micro& micro, std::span<const int64_t> tile, double steps,
-                   const Machine& m, bool clamped) {
+                   const CycleRates& m, bool clamped) {
     return RegisterTileModel(s, micro, tile, m, clamped).cycles(steps);
 }
 

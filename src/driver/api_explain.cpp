@@ -40,9 +40,8 @@ tilewright_explanation* explained(const std::string& name, const tilewright_opti
     };
     explain::Report report = explain::explain(c, pipeline, how);
     report.model = name;
-    return new tilewright_explanation{
-        explain::print(report, kKernels), explain::to_json(report),
-        explain::to_page(report, explain::codes_of(*c.model, pipeline.compile.isa, true))};
+    return new tilewright_explanation{explain::print(report, kKernels), explain::to_json(report),
+                                      explain::to_page(report, explain::codes_of(*c.model, true))};
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ TEST(GpuRun, RunsALayerInLockstepAtEveryPrecision) {
     for (const auto& [precision, error] :
          {std::pair(Precision::F32, 1e-5), std::pair(Precision::TF32, 2e-3), std::pair(Precision::BF16, 2e-2)}) {
         CompileOptions o;
-        o.gpu = GpuScheduling{a100(), precision};
+        o.gpu = a100();
+        o.precision = precision;
         const auto model = compile_program(p, o);
         const double difference = largest_difference(expected, run_in_lockstep(*model, inputs));
         EXPECT_LT(difference, error) << to_string(precision);
@@ -80,7 +81,8 @@ TEST(GpuRun, RunsSplitReductionsInLockstep) {
     const std::vector<Tensor> inputs = random_inputs(p, 3);
     for (const GpuTarget& target : {a100(), h200()}) {
         CompileOptions o;
-        o.gpu = GpuScheduling{target, Precision::F32};
+        o.gpu = target;
+        o.precision = Precision::F32;
         const auto model = compile_program(p, o);
         EXPECT_EQ(model->kernels().size(), size_t{2}) << model->dump("tiles");
         EXPECT_LT(largest_difference(interpret(p, inputs), run_in_lockstep(*model, inputs)), 1e-4);

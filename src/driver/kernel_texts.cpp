@@ -37,9 +37,7 @@ std::string without_system(const std::string& module) {
 }
 
 std::string cuda_text(const TileProgram& kernel, const GpuTarget& target) {
-    cuda::CodegenOptions options;
-    options.target = target;
-    return cuda::generate(with_canonical_names(kernel), options, "kernel").text;
+    return cuda::generate(with_canonical_names(kernel), target, "kernel").text;
 }
 
 }  // namespace
@@ -51,8 +49,8 @@ std::vector<KernelTexts> kernel_texts(const CompiledModel& model) {
         texts.name = k.name;
         texts.stages = k.stages.primitives.size();
         texts.tiles = canonical_text(k);
-        texts.code = model.gpu_target() ? cuda_text(k, *model.gpu_target())
-                                        : without_system(cpu::print_emitted(k, model.codegen()));
+        texts.code = model.target().gpu ? cuda_text(k, *model.target().gpu)
+                                        : without_system(cpu::print_emitted(k, model.target()));
     }
     count_calls(model.plan(), out);
     return out;
@@ -64,7 +62,7 @@ std::string print_hashes(const CompiledModel& model, const std::vector<KernelTex
     std::string out;
     for (const KernelTexts& k : kernels)
         out += fmt::format("tiles {} {} {} calls {} stages {} {}\n", text_hash(k.tiles),
-                           model.gpu_target() ? "cuda" : "llvm", text_hash(k.code), k.calls, k.stages, k.name);
+                           model.target().gpu ? "cuda" : "llvm", text_hash(k.code), k.calls, k.stages, k.name);
     return out;
 }
 

@@ -79,7 +79,7 @@ TEST(KernelTexts, DependOnTheDescribedMachine) {
 
 TEST(KernelTexts, HaveTheTextOfGpuKernels) {
     CompileOptions o = printed_for(VectorIsa::avx512);
-    o.gpu.emplace();
+    o.gpu = h200();
     const std::vector<KernelTexts> a = texts_of(product_and_negation("a_", 96), o);
     const std::vector<KernelTexts> b = texts_of(product_and_negation("b_", 96), o);
     ASSERT_FALSE(a.empty());

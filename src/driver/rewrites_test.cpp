@@ -9,6 +9,7 @@
 
 #include "compile/pipeline.h"
 #include "compile/planned_cost.h"
+#include "cost/target_with_test.h"
 #include "driver/zoo/zoo.h"
 #include "graph/import.h"
 #include "orchestrate/options.h"
@@ -19,12 +20,10 @@ namespace {
 
 OrchestrateOptions planning(int threads) {
     OrchestrateOptions o;
-    o.target.lanes = 16;
-    o.target.vector_registers = 32;
-    o.target.threads = threads;
     o.scheduling.kind = SchedulerKind::Auto;
-    o.scheduling.machine = Machine(generic_target(VectorIsa::avx512), threads);
-    o.schedules = std::make_shared<Schedules>(scheduling(o));
+    o.scheduling.target = test::target_with({.workers = threads});
+    o.scheduling.estimates = true;
+    o.schedules = std::make_shared<Schedules>(o.scheduling);
     return o;
 }
 

@@ -13,16 +13,18 @@
 namespace tilewright::chain {
 namespace {
 
-using cpu::Isa;
 using cpu::test::disagreement;
 
-ScheduleTarget target_of(const Isa& isa, int threads) {
-    ScheduleTarget t;
-    t.lanes = isa.lanes_f32();
-    t.vector_registers = isa.vector_bits == 512 ? 32 : 16;
-    t.threads = threads;
-    return t;
+using cpu::test::avx2;
+using cpu::test::host;
+
+Target with_workers(Target target, int workers) {
+    target.workers = workers;
+    return target;
 }
+
+/// Vectors of 128 bits: short rows have some then.
+void narrow(Target& target) { target.vector_bits = 128; }
 
 /// Tiles of any size; often the whole, so that vectors find something to run along.
 Candidate random_candidate(const Chain& c, const std::vector<TilingExpression>& expressions, std::mt19937_64& rng) {
@@ -45,10 +47,10 @@ TEST(ChainCode, computes_its_chain) {
         const std::vector<Tensor> inputs = random_inputs(p, 11);
         std::mt19937_64 rng(29);
         for (int k = 0; k < 6; ++k) {
-            const Isa isa = k % 2 == 0 ? Isa::host() : Isa::avx2();
+            const Target& isa = k % 2 == 0 ? host() : avx2();
             if (!cpu::test::runs_here(isa)) continue;
             const Candidate candidate = random_candidate(c, expressions, rng);
-            const auto t = realise(c, candidate, target_of(isa, 1 + static_cast<int>(rng() % 4)));
+            const auto t = realise(c, candidate, with_workers(isa, 1 + static_cast<int>(rng() % 4)));
             if (!t) continue;
             ++run;
             ASSERT_EQ(disagreement(*t, inputs, 1e-4, isa), "") << print(*t);
@@ -64,14 +66,14 @@ TEST(ChainCode, computes_chains_of_open_extents) {
         std::mt19937_64 rng(37);
         int run = 0;
         for (int tries = 0; run < 8 && tries < 200; ++tries) {
-            const Isa isa = run % 2 == 0 ? Isa::host() : Isa::avx2();
+            const Target& isa = run % 2 == 0 ? host() : avx2();
             if (!cpu::test::runs_here(isa)) continue;
-            ScheduleTarget target = target_of(isa, 1 + static_cast<int>(rng() % 4));
-            if (tries % 4 < 2) target.lanes = 4;  // short rows have vectors then
+            Target target = with_workers(isa, 1 + static_cast<int>(rng() % 4));
+            if (tries % 4 < 2) narrow(target);
             const auto t = realise(c, random_candidate(c, expressions, rng), target);
             if (!t) continue;
             ++run;
-            const cpu::CompiledKernel code = cpu::compile(*t, {isa});
+            const cpu::CompiledKernel code = cpu::compile(*t, isa);
             for (uint64_t sizes = 0; sizes < 3; ++sizes)
                 ASSERT_EQ(disagreement(code, *t, random_inputs(p, rng()), 1e-4), "") << print(*t);
         }
@@ -86,13 +88,13 @@ TEST(ChainCode, gives_on_hard_rows_what_whole_rows_give) {
     std::mt19937_64 rng(31);
     int online = 0;
     for (int k = 0; k < 16; ++k) {
-        const Isa isa = k % 2 == 0 ? Isa::host() : Isa::avx2();
+        const Target& isa = k % 2 == 0 ? host() : avx2();
         if (!cpu::test::runs_here(isa)) continue;
-        ScheduleTarget target = target_of(isa, 1 + k % 3);
-        if (k % 4 < 2) target.lanes = 4;  // rows of eight have vectors then
+        Target target = with_workers(isa, 1 + k % 3);
+        if (k % 4 < 2) narrow(target);
         const TileProgram t = given(realise(c, random_candidate(c, expressions, rng), target));
         online += print(t).find(" online") != std::string::npos ? 1 : 0;
-        const cpu::CompiledKernel code = cpu::compile(t, {isa});
+        const cpu::CompiledKernel code = cpu::compile(t, isa);
         for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf})
             ASSERT_EQ(disagreement(code, t, hard_inputs(poison), 1e-5), "") << poison << "\n" << print(t);
     }

@@ -15,8 +15,7 @@ const Plan& CompiledModel::plan() const { return impl_->plan; }
 const std::vector<TileProgram>& CompiledModel::kernels() const { return impl_->kernels.kernels(); }
 const std::vector<cuda::KernelText>& CompiledModel::gpu_kernels() const { return impl_->gpu_kernels; }
 
-const cpu::CodegenOptions& CompiledModel::codegen() const { return impl_->codegen; }
-const std::optional<GpuTarget>& CompiledModel::gpu_target() const { return impl_->gpu_target; }
+const Target& CompiledModel::target() const { return impl_->target; }
 
 std::string CompiledModel::dump(const std::string& stage) const {
     if (stage == "plan") return impl_->plan.print();
@@ -33,9 +32,9 @@ std::string CompiledModel::dump(const std::string& stage) const {
         else if (stage == "tiles")
             s += print(k);
         else if (stage == "llvm")
-            s += cpu::print_llvm(k, impl_->codegen);
+            s += cpu::print_llvm(k, impl_->target);
         else if (stage == "asm")
-            s += cpu::print_assembly(k, impl_->codegen);
+            s += cpu::print_assembly(k, impl_->target);
         else
             model_error("unknown stage '{}': expected graph, program, plan, tiles, llvm, asm or cuda", stage);
         s += "\n";

@@ -45,8 +45,7 @@ class CompiledModel {
     const std::vector<TileProgram>& kernels() const;
     /// For a GPU: the text of each of them; else empty.
     const std::vector<cuda::KernelText>& gpu_kernels() const;
-    const cpu::CodegenOptions& codegen() const;
-    const std::optional<GpuTarget>& gpu_target() const;  ///< of one for a GPU
+    const Target& target() const;  ///< the machine it was compiled for
     /// stage: "plan", "tiles"; "llvm", "asm" of a model for a CPU; "cuda" of one for a GPU.
     std::string dump(const std::string& stage) const;
     const Impl& impl() const { return *impl_; }
@@ -61,9 +60,8 @@ struct CompiledModel::Impl {
     Plan plan;
     KernelSet kernels;
     std::vector<cpu::CompiledKernel> code;  ///< for a CPU: of each kernel
-    cpu::CodegenOptions codegen;
+    Target target;
     std::vector<cuda::KernelText> gpu_kernels;  ///< for a GPU: of each kernel
-    std::optional<GpuTarget> gpu_target;
     bool keep_subnormals = false;
     std::function<std::shared_ptr<const CompiledModel>()> make_fallback;
     mutable std::once_flag fallback_made;

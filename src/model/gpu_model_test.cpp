@@ -29,7 +29,8 @@ class Machine {
   public:
     explicit Machine(const Program& program, uint64_t memory = 1 << 24) {
         CompileOptions o;
-        o.gpu = GpuScheduling{a100(), Precision::F32};
+        o.gpu = a100();
+        o.precision = Precision::F32;
         compiled_ = compile_program(program, o);
         for (size_t k = 0; k < compiled_->gpu_kernels().size(); ++k)
             images_[cuda::device_header() + "\n" + cuda::alone(compiled_->gpu_kernels()[k]).text] = k;
@@ -457,7 +458,8 @@ TEST(GpuSession, RefusesAModelThatIsNotForThisDevice) {
     Builder b(large);
     large.outputs = {b.matmul(b.input("x", DType::F16, {1024, 1024}), b.input("y", DType::F16, {1024, 1024}))};
     CompileOptions o;
-    o.gpu = GpuScheduling{h200(), Precision::F16};
+    o.gpu = h200();
+    o.precision = Precision::F16;
     const auto model = compile_program(large, o);
     GpuTarget other = h200();
     EXPECT_NO_THROW(check_fits(*model, other));

@@ -63,16 +63,15 @@ TEST_F(MachineFile, DecidesWhatPlansAndCodeGenerationGet) {
     const CompileOptions options;
     save_target(measured(described_bytes() / 4));
     const OrchestrateOptions plans = orchestrate_options(options);
-    EXPECT_EQ(plans.target.cache_bytes, described_bytes() / 4);
-    EXPECT_EQ(plans.target.l2_bytes, kSecond);
-    const auto machine = given(plans.scheduling.machine);
-    EXPECT_DOUBLE_EQ(machine.fma_a_cycle, 77 / (2 * machine.lanes * machine.ghz));
-    EXPECT_EQ(codegen_options(options).cache_bytes, described_bytes() / 4);
+    EXPECT_EQ(plans.scheduling.target.last_cache_bytes(), described_bytes() / 4);
+    EXPECT_EQ(plans.scheduling.target.l2_bytes(), kSecond);
+    const Target& target = plans.scheduling.target;
+    EXPECT_TRUE(target.native);
+    EXPECT_DOUBLE_EQ(CycleRates(target).fmas_per_cycle, 77 / (2 * target.micro_lanes() * target.ghz.value));
     EXPECT_TRUE(has_streaming_stores(options)) << "the output is larger than the last cache";
 
     save_target(measured(described_bytes()));
-    EXPECT_EQ(orchestrate_options(options).target.cache_bytes, described_bytes());
-    EXPECT_EQ(codegen_options(options).cache_bytes, described_bytes());
+    EXPECT_EQ(orchestrate_options(options).scheduling.target.last_cache_bytes(), described_bytes());
     EXPECT_FALSE(has_streaming_stores(options));
 }
 
@@ -80,14 +79,28 @@ TEST_F(MachineFile, IsOverriddenByTheOptions) {
     save_target(measured(described_bytes() / 4));
     CompileOptions options;
     options.machine = measured(described_bytes());
-    EXPECT_EQ(orchestrate_options(options).target.cache_bytes, described_bytes());
-    EXPECT_EQ(codegen_options(options).cache_bytes, described_bytes());
+    EXPECT_EQ(orchestrate_options(options).scheduling.target.last_cache_bytes(), described_bytes());
     EXPECT_FALSE(has_streaming_stores(options));
 }
 
+TEST_F(MachineFile, IsUsedAsTheOptionsSay) {
+    CompileOptions options;
+    options.machine = generic_target(VectorIsa::avx512);
+    options.threads = 3;
+    EXPECT_EQ(target_of(options).vector_bits, 512);
+    EXPECT_EQ(target_of(options).workers, 3);
+    options.isa = "avx2";
+    options.gpu = h200();
+    const Target target = target_of(options);
+    EXPECT_EQ(target.vector_bits, 256);
+    EXPECT_EQ(target.gpu, h200());
+    EXPECT_EQ(orchestrate_options(options).scheduling.target, target);
+    options.isa = "mmx";
+    EXPECT_THROW(target_of(options), ModelError);
+}
+
 TEST_F(MachineFile, IsNotNeeded) {
-    EXPECT_EQ(orchestrate_options({}).target.cache_bytes, described_bytes());
-    EXPECT_EQ(codegen_options({}).cache_bytes, described_bytes());
+    EXPECT_EQ(orchestrate_options({}).scheduling.target.last_cache_bytes(), described_bytes());
 }
 
 }  // namespace

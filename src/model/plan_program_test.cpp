@@ -15,7 +15,8 @@ namespace {
 
 CompileOptions for_gpu(Precision precision = Precision::F32) {
     CompileOptions o;
-    o.gpu = GpuScheduling{a100(), precision};
+    o.gpu = a100();
+    o.precision = precision;
     return o;
 }
 

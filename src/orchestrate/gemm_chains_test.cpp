@@ -238,19 +238,16 @@ Program linear_attention(const std::string& n) {
 /// behind the plan for the size.
 TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     OrchestrateOptions options;
-    options.target.lanes = 16;
-    options.target.vector_registers = 32;
-    options.target.threads = 1;
     options.scheduling.kind = SchedulerKind::Auto;
-    options.scheduling.machine = Machine(generic_target(VectorIsa::avx512), 1);
+    options.scheduling.target = target_with();
+    options.scheduling.estimates = true;
     const auto seconds = [&](const Program& p, int64_t n) {
         KernelSet set;
         const Plan plan = plan_program(p, set, options);
         double sum = 0;
         for (const Step& step : plan.steps) {
             const TileProgram& kernel = set.kernels()[std::get<KernelCall>(step.what).kernel];
-            sum += kKernelSeconds +
-                   estimate(kernel, given(options.scheduling.machine), {{*symbol("n").as_var(), n}}).seconds;
+            sum += kKernelSeconds + estimate(kernel, options.scheduling.target, {{*symbol("n").as_var(), n}}).seconds;
         }
         return sum;
     };
@@ -302,7 +299,6 @@ TEST(GemmChains, plans_with_chains_compute_their_programs) {
             for (const int threads : {1, 4}) {
                 OrchestrateOptions options;
                 options.scheduling = avx2_scheduling(kind, threads);
-                options.target = options.scheduling.rule;
                 KernelSet kernels;
                 const Plan plan = plan_program(p, kernels, options);
                 for (const TileProgram& kernel : kernels.kernels()) {
@@ -323,13 +319,11 @@ TEST(GemmChains, schedulers_that_know_no_chains_make_none) {
     for (const SchedulerKind kind : {SchedulerKind::Default, SchedulerKind::Tree, SchedulerKind::Gensor}) {
         OrchestrateOptions options;
         options.scheduling = avx2_scheduling(kind);
-        options.target = options.scheduling.rule;
         KernelSet kernels;
         EXPECT_EQ(plan_program(attention(), kernels, options).steps.size(), 3u) << to_string(kind);
     }
     OrchestrateOptions options;
     options.scheduling = avx2_scheduling();
-    options.target = options.scheduling.rule;
     KernelSet kernels;
     const Plan plan = plan_program(attention(), kernels, options);
     ASSERT_EQ(plan.steps.size(), 1u);

@@ -223,11 +223,11 @@ std::map<ValueId, MapTiles> tiles_of_maps(const Program& program) {
 
 struct Chooser {
     const Program& program;
-    const ScheduleTarget& target;
+    const Target& target;
     std::set<ValueId> fixed;  ///< stay row-major
     std::map<ValueId, Layout> layouts = {};
     std::map<ValueId, size_t> channels = {};  ///< the dimension that the layout is for
-    int lanes = target.lanes;
+    int lanes = target.micro_lanes();
     std::map<ValueId, MapTiles> maps = tiles_of_maps(program);
 
     void wish(ValueId v, size_t dim) {
@@ -235,7 +235,7 @@ struct Chooser {
         const std::vector<Expr>& shape = program.values[v].shape;
         const auto map = maps.find(v);
         if (auto layout = map == maps.end() ? channel_block(shape, dim, lanes)
-                                            : tile_block(shape, map->second, dim, lanes, target.l2_bytes)) {
+                                            : tile_block(shape, map->second, dim, lanes, target.task_bytes())) {
             layouts.emplace(v, *layout);
             channels.emplace(v, dim);
         }
@@ -395,7 +395,7 @@ namespace {
 
 /// Inputs and outputs are row-major. Those that a convolution or a pool would read or write far better otherwise get a
 /// copy, whose layout is free.
-Program free_ends(Program program, const ScheduleTarget& target) {
+Program free_ends(Program program, const Target& target) {
     const std::set<ValueId> fixed = row_major_values(program);
     Chooser chooser{program, target, {}};
     chooser.products();
@@ -407,7 +407,8 @@ Program free_ends(Program program, const ScheduleTarget& target) {
             const std::vector<Expr> shape = program.values[v].shape;
             const bool pixels = std::any_of(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end(),
                                             [](Expr d) { return !d.is_constant(1); });
-            if (fixed.count(v) == 0 || program.is_constant(v) || !pixels || !channel_block(shape, dim, target.lanes))
+            if (fixed.count(v) == 0 || program.is_constant(v) || !pixels ||
+                !channel_block(shape, dim, target.micro_lanes()))
                 continue;
             const bool result = v == p.outputs[0];
             auto copy = copies.find(v);
@@ -582,7 +583,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
 
 }  // namespace
 
-ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target, Boundary boundary) {
+ChosenLayouts choose_layouts(const Program& given, const Target& target, Boundary boundary) {
     ChosenLayouts chosen;
     chosen.program = boundary == Boundary::RowMajor ? free_ends(given, target) : given;
     const Program& program = chosen.program;
@@ -600,7 +601,7 @@ ChosenLayouts choose_layouts(const Program& given, const ScheduleTarget& target,
     return chosen;
 }
 
-Program assign_layouts(const Program& program, const ScheduleTarget& target) {
+Program assign_layouts(const Program& program, const Target& target) {
     const ChosenLayouts chosen = choose_layouts(program, target);
     return lay_out(chosen.program, chosen.values, target);
 }
@@ -618,8 +619,7 @@ void drop_unread_constants(Program& program) {
 
 }  // namespace
 
-Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const ScheduleTarget& target,
-                Contents contents) {
+Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const Target& target, Contents contents) {
     LayoutPlan layouts;
     layouts.values = chosen;
     Program program = apply_layouts(original, layouts);

@@ -21,8 +21,7 @@ enum class Boundary : uint8_t {
     Free       ///< in any layout, for a part of a program that is only evaluated
 };
 /// Which values lie how, by the default rule.
-ChosenLayouts choose_layouts(const Program& program, const ScheduleTarget& target,
-                             Boundary boundary = Boundary::RowMajor);
+ChosenLayouts choose_layouts(const Program& program, const Target& target, Boundary boundary = Boundary::RowMajor);
 enum class Contents : uint8_t {
     Moved,    ///< those of packed constants are permuted
     Anything  ///< unspecified, for a program that is only evaluated
@@ -30,10 +29,10 @@ enum class Contents : uint8_t {
 /// The program with its values in these layouts: every index map is rewritten accordingly, and the weights of products
 /// are packed as the kernel of each will read them. Layouts must not expand. Numbers of values stay as they are. A
 /// constant that nothing else holds is freed as soon as the last of its packed copies is made.
-Program lay_out(Program program, const std::map<ValueId, Layout>& layouts, const ScheduleTarget& target,
+Program lay_out(Program program, const std::map<ValueId, Layout>& layouts, const Target& target,
                 Contents contents = Contents::Moved);
 /// Both, for a program that is to run.
-Program assign_layouts(const Program& program, const ScheduleTarget& target);
+Program assign_layouts(const Program& program, const Target& target);
 /// A primitive that copies a value to another one of its shape, which may lie differently.
 Primitive layout_copy(const Program& program, ValueId from, ValueId to);
 

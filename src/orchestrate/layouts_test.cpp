@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cost/target_with_test.h"
 #include "orchestrate/fuse.h"
 #include "orchestrate/layouts.h"
 #include "orchestrate/program_test.h"
@@ -13,11 +14,8 @@ namespace {
 
 using namespace test;
 
-ScheduleTarget avx2() {
-    ScheduleTarget t;
-    t.lanes = 8;
-    t.vector_registers = 16;
-    return t;
+Target avx2(int64_t l2_bytes = 1 << 20, int lanes = 8) {
+    return target_with({.lanes = lanes, .vector_registers = 16, .l2_bytes = l2_bytes});
 }
 
 /// Two convolutions of 1 x 1 with something elementwise between them: [2, 16, 6, 6] -> `channels` -> 16.
@@ -71,16 +69,13 @@ TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_the
 /// cache's half are those of two rows of tiles.
 TEST(AssignLayouts, of_tiles_have_the_rows_of_a_map_together_and_channels_last) {
     const Program before = with_weights(TiledConvolution().text());
-    ScheduleTarget target = avx2();
-    target.l2_bytes = 32 << 10;
-    const Program small = assign_layouts(before, target);
+    const Program small = assign_layouts(before, avx2(32 << 10));
     EXPECT_EQ(shape_of(small, "v"), "[8, 4, 2, 16, 32]");
     EXPECT_EQ(shape_of(small, "m"), "[8, 4, 2, 16, 24]");
     EXPECT_EQ(shape_of(small, "x/channels"), "[16, 34, 32]");
     EXPECT_EQ(shape_of(small, "y/channels"), "[16, 32, 24]");
     expect_same(before, small);
-    target.l2_bytes = 4 << 20;
-    const Program large = assign_layouts(before, target);
+    const Program large = assign_layouts(before, avx2(4 << 20));
     EXPECT_EQ(shape_of(large, "v"), "[4, 16, 16, 32]");
     expect_same(before, large);
 }
@@ -92,9 +87,7 @@ TEST(AssignLayouts, of_tiles_have_blocks_of_channels) {
     convolution.results = 16;
     convolution.rows = convolution.tiles = 4;
     const Program before = with_weights(convolution.text());
-    ScheduleTarget target = avx2();
-    target.l2_bytes = 64 << 10;
-    const Program after = assign_layouts(before, target);
+    const Program after = assign_layouts(before, avx2(64 << 10));
     EXPECT_EQ(shape_of(after, "v"), "[4, 2, 4, 2, 2, 512]");
     expect_same(before, after);
 }
@@ -241,8 +234,7 @@ TEST(AssignLayouts, of_matrix_products_keep_rows) {
 TEST(AssignLayouts, keep_what_random_programs_compute) {
     for (uint64_t seed = 0; seed < 300; ++seed) {
         const Program before = random_program(seed, 2 + static_cast<int>(seed % 8));
-        ScheduleTarget target = avx2();
-        target.lanes = seed % 2 == 0 ? 4 : 8;
+        const Target target = avx2(1 << 20, seed % 2 == 0 ? 4 : 8);
         expect_same(before, assign_layouts(before, target), seed);
         expect_same(before, assign_layouts(fuse_greedily(before), target), seed);
     }

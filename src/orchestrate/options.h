@@ -45,9 +45,8 @@ struct GroupingOptions {
 };
 
 struct OrchestrateOptions : GroupingOptions {
-    ScheduleTarget target;
-    /// How kernels are scheduled; its `rule` is `target`. Its costs must measure kernels where OptimalOptions::profile
-    /// is not None.
+    /// How kernels are scheduled, and for which target. Its costs must measure kernels where OptimalOptions::profile is
+    /// not None.
     Scheduling scheduling;
     RunPlans run;             ///< compares whole plans; may be empty
     RememberChoice remember;  ///< what came of that; may be empty
@@ -57,9 +56,6 @@ struct OrchestrateOptions : GroupingOptions {
     /// Where schedules that took long to find are kept for the next time (schedules.h); null: nowhere.
     std::shared_ptr<const CodeCache> kept;
 };
-
-/// OrchestrateOptions::scheduling with its rule.
-Scheduling scheduling(const OrchestrateOptions& options);
 
 /// OrchestrateOptions::schedules, or new ones.
 std::shared_ptr<Schedules> schedules_of(const OrchestrateOptions& options);

@@ -194,7 +194,7 @@ Chosen chosen_where(int64_t batch, double whole) {
     OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     options.optimal.profile = Profile::Lazy;
     options.optimal.most_measured = 1;
-    const std::shared_ptr<const KernelCosts> model = kernel_costs(scheduling(options));
+    const std::shared_ptr<const KernelCosts> model = kernel_costs(options.scheduling);
     measure_kernels_by(
         options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) -> std::optional<MeasuredKernel> {
             const Program& p = kernel.stages;

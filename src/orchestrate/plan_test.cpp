@@ -2,6 +2,7 @@
 
 #include "orchestrate/plan.h"
 #include "compile/pipeline.h"
+#include "cost/target_with_test.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ namespace {
 
 using namespace test;
 
-TileProgram scheduled(const std::string& text) { return default_schedule(parse_program(text), ScheduleTarget()); }
+TileProgram scheduled(const std::string& text) { return default_schedule(parse_program(text), test::target_with()); }
 
 TEST(KernelSet, holds_kernels_that_differ_in_their_name_alone_once) {
     const std::string body = R"({
@@ -37,10 +38,9 @@ TEST(KernelSet, tells_schedules_apart) {
   y: f32[6, 40] = [6, 40] exp(@0) where @0 = x[i0, i1]
   output y
 })");
-    ScheduleTarget narrow;
-    narrow.lanes = 4;
+    const Target narrow = test::target_with({.lanes = 4});
     KernelSet set;
-    EXPECT_EQ(set.add(default_schedule(stages, ScheduleTarget())), 0u);
+    EXPECT_EQ(set.add(default_schedule(stages, test::target_with())), 0u);
     EXPECT_EQ(set.add(default_schedule(stages, narrow)), 1u);
 }
 
@@ -68,8 +68,8 @@ TEST(Orchestrate, plans_compute_their_programs) {
     for (uint64_t seed = 0; seed < 400; ++seed) {
         const Program program = random_program(seed, 2 + static_cast<int>(seed % 8));
         OrchestrateOptions options;
-        options.target.lanes = seed % 3 == 0 ? 16 : 8;
-        options.target.threads = 1 + static_cast<int>(seed % 4);
+        options.scheduling.target =
+            test::target_with({.lanes = seed % 3 == 0 ? 16 : 8, .workers = 1 + static_cast<int>(seed % 4)});
         options.fuse = seed % 5 != 0;
         options.layouts = seed % 7 != 0;
         KernelSet kernels;

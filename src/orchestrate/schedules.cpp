@@ -33,8 +33,8 @@ std::string weights_text(const std::vector<bool>& weights) {
 /// What was found sooner is not kept: reading it back takes about as long.
 constexpr double kWorthKeepingMs = 0.5;
 
-std::string text_of(const Machine::Level& l) {
-    return fmt::format("{:a}/{:a}/{:a}", l.bytes, l.bytes_a_cycle, l.latency);
+std::string text_of(const CycleRates::Level& l) {
+    return fmt::format("{:a}/{:a}/{:a}", l.bytes, l.bytes_per_cycle, l.latency);
 }
 
 Scheduling unmeasured(Scheduling how) {
@@ -78,13 +78,12 @@ class Stopwatch {
 }  // namespace
 
 std::string scheduling_text(const Scheduling& how) {
-    const ScheduleTarget& r = how.rule;
-    const Machine& m = *how.machine;
-    std::string text =
-        fmt::format("{}, seed {}, rule {} {} {} {} {}, machine {:a} {} {} {} {:a} {:a} {:a}", to_string(how.kind),
-                    how.seed, r.lanes, r.vector_registers, r.threads, r.l2_bytes, r.cache_bytes, m.ghz, m.threads,
-                    m.lanes, m.vector_registers, m.fma_a_cycle, m.loads_a_cycle, m.dispatch_cycles);
-    for (const Machine::Level& l : m.caches) text += ' ' + text_of(l);
+    const Target& t = how.target;
+    const CycleRates m(t);
+    std::string text = fmt::format("{}, seed {}, target {} {} {} {} {}, rates {:a} {:a} {:a} {:a}", to_string(how.kind),
+                                   how.seed, t.micro_lanes(), t.micro_registers(), t.tasks_at_a_time(), t.task_bytes(),
+                                   t.resident_bytes(), m.ghz, m.fmas_per_cycle, m.loads_per_cycle, m.dispatch_cycles);
+    for (const CycleRates::Level& l : m.caches) text += ' ' + text_of(l);
     return text + ' ' + text_of(m.memory);
 }
 
@@ -98,7 +97,7 @@ double chain_gain(const Program& stages) {
 Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
     : how_(std::move(how)), estimated_(unmeasured(how_)), costs_(kernel_costs(how_)), kept_(std::move(kept)) {
     // A GPU's choices take no time worth keeping; without the build's number their origin is unknown.
-    if (!how_.machine || how_.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
+    if (!how_.estimates || how_.target.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
     if (kept_) who_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }
 

@@ -97,7 +97,7 @@ TEST(Schedules, another_machine_s_choices_are_not_found) {
     const auto kept = std::make_shared<CodeCache>(folder.path.string());
     Schedules(avx2_scheduling(SchedulerKind::Auto), kept).chain(chain_body());
     Scheduling faster = avx2_scheduling(SchedulerKind::Auto);
-    faster.machine->caches[1].bytes /= 2;
+    faster.target.caches[1].bytes /= 2;
     Schedules(faster, kept).chain(chain_body());
     EXPECT_EQ(folder.files(), 2u);
     Schedules(avx2_scheduling(SchedulerKind::Auto, 2), kept).chain(chain_body());
@@ -108,8 +108,8 @@ TEST(Schedules, seconds_are_the_model_s_where_there_is_one) {
     Scheduling how = avx2_scheduling(SchedulerKind::Gensor);
     Schedules with(how);
     const Schedules::Scheduled& s = with.kernel(body_of("k"));
-    EXPECT_DOUBLE_EQ(s.seconds, estimate(s.program, given(how.machine)).seconds);
-    how.machine.reset();
+    EXPECT_DOUBLE_EQ(s.seconds, estimate(s.program, how.target).seconds);
+    how.estimates = false;
     Schedules without(how);
     EXPECT_EQ(without.kernel(body_of("k")).seconds, 0);
 }
@@ -128,7 +128,6 @@ TEST(Orchestrate, plans_of_every_scheduler_compute_their_programs) {
         options.scheduling = avx2_scheduling(kind, 1 + static_cast<int>(seed / 6 % 3));
         options.scheduling.trials = 8;
         measure_schedules_by(options.scheduling, by_model(options.scheduling));
-        options.target = options.scheduling.rule;
         options.layouts = seed % 7 != 0;
         KernelSet kernels;
         const Plan plan = plan_program(program, kernels, options);

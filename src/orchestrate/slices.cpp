@@ -100,7 +100,7 @@ std::optional<TileProgram> along(TileProgram kernel, const std::vector<size_t>& 
 
 class Slicer {
   public:
-    Slicer(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels, const ScheduleTarget& target)
+    Slicer(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels, const Target& target)
         : plan_(plan), kernels_(kernels), target_(target), readers_(plan.program.consumers()) {}
 
     std::vector<Slices> run() {
@@ -143,7 +143,7 @@ class Slicer {
             return std::find(to->primitives.begin(), to->primitives.end(), p) != to->primitives.end();
         });
         const auto& outputs = plan_.program.outputs;
-        if (!alone || std::find(outputs.begin(), outputs.end(), v) != outputs.end() || bytes(v) <= target_.l2_bytes)
+        if (!alone || std::find(outputs.begin(), outputs.end(), v) != outputs.end() || bytes(v) <= target_.task_bytes())
             return std::nullopt;
         return v;
     }
@@ -202,10 +202,10 @@ class Slicer {
     }
 
     std::optional<Slices> taken(const Slices& as) {
-        if (as.slices < kSlicesPerThread * target_.threads) return std::nullopt;
+        if (as.slices < kSlicesPerThread * target_.tasks_at_a_time()) return std::nullopt;
         int64_t handed = 0, anew = 0;
         for (const ValueId v : as.kept) {
-            if (bytes(v) % as.slices != 0 || bytes(v) / as.slices > target_.l2_bytes / 2) return std::nullopt;
+            if (bytes(v) % as.slices != 0 || bytes(v) / as.slices > target_.task_bytes() / 2) return std::nullopt;
             handed += bytes(v) / as.slices;
         }
         std::vector<TileProgram> kernels;
@@ -231,14 +231,13 @@ class Slicer {
 
     const Plan& plan_;
     std::vector<std::optional<TileProgram>>& kernels_;
-    const ScheduleTarget& target_;
+    const Target& target_;
     IndexVector<ValueId, std::vector<PrimitiveId>> readers_;
 };
 
 }  // namespace
 
-std::vector<Slices> slice(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels,
-                          const ScheduleTarget& target) {
+std::vector<Slices> slice(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels, const Target& target) {
     return Slicer(plan, kernels, target).run();
 }
 

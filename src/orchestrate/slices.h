@@ -28,7 +28,6 @@ namespace tilewright {
 ///  - those axes are the same for what a kernel reads and what it writes, and its register tiles have no part in them
 ///  - what a kernel reads anew for every slice (weights) is at most four times what is handed on in it
 ///  - there are at least four slices a thread
-std::vector<Slices> slice(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels,
-                          const ScheduleTarget& target);
+std::vector<Slices> slice(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels, const Target& target);
 
 }  // namespace tilewright

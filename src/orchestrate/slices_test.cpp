@@ -27,7 +27,7 @@ std::string convolution(const std::string& more = "", const std::string& outputs
 
 OrchestrateOptions small_cache(int threads = 1) {
     OrchestrateOptions o = orchestration(Orchestrator::Greedy, 8, threads);
-    o.target.l2_bytes = 32 << 10;
+    o.scheduling.target.caches.at(1).bytes = 32 << 10;
     return o;
 }
 
@@ -76,7 +76,7 @@ TEST(Slices, are_cut_at_the_same_tiles_where_products_have_more_channels) {
 
 TEST(Slices, are_not_of_what_a_cache_holds) {
     OrchestrateOptions roomy = small_cache();
-    roomy.target.l2_bytes = 1 << 20;
+    roomy.scheduling.target.caches.at(1).bytes = 1 << 20;
     EXPECT_TRUE(Planned(convolution(), roomy).plan.slices.empty());
 }
 

@@ -166,13 +166,13 @@ struct Workers {
     double another = 0;  ///< seconds of one more kernel that estimates do not have
 };
 Workers workers_of(const TileProgram& program, const Scheduling& how) {
-    if (how.gpu)  // whose estimates have the launch
-        return {static_cast<double>(how.gpu->target.multiprocessors), gpu_estimate(program, how.gpu->target).blocks, 0};
-    return {static_cast<double>(how.rule.threads), estimate(program, *how.machine).tasks, kKernelSeconds};
+    const auto all = static_cast<double>(how.target.tasks_at_a_time());
+    if (how.target.gpu) return {all, gpu_estimate(program, *how.target.gpu).blocks, 0};  // estimates have the launch
+    return {all, estimate(program, how.target).tasks, kKernelSeconds};
 }
-bool has_workers(const Scheduling& how) { return how.chains() && (how.gpu || (how.machine && how.rule.threads > 1)); }
+bool has_workers(const Scheduling& how) { return how.chains() && how.target.tasks_at_a_time() > 1; }
 /// What takes less stays one kernel.
-double worthwhile(const Scheduling& how) { return how.gpu ? 4e-6 * how.gpu->target.launch_us : kWorthwhile; }
+double worthwhile(const Scheduling& how) { return how.target.gpu ? 4e-6 * how.target.gpu->launch_us : kWorthwhile; }
 
 std::optional<SplitKernel> split_into(int64_t count, const KernelBody& body, Schedules& schedules, double another) {
     auto split = chain::split_sum(body.stages, count);
@@ -208,11 +208,11 @@ std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules:
     const auto most = static_cast<int64_t>(std::ceil(workers.all / workers.busy));
     std::optional<SplitKernel> out = split_into(most, body, schedules, workers.another);
     // Partial results are added up again: fewer parts than multiprocessors may be better.
-    for (int64_t fewer = most / 2; how.gpu && fewer > 1; fewer /= 2)
+    for (int64_t fewer = most / 2; how.target.gpu && fewer > 1; fewer /= 2)
         if (auto parts = split_into(fewer, body, schedules, workers.another);
             parts && (!out || parts->seconds < out->seconds))
             out = std::move(parts);
-    const double gain = how.gpu ? kConvincingOnGpu : kConvincing;
+    const double gain = how.target.gpu ? kConvincingOnGpu : kConvincing;
     if (!out || out->seconds > (1 - gain) * schedules.seconds_of(whole)) return std::nullopt;
     return out;
 }

@@ -62,7 +62,6 @@ void computes(const Program& p, const Scheduling& how) {
     expect_same(p, g.program);
     OrchestrateOptions options;
     options.scheduling = how;
-    options.target = how.rule;
     KernelSet kernels;
     const Plan plan = plan_program(p, kernels, options);
     const std::vector<Tensor> inputs = random_inputs(p, 4);
@@ -83,7 +82,8 @@ TEST(SplitK, a_long_sum_of_few_results_is_two_kernels_where_threads_are_idle) {
 Scheduling gpu_scheduling(Precision precision = Precision::F32) {
     Scheduling how;
     how.kind = SchedulerKind::Auto;
-    how.gpu = GpuScheduling{h200(), precision};
+    how.target.gpu = h200();
+    how.precision = precision;
     return how;
 }
 

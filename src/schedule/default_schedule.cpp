@@ -11,7 +11,7 @@ namespace tilewright {
 
 namespace {
 
-TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
+TileProgram schedule_one(Program stages, const Target& target) {
     const PrimitiveId id(0);
     // Merging makes tensors one-dimensional, which hides the conditions that a Load decides and what it packs.
     const auto packs = [&] {
@@ -63,13 +63,13 @@ TileProgram schedule_one(Program stages, const ScheduleTarget& target) {
 
 }  // namespace
 
-TileProgram default_schedule(Program stages, const ScheduleTarget& target) {
+TileProgram default_schedule(Program stages, const Target& target) {
     IndexVector<PrimitiveId, std::vector<size_t>> none(stages.primitives.size());
     return default_schedule(std::move(stages), none, target);
 }
 
 TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
-                             const ScheduleTarget& target) {
+                             const Target& target) {
     const std::string name = stages.name;
     if (stages.primitives.size() == 1) {
         TileProgram t = schedule_one(std::move(stages), target);

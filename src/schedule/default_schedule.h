@@ -2,25 +2,17 @@
 // The default heuristic: tiles chosen from the shapes and a few sizes of the target, without a model of the machine.
 // The other schedulers start from its schedule and are compared with it.
 
+#include "cost/target.h"
 #include "program/analysis/access.h"
 #include "tile/tile.h"
 
 namespace tilewright {
 
-/// The sizes of a machine that the default heuristic depends on.
-struct ScheduleTarget {
-    int lanes = 16;  ///< f32 lanes of a vector register
-    int vector_registers = 32;
-    int threads = 1;
-    int64_t l2_bytes = 1 << 20;
-    int64_t cache_bytes = 32 << 20;  ///< of the last level; larger tensors come from memory
-};
-
-/// A schedule for a kernel of one stage, or of several that share their outer spatial axes ("rows"): `row_axes` has, per
-/// stage, its axes that are the shared rows, in one order. Always succeeds.
+/// A schedule for a kernel of one stage, or of several that share their outer spatial axes ("rows"): `row_axes` has,
+/// per stage, its axes that are the shared rows, in one order. Always succeeds.
 TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
-                             const ScheduleTarget& target);
-TileProgram default_schedule(Program stages, const ScheduleTarget& target);
+                             const Target& target);
+TileProgram default_schedule(Program stages, const Target& target);
 
 /// The innermost level of one expression by the default heuristic.
 struct StageChoice {
@@ -40,7 +32,7 @@ struct StageChoice {
     /// The axis that memory is walked along, with everything else inside: it is split among threads before any other.
     std::optional<size_t> shared;
 };
-StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const ScheduleTarget& target);
+StageChoice choose_micro(const Program& stages, const TensorExpr& expr, DType out, const Target& target);
 
 /// The copies of those accesses (StageChoice::loads) of a stage, packed for its micro-kernel's lanes.
 std::vector<Stmt> make_loads(const Program& stages, PrimitiveId stage, const std::vector<size_t>& loads,

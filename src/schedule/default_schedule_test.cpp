@@ -6,20 +6,18 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "cost/target_with_test.h"
 #include "program/random_program.h"
 #include "program/text.h"
 
 namespace tilewright {
 namespace {
 
-std::vector<ScheduleTarget> targets() {
-    std::vector<ScheduleTarget> out(4);
-    out[1].lanes = 8;
-    out[1].vector_registers = 16;
-    out[2].threads = 8;
-    out[3].threads = 3;
-    out[3].l2_bytes = 256;  // everything must be cut
-    return out;
+using test::target_with;
+
+std::vector<Target> targets() {
+    return {target_with(), target_with({.lanes = 8, .vector_registers = 16}), target_with({.workers = 8}),
+            target_with({.workers = 3, .l2_bytes = 256})};  // of which everything must be cut
 }
 
 /// One primitive of a program as a kernel.
@@ -61,7 +59,7 @@ TEST(DefaultSchedule, is_legal_and_computes_its_stage) {
     int several_tasks = 0, vectors = 0;
     for (uint64_t seed = 0; seed < 600; ++seed) {
         const Program program = random_program(seed, 1 + static_cast<int>(seed % 6));
-        const ScheduleTarget target = targets()[seed % targets().size()];
+        const Target target = targets()[seed % targets().size()];
         for (const PrimitiveId id : program.primitives.ids()) {
             const Program stages = kernel_of(program, id);
             const TileProgram t = default_schedule(stages, target);
@@ -88,7 +86,7 @@ TEST(DefaultSchedule, is_legal_for_empty_extents) {
   output y
 })TW");
     for (const Program& stages : {sums, copies})
-        for (const ScheduleTarget& target : targets())
+        for (const Target& target : targets())
             EXPECT_EQ(verify(default_schedule(stages, target)), std::vector<std::string>());
 }
 
@@ -99,7 +97,7 @@ TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_stri
   c: f32[100, 96] = [100, 96] sum(i2 < 64) mul(@0, @1) where @0 = a[i0, i2], @1 = b[i1, i2]  ; c ""
   output c
 })TW");
-    const TileProgram t = default_schedule(stages, ScheduleTarget());
+    const TileProgram t = default_schedule(stages, target_with());
     legal(t, stages, "product");
     const std::string text = print(t);
     EXPECT_NE(text.find("load 0 access 1 layout \"split(0, "), std::string::npos) << text;
@@ -115,8 +113,7 @@ TEST(DefaultSchedule, of_open_rows_has_tasks_of_weights_on_one_thread_too) {
   output y
 })TW");
     const auto tasks = [&](int64_t l2_bytes) {
-        ScheduleTarget target;
-        target.l2_bytes = l2_bytes;
+        const Target target = target_with({.l2_bytes = l2_bytes});
         const TileProgram t = default_schedule(stages, target);
         legal(t, stages, "step");
         int64_t n = 1;
@@ -140,11 +137,11 @@ TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
   y: f32[2, 32, 14, 14] = [2, 32, 14, 14] sum(i4 < 3, i5 < 3, i6 < 3) mul(@0, @1) where @0 = x[i0, i4, i2 + i5 - 1, i3 + i6 - 1] when i2 + i5 - 1 >= 0 and -i2 - i5 + 14 >= 0 and i3 + i6 - 1 >= 0 and -i3 - i6 + 14 >= 0 else 0, @1 = w[i1, i4, i5, i6]  ; y ""
   output y
 })TW");
-    for (const ScheduleTarget& target : targets()) {
+    for (const Target& target : targets()) {
         const TileProgram t = default_schedule(stages, target);
         legal(t, stages, "convolution");
     }
-    EXPECT_NE(print(default_schedule(stages, ScheduleTarget())).find("load 0 access 0"), std::string::npos);
+    EXPECT_NE(print(default_schedule(stages, target_with())).find("load 0 access 0"), std::string::npos);
 }
 
 TEST(DefaultSchedule, packs_no_operand_that_nobody_reads_again) {
@@ -157,9 +154,9 @@ TEST(DefaultSchedule, packs_no_operand_that_nobody_reads_again) {
   output s
 }})",
                                                     queries));
-        legal(default_schedule(p, ScheduleTarget()), p, "scores");
+        legal(default_schedule(p, target_with()), p, "scores");
         const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
-        return choose_micro(p, e, DType::F32, ScheduleTarget()).micro.vector_axis == e.spatial;
+        return choose_micro(p, e, DType::F32, target_with()).micro.vector_axis == e.spatial;
     };
     EXPECT_TRUE(vectors_along_the_sum(1));
     EXPECT_FALSE(vectors_along_the_sum(32));
@@ -174,8 +171,7 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
 }})",
                                          rows, columns, then));
     };
-    ScheduleTarget target;
-    target.l2_bytes = 1 << 16;
+    Target target = target_with({.l2_bytes = 1 << 16});
     const auto outermost = [&](const Program& p) {
         const TileProgram t = default_schedule(p, target);
         const auto* loop = std::get_if<TileLoop>(&t.body.at(0).kind);
@@ -195,11 +191,11 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
 }})",
                                                    1024 / columns, columns)));
     };
-    EXPECT_EQ(panels(8 * target.lanes), "none");  // a register tile reads a panel from its beginning to its end
+    EXPECT_EQ(panels(8 * target.micro_lanes()), "none");  // a register tile reads a panel from its beginning to its end
     EXPECT_EQ(panels(512), "r1 by 1");
-    target.l2_bytes = 1 << 20;
+    target = target_with();
     EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // near enough
-    target.l2_bytes = 1 << 16;
+    target = target_with({.l2_bytes = 1 << 16});
     for (const int64_t rows : {200, 203})
         for (const char* then : {"", " then sqrt(div(acc, 200.0))"})
             legal(default_schedule(sum(rows, 1000, then), target), sum(rows, 1000, then), then);
@@ -214,8 +210,8 @@ TEST(DefaultSchedule, of_windows_that_go_by_twos_has_vectors_along_their_rows) {
 }})",
                                                     stride, 40 * stride));
         const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
-        legal(default_schedule(p, ScheduleTarget()), p, "pool");
-        return choose_micro(p, e, DType::F32, ScheduleTarget()).micro.vector_axis;
+        legal(default_schedule(p, target_with()), p, "pool");
+        return choose_micro(p, e, DType::F32, target_with()).micro.vector_axis;
     };
     EXPECT_EQ(vectors_along(2), 2u);
     EXPECT_EQ(vectors_along(4), 2u);
@@ -230,8 +226,7 @@ TEST(DefaultSchedule, of_windows_over_what_comes_from_memory_follows_few_rows_at
   output y
 }})",
                                                     stride, 40 * stride + 2));
-        ScheduleTarget target;
-        target.cache_bytes = cache_bytes;
+        const Target target = target_with({.l2_bytes = cache_bytes, .last_cache_bytes = cache_bytes});
         legal(default_schedule(p, target), p, "pool");
         return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, target).micro.registers[1];
     };
@@ -244,8 +239,7 @@ TEST(DefaultSchedule, of_windows_over_what_comes_from_memory_follows_few_rows_at
   y: f32[3211264] = [1024, 56, 56] -> [3136*i0 + 56*i1 + i2] max(i3 < 3, i4 < 3) @0 where @0 = x[12544*i0 + 224*i1 + 2*i2 + 112*i3 + i4 - 113] when 2*i1 + i3 - 1 >= 0 and 2*i2 + i4 - 1 >= 0 else -inf
   output y
 })");
-    const Micro flat =
-        choose_micro(merged, *merged.primitives[PrimitiveId(0)].expr(), DType::F32, ScheduleTarget()).micro;
+    const Micro flat = choose_micro(merged, *merged.primitives[PrimitiveId(0)].expr(), DType::F32, target_with()).micro;
     EXPECT_EQ(flat.registers[0], 1);
     EXPECT_EQ(flat.registers[1], 1);
 }
@@ -256,9 +250,7 @@ TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) 
   y: f32[1040, 300] = [1040, 300] @0 where @0 = x[i1, i0]
   output y
 })TW");
-    const auto tree = [&](const Program& stages) {
-        return tiling_expression(default_schedule(stages, ScheduleTarget()));
-    };
+    const auto tree = [&](const Program& stages) { return tiling_expression(default_schedule(stages, target_with())); };
     EXPECT_EQ(tree(p), "C0");  // rows of less than a page
     const Program far = parse_program(R"TW(program turn {
   input x: f32[1040, 300]
@@ -266,7 +258,7 @@ TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) 
   output y
 })TW");
     EXPECT_EQ(tree(far), "s1(C0)");
-    const TileProgram t = default_schedule(far, ScheduleTarget());
+    const TileProgram t = default_schedule(far, target_with());
     const auto& loop = std::get<TileLoop>(t.body.at(0).kind);
     EXPECT_EQ(loop.step, 128);
     EXPECT_EQ(std::get<Compute>(loop.body.at(0).kind).micro.order, (std::vector<size_t>{0, 1}));
@@ -276,7 +268,7 @@ TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) 
 Micro micro_of(const std::string& text) {
     const Program p = parse_program(text);
     const TensorExpr& e = *p.primitives[PrimitiveId(0)].expr();
-    return choose_micro(p, e, DType::F32, ScheduleTarget{}).micro;
+    return choose_micro(p, e, DType::F32, target_with()).micro;
 }
 
 std::vector<size_t> spatial_order(const Micro& m, size_t spatial) {
@@ -300,7 +292,7 @@ Program depthwise_program(const std::string& height, const std::string& width, i
 TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_takes_all_channels_of_them_where_memory_is_far) {
     const auto depthwise = [](const std::string& height, const std::string& width, int channels) {
         const Program p = depthwise_program(height, width, channels);
-        return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, ScheduleTarget{}).micro;
+        return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, target_with()).micro;
     };
     for (const Micro& m : {depthwise("28", "28", 192), depthwise("256", "256", 256), depthwise("$h", "$w", 256)}) {
         EXPECT_EQ(m.vector_axis, 0u);
@@ -311,8 +303,7 @@ TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_takes_all_channe
         EXPECT_EQ(spatial_order(depthwise(size, size, channels), 3), (std::vector<size_t>{1, 2, 0}));
     EXPECT_EQ(spatial_order(depthwise("$h", "$w", 256), 3), (std::vector<size_t>{1, 2, 0}));
     // Threads share out the rows, not the channels of each.
-    ScheduleTarget two;
-    two.threads = 2;
+    const Target two = target_with({.workers = 2});
     for (const std::string& height : {std::string("256"), std::string("$h")}) {
         const TileProgram t = default_schedule(depthwise_program(height, "256", 256), two);
         const auto& grid = std::get<TileLoop>(t.body.at(0).kind);
@@ -389,7 +380,7 @@ TEST(DefaultSchedule, of_stages_that_share_rows_runs_them_row_by_row) {
   output y
 })TW");
     IndexVector<PrimitiveId, std::vector<size_t>> rows(4, {0});
-    const TileProgram t = default_schedule(stages, rows, ScheduleTarget());
+    const TileProgram t = default_schedule(stages, rows, target_with());
     legal(t, stages, "softmax");
     EXPECT_EQ(tiling_expression(t), "s0(C0,C1,C2,C3)");
 }

@@ -1,18 +1,19 @@
 #include "schedule/kernel_costs.h"
 
 #include "base/error.h"
+#include "cost/estimate.h"
 #include "cost/gpu_estimate.h"
 
 namespace tilewright {
 
 double EstimatedCosts::estimate(const TileProgram& kernel) const {
-    if (gpu_) return gpu_estimate(kernel, *gpu_).seconds;
-    return cpu_ ? tilewright::estimate(kernel, *cpu_).seconds : 0;
+    if (!target_) return 0;
+    return target_->gpu ? gpu_estimate(kernel, *target_->gpu).seconds : tilewright::estimate(kernel, *target_).seconds;
 }
 
 double EstimatedCosts::lower_bound(const Program& stages) const {
-    if (gpu_) return gpu_lower_bound(stages, *gpu_);
-    return cpu_ ? tilewright::lower_bound(stages, *cpu_, {}, true) : 0;
+    if (!target_) return 0;
+    return target_->gpu ? gpu_lower_bound(stages, *target_->gpu) : tilewright::lower_bound(stages, *target_, {}, true);
 }
 
 std::vector<double> EstimatedCosts::measure_schedules(const std::vector<TileProgram>&) const {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/estimate.h"
-#include "cost/gpu_target.h"
+#include "cost/target.h"
 #include "tile/tile.h"
 
 namespace tilewright {
@@ -50,11 +49,10 @@ class KernelCosts {
     virtual std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const = 0;
 };
 
-/// Estimates only, by the model of a CPU or of a GPU.
+/// Estimates only, by the model of the target; without a target all are 0.
 class EstimatedCosts : public KernelCosts {
   public:
-    EstimatedCosts(std::optional<Machine> cpu, std::optional<GpuTarget> gpu)
-        : cpu_(std::move(cpu)), gpu_(std::move(gpu)) {}
+    explicit EstimatedCosts(std::optional<Target> target) : target_(std::move(target)) {}
 
     double estimate(const TileProgram& kernel) const final;
     double lower_bound(const Program& stages) const final;
@@ -65,8 +63,7 @@ class EstimatedCosts : public KernelCosts {
     std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const override;
 
   private:
-    std::optional<Machine> cpu_;
-    std::optional<GpuTarget> gpu_;
+    std::optional<Target> target_;
 };
 
 }  // namespace tilewright

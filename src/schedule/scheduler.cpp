@@ -109,7 +109,7 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name) {
 }
 
 EstimatedCosts estimated_costs(const Scheduling& how) {
-    return EstimatedCosts(how.machine, how.gpu ? std::optional(how.gpu->target) : std::nullopt);
+    return EstimatedCosts(how.estimated() ? std::optional(how.target) : std::nullopt);
 }
 
 std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how) {
@@ -127,12 +127,13 @@ bool uses_warpgroups(const TileProgram& p) {
 /// The search spaces of a kernel: on a GPU with WGMMA, warpgroup instructions have one of their own.
 std::vector<construct::Problem> problems(const Program& stages, const Scheduling& how) {
     std::vector<construct::Problem> out;
-    if (!how.gpu) {
-        out.push_back(construct::make_problem(stages, how.rule, *how.machine));
+    if (!how.target.gpu) {
+        out.push_back(construct::make_problem(stages, how.target));
         return out;
     }
     for (const bool group : {false, true})
-        if (auto p = construct::make_problem(stages, *how.gpu, group)) out.push_back(std::move(*p));
+        if (auto p = construct::make_gpu_problem(stages, how.target, how.precision, group))
+            out.push_back(std::move(*p));
     return out;
 }
 
@@ -140,8 +141,8 @@ std::vector<construct::Problem> problems(const Program& stages, const Scheduling
 
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how) {
-    TileProgram initial = how.gpu ? gpu_schedule(std::move(stages), row_axes, *how.gpu)
-                                  : default_schedule(std::move(stages), row_axes, how.rule);
+    TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
+                                         : default_schedule(std::move(stages), row_axes, how.target);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages)) return initial;
     // Pruned where even the lower bound is not below the margin.
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
@@ -180,12 +181,12 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
 }
 
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
-    if (!how.machine && !how.gpu) return std::nullopt;
+    if (!how.estimated()) return std::nullopt;
     const auto c = chain::make_chain(stages);
     if (!c || c->tiled.size() > kMostTiled) return std::nullopt;
-    if (how.kind == SchedulerKind::Search && how.measures() && how.machine) {
+    if (how.kind == SchedulerKind::Search && how.measures() && how.estimates) {
         std::vector<TileProgram> all;
-        for (chain::Found& f : chain::sample(*c, *how.machine, how.rule, static_cast<size_t>(how.trials), how.seed))
+        for (chain::Found& f : chain::sample(*c, how.target, static_cast<size_t>(how.trials), how.seed))
             all.push_back(std::move(f.program));
         if (all.empty()) return std::nullopt;
         return fastest(std::move(all), *how.costs);
@@ -193,8 +194,8 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
     chain::SearchOptions options;
     options.seed = how.seed;
     options.costs = how.costs.get();
-    if (how.gpu) return gpu_chain_schedule(*c, *how.gpu, options);
-    chain::SearchResult found = chain::search(*c, *how.machine, how.rule, options);
+    if (how.target.gpu) return gpu_chain_schedule(*c, how.target, how.precision, options);
+    chain::SearchResult found = chain::search(*c, how.target, options);
     if (found.top.empty()) return std::nullopt;
     return std::move(found.top[0].program);
 }

@@ -27,20 +27,21 @@ std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
 
 struct Scheduling {
     SchedulerKind kind = SchedulerKind::Default;
-    ScheduleTarget rule;             ///< the default heuristic's target
-    std::optional<Machine> machine;  ///< a CPU; it or a GPU is needed by all but Default
+    /// The machine that kernels are for. On a GPU they are made by its default heuristic (schedule/gpu), and by the
+    /// same schedulers as on a CPU with the GPU's model.
+    Target target = generic_target(VectorIsa::avx512);
+    Precision precision = Precision::F32;  ///< of multiplications on a GPU
+    bool estimates = false;                ///< a CPU's kernels are estimated: needed by all schedulers but Default
     uint64_t seed = 1;
     /// Search needs costs that measure schedules; chains measure their best eight where possible. Null: estimates.
     std::shared_ptr<const KernelCosts> costs;
     int trials = 1000;  ///< of Search
-    /// Kernels are for this GPU: by its default heuristic (schedule/gpu), and by the same schedulers as on a CPU with
-    /// the GPU's model.
-    std::optional<GpuScheduling> gpu;
 
-    bool constructs() const { return kind != SchedulerKind::Default && (machine.has_value() || gpu.has_value()); }
+    bool estimated() const { return estimates || target.gpu.has_value(); }
+    bool constructs() const { return kind != SchedulerKind::Default && estimated(); }
     bool chains() const {
         return (kind == SchedulerKind::Mcfuser || kind == SchedulerKind::Search || kind == SchedulerKind::Auto) &&
-               (machine.has_value() || gpu.has_value());
+               estimated();
     }
     /// Whether schedules are measured now.
     bool measures() const { return costs && costs->measures_schedules(); }

@@ -22,9 +22,8 @@ constexpr SchedulerKind kKinds[] = {SchedulerKind::Default,     SchedulerKind::T
 Scheduling scheduling(SchedulerKind kind, int threads = 1) {
     Scheduling how;
     how.kind = kind;
-    how.rule = construct::narrow_rule();
-    how.rule.threads = threads;
-    how.machine = construct::narrow_machine(threads);
+    how.target = construct::narrow_target(threads);
+    how.estimates = true;
     return how;
 }
 
@@ -68,8 +67,8 @@ TEST(MakeSchedule, of_every_kind_is_legal_and_computes_its_stage) {
 TEST(MakeSchedule, is_the_rule_s_without_a_machine_for_open_extents_and_for_several_stages) {
     const Program closed = construct::product(64, 64, 64);
     Scheduling blind = scheduling(SchedulerKind::Gensor);
-    blind.machine.reset();
-    EXPECT_EQ(print(schedule(closed, blind)), print(default_schedule(closed, blind.rule)));
+    blind.estimates = false;
+    EXPECT_EQ(print(schedule(closed, blind)), print(default_schedule(closed, blind.target)));
     const Program open = parse_program(R"(program t {
   input a: f32[$n, 64]
   input b: f32[64, 48]
@@ -77,11 +76,11 @@ TEST(MakeSchedule, is_the_rule_s_without_a_machine_for_open_extents_and_for_seve
   output c
 })");
     const Scheduling how = scheduling(SchedulerKind::Gensor);
-    EXPECT_EQ(print(schedule(open, how)), print(default_schedule(open, how.rule)));
+    EXPECT_EQ(print(schedule(open, how)), print(default_schedule(open, how.target)));
     const Program flat = construct::product(8192, 1024, 4);  // the default tile's rows, 4 KiB apart, collide in a set
-    EXPECT_NE(print(schedule(flat, how)), print(default_schedule(flat, how.rule)));
+    EXPECT_NE(print(schedule(flat, how)), print(default_schedule(flat, how.target)));
     const Scheduling chains = scheduling(SchedulerKind::Mcfuser);
-    EXPECT_EQ(print(schedule(closed, chains)), print(default_schedule(closed, chains.rule)));
+    EXPECT_EQ(print(schedule(closed, chains)), print(default_schedule(closed, chains.target)));
 }
 
 TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefers_it) {
@@ -91,10 +90,9 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
     kernels.push_back(construct::product(8192, 1024, 4));  // the default tile's rows, 4 KiB apart, collide in a set
     for (const Program& stages : kernels) {
         const Scheduling how = scheduling(SchedulerKind::Auto);
-        const TileProgram rule = default_schedule(stages, how.rule), chosen = schedule(stages, how);
+        const TileProgram rule = default_schedule(stages, how.target), chosen = schedule(stages, how);
         (print(rule) == print(chosen) ? by_rule : constructed) += 1;
-        EXPECT_LE(estimate(chosen, given(how.machine)).seconds, 1.05 * estimate(rule, given(how.machine)).seconds)
-            << print(chosen);
+        EXPECT_LE(estimate(chosen, how.target).seconds, 1.05 * estimate(rule, how.target).seconds) << print(chosen);
     }
     EXPECT_GT(constructed, 0);
     EXPECT_GT(by_rule, 0);
@@ -162,7 +160,7 @@ TEST(MakeChainSchedule, is_one_kernel_of_a_chain_and_nothing_else) {
     }
     EXPECT_FALSE(make_chain_schedule(construct::product(64, 64, 64), how));
     Scheduling blind = how;
-    blind.machine.reset();
+    blind.estimates = false;
     EXPECT_FALSE(make_chain_schedule(chain::two_products(64, 64, 64, 64), blind));
 }
 

@@ -19,7 +19,7 @@ constexpr int64_t kMostRows = 4096;          // of a block, where the number of 
 
 class TaskCutter {
   public:
-    TaskCutter(const Program& stages, const StageChoice& choice, const ScheduleTarget& target)
+    TaskCutter(const Program& stages, const StageChoice& choice, const Target& target)
         : stages_(stages),
           e_(*stages.primitives[PrimitiveId(0)].expr()),
           choice_(choice),
@@ -33,8 +33,8 @@ class TaskCutter {
             points *= static_cast<double>(inside_.back());
         }
         work_ = points * (0.5 + 0.5 * static_cast<double>(e_.body.nodes().size())) /
-                (vector_ < e_.extents.size() ? target.lanes : 1);
-        wanted_ = work_ < kWorthSharing || target.threads == 1 ? 1 : target.threads * 4;
+                (vector_ < e_.extents.size() ? target.micro_lanes() : 1);
+        wanted_ = work_ < kWorthSharing || target.tasks_at_a_time() == 1 ? 1 : target.tasks_at_a_time() * 4;
     }
 
     Tasks run() {
@@ -95,7 +95,7 @@ class TaskCutter {
                 inside_[a] = a == vector_ ? std::max<int64_t>(unit(a), 256 / unit(a) * unit(a)) : several;
                 split_[a] = true;
             }
-        const int64_t limit = target_.l2_bytes * 2 / 5;
+        const int64_t limit = target_.task_bytes() * 2 / 5;
         for (size_t a = 0; a < e_.spatial; ++a)
             while (a != vector_ && moves(a) && bytes() > limit && halve(a)) continue;
         while (vector_ < e_.extents.size() && bytes() > limit && halve(vector_)) continue;
@@ -149,7 +149,7 @@ class TaskCutter {
                 inside_[a] = item ? 1 : kMostRows / unit(a) * unit(a);
                 dynamic = split_[a] = true;
             }
-        const auto l2 = static_cast<double>(target_.l2_bytes);
+        const auto l2 = static_cast<double>(target_.task_bytes());
         panels_first_ = !dynamic && row_bytes() <= l2 / 2;
         if (!several || panels_first_) return;
         const std::vector<int64_t> all = inside_;
@@ -201,7 +201,8 @@ class TaskCutter {
         for (const size_t a : order)
             while (known(a) && tasks() < static_cast<double>(wanted_) && halve(a)) continue;
         if (wanted_ > 1 && tasks() > 1) balance(order, most);
-        if (target_.threads > 1 && tasks() < static_cast<double>(wanted_) && work_ >= kWorthSharing) cut_dynamic(order);
+        if (target_.tasks_at_a_time() > 1 && tasks() < static_cast<double>(wanted_) && work_ >= kWorthSharing)
+            cut_dynamic(order);
     }
 
     /// Halves that are rounded up leave tasks that threads cannot share evenly (36 points of a transform, halved: nine
@@ -221,7 +222,7 @@ class TaskCutter {
             const std::vector<TaskAxis> grid = known_grid(inside);
             const double n = task_count(grid);
             const double far = work_ >= kLargeTask * n ? 4 : 2;
-            return Cut{a, length, slowest_share(grid, target_.threads), std::max(n / wanted, wanted / n),
+            return Cut{a, length, slowest_share(grid, target_.tasks_at_a_time()), std::max(n / wanted, wanted / n),
                        n >= wanted / 2 && n <= wanted * far};
         };
         std::optional<Cut> best;
@@ -257,7 +258,7 @@ class TaskCutter {
         for (const size_t a : order) {
             if (known(a) || split_[a]) continue;
             // Rows that share what was packed stay together, unless there is nothing else to share out.
-            if (!loads_.empty() && tasks() >= target_.threads) continue;
+            if (!loads_.empty() && tasks() >= target_.tasks_at_a_time()) continue;
             inside_[a] = std::max<int64_t>(unit(a), inside_[a] / 8 / unit(a) * unit(a));
             split_[a] = true;
             while (task_work() > (choice_.contraction ? 64000 : 8000) && halve(a)) continue;
@@ -267,7 +268,7 @@ class TaskCutter {
     const Program& stages_;
     const TensorExpr& e_;
     const StageChoice& choice_;
-    const ScheduleTarget& target_;
+    const Target& target_;
     const size_t vector_;  ///< axis; that of no extent: none
     std::vector<size_t> loads_;
     std::vector<int64_t> inside_;
@@ -282,7 +283,7 @@ class TaskCutter {
 
 }  // namespace
 
-Tasks cut_tasks(const Program& stages, const StageChoice& choice, const ScheduleTarget& target) {
+Tasks cut_tasks(const Program& stages, const StageChoice& choice, const Target& target) {
     return TaskCutter(stages, choice, target).run();
 }
 

@@ -13,6 +13,6 @@ struct Tasks {
 
 /// Of a program of one stage. One thread gets several tasks only where that saves memory traffic; several threads get
 /// about four each, of lengths that leave the slowest the least to do.
-Tasks cut_tasks(const Program& stages, const StageChoice& choice, const ScheduleTarget& target);
+Tasks cut_tasks(const Program& stages, const StageChoice& choice, const Target& target);
 
 }  // namespace tilewright

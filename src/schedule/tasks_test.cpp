@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/estimate.h"
+#include "cost/target_with_test.h"
 #include "program/text.h"
 #include "schedule/boxes.h"
 
@@ -27,8 +28,7 @@ struct Cut {
 
 Cut cut(const std::string& text, int threads) {
     Cut out{parse_program(text), {}};
-    ScheduleTarget target;
-    target.threads = threads;
+    const Target target = test::target_with({.workers = threads});
     const TensorExpr& e = *out.stages.primitives[PrimitiveId(0)].expr();
     out.tasks = cut_tasks(out.stages, choose_micro(out.stages, e, DType::F32, target), target);
     return out;

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cost/target.h"
 #include "driver/npy.h"
 #include "tool/tool_runner_test.h"
 
@@ -42,6 +44,24 @@ class Explain : public testing::Test {
     }
     Workplace place;
 };
+
+TEST_F(Explain, NamesTheMachineWhoseRatesItUses) {
+    std::ofstream(place / "machine.json") << R"({"format": 1, "cpu": "Round CPU", "cpu_id": "r", "arch": "x86_64",
+ "features": ["avx2"], "isa": "avx2", "vector_bits": 256, "vector_registers": 16, "cores": 1, "threads": 1,
+ "ghz": {"value": 2, "spread": 0, "samples": 1}, "memory_latency_ns": {"value": 90, "spread": 0, "samples": 1},
+ "memory_gbps_1": {"value": 20, "spread": 0, "samples": 1}, "memory_gbps_all": {"value": 20, "spread": 0, "samples": 1},
+ "copy_gbps_1": {"value": 20, "spread": 0, "samples": 1}, "copy_gbps_all": {"value": 20, "spread": 0, "samples": 1},
+ "fma_gflops_1": {"value": 50, "spread": 0, "samples": 1}, "fma_gflops_all": {"value": 50, "spread": 0, "samples": 1},
+ "dispatch_us": {"value": 1, "spread": 0, "samples": 1},
+ "caches": [{"level": 1, "bytes": 32768, "measured_bytes": 0, "line_bytes": 64, "shared_by": 1,
+   "load_gbps": {"value": 100, "spread": 0, "samples": 1}, "latency_ns": {"value": 2, "spread": 0, "samples": 1}}],
+ "calibrated": true})";
+    const Result other = place.run({"explain", "model.onnx", "--target-file", "machine.json"});
+    ASSERT_EQ(other.status, 0) << other.err;
+    EXPECT_THAT(other.out, HasSubstr("limits and estimates are by measured rates of Round CPU"));
+    EXPECT_EQ(json({"--target-file", "machine.json"})["machine"], "Round CPU");
+    EXPECT_EQ(json({})["machine"], host_target().cpu);
+}
 
 TEST_F(Explain, ListsTheKernelsOfAGreedyPlan) {
     const Json j = json({});

@@ -36,7 +36,7 @@ std::string product(int64_t m, int64_t n, int64_t k, const std::string& body = "
 class Check : public testing::Test {
   protected:
     CheckResult check(const TileProgram& program, const Program& stages, CheckOptions options = {}) {
-        return check_kernel(cpu::compile(program), stages, pool_, options);
+        return check_kernel(cpu::compile(program, host_target()), stages, pool_, options);
     }
     /// Checks the code for `made` against the stages of `meant`.
     CheckResult check_texts(const std::string& made, const std::string& meant, const CheckOptions& options = {}) {
@@ -146,7 +146,7 @@ TEST_F(Check, incomplete_and_out_of_bounds_writes_fail) {
 /// A kernel that corrupts the operands does not affect the check of the next kernel.
 TEST_F(Check, kernels_of_the_same_stages_share_inputs_and_reference) {
     const TileProgram gemm = parse_tile_program(kGemm);
-    const cpu::CompiledKernel right = cpu::compile(gemm);
+    const cpu::CompiledKernel right = cpu::compile(gemm, host_target());
     cpu::CompiledKernel harmful = right, idle = right;
     harmful.run = [](void* const* t, const int64_t*, int64_t, int64_t, void*) { static_cast<float*>(t[0])[0] = 1; };
     idle.run = [](void* const*, const int64_t*, int64_t, int64_t, void*) {};

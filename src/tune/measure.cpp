@@ -123,14 +123,8 @@ Timing measure(const Runnable& candidate, const MeasureOptions& options) {
 
 std::string_view to_string(Warmth w) { return w == Warmth::warm ? "warm" : "cold-weights"; }
 
-int64_t last_cache_bytes(const Target& target) {
-    int64_t bytes = 0;
-    for (const CacheLevel& c : target.caches) bytes = std::max(bytes, c.usable_bytes());
-    return bytes;
-}
-
 Warmth warmth_in_model(const Target& target, int64_t weight_bytes) {
-    return weight_bytes > last_cache_bytes(target) ? Warmth::cold_weights : Warmth::warm;
+    return weight_bytes > target.last_cache_bytes() ? Warmth::cold_weights : Warmth::warm;
 }
 
 std::string settings_text(int threads, Warmth warmth, const std::string& sizes) {

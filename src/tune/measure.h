@@ -56,8 +56,6 @@ enum class Warmth : uint8_t {
 };
 std::string_view to_string(Warmth w);  ///< "warm", "cold-weights"
 
-/// The largest data cache, bytes.
-int64_t last_cache_bytes(const Target& target);
 /// The cache state of weights in a model with `weight_bytes` bytes of them: between two runs of a kernel the weights of
 /// all other kernels pass through the caches, so its own stay cached only if all fit.
 Warmth warmth_in_model(const Target& target, int64_t weight_bytes);

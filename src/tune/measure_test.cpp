@@ -163,8 +163,8 @@ TEST(Measuring, a_real_clock_works_too) {
 
 TEST(Warmth, weights_larger_than_the_cache_come_from_memory) {
     const Target target = generic_target(VectorIsa::avx2);
-    EXPECT_EQ(warmth_in_model(target, last_cache_bytes(target) / 2), Warmth::warm);
-    EXPECT_EQ(warmth_in_model(target, last_cache_bytes(target) + 1), Warmth::cold_weights);
+    EXPECT_EQ(warmth_in_model(target, target.last_cache_bytes() / 2), Warmth::warm);
+    EXPECT_EQ(warmth_in_model(target, target.last_cache_bytes() + 1), Warmth::cold_weights);
 }
 
 TEST(Settings, contain_everything_that_the_time_depends_on) {

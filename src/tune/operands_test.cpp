@@ -50,7 +50,7 @@ TEST(WithSizes, replaces_every_symbol) {
 class RunsGemm : public testing::Test {
   protected:
     TileProgram program_ = parse_tile_program(kGemm);
-    cpu::CompiledKernel kernel_ = cpu::compile(program_);
+    cpu::CompiledKernel kernel_ = cpu::compile(program_, host_target());
     std::vector<Tensor> inputs_ = kernel_inputs(program_.stages, 1, Spread::Wide);
     std::vector<Tensor> expected_ = interpret(program_.stages, inputs_);
     ThreadPool pool_{2};

@@ -24,26 +24,25 @@ std::string weights_text(const std::vector<bool>& weights) {
     return text;
 }
 
-/// The settings' text for code of another CPU than the host: " isa=x86-64-v3".
-std::string isa_text(const cpu::Isa& isa) {
-    const cpu::Isa host = cpu::Isa::host();
-    if (isa.cpu == host.cpu && isa.features == host.features && isa.vector_bits == host.vector_bits) return "";
-    return fmt::format(" isa={}{}/{}", isa.cpu, isa.features, isa.vector_bits);
+/// The settings' text for code that does not use all of the host: " isa=x86-64-v3/256".
+std::string isa_text(const Target& target) {
+    return target.native ? "" : fmt::format(" isa={}/{}", cpu::llvm_cpu(target).name, target.vector_bits);
 }
 
 /// Compiles, checks and measures schedules of one kernel.
 class Bench {
   public:
     Bench(const Program& stages, const Target& target, const TuneSettings& settings)
-        : settings_(settings),
+        : target_(target),
+          settings_(settings),
           stages_(with_sizes(stages, settings.sizes)),
-          how_{.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = last_cache_bytes(target)},
+          how_{.warmth = settings.warmth, .weights = settings.weights, .cache_bytes = target.last_cache_bytes()},
           checker_(stages, {.bindings = settings.sizes, .work = settings.check_work}) {}
 
     /// Sets the verdict of each measurement, whose key is already set.
     void measure_group(const std::vector<const TileProgram*>& group, const std::vector<Measurement*>& results) {
         auto kernels = compile_all(group, results);
-        ThreadPool pool(settings_.threads, Pinning::on);  // after compiling, whose threads would inherit the pinning
+        ThreadPool pool(target_.workers, Pinning::on);  // after compiling, whose threads would inherit the pinning
         reject_hanging(kernels, pool, results);
         std::vector<Runnable> runnables;
         std::vector<Measurement*> passed;
@@ -60,7 +59,7 @@ class Bench {
         try {
             cpu::CompiledKernel kernel;
             kernel.library = candidate.make();
-            ThreadPool pool(settings_.threads, Pinning::on);
+            ThreadPool pool(target_.workers, Pinning::on);
             if (!correct(kernel, pool, result)) return;
             operands_.reset();  // constants may have another layout than for the kernel before
             KernelRun run(kernel, settings_.sizes, operands(kernel), pool);
@@ -105,7 +104,7 @@ class Bench {
             of.push_back(i);
         }
         // The child has one thread, cold caches and copy-on-write memory.
-        const double best = kMuchSlower * settings_.threads * best_ + kStart;
+        const double best = kMuchSlower * target_.workers * best_ + kStart;
         const std::vector<std::string> faults = run_in_child(runs, std::min(best, settings_.first_run_seconds));
         for (size_t k = 0; k < of.size(); ++k) {
             if (faults[k].empty()) continue;
@@ -141,20 +140,21 @@ class Bench {
             at.push_back(i);
         }
         if (!settings_.compile) try {
-                std::vector<cpu::CompiledKernel> all = cpu::compile(legal, settings_.codegen);
+                std::vector<cpu::CompiledKernel> all = cpu::compile(legal, target_);
                 for (size_t k = 0; k < at.size(); ++k) kernels[at[k]] = std::move(all[k]);
                 return kernels;
             } catch (const InternalError&) {  // one of them fails: compile each separately to find it
             }
         for (size_t k = 0; k < at.size(); ++k) try {
-                kernels[at[k]] = settings_.compile ? settings_.compile(*legal[k], settings_.codegen)
-                                                   : cpu::compile(*legal[k], settings_.codegen);
+                kernels[at[k]] =
+                    settings_.compile ? settings_.compile(*legal[k], target_) : cpu::compile(*legal[k], target_);
             } catch (const InternalError& e) {  // the generator does not support this schedule; others may work
                 refuse(*results[at[k]], Verdict::failed, fmt::format("no code: {}", e.what()));
             }
         return kernels;
     }
 
+    const Target target_;
     const TuneSettings settings_;
     Program stages_;
     OperandOptions how_;
@@ -170,8 +170,8 @@ MeasurementKey measurement_key(const TileProgram& candidate, const Target& targe
     key.stages = canonical_text(candidate.stages);
     key.schedule = schedule_text(candidate);
     key.target = target_key(target);
-    key.settings = settings_text(settings.threads, settings.warmth, canonical_sizes(candidate.stages, settings.sizes)) +
-                   isa_text(settings.codegen.isa);
+    key.settings = settings_text(target.workers, settings.warmth, canonical_sizes(candidate.stages, settings.sizes)) +
+                   isa_text(target);
     if (settings.warmth == Warmth::cold_weights) key.settings += weights_text(settings.weights);
     return key;
 }
@@ -307,7 +307,7 @@ std::vector<TunedLibraryKernel> tune_library(const cpu::KernelProvider& library,
     MeasurementLog log(db, settings.warn);
     std::vector<cpu::KernelProvider::Candidate> candidates;
     try {
-        candidates = library.candidates(with_sizes(kernel.stages, settings.sizes), settings.weights, settings.threads,
+        candidates = library.candidates(with_sizes(kernel.stages, settings.sizes), settings.weights, target.workers,
                                         cpu::kMostLibraryKernels);
     } catch (const RuntimeError& e) {
         Measurement none;

@@ -17,7 +17,6 @@ namespace tilewright {
 /// How kernels are run. All of it is part of a measurement's key, except `measure`, `first_run_seconds`, `check_work`,
 /// `compile` and `warn`.
 struct TuneSettings {
-    int threads = 1;               ///< pinned, one per CPU
     Warmth warmth = Warmth::warm;  ///< see warmth_in_model
     std::vector<bool> weights;     ///< per input of the stages: whether it is a constant of the model
     Bindings sizes;                ///< of the kernel's symbols and scalars
@@ -25,9 +24,8 @@ struct TuneSettings {
     /// A candidate whose first run takes longer, or many times the best so far, is stopped (run_in_child).
     double first_run_seconds = 10;
     int64_t check_work = CheckOptions().work;
-    cpu::CodegenOptions codegen;
     /// Compiles a candidate. By default cpu::compile; replaced by tests.
-    std::function<cpu::CompiledKernel(const TileProgram&, const cpu::CodegenOptions&)> compile;
+    std::function<cpu::CompiledKernel(const TileProgram&, const Target&)> compile;
     /// Called with one line when results can no longer be stored; tuning continues.
     std::function<void(const std::string&)> warn;
 };
@@ -37,13 +35,13 @@ struct TunedKernel {
     bool remembered = false;  ///< found in the database, not run
 };
 
-/// The database key of a schedule on `target`.
+/// The database key of a schedule on `target`, which says the threads and the instruction set too.
 MeasurementKey measurement_key(const TileProgram& candidate, const Target& target, const TuneSettings& settings);
 
 /// Measures schedules. Caches the operands and the reference of the most recent kernel.
 class Tuner {
   public:
-    /// `target` is this machine. `db` (null: none) must outlive the tuner.
+    /// `target` is this machine; its workers are pinned, one per CPU. `db` (null: none) must outlive the tuner.
     Tuner(Target target, TuneSettings settings, TuningDatabase* db);
     ~Tuner();
 

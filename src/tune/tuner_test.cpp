@@ -22,9 +22,10 @@ class Tuning : public testing::Test {
   protected:
     Tuning() {
         settings_.measure.seconds = 1e-3;
-        settings_.compile = [this](const TileProgram& p, const cpu::CodegenOptions& o) {
+        target_.workers = 1;
+        settings_.compile = [this](const TileProgram& p, const Target& target) {
             ++compiled_;
-            return cpu::compile(p, o);
+            return cpu::compile(p, target);
         };
     }
     std::vector<TunedKernel> tune(const std::vector<TileProgram>& candidates) {
@@ -97,9 +98,9 @@ TEST_F(Tuning, continues_when_the_disk_is_full) {
 TEST_F(Tuning, failures_are_stored_with_their_reason) {
     TileProgram illegal = gemm_;
     illegal.body.clear();
-    settings_.compile = [](const TileProgram& p, const cpu::CodegenOptions& o) -> cpu::CompiledKernel {
+    settings_.compile = [](const TileProgram& p, const Target& target) -> cpu::CompiledKernel {
         if (print(p).find("parallel n by 8") != std::string::npos) throw InternalError("no such tile");
-        cpu::CompiledKernel k = cpu::compile(p, o);
+        cpu::CompiledKernel k = cpu::compile(p, target);
         k.run = [](void* const*, const int64_t*, int64_t, int64_t, void*) {};  // computes nothing
         return k;
     };
@@ -116,8 +117,8 @@ TEST_F(Tuning, failures_are_stored_with_their_reason) {
 
 TEST_F(Tuning, an_endless_candidate_is_stopped) {
     settings_.first_run_seconds = 0.3;
-    settings_.compile = [](const TileProgram& p, const cpu::CodegenOptions& o) {
-        cpu::CompiledKernel k = cpu::compile(p, o);
+    settings_.compile = [](const TileProgram& p, const Target& target) {
+        cpu::CompiledKernel k = cpu::compile(p, target);
         if (print(p).find("parallel n by 8") != std::string::npos)
             k.run = [](void* const*, const int64_t*, int64_t, int64_t, void*) {
                 volatile bool forever = true;
@@ -135,7 +136,7 @@ TEST_F(Tuning, an_endless_candidate_is_stopped) {
 
 TEST_F(Tuning, another_setting_is_another_measurement) {
     tune({gemm_});
-    settings_.threads = 2;
+    target_.workers = 2;
     EXPECT_FALSE(tune({gemm_})[0].remembered);
     settings_.warmth = Warmth::cold_weights;
     settings_.weights = {false, true, false};
@@ -143,8 +144,8 @@ TEST_F(Tuning, another_setting_is_another_measurement) {
     settings_.weights = {false, true, true};
     EXPECT_FALSE(tune({gemm_})[0].remembered);
     EXPECT_TRUE(tune({gemm_})[0].remembered);
-    settings_.codegen.isa = cpu::Isa::avx2();
-    EXPECT_NE(measurement_key(gemm_, target_, settings_).settings.find("x86-64-v3"), std::string::npos);
+    target_ = restricted(target_, VectorIsa::avx2);
+    EXPECT_NE(measurement_key(gemm_, target_, settings_).settings.find(" isa=x86-64-v3/256"), std::string::npos);
 }
 
 TEST_F(Tuning, sizes_of_dynamic_dimensions_are_part_of_the_key) {

@@ -33,17 +33,17 @@ compute 0 vector s1 lanes 8 registers [s0=8 s1=16] order [s1 s0 r2] padding part
     return t;
 }
 
-CodegenOptions avx2_options() {
-    CodegenOptions options;
-    options.isa = Isa::avx2();
-    return options;
+CacheLevel cache_of(int64_t bytes) {
+    CacheLevel level;
+    level.bytes = bytes;
+    return level;
 }
 
 /// How often the code for these annotations has this text, before LLVM optimises it. An annotated program computes what
 /// its stages do.
 int occurrences_annotated(const std::string& of, const std::string& rows, const std::string& annotations) {
     const TileProgram t = product_annotated(rows, annotations);
-    if (runs_here(Isa::avx2()))
+    if (runs_here(avx2()))
         for (const int64_t n : {1, 3, 8, 13, 21}) {
             if (rows != "$rows" && rows != std::to_string(n)) continue;
             std::vector<Tensor> inputs;
@@ -52,9 +52,9 @@ int occurrences_annotated(const std::string& of, const std::string& rows, const 
                 for (int64_t i = 0; i < inputs.back().count(); ++i)
                     inputs.back().set(i, static_cast<double>((i * 7 + n) % 11 - 5) / 64);
             }
-            EXPECT_EQ(disagreement(t, inputs, 1e-5, Isa::avx2()), "") << n << " rows," << annotations;
+            EXPECT_EQ(disagreement(t, inputs, 1e-5, avx2()), "") << n << " rows," << annotations;
         }
-    const std::string code = print_emitted(t, avx2_options());
+    const std::string code = print_emitted(t, avx2());
     int found = 0;
     for (size_t at = 0; (at = code.find(of, at)) != std::string::npos; ++at) ++found;
     return found;
@@ -77,7 +77,7 @@ TEST(AnnotatedCode, accumulators) {
 
 TEST(AnnotatedCode, tails) {
     const auto tiles = [](const std::string& annotations) {
-        return multiply_adds_annotated("$rows", " accumulators 1 epilogue_loop []" + annotations);
+        return multiply_adds_annotated("$rows", " accumulators 1 epilogue_loop [] non_temporal never" + annotations);
     };
     const int clamped = tiles(" tail s0 [8]");  // the whole tile twice: full, and clamped
     EXPECT_EQ(clamped % 2, 0);
@@ -103,14 +103,14 @@ TEST(AnnotatedCode, non_temporal_stores) {
     EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", ""), 0);
     EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal never"), 0);
     EXPECT_EQ(occurrences_annotated(kNonTemporal, "8", " non_temporal above 512"), 0);  // it has 512 bytes
-    CodegenOptions options = avx2_options();
+    Target target = avx2();
     const auto stores = [&](const std::string& rows, const std::string& annotations) {
-        return print_emitted(product_annotated(rows, annotations), options).find(kNonTemporal) != std::string::npos;
+        return print_emitted(product_annotated(rows, annotations), target).find(kNonTemporal) != std::string::npos;
     };
     EXPECT_TRUE(stores("8", " non_temporal always"));
     EXPECT_TRUE(stores("8", " non_temporal above 511"));
     EXPECT_TRUE(stores("$rows", " non_temporal above 4096"));
-    options.cache_bytes = 256;
+    target.caches = {cache_of(256)};
     EXPECT_TRUE(stores("8", ""));
     EXPECT_FALSE(stores("8", " non_temporal never"));
 }
@@ -135,7 +135,7 @@ parallel s0 by 8 {
   }
   store y padding local)" + annotations + "\n}\n}\n");
         EXPECT_EQ(verify(t), std::vector<std::string>());
-        return print_emitted(t, avx2_options());
+        return print_emitted(t, avx2());
     };
     const std::string past = code(" non_temporal always"), cached = code("");
     EXPECT_NE(past.find("!nontemporal"), std::string::npos);
@@ -172,10 +172,10 @@ compute 0 vector s0 lanes 8 registers [s0=8] order [s0] padding partition)" +
         Tensor x(DType::F32, {64}), y(DType::F32, {32});
         for (int64_t i = 0; i < 64; ++i) x.set(i, static_cast<double>(i));
         for (int64_t i = 0; i < 32; ++i) y.set(i, static_cast<double>(-i));
-        if (runs_here(Isa::avx2())) {
-            EXPECT_EQ(disagreement(t, {x, y}, 0, Isa::avx2()), "") << annotations;
+        if (runs_here(avx2())) {
+            EXPECT_EQ(disagreement(t, {x, y}, 0, avx2()), "") << annotations;
         }
-        return print_emitted(t, avx2_options()).find("select ") != std::string::npos;
+        return print_emitted(t, avx2()).find("select ") != std::string::npos;
     };
     EXPECT_FALSE(selects(""));
     EXPECT_FALSE(selects(" cut [s0]"));
@@ -183,13 +183,14 @@ compute 0 vector s0 lanes 8 registers [s0=8] order [s0] padding partition)" +
 }
 
 TEST(AnnotatedCode, is_the_same_where_annotations_are_derived_before) {
-    CodegenOptions options = avx2_options();
-    options.cache_bytes = 256;
+    Target target = avx2();
+    target.caches = {cache_of(256)};
+    const int64_t cache_bytes = target.last_cache_bytes();
     for (const char* rows : {"$rows", "1", "8", "21"}) {
         const TileProgram t = product_annotated(rows, "");
-        const TileProgram annotated = annotate(t, {options.cache_bytes});
+        const TileProgram annotated = annotate(t, {cache_bytes});
         EXPECT_NE(print(annotated), print(t));
-        EXPECT_EQ(print_emitted(annotated, options), print_emitted(t, options));
+        EXPECT_EQ(print_emitted(annotated, target), print_emitted(t, target));
     }
 }
 
@@ -237,7 +238,7 @@ TEST_P(AnnotatedCases, compute_what_their_stages_do_with_other_annotations) {
                                    std::function<std::vector<Annotations>(const StageSite&)>(other)}) {
             const TileProgram t = annotated_where_legal(c.program, choose);
             ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
-            const CompiledKernel code = compile(t);
+            const CompiledKernel code = compile(t, host());
             for (const schedule_cases::Sizes& s : c.sizes)
                 EXPECT_EQ(disagreement(code, t, schedule_cases::whole_numbers(t.stages, s), c.tolerance), "")
                     << testing::PrintToString(s) << "\n"

@@ -13,10 +13,10 @@ using namespace test;
 using testing::HasSubstr;
 using testing::Not;
 
-std::vector<Isa> isas() {
-    std::vector<Isa> out = {Isa::host()};
-    for (const Isa& isa : {Isa::avx2(), Isa::avx512()})
-        if (runs_here(isa)) out.push_back(isa);
+std::vector<Target> isas() {
+    std::vector<Target> out = {host()};
+    for (const Target* isa : {&avx2(), &avx512()})
+        if (runs_here(*isa)) out.push_back(*isa);
     return out;
 }
 
@@ -24,13 +24,22 @@ std::vector<Isa> isas() {
 void right(const schedule_cases::Case& c) {
     const TileProgram& t = c.program;
     ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
-    for (const Isa& isa : isas()) {
-        const CompiledKernel code = compile(t, {isa});
+    for (const Target& isa : isas()) {
+        const CompiledKernel code = compile(t, isa);
         for (const schedule_cases::Sizes& s : c.sizes)
             EXPECT_EQ(disagreement(code, t, schedule_cases::whole_numbers(t.stages, s), c.tolerance), "")
-                << isa.cpu << " " << testing::PrintToString(s) << "\n"
+                << to_string(isa.isa) << " " << testing::PrintToString(s) << "\n"
                 << print(t);
     }
+}
+
+TEST(LlvmCpu, IsTheHostOrTheFirstWithTheInstructionSet) {
+    EXPECT_EQ(llvm_cpu(avx2()).name, "x86-64-v3");
+    EXPECT_EQ(llvm_cpu(avx512()).name, "x86-64-v4");
+    EXPECT_EQ(llvm_cpu(avx2()).features, "");
+    EXPECT_EQ(llvm_cpu(avx2()).triple, llvm_cpu(host()).triple);
+    EXPECT_NE(llvm_cpu(host()).features, "");
+    EXPECT_EQ(llvm_cpu(generic_target(VectorIsa::neon)).triple, "aarch64-unknown-linux-gnu");
 }
 
 class CodegenCases : public testing::TestWithParam<schedule_cases::Group> {};
@@ -46,7 +55,7 @@ TEST(CodegenBlocks, turned_in_registers_need_no_gathers) {
     const std::string stages = schedule_cases::transposition("f32", "48", "32");
     const std::string axes = "axes c=\"32\" r=\"48\"\nstage 0 over [c r]\n";
     const auto llvm = [&](const std::string& compute) {
-        return print_llvm(schedule_cases::kernel(stages, axes + compute));
+        return print_llvm(schedule_cases::kernel(stages, axes + compute), host());
     };
     EXPECT_THAT(llvm("compute 0 vector r lanes 8 registers [c=8 r=8] order [c r] padding partition"),
                 Not(HasSubstr("gather")));
@@ -62,7 +71,8 @@ TEST(CodegenWindows, along_rows_are_vectors_of_neighbours_also_under_the_padding
                                                                R"TW(axes c="4" w="56" q="3"
 stage 0 over [c w q]
 compute 0 vector w lanes 8 registers [w=8 q=3] order [c w q] padding partition
-)TW"));
+)TW"),
+                                        host());
     EXPECT_THAT(code, Not(HasSubstr("gather")));
     EXPECT_THAT(code, Not(HasSubstr("masked")));  // 56 is 7 vectors; the first begins at its second lane
 }
@@ -73,7 +83,8 @@ TEST(CodegenEpilogues, are_written_once_for_a_row_where_they_are_long) {
             schedule_cases::kernel(schedule_cases::gated_product("f32", "24"),
                                    "axes b=\"2\" m=\"24\" n=\"37\" k=\"19\"\nstage 0 over [b m n k]\nfor n by 32 {\n"
                                    "compute 0 vector n lanes 8 registers [" +
-                                       registers + "] order [b n m k] padding partition\n}"));
+                                       registers + "] order [b n m k] padding partition\n}"),
+            host());
         size_t count = 0;
         for (size_t at = code.find("fdiv"); at != std::string::npos; at = code.find("fdiv", at + 1)) ++count;
         return count;

@@ -16,13 +16,20 @@ using namespace test;
 
 /// How a batch of random kernels is made, and how near its results must be.
 struct Family {
-    Isa isa;
+    Target isa;
     int64_t lanes = 16;
     int64_t registers = 16;
     bool doubles = false;
     double tolerance = 1e-3;
     int size = 3;
 };
+
+/// AVX2, with caches of so many bytes.
+Target with_cache(int64_t bytes) {
+    Target target = avx2();
+    for (CacheLevel& c : target.caches) c.bytes = bytes;
+    return target;
+}
 
 ScalarBody in_doubles(const ScalarBody& body) {
     ScalarBody out;
@@ -77,7 +84,7 @@ void agree(uint64_t from, uint64_t to, const Family& family) {
         for (const ScheduledCase& c : cases) programs.push_back(&c.program);
         std::vector<CompiledKernel> kernels;
         try {
-            kernels = compile(programs, {family.isa});
+            kernels = compile(programs, family.isa);
         } catch (const std::exception&) {  // one by one, to say which
         }
         for (size_t i = 0; i < cases.size(); ++i) {
@@ -93,7 +100,7 @@ void agree(uint64_t from, uint64_t to, const Family& family) {
 }
 
 TEST(Codegen, writes_outputs_larger_than_the_caches_past_them) {
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
     const TileProgram t = parse_tile_program(R"(tile relu {
 stages {
 program relu {
@@ -107,10 +114,7 @@ stage 0 over [s0 s1]
 compute 0 vector s1 lanes 8 registers [s1=16] order [s0 s1] padding partition
 }
 )");
-    CodegenOptions near, far;
-    near.isa = far.isa = Isa::avx2();
-    far.cache_bytes = 300 * 64 * 4 - 1;
-    near.cache_bytes = 300 * 64 * 4;
+    const Target far = with_cache(300 * 64 * 4 - 1), near = with_cache(300 * 64 * 4);
     EXPECT_NE(print_assembly(t, far).find("vmovntps"), std::string::npos);
     EXPECT_NE(print_assembly(t, far).find("sfence"), std::string::npos);
     EXPECT_EQ(print_assembly(t, near).find("vmovntps"), std::string::npos);
@@ -145,19 +149,17 @@ compute 0 vector s1 lanes 8 registers [s0=6 s1=16] order [s1 s0 r2] padding part
 }
 
 TEST(Codegen, writes_past_the_caches_what_only_the_run_knows_to_be_larger) {
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
     const TileProgram t = product_of_rows("$rows", 64);
-    CodegenOptions options;
-    options.isa = Isa::avx2();
-    options.cache_bytes = 100 * 16 * 4;
-    const std::string code = print_llvm(t, options);
+    const Target target = with_cache(100 * 16 * 4);
+    const std::string code = print_llvm(t, target);
     EXPECT_NE(code.find("!nontemporal"), std::string::npos);
-    EXPECT_NE(print_assembly(t, options).find("vmovntps"), std::string::npos);
-    EXPECT_NE(print_assembly(t, options).find("sfence"), std::string::npos);
+    EXPECT_NE(print_assembly(t, target).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_assembly(t, target).find("sfence"), std::string::npos);
     // Nothing to ask where the size is known.
-    EXPECT_EQ(print_assembly(product_of_rows("100", 64), options).find("vmovntps"), std::string::npos);
-    EXPECT_NE(print_assembly(product_of_rows("101", 64), options).find("vmovntps"), std::string::npos);
-    const CompiledKernel k = compile(t, options);
+    EXPECT_EQ(print_assembly(product_of_rows("100", 64), target).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_assembly(product_of_rows("101", 64), target).find("vmovntps"), std::string::npos);
+    const CompiledKernel k = compile(t, target);
     for (const int64_t rows : {1, 5, 50, 100, 101, 305}) {
         Tensor x(DType::F32, {rows, 64}), w(DType::F32, {64, 16}), y(DType::F32, {rows, 16});
         for (int64_t i = 0; i < x.count(); ++i) x.set(i, static_cast<double>(i % 7 - 3));
@@ -171,16 +173,14 @@ TEST(Codegen, writes_past_the_caches_what_only_the_run_knows_to_be_larger) {
 }
 
 TEST(Codegen, writes_into_a_cache_what_is_near_however_large_it_is) {
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
     TileProgram t = product_of_rows("4096", 64);
-    CodegenOptions options;
-    options.isa = Isa::avx2();
-    options.cache_bytes = 100 * 16 * 4;
-    EXPECT_NE(print_assembly(t, options).find("vmovntps"), std::string::npos);
-    EXPECT_NE(print_llvm(t, options).find("llvm.prefetch"), std::string::npos);
+    const Target target = with_cache(100 * 16 * 4);
+    EXPECT_NE(print_assembly(t, target).find("vmovntps"), std::string::npos);
+    EXPECT_NE(print_llvm(t, target).find("llvm.prefetch"), std::string::npos);
     t.near = {t.stages.inputs[0], t.stages.outputs[0]};
-    EXPECT_EQ(print_assembly(t, options).find("vmovntps"), std::string::npos);
-    EXPECT_EQ(print_llvm(t, options).find("llvm.prefetch"), std::string::npos);
+    EXPECT_EQ(print_assembly(t, target).find("vmovntps"), std::string::npos);
+    EXPECT_EQ(print_llvm(t, target).find("llvm.prefetch"), std::string::npos);
 }
 
 size_t prefetches(const std::string& code) {
@@ -205,7 +205,8 @@ stage 0 over [s0 s1 s2 s3 r4]
 compute 0 vector s3 lanes 8 registers [s0=4 s3=8 r4=4] order [s0 s1 s2 s3 r4] padding partition
 }}
 )",
-                                                                           rows)));
+                                                                           rows)),
+                                            host());
         return prefetches(code);
     };
     EXPECT_EQ(fetches(400), 2u);
@@ -215,7 +216,7 @@ compute 0 vector s3 lanes 8 registers [s0=4 s3=8 r4=4] order [s0 s1 s2 s3 r4] pa
 /// 6 rows of 64 floats are 24 lines, of which each step of the sum prefetches its share: 6 floats further in each.
 TEST(Codegen, fetches_the_rows_of_a_product_s_next_tile) {
     const auto fetches = [](const std::string& rows, int sum) {
-        const std::string code = print_llvm(product_of_rows(rows, sum));
+        const std::string code = print_llvm(product_of_rows(rows, sum), host());
         return code.find("llvm.prefetch") != std::string::npos;
     };
     EXPECT_TRUE(fetches("$rows", 64));
@@ -241,7 +242,8 @@ stage 0 over [s0 s1 r2]
 compute 0 vector s1 lanes 8 registers [s0=6 s1=16] order [s1 s0 r2] padding partition
 }}
 )",
-                                                                           rows)));
+                                                                           rows)),
+                                            host());
         return prefetches(code);
     };
     EXPECT_EQ(fetches(1200), 12u);
@@ -268,7 +270,8 @@ parallel s0 by 1 {{
 }}
 }}
 )",
-                                                                           rows)));
+                                                                           rows)),
+                                            host());
         return code.find("i64 4096") != std::string::npos && code.find("llvm.prefetch") != std::string::npos;
     };
     EXPECT_TRUE(fetches(4096));
@@ -291,7 +294,8 @@ axes s0="64" s1="64" s2="64" r3="5" r4="5"
 stage 0 over [s0 s1 s2 r3 r4]
 compute 0 vector s2 lanes 8 registers [s1=4 s2=8 r4=5] order [s0 s1 s2 r3 r4] padding partition
 }
-)"));
+)"),
+                                        host());
     EXPECT_EQ(code.find("llvm.masked.load"), std::string::npos);
 }
 
@@ -321,12 +325,12 @@ int occurrences(const std::string& text, const std::string& of) {
 }
 
 TEST(Codegen, computes_any_number_of_rows_that_only_the_run_counts) {
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
     for (const int64_t k : {5, 16, 19}) {  // one step at a time; four; four and three more
         const TileProgram t = product_with_panels("$m", k, 64);
-        for (const Isa& isa : {Isa::avx2(), Isa::avx512()}) {
-            if (!runs_here(isa)) continue;
-            const CompiledKernel code = compile(t, {isa});
+        for (const Target* isa : {&avx2(), &avx512()}) {
+            if (!runs_here(*isa)) continue;
+            const CompiledKernel code = compile(t, *isa);
             for (int64_t m = 1; m <= 28; ++m) {
                 std::vector<Tensor> inputs;
                 for (const Shape& shape : {Shape{m, k}, Shape{2, k, 32}}) {
@@ -334,7 +338,8 @@ TEST(Codegen, computes_any_number_of_rows_that_only_the_run_counts) {
                     for (int64_t i = 0; i < inputs.back().count(); ++i)
                         inputs.back().set(i, static_cast<double>((i * 7 + m) % 11 - 5));
                 }
-                ASSERT_EQ(disagreement(code, t, inputs, 0), "") << m << " rows, " << k << " steps, " << isa.cpu;
+                ASSERT_EQ(disagreement(code, t, inputs, 0), "")
+                    << m << " rows, " << k << " steps, " << to_string(isa->isa);
             }
         }
     }
@@ -357,13 +362,11 @@ stage 0 over [s0 s1 s2 r3 r4]
 compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8 r3=3 r4=3] order [s0 s1 s2 r3 r4] padding partition
 }
 )");
-    CodegenOptions options;
-    options.isa = Isa::avx2();
     // Inside, tiles of 2 and 1 rows of 4, 3, 2 and 1 points; tiles of 1 at the ends. Nine multiply-adds a point.
     constexpr int kRows = 2 + 1 + 1 + 1, kColumns = 4 + 3 + 2 + 1 + 1 + 1;
-    EXPECT_LE(occurrences(print_llvm(t, options), "call <8 x float> @llvm.fma"), kRows * kColumns * 9);
-    if (!runs_here(options.isa)) GTEST_SKIP() << "this machine has no AVX2";
-    const CompiledKernel code = compile(t, options);
+    EXPECT_LE(occurrences(print_llvm(t, avx2()), "call <8 x float> @llvm.fma"), kRows * kColumns * 9);
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    const CompiledKernel code = compile(t, avx2());
     for (int64_t h = 1; h <= 6; ++h)
         for (int64_t w = 1; w <= 11; ++w) {
             std::vector<Tensor> inputs;
@@ -378,9 +381,7 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8 r3=3 r4=3] order [s0 s1 s2
 
 TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
     const auto multiply_adds = [](const char* rows) {
-        CodegenOptions options;
-        options.isa = Isa::avx512();
-        return occurrences(print_llvm(product_with_panels(rows, 64, 64), options), "call <16 x float> @llvm.fma");
+        return occurrences(print_llvm(product_with_panels(rows, 64, 64), avx512()), "call <16 x float> @llvm.fma");
     };
     EXPECT_EQ(multiply_adds("1"), 8);   // four steps of two vectors
     EXPECT_EQ(multiply_adds("2"), 8);   // two steps of four
@@ -389,7 +390,7 @@ TEST(Codegen, takes_sums_that_would_wait_for_themselves_in_several_chains) {
 
 TEST(Codegen, asks_for_weights_ahead_where_the_hardware_would_not_in_time) {
     const auto fetches = [](const char* rows, int64_t columns) {
-        return print_llvm(product_with_panels(rows, 256, columns)).find("llvm.prefetch") != std::string::npos;
+        return print_llvm(product_with_panels(rows, 256, columns), host()).find("llvm.prefetch") != std::string::npos;
     };
     EXPECT_TRUE(fetches("8", 1024));
     EXPECT_FALSE(fetches("3", 1024));  // so few rows are computed as fast as weights come
@@ -399,7 +400,7 @@ TEST(Codegen, asks_for_weights_ahead_where_the_hardware_would_not_in_time) {
 TEST(Codegen, asks_for_the_pixels_of_the_next_windows_once) {
     const auto fetches = [](const char* size, int stride, const char* order, const char* registers) {
         return occurrences(print_llvm(parse_tile_program(fmt::format(
-                               R"(tile stages {{
+                                          R"(tile stages {{
 stages {{
 program stages {{
   input x: f32[{0}, {0}, 64]
@@ -413,7 +414,8 @@ stage 0 over [s0 s1 s2 r3 r4]
 compute 0 vector s0 lanes 16 registers [s0=16 s1=2 s2=4 {3}] order [{2} r3 r4] padding partition
 }}
 )",
-                               size, stride, order, registers))),
+                                          size, stride, order, registers)),
+                                      host()),
                            "call void @llvm.prefetch");
     };
     EXPECT_EQ(fetches("257", 1, "s1 s2 s0", "r3=3 r4=3"), 8);   // of 4 x 6 pixels two rows of four
@@ -438,9 +440,9 @@ compute 0 vector s0 lanes 8 registers [s0=8 s1=8] order [s0 s1] padding partitio
 }
 )");
     // What is behind the whole blocks, up to seven columns, is gathered: 1 + 2 + ... + 6 and 8 vectors.
-    EXPECT_EQ(occurrences(print_llvm(t), "call <8 x float> @llvm.masked.gather"), 29);
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
-    const CompiledKernel code = compile(t, {Isa::avx2()});
+    EXPECT_EQ(occurrences(print_llvm(t, host()), "call <8 x float> @llvm.masked.gather"), 29);
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    const CompiledKernel code = compile(t, avx2());
     for (const int64_t n : {1, 8, 21, 40}) {
         std::vector<Tensor> x{Tensor(DType::F32, {32, n})};
         for (int64_t i = 0; i < x[0].count(); ++i) x[0].set(i, static_cast<double>(i));
@@ -450,8 +452,7 @@ compute 0 vector s0 lanes 8 registers [s0=8 s1=8] order [s0 s1] padding partitio
 
 TEST(Codegen, that_was_kept_is_the_same_code) {
     const TemporaryFolder folder;
-    CodegenOptions options;
-    options.known = std::make_shared<CodeCache>(folder.path());
+    const auto known = std::make_shared<const CodeCache>(folder.path());
     const auto kept = [&] {  // without the cache's key
         std::vector<std::filesystem::path> files = folder.files();
         files.erase(std::remove(files.begin(), files.end(), std::filesystem::path(folder / "key")), files.end());
@@ -480,7 +481,7 @@ parallel s0 by 16 {{
     for (int64_t i = 0; i < 40; ++i) x[0].set(i, static_cast<double>(i));
     // The second time both are there, in the other order and under other numbers.
     for (const auto& order : {std::vector{&twice, &thrice}, std::vector{&thrice, &twice}}) {
-        const std::vector<CompiledKernel> code = compile(order, options);
+        const std::vector<CompiledKernel> code = compile(order, host(), known);
         EXPECT_EQ(kept().size(), 4u) << "of each kernel the code, and where the code of its tile program is";
         for (size_t k = 0; k < 2; ++k) {
             const Tensor y = run_kernel(code[k], *order[k], x).at(0);
@@ -488,20 +489,18 @@ parallel s0 by 16 {{
         }
     }
     // Other code: for another machine, of another kernel.
-    options.isa = Isa::avx2();
-    compile(twice, options);
+    compile(twice, avx2(), known);
     EXPECT_EQ(kept().size(), 6u);
-    compile(scaled("4.0"), options);
+    compile(scaled("4.0"), avx2(), known);
     EXPECT_EQ(kept().size(), 8u);
     // What is no code any more is made again.
     for (const auto& file : kept()) std::ofstream(file) << "nothing";
-    EXPECT_EQ(run_kernel(compile(twice, options), twice, x).at(0).get(39), 78);
+    EXPECT_EQ(run_kernel(compile(twice, avx2(), known), twice, x).at(0).get(39), 78);
 }
 
 TEST(Codegen, that_was_kept_has_the_same_interface) {
     const TemporaryFolder folder;
-    CodegenOptions options;
-    options.known = std::make_shared<CodeCache>(folder.path());
+    const auto known = std::make_shared<const CodeCache>(folder.path());
     const TileProgram t = parse_tile_program(R"(tile stages {
 stages {
 program stages {
@@ -517,7 +516,7 @@ parallel s0 by 4 {
 }
 }
 )");
-    const CompiledKernel made = compile(t, options), found = compile(t, options);
+    const CompiledKernel made = compile(t, host(), known), found = compile(t, host(), known);
     EXPECT_FALSE(made.names.empty());
     EXPECT_FALSE(made.grid.empty());
     EXPECT_EQ(found.names, made.names);
@@ -529,20 +528,20 @@ parallel s0 by 4 {
 }
 
 TEST(Codegen, of_random_schedules_computes_what_they_say_on_avx2) {
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
-    agree(0, 1500, {.isa = Isa::avx2(), .lanes = 8});
-    agree(1500, 1700, {.isa = Isa::avx2(), .lanes = 16});
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    agree(0, 1500, {.isa = avx2(), .lanes = 8});
+    agree(1500, 1700, {.isa = avx2(), .lanes = 16});
 }
 
 TEST(Codegen, of_random_schedules_computes_what_they_say_in_doubles) {
-    if (!runs_here(Isa::avx2())) GTEST_SKIP() << "this machine has no AVX2";
-    agree(5000, 5300, {.isa = Isa::avx2(), .lanes = 8, .doubles = true, .tolerance = 1e-9});
+    if (!runs_here(avx2())) GTEST_SKIP() << "this machine has no AVX2";
+    agree(5000, 5300, {.isa = avx2(), .lanes = 8, .doubles = true, .tolerance = 1e-9});
 }
 
 TEST(Codegen, of_random_schedules_computes_what_they_say_on_avx512) {
-    if (!runs_here(Isa::avx512())) GTEST_SKIP() << "this machine has no AVX-512";
-    agree(0, 1700, {.isa = Isa::avx512(), .lanes = 16});
-    agree(5000, 5300, {.isa = Isa::avx512(), .lanes = 8, .doubles = true, .tolerance = 1e-9});
+    if (!runs_here(avx512())) GTEST_SKIP() << "this machine has no AVX-512";
+    agree(0, 1700, {.isa = avx512(), .lanes = 16});
+    agree(5000, 5300, {.isa = avx512(), .lanes = 8, .doubles = true, .tolerance = 1e-9});
 }
 
 }  // namespace

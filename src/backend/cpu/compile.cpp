@@ -58,17 +58,17 @@ T unwrap(llvm::Expected<T> e) {
 /// Raised with every change of target_machine or optimize: code that was kept is from before.
 constexpr int kPasses = 1;
 
-std::unique_ptr<llvm::TargetMachine> target_machine(const Isa& isa) {
+std::unique_ptr<llvm::TargetMachine> target_machine(const LlvmCpu& cpu) {
     initialize_llvm();
     std::string error;
-    const llvm::Target* target = llvm::TargetRegistry::lookupTarget(isa.triple, error);
-    if (target == nullptr) throw RuntimeError(fmt::format("no code generator for target '{}': {}", isa.triple, error));
+    const llvm::Target* target = llvm::TargetRegistry::lookupTarget(cpu.triple, error);
+    if (target == nullptr) throw RuntimeError(fmt::format("no code generator for target '{}': {}", cpu.triple, error));
     llvm::TargetOptions options;
     options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
-    std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(isa.triple, isa.cpu, isa.features, options,
-                                                                             llvm::Reloc::PIC_, std::nullopt,
+    std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(cpu.triple, cpu.name, cpu.features,
+                                                                             options, llvm::Reloc::PIC_, std::nullopt,
                                                                              llvm::CodeGenOptLevel::Default, true));
-    if (machine == nullptr) throw RuntimeError("no code generator for cpu " + isa.cpu);
+    if (machine == nullptr) throw RuntimeError("no code generator for cpu " + cpu.name);
     return machine;
 }
 
@@ -106,10 +106,10 @@ struct Emitted {
 constexpr const char* kSymbol = "kernel";
 
 /// What the code of a tile program depends on, for this build of the compiler: nothing where the build has no number.
-std::string text_of(const TileProgram& program, const CodegenOptions& options) {
-    if (!options.known || build_id().empty()) return {};
-    return fmt::format("emitted by {} LLVM " LLVM_VERSION_STRING " {} {} {} {} {}\n{}", build_id(), options.isa.triple,
-                       options.isa.cpu, options.isa.features, options.isa.vector_bits, options.cache_bytes,
+std::string text_of(const TileProgram& program, const Target& target, const LlvmCpu& cpu) {
+    if (build_id().empty()) return {};
+    return fmt::format("emitted by {} LLVM " LLVM_VERSION_STRING " {} {} {} {} {}\n{}", build_id(), cpu.triple,
+                       cpu.name, cpu.features, target.vector_bits, target.last_cache_bytes(),
                        print_without_names(program));
 }
 
@@ -160,15 +160,14 @@ std::optional<KeptKernel> kept_kernel_in(std::string_view text) {
     return out;
 }
 
-Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::TargetMachine& machine,
-             bool names = true) {
+Emitted emit(const TileProgram& program, const Target& target, llvm::TargetMachine& machine, bool names = true) {
     Emitted out;
     out.context = std::make_unique<llvm::LLVMContext>();
     out.context->setDiscardValueNames(!names);
     out.module = std::make_unique<llvm::Module>(kSymbol, *out.context);
     out.module->setDataLayout(machine.createDataLayout());
-    out.module->setTargetTriple(options.isa.triple);
-    out.kernel = emit_kernel(*out.module, kSymbol, program, options);
+    out.module->setTargetTriple(llvm_cpu(target).triple);
+    out.kernel = emit_kernel(*out.module, kSymbol, program, target);
     std::string problems;
     llvm::raw_string_ostream stream(problems);
     if (llvm::verifyModule(*out.module, &stream))
@@ -177,13 +176,13 @@ Emitted emit(const TileProgram& program, const CodegenOptions& options, llvm::Ta
 }
 
 /// What decides on the machine code: the code before it is optimised, and what makes machine code of it.
-std::string made_of(const llvm::Module& module, const Isa& isa) {
+std::string made_of(const llvm::Module& module, const LlvmCpu& cpu) {
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
     llvm::WriteBitcodeToFile(module, stream);
     const auto digest = llvm::SHA256::hash({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
     std::string text =
-        fmt::format("LLVM " LLVM_VERSION_STRING " passes {} {} {} {}\n", kPasses, isa.triple, isa.cpu, isa.features);
+        fmt::format("LLVM " LLVM_VERSION_STRING " passes {} {} {} {}\n", kPasses, cpu.triple, cpu.name, cpu.features);
     for (const uint8_t byte : digest) text += fmt::format("{:02x}", byte);
     return text;
 }
@@ -199,13 +198,13 @@ llvm::SmallVector<char, 0> to_file(llvm::Module& module, llvm::TargetMachine& ma
 }
 
 /// `key`: what made_of says of the module, where code is kept.
-llvm::SmallVector<char, 0> object_of(llvm::Module& module, const std::string& key, const CodegenOptions& options,
+llvm::SmallVector<char, 0> object_of(llvm::Module& module, const std::string& key, const CodeCache* known,
                                      llvm::TargetMachine& machine) {
-    if (options.known)
-        if (const auto code = options.known->find(key)) return {code->begin(), code->end()};
+    if (known != nullptr)
+        if (const auto code = known->find(key)) return {code->begin(), code->end()};
     optimize(module, machine);
     llvm::SmallVector<char, 0> object = to_file(module, machine, llvm::CodeGenFileType::ObjectFile);
-    if (options.known) options.known->keep(key, {object.data(), object.size()});
+    if (known != nullptr) known->keep(key, {object.data(), object.size()});
     return object;
 }
 
@@ -218,25 +217,27 @@ struct Compiled {
 /// was compiled by this build before is not even made LLVM IR of.
 class Compiler {
   public:
-    explicit Compiler(const CodegenOptions& options) : options_(options) {}
+    Compiler(const Target& target, const CodeCache* known) : target_(target), cpu_(llvm_cpu(target)), known_(known) {}
 
     Compiled operator()(const TileProgram& program) {
-        const std::string text = text_of(program, options_);
+        const std::string text = known_ != nullptr ? text_of(program, target_, cpu_) : std::string();
         if (!text.empty())
-            if (const auto found = options_.known->find(text))
+            if (const auto found = known_->find(text))
                 if (auto kept = kept_kernel_in(*found))
-                    if (const auto code = options_.known->find(kept->made_of))
+                    if (const auto code = known_->find(kept->made_of))
                         return {std::move(kept->kernel), {code->begin(), code->end()}};
-        if (!machine_) machine_ = target_machine(options_.isa);
-        Emitted e = emit(program, options_, *machine_);
-        const std::string key = options_.known ? made_of(*e.module, options_.isa) : std::string();
-        Compiled out{std::move(e.kernel), object_of(*e.module, key, options_, *machine_)};
-        if (!text.empty()) options_.known->keep(text, text_of(out.kernel, key));
+        if (!machine_) machine_ = target_machine(cpu_);
+        Emitted e = emit(program, target_, *machine_);
+        const std::string key = known_ != nullptr ? made_of(*e.module, cpu_) : std::string();
+        Compiled out{std::move(e.kernel), object_of(*e.module, key, known_, *machine_)};
+        if (!text.empty()) known_->keep(text, text_of(out.kernel, key));
         return out;
     }
 
   private:
-    const CodegenOptions& options_;
+    const Target& target_;
+    const LlvmCpu cpu_;
+    const CodeCache* known_;
     std::unique_ptr<llvm::TargetMachine> machine_;  ///< made when the first program needs it
 };
 
@@ -261,50 +262,30 @@ void load(std::vector<llvm::SmallVector<char, 0>> objects, std::vector<CompiledK
 
 }  // namespace
 
-Isa Isa::host() {
-    static const Isa isa = [] {
+namespace {
+
+LlvmCpu host_cpu() {
+    static const LlvmCpu host = [] {
         initialize_llvm();
-        Isa i;
-        i.triple = llvm::sys::getProcessTriple();
-        i.cpu = llvm::sys::getHostCPUName().str();
-        std::string features;
-        bool avx512 = false, avx = false;
-        for (const auto& [name, on] : llvm::sys::getHostCPUFeatures()) {
-            features += (features.empty() ? "" : ",") + std::string(on ? "+" : "-") + name.str();
-            if (on && name == "avx512f") avx512 = true;
-            if (on && name == "avx2") avx = true;
-        }
-        i.features = features;
-        i.vector_bits = avx512 ? 512 : avx ? 256 : 128;
-        return i;
+        LlvmCpu cpu{llvm::sys::getProcessTriple(), llvm::sys::getHostCPUName().str(), {}};
+        for (const auto& [name, on] : llvm::sys::getHostCPUFeatures())
+            cpu.features += (cpu.features.empty() ? "" : ",") + std::string(on ? "+" : "-") + name.str();
+        return cpu;
     }();
-    return isa;
+    return host;
 }
 
-Isa Isa::avx2() {
-    Isa i = host();
-    i.cpu = "x86-64-v3";
-    i.features = "";
-    i.vector_bits = 256;
-    return i;
+}  // namespace
+
+LlvmCpu llvm_cpu(const Target& target) {
+    const LlvmCpu host = host_cpu();
+    if (target.native) return host;
+    const bool same = llvm::Triple(host.triple).getArchName() == target.arch;
+    return {same ? host.triple : target.arch + "-unknown-linux-gnu", std::string(llvm_name(target.isa)), ""};
 }
 
-Isa Isa::avx512() {
-    Isa i = host();
-    i.cpu = "x86-64-v4";
-    i.features = "";
-    i.vector_bits = 512;
-    return i;
-}
-
-Isa Isa::named(const std::string& name) {
-    if (name.empty()) return host();
-    if (name == "avx2") return avx2();
-    if (name == "avx512") return avx512();
-    model_error("unknown instruction set '{}': expected avx2 or avx512", name);
-}
-
-std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const CodegenOptions& options) {
+std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const Target& target,
+                                    const std::shared_ptr<const CodeCache>& known) {
     std::vector<CompiledKernel> out(programs.size());
     if (programs.empty()) return out;
     std::vector<llvm::SmallVector<char, 0>> objects(programs.size());
@@ -312,7 +293,7 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
     const size_t workers = std::min<size_t>(programs.size(), std::max(1u, std::thread::hardware_concurrency()));
     run_guarded(workers, [&] {
         try {
-            Compiler compiler(options);
+            Compiler compiler(target, known.get());
             for (size_t i = next++; i < programs.size(); i = next++) {
                 set_guarded_work(programs[i]->name);
                 Compiled c = compiler(*programs[i]);
@@ -331,28 +312,29 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
     return out;
 }
 
-CompiledKernel compile(const TileProgram& program, const CodegenOptions& options) {
-    return std::move(compile(std::vector<const TileProgram*>{&program}, options)[0]);
+CompiledKernel compile(const TileProgram& program, const Target& target,
+                       const std::shared_ptr<const CodeCache>& known) {
+    return std::move(compile(std::vector<const TileProgram*>{&program}, target, known)[0]);
 }
 
-std::string print_emitted(const TileProgram& program, const CodegenOptions& options) {
+std::string print_emitted(const TileProgram& program, const Target& target) {
     std::string s;
     run_guarded(1, [&] {
         set_guarded_work(program.name);
-        const auto machine = target_machine(options.isa);
-        const Emitted e = emit(program, options, *machine, false);
+        const auto machine = target_machine(llvm_cpu(target));
+        const Emitted e = emit(program, target, *machine, false);
         llvm::raw_string_ostream stream(s);
         e.module->print(stream, nullptr);
     });
     return s;
 }
 
-std::string print_llvm(const TileProgram& program, const CodegenOptions& options) {
+std::string print_llvm(const TileProgram& program, const Target& target) {
     std::string s;
     run_guarded(1, [&] {
         set_guarded_work(program.name);
-        const auto machine = target_machine(options.isa);
-        const Emitted e = emit(program, options, *machine);
+        const auto machine = target_machine(llvm_cpu(target));
+        const Emitted e = emit(program, target, *machine);
         optimize(*e.module, *machine);
         llvm::raw_string_ostream stream(s);
         e.module->print(stream, nullptr);
@@ -360,12 +342,12 @@ std::string print_llvm(const TileProgram& program, const CodegenOptions& options
     return s;
 }
 
-std::string print_assembly(const TileProgram& program, const CodegenOptions& options) {
+std::string print_assembly(const TileProgram& program, const Target& target) {
     std::string s;
     run_guarded(1, [&] {
         set_guarded_work(program.name);
-        const auto machine = target_machine(options.isa);
-        const Emitted e = emit(program, options, *machine);
+        const auto machine = target_machine(llvm_cpu(target));
+        const Emitted e = emit(program, target, *machine);
         optimize(*e.module, *machine);
         const auto bytes = to_file(*e.module, *machine, llvm::CodeGenFileType::AssemblyFile);
         s.assign(bytes.begin(), bytes.end());

@@ -43,7 +43,7 @@ Tensor numbers(const Shape& shape) {
 TEST(CopiedBox, GivesWhatTheInterpreterGivesForAllSizes) {
     const TileProgram program = parse_tile_program(kOpenConvolution);
     ASSERT_TRUE(verify(program).empty());
-    const CompiledKernel kernel = compile(program);
+    const CompiledKernel kernel = compile(program, host_target());
     for (const int64_t n : {1, 3, 4, 5})
         for (const int64_t w : {1, 2, 7, 47, 48, 49, 100}) {
             const std::vector<Tensor> inputs = {numbers({n, w, 8}), numbers({3, 8, 16})};
@@ -54,7 +54,7 @@ TEST(CopiedBox, GivesWhatTheInterpreterGivesForAllSizes) {
 
 TEST(CopiedBox, IsWhatTheTaskReads) {
     const TileProgram program = parse_tile_program(kOpenConvolution);
-    const CompiledKernel kernel = compile(program);
+    const CompiledKernel kernel = compile(program, host_target());
     constexpr int64_t kItems = 1, kPoints = 4, kUntouched = 0x55;
     ASSERT_GE(kernel.scratch_bytes, 4 * 50 * 8 * 4);
     std::vector<float> x(kPoints * 8, 1.0F), k(size_t{3} * 8 * 16, 1.0F);

@@ -24,14 +24,13 @@ namespace {
 
 class KernelEmitter {
   public:
-    KernelEmitter(llvm::Module& module, const std::string& symbol, const TileProgram& program,
-                  const CodegenOptions& options)
+    KernelEmitter(llvm::Module& module, const std::string& symbol, const TileProgram& program, const Target& target)
         : m_(module),
           c_(module.getContext()),
           b_(c_),
-          p_(annotate(program, {options.cache_bytes})),
-          isa_(options.isa),
-          cache_bytes_(options.cache_bytes),
+          p_(annotate(program, {target.last_cache_bytes()})),
+          target_(target),
+          cache_bytes_(target.last_cache_bytes()),
           symbol_(symbol),
           exprs_(b_) {}
 
@@ -67,9 +66,10 @@ class KernelEmitter {
         llvm::Type* i64 = b_.getInt64Ty();
         auto* type = llvm::FunctionType::get(b_.getVoidTy(), {ptr, ptr, i64, i64, ptr}, false);
         fn_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol_, m_);
-        fn_->addFnAttr("target-cpu", isa_.cpu);
-        fn_->addFnAttr("target-features", isa_.features);
-        fn_->addFnAttr("prefer-vector-width", std::to_string(isa_.vector_bits));
+        const LlvmCpu cpu = llvm_cpu(target_);
+        fn_->addFnAttr("target-cpu", cpu.name);
+        fn_->addFnAttr("target-features", cpu.features);
+        fn_->addFnAttr("prefer-vector-width", std::to_string(target_.vector_bits));
         fn_->addFnAttr(llvm::Attribute::NoUnwind);
         for (const unsigned i : {0u, 1u, 4u}) fn_->addParamAttr(i, llvm::Attribute::NoAlias);
         b_.SetInsertPoint(llvm::BasicBlock::Create(c_, "entry", fn_));
@@ -363,7 +363,7 @@ class KernelEmitter {
     void emit_compute(const Compute& compute, const TreePath& path) {
         const Primitive& stage = p_.stages.primitives[compute.stage];
         StageJob job;
-        job.vector_bits = isa_.vector_bits;
+        job.vector_bits = target_.vector_bits;
         job.expr = stage.expr();
         job.micro = &compute.micro;
         for (const size_t a : p_.stage_axes[compute.stage]) job.ranges.push_back(ranges_[a]);
@@ -398,7 +398,7 @@ class KernelEmitter {
         const size_t last = copy.extents.size() - 1;
         micro.registers.assign(copy.extents.size(), 1);
         const int lanes =
-            std::max(1, isa_.vector_bits / 8 / static_cast<int>(std::max<size_t>(4, byte_size(from.storage))));
+            std::max(1, target_.vector_bits / 8 / static_cast<int>(std::max<size_t>(4, byte_size(from.storage))));
         if (copy.extents.size() > 0 && lanes > 1 &&
             !(copy.extents[last].is_constant() && copy.extents[last].constant() == 1)) {
             micro.vector_axis = last;
@@ -418,7 +418,7 @@ class KernelEmitter {
         for (const AxisRange& r : ranges) site.axes.push_back({r.constant_extent, r.full, r.lo_multiple});
         annotate(micro.annotations, site, {});
         StageJob job;
-        job.vector_bits = isa_.vector_bits;
+        job.vector_bits = target_.vector_bits;
         job.expr = &copy;
         job.micro = &micro;
         job.ranges = std::move(ranges);
@@ -530,7 +530,7 @@ class KernelEmitter {
     llvm::LLVMContext& c_;
     llvm::IRBuilder<> b_;
     const TileProgram p_;  ///< with all annotations
-    const Isa& isa_;
+    const Target& target_;
     const int64_t cache_bytes_;
     bool has_non_temporal_ = false;
     std::map<ValueId, llvm::Value*> larger_;  ///< (i1) whether an output of dynamic size exceeds compared_size
@@ -554,8 +554,8 @@ class KernelEmitter {
 }  // namespace
 
 EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program,
-                          const CodegenOptions& options) {
-    return KernelEmitter(module, symbol, program, options).run();
+                          const Target& target) {
+    return KernelEmitter(module, symbol, program, target).run();
 }
 
 }  // namespace tilewright::cpu

@@ -17,6 +17,6 @@ struct EmittedKernel {
 
 /// Adds `symbol` with the signature of KernelFn to the module.
 EmittedKernel emit_kernel(llvm::Module& module, const std::string& symbol, const TileProgram& program,
-                          const CodegenOptions& options);
+                          const Target& target);
 
 }  // namespace tilewright::cpu

@@ -13,10 +13,10 @@ using namespace test;
 void right(const std::string& text) {
     const TileProgram p = parse_tile_program(text);
     ASSERT_EQ(verify(p), std::vector<std::string>{});
-    for (const Isa& isa : {Isa::host(), Isa::avx2(), Isa::avx512()}) {
-        if (!runs_here(isa)) continue;
+    for (const Target* isa : {&host(), &avx2(), &avx512()}) {
+        if (!runs_here(*isa)) continue;
         for (const float poison : {0.25F, std::numeric_limits<float>::quiet_NaN(), kInf})
-            EXPECT_EQ(disagreement(p, hard_inputs(poison), 1e-5, isa), "") << isa.cpu << " " << poison;
+            EXPECT_EQ(disagreement(p, hard_inputs(poison), 1e-5, *isa), "") << to_string(isa->isa) << " " << poison;
     }
 }
 

@@ -110,9 +110,23 @@ inline std::vector<Tensor> run_kernel(const CompiledKernel& kernel, const TilePr
     return outputs;
 }
 
-/// Whether this machine runs code for `isa`.
-inline bool runs_here(const Isa& isa) {
-    return Isa::host().triple.rfind("x86_64", 0) == 0 && isa.vector_bits <= Isa::host().vector_bits;
+/// This machine, and the same with code for other vector instructions.
+inline const Target& host() {
+    static const Target target = host_target();
+    return target;
+}
+inline const Target& avx2() {
+    static const Target target = restricted(host(), VectorIsa::avx2);
+    return target;
+}
+inline const Target& avx512() {
+    static const Target target = restricted(host(), VectorIsa::avx512);
+    return target;
+}
+
+/// Whether this machine runs code for `target`.
+inline bool runs_here(const Target& target) {
+    return host().arch == "x86_64" && target.vector_bits <= host().vector_bits;
 }
 
 /// Empty when the code gives, up to `tolerance` relative to 1 + |x|, what the stages give and what the tile interpreter
@@ -134,9 +148,9 @@ inline std::string disagreement(const CompiledKernel& kernel, const TileProgram&
 }
 
 inline std::string disagreement(const TileProgram& program, const std::vector<Tensor>& inputs, double tolerance,
-                                const Isa& isa = Isa::host()) {
+                                const Target& target = host()) {
     try {
-        return disagreement(compile(program, {isa}), program, inputs, tolerance);
+        return disagreement(compile(program, target), program, inputs, tolerance);
     } catch (const std::exception& e) {
         return e.what();
     }
@@ -144,12 +158,12 @@ inline std::string disagreement(const TileProgram& program, const std::vector<Te
 
 /// What is wrong, and the simplest program with which something still is.
 inline std::string explained(const TileProgram& program, const std::vector<Tensor>& inputs, double tolerance,
-                             const Isa& isa = Isa::host()) {
-    const std::string wrong = disagreement(program, inputs, tolerance, isa);
+                             const Target& target = host()) {
+    const std::string wrong = disagreement(program, inputs, tolerance, target);
     if (wrong.empty()) return "";
     const TileProgram small =
-        shrink(program, [&](const TileProgram& t) { return !disagreement(t, inputs, tolerance, isa).empty(); });
-    return wrong + "\n" + disagreement(small, inputs, tolerance, isa) + "\n" + print(small);
+        shrink(program, [&](const TileProgram& t) { return !disagreement(t, inputs, tolerance, target).empty(); });
+    return wrong + "\n" + disagreement(small, inputs, tolerance, target) + "\n" + print(small);
 }
 
 }  // namespace tilewright::cpu::test

@@ -21,7 +21,7 @@ std::vector<KernelText> texts_for(const std::vector<TileProgram>& programs, cons
     for (const TileProgram& p : programs) {
         if (target.capability() != 90 && test::on_four_warps(p)) continue;
         try {
-            out.push_back(generate(p, {target, kGpuBlockThreads}, "kernel"));
+            out.push_back(generate(p, target, "kernel"));
         } catch (const RuntimeError&) {  // made for more shared memory than this one has
         }
     }

@@ -12,6 +12,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 #include "cost/gpu_estimate.h"
+#include "cost/target_with_test.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/chain/realise.h"
 #include "schedule/construct/etir.h"
@@ -27,14 +28,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-GpuScheduling on(Precision precision, GpuTarget target = a100()) { return {std::move(target), precision}; }
-
 TileProgram scheduled(const std::string& stages, Precision precision = Precision::F32,
                       const std::vector<std::vector<size_t>>& rows = {}) {
     Program p = parse_program(stages);
     IndexVector<PrimitiveId, std::vector<size_t>> row_axes(p.primitives.size());
     for (size_t s = 0; s < rows.size(); ++s) row_axes[PrimitiveId(s)] = rows[s];
-    return gpu_schedule(std::move(p), row_axes, on(precision));
+    return gpu_schedule(std::move(p), row_axes, tilewright::test::on_gpu(a100()), precision);
 }
 
 LockstepCase whole(const std::string& name, const TileProgram& p,
@@ -71,11 +70,11 @@ TEST(GpuSchedule, LetsFourWarpsMultiplyTogetherWhereTheyCan) {
     int groups = 0, others = 0;
     const auto add = [&](const std::string& stages, Precision precision, bool small) {
         TileProgram t = gpu_schedule(parse_program(stages), IndexVector<PrimitiveId, std::vector<size_t>>(1),
-                                     on(precision, small ? few : h200()));
+                                     tilewright::test::on_gpu(small ? few : h200()), precision);
         const bool group = print(t).find(" group [") != std::string::npos;
         SCOPED_TRACE(print(t));
         (group ? groups : others) += 1;
-        EXPECT_NO_THROW(generate(t, {h200(), 256}));
+        EXPECT_NO_THROW(generate(t, h200()));
         if (group && small && cases.size() < 8)
             cases.push_back(whole(
                 stages, t,
@@ -92,7 +91,8 @@ TEST(GpuSchedule, LetsFourWarpsMultiplyTogetherWhereTheyCan) {
     EXPECT_GT(others, 100);
     // Halves that are made of floats on the way are no tensor that Loads could bring.
     EXPECT_THAT(print(gpu_schedule(parse_program(product("1024", "1024", "1024")),
-                                   IndexVector<PrimitiveId, std::vector<size_t>>(1), on(Precision::F16, h200()))),
+                                   IndexVector<PrimitiveId, std::vector<size_t>>(1), tilewright::test::on_gpu(h200()),
+                                   Precision::F16)),
                 testing::AllOf(HasSubstr("matrix f16"), Not(HasSubstr("group"))));
     // Heads of a batch, keys turned; windows of a convolution whose channels lie side by side.
     add(R"TW(program p {
@@ -118,9 +118,9 @@ TEST(GpuSchedule, TakesWhatFitsTheSharedMemory) {
     for (const int64_t bytes : {int64_t{163} << 10, int64_t{20} << 10, int64_t{6} << 10}) {
         small.block_shared_bytes = bytes;
         const IndexVector<PrimitiveId, std::vector<size_t>> rows(1);
-        const TileProgram t =
-            gpu_schedule(parse_program(product("512", "512", "512", "f16")), rows, on(Precision::F32, small));
-        EXPECT_LE(generate(t, {small, 256}).shared_bytes, bytes);
+        const TileProgram t = gpu_schedule(parse_program(product("512", "512", "512", "f16")), rows,
+                                           tilewright::test::on_gpu(small), Precision::F32);
+        EXPECT_LE(generate(t, small).shared_bytes, bytes);
         EXPECT_THAT(print(t), HasSubstr("matrix f16"));
     }
 }
@@ -180,10 +180,11 @@ TEST(GpuSchedule, OfChainsComputesWhatTheySay) {
           std::pair(chain::attention(1, 33, 50, 9, 20, "add(mul(acc, 0.5), @2)"), Precision::F32)}) {
         Scheduling how;
         how.kind = SchedulerKind::Mcfuser;
-        how.gpu = on(precision);
+        how.target.gpu = a100();
+        how.precision = precision;
         auto t = make_chain_schedule(stages, how);
         ASSERT_TRUE(t);
-        EXPECT_LE(generate(*t, {a100(), 256}).shared_bytes, a100().block_shared_bytes);
+        EXPECT_LE(generate(*t, a100()).shared_bytes, a100().block_shared_bytes);
         // Sixteenths below a half: the first sums have 11 bits at most, which every type here holds.
         std::vector<Tensor> inputs = schedule_cases::whole_numbers(t->stages, {});
         for (Tensor& x : inputs)
@@ -226,7 +227,8 @@ TEST(GpuSchedule, TakesInstructionsOfFourWarpsForLongChainsOfHalves) {
     const auto tree = [](const Program& stages, const GpuTarget& target) {
         Scheduling how;
         how.kind = SchedulerKind::Mcfuser;
-        how.gpu = on(Precision::F16, target);
+        how.target.gpu = target;
+        how.precision = Precision::F16;
         const auto t = make_chain_schedule(stages, how);
         EXPECT_TRUE(t);
         return t ? print(*t) : "";
@@ -251,10 +253,11 @@ TEST(GpuSchedule, OfLongAttentionsSpillsNoRegisters) {
     for (const int width : {64, 128}) {
         Scheduling scheduling;
         scheduling.kind = SchedulerKind::Mcfuser;
-        scheduling.gpu = on(Precision::F16, h200());
+        scheduling.target.gpu = h200();
+        scheduling.precision = Precision::F16;
         const auto t = make_chain_schedule(chain_of_halves("f16", 16, 4096, 4096, width, width, true), scheduling);
         ASSERT_TRUE(t);
-        const KernelText text = generate(*t, {h200(), 256}, "attention");
+        const KernelText text = generate(*t, h200(), "attention");
         EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_"));
         const KernelUse use = nvrtc->uses(device_header() + "\n" + text.text, 90).at("attention");
         EXPECT_EQ(use.spilled_bytes, 0) << width;
@@ -274,16 +277,17 @@ TEST(GpuSchedule, OfChainsOnFourWarpsComputesWhatTheySay) {
         const auto c = chain::make_chain(stages);
         ASSERT_TRUE(c);
         const chain::Space space = chain::make_space(*c, static_cast<double>(h200().block_shared_bytes));
-        const GpuScheduling how = on(softmax ? Precision::F16 : Precision::BF16, h200());
+        const Target target = tilewright::test::on_gpu(h200());
+        const Precision precision = softmax ? Precision::F16 : Precision::BF16;
         std::set<std::string> seen;
         for (int k = 0; k < 4000 && seen.size() < 5; ++k) {
             chain::Candidate candidate{space.expressions[rng() % space.expressions.size()], {}};
             for (const auto& sizes : space.sizes) candidate.tiles.push_back(sizes[rng() % sizes.size()]);
-            auto realised = chain::realise(*c, candidate, gpu_rule(how.target));
+            auto realised = chain::realise(*c, candidate, target);
             if (!realised) continue;
-            const auto t = for_gpu_groups(std::move(*realised), how);
+            const auto t = for_gpu_groups(std::move(*realised), target, precision);
             if (!t || !verify(*t).empty() || !seen.insert(print(*t)).second) continue;
-            const std::string text = generate(*t, {h200(), 256}).text;
+            const std::string text = generate(*t, h200()).text;
             EXPECT_THAT(text, Not(HasSubstr("tw::multiply_" + std::string(type) + "(")));
             EXPECT_THAT(text, HasSubstr("tw::multiply_group_" + std::string(type)));
             cut += text.find("tw::correction") != std::string::npos ? 1 : 0;
@@ -323,7 +327,7 @@ TEST(GpuSchedule, OfStatesOfTheWalkComputesWhatTheySay) {
     std::vector<LockstepCase> cases;
     int interleaved = 0, ahead = 0;
     for (const auto& [stages, precision] : kernels) {
-        const construct::Problem p = *construct::make_problem(stages, on(precision));
+        const construct::Problem p = *construct::make_gpu_problem(stages, tilewright::test::on_gpu(a100()), precision);
         std::mt19937_64 rng(11);
         for (int k = 0; k < 10; ++k) {
             const construct::Realised r = construct::realise(p, construct::random_state(p, rng));
@@ -346,8 +350,9 @@ TEST(GpuSchedule, OfStatesOfFourWarpsComputesWhatTheySay) {
              {"128", "128", "160", "bf16", Precision::F32},
              {"70", "48", "64", "f32", Precision::TF32}}) {
         const Program stages = parse_program(product(m, n, k, type));
-        EXPECT_FALSE(construct::make_problem(stages, on(precision), true));  // sm_80 has no such instructions
-        const auto p = construct::make_problem(stages, on(precision, h200()), true);
+        EXPECT_FALSE(construct::make_gpu_problem(stages, tilewright::test::on_gpu(a100()), precision,
+                                                 true));  // sm_80 has no such instructions
+        const auto p = construct::make_gpu_problem(stages, tilewright::test::on_gpu(h200()), precision, true);
         ASSERT_TRUE(p);
         std::mt19937_64 rng(5);
         for (int state = 0; state < 8; ++state) {
@@ -355,7 +360,7 @@ TEST(GpuSchedule, OfStatesOfFourWarpsComputesWhatTheySay) {
             const TileProgram t = construct::to_tile_program(stages, *p, r);
             ASSERT_THAT(print(t), HasSubstr(" group ["));
             EXPECT_NEAR(gpu_estimate(t, h200()).seconds / r.seconds, 1, 0.1) << print(t);
-            boxes += generate(t).maps.empty() ? 0 : 1;
+            boxes += generate(t, h200()).maps.empty() ? 0 : 1;
             cases.push_back(whole(fmt::format("{} {}", type, state), t));
         }
     }
@@ -368,7 +373,7 @@ TEST(GpuSchedule, ChoosesTheUnitByItsEstimate) {
     how.kind = SchedulerKind::Gensor;
     const IndexVector<PrimitiveId, std::vector<size_t>> rows(1);
     const auto unit_of = [&](const std::string& m, const GpuTarget& target) {
-        how.gpu = GpuScheduling{target, Precision::F32};
+        how.target.gpu = target;
         const std::string text = print(make_schedule(parse_program(product(m, "2048", "2048", "f16")), rows, how));
         return text.find(" group [") != std::string::npos     ? "four warps"
                : text.find("matrix f16") != std::string::npos ? "a warp"
@@ -382,7 +387,7 @@ TEST(GpuSchedule, ChoosesTheUnitByItsEstimate) {
 TEST(GpuSchedule, LetsBlocksThatRunTogetherShareTheirOperands) {
     const auto scheduled_on = [&](const GpuTarget& target, const std::string& stages) {
         return gpu_schedule(parse_program(stages), IndexVector<PrimitiveId, std::vector<size_t>>(1),
-                            on(Precision::F32, target));
+                            tilewright::test::on_gpu(target), Precision::F32);
     };
     // 132 blocks of 128 x 256: 16 times 9 of them read less than 4 times 32.
     EXPECT_THAT(
@@ -406,7 +411,8 @@ TEST(GpuSchedule, LetsBlocksThatRunTogetherShareTheirOperands) {
     expect_right({whole("two rows of tiles together", t)});
     // As many as are asked for, the rule's first.
     const Program stages = parse_program(product("8192", "8192", "8192", "bf16"));
-    const std::vector<TileProgram> all = gpu_product_schedules(stages, on(Precision::F32, h200()), 5);
+    const std::vector<TileProgram> all =
+        gpu_product_schedules(stages, tilewright::test::on_gpu(h200()), Precision::F32, 5);
     ASSERT_EQ(all.size(), size_t{5});
     EXPECT_EQ(print(all[0]), print(scheduled_on(h200(), product("8192", "8192", "8192", "bf16"))));
     for (size_t k = 1; k < 5; ++k) EXPECT_NE(print(all[k]), print(all[k - 1]));
@@ -428,9 +434,9 @@ std::vector<Drawn> drawn(const GpuTarget& target, int tries, uint64_t seed) {
         for (int k = 0; k < tries; ++k) {
             chain::Candidate candidate{space.expressions[rng() % space.expressions.size()], {}};
             for (const auto& sizes : space.sizes) candidate.tiles.push_back(sizes[rng() % sizes.size()]);
-            auto tree = chain::realise(*c, candidate, gpu_rule(target));
+            auto tree = chain::realise(*c, candidate, tilewright::test::on_gpu(target));
             if (!tree) continue;
-            TileProgram t = for_gpu(std::move(*tree), {target, Precision::F16});
+            TileProgram t = for_gpu(std::move(*tree), tilewright::test::on_gpu(target), Precision::F16);
             if (verify(t).empty()) out.push_back({std::move(t), rule_4(candidate)});
         }
     }
@@ -444,7 +450,7 @@ TEST(GpuSchedule, EstimatesWhetherCandidatesOfChainsFitTheSharedMemory) {
         const auto limit = static_cast<double>(target.block_shared_bytes);
         int right = 0, all = 0, fitting = 0, lost = 0;
         for (const Drawn& d : drawn(target, 120, 3)) {
-            const KernelText text = generate(d.program, {roomy, 256});
+            const KernelText text = generate(d.program, roomy);
             EXPECT_EQ(shared_bytes(d.program), text.shared_bytes) << print(d.program);
             const bool fits = static_cast<double>(text.shared_bytes) <= limit, kept = d.rule_4 <= 1.2 * limit;
             ++all;
@@ -470,7 +476,7 @@ TEST(GpuSchedule, EstimatesTheSharedMemoryThatPtxasSees) {
         for (const Drawn& d : drawn(target, 3, 11)) {
             GpuTarget roomy = target;
             roomy.block_shared_bytes = int64_t{1} << 30;
-            const KernelText text = generate(d.program, {roomy, 256}, "kernel");
+            const KernelText text = generate(d.program, roomy, "kernel");
             const int64_t estimate = shared_bytes(d.program).value_or(0);
             std::map<std::string, KernelUse> uses;
             try {

@@ -215,7 +215,7 @@ std::vector<std::pair<schedule_cases::Case, KernelText>> texts() {
     std::vector<std::pair<schedule_cases::Case, KernelText>> out;
     for (const schedule_cases::Group& g : schedule_cases::all())
         for (const schedule_cases::Case& c : g.cases)
-            out.emplace_back(c, generate(c.program, {}, fmt::format("kernel_{}", out.size())));
+            out.emplace_back(c, generate(c.program, h200(), fmt::format("kernel_{}", out.size())));
     return out;
 }
 
@@ -251,7 +251,7 @@ TEST(Nvrtc, AcceptsTheTextsForEveryArchitecture) {
     for (const TileProgram& p :
          {test::matrix_product({"128", "128", "96"}), test::matrix_product({"33", "65", "9", "f32", "tf32"}),
           test::matrix_attention("bf16", "bf16", 1, 64, 96, 32, 64, 32, 32, 2)})
-        all.push_back(generate(p, {}, fmt::format("matrix_{}", all.size())));
+        all.push_back(generate(p, h200(), fmt::format("matrix_{}", all.size())));
     all.push_back({});
     all.back().text = kInstructions;
     std::vector<KernelText> with_groups = all;
@@ -259,7 +259,7 @@ TEST(Nvrtc, AcceptsTheTextsForEveryArchitecture) {
         test::MatrixProduct p = {"256", "192", "128", type, unit};
         p.group = true;
         p.block = "128";
-        with_groups.push_back(generate(test::matrix_product(p), {}, fmt::format("group_{}", unit)));
+        with_groups.push_back(generate(test::matrix_product(p), h200(), fmt::format("group_{}", unit)));
     }
     EXPECT_EQ(nvrtc->compile(with_groups, 90).substr(1, 3), "ELF");
     EXPECT_EQ(nvrtc->compile(std::vector<KernelText>(all.end() - 5, all.end()), 80).substr(1, 3), "ELF");
@@ -280,7 +280,7 @@ TEST(Nvrtc, SaysWhatAKernelTakesOfAMultiprocessor) {
         GTEST_SKIP() << e.what();
     }
     // Shared memory is requested by the launch, unless ptxas is to see it; of that it has 48 KiB.
-    const KernelText text = generate(test::matrix_product({"128", "128", "96"}));
+    const KernelText text = generate(test::matrix_product({"128", "128", "96"}), h200());
     const std::string all = device_header() + text.text;
     const KernelUse plain = nvrtc->uses(all, 80).at(text.name);
     EXPECT_EQ(plain.shared_bytes, 0);
@@ -295,7 +295,7 @@ TEST(Gpu, DescribesTensorsToTheCopyEngineWhereAKernelIsLaunched) {
     test::MatrixProduct p = {"$m", "128", "96", "f16", "f16"};
     p.group = p.swizzled = true;
     const TileProgram t = test::matrix_product(p);
-    const KernelText text = generate(t, {}, "kernel");
+    const KernelText text = generate(t, h200(), "kernel");
     ASSERT_EQ(text.maps.size(), size_t{2});
     test::FakeGpu machine;
     machine.major = 9;
@@ -355,7 +355,7 @@ TEST(Gpu, RunsAFewOfThem) {
         if (cases.size() == 10) break;
     }
     for (const auto& [program, sizes, tolerance] : cases) {
-        const KernelText text = generate(program, {gpu->target(), 256}, "kernel");
+        const KernelText text = generate(program, gpu->target(), "kernel");
         const Gpu::Kernel kernel =
             gpu->load(nvrtc->compile(std::vector<KernelText>{text}, gpu->target().capability()), text);
         ASSERT_FALSE(sizes.empty());

@@ -15,11 +15,6 @@
 
 namespace tilewright::cuda {
 
-struct CodegenOptions {
-    GpuTarget target = h200();
-    int most_threads = kGpuBlockThreads;  ///< of a block
-};
-
 /// A kernel as text, and what a launch needs.
 struct KernelText {
     struct Argument {
@@ -49,7 +44,7 @@ struct KernelText {
 /// `function`: its name; empty: the program's, as an identifier. Values that do not fit the shared memory are kept in
 /// memory; throws RuntimeError where the copies that Loads make do not fit either, InternalError where a buffer has no
 /// constant bound.
-KernelText generate(const TileProgram& program, const CodegenOptions& options = {}, const std::string& function = "");
+KernelText generate(const TileProgram& program, const GpuTarget& target, const std::string& function = "");
 
 /// What stands in front of kernels that NVRTC compiles.
 std::string device_header();

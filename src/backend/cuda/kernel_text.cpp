@@ -12,10 +12,10 @@
 namespace tilewright::cuda {
 
 KernelText KernelGenerator::run(const std::string& function) {
-    if (groups_ && options_.target.capability() != 90)
+    if (groups_ && target_.capability() != 90)
         throw RuntimeError(
             fmt::format("kernel '{}' multiplies by four warps at a time, which sm_90a alone has; '{}' is sm_{}",
-                        p_.name, options_.target.name, options_.target.capability()));
+                        p_.name, target_.name, target_.capability()));
     out_.name = identifier(function.empty() ? p_.name : function);
     v_.fresh(out_.name);
     out_.threads = threads_;
@@ -36,11 +36,11 @@ KernelText KernelGenerator::run(const std::string& function) {
     std::string code = w_.text();
     code.insert(behind_declarations, begin_arrivals());
     if (!threads_write_) code = without_fences(code);
-    if (out_.shared_bytes > options_.target.block_shared_bytes)
+    if (out_.shared_bytes > target_.block_shared_bytes)
         throw RuntimeError(
             fmt::format("kernel '{}' needs {} bytes of shared memory a block, {} has {}: smaller tiles "
                         "would fit",
-                        p_.name, out_.shared_bytes, options_.target.name, options_.target.block_shared_bytes));
+                        p_.name, out_.shared_bytes, target_.name, target_.block_shared_bytes));
     out_.text = fmt::format("// {}: {}\nTW_KERNEL({}, {})({}) {{\n", p_.name, tiling_expression(p_), out_.name,
                             out_.threads, arguments) +
                 code + "}\n";
@@ -544,8 +544,8 @@ bool KernelGenerator::emit(StageJob& job, const Partition* share) {
 
 std::string device_header() { return std::string(kDeviceCuda) + "\n" + kDeviceCommon; }
 
-KernelText generate(const TileProgram& program, const CodegenOptions& options, const std::string& function) {
-    return KernelGenerator(program, options).run(function);
+KernelText generate(const TileProgram& program, const GpuTarget& target, const std::string& function) {
+    return KernelGenerator(program, target).run(function);
 }
 
 }  // namespace tilewright::cuda

@@ -16,12 +16,12 @@ namespace tilewright::cuda {
 
 class KernelGenerator {
   public:
-    KernelGenerator(const TileProgram& program, const CodegenOptions& options)
+    KernelGenerator(const TileProgram& program, const GpuTarget& target)
         : p_(program),
-          options_(options),
+          target_(target),
           tree_(walk(program)),
           groups_(has_groups()),
-          block_(gpu::block_memory(program, options.most_threads, options.target.block_shared_bytes)),
+          block_(gpu::block_memory(program, kGpuBlockThreads, target.block_shared_bytes)),
           threads_(block_.threads),
           registers_(block_.registers),
           in_memory_(block_.in_memory),
@@ -181,7 +181,7 @@ class KernelGenerator {
     std::optional<size_t> contiguous_axis(const TensorExpr& copy, const Place& from) const;
 
     const TileProgram& p_;
-    const CodegenOptions& options_;
+    const GpuTarget& target_;
     const Walk tree_;
     const bool groups_;
     const gpu::BlockMemory block_;

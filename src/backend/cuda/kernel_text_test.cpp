@@ -9,6 +9,7 @@
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "base/error.h"
+#include "cost/target_with_test.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/chain/realise.h"
 #include "tile/online_cases_test.h"
@@ -64,9 +65,7 @@ std::vector<TileProgram> schedules_of(const Program& stages, size_t count, std::
     std::vector<TileProgram> out;
     const auto c = chain::make_chain(stages);
     if (!c) return out;
-    ScheduleTarget target;
-    target.lanes = 4;
-    target.vector_registers = 16;
+    const Target target = tilewright::test::target_with({.lanes = 4, .vector_registers = 16});
     const auto expressions = chain::make_space(*c, 1e18).expressions;
     for (int tries = 0; out.size() < count && tries < 40; ++tries) {
         chain::Candidate k{expressions[rng() % expressions.size()], {}};
@@ -109,7 +108,7 @@ const std::string kBlocked = R"TW(parallel m by 32 {
 })TW";
 
 TEST(CudaText, KeepsSumsInRegistersAndCopiesVectors) {
-    const KernelText text = generate(product(64, 128, 24, kBlocked));
+    const KernelText text = generate(product(64, 128, 24, kBlocked), h200());
     EXPECT_EQ(text.threads, 64);
     EXPECT_THAT(text.text, HasSubstr("float r_c[4][8];"));
     EXPECT_THAT(text.text, Not(HasSubstr("s_c")));
@@ -147,7 +146,7 @@ TEST(CudaText, RefusesBlocksThatAreTooLarge) {
   compute 0 order [m n k] padding local
 })TW");
     try {
-        generate(p);
+        generate(p, h200());
         FAIL() << "it was generated";
     } catch (const RuntimeError& e) {
         EXPECT_THAT(e.what(), HasSubstr("bytes of shared memory a block, h200 has 232448: smaller tiles would fit"));
@@ -172,7 +171,7 @@ parallel r by 1 {
   compute 1 vector c lanes 4 registers [c=4] padding local
   compute 2 vector d lanes 4 registers [d=4] padding local
 })TW");
-    const KernelText text = generate(p);
+    const KernelText text = generate(p, h200());
     EXPECT_EQ(text.scratch_bytes, 240128);
     EXPECT_LT(text.shared_bytes, 1024);
     EXPECT_THAT(text.text, HasSubstr("m_t = tw::scratch<float>(g_scratch"));

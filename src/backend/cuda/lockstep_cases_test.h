@@ -58,9 +58,9 @@ std::string disagreement(const Kernels& kernels, size_t k, const LockstepCase& c
     return "";
 }
 
-inline std::string disagreement(const LockstepCase& c, const CodegenOptions& options = {}) {
+inline std::string disagreement(const LockstepCase& c) {
     try {
-        return disagreement(Lockstep({generate(c.program, options, "kernel")}, lockstep_options()), 0, c);
+        return disagreement(Lockstep({generate(c.program, h200(), "kernel")}, lockstep_options()), 0, c);
     } catch (const std::exception& e) {
         return e.what();
     }
@@ -89,12 +89,12 @@ class TestKernels {
 };
 
 /// expect_right() on a GPU. What it cannot run, as it has less shared memory or not these instructions, is left out.
-inline void expect_right_on(TestGpu& on, const std::vector<LockstepCase>& cases, const CodegenOptions& options) {
+inline void expect_right_on(TestGpu& on, const std::vector<LockstepCase>& cases) {
     std::vector<KernelText> texts;
     std::vector<const LockstepCase*> run;
     for (const LockstepCase& c : cases) try {
             if (on.lacks(c.program)) continue;
-            texts.push_back(generate(c.program, options_on(on.gpu, options), fmt::format("kernel_{}", texts.size())));
+            texts.push_back(generate(c.program, target_on(on.gpu), fmt::format("kernel_{}", texts.size())));
             run.push_back(&c);
         } catch (const RuntimeError&) {  // made for more shared memory
         }
@@ -117,12 +117,12 @@ inline void expect_right_on(TestGpu& on, const std::vector<LockstepCase>& cases,
 }
 
 /// Expects of every case that its kernel is right; of the first that is not, the simplest program that still is not.
-inline void expect_right(const std::vector<LockstepCase>& cases, const CodegenOptions& options = {}) {
-    if (TestGpu* on = test_gpu()) return expect_right_on(*on, cases, options);
+inline void expect_right(const std::vector<LockstepCase>& cases) {
+    if (TestGpu* on = test_gpu()) return expect_right_on(*on, cases);
     std::vector<KernelText> texts;
     for (const LockstepCase& c : cases) {
         ASSERT_EQ(verify(c.program), std::vector<std::string>()) << c.name << "\n" << print(c.program);
-        texts.push_back(generate(c.program, options, fmt::format("kernel_{}", texts.size())));
+        texts.push_back(generate(c.program, h200(), fmt::format("kernel_{}", texts.size())));
     }
     const Lockstep kernels(texts, lockstep_options());
     int failures = 0;
@@ -136,15 +136,15 @@ inline void expect_right(const std::vector<LockstepCase>& cases, const CodegenOp
         if (failures++ == 0)
             small.program = shrink(cases[k].program, [&](const TileProgram& t) {
                 try {
-                    generate(t, options);
+                    generate(t, h200());
                 } catch (const std::exception&) {
                     return false;  // refused, which is another fault
                 }
-                return !disagreement({"", t, cases[k].inputs, cases[k].tolerance}, options).empty();
+                return !disagreement({"", t, cases[k].inputs, cases[k].tolerance}).empty();
             });
         ADD_FAILURE() << cases[k].name << ": " << wrong << "\n"
-                      << disagreement(small, options) << "\n"
-                      << print(small.program) << generate(small.program, options).text;
+                      << disagreement(small) << "\n"
+                      << print(small.program) << generate(small.program, h200()).text;
     }
 }
 

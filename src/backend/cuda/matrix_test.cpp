@@ -28,7 +28,7 @@ LockstepCase whole_numbers(const std::string& name, const TileProgram& p) {
 }
 
 TEST(CudaMatrixText, BringsFragmentsOfHalvesByLdmatrixAndCopiesAhead) {
-    const KernelText text = generate(matrix_product({"128", "128", "96"}));
+    const KernelText text = generate(matrix_product({"128", "128", "96"}), h200());
     EXPECT_EQ(text.threads, 128);
     EXPECT_THAT(text.text, AllOf(HasSubstr("float r_c[4][8]"), Not(HasSubstr("s_c"))));
     EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
@@ -93,7 +93,7 @@ TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
     MatrixProduct p = group_product("128", "96", "96");
     p.block = "128";
     p.warp_columns = "96";
-    const KernelText text = generate(matrix_product(p));
+    const KernelText text = generate(matrix_product(p), h200());
     EXPECT_EQ(text.threads, 256);
     // Four warps have 64 rows and 96 columns, in instructions of 64 and 32; rows of 16 bytes, 129 of them to a column.
     EXPECT_THAT(text.text, HasSubstr("tw::thread() % 128 / 32 * 16 + "));
@@ -104,7 +104,7 @@ TEST(CudaGroupText, ReadsOperandsWhereLoadsHavePutThem) {
     // Copies move 16 bytes on both sides, and neighbouring threads along the rows of memory.
     EXPECT_THAT(text.text, HasSubstr("tw::copy_async<8>(s_a_at"));
     try {
-        generate(matrix_product(p), {a100(), 256});
+        generate(matrix_product(p), a100());
         FAIL() << "sm_80 has no such instruction";
     } catch (const RuntimeError& e) {
         EXPECT_THAT(e.what(), HasSubstr("multiplies by four warps at a time, which sm_90a alone has; 'a100' is sm_80"));
@@ -154,7 +154,7 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
     p.warp_columns = "128";
     p.step = 64;
     p.swizzled = true;
-    const KernelText text = generate(matrix_product(p));
+    const KernelText text = generate(matrix_product(p), h200());
     // a's rows go along the sum, 64 of it in 128 bytes; b's across it: 128 columns are two boxes.
     ASSERT_EQ(text.maps.size(), size_t{2});
     EXPECT_THAT(text.maps[0].box, ElementsAre(64, 128));
@@ -175,7 +175,7 @@ TEST(CudaGroupText, HasTheCopyEngineBringSwizzledBoxes) {
     // What the engine cannot do, threads do, to the same places; the text says why.
     const auto by_threads = [](MatrixProduct q) {
         q.swizzled = true;
-        const std::string s = generate(matrix_product(q)).text;
+        const std::string s = generate(matrix_product(q), h200()).text;
         const size_t at = s.find(", by threads: ");
         return at == std::string::npos ? "" : s.substr(at + 14, s.find('\n', at) - at - 14);
     };
@@ -242,7 +242,7 @@ stage 0 over [b h w o t c]
 load 0 access 0 layout "" swizzle 64 padding local
 load 0 access 1 layout "" swizzle 32 padding local
 compute 0 matrix f16 group [w o c] registers [w=64 o=16 c=32] padding local)TW");
-    const std::string text = generate(t).text;
+    const std::string text = generate(t, h200()).text;
     EXPECT_THAT(text, AllOf(HasSubstr("tw::load_matrices(left["), HasSubstr("tw::multiply_group_f16_16<")));
     expect_right({whole_numbers("windows", t)});
 }
@@ -258,7 +258,7 @@ MatrixProduct in_flight(const char* type, const char* unit, bool swizzled, int s
 }
 
 TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
-    const KernelText text = generate(matrix_product(in_flight("f16", "f16", true, 4)), {}, "kernel");
+    const KernelText text = generate(matrix_product(in_flight("f16", "f16", true, 4)), h200(), "kernel");
     // Sums begin as zeros in front of the loop and get their epilogue behind it. Of four copies one is being read, one
     // by the step before, and two are on their way.
     const size_t zeros = text.text.find("= 0.0f;"), loop = text.text.find("for (int step_k"),
@@ -271,10 +271,10 @@ TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
     EXPECT_LT(all, epilogue);
     EXPECT_THAT(text.text, HasSubstr("const int ahead_2 = step_k + 2;"));
     EXPECT_THAT(text.text, Not(HasSubstr("fence_async")));  // the engine alone writes
-    EXPECT_THAT(generate(matrix_product(in_flight("f16", "f16", false, 4))).text,
+    EXPECT_THAT(generate(matrix_product(in_flight("f16", "f16", false, 4)), h200()).text,
                 HasSubstr("tw::wait_async<1>();\n        tw::fence_async();\n        tw::barrier();"));
     // Two copies are one too few.
-    const std::string two = generate(matrix_product(in_flight("f16", "f16", true, 2))).text;
+    const std::string two = generate(matrix_product(in_flight("f16", "f16", true, 2)), h200()).text;
     EXPECT_THAT(two, AllOf(HasSubstr("const int ahead_2 = step_k + 1;"), Not(HasSubstr("wait_products<1>"))));
 
     std::vector<LockstepCase> cases;
@@ -288,7 +288,7 @@ TEST(CudaGroupText, LetsProductsGoOnWhileTheNextStepBegins) {
 
 TEST(CudaGroupText, IsSeenToGoWrongWhereProductsAreStillReading) {
     const TileProgram t = matrix_product(in_flight("f16", "f16", true, 3));
-    const KernelText right = generate(t, {}, "right");
+    const KernelText right = generate(t, h200(), "right");
     const auto changed = [&](const char* name, const std::vector<std::pair<std::string, std::string>>& changes) {
         KernelText k = right;
         k.name = name;
@@ -328,7 +328,7 @@ TEST(CudaMatrixText, RoundsOperandsAndAddsUpInFloats) {
     for (int64_t i = 0; i < a.count(); ++i) a.set(i, 1 + std::ldexp(1, -12));
     for (int64_t i = 0; i < b.count(); ++i) b.set(i, 1.0);
     for (int64_t i = 0; i < 16; ++i) bias.set(i, std::ldexp(1, -9));
-    const Tensor c = Lockstep({generate(t, {}, "kernel")}, lockstep_options()).run(0, t.stages, {a, b, bias}).at(0);
+    const Tensor c = Lockstep({generate(t, h200(), "kernel")}, lockstep_options()).run(0, t.stages, {a, b, bias}).at(0);
     for (int64_t i = 0; i < c.count(); ++i) EXPECT_EQ(c.get(i), 256 + std::ldexp(1, -9));
 }
 
@@ -413,7 +413,7 @@ parallel h by 3 {{
 TEST(CudaMatrixText, KeepsAttentionInRegisters) {
     const TileProgram p = matrix_attention("f16", "f16", 2, 64, 96, 32, 32, 32, 32, 2);
     EXPECT_THAT(gpu::test::in_registers(p, 64), UnorderedElementsAre("c", "r", "p", "s", "e"));
-    const KernelText text = generate(p);
+    const KernelText text = generate(p, h200());
     EXPECT_EQ(text.threads, 64);
     EXPECT_THAT(text.text, HasSubstr("tw::reduce_in_warp<tw::Max, 4>"));
     EXPECT_THAT(text.text, HasSubstr("float r_correction_r[2]"));
@@ -457,7 +457,7 @@ TEST(CudaMatrixText, OfAttentionsComputesWhatTheySay) {
 TEST(CudaGroupText, KeepsAttentionInRegisters) {
     const TileProgram p = matrix_attention("f16", "f16", 2, 128, 96, 64, 64, 128, 32, 2, true);
     EXPECT_THAT(gpu::test::in_registers(p, 256), UnorderedElementsAre("c", "r", "p", "s", "e"));
-    const KernelText text = generate(p);
+    const KernelText text = generate(p, h200());
     EXPECT_EQ(text.threads, 256);
     // Queries and keys are read in shared memory; the exponentials are words of the threads that have them.
     EXPECT_THAT(text.text, HasSubstr("tw::multiply_group_f16_32<0, 0>(sum[2 * f + 0], sum[2 * f + 1], tw::cores<"));

@@ -41,12 +41,11 @@ inline TestGpu* test_gpu() {
     return gpu.get();
 }
 
-/// What a test's kernels are generated for: what it says, unless this machine's GPU is less than that.
-inline CodegenOptions options_on(const Gpu& gpu, CodegenOptions options) {
-    if (options.target.capability() > gpu.target().capability() ||
-        options.target.block_shared_bytes > gpu.target().block_shared_bytes)
-        options.target = gpu.target();
-    return options;
+/// What a test's kernels are generated for: an H200, unless this machine's GPU is less than that.
+inline GpuTarget target_on(const Gpu& gpu) {
+    const GpuTarget h = h200(), here = gpu.target();
+    const bool less = h.capability() > here.capability() || h.block_shared_bytes > here.block_shared_bytes;
+    return less ? here : h;
 }
 
 /// Kernels on it, with the executor's interface.

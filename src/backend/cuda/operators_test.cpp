@@ -10,6 +10,7 @@
 
 #include "backend/cuda/lockstep_cases_test.h"
 #include "base/error.h"
+#include "cost/target_with_test.h"
 #include "graph/import.h"
 #include "ops/lowering.h"
 #include "schedule/default_schedule.h"
@@ -114,15 +115,14 @@ bool collect(const fs::path& folder, std::set<std::string>& seen, std::vector<Op
     const std::vector<Tensor> results = interpret(p, inputs);
     for (size_t k = 0; k < results.size(); ++k) known[p.outputs[k]] = results[k];
 
-    ScheduleTarget target;
-    target.lanes = 4;
+    const Target target = tilewright::test::target_with({.lanes = 4});
     for (const PrimitiveId id : wanted) {
         const Primitive& primitive = p.primitives[id];
         OperatorKernel kernel;
         kernel.program = default_schedule(alone(p, primitive), target);
         if (!seen.insert(print(kernel.program)).second) continue;
         try {
-            kernel.text = generate(kernel.program, {}, fmt::format("kernel_{}", out.size()));
+            kernel.text = generate(kernel.program, h200(), fmt::format("kernel_{}", out.size()));
         } catch (const RuntimeError&) {  // tiles for a CPU's cache that are too large for a block
             ++refused;
             continue;

@@ -108,11 +108,10 @@ Peak peak_of(const ModelOptions& o, int threads) {
                     return std::max(w.flops / peak, w.bytes / gpu.memory_gbps) * 1e-6;
                 }};
     }
-    const Target target = current_target();
-    const double peak = threads == 1 ? target.fma_gflops_1.value
-                                     : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
-    return {peak, target.calibrated ? "measured FMA" : "assumed (see `tilewright info --calibrate`) FMA",
-            [target, threads](const Work& w) { return limit_of(w, target, threads).ms; }};
+    Target target = current_target();
+    target.workers = threads;
+    return {peak_gflops(target), target.calibrated ? "measured FMA" : "assumed (see `tilewright info --calibrate`) FMA",
+            [target](const Work& w) { return limit_of(w, target).ms; }};
 }
 
 std::vector<KernelShare> kernel_shares(Session& session, const std::vector<Tensor>& inputs, const Peak& peak) {

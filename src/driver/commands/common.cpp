@@ -221,8 +221,8 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
     command.add_option("model", o.model, "ONNX file")->required();
     command.add_option("--threads", o.threads, "worker threads; default: the CPUs this process may use")
         ->check(CLI::Range(1, kMaxThreads));
-    command.add_option("--isa", o.isa, "generate for avx2 or avx512 instead of this machine's best")
-        ->check(CLI::IsMember({"avx2", "avx512"}));
+    command.add_option("--isa", o.isa, "generate for this instruction set instead of this machine's best")
+        ->check(CLI::IsMember(selectable_isas()));
     command.add_option("--target-file", o.target_file,
                        "plan for the machine described by this file (written by `info --json`) and generate for its "
                        "vector instructions, instead of this machine; excludes measuring");
@@ -283,7 +283,6 @@ void plan_for_file(CompileOptions& o, const std::string& target_file) {
     if (o.measure || o.scheduler == SchedulerKind::Search || o.optimal.profile != Profile::None)
         throw CLI::ValidationError("--target-file", "kernels of another machine cannot be measured on this one");
     o.machine = target_from_json(read_file(target_file));
-    if (o.isa.empty()) o.isa = to_string(o.machine->isa);
 }
 
 }  // namespace
@@ -297,9 +296,9 @@ PipelineOptions pipeline_options(const ModelOptions& o) {
     p.compile.keep_subnormals = o.keep_subnormals;
     p.compile.numerics = numerics_from_string(o.numerics).value();
     p.compile.check_values = o.check_values;
-    if (const auto gpu = gpu_of(o.target))
-        p.compile.gpu = GpuScheduling{*gpu, precision_from_string(o.precision).value()};
-    else if (o.precision != "f32")
+    p.compile.gpu = gpu_of(o.target);
+    p.compile.precision = precision_from_string(o.precision).value();
+    if (!p.compile.gpu && o.precision != "f32")
         throw CLI::ValidationError("--precision", "a CPU computes in f32: give --target cuda as well");
     p.compile.without = o.without;
     p.compile.code_folder = code_folder(o);

@@ -241,7 +241,7 @@ void add_conformance_command(CLI::App& app, int& status) {
         "'name' and 'tol_rel_max'");
     c->add_option("--threads", s->threads, "worker threads")->check(CLI::Range(1, kMaxThreads));
     c->add_option("--timeout", s->seconds, "time limit per case in seconds (120)")->check(CLI::Range(1, 1000000));
-    c->add_option("--isa", s->pipeline.compile.isa, "avx2 or avx512")->check(CLI::IsMember({"avx2", "avx512"}));
+    c->add_option("--isa", s->pipeline.compile.isa, "instruction set")->check(CLI::IsMember(selectable_isas()));
     add_json_option(*c, *json);
     c->add_flag("--interpreter", s->interpreter, "run the reference interpreter instead of machine code");
     c->add_flag("--no-fuse", *no_fuse, "one kernel per primitive");

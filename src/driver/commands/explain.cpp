@@ -38,7 +38,7 @@ int command_explain(const ExplainCommand& o) {
         report.model = o.model.model;
         if (!o.html.empty()) {
             progress.step("printing code");
-            codes = explain::codes_of(*c.model, o.model.isa, !o.no_assembly);
+            codes = explain::codes_of(*c.model, !o.no_assembly);
         }
     }
     std::fputs(explain::print(report, o.kernels).c_str(), stdout);

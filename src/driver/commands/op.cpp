@@ -87,25 +87,26 @@ void measure(Session& session, const std::vector<Tensor>& inputs, const OpOption
 }
 
 /// The number of candidates after each of MCFuser's pruning rules; nothing if the operator is not a chain.
-std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Target& target, int threads) {
+std::optional<chain::SpaceCounts> pruning_of(const Program& program, const Target& target) {
     const auto c = chain::make_chain(fuse_greedily(program));
     if (!c) return std::nullopt;
-    const Machine machine(target, threads);
-    return chain::make_space(*c, machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes).counts;
+    const CycleRates rates(target);
+    return chain::make_space(*c, rates.caches[std::min<size_t>(1, rates.caches.size() - 1)].bytes).counts;
 }
 
 /// Compares estimates with measurements of the operator as one chain.
 std::optional<ChainModel> chain_model_of(const Program& program, const Target& target, const OpOptions& o) {
     TuneSettings settings;
-    settings.threads = o.threads;
-    settings.codegen.isa = cpu::Isa::named(o.isa);
     settings.measure.seconds = o.seconds;
     settings.measure.give_up = 0;  // slow candidates count as well
     settings.check_work = 1 << 21;
-    const ScheduleTarget rule = schedule_target(target, settings.codegen.isa, o.threads);
+    CompileOptions options;
+    options.machine = target;
+    options.threads = o.threads;
+    options.isa = o.isa;
     std::optional<TuningDatabase> database;
     if (!o.scheduler.database.empty()) database.emplace(o.scheduler.database);
-    return measure_chain_model(program, target, rule, o.chain_model, settings, database ? &*database : nullptr,
+    return measure_chain_model(program, target_of(options), o.chain_model, settings, database ? &*database : nullptr,
                                o.seed + 1);
 }
 
@@ -126,9 +127,9 @@ void run_op(const OpSpec& op, const OpOptions& o, const Target& target, OpResult
     r.steps = c.model->stats().steps;
     r.schedule = c.model->dump("plan") + c.model->dump("tiles");
     r.work = {2.0 * static_cast<double>(model.macs), bytes_of(c.program)};
-    r.limit = limit_of(r.work, target, o.threads);
-    r.estimate_ms = estimate_ms(*c.model, target, o.threads);
-    if (o.pruning) r.pruning = pruning_of(c.program, target, o.threads);
+    r.limit = limit_of(r.work, target);
+    r.estimate_ms = estimate_ms(*c.model, target);
+    if (o.pruning) r.pruning = pruning_of(c.program, target);
     if (o.chain_model > 0) r.chain_model = chain_model_of(c.program, target, o);
     r.ok = true;
     if (o.no_run && o.no_check) return;
@@ -290,7 +291,8 @@ int command_op(const OpOptions& o) {
     const std::vector<OpSpec> ops = wanted_ops(o);
     save_models(ops, o);
     if (o.save_only) return 0;
-    const Target target = machine(o);
+    Target target = machine(o);
+    target.workers = o.threads;
     size_t width = 8;
     for (const OpSpec& op : ops) width = std::max(width, op.print().size());
     width = std::min<size_t>(width, 72);
@@ -327,8 +329,8 @@ void add_op_command(CLI::App& app, int& status) {
     add_scheduler_options(*c, o->scheduler);
     c->add_option("--threads", o->threads, "worker threads; default: the CPUs this process may use")
         ->check(CLI::Range(1, kMaxThreads));
-    c->add_option("--isa", o->isa, "generate for avx2 or avx512 instead of this machine's best")
-        ->check(CLI::IsMember({"avx2", "avx512"}));
+    c->add_option("--isa", o->isa, "generate for this instruction set instead of this machine's best")
+        ->check(CLI::IsMember(selectable_isas()));
     CLI::Option* seconds = c->add_option("--time", o->seconds, "seconds to measure each operator for (0.5)");
     seconds->check(CLI::Range(0.0, 3600.0));
     c->add_option("--iterations", o->iterations, "timed runs, instead of --time")

@@ -202,14 +202,12 @@ int verify_kernels(const RunOptions& o) {
     const std::map<std::string, int64_t> sizes = dims_of(o.data);
     Progress progress("checking kernels of " + o.model.model);
     ThreadPool pool(o.model.threads);
-    cpu::CodegenOptions codegen = codegen_options(pipeline_options(o.model).compile);
-    codegen.known = nullptr;
     Json list = Json::array();
     int wrong = 0, right = 0, open = 0;
     const std::vector<TileProgram>& kernels = c.model->kernels();
     for (size_t k = 0; k < kernels.size(); ++k) {
         progress.step(fmt::format("{} of {}", k + 1, kernels.size()));
-        const cpu::CompiledKernel kernel = cpu::compile(kernels[k], codegen);
+        const cpu::CompiledKernel kernel = cpu::compile(kernels[k], c.model->target());
         CheckOptions options;
         bool known = true;
         for (const Var v : kernel.names) {

@@ -17,11 +17,10 @@ std::string shortened(const std::string& assembly) {
 
 }  // namespace
 
-std::vector<CodeText> codes_of(const CompiledModel& model, const std::string& isa, bool assembly) {
+std::vector<CodeText> codes_of(const CompiledModel& model, bool assembly) {
     std::vector<CodeText> out;
-    const cpu::CodegenOptions codegen{cpu::Isa::named(isa)};
     for (const TileProgram& k : model.kernels())
-        out.push_back({print(k), assembly ? shortened(cpu::print_assembly(k, codegen)) : ""});
+        out.push_back({print(k), assembly ? shortened(cpu::print_assembly(k, model.target())) : ""});
     return out;
 }
 

@@ -126,6 +126,7 @@ std::string to_json(const Report& r) {
     j["model"] = r.model;
     j["threads"] = r.threads;
     j["orchestrator"] = to_string(r.orchestrator);
+    j["machine"] = r.machine;
     j["rates_calibrated"] = r.calibrated;
     j["sizes"] = r.sizes;
     j["execution_states"] = o.states();

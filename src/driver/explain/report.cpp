@@ -52,28 +52,23 @@ Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operation
 }
 
 /// Kernels one after the other, with their launches, bodies of control flow once. What is no kernel counts nothing.
-void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Machine& machine, const Bindings& sizes,
+void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Target& target, const Bindings& sizes,
               PlanNote& note) {
     for (const Step& step : plan.steps) {
         if (const auto* call = std::get_if<KernelCall>(&step.what)) {
             ++note.kernels;
-            note.estimate_ms += (estimate(kernels[call->kernel], machine, sizes).seconds + kKernelSeconds) * 1e3;
+            note.estimate_ms += (estimate(kernels[call->kernel], target, sizes).seconds + kKernelSeconds) * 1e3;
         }
-        for (const auto& body : step.bodies) add_cost(*body, kernels, machine, sizes, note);
+        for (const auto& body : step.bodies) add_cost(*body, kernels, target, sizes, note);
     }
 }
 
 class Explanation {
   public:
     /// `reference`: the program before it was rewritten.
-    Explanation(const CompiledModel& model, const Program& reference, const Target& target, int threads,
-                const Bindings& sizes, Report& report)
-        : kernels_(model.kernels()),
-          target_(target),
-          threads_(threads),
-          machine_(target, threads),
-          sizes_(sizes),
-          r_(report) {
+    Explanation(const CompiledModel& model, const Program& reference, const Target& target, const Bindings& sizes,
+                Report& report)
+        : kernels_(model.kernels()), target_(target), sizes_(sizes), r_(report) {
         for (const PrimitiveId id : reference.primitives.ids()) {
             const Primitive& p = reference.primitives[id];
             if (!p.expr()) continue;
@@ -180,10 +175,10 @@ class Explanation {
         for (size_t i = inputs; i < call.tensors.size(); ++i) makers[call.tensors[i]] = {r_.kernels.size(), false};
         k.provider = call.provider;
         k.tiling = tiling_expression(tiles);
-        k.estimate_us = estimate(tiles, machine_, sizes_).seconds * 1e6;
+        k.estimate_us = estimate(tiles, target_, sizes_).seconds * 1e6;
         const Work work = work_of(tiles, sizes_, k.operations);
         k.bytes = work.bytes;
-        k.limit = limit_of(work, target_, threads_);
+        k.limit = limit_of(work, target_);
         k.shares = shares_of(k.primitives);
         if (call.measured_seconds) k.alone_us = *call.measured_seconds * 1e6;
         r_.kernels.push_back(std::move(k));
@@ -245,8 +240,6 @@ class Explanation {
 
     const std::vector<TileProgram>& kernels_;
     const Target& target_;
-    int threads_;
-    Machine machine_;
     const Bindings& sizes_;
     std::map<std::string, double> operations_of_node_;  ///< before rewriting
     Report& r_;
@@ -320,9 +313,10 @@ std::vector<OperatorTotal> Report::operator_totals() const {
 }
 
 Report explain(const Compilation& c, const PipelineOptions& pipeline, const ExplainOptions& options) {
-    const Target target = planned_machine(pipeline.compile);
+    Target target = c.model->target();
     Report r;
-    r.threads = default_thread_count(pipeline.compile.threads);
+    target.workers = r.threads = default_thread_count(pipeline.compile.threads);
+    r.machine = readable(target.cpu);
     r.calibrated = target.calibrated;
     r.orchestrator = pipeline.compile.orchestrator;
     r.compile_ms = c.compile_ms;
@@ -330,17 +324,16 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
     r.optimal = c.model->plan().optimal;
     r.codes = c.model->kernels().size();
     r.launch_us = kKernelSeconds * 1e6;
-    r.peak_gflops = peak_gflops(target, r.threads);
-    r.bandwidths = bandwidths(target, r.threads);
+    r.peak_gflops = peak_gflops(target);
+    r.bandwidths = bandwidths(target);
     const std::vector<Tensor> inputs = options.sized || options.seconds > 0 ? options.inputs(c) : std::vector<Tensor>();
     const Bindings sizes = options.sized ? bind_inputs(c.program, inputs) : Bindings();
     for (const auto& [v, size] : sizes) r.sizes[var_name(v)] = size;
-    Explanation(*c.model, c.program, target, r.threads, sizes, r).add(c.model->plan());
+    Explanation(*c.model, c.program, target, sizes, r).add(c.model->plan());
 
-    const Machine machine(target, r.threads);
     std::vector<std::shared_ptr<const CompiledModel>> models = {c.model};
     r.plans.push_back({"this plan", 0, 0, {}});
-    add_cost(c.model->plan(), c.model->kernels(), machine, sizes, r.plans.back());
+    add_cost(c.model->plan(), c.model->kernels(), target, sizes, r.plans.back());
     for (const bool operators : {false, true}) {
         r.plans.push_back({operators ? "one kernel an operator" : "greedy", 0, 0, {}});
         if (options.progress) options.progress(r.plans.back().name);
@@ -350,10 +343,10 @@ Report explain(const Compilation& c, const PipelineOptions& pipeline, const Expl
         other.without.no_operator_fusion = operators;
         if (options.seconds > 0) {
             models.push_back(compile_program(c.rewritten, other));
-            add_cost(models.back()->plan(), models.back()->kernels(), machine, sizes, r.plans.back());
+            add_cost(models.back()->plan(), models.back()->kernels(), target, sizes, r.plans.back());
         } else {
             KernelSet kernels;
-            add_cost(plan_program(c.rewritten, kernels, orchestrate_options(other)), kernels.kernels(), machine, sizes,
+            add_cost(plan_program(c.rewritten, kernels, orchestrate_options(other)), kernels.kernels(), target, sizes,
                      r.plans.back());
         }
     }

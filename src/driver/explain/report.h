@@ -99,7 +99,8 @@ struct PlanNote {
 struct Report {
     std::string model;
     int threads = 1;
-    bool calibrated = false;  ///< limits and estimates are from measured rates of this machine
+    std::string machine;      ///< the CPU whose rates limits and estimates are computed from
+    bool calibrated = false;  ///< those rates are measured
     Orchestrator orchestrator = Orchestrator::Greedy;
     double compile_ms = 0;
     /// Of open dimensions, that estimates and limits go by; others are taken to be 128.

@@ -213,9 +213,8 @@ std::string print(const Report& r, size_t most) {
     s += fmt::format("compiled in {:.0f} ms: {} in {} ({} different){}\n", r.compile_ms,
                      plural(r.primitives.size(), "primitive"), plural(r.kernels.size(), "kernel"), r.codes,
                      r.steps.empty() ? "" : fmt::format(", {}", plural(r.steps.size(), "other step")));
-    s += fmt::format("limits and estimates are by {}", r.calibrated
-                                                           ? "this machine's measured rates"
-                                                           : "assumed rates (see `tilewright info --calibrate`)");
+    s += fmt::format("limits and estimates are by {} rates of {}{}", r.calibrated ? "measured" : "assumed", r.machine,
+                     r.calibrated ? "" : " (see `tilewright info --calibrate`)");
     std::vector<std::string> sizes;
     for (const auto& [name, size] : r.sizes) sizes.push_back(fmt::format("{} = {}", name, size));
     s += sizes.empty() ? "\n\n" : fmt::format("\nfor {}\n\n", fmt::join(sizes, ", "));

@@ -21,7 +21,7 @@ struct CodeText {
 };
 
 /// Of each of the model's different kernels. `assembly`: false omits the machine code.
-std::vector<CodeText> codes_of(const CompiledModel& model, const std::string& isa, bool assembly);
+std::vector<CodeText> codes_of(const CompiledModel& model, bool assembly);
 
 /// One file that needs nothing else: the primitives, with kernels as coloured boxes around them, and a bar for each
 /// kernel's time beside its limit; pointing at them shows the rest. `codes`: of each of the different kernels.

@@ -49,9 +49,8 @@ double ChainModel::share_of_first(size_t n) const {
     return least(points.size()) / least(n);
 }
 
-std::optional<ChainModel> measure_chain_model(const Program& program, const Target& target, const ScheduleTarget& rule,
-                                              size_t most, const TuneSettings& settings, TuningDatabase* database,
-                                              uint64_t seed) {
+std::optional<ChainModel> measure_chain_model(const Program& program, const Target& target, size_t most,
+                                              const TuneSettings& settings, TuningDatabase* database, uint64_t seed) {
     const Program fused = fuse_greedily(program);
     KernelGroup group;
     group.primitives = fused.primitives.ids();
@@ -60,8 +59,7 @@ std::optional<ChainModel> measure_chain_model(const Program& program, const Targ
         if (p.expr() == nullptr) return std::nullopt;
     const auto c = chain::make_chain(extract(fused, group).stages);
     if (!c) return std::nullopt;
-    const std::vector<chain::Found> found =
-        chain::sample(*c, Machine(target, rule.threads), rule, std::max<size_t>(1, most), seed);
+    const std::vector<chain::Found> found = chain::sample(*c, target, std::max<size_t>(1, most), seed);
     std::vector<TileProgram> programs;
     programs.reserve(found.size());
     for (const chain::Found& f : found) programs.push_back(f.program);

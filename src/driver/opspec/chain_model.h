@@ -32,8 +32,8 @@ struct ChainModel {
 
 /// Measures the candidates after pruning, all or `most` of them at random, of a program as one chain. Nothing if it is
 /// not a chain.
-std::optional<ChainModel> measure_chain_model(const Program& program, const Target& target, const ScheduleTarget& rule,
-                                              size_t most, const TuneSettings& settings, TuningDatabase* database,
+std::optional<ChainModel> measure_chain_model(const Program& program, const Target& target, size_t most,
+                                              const TuneSettings& settings, TuningDatabase* database,
                                               uint64_t seed = 1);
 
 }  // namespace tilewright

@@ -30,12 +30,12 @@ TEST(ChainModel, MeasuresCandidatesOfAnOperatorThatIsAChain) {
     const auto model_of = [](const std::string& line) {
         const ZooModel model = build_op(parse_op(line));
         const Program p = compile_model(model.bytes.data(), model.bytes.size()).program;
-        ScheduleTarget rule;
-        rule.lanes = cpu::Isa::host().lanes_f32();
+        Target target = host_target();
+        target.workers = 1;
         TuneSettings settings;
         settings.measure.seconds = 1e-4;
         settings.check_work = 1 << 18;
-        return measure_chain_model(p, host_target(), rule, 5, settings, nullptr);
+        return measure_chain_model(p, target, 5, settings, nullptr);
     };
     const auto m = model_of("chain m=64 n=64 k=32 h=32");
     ASSERT_TRUE(m);

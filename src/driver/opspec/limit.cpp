@@ -68,29 +68,30 @@ double bytes_of(const Program& program) {
     return bytes;
 }
 
-std::vector<Bandwidth> bandwidths(const Target& target, int threads) {
+std::vector<Bandwidth> bandwidths(const Target& target) {
     std::vector<Bandwidth> out;
     for (const CacheLevel& cache : target.caches) {
-        const int copies = std::max(1, threads / std::max(1, cache.shared_by));
-        out.push_back({fmt::format("L{}", cache.level), cache.load_gbps.value * threads,
+        const int copies = std::max(1, target.workers / std::max(1, cache.shared_by));
+        out.push_back({fmt::format("L{}", cache.level), cache.load_gbps.value * target.workers,
                        static_cast<double>(cache.usable_bytes()) * copies});
     }
     out.push_back({"memory",
-                   threads == 1 ? target.memory_gbps_1.value
-                                : std::min(target.memory_gbps_all.value, target.memory_gbps_1.value * threads),
+                   target.workers == 1
+                       ? target.memory_gbps_1.value
+                       : std::min(target.memory_gbps_all.value, target.memory_gbps_1.value * target.workers),
                    std::numeric_limits<double>::infinity()});
     return out;
 }
 
-double peak_gflops(const Target& target, int threads) {
-    return threads == 1 ? target.fma_gflops_1.value
-                        : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * threads);
+double peak_gflops(const Target& target) {
+    return target.workers == 1 ? target.fma_gflops_1.value
+                               : std::min(target.fma_gflops_all.value, target.fma_gflops_1.value * target.workers);
 }
 
-Limit limit_of(const Work& work, const Target& target, int threads) {
+Limit limit_of(const Work& work, const Target& target) {
     Limit limit;
-    limit.gflops = peak_gflops(target, threads);
-    for (const Bandwidth& b : bandwidths(target, threads)) {
+    limit.gflops = peak_gflops(target);
+    for (const Bandwidth& b : bandwidths(target)) {
         if (work.bytes > b.bytes) continue;
         limit.level = b.level;
         limit.gbps = b.gbps;
@@ -102,12 +103,11 @@ Limit limit_of(const Work& work, const Target& target, int threads) {
     return limit;
 }
 
-double estimate_ms(const CompiledModel& model, const Target& target, int threads) {
-    const Machine machine(target, threads);
+double estimate_ms(const CompiledModel& model, const Target& target) {
     double ms = 0;
     for (const Step& step : model.plan().steps)
         if (const auto* call = std::get_if<KernelCall>(&step.what))
-            ms += estimate(model.kernels()[call->kernel], machine).seconds * 1e3;
+            ms += estimate(model.kernels()[call->kernel], target).seconds * 1e3;
     return ms;
 }
 

@@ -27,7 +27,7 @@ struct Limit {
     double gbps = 0;    ///< of that level, all threads used
     double gflops = 0;  ///< peak of the threads used
 };
-/// The total read bandwidth of `threads` threads from a cache level or memory.
+/// The total read bandwidth of all workers of a target from a cache level or memory.
 struct Bandwidth {
     std::string level;  ///< "L1", "L2", ..., "memory"
     double gbps = 0;
@@ -35,14 +35,14 @@ struct Bandwidth {
 };
 /// From the first level to memory. A cache shared by cores counts once; each thread adds its bandwidth to a cache's,
 /// and to memory's up to the total of all threads.
-std::vector<Bandwidth> bandwidths(const Target& target, int threads);
-/// The multiply-add peak of `threads` threads, f32.
-double peak_gflops(const Target& target, int threads);
+std::vector<Bandwidth> bandwidths(const Target& target);
+/// The multiply-add peak of all workers, f32.
+double peak_gflops(const Target& target);
 /// max(flops / the multiply-add peak, bytes / the bandwidth of the first level that holds all bytes).
-Limit limit_of(const Work& work, const Target& target, int threads);
+Limit limit_of(const Work& work, const Target& target);
 
 /// The estimate of the cost model (src/cost/estimate.h) for a compiled model: the sum over its kernels. Steps that are
 /// not generated kernels count as zero.
-double estimate_ms(const CompiledModel& model, const Target& target, int threads);
+double estimate_ms(const CompiledModel& model, const Target& target);
 
 }  // namespace tilewright

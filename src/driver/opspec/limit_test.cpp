@@ -12,8 +12,9 @@ namespace tilewright {
 namespace {
 
 /// A machine with two caches and round numbers.
-Target machine() {
+Target machine(int workers = 1) {
     Target t = generic_target(VectorIsa::avx2);
+    t.workers = workers;
     t.fma_gflops_1.value = 100;
     t.fma_gflops_all.value = 300;
     t.memory_gbps_1.value = 10;
@@ -31,27 +32,27 @@ Target machine() {
 }
 
 TEST(Limit, IsTheLongerOfArithmeticAndMemory) {
-    const Limit compute = limit_of({1e9, 1000}, machine(), 1);
+    const Limit compute = limit_of({1e9, 1000}, machine());
     EXPECT_TRUE(compute.compute);
     EXPECT_DOUBLE_EQ(compute.ms, 10);
-    const Limit memory = limit_of({1e6, 1e8}, machine(), 1);
+    const Limit memory = limit_of({1e6, 1e8}, machine());
     EXPECT_FALSE(memory.compute);
     EXPECT_EQ(memory.level, "memory");
     EXPECT_DOUBLE_EQ(memory.ms, 10);
 }
 
 TEST(Limit, TakesTheFirstLevelThatHoldsEverything) {
-    EXPECT_DOUBLE_EQ(limit_of({0, 20000}, machine(), 1).gbps, 200);
-    EXPECT_DOUBLE_EQ(limit_of({0, 100000}, machine(), 1).gbps, 50);
-    EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(), 1).gbps, 10);
+    EXPECT_DOUBLE_EQ(limit_of({0, 20000}, machine()).gbps, 200);
+    EXPECT_DOUBLE_EQ(limit_of({0, 100000}, machine()).gbps, 50);
+    EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine()).gbps, 10);
 }
 
 TEST(Limit, ScalesWithThreads) {
-    EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(), 2).gflops, 200);
-    EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(), 8).gflops, 300) << "all threads reach no more";
-    EXPECT_EQ(limit_of({0, 60000}, machine(), 2).level, "L1") << "two of them";
-    EXPECT_EQ(limit_of({0, 1.5e6}, machine(), 2).level, "memory") << "two cores share one second level";
-    EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(), 2).gbps, 15);
+    EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(2)).gflops, 200);
+    EXPECT_DOUBLE_EQ(limit_of({1e9, 0}, machine(8)).gflops, 300) << "all threads reach no more";
+    EXPECT_EQ(limit_of({0, 60000}, machine(2)).level, "L1") << "two of them";
+    EXPECT_EQ(limit_of({0, 1.5e6}, machine(2)).level, "memory") << "two cores share one second level";
+    EXPECT_DOUBLE_EQ(limit_of({0, 2e6}, machine(2)).gbps, 15);
 }
 
 Compilation compiled(const std::string& line) {
@@ -77,15 +78,14 @@ TEST(Estimate, AddsUpTheKernels) {
     ASSERT_GE(c.model->stats().steps, 1);
     double sum = 0;
     for (const Step& step : c.model->plan().steps)
-        sum +=
-            estimate(c.model->kernels()[std::get<KernelCall>(step.what).kernel], Machine(machine(), 1)).seconds * 1e3;
-    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine(), 1), sum);
+        sum += estimate(c.model->kernels()[std::get<KernelCall>(step.what).kernel], machine()).seconds * 1e3;
+    EXPECT_DOUBLE_EQ(estimate_ms(*c.model, machine()), sum);
     EXPECT_GT(sum, 0);
 }
 
 TEST(Estimate, CountsWhatAKernelReads) {
-    const double small = estimate_ms(*compiled("gather rows=3 width=16 count=1000").model, machine(), 1);
-    EXPECT_LE(estimate_ms(*compiled("gather rows=3 width=16 count=1000000").model, machine(), 1), 1.5 * small)
+    const double small = estimate_ms(*compiled("gather rows=3 width=16 count=1000").model, machine());
+    EXPECT_LE(estimate_ms(*compiled("gather rows=3 width=16 count=1000000").model, machine()), 1.5 * small)
         << "three rows, not the table";
 }
 

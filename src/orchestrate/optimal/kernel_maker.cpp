@@ -112,7 +112,7 @@ std::vector<bool> placed(const Part& part, const ValueLayouts& layouts, const st
 KernelMaker::KernelMaker(const Program& program, const ValueLayouts& layouts, const OrchestrateOptions& options,
                          Schedules& schedules)
     : program_(program), layouts_(layouts), options_(options), schedules_(schedules) {
-    TW_CHECK(schedules.how().machine, "costs of kernels need a machine");
+    TW_CHECK(schedules.how().estimates, "costs of kernels need a machine");
     for (const Primitive& p : program.primitives) {
         const TensorExpr* e = p.expr();
         work_.push_back(e == nullptr || e->reducer == Reducer::None ? NodeWork::Elementwise
@@ -203,7 +203,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
             laid.constants.emplace(v, Tensor(laid.values[v].dtype, evaluate(laid.values[v].shape, Bindings()), false));
             laid.inputs.erase(std::remove(laid.inputs.begin(), laid.inputs.end(), v), laid.inputs.end());
         }
-        laid = lay_out(laid, layouts, options_.target, Contents::Anything);
+        laid = lay_out(laid, layouts, options_.scheduling.target, Contents::Anything);
     }
     const std::vector<KernelGroup> groups = fuse_rows(laid);
     if (groups.size() > 1 && (products == 0 || !schedules_.how().chains())) {

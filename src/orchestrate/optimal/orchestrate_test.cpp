@@ -197,13 +197,13 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
         const Program p = random_program(seed, 4 + static_cast<int>(seed % 7));
         OrchestrateOptions options = optimally();
         options.optimal.most_measured = 1;
-        const Machine& machine = given(options.scheduling.machine);
+        const Target& target = options.scheduling.target;
         measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
             TileProgram named = kernel;
             named.name = named.stages.name = "kernel";
             const auto number = static_cast<double>((std::hash<std::string>()(print(named)) + seed) % 64);
             const double error = std::max(0.0, number / 32 - 1);
-            return std::optional(MeasuredKernel{estimate(kernel, machine).seconds * (1 + error), false});
+            return std::optional(MeasuredKernel{estimate(kernel, target).seconds * (1 + error), false});
         });
         const auto planned = [&](Profile profile) {
             options.optimal.profile = profile;
@@ -233,12 +233,12 @@ TEST(GroupOptimally, measures_as_many_as_it_may) {
         const Program p = random_program(seed, 6 + static_cast<int>(seed % 7));
         OrchestrateOptions options = optimally();
         options.optimal.profile = Profile::Lazy;
-        const Machine& machine = given(options.scheduling.machine);
+        const Target& target = options.scheduling.target;
         measure_kernels_by(options.scheduling, [&](const TileProgram& kernel, const std::vector<bool>&) {
             TileProgram named = kernel;
             named.name = named.stages.name = "kernel";
             const auto error = static_cast<double>((std::hash<std::string>()(print(named)) + seed) % 64) / 64;
-            return std::optional(MeasuredKernel{estimate(kernel, machine).seconds * (1 + error), false});
+            return std::optional(MeasuredKernel{estimate(kernel, target).seconds * (1 + error), false});
         });
         const auto planned = [&](double share) {
             options.optimal.most_measured = share;
@@ -287,7 +287,7 @@ TEST(GroupOptimally, begins_with_what_was_measured_before) {
         OrchestrateOptions options = optimally();
         options.optimal.most_measured = 1;
         options.optimal.profile = Profile::Lazy;
-        const Machine& machine = given(options.scheduling.machine);
+        const Target& target = options.scheduling.target;
         std::map<std::string, double> known;
         size_t run = 0;
         const auto text = [](TileProgram kernel) {
@@ -299,7 +299,7 @@ TEST(GroupOptimally, begins_with_what_was_measured_before) {
             [&](const TileProgram& kernel, const std::vector<bool>&) {
                 const std::string key = text(kernel);
                 const auto error = static_cast<double>((std::hash<std::string>()(key) + seed) % 64) / 64;
-                const auto [it, fresh] = known.emplace(key, estimate(kernel, machine).seconds * (1 + error));
+                const auto [it, fresh] = known.emplace(key, estimate(kernel, target).seconds * (1 + error));
                 run += fresh ? 1 : 0;
                 return std::optional(MeasuredKernel{it->second, !fresh});
             },

@@ -13,7 +13,7 @@ namespace {
 
 class Tree {
   public:
-    Tree(const Chain& c, const Candidate& candidate, const ScheduleTarget& target)
+    Tree(const Chain& c, const Candidate& candidate, const Target& target)
         : c_(c), candidate_(candidate), target_(target), range_(c.extents) {}
 
     std::optional<TileProgram> run() {
@@ -77,7 +77,7 @@ class Tree {
                 range_[a] = 1;
                 tasks *= static_cast<double>(c_.extents[a]);
             }
-        const bool enough = tasks >= 2.0 * target_.threads || target_.threads == 1;
+        const bool enough = tasks >= 2.0 * target_.tasks_at_a_time() || target_.tasks_at_a_time() == 1;
         for (size_t i = 0; i < c_.tiled.size(); ++i) {
             const size_t a = c_.tiled[i];
             if (c_.reduced[a] || !divided(i)) continue;
@@ -225,7 +225,7 @@ class Tree {
     bool insert(std::vector<Stmt>& body, const Load& load, std::vector<int64_t>& range) {
         const bool only_loop = body.size() == 1 && std::holds_alternative<TileLoop>(body[0].kind) &&
                                std::get<TileLoop>(body[0].kind).parallel;
-        if (!only_loop && bytes(load, range) <= static_cast<double>(target_.l2_bytes) / 3) {
+        if (!only_loop && bytes(load, range) <= static_cast<double>(target_.task_bytes()) / 3) {
             for (size_t i = 0; i < body.size(); ++i)
                 if (holds(body[i], load.stage)) {
                     body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), Stmt{load});
@@ -291,7 +291,7 @@ class Tree {
 
     const Chain& c_;
     const Candidate& candidate_;
-    const ScheduleTarget& target_;
+    const Target& target_;
     TileProgram t_;
     std::vector<Loop> grid_;
     std::vector<int64_t> range_;
@@ -301,7 +301,7 @@ class Tree {
 
 }  // namespace
 
-std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const ScheduleTarget& target) {
+std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target) {
     return Tree(chain, candidate, target).run();
 }
 

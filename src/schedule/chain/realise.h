@@ -22,6 +22,6 @@ struct Candidate {
 
 /// Nothing where the tree would not compute the stages: a softmax whose sum over a tiled axis cannot go on while its
 /// maximum changes, a value that must be whole and is not.
-std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const ScheduleTarget& target);
+std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target);
 
 }  // namespace tilewright::chain

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "cost/given_test.h"
+#include "cost/target_with_test.h"
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
 #include "tile/online_cases_test.h"
@@ -21,13 +22,8 @@ using testing::Not;
 
 constexpr double kAnyMemory = 1e18;
 
-ScheduleTarget target(int lanes = 4, int threads = 1, int64_t l2_bytes = 1 << 20) {
-    ScheduleTarget t;
-    t.lanes = lanes;
-    t.vector_registers = 16;
-    t.threads = threads;
-    t.l2_bytes = l2_bytes;
-    return t;
+Target target(int lanes = 4, int workers = 1, int64_t l2_bytes = 1 << 20) {
+    return test::target_with({.lanes = lanes, .vector_registers = 16, .workers = workers, .l2_bytes = l2_bytes});
 }
 
 std::vector<std::string> names_of(const Chain& c) {

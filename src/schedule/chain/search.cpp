@@ -250,13 +250,14 @@ SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& o
 
 namespace {
 
-Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& target, const KernelCosts& costs) {
+Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs) {
     Ways ways;
-    ways.capacity = machine.caches[std::min<size_t>(1, machine.caches.size() - 1)].bytes;
+    const CycleRates rates(target);
+    ways.capacity = rates.caches[std::min<size_t>(1, rates.caches.size() - 1)].bytes;
     // A CPU computes the tail of a tile apart, without padding: rows also come in whole register tiles, of two vectors
     // a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
-    ways.threads = machine.threads;
-    ways.row_unit = std::max(1, (target.vector_registers - 4) / 2);
+    ways.threads = rates.workers;
+    ways.row_unit = std::max(1, (target.micro_registers() - 4) / 2);
     ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };
     ways.costs = &costs;
     return ways;
@@ -264,19 +265,16 @@ Ways ways_on(const Chain& chain, const Machine& machine, const ScheduleTarget& t
 
 }  // namespace
 
-SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
-                    const SearchOptions& options) {
-    const EstimatedCosts estimates(machine, std::nullopt);
-    return search(chain, ways_on(chain, machine, target, options.costs != nullptr ? *options.costs : estimates),
-                  options);
+SearchResult search(const Chain& chain, const Target& target, const SearchOptions& options) {
+    const EstimatedCosts estimates(target);
+    return search(chain, ways_on(chain, target, options.costs != nullptr ? *options.costs : estimates), options);
 }
 
-std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
-                          uint64_t seed) {
+std::vector<Found> sample(const Chain& chain, const Target& target, size_t most, uint64_t seed) {
     SearchOptions options;
     options.seed = seed;
-    const EstimatedCosts estimates(machine, std::nullopt);
-    const Ways ways = ways_on(chain, machine, target, estimates);
+    const EstimatedCosts estimates(target);
+    const Ways ways = ways_on(chain, target, estimates);
     return Search(chain, ways, options).sample(most);
 }
 

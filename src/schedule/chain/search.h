@@ -53,12 +53,10 @@ struct Ways {
 /// Deterministic in the seed where nothing is measured.
 SearchResult search(const Chain& chain, const Ways& ways, const SearchOptions& options = {});
 /// On a CPU.
-SearchResult search(const Chain& chain, const Machine& machine, const ScheduleTarget& target,
-                    const SearchOptions& options = {});
+SearchResult search(const Chain& chain, const Target& target, const SearchOptions& options = {});
 
 /// Programs of the pruned space, each once, in the model's order: all of them where there are at most `most`, else so
 /// many chosen at random (fewer only where most choices are illegal).
-std::vector<Found> sample(const Chain& chain, const Machine& machine, const ScheduleTarget& target, size_t most,
-                          uint64_t seed = 1);
+std::vector<Found> sample(const Chain& chain, const Target& target, size_t most, uint64_t seed = 1);
 
 }  // namespace tilewright::chain

@@ -16,16 +16,12 @@ namespace {
 
 struct Setting {
     Chain chain;
-    Machine machine{generic_target(VectorIsa::avx2)};
-    ScheduleTarget target;
+    Target target = generic_target(VectorIsa::avx2);
 
-    explicit Setting(const Program& p) : chain(given(make_chain(p))) {
-        target.lanes = 8;
-        target.vector_registers = 16;
-    }
-    test::FakeCosts costs() const { return test::FakeCosts(EstimatedCosts(machine, std::nullopt)); }
-    SearchResult run(const SearchOptions& options = {}) const { return search(chain, machine, target, options); }
-    double capacity() const { return machine.caches[1].bytes; }
+    explicit Setting(const Program& p) : chain(given(make_chain(p))) {}
+    test::FakeCosts costs() const { return test::FakeCosts(EstimatedCosts(target)); }
+    SearchResult run(const SearchOptions& options = {}) const { return search(chain, target, options); }
+    double capacity() const { return CycleRates(target).caches[1].bytes; }
 };
 
 std::vector<Candidate> candidates(const std::vector<Found>& found) {
@@ -50,7 +46,7 @@ TEST(Search, gives_the_best_first_by_the_estimate) {
     ASSERT_EQ(r.top.size(), 8u);
     for (size_t i = 0; i < r.top.size(); ++i) {
         EXPECT_EQ(r.top[i].seconds, r.top[i].estimate);
-        EXPECT_DOUBLE_EQ(r.top[i].estimate, estimate(r.top[i].program, s.machine).seconds);
+        EXPECT_DOUBLE_EQ(r.top[i].estimate, estimate(r.top[i].program, s.target).seconds);
         EXPECT_EQ(verify(r.top[i].program), std::vector<std::string>());
         EXPECT_LE(TileBytes(s.chain)(r.top[i].candidate.tiles), 1.2 * s.capacity());
         EXPECT_GE(r.top[i].seconds, r.top[i > 0 ? i - 1 : 0].seconds);
@@ -69,7 +65,7 @@ TEST(Search, of_a_space_smaller_than_its_population_finds_its_best) {
                 for (const int64_t k : space.sizes[2])
                     for (const int64_t h : space.sizes[3])
                         if (const auto t = realise(s.chain, {e, {m, n, k, h}}, s.target))
-                            best = std::min(best, estimate(*t, s.machine).seconds);
+                            best = std::min(best, estimate(*t, s.target).seconds);
     EXPECT_DOUBLE_EQ(s.run().top.at(0).seconds, best);
 }
 
@@ -134,7 +130,7 @@ TEST(Search, measures_the_best_of_every_generation_once_and_believes_it) {
             const std::string text = print(t);
             EXPECT_TRUE(seen.insert(text).second) << "measured twice:\n" << text;
             // A machine that likes what the model does not.
-            out.push_back(1e-6 / estimate(t, s.machine).seconds);
+            out.push_back(1e-6 / estimate(t, s.target).seconds);
             if (out.back() < fastest) {
                 fastest = out.back();
                 winner = text;
@@ -173,7 +169,7 @@ TEST(Search, drops_what_cannot_be_run) {
 
 TEST(Sample, is_of_different_legal_programs_in_the_model_s_order) {
     const Setting s(attention(8, 256, 256, 64, 64));
-    const std::vector<Found> all = sample(s.chain, s.machine, s.target, 40);
+    const std::vector<Found> all = sample(s.chain, s.target, 40);
     ASSERT_EQ(all.size(), 40u);
     std::set<std::string> texts;
     for (size_t i = 0; i < all.size(); ++i) {
@@ -182,13 +178,13 @@ TEST(Sample, is_of_different_legal_programs_in_the_model_s_order) {
         EXPECT_GE(all[i].estimate, all[i > 0 ? i - 1 : 0].estimate);
         EXPECT_LE(TileBytes(s.chain)(all[i].candidate.tiles), 1.2 * s.capacity());
     }
-    const std::vector<Found> other = sample(s.chain, s.machine, s.target, 40, 2);
+    const std::vector<Found> other = sample(s.chain, s.target, 40, 2);
     EXPECT_NE(candidates(all), candidates(other));
 }
 
 TEST(Sample, of_a_small_space_is_all_of_it) {
     const Setting s(two_products(48, 32, 32, 20));
-    const std::vector<Found> all = sample(s.chain, s.machine, s.target, 10000);
+    const std::vector<Found> all = sample(s.chain, s.target, 10000);
     const SearchResult searched = s.run();
     ASSERT_FALSE(all.empty());
     EXPECT_DOUBLE_EQ(all[0].estimate, searched.top.at(0).estimate);
@@ -200,12 +196,12 @@ TEST(Sample, has_rows_that_threads_share_evenly) {
     Setting s(two_products(197, 32, 32, 20));
     const auto rows = [&] {
         std::set<int64_t> out;
-        for (const Found& f : sample(s.chain, s.machine, s.target, 100000)) out.insert(f.candidate.tiles.at(0));
+        for (const Found& f : sample(s.chain, s.target, 100000)) out.insert(f.candidate.tiles.at(0));
         return out;
     };
     // Of register tiles of six rows, 16 or 17 are a thread's half.
     EXPECT_EQ(rows().count(102), 0u);
-    s.machine.threads = 2;
+    s.target.workers = 2;
     EXPECT_EQ(rows().count(96) + rows().count(102), 2u);
 }
 

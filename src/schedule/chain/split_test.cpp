@@ -10,6 +10,7 @@
 #include <random>
 
 #include "cost/given_test.h"
+#include "cost/target_with_test.h"
 #include "program/random_program.h"
 #include "schedule/chain/chains_test.h"
 #include "schedule/chain/realise.h"
@@ -193,10 +194,8 @@ TEST(SplitSum, gives_on_hard_rows_in_every_schedule_of_its_parts_what_whole_rows
             const auto extent = static_cast<uint64_t>(c.extents[a]);
             candidate.tiles.push_back(static_cast<int64_t>(rng() % 2 == 0 ? extent : 1 + rng() % extent));
         }
-        ScheduleTarget target;
-        target.lanes = 4;
-        target.vector_registers = 16;
-        target.threads = 1 + static_cast<int>(rng() % 4);
+        const Target target =
+            test::target_with({.lanes = 4, .vector_registers = 16, .workers = 1 + static_cast<int>(rng() % 4)});
         const auto t = realise(c, candidate, target);
         if (!t) continue;
         ++run;

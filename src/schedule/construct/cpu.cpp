@@ -47,12 +47,12 @@ double registers_taken(const Problem& p, const std::vector<int64_t>& tile) {
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 /// Cycles that all tasks' copies take: every element is loaded, checked and stored.
-double copy_cycles(const Problem& p, const std::vector<int64_t>& task, const Machine& machine) {
+double copy_cycles(const Problem& p, const std::vector<int64_t>& task, int lanes, const CycleRates& rates) {
     double tasks = 1, elements = 0;
     for (size_t a = 0; a < p.stage.spatial; ++a)
         tasks *= std::ceil(static_cast<double>(p.stage.extents[a]) / static_cast<double>(task[a]));
     for (const size_t i : p.loads) elements += p.stage.operands[i].elements(task);
-    return tasks * elements / machine.lanes * 4 / machine.loads_a_cycle;
+    return tasks * elements / lanes * 4 / rates.loads_per_cycle;
 }
 
 /// Bytes of the copies that a task makes.
@@ -63,23 +63,24 @@ double copied_bytes(const Problem& p, const std::vector<int64_t>& task) {
     return n;
 }
 
-class Cpu : public Hardware {
+class CpuModel : public StateModel {
   public:
-    explicit Cpu(const Machine& machine) : machine_(machine) {}
+    explicit CpuModel(const Target& target)
+        : rates_(target), lanes_(target.lanes(DType::F32)), vector_registers_(target.vector_registers) {}
 
     double footprint(const Problem& p, const Etir& e, size_t level) const override {
-        if (level == 0) return registers_taken(p, e.tiles[0]) * 4 * static_cast<double>(machine_.lanes);
+        if (level == 0) return registers_taken(p, e.tiles[0]) * 4 * static_cast<double>(lanes_);
         double n = 0;
         for (const OperandModel& o : p.stage.operands) n += o.bytes(e.tiles[level]);
         return n;
     }
     double capacity(const Problem&, size_t level) const override {
-        if (level == 0) return machine_.vector_registers * 4.0 * machine_.lanes;
-        return machine_.caches[std::min(level, machine_.caches.size()) - 1].bytes;
+        if (level == 0) return vector_registers_ * 4.0 * lanes_;
+        return rates_.caches[std::min(level, rates_.caches.size()) - 1].bytes;
     }
     double transfer(size_t level, double bytes) const override {
-        const Machine::Level& from = level <= machine_.caches.size() ? machine_.caches[level - 1] : machine_.memory;
-        return from.latency + bytes / from.bytes_a_cycle;
+        const CycleRates::Level& from = level <= rates_.caches.size() ? rates_.caches[level - 1] : rates_.memory;
+        return from.latency + bytes / from.bytes_per_cycle;
     }
     double interleaving(const Problem& p, const Etir& before, const Etir& after, size_t axis) const override {
         double most = 1;
@@ -99,7 +100,8 @@ class Cpu : public Hardware {
     }
 
   private:
-    Machine machine_;
+    CycleRates rates_;
+    int lanes_, vector_registers_;
 };
 
 /// Tiles of outer levels are multiples of those inside them.
@@ -117,9 +119,9 @@ void nest_tiles(const Problem& p, Etir& state) {
 }
 
 /// Copies must fit beside what they serve; where they do not, tasks shrink along the rows.
-void fit_copies(const Problem& p, const Machine& machine, std::vector<std::vector<int64_t>>& tiles) {
-    if (p.loads.empty() || machine.caches.size() <= 1) return;
-    const double most = machine.caches[1].bytes / 2;
+void fit_copies(const Problem& p, const CycleRates& rates, std::vector<std::vector<int64_t>>& tiles) {
+    if (p.loads.empty() || rates.caches.size() <= 1) return;
+    const double most = rates.caches[1].bytes / 2;
     for (size_t a = 0; a < p.stage.spatial && copied_bytes(p, tiles[2]) > most; ++a)
         while (a != vector_axis(p) && tiles[2][a] > tiles[0][a] && copied_bytes(p, tiles[2]) > most) {
             tiles[2][a] = std::max(tiles[0][a], round_up(tiles[2][a] / 2, tiles[0][a]));
@@ -165,16 +167,16 @@ Realised with_loops(const Problem& p, const Realised& state, VectorsFirst first)
     return r;
 }
 
-Realised Cpu::realise(const Problem& p, const Etir& e) const {
+Realised CpuModel::realise(const Problem& p, const Etir& e) const {
     Realised out;
     out.state = e;
     nest_tiles(p, out.state);
     out.micro = p.micro;
     out.micro.registers = out.state.tiles[0];
     out.micro.virtual_threads = out.state.virtual_threads;
-    fit_copies(p, machine_, out.state.tiles);
+    fit_copies(p, rates_, out.state.tiles);
 
-    const double copying = p.loads.empty() ? 0 : copy_cycles(p, out.state.tiles[2], machine_);
+    const double copying = p.loads.empty() ? 0 : copy_cycles(p, out.state.tiles[2], lanes_, rates_);
     out.seconds = 1e300;
     std::optional<double> compute;
     std::vector<std::vector<size_t>> orders;  // already evaluated: with few loops most are the same
@@ -191,11 +193,11 @@ Realised Cpu::realise(const Problem& p, const Etir& e) const {
                 nest.loops = r.loops;
                 nest.parallel = r.parallel;
                 nest.micro = &r.micro;
-                NestCost cost = nest_cost(p.stage, nest, machine_, compute);
+                NestCost cost = nest_cost(p.stage, nest, rates_, compute);
                 compute = cost.compute_cycles;
                 cost.cycles += copying;
                 cost.compute_cycles += copying;
-                r.seconds = cost.seconds(machine_);
+                r.seconds = cost.seconds(rates_);
                 if (r.seconds >= out.seconds * (1 - 1e-9)) continue;
                 r.state = out.state;
                 out = std::move(r);
@@ -205,8 +207,7 @@ Realised Cpu::realise(const Problem& p, const Etir& e) const {
 
 }  // namespace
 
-Problem make_problem(const Program& stages, const ScheduleTarget& target, const Machine& machine,
-                     const Bindings& bindings) {
+Problem make_problem(const Program& stages, const Target& target, const Bindings& bindings) {
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
     const DType out = stages.values[stages.primitives[id].outputs[0]].dtype;
@@ -216,7 +217,7 @@ Problem make_problem(const Program& stages, const ScheduleTarget& target, const 
     p.micro = choice.micro;
     p.loads = choice.loads;
     p.contraction = p.virtual_threads = choice.contraction;
-    p.hardware = std::make_shared<const Cpu>(machine);
+    p.model = std::make_shared<const CpuModel>(target);
     const size_t n = e.extents.size();
     for (const Expr& x : e.extents) p.dynamic.push_back(!x.is_constant());
     p.units.assign(n, 1);

@@ -129,7 +129,7 @@ Etir mutated(const Problem& p, Etir e, std::mt19937_64& rng) {
     return e;
 }
 
-double footprint(const Problem& p, const Etir& e, size_t level) { return p.hardware->footprint(p, e, level); }
+double footprint(const Problem& p, const Etir& e, size_t level) { return p.model->footprint(p, e, level); }
 
 namespace {
 
@@ -161,7 +161,7 @@ double traffic(const Problem& p, const Etir& e, size_t level) {
 
 bool fits(const Problem& p, const Etir& e, size_t level) {
     if (level == 0 && !p.contraction) return true;
-    const double room = p.hardware->capacity(p, level);
+    const double room = p.model->capacity(p, level);
     return footprint(p, e, level) <= room || (level > 0 && p.smallest[level] > room);
 }
 
@@ -176,11 +176,11 @@ double benefit(const Problem& p, const Etir& e, Action action, int step) {
                    (traffic(p, *next, e.level) * footprint(p, e, e.level));
         case Action::Kind::Cache: {
             const double size = footprint(p, e, e.level);
-            const double gain = p.hardware->transfer(e.level + 1, size) / p.hardware->transfer(e.level, size);
+            const double gain = p.model->transfer(e.level + 1, size) / p.model->transfer(e.level, size);
             return gain * 3 / (1 + std::exp(-std::log(5.0) / 10 * (step - 10)));
         }
         case Action::Kind::SetVThread:
-            return p.hardware->interleaving(p, e, *next, action.axis);
+            return p.model->interleaving(p, e, *next, action.axis);
     }
     return 0;
 }
@@ -200,7 +200,7 @@ std::vector<Weighted> transitions(const Problem& p, const Etir& e, int step, boo
     return out;
 }
 
-Realised realise(const Problem& p, const Etir& e) { return p.hardware->realise(p, e); }
+Realised realise(const Problem& p, const Etir& e) { return p.model->realise(p, e); }
 
 Etir state_of(const Problem& p, const TileProgram& schedule) {
     Etir e = initial(p);
@@ -247,7 +247,7 @@ TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r)
     // What stands in the body inside `depth` loops besides what is there.
     const auto surround = [&](size_t depth) {
         if (depth == r.copies_at) {
-            std::vector<Stmt> copies = p.hardware->copies(t.stages, p, r);
+            std::vector<Stmt> copies = p.model->copies(t.stages, p, r);
             body.insert(body.begin(), std::make_move_iterator(copies.begin()), std::make_move_iterator(copies.end()));
         }
         if (depth == r.parallel && r.stored) {

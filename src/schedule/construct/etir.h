@@ -27,7 +27,7 @@
 
 namespace tilewright::construct {
 
-class Hardware;
+class StateModel;
 
 /// What is constructed: one stage on one machine, and what its innermost level looks like whatever the tiles.
 struct Problem {
@@ -42,17 +42,17 @@ struct Problem {
     /// (panels of packed weights; kernels that reuse nothing across rows) only the default heuristic's.
     std::vector<std::vector<std::vector<int64_t>>> tile_sizes;
     std::vector<double> smallest;  ///< footprint of the smallest tile of each level
-    std::shared_ptr<const Hardware> hardware;
+    std::shared_ptr<const StateModel> model;
 
     size_t levels() const { return tile_sizes.size(); }
 };
 
 /// Of a kernel with one stage. Where its micro-kernel has no vector axis there is little to gain (see make_schedule).
-Problem make_problem(const Program& stages, const ScheduleTarget& target, const Machine& machine,
-                     const Bindings& bindings = {});
+Problem make_problem(const Program& stages, const Target& target, const Bindings& bindings = {});
 /// On a GPU. Nothing where not even the smallest tiles' copies fit a block. `group`: on WGMMA; nothing where its
 /// instructions do not fit the product. The model decides between the two spaces.
-std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how, bool group = false);
+std::optional<Problem> make_gpu_problem(const Program& stages, const Target& target, Precision precision,
+                                        bool group = false);
 
 struct Etir {
     std::vector<std::vector<int64_t>> tiles;  ///< [level][axis], points
@@ -129,9 +129,9 @@ Realised realise(const Problem& problem, const Etir& e);
 TileProgram to_tile_program(Program stages, const Problem& problem, const Realised& realised);
 
 /// What states mean on a kind of machine: the numbers in the formulas, and the loops that a state becomes.
-class Hardware {
+class StateModel {
   public:
-    virtual ~Hardware() = default;
+    virtual ~StateModel() = default;
     /// F(T).
     virtual double footprint(const Problem& p, const Etir& e, size_t level) const = 0;
     /// Bytes of F(T) that a level has room for.
@@ -148,7 +148,7 @@ class Hardware {
 
 /// Sizes for tiles of an axis of `extent` points in units: divisors, powers of two, the whole; about three an octave.
 std::vector<int64_t> candidate_sizes(int64_t extent, int64_t unit);
-/// Completes a problem whose tile sizes and hardware are set.
+/// Completes a problem whose tile sizes and model are set.
 void measure_smallest(Problem& problem);
 
 }  // namespace tilewright::construct

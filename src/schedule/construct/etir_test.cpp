@@ -20,7 +20,7 @@ using Kind = Action::Kind;
 
 /// 32 x 64 x 48: sums are not cut, vectors run along n.
 struct Product {
-    explicit Product(const Machine& machine = narrow_machine()) : p(problem_of(product(32, 64, 48), machine)) {}
+    explicit Product(const Target& target = narrow_target()) : p(problem_of(product(32, 64, 48), target)) {}
     Problem p;
     Etir e = initial(p);
 };
@@ -134,9 +134,9 @@ TEST(VirtualThreads, are_interleaved_only_where_they_divide_the_register_tile) {
 }
 
 TEST(Transitions, that_would_not_fit_have_no_benefit) {
-    Machine machine = narrow_machine();
-    machine.caches[1].bytes = 4000;
-    const Product x(machine);
+    Target target = narrow_target();
+    set_cache(target, 1, 4000, 32, 14);
+    const Product x(target);
     // 1 x 8: 3328 bytes; 2 x 8: 3584; 4 x 8: 768 + 3072 + 256 = 4096.
     const Etir two = given(apply(x.p, x.e, {Kind::Tile, kM}));
     EXPECT_GT(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 0);
@@ -146,9 +146,9 @@ TEST(Transitions, that_would_not_fit_have_no_benefit) {
 }
 
 TEST(Transitions, of_a_level_in_which_not_even_the_smallest_tile_fits_are_not_held_back) {
-    Machine machine = narrow_machine();
-    machine.caches[1].bytes = 3000;
-    const Product x(machine);
+    Target target = narrow_target();
+    set_cache(target, 1, 3000, 32, 14);
+    const Product x(target);
     EXPECT_GT(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 0);
 }
 
@@ -233,7 +233,7 @@ TEST(Realise, makes_of_every_state_a_schedule_that_computes_its_stage) {
         const std::vector<Tensor> inputs = random_inputs(stages, 3);
         const std::vector<Tensor> expected = interpret(stages, inputs);
         for (const int threads : {1, 4}) {
-            const Problem p = problem_of(stages, narrow_machine(threads));
+            const Problem p = problem_of(stages, narrow_target(threads));
             std::mt19937_64 rng(static_cast<uint64_t>(threads));
             for (int k = 0; k < 12; ++k) {
                 Etir e = k == 0 ? initial(p) : random_state(p, rng);
@@ -272,7 +272,7 @@ TEST(Realise, costs_what_the_tree_that_it_makes_costs) {
         std::mt19937_64 rng(7);
         for (int k = 0; k < 10; ++k) {
             const Realised r = realise(p, random_state(p, rng));
-            EXPECT_NEAR(estimate(to_tile_program(stages, p, r), narrow_machine()).seconds / r.seconds, 1, 1e-9)
+            EXPECT_NEAR(estimate(to_tile_program(stages, p, r), narrow_target()).seconds / r.seconds, 1, 1e-9)
                 << stages.name;
         }
     }

@@ -18,7 +18,7 @@ constexpr int64_t kMostOthers = 16;    // and along any other axis of a product
 constexpr int kMostAhead = 4;
 constexpr int64_t kMostSums = 128;  // registers of a thread, of a WGMMA product
 
-class GpuStates : public Hardware {
+class GpuStates : public StateModel {
   public:
     GpuStates(const Program& stages, const std::optional<GpuProduct>& product, const GpuTarget& target)
         : expr_(*stages.primitives[PrimitiveId(0)].expr()),
@@ -174,17 +174,18 @@ std::vector<int64_t> up_to(std::vector<int64_t> sizes, int64_t most) {
 
 }  // namespace
 
-std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& how, bool group) {
+std::optional<Problem> make_gpu_problem(const Program& stages, const Target& target, Precision precision, bool group) {
+    const GpuTarget& gpu = *target.gpu;
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
     const ValueId result = stages.primitives[id].outputs[0];
-    auto product = gpu_product(stages, e, result, how.precision);
+    auto product = gpu_product(stages, e, result, precision);
     if (group) {
         if (!product) return std::nullopt;
         product->group = true;
-        if (!fits_group(stages, e, *product, how.target)) return std::nullopt;
+        if (!fits_group(stages, e, *product, gpu)) return std::nullopt;
     }
-    const auto states = std::make_shared<const GpuStates>(stages, product, how.target);
+    const auto states = std::make_shared<const GpuStates>(stages, product, gpu);
     const size_t n = e.extents.size();
     Problem p;
     p.stage = states->nest().stage();
@@ -222,7 +223,7 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
                                    extent);
         }
     } else {
-        p.micro = choose_micro(stages, e, DType::F32, gpu_rule(how.target)).micro;
+        p.micro = choose_micro(stages, e, DType::F32, target).micro;
         if (p.micro.vector_axis) p.units[*p.micro.vector_axis] = std::max<int64_t>(1, p.micro.lanes);
         for (size_t a = 0; a < n; ++a) {
             const int64_t given = a < p.micro.registers.size() ? std::max<int64_t>(1, p.micro.registers[a]) : 1;
@@ -232,9 +233,9 @@ std::optional<Problem> make_problem(const Program& stages, const GpuScheduling& 
         }
     }
     p.tile_sizes = {std::move(own), std::move(block)};
-    p.hardware = states;
+    p.model = states;
     measure_smallest(p);
-    if (product && p.smallest[1] > static_cast<double>(how.target.block_shared_bytes)) return std::nullopt;
+    if (product && p.smallest[1] > static_cast<double>(gpu.block_shared_bytes)) return std::nullopt;
     return p;
 }
 

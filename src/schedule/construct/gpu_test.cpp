@@ -5,6 +5,7 @@
 
 #include "cost/given_test.h"
 #include "cost/gpu_estimate.h"
+#include "cost/target_with_test.h"
 #include "program/random_program.h"
 #include "schedule/construct/problems_test.h"
 #include "schedule/construct/walk.h"
@@ -19,7 +20,7 @@ using testing::Le;
 using Kind = Action::Kind;
 
 Problem on_gpu(const Program& stages, Precision precision = Precision::F32, const GpuTarget& target = a100()) {
-    return *make_problem(stages, GpuScheduling{target, precision});
+    return *make_gpu_problem(stages, test::on_gpu(target), precision);
 }
 
 TEST(GpuStates, have_a_level_for_a_block_and_one_for_a_thread_or_a_warp) {
@@ -100,11 +101,11 @@ TEST(GpuTransitions, leave_a_fifth_more_than_there_is_to_the_estimate) {
 }
 
 TEST(GpuStates, need_room_for_the_smallest_copies) {
-    GpuScheduling how{a100(), Precision::F32};
-    how.target.block_shared_bytes = 100;
-    EXPECT_FALSE(make_problem(product(512, 512, 256), how));
+    Target target = test::on_gpu(a100());
+    target.gpu->block_shared_bytes = 100;
+    EXPECT_FALSE(make_gpu_problem(product(512, 512, 256), target, Precision::F32));
     // What copies nothing needs none.
-    EXPECT_TRUE(make_problem(small_kernels().back(), how));
+    EXPECT_TRUE(make_gpu_problem(small_kernels().back(), target, Precision::F32));
 }
 
 /// Statement by statement of the tree.
@@ -121,9 +122,9 @@ TEST(GpuRealise, makes_of_every_state_a_schedule_that_computes_its_stage) {
         const std::vector<Tensor> inputs = random_inputs(stages, 3);
         const std::vector<Tensor> expected = interpret(stages, inputs);
         for (const Precision precision : {Precision::F32, Precision::BF16}) {
-            GpuScheduling how{a100(), precision};
-            how.target.block_shared_bytes = 20 << 10;  // small, so that there is something to make room for
-            const Problem p = *make_problem(stages, how);
+            Target target = test::on_gpu(a100());
+            target.gpu->block_shared_bytes = 20 << 10;  // small, so that there is something to make room for
+            const Problem p = *make_gpu_problem(stages, target, precision);
             std::mt19937_64 rng(static_cast<uint64_t>(precision));
             for (int k = 0; k < 12; ++k) {
                 const Realised r = realise(p, k == 0 ? initial(p) : random_state(p, rng));
@@ -131,7 +132,7 @@ TEST(GpuRealise, makes_of_every_state_a_schedule_that_computes_its_stage) {
                 ASSERT_EQ(verify(t), std::vector<std::string>()) << print(t);
                 ASSERT_LE(largest_difference(expected, interpret(t, inputs, {})), stages.name == "half" ? 2e-3 : 1e-5)
                     << print(t);
-                ASSERT_LE(given(shared_bytes(t)), how.target.block_shared_bytes) << print(t);
+                ASSERT_LE(given(shared_bytes(t)), target.gpu->block_shared_bytes) << print(t);
                 if (p.contraction) {
                     ASSERT_LE(threads_of(p, r), kGpuBlockThreads) << print(t);
                 }
@@ -170,7 +171,8 @@ TEST(GpuConstruct, comes_to_no_worse_than_the_rule) {
     for (const Precision precision : {Precision::F32, Precision::TF32})
         for (const Program& stages : {product(1024, 1024, 1024), product(100, 3000, 70), product(64, 64, 4096)}) {
             Scheduling how;
-            how.gpu = GpuScheduling{a100(), precision};
+            how.target.gpu = a100();
+            how.precision = precision;
             const IndexVector<PrimitiveId, std::vector<size_t>> rows(1);
             const double rule = kernel_costs(how)->estimate(make_schedule(stages, rows, how));
             for (const SchedulerKind kind : {SchedulerKind::Gensor, SchedulerKind::Auto}) {

@@ -9,19 +9,24 @@ namespace tilewright::construct {
 
 constexpr size_t kM = 0, kN = 1, kK = 2;  // axes of a product
 
-inline ScheduleTarget narrow_rule() {
-    ScheduleTarget rule;
-    rule.lanes = 8;
-    rule.vector_registers = 16;
-    return rule;
+/// `bytes` of a cache are those that kernels are planned with.
+inline void set_cache(Target& target, size_t level, double bytes, double bytes_per_cycle, double latency_cycles) {
+    CacheLevel& cache = target.caches.at(level);
+    cache.bytes = static_cast<int64_t>(bytes / 0.8);
+    cache.load_gbps.value = bytes_per_cycle * target.ghz.value;
+    cache.latency_ns.value = latency_cycles / target.ghz.value;
 }
 
-inline Machine narrow_machine(int threads = 1) {
-    Machine m(generic_target(VectorIsa::avx2), threads);
-    // bytes, bytes a cycle, cycles
-    m.caches = {{25600, 64, 4}, {409600, 32, 14}, {1.2e7, 16, 50}};
-    m.memory = {1e18, 8, 250};
-    return m;
+inline Target narrow_target(int workers = 1) {
+    Target t = generic_target(VectorIsa::avx2);
+    t.workers = workers;
+    set_cache(t, 0, 25600, 64, 4);
+    set_cache(t, 1, 409600, 32, 14);
+    set_cache(t, 2, 1.2e7, 16, 50);
+    t.memory_gbps_1.value = 8 * t.ghz.value;
+    t.memory_gbps_all.value = workers * t.memory_gbps_1.value;
+    t.memory_latency_ns.value = 250 / t.ghz.value;
+    return t;
 }
 
 inline Program product(int64_t m, int64_t n, int64_t k) {
@@ -34,8 +39,8 @@ inline Program product(int64_t m, int64_t n, int64_t k) {
                                      m, n, k));
 }
 
-inline Problem problem_of(const Program& stages, const Machine& machine = narrow_machine()) {
-    return make_problem(stages, narrow_rule(), machine);
+inline Problem problem_of(const Program& stages, const Target& target = narrow_target()) {
+    return make_problem(stages, target);
 }
 
 /// Kernels of many kinds, small enough for the interpreter.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "cost/target_with_test.h"
 #include "schedule/construct/problems_test.h"
 
 namespace tilewright::construct {
@@ -129,7 +130,7 @@ Problem small_space() {
 
 /// 1024 x 1024 x 1024 on a GPU: blocks of 16 to 64 rows and columns, steps of 8 or 16.
 Problem small_gpu_space() {
-    Problem p = *make_problem(product(1024, 1024, 1024), GpuScheduling{a100(), Precision::F32});
+    Problem p = *make_gpu_problem(product(1024, 1024, 1024), test::on_gpu(a100()), Precision::F32);
     p.tile_sizes = {{{1, 2, 4}, {4, 8}, {1}}, {{16, 32, 64}, {16, 32, 64}, {8, 16}}};
     measure_smallest(p);
     return p;

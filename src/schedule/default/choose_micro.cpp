@@ -23,7 +23,7 @@ void hold_transform(const TensorExpr& e, const WeighedSum& transform, size_t vec
 
 }  // namespace
 
-StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out, const ScheduleTarget& target) {
+StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out, const Target& target) {
     const OperandWalks walks(stages, e, out, target);
     StageChoice choice;
     Micro& micro = choice.micro;
@@ -31,11 +31,11 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out, 
     micro.virtual_threads.assign(e.extents.size(), 1);
     if (const auto transform = weighed_sum(e))
         if (const auto vector = transform_vector_axis(walks, *transform)) {
-            hold_transform(e, *transform, *vector, target.lanes, micro);
+            hold_transform(e, *transform, *vector, target.micro_lanes(), micro);
             return choice;
         }
     micro.vector_axis = choose_vector_axis(walks);
-    micro.lanes = micro.vector_axis ? target.lanes : 1;
+    micro.lanes = micro.vector_axis ? target.micro_lanes() : 1;
     choose_register_tile(walks, choice);
     unroll_windows(walks, choice);
     choose_loop_order(walks, choice);

@@ -36,7 +36,7 @@ bool is_group_axis(const OperandWalks& w, const Micro& micro, size_t batch) {
             if (a != vector && micro.registers[a] > 1 && operand.depends(a) && operand.stride(a))
                 inside = inside || std::abs(*operand.stride(batch)) < std::abs(*operand.stride(a));
     }
-    return inside && weights <= static_cast<double>(w.target.l2_bytes) / 8;
+    return inside && weights <= static_cast<double>(w.target.task_bytes()) / 8;
 }
 
 /// Whether the windows of all channels of a plane read and write far more than L2 holds. Batches count once: they lie
@@ -50,7 +50,7 @@ bool plane_exceeds_l2(const OperandWalks& w, size_t vector) {
         if (a < w.e.spatial) bytes *= static_cast<double>(plane.back());
     }
     for (const Access& a : w.e.accesses) bytes += static_cast<double>(box_bytes(w.stages, a, plane));
-    return bytes > 2.5 * static_cast<double>(w.target.l2_bytes);
+    return bytes > 2.5 * static_cast<double>(w.target.task_bytes());
 }
 
 /// The operand's strides where a stage only moves contiguous runs of memory (heads of an attention). Loops in the

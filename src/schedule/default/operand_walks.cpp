@@ -23,13 +23,14 @@ OperandWalk walk_of(const Program& stages, const TensorExpr& e, ValueId value, c
     return w;
 }
 
-OperandWalks::OperandWalks(const Program& stages_, const TensorExpr& e_, DType out_type_, const ScheduleTarget& target_)
+OperandWalks::OperandWalks(const Program& stages_, const TensorExpr& e_, DType out_type_, const Target& target_)
     : stages(stages_), e(e_), out_type(out_type_), target(target_), slots(e_.body.slots()) {
     ValueId out;
     for (const Primitive& p : stages.primitives)
         if (p.expr() == &e) out = p.outputs[0];
-    for (const Access& a : e.accesses) walks.push_back(walk_of(stages, e, a.value, a.index, false, target.lanes));
-    walks.push_back(walk_of(stages, e, out, result_index(e), true, target.lanes));
+    for (const Access& a : e.accesses)
+        walks.push_back(walk_of(stages, e, a.value, a.index, false, target.micro_lanes()));
+    walks.push_back(walk_of(stages, e, out, result_index(e), true, target.micro_lanes()));
     const auto factors = contraction(e);
     product = factors && factors->reads_two();
 }
@@ -53,7 +54,7 @@ double OperandWalks::sum_points() const {
 }
 
 bool OperandWalks::too_short_for_lanes(size_t a) const {
-    return fixed(a) && e.extents[a].constant() < std::max(2, target.lanes / 4);
+    return fixed(a) && e.extents[a].constant() < std::max(2, target.micro_lanes() / 4);
 }
 
 bool OperandWalks::reused_along(size_t a, size_t vector) const {
@@ -64,7 +65,7 @@ bool OperandWalks::reused_along(size_t a, size_t vector) const {
 std::optional<size_t> OperandWalks::transposed_axis(const OperandWalk& w, size_t vector) const {
     if (e.reducer != Reducer::None || w.result || !w.depends(vector) || w.unit(vector)) return std::nullopt;
     for (size_t u = 0; u < e.spatial; ++u)
-        if (u != vector && w.unit(u) && extent(u) >= target.lanes) return u;
+        if (u != vector && w.unit(u) && extent(u) >= target.micro_lanes()) return u;
     return std::nullopt;
 }
 

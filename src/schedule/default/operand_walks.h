@@ -33,12 +33,12 @@ OperandWalk walk_of(const Program& stages, const TensorExpr& e, ValueId value, c
 
 /// The walks of one expression's operands on a target.
 struct OperandWalks {
-    OperandWalks(const Program& stages, const TensorExpr& e, DType out_type, const ScheduleTarget& target);
+    OperandWalks(const Program& stages, const TensorExpr& e, DType out_type, const Target& target);
 
     const Program& stages;
     const TensorExpr& e;
     const DType out_type;
-    const ScheduleTarget& target;
+    const Target& target;
     std::vector<OperandWalk> walks;  ///< one per access, then the result
     std::vector<uint32_t> slots;     ///< the accesses of the body
     bool product = false;            ///< a sum of products of two accesses

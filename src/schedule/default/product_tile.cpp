@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cost/assumed_core.h"
 #include "cost/cache_sets.h"
 
 namespace tilewright {
@@ -14,10 +13,11 @@ constexpr int64_t kMostTileRows = 14;    // more rows are code without gain
 
 /// Cycles of one reduction step of a register tile of rows x columns vectors: multiply-adds, loads, the latency that
 /// too few accumulators do not hide, or the panel's vectors at `panel_bytes_per_cycle`.
-double product_step_cycles(int64_t rows, int64_t columns, double vector_bytes, double panel_bytes_per_cycle) {
+double product_step_cycles(const NominalRates& rates, int64_t rows, int64_t columns, double vector_bytes,
+                           double panel_bytes_per_cycle) {
     const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
-    return std::max({r * c / kAssumedCore.fmas_per_cycle, (r + c) / kAssumedCore.loads_per_cycle, kFmaLatencyCycles,
-                     c * vector_bytes / panel_bytes_per_cycle});
+    return std::max(
+        {r * c / rates.fmas, (r + c) / rates.loads, rates.fma_latency, c * vector_bytes / panel_bytes_per_cycle});
 }
 
 /// The cost of an extent in tiles: full ones and the tail.
@@ -28,19 +28,19 @@ double over_tiles(int64_t extent, int64_t tile, const Cost& cost) {
 }
 
 /// Cycles of the whole product in such tiles.
-double product_cycles(const ProductShape& shape, const ProductTile& tile, double vector_bytes) {
+double product_cycles(const NominalRates& rates, const ProductShape& shape, const ProductTile& tile,
+                      double vector_bytes) {
     return over_tiles(shape.vectors, tile.columns, [&](int64_t columns) {
         // Every tile of rows reads the panel again. The first one reads it from behind L2.
         const double panel = static_cast<double>(columns) * vector_bytes * shape.steps;
-        const double again =
-            panel <= kAssumedCore.l1_panel_bytes ? kAssumedCore.l1_bytes_per_cycle : kAssumedCore.l2_bytes_per_cycle;
+        const double again = panel <= rates.l1_panel_bytes ? rates.l1_bytes : rates.l2_bytes;
         const int64_t tile_rows = tile.rows * tile.outer_rows;
-        const double first = product_step_cycles(tile_rows, columns, vector_bytes, kAssumedCore.far_bytes_per_cycle) -
-                             product_step_cycles(tile_rows, columns, vector_bytes, again);
+        const double first = product_step_cycles(rates, tile_rows, columns, vector_bytes, rates.far_bytes) -
+                             product_step_cycles(rates, tile_rows, columns, vector_bytes, again);
         return first * shape.steps + over_tiles(shape.outer_rows, tile.outer_rows, [&](int64_t outer_rows) {
                    return over_tiles(shape.rows, tile.rows, [&](int64_t inner_rows) {
                        const int64_t rows = inner_rows * outer_rows;
-                       return product_step_cycles(rows, columns, vector_bytes, again) * shape.steps +
+                       return product_step_cycles(rates, rows, columns, vector_bytes, again) * shape.steps +
                               static_cast<double>(rows * columns) + 8;
                    });
                });
@@ -49,23 +49,23 @@ double product_cycles(const ProductShape& shape, const ProductTile& tile, double
 
 }  // namespace
 
-ProductTile choose_product_tile(const ProductShape& shape, const ScheduleTarget& target) {
+ProductTile choose_product_tile(const ProductShape& shape, const Target& target) {
     constexpr int64_t kElementBytes = 4;  // of the broadcast operand, taken as f32
     ProductTile best;
     double best_cost = 1e300;
-    const double vector_bytes = 4.0 * target.lanes;
+    const double vector_bytes = 4.0 * target.micro_lanes();
     for (int64_t c = 1; c <= std::min(kMostTileVectors, shape.vectors); ++c) {
         // The operand's vectors stay in registers beside the accumulators; the broadcast needs one where it is no
         // memory operand of the multiply-add.
-        const int64_t spare = target.vector_registers - c - (target.vector_registers < 32 ? 1 : 0);
+        const int64_t spare = target.micro_registers() - c - (target.micro_registers() < 32 ? 1 : 0);
         const int64_t most = std::min(spare / c, kMostTileRows);
         for (int64_t r = std::min(shape.rows, most); r >= 1; --r)
             for (int64_t q = std::min(shape.outer_rows, most / r); q >= 1; --q) {
                 // Every row is a stream of its own.
                 if (points_in_fullest_set(q, shape.outer_stride * kElementBytes, r, shape.stride * kElementBytes) >
-                    kAssumedCore.l1_free_ways)
+                    target.nominal.l1_free_ways)
                     continue;
-                const double cost = product_cycles(shape, {c, q, r}, vector_bytes);
+                const double cost = product_cycles(target.nominal, shape, {c, q, r}, vector_bytes);
                 const bool better =
                     cost < best_cost * 0.995 ||
                     (cost < best_cost * 1.005 && r * q * c > best.rows * best.outer_rows * best.columns);

@@ -24,7 +24,7 @@ struct ProductShape {
 /// the one with most accumulators.
 ///     16 registers of 8:  14 x 14 pixels: 2 x 3 pixels x 2 vectors, not 6 of a row (6 + 6 + 2)
 ///                         7 x 7 pixels: 2 x 7 pixels x 1 vector
-ProductTile choose_product_tile(const ProductShape& shape, const ScheduleTarget& target);
+ProductTile choose_product_tile(const ProductShape& shape, const Target& target);
 
 /// The number of rows in [limit / 2, limit] that wastes least of `extent` in the tail, larger ones first; the extent
 /// where it is smaller.

@@ -27,14 +27,14 @@ constexpr int64_t kPrefetchedRows = 4;
 std::optional<size_t> choose_summed_rows(const OperandWalks& w, size_t vector) {
     const TensorExpr& e = w.e;
     if (compute_type(w.out_type) != w.out_type || w.out_type != e.body.dtype()) return std::nullopt;
-    const int64_t tile = kSummedVectors * w.target.lanes;
+    const int64_t tile = kSummedVectors * w.target.micro_lanes();
     if (w.extent(vector) <= tile || w.axes() != e.spatial + 1) return std::nullopt;
     const size_t r = e.spatial;
     if (!w.fixed(r) || e.extents[r].constant() < 64) return std::nullopt;
     for (size_t i = 0; i < e.accesses.size(); ++i) {
         const auto stride = w.walks[i].stride(r);
         if (!w.walks[i].unit(vector) || !stride || std::abs(*stride) <= tile) continue;
-        if (e.extents[r].constant() * w.extent(vector) * w.element_bytes(i) > w.target.l2_bytes) return r;
+        if (e.extents[r].constant() * w.extent(vector) * w.element_bytes(i) > w.target.task_bytes()) return r;
     }
     return std::nullopt;
 }
@@ -71,7 +71,7 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
         return int64_t{0};
     };
     ProductShape shape;
-    shape.vectors = (w.extent(vector) + w.target.lanes - 1) / w.target.lanes;
+    shape.vectors = (w.extent(vector) + w.target.micro_lanes() - 1) / w.target.micro_lanes();
     shape.rows = w.extent(rows[0]);
     shape.stride = stride(rows[0]);
     shape.steps = w.sum_points();
@@ -82,7 +82,7 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
         shape.outer_stride = stride(rows[1]);
     }
     const ProductTile tile = choose_product_tile(shape, w.target);
-    micro.registers[vector] = tile.columns * w.target.lanes;
+    micro.registers[vector] = tile.columns * w.target.micro_lanes();
     micro.registers[rows[0]] = tile.rows;
     if (two) micro.registers[rows[1]] = tile.outer_rows;
 }
@@ -94,7 +94,7 @@ int64_t most_window_rows(const OperandWalks& w, size_t a, bool vectors_slide) {
     const auto too_many = [&](uint32_t slot) {
         return vectors_slide &&
                w.elements(slot) * static_cast<double>(w.element_bytes(slot)) >
-                   static_cast<double>(w.target.cache_bytes) &&
+                   static_cast<double>(w.target.resident_bytes()) &&
                alternating_rows(w, slot, a, rows) > kPrefetchedRows;
     };
     while (rows > 1 && std::any_of(w.slots.begin(), w.slots.end(), too_many)) --rows;
@@ -111,8 +111,8 @@ void tile_reduction(const OperandWalks& w, StageChoice& choice) {
         if (a != vector && w.extent(a) > 1) along = a;
     if (!along) {
         // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
-        const int64_t wide = w.extent(vector) / w.target.lanes;
-        if (wide > 1) micro.registers[vector] = w.target.lanes * choose_rows(wide, kSummedVectors);
+        const int64_t wide = w.extent(vector) / w.target.micro_lanes();
+        if (wide > 1) micro.registers[vector] = w.target.micro_lanes() * choose_rows(wide, kSummedVectors);
         return;
     }
     const bool vectors_slide = slides(w.stages, w.e, vector);  // not pixels with their channels side by side
@@ -129,13 +129,13 @@ void tile_reduction(const OperandWalks& w, StageChoice& choice) {
 /// Vectors along the reduction itself.
 void tile_vector_sum(const OperandWalks& w, Micro& micro) {
     const size_t vector = *micro.vector_axis;
-    const int lanes = w.target.lanes;
+    const int lanes = w.target.micro_lanes();
     // Independent partial sums hide the latency of the addition.
     const int64_t wide = std::max<int64_t>(1, w.extent(vector) / lanes);
     micro.registers[vector] = std::min<int64_t>(wide, 4) * lanes;
     if (!w.product) return;
     // Or independent sums: neighbours that share an operand's vectors.
-    int64_t left = (w.target.vector_registers - 4) * 3 / 4;
+    int64_t left = (w.target.micro_registers() - 4) * 3 / 4;
     bool shared = false;
     for (size_t a = w.e.spatial; a-- > 0 && left >= 2;) {
         if (!w.reused_along(a, vector) || w.e.extents[a].is_constant(1)) continue;
@@ -149,7 +149,7 @@ void tile_vector_sum(const OperandWalks& w, Micro& micro) {
 void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
     Micro& micro = choice.micro;
     const size_t vector = *micro.vector_axis;
-    const int lanes = w.target.lanes;
+    const int lanes = w.target.micro_lanes();
     for (const OperandWalk& operand : w.walks)
         if (const auto u = w.transposed_axis(operand, vector)) choice.transposed = u;
     // Transposed blocks write a line in each of as many rows. Where rows lie a page or more apart, blocks below each
@@ -173,7 +173,7 @@ void tile_across_sum(const OperandWalks& w, StageChoice& choice) {
     // nothing is gained by packing, and the windows of neighbours share what is loaded.
     choice.contraction = !rows.empty() && std::any_of(w.slots.begin(), w.slots.end(),
                                                       [&](uint32_t k) { return !w.walks[k].depends(vector); });
-    choice.micro.registers[vector] = w.target.lanes;
+    choice.micro.registers[vector] = w.target.micro_lanes();
     if (choice.contraction)
         tile_product(w, rows, choice.micro);
     else

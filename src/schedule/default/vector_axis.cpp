@@ -12,7 +12,7 @@ namespace {
 /// Relative cost of one element of an operand along vector axis `a`: contiguous operands cost a lane's share, blocks
 /// that are transposed in registers some shuffles, lanes s elements apart s loads and s - 1 shuffles, others a gather.
 double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a) {
-    const int lanes = w.target.lanes;
+    const int lanes = w.target.micro_lanes();
     if (!operand.depends(a)) return 0.25 / lanes;
     if (operand.unit(a)) return 1.0 / lanes;
     if (w.transposed_axis(operand, a)) return 6.0 / lanes;
@@ -22,7 +22,7 @@ double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a)
 
 /// Relative cost of one element of the expression when `a` is the vector axis.
 double vector_cost(const OperandWalks& w, size_t a) {
-    const int lanes = w.target.lanes;
+    const int lanes = w.target.micro_lanes();
     const auto extent = static_cast<double>(w.extent(a));
     const double waste = std::ceil(extent / lanes) * lanes / extent;
     double cost = 0.5 / lanes;  // the arithmetic itself
@@ -45,7 +45,7 @@ double vector_cost(const OperandWalks& w, size_t a) {
 /// with 9 x 9 windows need the pixels packed anew for every row of windows. Nor is an operand packed that is read only
 /// once: the keys of a single query.
 std::optional<size_t> summed_vector_axis(const OperandWalks& w, size_t along) {
-    const int lanes = w.target.lanes;
+    const int lanes = w.target.micro_lanes();
     const double sum = w.sum_points();
     if (sum < lanes) return std::nullopt;
     const auto packable = [&](uint32_t slot) { return w.stages.is_constant(w.e.accesses[slot].value); };
@@ -70,7 +70,7 @@ std::optional<size_t> summed_vector_axis(const OperandWalks& w, size_t along) {
 /// lanes are packed: a product whose right operand is stored transposed.
 std::optional<size_t> product_vector_axis(const OperandWalks& w) {
     for (size_t a = w.e.spatial; a-- > 0;)
-        if (w.result().unit(a) && w.extent(a) >= w.target.lanes / 2) {
+        if (w.result().unit(a) && w.extent(a) >= w.target.micro_lanes() / 2) {
             const auto summed = summed_vector_axis(w, a);
             return summed ? summed : a;
         }

@@ -169,11 +169,12 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
 
 }  // namespace
 
-std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuScheduling& how, size_t most) {
+std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Target& target, Precision precision,
+                                               size_t most) {
     std::vector<TileProgram> out;
     if (stages.primitives.size() != 1) return out;
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
-    const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], how.precision);
+    const auto found = gpu_product(stages, e, stages.primitives[PrimitiveId(0)].outputs[0], precision);
     if (!found) return out;
     GpuProduct group = *found;
     group.group = true;
@@ -185,7 +186,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuS
     };
     std::vector<Ranked> ranked;
     for (const GpuProduct* p : {&*found, static_cast<const GpuProduct*>(&group)}) {
-        if (p->group && !fits_group(stages, e, *p, how.target)) continue;
+        if (p->group && !fits_group(stages, e, *p, *target.gpu)) continue;
         const GpuNest nest(stages, *p, kAssumedTiled);
         const std::vector<int64_t>& extents = nest.stage().extents;
         const int64_t rows = extents[p->rows], columns = extents[p->columns], sum = extents[p->sum];
@@ -195,11 +196,11 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuS
             tile[p->rows] = t.rows;
             tile[p->columns] = t.columns;
             tile[p->sum] = t.sum;
-            const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, how.target);
-            if (work.block_bytes > how.target.block_shared_bytes) continue;
+            const GpuWork work = nest.work(gpu_micro(e, *p, t), tile, t.stages, *target.gpu);
+            if (work.block_bytes > target.gpu->block_shared_bytes) continue;
             const bool closed = e.extents[p->rows].is_constant() && e.extents[p->columns].is_constant();
-            ranked.push_back({gpu_estimate(work, how.target).seconds, p, t,
-                              closed ? rows_together(nest, *p, t, work, how.target) : 1});
+            ranked.push_back({gpu_estimate(work, *target.gpu).seconds, p, t,
+                              closed ? rows_together(nest, *p, t, work, *target.gpu) : 1});
         }
     }
     std::stable_sort(ranked.begin(), ranked.end(),
@@ -209,7 +210,7 @@ std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuS
         TileProgram t = product_tree(stages, *p, tiles, together);
         if (!verify(t).empty()) continue;
         const auto bytes = shared_bytes(t);
-        if (bytes && *bytes <= how.target.block_shared_bytes) out.push_back(std::move(t));
+        if (bytes && *bytes <= target.gpu->block_shared_bytes) out.push_back(std::move(t));
     }
     return out;
 }
@@ -219,18 +220,18 @@ namespace {
 // --- everything else
 
 /// A block has a few thousand points, and there are a few blocks for each SM.
-TileProgram schedule_points(Program stages, const GpuScheduling& how) {
+TileProgram schedule_points(Program stages, const Target& target) {
     if (auto merged = merge_contiguous_axes(stages)) stages = std::move(*merged);
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
-    const Micro micro = choose_micro(stages, e, DType::F32, gpu_rule(how.target)).micro;
+    const Micro micro = choose_micro(stages, e, DType::F32, target).micro;
     std::vector<int64_t> inside(e.spatial);
     double points = 1, sum = 1;
     for (size_t a = 0; a < e.extents.size(); ++a) {
         if (a < e.spatial) inside[a] = guess(e.extents[a]);
         (a < e.spatial ? points : sum) *= static_cast<double>(guess(e.extents[a]));
     }
-    const double wanted = std::clamp(points * sum / (4.0 * how.target.multiprocessors), 512.0, 8192.0);
+    const double wanted = std::clamp(points * sum / (4.0 * target.gpu->multiprocessors), 512.0, 8192.0);
     const auto unit = [&](size_t a) {
         return std::max<int64_t>(a < micro.registers.size() ? micro.registers[a] : 1, micro.vector_axis == a ? 128 : 1);
     };
@@ -259,7 +260,8 @@ TileProgram schedule_points(Program stages, const GpuScheduling& how) {
 class Retarget {
   public:
     /// `group`: products on warpgroup instructions.
-    Retarget(TileProgram t, const GpuScheduling& how, bool group) : t_(std::move(t)), how_(how), group_(group) {}
+    Retarget(TileProgram t, const Target& target, Precision precision, bool group)
+        : t_(std::move(t)), target_(target), precision_(precision), group_(group) {}
 
     /// Nothing where products are to run on warpgroups and one cannot.
     std::optional<TileProgram> run() {
@@ -301,15 +303,15 @@ class Retarget {
             if (most.is_constant()) e.extents[k] = most;
         }
         auto& out = std::get<Compute>(statement(path).kind);
-        auto p = gpu_product(view, e, view.primitives[s].outputs[0], how_.precision);
+        auto p = gpu_product(view, e, view.primitives[s].outputs[0], precision_);
         if (!p) {
-            out.micro = choose_micro(view, e, DType::F32, gpu_rule(how_.target)).micro;
+            out.micro = choose_micro(view, e, DType::F32, target_).micro;
             return true;
         }
         GpuTiles tiles;
         if (group_) {
             p->group = true;
-            if (!fits_group(view, e, *p, how_.target, true)) return false;
+            if (!fits_group(view, e, *p, *target_.gpu, true)) return false;
             const auto whole = [&](size_t axis, int64_t unit) {
                 return e.extents[axis].is_constant() && e.extents[axis].constant() % unit == 0;
             };
@@ -371,7 +373,8 @@ class Retarget {
     }
 
     TileProgram t_;
-    const GpuScheduling& how_;
+    const Target& target_;
+    const Precision precision_;
     const bool group_;
     struct Product {
         PrimitiveId stage;
@@ -383,42 +386,34 @@ class Retarget {
 
 }  // namespace
 
-TileProgram for_gpu(TileProgram tree, const GpuScheduling& how) { return *Retarget(std::move(tree), how, false).run(); }
-
-std::optional<TileProgram> for_gpu_groups(TileProgram tree, const GpuScheduling& how) {
-    if (how.target.capability() != 90) return std::nullopt;
-    return Retarget(std::move(tree), how, true).run();
+TileProgram for_gpu(TileProgram tree, const Target& target, Precision precision) {
+    return *Retarget(std::move(tree), target, precision, false).run();
 }
 
-ScheduleTarget gpu_rule(const GpuTarget& target) {
-    ScheduleTarget out;
-    out.lanes = 4;
-    out.vector_registers = 16;
-    out.threads = target.multiprocessors;
-    out.l2_bytes = target.block_shared_bytes;
-    return out;
+std::optional<TileProgram> for_gpu_groups(TileProgram tree, const Target& target, Precision precision) {
+    if (target.gpu->capability() != 90) return std::nullopt;
+    return Retarget(std::move(tree), target, precision, true).run();
 }
 
 TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
-                         const GpuScheduling& how) {
+                         const Target& target, Precision precision) {
     const std::string name = stages.name;
     TileProgram out;
     if (stages.primitives.size() > 1) {
-        out = default_schedule(std::move(stages), row_axes, gpu_rule(how.target));
-    } else if (auto products = gpu_product_schedules(stages, how, 1); !products.empty()) {
+        out = default_schedule(std::move(stages), row_axes, target);
+    } else if (auto products = gpu_product_schedules(stages, target, precision, 1); !products.empty()) {
         out = std::move(products[0]);
     } else {
-        out = schedule_points(std::move(stages), how);
+        out = schedule_points(std::move(stages), target);
     }
     out.name = name;
     return out;
 }
 
-std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuScheduling& how,
+std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const Target& target, Precision precision,
                                               const chain::SearchOptions& options) {
-    const ScheduleTarget target = gpu_rule(how.target);
     chain::Ways ways;
-    ways.capacity = static_cast<double>(how.target.block_shared_bytes);
+    ways.capacity = static_cast<double>(target.gpu->block_shared_bytes);
     const GpuChainBytes bytes_of(c);
     ways.bytes = [&](const chain::Candidate& k) { return bytes_of(k); };
     ways.realise = [&](const chain::Candidate& k) -> std::optional<TileProgram> {
@@ -427,19 +422,19 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const GpuSc
         const auto fits = [&](const TileProgram& t) {
             if (!verify(t).empty()) return false;
             const auto bytes = shared_bytes(t);
-            return bytes && *bytes <= how.target.block_shared_bytes;
+            return bytes && *bytes <= target.gpu->block_shared_bytes;
         };
         // By one warp or by four, whichever the model prefers.
-        auto groups = for_gpu_groups(*tree, how);
-        TileProgram t = for_gpu(std::move(*tree), how);
+        auto groups = for_gpu_groups(*tree, target, precision);
+        TileProgram t = for_gpu(std::move(*tree), target, precision);
         if (groups && fits(*groups)) {
-            if (!fits(t) || gpu_estimate(*groups, how.target).seconds < gpu_estimate(t, how.target).seconds)
+            if (!fits(t) || gpu_estimate(*groups, *target.gpu).seconds < gpu_estimate(t, *target.gpu).seconds)
                 return groups;
         }
         if (!fits(t)) return std::nullopt;
         return t;
     };
-    const EstimatedCosts estimates(std::nullopt, how.target);
+    const EstimatedCosts estimates(target);
     ways.costs = options.costs != nullptr ? options.costs : &estimates;
     chain::SearchResult found = chain::search(c, ways, options);
     if (found.top.empty()) return std::nullopt;

@@ -10,7 +10,7 @@
 
 #include <optional>
 
-#include "cost/gpu_target.h"
+#include "cost/target.h"
 #include "schedule/chain/search.h"
 #include "schedule/default_schedule.h"
 #include "tile/tile.h"
@@ -23,22 +23,20 @@ enum class Precision : uint8_t { F32, TF32, F16, BF16 };
 std::string_view to_string(Precision p);
 std::optional<Precision> precision_from_string(std::string_view name);
 
-struct GpuScheduling {
-    GpuTarget target = h200();
-    Precision precision = Precision::F32;
-};
-
+/// All of these are for `target.gpu`.
+///
 /// For a kernel of one stage, or of several that share rows (default_schedule.h). Always succeeds; what does not fit
 /// the block's shared memory is left to the generator, which puts it in memory.
 TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
-                         const GpuScheduling& how);
+                         const Target& target, Precision precision);
 
 /// The best tiles by the model of a kernel that is one product, best first, `most` of them; none: it is no product. The
 /// default heuristic takes the first; a search that measures on a GPU may try more.
-std::vector<TileProgram> gpu_product_schedules(const Program& stages, const GpuScheduling& how, size_t most);
+std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Target& target, Precision precision,
+                                               size_t most);
 
 /// For a kernel of several products. Nothing where no candidate is legal and fits.
-std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const GpuScheduling& how,
+std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const Target& target, Precision precision,
                                               const chain::SearchOptions& options);
 
 /// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate needs. Equation 1
@@ -65,9 +63,6 @@ class GpuChainBytes {
     const chain::Chain& c_;
     std::vector<Tile> tiles_;
 };
-
-/// The default heuristic's target for a GPU: vectors of 16 bytes, registers for a tile of a few of them.
-ScheduleTarget gpu_rule(const GpuTarget& target);
 
 // --- products
 

@@ -1,0 +1,37 @@
+#include "cost/cycle_rates.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tilewright {
+
+namespace {
+
+constexpr double kOccupied = 0.8;  // of a cache; other data takes the remainder
+
+}  // namespace
+
+CycleRates::CycleRates(const Target& target) : workers(std::max(1, target.workers)) {
+    ghz = target.ghz.value;
+    const double vector_bytes = target.vector_bits / 8.0;
+    fmas_per_cycle = std::max(0.5, target.fma_gflops_1.value / (2 * target.lanes(DType::F32) * ghz));
+    fma_latency = target.nominal.fma_latency;
+    dispatch_cycles = workers > 1 ? target.dispatch_us.value * 1e3 * ghz : 0;
+    for (const CacheLevel& c : target.caches) {
+        Level level;
+        level.bytes = static_cast<double>(c.usable_bytes()) * kOccupied;
+        if (c.level >= 3) level.bytes /= std::min(std::max(1, c.shared_by), workers);
+        level.bytes_per_cycle = c.load_gbps.value / ghz;
+        level.latency = c.latency_ns.value * ghz;
+        caches.push_back(level);
+    }
+    TW_CHECK(!caches.empty());
+    loads_per_cycle = std::max(0.5, caches[0].bytes_per_cycle / vector_bytes);
+    memory.bytes_per_cycle =
+        workers > 1 ? target.memory_gbps_all.value / ghz / workers : target.memory_gbps_1.value / ghz;
+    memory.latency = target.memory_latency_ns.value * ghz;
+    memory.bytes = 1e18;
+}
+
+}  // namespace tilewright

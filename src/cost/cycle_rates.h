@@ -1,0 +1,29 @@
+#pragma once
+// The rates of a target in the unit of the cost model: clock cycles of one core.
+
+#include <vector>
+
+#include "cost/target.h"
+
+namespace tilewright {
+
+/// What one of the target's workers gets while all of them run. Calibrated rates where the target has them.
+struct CycleRates {
+    explicit CycleRates(const Target& target);
+
+    struct Level {
+        double bytes = 0;            ///< what a worker may plan with
+        double bytes_per_cycle = 0;  ///< loads served by this level
+        double latency = 0;          ///< cycles
+    };
+    double ghz = 3;
+    int workers = 1;
+    double fmas_per_cycle = 2;   ///< vectors
+    double loads_per_cycle = 2;  ///< vectors
+    double fma_latency = 4;      ///< cycles
+    double dispatch_cycles = 0;
+    std::vector<Level> caches;  ///< from the first level
+    Level memory;
+};
+
+}  // namespace tilewright
