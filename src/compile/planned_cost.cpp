@@ -33,8 +33,9 @@ RewriteEvaluator planned_cost(OrchestrateOptions options, FoldOptions folding) {
         const Program& planned = grouped.program;
         PlannedCost cost;
         cost.of.resize(program.primitives.size());
+        const KernelExtractor extracted(planned);
         for (const KernelGroup& g : grouped.groups) {
-            const KernelBody body = extract(planned, g);
+            const KernelBody body = extracted(g);
             const double its =
                 kKernelSeconds + (g.chain ? schedules->chain(body)->seconds : schedules->kernel(body).seconds);
             cost.total += its;

@@ -122,6 +122,7 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
     std::map<PrimitiveId, const KernelGroup*> ends;
     for (const KernelGroup& g : given.groups) ends[g.primitives.back()] = &g;
     Order order(plan.program);
+    const KernelExtractor extracted(plan.program);
     for (const PrimitiveId id : plan.program.primitives.ids()) {
         const Primitive& primitive = plan.program.primitives[id];
         if (primitive.expr() == nullptr) {
@@ -134,7 +135,7 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
         const auto it = ends.find(id);
         if (it == ends.end()) continue;
         const KernelGroup& group = *it->second;
-        KernelBody body = extract(plan.program, group);
+        KernelBody body = extracted(group);
         KernelCall call;
         call.name = name_of(plan.program, group);
         call.tensors = body.tensors;

@@ -23,6 +23,7 @@ class GemmChains {
     GemmChains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
                const FusionLimits& limits)
         : p_(program),
+          extracted_(program),
           limits_(limits),
           groups_(std::move(groups)),
           schedules_(schedules),
@@ -91,14 +92,14 @@ class GemmChains {
 
     /// Of a group as it stands, which may be a shorter chain; with split-K where that is better (split_k.h).
     double seconds_of(const KernelGroup& group) {
-        const KernelBody body = extract(p_, group);
+        const KernelBody body = extracted_(group);
         if (!group.chain) return seconds_of(body, schedules_.kernel(body));
         const auto& chain = schedules_.chain(body);
         TW_CHECK(chain, "a chain without a schedule");
         return seconds_of(body, *chain);
     }
     double estimate_of(const KernelGroup& group) {
-        const KernelBody body = extract(p_, group);
+        const KernelBody body = extracted_(group);
         return group.chain ? schedules_.estimated_chain(body)->seconds : schedules_.kernel(body).seconds;
     }
     double seconds_of(const KernelBody& body, const Schedules::Scheduled& whole) {
@@ -132,7 +133,7 @@ class GemmChains {
         m.group.primitives.assign(members.begin(), members.end());
         m.group.row_axes.resize(m.group.primitives.size());
         m.group.chain = true;
-        m.body = extract(p_, m.group);
+        m.body = extracted_(m.group);
         for (const size_t g : inside) {
             m.apart += seconds_of(groups_[g]) + kKernelSeconds;
             m.promise += estimate_of(groups_[g]) + kKernelSeconds;
@@ -248,6 +249,7 @@ class GemmChains {
     }
 
     const Program& p_;
+    const KernelExtractor extracted_;
     const FusionLimits& limits_;
     std::vector<KernelGroup> groups_;
     Schedules& schedules_;

@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 namespace tilewright {
 
-KernelBody extract(const Program& program, const KernelGroup& group) {
+KernelExtractor::KernelExtractor(const Program& program)
+    : program_(program), consumers_(program.consumers()), results_(program.outputs.begin(), program.outputs.end()) {}
+
+KernelBody extract(const Program& program, const KernelGroup& group) { return KernelExtractor(program)(group); }
+
+KernelBody KernelExtractor::operator()(const KernelGroup& group) const {
+    const Program& program = program_;
     KernelBody body;
     Program& p = body.stages;
     const std::set<PrimitiveId> inside(group.primitives.begin(), group.primitives.end());
@@ -27,14 +32,13 @@ KernelBody extract(const Program& program, const KernelGroup& group) {
                 p.inputs.push_back(add(v, "in", p.inputs.size()));
                 body.tensors.push_back(v);
             }
-    const auto consumers = program.consumers();
-    const std::set<ValueId> results(program.outputs.begin(), program.outputs.end());
     std::vector<ValueId> outputs;
     for (const PrimitiveId id : group.primitives) {
         const Primitive& original = program.primitives[id];
         const ValueId out = original.outputs[0];
-        const bool leaves = results.count(out) != 0 || std::any_of(consumers[out].begin(), consumers[out].end(),
-                                                                   [&](PrimitiveId c) { return inside.count(c) == 0; });
+        const bool leaves =
+            results_.count(out) != 0 || std::any_of(consumers_[out].begin(), consumers_[out].end(),
+                                                    [&](PrimitiveId c) { return inside.count(c) == 0; });
         const ValueId mine = leaves ? add(out, "out", outputs.size()) : add(out, "local", p.values.size());
         if (leaves) {
             p.outputs.push_back(mine);
@@ -55,8 +59,9 @@ KernelBody extract(const Program& program, const KernelGroup& group) {
 
 std::vector<KernelGroup> with_single_outputs(const Program& program, const std::vector<KernelGroup>& groups) {
     std::vector<KernelGroup> out;
+    const KernelExtractor extracted(program);
     for (const KernelGroup& g : groups) {
-        if (extract(program, g).stages.outputs.size() == 1)
+        if (extracted(g).stages.outputs.size() == 1)
             out.push_back(g);
         else
             for (const PrimitiveId id : g.primitives) out.push_back({{id}, {{}}, false});

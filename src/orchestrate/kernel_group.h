@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,20 @@ struct KernelBody {
     std::vector<ValueId> tensors;
     IndexVector<PrimitiveId, std::vector<size_t>> row_axes;
 };
+
+/// The bodies of several groups of one program, which must outlive it and stay as it is. Who reads each value is found
+/// once: a program may have thousands of groups.
+class KernelExtractor {
+  public:
+    explicit KernelExtractor(const Program& program);
+    KernelBody operator()(const KernelGroup& group) const;
+
+  private:
+    const Program& program_;
+    IndexVector<ValueId, std::vector<PrimitiveId>> consumers_;
+    std::set<ValueId> results_;
+};
+/// Of one group.
 KernelBody extract(const Program& program, const KernelGroup& group);
 
 }  // namespace tilewright

@@ -42,8 +42,9 @@ class Splits {
 
     void run() {
         std::map<size_t, Replacement> replacements;
+        const KernelExtractor extracted(g_.program);
         for (size_t k = 0; k < g_.groups.size(); ++k)
-            if (auto r = better(g_.groups[k])) replacements.emplace(k, std::move(*r));
+            if (auto r = better(extracted(g_.groups[k]), g_.groups[k].chain)) replacements.emplace(k, std::move(*r));
         if (!replacements.empty()) replace(replacements);
     }
 
@@ -54,9 +55,8 @@ class Splits {
         SplitKernel parts;
     };
 
-    std::optional<Replacement> better(const KernelGroup& group) {
-        KernelBody body = extract(g_.program, group);
-        const Schedules::Scheduled* whole = scheduled(body, group.chain, schedules_);
+    std::optional<Replacement> better(KernelBody body, bool chain) {
+        const Schedules::Scheduled* whole = scheduled(body, chain, schedules_);
         TW_CHECK(whole != nullptr, "a chain without a schedule");
         auto parts = split_kernel(body, *whole, schedules_);
         if (!parts) return std::nullopt;

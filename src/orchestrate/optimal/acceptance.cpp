@@ -113,8 +113,9 @@ bool Acceptance::choose_in_runs(InModelReport& report) {
 /// Those kernels of the grouping that a library was measured to compute faster. `what`: all kernels are appended.
 Acceptance::ProvidedKernels Acceptance::provided_kernels(const Grouped& grouped, std::string& what) const {
     ProvidedKernels of;
+    const KernelExtractor extracted(grouped.program);
     for (const KernelGroup& g : grouped.groups) {
-        const KernelBody body = extract(grouped.program, g);
+        const KernelBody body = extracted(g);
         std::vector<bool> weights;
         for (size_t i = 0; i < body.stages.inputs.size(); ++i)
             weights.push_back(grouped.program.is_constant(body.tensors[i]));

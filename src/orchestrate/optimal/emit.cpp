@@ -133,19 +133,20 @@ class Emission {
             last = kernel;
             kernels.back().primitives.push_back(id);
         }
-        for (const KernelGroup& kernel : kernels) append(out, kernel);
+        const KernelExtractor extracted(out.program);
+        for (const KernelGroup& kernel : kernels) append(out, kernel, extracted);
         return out;
     }
 
     /// With the rows that its stages share, as a chain, or in the parts that share rows: the whole program's other
     /// readers may see to it that a value is written which the kernel had for itself.
-    void append(Grouped& out, KernelGroup kernel) {
+    void append(Grouped& out, KernelGroup kernel, const KernelExtractor& extracted) {
         kernel.row_axes.resize(kernel.primitives.size());
-        const KernelBody body = extract(out.program, kernel);
+        const KernelBody body = extracted(kernel);
         const std::vector<KernelGroup> groups = fuse_rows(body.stages);
         if (groups.size() > 1 && schedules_.how().chains()) {
             kernel.chain = true;
-            if (schedules_.chain(extract(out.program, kernel))) {
+            if (schedules_.chain(extracted(kernel))) {
                 out.groups.push_back(std::move(kernel));
                 return;
             }

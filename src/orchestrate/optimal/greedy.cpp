@@ -70,8 +70,9 @@ GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy) {
     const std::map<ValueId, ValueId> copies = copies_of(chosen.program, program.values.size());
     plan.layouts = layouts_of(program, chosen, copies);
     const auto producers = program.producers();
+    const KernelExtractor extracted(laid);
     for (const KernelGroup& group : groups) {
-        const KernelBody body = extract(laid, group);
+        const KernelBody body = extracted(group);
         GreedyKernel kernel;
         const auto place = [&](ValueId v) {
             const auto copy = copies.find(v);
