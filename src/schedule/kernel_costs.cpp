@@ -6,6 +6,14 @@
 
 namespace tilewright {
 
+TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& costs) {
+    const std::vector<double> seconds = costs.measure_schedules(candidates);
+    size_t best = 0;
+    for (size_t i = 1; i < candidates.size(); ++i)
+        if (seconds[i] >= 0 && (seconds[best] < 0 || seconds[i] < seconds[best])) best = i;
+    return std::move(candidates[best]);
+}
+
 double EstimatedCosts::estimate(const TileProgram& kernel) const {
     if (!target_) return 0;
     return target_->gpu ? gpu_estimate(kernel, *target_->gpu).seconds : tilewright::estimate(kernel, *target_).seconds;

@@ -49,6 +49,9 @@ class KernelCosts {
     virtual std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const = 0;
 };
 
+/// The first of the schedules that measure_schedules() finds to be the fastest; the first one where none can run.
+TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& costs);
+
 /// Estimates only, by the model of the target; without a target all are 0.
 class EstimatedCosts : public KernelCosts {
   public:

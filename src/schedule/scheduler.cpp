@@ -7,6 +7,7 @@
 #include "program/weighed_sum.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
+#include "schedule/search_annotations.h"
 #include "tile/walk.h"
 
 namespace tilewright {
@@ -37,13 +38,10 @@ bool constructible(const Program& stages) {
     return !e.extents.empty() && e.reducer != Reducer::None && !weighed_sum(e);
 }
 
-/// The first of the fastest candidates; the first one where none can run.
-TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& costs) {
-    const std::vector<double> seconds = costs.measure_schedules(candidates);
-    size_t best = 0;
-    for (size_t i = 1; i < candidates.size(); ++i)
-        if (seconds[i] >= 0 && (seconds[best] < 0 || seconds[i] < seconds[best])) best = i;
-    return std::move(candidates[best]);
+/// With annotations that are searched for as well, where the schedule is. GPU kernels have none.
+TileProgram with_annotations(TileProgram program, const Scheduling& how) {
+    if (how.kind != SchedulerKind::Search || how.target.gpu || !how.measures()) return program;
+    return search_annotations(std::move(program), *how.costs, {how.target.last_cache_bytes()});
 }
 
 /// The fastest of many measured states, measured sixteen at a time: those of the walk, then random ones and, as often,
@@ -139,8 +137,10 @@ std::vector<construct::Problem> problems(const Program& stages, const Scheduling
 
 }  // namespace
 
-TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
-                          const Scheduling& how) {
+namespace {
+
+TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                       const Scheduling& how) {
     TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
                                          : default_schedule(std::move(stages), row_axes, how.target);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages)) return initial;
@@ -180,6 +180,13 @@ TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::ve
     return construct::to_tile_program(std::move(stages), *top[0].first, top[0].second);
 }
 
+}  // namespace
+
+TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
+                          const Scheduling& how) {
+    return with_annotations(make_tiles(std::move(stages), row_axes, how), how);
+}
+
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how) {
     if (!how.estimated()) return std::nullopt;
     const auto c = chain::make_chain(stages);
@@ -189,7 +196,7 @@ std::optional<TileProgram> make_chain_schedule(const Program& stages, const Sche
         for (chain::Found& f : chain::sample(*c, how.target, static_cast<size_t>(how.trials), how.seed))
             all.push_back(std::move(f.program));
         if (all.empty()) return std::nullopt;
-        return fastest(std::move(all), *how.costs);
+        return with_annotations(fastest(std::move(all), *how.costs), how);
     }
     chain::SearchOptions options;
     options.seed = how.seed;

@@ -39,7 +39,8 @@ constexpr SchedulerName kSchedulers[] = {
     {SchedulerKind::Gensor, "construction by a Markov walk over the tiles of every level"},
     {SchedulerKind::GensorPlain, "gensor without virtual threads"},
     {SchedulerKind::Mcfuser, "GEMM chains as one kernel, all else by the default heuristic"},
-    {SchedulerKind::Search, "the best of --trials measured states of gensor's space, of mcfuser's for chains"},
+    {SchedulerKind::Search,
+     "the best of --trials measured states of gensor's space, of mcfuser's for chains, then of its annotations"},
     {SchedulerKind::Auto, "for each kernel the scheduler with the best estimate"},
 };
 

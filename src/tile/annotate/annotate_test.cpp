@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.h"
+#include "tile/annotate/variants.h"
 #include "tile/examples_test.h"
 
 namespace tilewright {
@@ -228,6 +231,51 @@ compute 0 vector s2 lanes 8 registers [s0=2 s1=4 s2=8] order [s0 s1 s2 r3 r4] pa
     ASSERT_TRUE(a.prefetch);
     EXPECT_THAT(*a.prefetch, ElementsAre(Prefetch{0, PrefetchKind::Window, 8192}));
     EXPECT_FALSE(a.accumulators);  // of three steps
+}
+
+/// The texts of the variants of the first compute.
+std::vector<std::string> variants_of(const std::string& text, int64_t cache_bytes = 0) {
+    const TileProgram t = parse_tile_program(text);
+    const Walk tree = walk(t);
+    const auto& [path, compute] = tree.computes.at(0);
+    std::vector<std::string> out;
+    for (Annotations& a :
+         annotation_variants(compute->micro.annotations, site_of(t, tree, path, *compute), {cache_bytes})) {
+        TileProgram variant = t;
+        std::get<Compute>(variant.body.at(0).kind).micro.annotations = std::move(a);
+        EXPECT_EQ(verify(variant), std::vector<std::string>()) << print(variant);
+        const std::string line = print(variant);
+        const size_t from = line.find("padding partition") + 17;
+        out.push_back(line.substr(from, line.find('\n', from) - from));
+    }
+    return out;
+}
+
+TEST(AnnotationVariants, differ_from_what_is_derived_in_one_annotation) {
+    EXPECT_EQ(derived(annotated_product()).accumulators, (Accumulators{4, 8}));
+    const std::vector<std::string> all = variants_of(annotated_product());
+    for (const char* one : {" accumulators 1", " accumulators 2", " accumulators 4", " accumulators 8", " tail m [13]",
+                            " tail m [1 13]", " tail m [1 13] shift", " prefetch never"})
+        EXPECT_THAT(all, Contains(one));
+    EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
+}
+
+TEST(AnnotationVariants, keep_explicit_annotations_beside_the_one_that_they_set) {
+    for (const std::string& v : variants_of(annotated_product(" accumulators 2 non_temporal always")))
+        EXPECT_TRUE(v.find(" accumulators 2") == 0 || v.find(" non_temporal always") != std::string::npos) << v;
+    EXPECT_THAT(variants_of(annotated_product(" accumulators 2")), testing::Not(Contains(" accumulators 2")));
+}
+
+TEST(AnnotationVariants, of_stores_need_a_result_near_the_size_of_the_cache) {
+    const std::string whole = annotated_product("", "m=8 n=32", "64");  // its result has 256 KiB
+    EXPECT_THAT(variants_of(whole, 8 << 20), testing::Not(Contains(" non_temporal always")));
+    EXPECT_THAT(variants_of(whole, 512 << 10), Contains(" non_temporal always"));
+    EXPECT_THAT(variants_of(whole, 128 << 10), Contains(" non_temporal never"));
+}
+
+TEST(AnnotationVariants, of_a_whole_number_of_tiles_have_no_tails) {
+    for (const std::string& v : variants_of(annotated_product("", "m=8 n=32", "64")))
+        EXPECT_EQ(v.find("tail"), std::string::npos) << v;
 }
 
 }  // namespace
