@@ -7,10 +7,10 @@ target_compile_options(tw_options INTERFACE
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-restrict;-Wno-maybe-uninitialized>)
 # GCC 12's <algorithm>, which clang uses here, calls the deprecated get_temporary_buffer in stable_sort.
 target_compile_options(tw_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
-# Sources compiled several at a time (CMAKE_UNITY_BUILD: half the time of a full build): in such a file g++ takes what a
-# source keeps in its unnamed namespace for a header's.
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-if(CMAKE_UNITY_BUILD)
+# Sources compiled several at a time (half the time of a full build): in such a file g++ takes what a source keeps in its
+# unnamed namespace for a header's.
+if(TILEWRIGHT_BATCHES)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
   target_compile_options(tw_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 target_include_directories(tw_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
@@ -43,6 +43,36 @@ foreach(library CbcSolver Cbc Cgl OsiClp Clp Osi CoinUtils)
   target_link_libraries(tw_cbc INTERFACE ${TILEWRIGHT_CBC_${library}})
 endforeach()
 
+# tw_sources(TARGET SOURCE...)
+#
+# Adds the sources; with TILEWRIGHT_BATCHES several in one file, in the groups that scripts/batches.py finds. The files are
+# written again when a source changes, and only those compiled again that differ or include it. Where a change needs more
+# files than there are, the next build configures first.
+set(TILEWRIGHT_BATCHES_STAMP ${CMAKE_BINARY_DIR}/batches/stamp)
+function(tw_sources target)
+  if(NOT TILEWRIGHT_BATCHES)
+    target_sources(${target} PRIVATE ${ARGN})
+    return()
+  endif()
+  set(script ${CMAKE_SOURCE_DIR}/scripts/batches.py)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${script} --count ${ARGN} OUTPUT_VARIABLE count
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT EXISTS ${TILEWRIGHT_BATCHES_STAMP})
+    file(WRITE ${TILEWRIGHT_BATCHES_STAMP} "")
+  endif()
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${TILEWRIGHT_BATCHES_STAMP})
+  set(prefix ${CMAKE_BINARY_DIR}/batches/${target}_)
+  math(EXPR last "${count} - 1")
+  set(batches "")
+  foreach(k RANGE ${last})
+    list(APPEND batches ${prefix}${k}.cpp)
+  endforeach()
+  add_custom_command(OUTPUT ${batches}
+    COMMAND Python3::Interpreter ${script} --into ${prefix} ${count} --stamp ${TILEWRIGHT_BATCHES_STAMP} ${ARGN}
+    DEPENDS ${ARGN} ${script} COMMENT "Batches of ${target}" VERBATIM)
+  target_sources(${target} PRIVATE ${batches})
+endfunction()
+
 # tw_library(FOLDER [DEPS target-or-folder...] [LINK library...])
 #
 # FOLDER is relative to src/. Every *.cpp in it that does not end in _test.cpp (sub-folders included, unless a sub-folder
@@ -61,7 +91,10 @@ function(tw_library folder)
     set(kind INTERFACE)
     set(scope INTERFACE)
   endif()
-  add_library(tw_${name} ${kind} ${sources})
+  add_library(tw_${name} ${kind})
+  if(sources)
+    tw_sources(tw_${name} ${sources})
+  endif()
   target_link_libraries(tw_${name} ${scope} tw_options)
   foreach(dep IN LISTS ARG_DEPS)
     string(REPLACE "/" "_" dep_name ${dep})
@@ -81,7 +114,8 @@ function(tw_library folder)
     target_link_libraries(tw_${name} PRIVATE ${ARG_LINK})
   endif()
   if(TILEWRIGHT_TESTS AND tests)
-    add_executable(${name}_test ${tests})
+    add_executable(${name}_test)
+    tw_sources(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tw_${name} ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main rapidcheck)
     target_compile_definitions(${name}_test PRIVATE TW_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     if("LLVM" IN_LIST ARG_DEPS)

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
+import batches  # noqa: E402
 import check_includes  # noqa: E402
 import check_sources  # noqa: E402
 import replay  # noqa: E402
@@ -218,6 +219,60 @@ class SourceRules(unittest.TestCase):
                     f.write(text)
             self.assertEqual(["docs/a.md:2: 'hopeless': write 'pruned' (docs/glossary.md)",
                               "docs/a.md:1: link to b.md, which is not there"], check_sources.check(root))
+
+
+class Batches(unittest.TestCase):
+    @staticmethod
+    def of(most=8, before=(), **texts):
+        """Names of the sources in each batch."""
+        sources = [batches.Source(name, text) for name, text in texts.items()]
+        return [[s.path for s in batch] for batch in batches.batches_of(sources, most, before) if batch]
+
+    def test_sources_without_common_names_share_a_batch(self):
+        self.assertEqual(1, len(self.of(a="namespace { int f() { return 1; } }\nint g() { return f(); }",
+                                        b="static int h() { return 2; }\nint k() { return h(); }")))
+
+    def test_no_batch_has_more_than_the_given_number_of_sources(self):
+        self.assertEqual([2, 2, 1], sorted((len(b) for b in self.of(2, a="", b="", c="", d="", e="")), reverse=True))
+
+    def test_a_name_that_two_sources_declare_for_themselves_separates_them(self):
+        own = ["namespace { int f() { return 1; } }", "static int f(int x) { return x; }", "namespace { struct f {}; }",
+               "namespace { enum class E { e }; constexpr int f = 3; }", "#define f 1\n", "namespace { using f = int; }",
+               "namespace n { namespace { template <class T> T f(T x) { return x; } } }"]
+        for k, one in enumerate(own):
+            for other in own[k:]:
+                same_alias = one == other and "using" in one  # may be declared twice
+                self.assertEqual(1 if same_alias else 2, len(self.of(a=one, b=other)), (one, other))
+
+    def test_tests_of_one_name_are_separated(self):
+        test = "TEST(A, is_right) { EXPECT_TRUE(true); }"
+        self.assertEqual(2, len(self.of(a=test, b=test)))
+
+    def test_a_source_that_mentions_the_name_comes_before_the_one_that_declares_it(self):
+        own, reader = "namespace { int f() { return 1; } }", "int g() { return f(2); }"
+        self.assertEqual([["reader", "own"]], self.of(own=own, reader=reader))
+        self.assertEqual(2, len(self.of(own=own + " int h() { return k; }", reader=reader + " static int k;")))
+
+    def test_members_and_qualified_names_are_other_names(self):
+        self.assertEqual(1, len(self.of(a="namespace { int f() { return 1; } }",
+                                        b="int g(A x) { return x.f() + n::f(); }\nnamespace { int k() { return 0; } }")))
+
+    def test_a_using_directive_does_not_reach_a_source_without_it(self):
+        opened = "using namespace n;\nnamespace { int f; }"
+        self.assertEqual(1, len(self.of(a=opened, b="using namespace n;")))
+        self.assertEqual([["b", "a"]], self.of(a=opened, b="int g();"))
+
+    def test_sources_stay_in_their_batches(self):
+        before = [["c", "a"], ["b"]]
+        self.assertEqual([["c", "a"], ["b", "d"]], self.of(8, before, a="", b="", c="", d=""))
+        clash = "static int f;"
+        self.assertEqual([["c"], ["b", "a"]], self.of(8, before, a=clash, b="", c=clash))
+
+    def test_headers_are_read_before_the_first_source(self):
+        first = batches.Source("/a.cpp", '#include "x/a.h"\n#include <map>\n')
+        second = batches.Source("/b.cpp", "#include <map>\n#ifdef A\n#include <set>\n#endif\n")
+        self.assertEqual('#include "x/a.h"\n#include <map>\n#include "/a.cpp"\n#include "/b.cpp"\n',
+                         batches.text_of([first, second]))
 
 
 class Charts(unittest.TestCase):

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Writes source files that include several others each: compiled together, their headers are read once.
+
+usage: batches.py --most N --count FILE...            print how many batches these sources need
+       batches.py --most N --into PREFIX COUNT --stamp STAMP FILE...  write PREFIX0.cpp ... PREFIX<COUNT - 1>.cpp
+
+The result is the same as if each source were compiled alone. A source that declares a name for itself (in an unnamed
+namespace, static, as a macro) comes after every source of its batch that mentions the name, unless behind '.', '->' or
+'::'; where that is impossible, the two are in different batches. So such names need to be unique in their source only.
+Headers are included before the first source, so that they do not see these names either. Sources stay in their batches
+as long as these conditions hold, and unchanged batches are not written.
+"""
+import argparse
+import os
+import re
+import sys
+
+TOKEN = re.compile(r"""
+    (?P<comment>//[^\n]*|/\*.*?\*/)
+  | (?P<string>(?:u8|[uUL])?R"(?P<d>[^\s()\\]{0,16})\(.*?\)(?P=d)"|(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+')
+  | (?P<directive>(?<![^\n])[ \t]*\#(?:[^\n\\]|\\.)*)
+  | (?P<number>\.?\d(?:'?[\w.]|[eEpP][+-])*)
+  | (?P<name>[A-Za-z_]\w*)
+  | (?P<mark>::|->|[^\s\w])
+""", re.VERBOSE | re.DOTALL)
+KEYWORDS = set("""alignas alignof auto bool break case catch char class concept const consteval constexpr constinit continue
+    decltype default delete do double else enum explicit extern false float for friend if inline int long mutable namespace
+    new noexcept nullptr operator private protected public requires return short signed sizeof static static_assert
+    static_cast struct switch template this throw true try typedef typename union unsigned using virtual void volatile
+    while override final const_cast reinterpret_cast dynamic_cast""".split())
+
+
+class Source:
+    """The names of one source.
+
+    own: {name declared for the source alone: the declaration it refers to (using a::name), or ""}
+    mentions: names that may refer to its namespace or to one around it
+    includes: lines before the first other directive
+    opened: namespaces of using directives
+    """
+
+    def __init__(self, path, text):
+        self.path, self.own, self.mentions, self.includes, self.opened = path, {}, set(), [], set()
+        tokens, plain = [], True
+        for m in TOKEN.finditer(text):
+            kind, value = m.lastgroup if m.lastgroup != "d" else "string", m.group()
+            if kind == "directive":
+                plain = self.directive(value.strip(), plain)
+            elif kind in ("name", "mark"):
+                tokens.append(value)
+            elif kind in ("string", "number"):
+                tokens.append("0")
+        for before, token in zip([""] + tokens, tokens):
+            if (token[0].isalpha() or token[0] == "_") and token not in KEYWORDS and before not in (".", "->", "::"):
+                self.mentions.add(token)
+        self.scope(tokens, 0, False)
+        self.mentions |= self.own.keys()
+
+    def add(self, name, refers_to=""):
+        if name[0].isalpha() or name[0] == "_":
+            self.own[name] = refers_to
+
+    def directive(self, line, plain):
+        """Reads a directive. `plain`: no directive before it can change what an include means."""
+        name = re.match(r"#\s*(\w*)\s*(.*)", line, re.DOTALL)
+        if name[1] == "include" and plain:
+            self.includes.append(" ".join(["#include", name[2].split("//")[0].strip()]))
+        elif name[1] == "define":
+            self.add(re.match(r"\w+", name[2])[0])
+        return plain and name[1] == "include"
+
+    def scope(self, tokens, at, private):
+        """Reads the declarations of a namespace from tokens[at] to its closing brace. Returns the position after it."""
+        head = []
+        while at < len(tokens):
+            token = tokens[at]
+            at += 1
+            if token == "}":
+                return at
+            if token == ";":
+                self.declare(head, [], private)
+                head = []
+            elif token == "{":
+                words = [w for w in head if w not in ("inline", "export")]
+                if words[:1] == ["namespace"] or words == ["extern", "0"]:
+                    at = self.scope(tokens, at, private or words == ["namespace"])
+                    head = []
+                    continue
+                end = behind_brace(tokens, at)
+                body = tokens[at:end - 1]
+                at = end
+                self.declare(head, body, private)
+                # `struct A {...} a;`, `int a{1}, b;` and `T f() = {...};` continue after the brace.
+                continues = at < len(tokens) and tokens[at] in (";", ",", "=", "(", "[")
+                head = ["0"] if continues else []
+            else:
+                head.append(token)
+        return at
+
+    def declare(self, head, body, private):
+        head = without_template(head)
+        if not head or head[0] in ("static_assert", "friend"):
+            return
+        if head[0] == "using" and head[1:2] == ["namespace"]:
+            self.opened.add("".join(head[2:]))
+            return
+        kinds = [w for w in head if w in ("class", "struct", "union", "enum", "concept", "using", "typedef")]
+        if not (private or kinds or {"static", "constexpr", "const", "consteval", "constinit"} & set(head)):
+            # Other functions at this level are declared in a header; macros define tests.
+            if len(head) > 1 and head[0].isupper() and head[1] == "(":
+                self.macro(head)
+            return
+        if head[0] == "typedef":
+            self.add(head[-1])
+        elif head[0] == "using":
+            self.add(head[1] if "=" in head else head[-1], "".join(head))
+        elif kinds and "(" not in head and (body or len(head) <= 4):
+            names = [w for w in head[head.index(kinds[0]) + 1:] if w not in ("class", "struct", "final")]
+            if names and "=" not in head:
+                self.add(names[0])
+            for w in body if kinds[0] == "enum" else []:
+                self.add(w)
+        elif "operator" in head:
+            at = head.index("operator")
+            self.add("operator" + "".join(head[at + 1:at + 3]))
+        elif len(head) > 1 and re.fullmatch(r"[A-Z][A-Z0-9_]+", head[0]) and head[1] == "(":
+            self.macro(head)
+        else:
+            self.variables(head)
+
+    def macro(self, head):
+        """TEST(A, b) {...} declares A_b_Test."""
+        self.add("_".join(w for w in head[2:] if w[0].isalpha()))
+
+    def variables(self, head):
+        """Names in `T a, b(1), c = d;` and `T f(int x)`: before one of these marks, but not in an initialiser."""
+        depth, in_value = 0, False
+        for k, token in enumerate(head + [";"]):
+            before = head[k - 1] if k > 0 else ""
+            named = before and before not in KEYWORDS and (k < 2 or head[k - 2] != "::")
+            if depth == 0 and token in ("(", "=", "[", ";", ",") and named and not in_value:
+                self.add(before)
+            if depth == 0 and token in ("=", ","):
+                in_value = token == "="
+            depth += (token in ("(", "[", "<")) - (token in (")", "]", ">"))
+
+
+def behind_brace(tokens, at):
+    depth = 1
+    while at < len(tokens) and depth > 0:
+        depth += (tokens[at] == "{") - (tokens[at] == "}")
+        at += 1
+    return at
+
+
+def without_template(head):
+    while head[:1] == ["template"] or head[:1] == ["["]:
+        opening, closing = ("<", ">") if head[0] == "template" else ("[", "]")
+        depth, k = 0, 0
+        for k, token in enumerate(head):
+            depth += (token == opening) - (token == closing)
+            if depth == 0 and k > 0 and token == closing:
+                break
+        head = head[k + 1:]
+    return head
+
+
+def disturbs(a, b):
+    """Why `a` may not come before `b` in a batch: a name, or "" if it may."""
+    for name in sorted(a.own.keys() & b.mentions):
+        if not a.own[name] or a.own[name] != b.own.get(name):
+            return name
+    return next((f"using namespace {n}" for n in sorted(a.opened - b.opened)), "")
+
+
+def place_in(batch, s, most):
+    """The position in the batch at which a source may be; None if there is none."""
+    if len(batch) >= most:
+        return None
+    after = max((k + 1 for k, b in enumerate(batch) if disturbs(s, b)), default=0)
+    before = min((k for k, b in enumerate(batch) if disturbs(b, s)), default=len(batch))
+    return before if after <= before else None
+
+
+def batches_of(sources, most, before=()):
+    """Lists of sources, none longer than `most`. `before`: earlier lists of paths, kept as far as possible."""
+    out = [[] for _ in before]
+    rest = {s.path: s for s in sources}
+
+    def join(batch, s):
+        place = place_in(batch, s, most)
+        if place is None:
+            return False
+        batch.insert(place, s)
+        rest.pop(s.path)
+        return True
+
+    for batch, paths in zip(out, before):
+        for path in paths:
+            if path in rest:
+                join(batch, rest[path])
+    out += [[] for _ in range(len(out), -(-len(sources) // most))]
+    # Sources with the most conflicts are placed first, each into the smallest batch that takes it.
+    conflicts = {s.path: sum(bool(disturbs(s, b)) + bool(disturbs(b, s)) for b in sources) for s in rest.values()}
+    for s in sorted(rest.values(), key=lambda s: (-conflicts[s.path], s.path)):
+        if not any(join(batch, s) for batch in sorted(out, key=len)):
+            out.append([])
+            join(out[-1], s)
+    return out
+
+
+def text_of(batch):
+    includes = list(dict.fromkeys(line for s in batch for line in s.includes))
+    return "".join(f"{line}\n" for line in includes + [f'#include "{s.path}"' for s in batch])
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+    except FileNotFoundError:
+        return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=8, help="sources of a batch")
+    parser.add_argument("--count", action="store_true")
+    parser.add_argument("--into", nargs=2, metavar=("PREFIX", "COUNT"))
+    parser.add_argument("--stamp", help="file that is touched if more than COUNT batches are needed")
+    parser.add_argument("files", nargs="+")
+    o = parser.parse_args()
+    sources = [Source(path, read(path)) for path in sorted(o.files)]
+    if o.count:
+        print(len(batches_of(sources, o.most)))
+        return 0
+    paths = [f"{o.into[0]}{k}.cpp" for k in range(int(o.into[1]))]
+    old = [read(path) for path in paths]
+    found = batches_of(sources, o.most, [re.findall(r'^#include "(/.*)"$', text, re.MULTILINE) for text in old])
+    if len(found) > len(paths):
+        found = batches_of(sources, o.most)
+    if len(found) > len(paths):
+        os.utime(o.stamp)
+        print(f"{o.into[0]}: {len(found)} batches are needed, not {len(paths)}: build once more, which configures first")
+        return 1
+    for k, path in enumerate(paths):
+        text = text_of(found[k]) if k < len(found) else ""
+        if text != old[k] or not os.path.exists(path):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
