@@ -232,6 +232,7 @@ void add_conformance_command(CLI::App& app, int& status) {
     auto no_fuse = std::make_shared<bool>(false);
     auto orchestrate = std::make_shared<std::string>("greedy");
     auto rewriting = std::make_shared<RewriteFlags>();
+    auto passes = std::make_shared<PassFlags>();
     CLI::App* c = app.add_subcommand("conformance", "run ONNX test-case folders and compare with their stored outputs");
     c->add_option("folders", *folders, "test cases (model.onnx, test_data_set_0, ...), or folders of them")->required();
     add_tolerance_options(*c, s->tolerance);
@@ -247,6 +248,7 @@ void add_conformance_command(CLI::App& app, int& status) {
     c->add_flag("--no-fuse", *no_fuse, "one kernel per primitive");
     add_orchestrate_option(*c, *orchestrate);
     add_rewrite_options(*c, *rewriting);
+    add_pass_options(*c, *passes);
     std::string exceptions;
     for (const OperatorTolerance& o : kOperatorTolerances)
         exceptions += fmt::format("  {:<6} --atol {:g}: {}\n", o.op, o.absolute, o.reason);
@@ -258,12 +260,14 @@ void add_conformance_command(CLI::App& app, int& status) {
         exceptions +
         "\nExamples:\n"
         "  tilewright conformance cases/node --rtol 1e-3 --atol 1e-7\n"
-        "  tilewright conformance models --tolerances models/index.tsv --json results.json");
+        "  tilewright conformance models --tolerances models/index.tsv --json results.json\n"
+        "  tilewright conformance cases/node --skip fuse_rows --verify-each");
     c->callback([=, &status] {
         if (!tolerances->empty()) s->max_relative = read_tolerances(*tolerances);
         s->pipeline.compile.fuse = !*no_fuse;
         s->pipeline.compile.orchestrator = *orchestrator_from_string(*orchestrate);
         rewriting->apply(s->pipeline);
+        passes->apply(s->pipeline);
         s->pipeline.compile.threads = s->threads;
         status = command_conformance(*folders, *s, *json);
     });
