@@ -7,7 +7,7 @@ usage: check_sources.py [ROOT]
              prose, the licence and GENERATED aside)
   paths      no file contains an absolute path of one machine (a home or work folder)
   words      documents (*.md) use the terms of docs/glossary.md; code spans and indented blocks are not checked. Comments
-             and string literals of C++ and Python files avoid CODE_WORDS, except in the folders of NOT_REWORDED
+             and string literals of C++ and Python files avoid CODE_WORDS
   links      a relative link of a document refers to a file
   one place  queries of program/analysis/ are not reimplemented elsewhere
   text       UTF-8, ends with a line end, no tabs outside makefiles, no blanks at line ends in code
@@ -89,8 +89,6 @@ WORDS_OF_DOCUMENTS_ONLY = (r"rests\b(?! on)", r"(?:in|sums in) parts", r"(?:aske
                            r"(?:default|greedy) rule(?:'s)?", r"the rule's", r"judge[sd]?|judging")
 CODE_WORDS = {p: w for p, w in OLD_WORDS.items() if p not in WORDS_OF_DOCUMENTS_ONLY} | CODE_ONLY_WORDS
 CODE_WORD = {re.compile(r"\b(?:" + pattern + r")(?!\w)", re.IGNORECASE): word for pattern, word in CODE_WORDS.items()}
-# Folders and files whose comments and messages do not use the field's terms yet; to be removed when reworded.
-NOT_REWORDED = ("src/cost/", "src/driver/explain/", "src/schedule/")
 # path -> reason for the exception
 CODE_WORDS_ALLOWED = {
     "scripts/check_sources.py": "lists the words to avoid",
@@ -242,7 +240,7 @@ def prose_of_code(path, text):
 
 def check_code_words(path, text):
     """Words of the old dialect in comments and string literals, and what to write instead."""
-    if not path.endswith((".cpp", ".h", ".hpp", ".py")) or path in CODE_WORDS_ALLOWED or path.startswith(NOT_REWORDED):
+    if not path.endswith((".cpp", ".h", ".hpp", ".py")) or path in CODE_WORDS_ALLOWED:
         return []
     lines = []
     prose = prose_of_code(path, text)

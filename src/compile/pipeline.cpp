@@ -98,9 +98,9 @@ bool evaluated_as_planned(const CompileOptions& options) {
 RewriteSearch rewrite_search(const PipelineOptions& options) {
     RewriteSearch search = *options.rewrite;
     if (options.compile.numerics == Numerics::Strict) search.rules.winograd = false;
-    if (search.judge) return search;
+    if (search.evaluator) return search;
     const OrchestrateOptions evaluation = evaluation_options(options.compile);
-    search.judge = planned_cost(evaluation, search.rules.folding);
+    search.evaluator = planned_cost(evaluation, search.rules.folding);
     search.evaluator_key = planned_cost_text(evaluation);
     search.kept = evaluation.kept;
     return search;

@@ -40,7 +40,7 @@ class Pages {
         const auto address = reinterpret_cast<uintptr_t>(mapping_);
         data_ = static_cast<char*>(mapping_) +
                 (round_up(static_cast<int64_t>(address), kHugePage) - static_cast<int64_t>(address));
-        madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
+        madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a hint
     }
     ~Pages() { munmap(mapping_, static_cast<size_t>(bytes_ + kHugePage)); }
     Pages(const Pages&) = delete;
@@ -313,7 +313,7 @@ class Calibration {
         }
         const int64_t steps = 8 * rounds_for(kReadingSeconds, [&](int64_t n) { node = probe_chase(node, 8 * n); });
         const auto take = [&] {
-            // Whoever had the CPU meanwhile may have emptied the caches; streaming fills them again soonest.
+            // Another process may have evicted the data meanwhile; streaming loads it again in the shortest time.
             kernels_.load(pages_.data(), bytes / 512 * 512, 2);
             return time_once([&] { node = probe_chase(node, steps); });
         };

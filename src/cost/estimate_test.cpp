@@ -211,7 +211,7 @@ TEST(NestCost, knows_where_conditions_cut_loops) {
     EXPECT_THAT(w.stage.cuts[1], ElementsAre(1, 13));
     EXPECT_THAT(w.stage.cuts[2], ElementsAre());
     // Whole rows are 1, 12 and 1 pixels: three tiles of four and two single ones. In steps of four they are 1 + 3, 4,
-    // 4, 1 + 1, none of which the code knows beforehand.
+    // 4, 1 + 1, none of which is known at compile time.
     EXPECT_GT(w.compute({{1, 4}}), 1.1 * w.compute({}));
     EXPECT_LT(w.compute({{2, 8}}), 1.1 * w.compute({}));  // channels are not cut
 }
@@ -270,7 +270,7 @@ TEST(SlowestShare, is_of_the_thread_that_ends_last_when_each_takes_the_next_task
     EXPECT_DOUBLE_EQ(share({{3, 1}, {10, 6}}, 2), 16.0 / 30);  // 6 + 6 + 4, and 4 + 6 + 4
     // Of many tasks the last one's size hardly matters.
     EXPECT_DOUBLE_EQ(share({{1000, 1}, {3, 2}}, 2), 0.5);
-    // Where there is nothing to do, nobody waits.
+    // Without work no thread waits.
     EXPECT_EQ(share({{0, 4}}, 2), 1);
 }
 
@@ -355,7 +355,7 @@ TEST(Estimate, of_a_product_never_undercuts_its_lower_bound) {
         EXPECT_LE(bound, seconds) << "seed " << seed << "\n" << print(t);
         near += seconds < 20 * bound ? 1 : 0;
     }
-    EXPECT_GT(near, 20);  // not because everything is estimated to take for ever
+    EXPECT_GT(near, 20);  // not because every estimate is large
 }
 
 TEST(LowerBound, is_the_arithmetic_or_the_bytes) {

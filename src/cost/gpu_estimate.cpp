@@ -166,8 +166,8 @@ double word_of(const Micro& m) { return m.matrix && m.matrix->type != MatrixType
 }  // namespace
 
 double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
-    // Shares of the data sheet's rates that are assumed to be reached: since sm_90 the whole is for four warps
-    // together.
+    // Shares of the data sheet's rates that are assumed to be reached; since sm_90 a warpgroup is needed for the
+    // whole rate.
     constexpr double kReached = 0.75, kOfOneWarp = 0.6;
     if (!unit) return t.f32_gflops * 1e9 * kReached;
     const double reached = t.major >= 9 && !unit->group ? kOfOneWarp : kReached;

@@ -125,10 +125,10 @@ TEST(ReadCaches, TakesDataAndUnifiedCachesInOrder) {
     EXPECT_EQ(caches[2].shared_by, 16);
 }
 
-TEST(ReadCaches, PassesOverWhatItCannotUnderstand) {
+TEST(ReadCaches, SkipsEntriesThatCannotBeParsed) {
     std::map<std::string, std::string> texts = cache(0, "Data", 1, "lots", "0");
     texts.merge(cache(1, "Unified", 2, "-1K", "0"));
-    texts.merge(cache(2, "Unified", 3, "2048K", "nobody"));
+    texts.merge(cache(2, "Unified", 3, "2048K", "none"));
     const auto caches = read_caches(3, files(texts));
     ASSERT_EQ(caches.size(), 1u);
     EXPECT_EQ(caches[0].level, 3);

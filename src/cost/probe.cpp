@@ -25,7 +25,7 @@ namespace {
 // NOLINTBEGIN(bugprone-macro-parentheses): an asm takes its text without parentheses.
 
 // The instructions are spelled out so that every compiler and optimisation level times the same ones. `load` leaves the
-// choice to the compiler: an empty asm that wants the value in a register is one plain vector load.
+// choice to the compiler: an empty asm with a register operand needs one plain vector load.
 #define TW_PROBE_KERNELS(name, attribute, vector_bytes, register_class, instructions)               \
     TW_AS_IT_STANDS attribute void multiply_add_##name(int64_t rounds) {                            \
         using Vector = float __attribute__((vector_size(vector_bytes)));                            \

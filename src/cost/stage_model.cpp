@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "program/analysis/contraction.h"
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 #include "tile/cuts.h"
 
 namespace tilewright {
@@ -212,7 +212,7 @@ class Builder {
         m.body_operations = m.least_operations = body_operations(e.body) + (m.reduces && !m.product ? 1 : 0);
         m.epilogue_operations = e.epilogue.empty() ? 0 : body_operations(e.epilogue);
         if (const auto size = map_size(e))
-            if (const auto map = weighed_sum(e))
+            if (const auto map = constant_transform(e))
                 m.map = {map->rows, map->row_extents, size->rows, size->columns, size->operations};
         const std::vector<uint32_t> slots = e.body.slots();
         for (size_t i = 0; i < e.accesses.size(); ++i) {

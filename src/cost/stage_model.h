@@ -85,7 +85,7 @@ struct StageModel {
     double least_operations = 1;         ///< of those, what no code can do without: one side of every choice by index
     double epilogue_operations = 0;      ///< of the epilogue at a result
     bool reduces = false;
-    /// A constant-coefficient linear transform (program/weighed_sum.h): its rows are axes of the result.
+    /// A constant-coefficient linear transform (program/constant_transform.h): its rows are axes of the result.
     struct Map {
         std::vector<uint32_t> rows;
         std::vector<int64_t> row_extents;

@@ -53,9 +53,9 @@ struct CacheLevel {
 
 /// Rates of a core that the default heuristic tiles for, the same for every CPU.
 ///
-/// They stand beside Target's calibrated rates, with other values, on purpose: a default schedule follows from shapes
-/// and sizes alone, so that it is the same before and after a calibration. Measured rates differ by a few percent from
-/// run to run, and by a factor of two between the vector widths. Rates are per cycle.
+/// They differ from Target's calibrated rates on purpose: a default schedule depends on shapes and sizes alone, so that
+/// it is the same before and after a calibration. Measured rates differ by a few percent from run to run, and by a
+/// factor of two between the vector widths. Rates are per cycle.
 struct NominalRates {
     double fma_latency = 4;  ///< cycles until the sum can be used: x86 since Skylake and Zen; in estimates too
     double fmas = 2;         ///< whole vectors: two FMA units, x86 since Haswell and Zen 2
@@ -87,7 +87,7 @@ struct Target {
     int vector_registers = 16;
     int cores = 1;    ///< physical cores this process may use
     int threads = 1;  ///< hardware threads this process may use, its control group's quota considered
-    int workers = 1;  ///< threads that a kernel's tasks are divided among: `threads`, or what the user asks for
+    int workers = 1;  ///< threads that a kernel's tasks are divided among: `threads`, or the requested number
 
     Measure ghz;                     ///< clock under a light scalar load
     std::vector<CacheLevel> caches;  ///< data and unified caches, from level 1; never empty

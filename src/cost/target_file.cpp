@@ -218,7 +218,7 @@ std::optional<Target> load_target(std::string* why) {
     std::error_code error;
     if (std::filesystem::exists(*folder, error)) try {
             require_kept_entries(*folder);
-        } catch (const RuntimeError& e) {  // another user could decide what plans go by
+        } catch (const RuntimeError& e) {  // another user could change the rates of plans
             if (why != nullptr) *why = e.what();
             return std::nullopt;
         }

@@ -47,7 +47,7 @@ Compiled compile(const std::string& name, const ZooSettings& settings, int threa
     PipelineOptions options;
     options.compile.numerics = Numerics::Fast;  // without checks, which the search does not model
     options.rewrite = default_rewrites();
-    options.rewrite->judge = planned_cost(o, options.rewrite->rules.folding);
+    options.rewrite->evaluator = planned_cost(o, options.rewrite->rules.folding);
     Compiled c;
     c.before = lower_model(load_model_from_bytes(model.bytes.data(), model.bytes.size()), options);
     c.after = rewrite_program(c.before, options, &c.report);

@@ -293,7 +293,7 @@ TEST(GemmChains, a_chain_takes_one_more_product_only_where_it_gains_over_the_sho
 TEST(GemmChains, plans_with_chains_compute_their_programs) {
     int chains = 0;
     std::vector<Program> programs = chain::small_chains();
-    for (const Program& p : chain::open_chains()) programs.push_back(p);
+    for (const Program& p : chain::dynamic_chains()) programs.push_back(p);
     for (const Program& p : programs)
         for (const SchedulerKind kind : {SchedulerKind::Mcfuser, SchedulerKind::Auto})
             for (const int threads : {1, 4}) {

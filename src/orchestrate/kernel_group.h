@@ -49,8 +49,8 @@ struct KernelBody {
     IndexVector<PrimitiveId, std::vector<size_t>> row_axes;
 };
 
-/// The bodies of several groups of one program, which must outlive it and stay as it is. Who reads each value is found
-/// once: a program may have thousands of groups.
+/// The bodies of several groups of one program, which must outlive it and stay unchanged. The consumers of all values
+/// are found once, since a program may have thousands of groups.
 class KernelExtractor {
   public:
     explicit KernelExtractor(const Program& program);

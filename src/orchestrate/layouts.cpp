@@ -14,7 +14,7 @@
 #include "orchestrate/elements.h"
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 
 namespace tilewright {
 
@@ -157,7 +157,7 @@ bool walks_badly(const TensorExpr& e, const Access& x, int lanes, int64_t apart 
 }
 
 std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
-    if (e.reducer == Reducer::None || e.accesses.size() != 1 || taps_of(e) < kManyTaps || weighed_sum(e))
+    if (e.reducer == Reducer::None || e.accesses.size() != 1 || taps_of(e) < kManyTaps || constant_transform(e))
         return std::nullopt;
     const std::vector<Expr>& in = e.accesses[0].index;
     const std::vector<Expr> out = result_index(e);
@@ -179,14 +179,14 @@ std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
 }
 
 /// What a sum weighed by known numbers has as terms, as it is or by way of a function of nothing else.
-const Access* mapped(const Primitive& p, const WeighedSum& map) {
+const Access* mapped(const Primitive& p, const ConstantTransform& map) {
     const TensorExpr& e = *p.expr();
     const ScalarNode& term = e.body[map.term];
     if (term.op == ScalarOp::Access) return &e.accesses[term.slot];
     return e.accesses.size() == 1 && e.body.slots().size() == 1 ? &e.accesses[0] : nullptr;
 }
 const Access* mapped(const Primitive& p) {
-    const auto map = p.expr() != nullptr ? weighed_sum(*p.expr()) : std::nullopt;
+    const auto map = p.expr() != nullptr ? constant_transform(*p.expr()) : std::nullopt;
     return map ? mapped(p, *map) : nullptr;
 }
 
@@ -201,7 +201,7 @@ std::map<ValueId, MapTiles> tiles_of_maps(const Program& program) {
         return n;
     };
     for (const Primitive& p : program.primitives) {
-        const auto map = p.expr() != nullptr ? weighed_sum(*p.expr()) : std::nullopt;
+        const auto map = p.expr() != nullptr ? constant_transform(*p.expr()) : std::nullopt;
         const Access* x = map ? mapped(p, *map) : nullptr;
         if (x == nullptr) continue;
         std::set<uint32_t> rows;

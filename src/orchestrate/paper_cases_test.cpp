@@ -31,7 +31,7 @@ struct Case {
     std::vector<std::set<std::string>> kernels;  ///< the results of the primitives that each computes
 };
 
-enum class Rewrites : uint8_t { None, Judged, Found };  ///< Found: by the search's own cost alone
+enum class Rewrites : uint8_t { None, Planned, Found };  ///< Found: by the search's own cost alone
 
 /// Rewritten, if asked for, and planned; the outputs are compared.
 Case plan_of(Program p, Rewrites rewrites) {
@@ -39,7 +39,7 @@ Case plan_of(Program p, Rewrites rewrites) {
     const Program original = p;
     if (rewrites != Rewrites::None) {
         RewriteSearch search;
-        if (rewrites == Rewrites::Judged) search.judge = planned_cost(options);
+        if (rewrites == Rewrites::Planned) search.evaluator = planned_cost(options);
         p = fold_constants(rewrite(p, search));
     }
     KernelSet set;
@@ -102,7 +102,7 @@ TEST(PaperCases, linear_attention_is_re_associated) {
             return std::count_if(shape.begin(), shape.end(), [](Expr d) { return d.is_constant(256); }) == 2;
         });
     };
-    const Case plain = plan_of(p, Rewrites::None), rewritten = plan_of(p, Rewrites::Judged);
+    const Case plain = plan_of(p, Rewrites::None), rewritten = plan_of(p, Rewrites::Planned);
     EXPECT_TRUE(square(plain.program));
     EXPECT_FALSE(square(rewritten.program)) << print(rewritten.program);
     EXPECT_LE(rewritten.kernels.size(), 5u) << print(rewritten.program);

@@ -206,7 +206,7 @@ struct Program {
 enum class Category : uint8_t { Elementwise, Broadcast, Reduce, Layout, Linear, Opaque, Control };
 /// Korch §3's category of a primitive, derived from its form: Layout moves elements unchanged; Broadcast repeats some;
 /// Linear is a sum of products over a reduction axis that both operands use, or a constant-coefficient linear transform
-/// of one operand (weighed_sum.h); Reduce is any other reduction; Elementwise is everything else.
+/// of one operand (constant_transform.h); Reduce is any other reduction; Elementwise is everything else.
 Category category(const Program& program, const Primitive& primitive);
 std::string_view to_string(Category c);
 

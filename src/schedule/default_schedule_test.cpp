@@ -104,8 +104,8 @@ TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_stri
     EXPECT_NE(text.find("vector s1 lanes 16 registers ["), std::string::npos) << text;
 }
 
-TEST(DefaultSchedule, of_open_rows_has_tasks_of_weights_on_one_thread_too) {
-    // 1 MiB of weights, which a recurrence reads to and fro, task by task.
+TEST(DefaultSchedule, of_dynamic_rows_has_tasks_of_weights_on_one_thread_too) {
+    // 1 MiB of weights, which a recurrence reads task by task, every other step in reverse order.
     const Program stages = parse_program(R"TW(program step {
   input h: f32[$batch, 256]
   input w: f32[256, 1024]

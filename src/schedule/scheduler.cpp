@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 #include "schedule/chain/search.h"
 #include "schedule/construct/walk.h"
 #include "schedule/search_annotations.h"
@@ -35,7 +35,7 @@ bool constructible(const Program& stages) {
         if (!x.is_constant() || x.constant() < 1) return false;
     // Copies and elementwise stages use everything once: tiles have nothing to reuse. The tile of a
     // constant-coefficient linear transform is the whole matrix.
-    return !e.extents.empty() && e.reducer != Reducer::None && !weighed_sum(e);
+    return !e.extents.empty() && e.reducer != Reducer::None && !constant_transform(e);
 }
 
 /// With annotations that are searched for as well, where the schedule is. GPU kernels have none.

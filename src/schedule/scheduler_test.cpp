@@ -1,4 +1,4 @@
-// Whoever schedules a kernel, the schedule is legal and computes it; which schedule each kind chooses.
+// Schedules of every scheduler are legal and compute their kernel; which schedule each scheduler chooses.
 
 #include "schedule/scheduler.h"
 

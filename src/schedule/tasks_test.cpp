@@ -1,4 +1,4 @@
-// Tasks are even, and what goes by is what costs less to read again.
+// Tasks are even, and the operand that is cheaper to read again is streamed.
 
 #include "schedule/tasks.h"
 

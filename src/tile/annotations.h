@@ -72,7 +72,7 @@ struct Tail {
 
 struct Annotations {
     std::optional<Accumulators> accumulators;
-    std::optional<bool> unroll_sum;  ///< of a constant-coefficient linear transform (program/weighed_sum.h)
+    std::optional<bool> unroll_sum;  ///< of a constant-coefficient linear transform (program/constant_transform.h)
     std::optional<EpilogueLoop> epilogue_loop;
     std::optional<NonTemporal> non_temporal;
     std::optional<std::vector<Prefetch>> prefetch;

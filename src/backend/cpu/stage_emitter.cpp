@@ -10,7 +10,7 @@
 #include "backend/cpu/stage_prefetch.h"
 #include "base/error.h"
 #include "program/analysis/contraction.h"
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 
 namespace tilewright::cpu {
 
@@ -46,11 +46,11 @@ class StageEmitter : public StagePrefetch {
                      to_string(acc_type_));
     }
 
-    // --- constant-coefficient linear transforms (program/weighed_sum.h)
+    // --- constant-coefficient linear transforms (program/constant_transform.h)
 
     void find_map() {
         if (m_.annotations.unroll_sum != true) return;
-        map_ = weighed_sum(e_);
+        map_ = constant_transform(e_);
         TW_CHECK(map_, "the sum that is unrolled is no linear transform");
         for (size_t k = 0; k < map_->rows.size(); ++k)
             if (const uint32_t a = map_->rows[k]; map_->periodic[k]) {
@@ -414,7 +414,7 @@ class StageEmitter : public StagePrefetch {
     llvm::Value* last_ = nullptr;
     std::vector<llvm::AllocaInst*> acc_;
     int64_t acc_partials_ = 1;
-    std::optional<WeighedSum> map_;
+    std::optional<ConstantTransform> map_;
     SharedSums shared_;
     std::map<std::pair<size_t, Coords>, llvm::Value*> sums_;
 };

@@ -31,7 +31,7 @@ Expr StagePrefetch::element_number(size_t slot) const {
     return sum;
 }
 
-void StagePrefetch::prefetch_map(const WeighedSum& map) {
+void StagePrefetch::prefetch_map(const ConstantTransform& map) {
     if (tile_points_.empty()) return;
     const std::vector<size_t> axes = order(false);
     for (const uint32_t slot : e_.body.slots()) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/cpu/stage_tiles.h"
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 
 namespace tilewright::cpu {
 
@@ -16,7 +16,7 @@ class StagePrefetch : public StageTiles {
 
   protected:
     /// PrefetchKind::Map
-    void prefetch_map(const WeighedSum& map);
+    void prefetch_map(const ConstantTransform& map);
     /// PrefetchKind::Rows: each step of the sum prefetches its share of the next register tile's rows.
     void prefetch_rows();
     /// PrefetchKind::Epilogue

@@ -1,5 +1,5 @@
 #pragma once
-// Where the boxes of a directed acyclic graph go: in layers, what is read above who reads it.
+// The layout of a directed acyclic graph's boxes: in layers, producers above their consumers.
 //
 // Sugiyama's method, plainly: layers by longest paths; an edge that passes layers has a point in each, shared by all
 // edges from the same box; order within layers by barycentres, swept down and up; positions by what neighbours ask for,

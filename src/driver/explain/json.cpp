@@ -189,7 +189,7 @@ std::string to_json(const Report& r) {
     if (r.rewrites)
         j["rewrites"] = {{"pieces", r.rewrites->pieces},        {"distinct", r.rewrites->distinct},
                          {"costed", r.rewrites->costed},        {"before_ms", r.rewrites->before * 1e3},
-                         {"after_ms", r.rewrites->after * 1e3}, {"judged_away", r.rewrites->judged_away},
+                         {"after_ms", r.rewrites->after * 1e3}, {"rejected_by_plan", r.rewrites->rejected_by_plan},
                          {"applied", r.rewrites->applied}};
     j["launch_us"] = r.launch_us;
     j["operator_totals"] = operator_totals(r);

@@ -46,7 +46,7 @@ struct PrimitiveNote {
 /// A primitive that runs by itself: no tensor expression.
 struct StepNote {
     size_t primitive = 0;
-    std::vector<BoxId> from;  ///< who makes what it reads
+    std::vector<BoxId> from;  ///< producers of its inputs
 };
 
 /// Why a kernel was not fused with the kernels that compute what it reads.
@@ -61,7 +61,7 @@ struct KernelNote {
     std::vector<size_t> primitives;  ///< in order
     std::vector<std::string> nodes;  ///< source operators
     std::vector<TensorNote> reads, writes;
-    std::vector<BoxId> from;                      ///< who makes what it reads
+    std::vector<BoxId> from;                      ///< producers of its inputs
     std::vector<NotFused> not_fused;              ///< one for each reason
     std::string provider;                         ///< of the library that computes it; empty: generated code
     std::string tiling;                           ///< one line (tile.h, tiling_expression)
@@ -103,9 +103,9 @@ struct Report {
     bool calibrated = false;  ///< those rates are measured
     Orchestrator orchestrator = Orchestrator::Greedy;
     double compile_ms = 0;
-    /// Of open dimensions, that estimates and limits go by; others are taken to be 128.
+    /// Assumed by estimates and limits for dynamic dimensions; 128 for those that are absent.
     std::map<std::string, int64_t> sizes;
-    std::optional<RewriteReport> rewrites;       ///< where they were asked for
+    std::optional<RewriteReport> rewrites;       ///< if requested
     std::optional<OrchestrationReport> optimal;  ///< where it was optimal orchestration that grouped
     std::vector<PrimitiveNote> primitives;       ///< those of control flow's bodies behind the program's own
     std::vector<KernelNote> kernels;             ///< likewise, in the order in which they run

@@ -67,12 +67,13 @@ std::string search_text(const Report& r) {
     std::string s;
     if (r.rewrites) {
         const RewriteReport& w = *r.rewrites;
-        s += wrapped(
-            0, "rewrites",
-            split(fmt::format("{} ({} different), cost {:.2f} to {:.2f} ms, {} programs looked at{}",
-                              plural(w.pieces, "piece"), w.distinct, w.before * 1e3, w.after * 1e3, w.costed,
-                              w.applied.empty() ? ", nothing gains" : "") +
-                  (w.judged_away > 0 ? fmt::format(", the planner refuses what was found in {}", w.judged_away) : "")));
+        s += wrapped(0, "rewrites",
+                     split(fmt::format("{} ({} different), cost {:.2f} to {:.2f} ms, {} programs looked at{}",
+                                       plural(w.pieces, "piece"), w.distinct, w.before * 1e3, w.after * 1e3, w.costed,
+                                       w.applied.empty() ? ", nothing gains" : "") +
+                           (w.rejected_by_plan > 0
+                                ? fmt::format(", the planner refuses what was found in {}", w.rejected_by_plan)
+                                : "")));
         if (!w.applied.empty()) s += wrapped(2, "rules", split(counts(w.applied, "{1} x{0}")), 8);
     }
     if (!r.optimal) return s;

@@ -6,8 +6,8 @@
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
 #include "program/analysis/scalar_cost.h"
+#include "program/constant_transform.h"
 #include "program/rewrite/algebra.h"
-#include "program/weighed_sum.h"
 
 namespace tilewright {
 

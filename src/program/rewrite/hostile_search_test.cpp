@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "program/rewrite/algebra.h"
-#include "program/rewrite/findings.h"
+#include "program/rewrite/match_cache.h"
 #include "program/rewrite/rewrite_test.h"
 #include "program/rewrite/search.h"
 #include "program/transform/inline.h"

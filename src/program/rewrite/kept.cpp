@@ -23,7 +23,7 @@ std::string options_text(const RewriteSearch& o) {
 
 std::string text_of_report(const RewriteReport& r) {
     std::string text = fmt::format("report {} {} {} {} {} {} {} {} {} {}\napplied {}", r.pieces, r.distinct, r.taken,
-                                   r.costed, double_text(r.before), double_text(r.after), r.planned, r.judged_away,
+                                   r.costed, double_text(r.before), double_text(r.after), r.planned, r.rejected_by_plan,
                                    double_text(r.planned_before), double_text(r.planned_after), r.applied.size());
     for (const auto& [rule, times] : r.applied) text += fmt::format(" {} {}", name_text(rule), times);
     return text + '\n';
@@ -58,7 +58,7 @@ class Reader {
         r.before = cursor_.number();
         r.after = cursor_.number();
         r.planned = count();
-        r.judged_away = count();
+        r.rejected_by_plan = count();
         r.planned_before = cursor_.number();
         r.planned_after = cursor_.number();
         cursor_.expect_word("applied");

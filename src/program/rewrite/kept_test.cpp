@@ -49,7 +49,7 @@ class KeptRewrites : public testing::Test {
         search_.rules.winograd = true;
         search_.rules.folding.work = int64_t{1} << 29;
         search_.piece = 2;
-        search_.judge = evaluator_;
+        search_.evaluator = evaluator_;
         search_.evaluator_key = "operations";
         search_.kept = std::make_shared<CodeCache>(folder_ / "code");
     }

@@ -38,7 +38,7 @@ struct RuleDependency {
 ///
 /// Rules access values and primitives only through this class, except for the primitive that they match. It can
 /// therefore record the properties that a rule read. If they are equal in another program, the rule's matches are too
-/// (findings.h).
+/// (match_cache.h).
 class RewriteContext {
   public:
     explicit RewriteContext(const Program& program, const FoldOptions& folding = {});

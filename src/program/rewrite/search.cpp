@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "program/form_hash.h"
-#include "program/rewrite/findings.h"
 #include "program/rewrite/kept.h"
+#include "program/rewrite/match_cache.h"
 #include "program/rewrite/pieces.h"
 #include "program/transform/common_subexpressions.h"
 
@@ -216,12 +216,12 @@ class ProgramSearch {
             if (const auto text = options_.kept->find(key))
                 if (auto chosen = parse_rewrites(*text, first_pieces())) return restore(std::move(*chosen));
         propose();
-        Program best = options_.judge ? choose_by_full_plans() : with_chosen();
+        Program best = options_.evaluator ? choose_by_full_plans() : with_chosen();
         for (const Distinct& d : distinct_)
             for (size_t k = 0; k < d.where.size(); ++k) {
                 report_.before += d.proposals.back().cost;
                 report_.after += d.proposals[d.chosen].cost;
-                report_.judged_away += d.chosen > 0 ? 1 : 0;
+                report_.rejected_by_plan += d.chosen > 0 ? 1 : 0;
                 for (const std::string_view rule : d.proposals[d.chosen].way) ++report_.applied[std::string(rule)];
             }
         if (!key.empty()) keep(key);
@@ -324,7 +324,7 @@ class ProgramSearch {
         std::vector<size_t> piece_of;
         out.program = with_chosen(&piece_of);
         ++report_.planned;
-        const PlannedCost cost = options_.judge(out.program);
+        const PlannedCost cost = options_.evaluator(out.program);
         out.total = cost.total;
         out.of.assign(distinct_.size() + 1, 0);
         for (const PrimitiveId id : out.program.primitives.ids()) {

@@ -51,11 +51,11 @@ struct RewriteSearch {
     size_t programs = 20000;  ///< programs evaluated in all pieces together; pieces beyond this limit are unchanged
     RewriteCost cost = {};    ///< none: analytic_cost
     /// The evaluator of full plans. None: each piece becomes what `cost` prefers.
-    RewriteEvaluator judge = {};
+    RewriteEvaluator evaluator = {};
     /// A proposal is kept if it saves more than this share of its primitives' cost.
     double margin = 0.02, inexact_margin = 0.1;
-    /// The cache of choices (kept.h); null: none. `evaluator_key`: text that identifies everything that `judge` depends
-    /// on except the program; without it nothing is cached.
+    /// The cache of choices (kept.h); null: none. `evaluator_key`: text that identifies everything that `evaluator`
+    /// depends on except the program; without it nothing is cached.
     std::shared_ptr<const CodeCache> kept = {};
     std::string evaluator_key = {};
     double equal = 0.001;  ///< full plans within this share of the cheapest count as equal: the one with the fewest
@@ -67,7 +67,7 @@ struct RewriteReport {
     size_t taken = 0, costed = 0;     ///< programs popped from the queue, and all programs evaluated
     double before = 0, after = 0;     ///< the search's costs, summed over pieces
     size_t planned = 0;               ///< full plans that were evaluated
-    size_t judged_away = 0;           ///< pieces for which the evaluator chose another proposal than the search's best
+    size_t rejected_by_plan = 0;      ///< pieces for which the evaluator chose another proposal than the search's best
     double planned_before = 0, planned_after = 0;  ///< the evaluator's costs
     std::map<std::string, size_t> applied;         ///< rules that led to the chosen programs, summed over pieces
 };

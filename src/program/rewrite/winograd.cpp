@@ -13,9 +13,9 @@
 //     U[a, b, o, c, k]         = sum(p, q)  G[a, p] G[b, q] w[o, c, k, p, q]
 //     M[a, b, n, o, t, ty, tx] = sum(c, k)  U[a, b, o, c, k] V[a, b, n, c, t + k, ty, tx]
 //
-// A and B are tables in the bodies (program/weighed_sum.h), so code generation can use that most of their entries are 0
-// or 1, and that each transform separates into one along each dimension. The consumer of the convolution becomes the
-// epilogue of the last primitive.
+// A and B are tables in the bodies (program/constant_transform.h), so code generation can use that most of their
+// entries are 0 or 1, and that each transform separates into one along each dimension. The consumer of the convolution
+// becomes the epilogue of the last primitive.
 
 #include "program/rewrite/winograd.h"
 
@@ -27,9 +27,9 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "program/constant_transform.h"
 #include "program/rewrite/algebra.h"
 #include "program/rewrite/rules.h"
-#include "program/weighed_sum.h"
 
 namespace tilewright {
 

@@ -8,9 +8,9 @@
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/dynamic.h"
+#include "program/constant_transform.h"
 #include "program/rewrite/algebra.h"
 #include "program/transform/inline.h"
-#include "program/weighed_sum.h"
 #include "schedule/chain/groups.h"
 
 namespace tilewright::chain {

@@ -188,8 +188,8 @@ inline std::vector<Program> small_chains() {
     return out;
 }
 
-/// Chains some of whose extents only the run knows: rows, and the columns of an attention.
-inline std::vector<Program> open_chains() {
+/// Chains with dynamic extents: rows, and the columns of an attention.
+inline std::vector<Program> dynamic_chains() {
     std::vector<Program> out = {norm_product("layer", "$rows", 12, 8), norm_product("rms", "$rows", 9, 10)};
     for (const char* text : {R"(program mlp {
   input x: f32[$rows, 6]

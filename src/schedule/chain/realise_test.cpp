@@ -130,7 +130,7 @@ TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
 TEST(Realise, gives_trees_that_compute_their_chain) {
     int legal = 0, online = 0, flat = 0, copies = 0, several = 0;
     std::vector<Program> chains = small_chains();
-    for (const Program& p : open_chains()) chains.push_back(p);
+    for (const Program& p : dynamic_chains()) chains.push_back(p);
     for (const Program& p : chains) {
         const Chain c = given(make_chain(p));
         const std::vector<TilingExpression> pruned = make_space(c, kAnyMemory).expressions;

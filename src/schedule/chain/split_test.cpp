@@ -119,8 +119,8 @@ TEST(SplitSum, refuses_what_a_part_cannot_know) {
     Program p = attention(1, 1, 64, 4, 5);
     p.outputs.push_back(p.primitives[PrimitiveId(4)].outputs[0]);
     EXPECT_FALSE(split_sum(p, 2));
-    // An extent that only the run knows.
-    EXPECT_FALSE(split_sum(open_chains().at(3), 2));
+    // A dynamic extent.
+    EXPECT_FALSE(split_sum(dynamic_chains().at(3), 2));
 }
 
 TEST(SplitSum, of_every_kind_of_chain_computes_it) {

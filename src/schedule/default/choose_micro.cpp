@@ -8,7 +8,7 @@ namespace {
 
 /// All rows and columns of a linear transform in the register tile, where its weights are known; vectors innermost, so
 /// that every row of it is written contiguously.
-void hold_transform(const TensorExpr& e, const WeighedSum& transform, size_t vector, int lanes, Micro& micro) {
+void hold_transform(const TensorExpr& e, const ConstantTransform& transform, size_t vector, int lanes, Micro& micro) {
     micro.vector_axis = vector;
     micro.lanes = lanes;
     micro.registers[vector] = lanes;
@@ -29,7 +29,7 @@ StageChoice choose_micro(const Program& stages, const TensorExpr& e, DType out, 
     Micro& micro = choice.micro;
     micro.registers.assign(e.extents.size(), 1);
     micro.virtual_threads.assign(e.extents.size(), 1);
-    if (const auto transform = weighed_sum(e))
+    if (const auto transform = constant_transform(e))
         if (const auto vector = transform_vector_axis(walks, *transform)) {
             hold_transform(e, *transform, *vector, target.micro_lanes(), micro);
             return choice;

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 #include "schedule/default/operand_walks.h"
 
 namespace tilewright {
@@ -17,7 +17,7 @@ std::optional<size_t> choose_vector_axis(const OperandWalks& w);
 
 /// The vector axis of a constant-coefficient linear transform: none of the transform's own axes, the cheapest of the
 /// others.
-std::optional<size_t> transform_vector_axis(const OperandWalks& w, const WeighedSum& transform);
+std::optional<size_t> transform_vector_axis(const OperandWalks& w, const ConstantTransform& transform);
 
 /// Micro::registers and what follows from them (contraction, summed_rows, windows, transposed, strip): micro.lanes and
 /// micro.vector_axis are given.

@@ -95,7 +95,7 @@ std::optional<size_t> choose_vector_axis(const OperandWalks& w) {
     return vector;
 }
 
-std::optional<size_t> transform_vector_axis(const OperandWalks& w, const WeighedSum& transform) {
+std::optional<size_t> transform_vector_axis(const OperandWalks& w, const ConstantTransform& transform) {
     std::optional<size_t> best;
     double least = 0;
     for (size_t a = 0; a < w.e.spatial; ++a) {

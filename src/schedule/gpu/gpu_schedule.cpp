@@ -104,8 +104,8 @@ std::vector<GpuTiles> group_candidates(int64_t all_rows, int64_t all_columns, in
     return out;
 }
 
-/// How many tiles of rows go by before the next column of tiles: of what divides them the number for which the blocks
-/// that run at a time read least, where the second-level cache does not hold the operands as a whole.
+/// The number of row tiles before the next column of tiles: the divisor for which the blocks that run at the same time
+/// read least, if the second-level cache does not hold the whole operands.
 ///
 ///     parallel m by 1024 { parallel n by 256 { parallel m by 128 { ... } } }     8 of them
 int64_t rows_together(const GpuNest& nest, const GpuProduct& p, const GpuTiles& tiles, const GpuWork& work,

@@ -5,7 +5,7 @@
 #include "program/analysis/access.h"
 #include "program/analysis/contraction.h"
 #include "program/analysis/scalar_cost.h"
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 #include "tile/annotate/prefetch.h"
 #include "tile/cuts.h"
 #include "tile/register_tile.h"
@@ -179,7 +179,7 @@ int64_t Accumulators::per_sum(int64_t results) const {
 
 std::optional<std::vector<size_t>> unrollable_sum(const StageSite& s, const std::vector<size_t>& cut) {
     if (s.partial || s.vector_reduces()) return std::nullopt;
-    const auto map = weighed_sum(*s.expr);
+    const auto map = constant_transform(*s.expr);
     if (!map) return std::nullopt;
     std::vector<size_t> periodic;
     for (size_t k = 0; k < map->rows.size(); ++k) {

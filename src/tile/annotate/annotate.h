@@ -22,8 +22,8 @@ TileProgram annotate(TileProgram program, const AnnotateOptions& options);
 /// Likewise, of one stage.
 void annotate(Annotations& annotations, const StageSite& site, const AnnotateOptions& options);
 
-/// The axes of a constant-coefficient linear transform whose blocks the register tile covers; see WeighedSum::periodic.
-/// Nothing where the tile cannot hold the transform as the stage is tiled.
+/// The axes of a constant-coefficient linear transform whose blocks the register tile covers; see
+/// ConstantTransform::periodic. Nothing where the tile cannot hold the transform as the stage is tiled.
 std::optional<std::vector<size_t>> unrollable_sum(const StageSite& site, const std::vector<size_t>& cut);
 
 /// One sentence for each annotation that the code cannot follow at this place.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "program/analysis/access.h"
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 
 namespace tilewright {
 
@@ -179,7 +179,7 @@ bool may_prefetch(const StageSite& s, const Prefetch& p) {
         case PrefetchKind::Window:
             return sums && vector && reads(e.body, p.access);
         case PrefetchKind::Map:
-            return weighed_sum(e).has_value() && vector && reads(e.body, p.access);
+            return constant_transform(e).has_value() && vector && reads(e.body, p.access);
         case PrefetchKind::Epilogue:
             return sums && vector && reads(e.epilogue, p.access) && e.accesses[p.access].valid.empty() &&
                    !uses_load(e.accesses[p.access].index);

@@ -1,4 +1,4 @@
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 
 #include <algorithm>
 #include <array>
@@ -80,20 +80,20 @@ std::vector<bool> below(const ScalarBody& body, ScalarId root) {
 
 }  // namespace
 
-size_t WeighedSum::row_count() const { return static_cast<size_t>(product(row_extents)); }
-size_t WeighedSum::column_count() const { return static_cast<size_t>(product(column_extents)); }
-size_t WeighedSum::row_at(const std::vector<int64_t>& axes) const {
+size_t ConstantTransform::row_count() const { return static_cast<size_t>(product(row_extents)); }
+size_t ConstantTransform::column_count() const { return static_cast<size_t>(product(column_extents)); }
+size_t ConstantTransform::row_at(const std::vector<int64_t>& axes) const {
     int64_t at = 0;
     for (size_t k = 0; k < rows.size(); ++k) at = at * row_extents[k] + axes[rows[k]] % row_extents[k];
     return static_cast<size_t>(at);
 }
-void WeighedSum::to_column(size_t column, std::vector<int64_t>& axes) const {
+void ConstantTransform::to_column(size_t column, std::vector<int64_t>& axes) const {
     to_point(column, columns, column_extents, axes);
 }
 
-std::optional<WeighedSum> weighed_sum(const TensorExpr& e) {
+std::optional<ConstantTransform> constant_transform(const TensorExpr& e) {
     if (e.reducer != Reducer::Sum || e.body.empty() || e.body[e.body.root()].op != ScalarOp::Weigh) return std::nullopt;
-    WeighedSum out;
+    ConstantTransform out;
     out.weight = e.body[e.body.root()].a;
     out.term = e.body[e.body.root()].b;
     const std::vector<bool> of_weight = below(e.body, out.weight), of_term = below(e.body, out.term);
@@ -366,7 +366,7 @@ size_t SharedSums::operations() const {
     return n;
 }
 
-SharedSums share_sums(const WeighedSum& map) {
+SharedSums share_sums(const ConstantTransform& map) {
     Sharing sharing(map.column_count());
     Sharing::Nodes inputs;
     for (size_t c = 0; c < map.column_count(); ++c) inputs.emplace_back(c);
@@ -388,7 +388,7 @@ std::optional<MapSize> map_size(const TensorExpr& e) {
         if (const auto it = known.find(key); it != known.end()) return it->second;
     }
     std::optional<MapSize> size;
-    if (const auto map = weighed_sum(e))
+    if (const auto map = constant_transform(e))
         size = {static_cast<double>(map->row_count()), static_cast<double>(map->column_count()),
                 static_cast<double>(share_sums(*map).operations())};
     const std::lock_guard lock(mutex);

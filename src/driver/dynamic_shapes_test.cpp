@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "compile/pipeline.h"
-#include "ops/open_shapes_test.h"
+#include "ops/dynamic_shapes_test.h"
 #include "program/random_program.h"
 
 namespace tilewright {

@@ -1,6 +1,6 @@
 // Dynamic dimensions: a mismatch is rejected before any read, with the names and numbers of the dimensions.
 
-#include "ops/open_shapes_test.h"
+#include "ops/dynamic_shapes_test.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

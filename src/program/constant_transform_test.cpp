@@ -1,6 +1,6 @@
 // Constant-coefficient linear transforms: recognition and operation counts.
 
-#include "program/weighed_sum.h"
+#include "program/constant_transform.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -21,8 +21,8 @@ TensorExpr expression(const std::string& x, const std::string& y, const std::str
 }
 
 /// The linear transform of the expression.
-WeighedSum map_of(const TensorExpr& e) {
-    const auto map = weighed_sum(e);
+ConstantTransform map_of(const TensorExpr& e) {
+    const auto map = constant_transform(e);
     if (!map) throw std::logic_error("no sum weighed by known numbers");
     return *map;
 }
@@ -40,7 +40,7 @@ std::vector<double> rows_of(const SharedSums& s, const std::vector<double>& line
     for (const auto& node : s.rows) out.push_back(node ? nodes.at(*node) : 0);
     return out;
 }
-std::vector<double> rows_of(const WeighedSum& m, const std::vector<double>& line) {
+std::vector<double> rows_of(const ConstantTransform& m, const std::vector<double>& line) {
     std::vector<double> out(m.row_count(), 0);
     for (size_t r = 0; r < out.size(); ++r)
         for (size_t c = 0; c < line.size(); ++c) out[r] += m.weights[r * line.size() + c] * line[c];
@@ -52,33 +52,33 @@ constexpr const char* kB =
     "table{4, 0, -5, 0, 1, 0, 0, -4, -4, 1, 1, 0, 0, 4, -4, -1, 1, 0, 0, -2, -1, 2, 1, 0, 0, 2, -1, -2, 1, 0, 0, 4, "
     "0, -5, 0, 1}";
 
-TEST(WeighedSum, shares_common_subexpressions_of_rows) {
+TEST(ConstantTransform, shares_common_subexpressions_of_rows) {
     const TensorExpr e = expression(
         "6, 16", "6, 16", fmt::format("[6, 16] sum(i2 < 6) weigh({}(index(6*i0 + i2)), @0) where @0 = x[i2, i1]", kB));
-    const WeighedSum map = map_of(e);
+    const ConstantTransform map = map_of(e);
     EXPECT_EQ(map.rows, std::vector<uint32_t>{0});
     EXPECT_EQ(map.columns, std::vector<uint32_t>{2});
     EXPECT_EQ(share_sums(map).operations(), 12U);  // for 22 non-zero weights
 }
 
-TEST(WeighedSum, is_applied_along_one_axis_after_another) {
+TEST(ConstantTransform, is_applied_along_one_axis_after_another) {
     const TensorExpr e = expression(
         "6, 6, 16", "6, 6, 16",
         fmt::format("[6, 6, 16] sum(i3 < 6, i4 < 6) weigh(mul({0}(index(6*i0 + i3)), {0}(index(6*i1 + i4))), @0) "
                     "where @0 = x[i3, i4, i2]",
                     kB));
-    const WeighedSum map = map_of(e);
+    const ConstantTransform map = map_of(e);
     EXPECT_EQ(map.row_count(), 36U);
     EXPECT_EQ(share_sums(map).operations(), 144U);  // instead of 484
     EXPECT_EQ(map_size(e).value_or(MapSize()).operations, 144);
 }
 
-TEST(WeighedSum, numbers_rows_and_columns_with_the_last_axis_fastest) {
+TEST(ConstantTransform, numbers_rows_and_columns_with_the_last_axis_fastest) {
     const TensorExpr e = expression(
         "2, 3, 16", "4, 16",
         "[4, 16] sum(i2 < 2, i3 < 3) weigh(table{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}(index(6*(i0 % 2) + 3*i2 + i3)),"
         " @0) where @0 = x[i2, i3, i1]");
-    const WeighedSum map = map_of(e);
+    const ConstantTransform map = map_of(e);
     EXPECT_EQ(map.row_at({3, 7, 0, 0}), 1U);  // of two, again and again
     std::vector<int64_t> axes = {3, 7, 0, 0};
     map.to_column(5, axes);
@@ -86,19 +86,19 @@ TEST(WeighedSum, numbers_rows_and_columns_with_the_last_axis_fastest) {
     EXPECT_EQ(map.weights.at(1 * map.column_count() + 5), 12);
 }
 
-TEST(WeighedSum, rejects_terms_that_depend_on_rows_and_data_dependent_weights) {
-    EXPECT_FALSE(weighed_sum(
+TEST(ConstantTransform, rejects_terms_that_depend_on_rows_and_data_dependent_weights) {
+    EXPECT_FALSE(constant_transform(
         expression("8", "4", "[4] sum(i1 < 3) weigh(table{1, 2, 3}(index(i1 + i0)), @0) where @0 = x[i0 + i1]")));
-    EXPECT_FALSE(weighed_sum(expression("4, 3", "4", "[4] sum(i1 < 3) weigh(@0, @0) where @0 = x[i0, i1]")));
-    EXPECT_FALSE(weighed_sum(expression(
+    EXPECT_FALSE(constant_transform(expression("4, 3", "4", "[4] sum(i1 < 3) weigh(@0, @0) where @0 = x[i0, i1]")));
+    EXPECT_FALSE(constant_transform(expression(
         "3, 4", "2, 4", "[2, 4] sum(i2 < 3) mul(table{1, 2, 3, 4, 5, 6}(index(3*i0 + i2)), @0) where @0 = x[i2, i1]")));
-    EXPECT_FALSE(weighed_sum(expression(
+    EXPECT_FALSE(constant_transform(expression(
         "3, 4", "2, 4", "[2, 4] sum(i2 < 3) weigh(table{1, 2, inf, 4}(index(3*i0 + i2)), @0) where @0 = x[i2, i1]")));
 }
 
-TEST(WeighedSum, shared_sums_compute_the_rows) {
+TEST(ConstantTransform, shared_sums_compute_the_rows) {
     rc::check("of any map, and of products of maps along several axes", [] {
-        WeighedSum m;
+        ConstantTransform m;
         const bool nested = *rc::gen::arbitrary<bool>();
         const auto weights = [](int64_t n) {
             return *rc::gen::container<std::vector<int>>(static_cast<size_t>(n), rc::gen::inRange(-2, 3));
@@ -138,7 +138,7 @@ TEST(WeighedSum, shared_sums_compute_the_rows) {
     });
 }
 
-TEST(WeighedSum, zero_weights_drop_their_term_for_every_value) {
+TEST(ConstantTransform, zero_weights_drop_their_term_for_every_value) {
     const Program p = parse_program(R"(program p {
   input x: f32[3]
   y: f32[2] = [2] sum(i1 < 3) weigh(table{1, 0, 2, 0, 3, 0}(index(3*i0 + i1)), @0) where @0 = x[i1]  ; y ""

@@ -1,4 +1,4 @@
-#include "program/rewrite/findings.h"
+#include "program/rewrite/match_cache.h"
 
 #include <algorithm>
 #include <bit>

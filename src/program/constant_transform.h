@@ -15,7 +15,7 @@
 
 namespace tilewright {
 
-struct WeighedSum {
+struct ConstantTransform {
     ScalarId weight, term;  ///< nodes of the body: weigh(weight, term)
     std::vector<uint32_t>
         rows;  ///< spatial axes that the weight depends on, ascending; the term depends on none of them
@@ -36,7 +36,7 @@ struct WeighedSum {
 constexpr int64_t kMaxWeights =
     65536;  ///< largest matrix: a three-dimensional Winograd transform has 144 x 144 entries
 /// None if the expression is not such a transform, or the matrix has more than kMaxWeights entries.
-std::optional<WeighedSum> weighed_sum(const TensorExpr& e);
+std::optional<ConstantTransform> constant_transform(const TensorExpr& e);
 
 /// A linear transform as short sums. Node k < inputs is column k; node inputs + k is sums[k], over earlier nodes.
 struct SharedSums {
@@ -56,7 +56,7 @@ struct SharedSums {
 ///  - Then the pair of terms that occurs in most rows with the same ratio is repeatedly replaced by a new sum:
 ///        4 b - 4 c - d + e,  -4 b - 4 c + d + e   ->   p = -4 c + e, q = 4 b - d, p + q, p - q
 ///    (144 operations).
-SharedSums share_sums(const WeighedSum& map);
+SharedSums share_sums(const ConstantTransform& map);
 
 /// The size of the transform, and the operation counts after share_sums. Cached, because searches evaluate the same
 /// transforms repeatedly; thread-safe.
