@@ -48,6 +48,7 @@ struct State {
     OrchestrateOptions planning;           ///< from `isolate_bodies` on
     std::shared_ptr<Schedules> schedules;  ///< likewise
     std::optional<Unit> unit;              ///< likewise, until `merge_kernels`
+    bool planned = false;                  ///< `merge_kernels` has run: out->plan replaces the program
     double scheduled_before_ms = 0;        ///< of the schedules
     OrchestrationReport selection;
     std::unique_ptr<CompiledModel::Impl> out = std::make_unique<CompiledModel::Impl>();
@@ -58,14 +59,14 @@ struct State {
 Passes::Subject State::subject() const {
     const auto text = [this] {
         if (unit) return unit->print();
-        if (out->plan.steps.empty()) return print(program);
-        std::string s = out->plan.print();
+        if (!planned) return print(program);
+        std::string s = out->plan.steps.empty() ? print(out->plan.program) : out->plan.print();
         for (const TileProgram& k : out->kernels.kernels()) s += print(k);
         return s;
     };
     const auto faults = [this] {
         if (unit) return unit->faults();
-        return verify(out->plan.steps.empty() ? program : out->plan.program);
+        return verify(planned ? out->plan.program : program);
     };
     return {text, faults};
 }
@@ -237,6 +238,7 @@ void run_pipeline(State& s, const PipelineOptions& o, Passes& pass, const Orches
         s.out->plan.schedule_ms = s.schedules->spent_ms() - s.scheduled_before_ms;
         if (select) s.out->plan.optimal = std::move(s.selection);
         s.unit.reset();
+        s.planned = true;
     });
     pass({"confirm_measurements", "the plan by measurements must be faster than the one by estimates (--measure)",
           c.measure && !gpu},

@@ -150,6 +150,16 @@ TEST(Pipeline, PrintsWhatEachPassLeaves) {
     EXPECT_THAT(text["after merge_kernels"], HasSubstr("kernel 0"));
 }
 
+TEST(Pipeline, PrintsAPlanWithoutKernels) {
+    PipelineOptions o = on_two_threads();
+    o.passes.print_after = {"merge_kernels"};
+    std::string text;
+    o.passes.print = [&](const std::string&, const std::string& what) { text = what; };
+    const Compilation c = compile_model(model(graph({}, {}, {"w"}, {{"w", values({3})}})), o);
+    EXPECT_TRUE(c.model->plan().steps.empty());
+    EXPECT_THAT(text, HasSubstr("output w"));
+}
+
 TEST(Pipeline, TimesEachPassThatRuns) {
     const Compilation c = compile_model(attention(), on_two_threads());
     EXPECT_THAT(ran(c), IsSubsetOf(names()));
