@@ -19,11 +19,11 @@ import sys
 # From the bottom up. `tool` is the command line's main program, `fuzz`, `bench` and `tests` use everything.
 ORDER = [
     "base", "index", "runtime", "graph", "program", "ops", "layout", "tile", "cost", "schedule", "libraries", "backend",
-    "tune", "orchestrate", "model", "compile", "driver", "tool",
+    "tune", "orchestrate", "model", "artifact", "compile", "driver", "tool",
 ]
 TOP = ["fuzz", "bench", "tests"]
 # Folders whose tests compile whole programs.
-TESTED_BY_COMPILING = ["orchestrate", "model"]
+TESTED_BY_COMPILING = ["orchestrate", "model", "artifact"]
 
 # (name, pattern of the included file, path prefixes that may include it, the reason)
 LIBRARIES = [

@@ -12,6 +12,7 @@
 #include "orchestrate/layouts.h"
 #include "orchestrate/operators.h"
 #include "orchestrate/options.h"
+#include "program/analysis/contraction.h"
 
 namespace tilewright {
 
@@ -139,7 +140,12 @@ void schedule_kernels(Unit& unit, Schedules& schedules) {
         KernelCall call;
         call.name = name_of(plan.program, group);
         call.tensors = body.tensors;
+        call.results = body.stages.outputs.size();
         call.primitives = group.primitives;
+        for (const PrimitiveId p : call.primitives) {
+            const TensorExpr& e = *plan.program.primitives[p].expr();
+            if (e.accesses.size() >= 2 && contraction(e)) call.products.push_back(e.extents);
+        }
         order.run(call.primitives, call.name);
         body.stages.name = call.name;
         const Schedules::Scheduled& scheduled = group.chain ? *schedules.chain(body) : schedules.kernel(body);

@@ -120,8 +120,9 @@ void Executor::Impl::run() {
             run_kernel(*call, steps[s].kernel);
             if (context.profile != nullptr) {
                 const double end = now_us();
-                context.profile->push_back({call->name, start - context.profile_start_us, end - start, flops_of(*call),
-                                            static_cast<int>(call->kernel), bytes_of(*call)});
+                context.profile->push_back({call->name, start - context.profile_start_us, end - start,
+                                            product_flops(*call, *context.names), static_cast<int>(call->kernel),
+                                            bytes_of(*call)});
             }
         } else {
             const PrimitiveId id = std::get<PrimitiveId>(plan.steps[s].what);

@@ -34,8 +34,8 @@ class Names {
 /// Every variable a plan and its bodies mention.
 std::vector<Var> variables_of(const Plan& plan, const std::vector<cpu::CompiledKernel>& kernels);
 
-/// 2 operations for each multiply-add of products; what else an expression does is not counted.
-double product_flops(const TensorExpr& e, const Names& names);
+/// 2 operations for each multiply-add of products; what else a kernel does is not counted.
+double product_flops(const KernelCall& call, const Names& names);
 
 /// What all executors of one session share.
 struct ExecutionContext {

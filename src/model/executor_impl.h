@@ -155,7 +155,6 @@ struct Executor::Impl {
     void* slice_base(const SlicedSteps& group, size_t kept, int64_t slice, int worker) const;
     /// Adds the kernels to the profile, one after the other, each with the mean of the threads' times.
     void add_profile(const SlicedSteps& group, double start);
-    double flops_of(const KernelCall& call) const;
     void prepare_kernel(const KernelCall& call, KernelState& state);
     /// Whether handing out the work would take longer than doing it: some microseconds' worth, whatever sizes the
     /// schedule was made for.
@@ -165,7 +164,7 @@ struct Executor::Impl {
     void run_kernel(const KernelCall& call, KernelState& state);
     /// Takes the addresses of inputs, which may differ in each run.
     void fetch_places(const KernelCall& call, KernelState& state) const;
-    bool is_result(const KernelCall& call, ValueId v) const;
+    static bool is_result(const KernelCall& call, ValueId v);
 
     // --- executor_control.cpp: steps that are no kernels, and loops in parallel
 

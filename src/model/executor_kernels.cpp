@@ -81,17 +81,11 @@ void Executor::Impl::add_profile(const SlicedSteps& group, double start) {
         const auto& call = std::get<KernelCall>(plan.steps[group.of->first + k].what);
         double spent = 0;
         for (size_t t = 0; t < n; ++t) spent += group.spent_us[k * n + t] / static_cast<double>(n);
-        context.profile->push_back({call.name, start - context.profile_start_us, spent, flops_of(call),
-                                    static_cast<int>(call.kernel), bytes_of(call)});
+        context.profile->push_back({call.name, start - context.profile_start_us, spent,
+                                    product_flops(call, *context.names), static_cast<int>(call.kernel),
+                                    bytes_of(call)});
         start += spent;
     }
-}
-
-double Executor::Impl::flops_of(const KernelCall& call) const {
-    double work = 0;
-    for (const PrimitiveId p : call.primitives)
-        work += product_flops(*plan.program.primitives[p].expr(), *context.names);
-    return work;
 }
 
 void Executor::Impl::prepare_kernel(const KernelCall& call, KernelState& state) {
@@ -110,10 +104,7 @@ void Executor::Impl::prepare_kernel(const KernelCall& call, KernelState& state) 
 
 bool Executor::Impl::done_sooner_alone(const KernelCall& call) const {
     constexpr double kBytes = 64 * 1024, kFlops = 2e5;
-    double work = 0;
-    for (const PrimitiveId p : call.primitives)
-        work += product_flops(*plan.program.primitives[p].expr(), *context.names);
-    return work <= kFlops && bytes_of(call) <= kBytes;
+    return product_flops(call, *context.names) <= kFlops && bytes_of(call) <= kBytes;
 }
 
 double Executor::Impl::bytes_of(const KernelCall& call) const {
@@ -131,8 +122,7 @@ void Executor::Impl::run_kernel(const KernelCall& call, KernelState& state) {
         for (const ValueId v : call.tensors)
             if (slots[v].late && is_result(call, v)) allocate_late(v);
         prepare_kernel(call, state);
-        for (const PrimitiveId p : call.primitives)
-            context.flops += product_flops(*plan.program.primitives[p].expr(), *context.names);
+        context.flops += product_flops(call, *context.names);
     } else {
         fetch_places(call, state);
     }
@@ -160,10 +150,9 @@ void Executor::Impl::fetch_places(const KernelCall& call, KernelState& state) co
             state.tensors[i] = slots[call.tensors[i]].data;
 }
 
-bool Executor::Impl::is_result(const KernelCall& call, ValueId v) const {
-    for (const PrimitiveId p : call.primitives)
-        if (plan.program.primitives[p].outputs[0] == v) return true;
-    return false;
+bool Executor::Impl::is_result(const KernelCall& call, ValueId v) {
+    const auto end = call.tensors.end();
+    return std::find(end - static_cast<std::ptrdiff_t>(call.results), end, v) != end;
 }
 
 }  // namespace tilewright

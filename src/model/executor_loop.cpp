@@ -184,7 +184,7 @@ class Executor::Impl::LoopRun {
     }
 
     void finish_collected() {
-        const Program& body = *loop_.body;
+        const Program& body = body_.impl_->plan.program;
         for (size_t i = 0; i < loop_.scan_outputs.size(); ++i) {
             if (stacked_[i] != nullptr) continue;
             const Loop::ScanOutput& scan = loop_.scan_outputs[i];

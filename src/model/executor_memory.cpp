@@ -63,8 +63,7 @@ void Executor::Impl::prepare() {
     for (size_t s = 0; s < plan.steps.size(); ++s)
         if (const auto* call = std::get_if<KernelCall>(&plan.steps[s].what); call != nullptr && !steps[s].kernel.late) {
             prepare_kernel(*call, steps[s].kernel);
-            for (const PrimitiveId p : call->primitives)
-                flops += product_flops(*plan.program.primitives[p].expr(), *context.names);
+            flops += product_flops(*call, *context.names);
         }
     early_values.clear();
     for (const size_t s : early_slots) early_values.push_back(context.names->value(s));

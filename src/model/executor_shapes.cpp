@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "model/executor_impl.h"
-#include "program/analysis/contraction.h"
 
 namespace tilewright {
 
@@ -39,9 +38,7 @@ void collect(std::set<Var>& out, const Plan& plan) {
     for (const Value& v : plan.program.values)
         for (const Expr& d : v.shape) collect(out, d);
     for (const Primitive& p : plan.program.primitives) {
-        if (const TensorExpr* e = p.expr()) {
-            for (const Expr& x : e->extents) collect(out, x);
-        } else if (const auto* read = std::get_if<ReadScalar>(&p.kind)) {
+        if (const auto* read = std::get_if<ReadScalar>(&p.kind)) {
             collect(out, scalar(read->name));
         } else if (const auto* loop = std::get_if<Loop>(&p.kind)) {
             if (loop->trip_count) collect(out, *loop->trip_count);
@@ -51,17 +48,24 @@ void collect(std::set<Var>& out, const Plan& plan) {
         collect(out, r.a);
         collect(out, r.b);
     }
-    for (const Step& s : plan.steps)
+    for (const Step& s : plan.steps) {
+        if (const auto* call = std::get_if<KernelCall>(&s.what))
+            for (const auto& extents : call->products)
+                for (const Expr& x : extents) collect(out, x);
         for (const auto& body : s.bodies) collect(out, *body);
+    }
 }
 
 }  // namespace
 
-double product_flops(const TensorExpr& e, const Names& names) {
-    if (!contraction(e) || e.accesses.size() < 2) return 0;
-    double points = 2;
-    for (const Expr& x : e.extents) points *= static_cast<double>(names.evaluate(x));
-    return points;
+double product_flops(const KernelCall& call, const Names& names) {
+    double flops = 0;
+    for (const std::vector<Expr>& extents : call.products) {
+        double points = 2;
+        for (const Expr& x : extents) points *= static_cast<double>(names.evaluate(x));
+        flops += points;
+    }
+    return flops;
 }
 
 std::vector<Var> variables_of(const Plan& plan, const std::vector<cpu::CompiledKernel>& kernels) {

@@ -165,8 +165,7 @@ class GpuKernelRun : public OpaqueOp {
             buffers.push_back(
                 {library != nullptr ? library->workspace_bytes() : text.scratch_bytes * launch.blocks, step, step});
             p.launches.push_back(std::move(launch));
-            for (const PrimitiveId id : calls_[c]->primitives)
-                p.flops += product_flops(*plan_.program.primitives[id].expr(), names());
+            p.flops += product_flops(*calls_[c], names());
         }
         const MemoryPlan plan = plan_memory(buffers);
         size_t i = 0;
@@ -230,9 +229,8 @@ class GpuKernelRun : public OpaqueOp {
             const double start = now_us();
             launch(p, c);
             memory_.stream().synchronize();
-            double flops = 0, bytes = 0;
-            for (const PrimitiveId id : calls_[c]->primitives)
-                flops += product_flops(*plan_.program.primitives[id].expr(), names());
+            const double flops = product_flops(*calls_[c], names());
+            double bytes = 0;
             for (const ValueId v : calls_[c]->tensors)
                 bytes += static_cast<double>(constant(v) ? static_cast<int64_t>(plan_.program.constants.at(v).bytes())
                                                          : p.bytes.at(v));

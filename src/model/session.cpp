@@ -57,7 +57,7 @@ struct Session::Impl {
         const CompiledModel::Impl& impl = model->impl();
         if (!impl.gpu_kernels.empty())
             throw RuntimeError("the model was compiled for a GPU: it has no code for this CPU");
-        if (impl.code.size() != impl.kernels.kernels().size())
+        if (impl.code.size() < impl.kernels.kernels().size())
             throw RuntimeError("the model was compiled without machine code, so it cannot run");
         int64_t scratch_bytes = 64;
         for (const cpu::CompiledKernel& k : impl.code) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/cast.h"
 #include "ops/families.h"
+#include "ops/opaque_text.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {
@@ -19,6 +20,7 @@ bool is_narrow_integer(DType t) { return t == DType::I4 || t == DType::U4 || t =
 
 /// Rounding to a power of two in F8E8M0.
 enum class PowerRounding { Up, Down, Nearest };
+constexpr std::string_view kPowerRoundings[] = {"up", "down", "nearest"};
 
 /// Conversion to 8-bit and 4-bit floats, with overflow and rounding according to the operator's attributes.
 class SmallFloatCast final : public OpaqueOp {
@@ -29,8 +31,7 @@ class SmallFloatCast final : public OpaqueOp {
     std::string print() const override {
         std::string s = fmt::format("Cast(to={}, saturate={}", to_string(to_), saturate_ ? 1 : 0);
         if (to_ == DType::F8E8M0) {
-            constexpr std::string_view kNames[] = {"up", "down", "nearest"};
-            s += fmt::format(", round_mode={}", kNames[static_cast<size_t>(rounding_)]);
+            s += fmt::format(", round_mode={}", kPowerRoundings[static_cast<size_t>(rounding_)]);
         }
         return s + ")";
     }
@@ -142,6 +143,20 @@ std::vector<OpLowering> cast_lowerings() {
         {"", "BitCast", 26, bit_cast},
         {"", "Cast", 1, cast},
         {"", "CastLike", 15, cast_like},
+    };
+}
+
+std::vector<OpaqueReader> cast_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"Cast",
+         [](Text t) -> Op {
+             return std::make_shared<SmallFloatCast>(
+                 t.dtype("to"), t.flag("saturate"),
+                 t.has("round_mode") ? t.choice<PowerRounding>("round_mode", kPowerRoundings) : PowerRounding::Up);
+         }},
+        {"BitCast", [](Text t) -> Op { return std::make_shared<BitCast>(t.dtype("to")); }},
     };
 }
 

@@ -4,6 +4,9 @@
 
 #include <cstring>
 
+#include "ops/opaque_text.h"
+#include "program/text.h"
+
 namespace tilewright {
 
 namespace {
@@ -34,7 +37,9 @@ int64_t first_outside(const T* values, int64_t count, const int64_t* lowest, con
 class CheckedValues final : public OpaqueOp {
   public:
     CheckedValues(std::string node, std::string what) : node_(std::move(node)), what_(std::move(what)) {}
-    std::string print() const override { return fmt::format("CheckedValues({}: {})", node_, what_); }
+    std::string print() const override {
+        return fmt::format("CheckedValues(node={}, what={})", name_text(node_), name_text(what_));
+    }
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView &values = inputs[0], &lowest = inputs[1], &highest = inputs[2];
         const int64_t count = values.count(), members = lowest.count();
@@ -86,6 +91,14 @@ ValueId checked_values(NodeContext& c, size_t input, std::vector<Expr> lowest, s
         .emit_opaque(op, {v, c.b.int_values(std::move(lowest), bounds), c.b.int_values(std::move(highest), bounds)},
                      {{c.dtype(input), c.shape(input)}}, "checked")
         .front();
+}
+
+std::vector<OpaqueReader> checked_value_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"CheckedValues", [](Text t) -> Op { return std::make_shared<CheckedValues>(t.text("node"), t.text("what")); }},
+    };
 }
 
 }  // namespace tilewright

@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "ops/control.h"
+#include "ops/opaque_text.h"
 #include "ops/opaque_view.h"
+#include "program/text.h"
 
 namespace tilewright::control {
 
@@ -104,7 +106,9 @@ void inline_branch(NodeContext& c, const Graph& branch) {
 class RequireCondition final : public OpaqueOp {
   public:
     RequireCondition(bool wanted, std::string message) : wanted_(wanted), message_(std::move(message)) {}
-    std::string print() const override { return fmt::format("RequireCondition({}, '{}')", wanted_ ? 1 : 0, message_); }
+    std::string print() const override {
+        return fmt::format("RequireCondition(wanted={}, message={})", wanted_ ? 1 : 0, name_text(message_));
+    }
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         if ((*inputs[0].as<uint8_t>() != 0) != wanted_) throw ModelError(message_);
         for (size_t k = 1; k < inputs.size(); ++k) {
@@ -193,3 +197,16 @@ void if_lowering(NodeContext& c) {
 }
 
 }  // namespace tilewright::control
+
+namespace tilewright {
+
+std::vector<OpaqueReader> condition_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"RequireCondition",
+         [](Text t) -> Op { return std::make_shared<control::RequireCondition>(t.flag("wanted"), t.text("message")); }},
+    };
+}
+
+}  // namespace tilewright

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/checked_values.h"
 #include "ops/families.h"
+#include "ops/opaque_text.h"
 #include "ops/scalar_math.h"
 #include "program/scalar_eval.h"
 
@@ -140,10 +141,9 @@ Combine combine_attr(NodeContext& c) {
         fmt::format("attribute 'reduction' should be none, add, mul, min or max, and is {}", quoted_name(reduction)));
 }
 
-std::string_view combine_name(Combine c) {
-    constexpr std::string_view kNames[] = {"none", "add", "mul", "min", "max"};
-    return kNames[static_cast<size_t>(c)];
-}
+constexpr std::string_view kCombineNames[] = {"none", "add", "mul", "min", "max"};
+
+std::string_view combine_name(Combine c) { return kCombineNames[static_cast<size_t>(c)]; }
 
 /// Writes elements of one tensor into another, in order, each combined with the existing element.
 class Writer {
@@ -356,6 +356,19 @@ std::vector<OpLowering> gather_scatter_lowerings() {
         {"", "ScatterElements", 11, scatter_elements},
         {"", "ScatterND", 11, scatter_nd},
         {"", "TensorScatter", 24, tensor_scatter},
+    };
+}
+
+std::vector<OpaqueReader> scatter_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"ScatterElements",
+         [](Text t) -> Op {
+             return std::make_shared<ScatterElements>(t.integer("axis"), t.choice<Combine>("reduction", kCombineNames));
+         }},
+        {"ScatterND",
+         [](Text t) -> Op { return std::make_shared<ScatterND>(t.choice<Combine>("reduction", kCombineNames)); }},
     };
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/opaque_text.h"
 #include "ops/opaque_view.h"
 #include "ops/scalar_math.h"
 
@@ -426,6 +427,20 @@ std::vector<OpLowering> opaque_lowerings() {
         {"", "NonZero", 9, non_zero},
         {"", "TopK", 1, top_k},
         {"", "Unique", 11, unique},
+    };
+}
+
+std::vector<OpaqueReader> selection_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"TopK", [](Text t) -> Op { return std::make_shared<TopK>(t.integer("axis"), t.flag("largest")); }},
+        {"NonZero", [](Text) -> Op { return std::make_shared<NonZero>(); }},
+        {"Compress", [](Text t) -> Op { return std::make_shared<Compress>(t.integer("axis")); }},
+        {"Unique", [](Text t) -> Op { return std::make_shared<Unique>(t.integer("axis"), t.flag("sorted")); }},
+        {"NonMaxSuppression",
+         [](Text t) -> Op { return std::make_shared<NonMaxSuppression>(t.flag("center_point_box")); }},
+        {"Det", [](Text) -> Op { return std::make_shared<Det>(); }},
     };
 }
 

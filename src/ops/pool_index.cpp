@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/opaque_text.h"
 #include "ops/scalar_math.h"
 
 namespace tilewright {
@@ -123,6 +124,14 @@ void max_unpool(NodeContext& c) {
     const std::vector<ValueId> inputs = {c.in(0), c.in(1), c.b.int_values(out, {length}),
                                          c.b.int_values(counted, {length})};
     c.out(0, c.b.emit_opaque(std::make_shared<MaxUnpool>(x.size()), inputs, {{c.dtype(0), out}}, "unpool").front());
+}
+
+std::vector<OpaqueReader> unpool_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"MaxUnpool", [](Text t) -> Op { return std::make_shared<MaxUnpool>(static_cast<size_t>(t.integer("rank"))); }},
+    };
 }
 
 }  // namespace tilewright

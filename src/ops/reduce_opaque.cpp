@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/opaque_text.h"
 
 namespace tilewright {
 
@@ -17,8 +18,8 @@ Tensor viewed(const TensorView& v) {
 
 Tensor writable(const TensorView& v) { return viewed(v); }
 
-constexpr std::array kReductionNames = {
-    "sum", "prod", "max", "min", "mean", "l1", "l2", "sum of squares", "log of sum", "log of sum of exp"};
+constexpr std::string_view kReductionNames[] = {
+    "sum", "prod", "max", "min", "mean", "l1", "l2", "sum_of_squares", "log_of_sum", "log_of_sum_of_exp"};
 
 /// Accumulates and finalises a reduction: floats in double, integers exactly.
 class Accumulator {
@@ -143,8 +144,8 @@ class RunTimeReduction final : public OpaqueOp {
     RunTimeReduction(Reduction kind, bool keep, bool empty_means_none)
         : kind_(kind), keep_(keep), empty_means_none_(empty_means_none) {}
     std::string print() const override {
-        return fmt::format("Reduce({}, keepdims={}, noop_with_empty_axes={})",
-                           kReductionNames.at(static_cast<size_t>(kind_)), keep_ ? 1 : 0, empty_means_none_ ? 1 : 0);
+        return fmt::format("Reduce(kind={}, keepdims={}, noop_with_empty_axes={})",
+                           kReductionNames[static_cast<size_t>(kind_)], keep_ ? 1 : 0, empty_means_none_ ? 1 : 0);
     }
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const Tensor x = viewed(inputs[0]);
@@ -266,6 +267,22 @@ ValueId cumulate(NodeContext& c, bool product) {
         .emit_opaque(std::make_shared<Cumulative>(product, exclusive, reverse), {c.in(0), c.in(1)},
                      {{c.dtype(0), c.shape(0)}}, product ? "cumprod" : "cumsum")
         .front();
+}
+
+std::vector<OpaqueReader> reduction_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"Reduce",
+         [](Text t) -> Op {
+             return std::make_shared<RunTimeReduction>(t.choice<Reduction>("kind", kReductionNames), t.flag("keepdims"),
+                                                       t.flag("noop_with_empty_axes"));
+         }},
+        {"CumSum",
+         [](Text t) -> Op { return std::make_shared<Cumulative>(false, t.flag("exclusive"), t.flag("reverse")); }},
+        {"CumProd",
+         [](Text t) -> Op { return std::make_shared<Cumulative>(true, t.flag("exclusive"), t.flag("reverse")); }},
+    };
 }
 
 }  // namespace tilewright

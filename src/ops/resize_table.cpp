@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ops/opaque_text.h"
 #include "runtime/memory_limit.h"
 
 namespace tilewright {
@@ -193,5 +194,25 @@ int64_t fixed_taps(const ResizeOptions& o) {
 std::shared_ptr<const OpaqueOp> resize_table_op(const ResizeOptions& options, size_t position, DType weights) {
     return std::make_shared<ResizeTableOp>(options, position, weights);
 }
+
+namespace {
+
+/// The inverse of ResizeTableOp::print.
+std::shared_ptr<const OpaqueOp> read_resize_table(const OpaqueText& t) {
+    ResizeOptions o;
+    o.mode = t.choice<ResizeMode>("mode", 3);
+    o.coordinates = t.choice<ResizeCoordinates>("coordinates", 7);
+    o.nearest = t.choice<NearestMode>("nearest", 5);
+    o.policy = t.choice<AspectPolicy>("policy", 3);
+    o.cubic_a = t.number("a");
+    o.exclude_outside = t.flag("exclude_outside");
+    o.antialias = t.flag("antialias");
+    o.by_sizes = t.flag("by_sizes");
+    return resize_table_op(o, static_cast<size_t>(t.integer("position")), t.dtype("weights"));
+}
+
+}  // namespace
+
+std::vector<OpaqueReader> resize_readers() { return {{"ResizeTable", read_resize_table}}; }
 
 }  // namespace tilewright

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/opaque_text.h"
 #include "ops/opaque_view.h"
 #include "ops/scalar_math.h"
 
@@ -378,6 +379,20 @@ std::vector<OpLowering> signal_lowerings() {
         {"", "DFT", 17, dft},
         {"", "MelWeightMatrix", 17, mel_weights},
         {"", "STFT", 17, stft},
+    };
+}
+
+std::vector<OpaqueReader> signal_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"DFT",
+         [](Text t) -> Op {
+             return std::make_shared<Dft>(t.has("axis") ? std::optional(t.integer("axis")) : std::nullopt,
+                                          t.flag("inverse"), t.flag("onesided"));
+         }},
+        {"STFT", [](Text t) -> Op { return std::make_shared<Stft>(t.flag("onesided")); }},
+        {"MelWeightMatrix", [](Text) -> Op { return std::make_shared<MelWeights>(); }},
     };
 }
 

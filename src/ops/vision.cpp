@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/opaque_text.h"
 #include "ops/opaque_view.h"
 #include "ops/scalar_math.h"
 #include "ops/window.h"
@@ -19,6 +20,8 @@ namespace {
 
 enum class Sampling : uint8_t { Nearest, Linear, Cubic };
 enum class Border : uint8_t { Zeros, Edge, Reflection };
+constexpr std::string_view kSamplings[] = {"nearest", "linear", "cubic"};
+constexpr std::string_view kBorders[] = {"zeros", "border", "reflection"};
 
 /// Weights of a few adjacent elements along one axis. Index -1: out of bounds, which counts as 0.
 struct Taps {
@@ -53,10 +56,9 @@ class GridSample final : public OpaqueOp {
   public:
     GridSample(Sampling mode, Border border, bool corners) : mode_(mode), border_(border), corners_(corners) {}
     std::string print() const override {
-        constexpr std::string_view kModes[] = {"nearest", "linear", "cubic"};
-        constexpr std::string_view kBorders[] = {"zeros", "border", "reflection"};
-        return fmt::format("GridSample(mode={}, padding_mode={}, align_corners={})", kModes[static_cast<size_t>(mode_)],
-                           kBorders[static_cast<size_t>(border_)], corners_ ? 1 : 0);
+        return fmt::format("GridSample(mode={}, padding_mode={}, align_corners={})",
+                           kSamplings[static_cast<size_t>(mode_)], kBorders[static_cast<size_t>(border_)],
+                           corners_ ? 1 : 0);
     }
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView &x = inputs[0], &grid = inputs[1];
@@ -215,8 +217,9 @@ class RoiAlign final : public OpaqueOp {
   public:
     explicit RoiAlign(const RoiOptions& o) : o_(o) {}
     std::string print() const override {
-        return fmt::format("RoiAlign(mode={}, output={}x{}, sampling_ratio={}, spatial_scale={}, half_pixel={})",
-                           o_.max ? "max" : "avg", o_.height, o_.width, o_.samples, o_.scale, o_.half_pixel ? 1 : 0);
+        return fmt::format(
+            "RoiAlign(mode={}, output_height={}, output_width={}, sampling_ratio={}, spatial_scale={}, half_pixel={})",
+            o_.max ? "max" : "avg", o_.height, o_.width, o_.samples, o_.scale, o_.half_pixel ? 1 : 0);
     }
     void run(std::span<const TensorView> inputs, OpaqueOutputs& outputs) const override {
         const TensorView& x = inputs[0];
@@ -495,6 +498,45 @@ std::vector<OpLowering> vision_lowerings() {
     return {
         {"", "AffineGrid", 20, affine_grid}, {"", "Col2Im", 18, col2im},      {"", "DeformConv", 19, deform_conv},
         {"", "GridSample", 16, grid_sample}, {"", "RoiAlign", 10, roi_align},
+    };
+}
+
+namespace {
+
+/// The inverse of RoiAlign::print.
+RoiOptions roi_options(const OpaqueText& t) {
+    RoiOptions o;
+    o.height = t.integer("output_height");
+    o.width = t.integer("output_width");
+    o.samples = t.integer("sampling_ratio");
+    o.scale = t.number("spatial_scale");
+    o.max = t.text("mode") == "max";
+    o.half_pixel = t.flag("half_pixel");
+    return o;
+}
+
+}  // namespace
+
+std::vector<OpaqueReader> vision_readers() {
+    using Text = const OpaqueText&;
+    using Op = std::shared_ptr<const OpaqueOp>;
+    return {
+        {"GridSample",
+         [](Text t) -> Op {
+             return std::make_shared<GridSample>(t.choice<Sampling>("mode", kSamplings),
+                                                 t.choice<Border>("padding_mode", kBorders), t.flag("align_corners"));
+         }},
+        {"RoiAlign", [](Text t) -> Op { return std::make_shared<RoiAlign>(roi_options(t)); }},
+        {"DeformedColumns",
+         [](Text t) -> Op {
+             return std::make_shared<DeformedColumns>(t.integers("kernel_shape"), t.integers("strides"),
+                                                      t.integers("dilations"), t.integers("pads"),
+                                                      t.integer("offset_group"));
+         }},
+        {"Col2Im",
+         [](Text t) -> Op {
+             return std::make_shared<Col2Im>(t.integers("strides"), t.integers("dilations"), t.integers("pads"));
+         }},
     };
 }
 

@@ -42,10 +42,12 @@ struct Plan;
 struct KernelCall {
     size_t kernel = 0;
     std::vector<ValueId> tensors;
-    std::string name;                     ///< source nodes, for profiles
-    std::vector<PrimitiveId> primitives;  ///< of the plan's program that it computes
-    double estimated_seconds = 0;         ///< 0: not estimated
-    double at_least_seconds = 0;          ///< by the machine's limits, where it was estimated; no launch in either
+    size_t results = 0;                       ///< how many tensors, the last ones, it writes
+    std::vector<std::vector<Expr>> products;  ///< the extents of each product and convolution that it computes
+    std::string name;                         ///< source nodes, for profiles
+    std::vector<PrimitiveId> primitives;      ///< of the plan's program that it computes; a run does not read them
+    double estimated_seconds = 0;             ///< 0: not estimated
+    double at_least_seconds = 0;              ///< by the machine's limits, where it was estimated; no launch in either
     std::optional<double> measured_seconds;
     std::string provider;          ///< of the library that computes it; empty: generated code
     std::string provided;          ///< Schedules::Provided::kernel, where a library was measured to be faster

@@ -1,0 +1,67 @@
+#pragma once
+// A compiled model as bytes: all that running it needs but machine code and weights, which stand beside it. The format
+// is described in docs/artifacts.md.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/cpu/kernel.h"
+#include "base/tensor.h"
+#include "cost/target.h"
+#include "model/compiled_model.h"
+
+namespace tilewright::artifact {
+
+/// Raised with every change of the bytes: a file of another version is refused.
+inline constexpr uint32_t kFormatVersion = 1;
+
+/// What a compiled model says of itself.
+struct About {
+    std::string compiler;    ///< "Tilewright 0.9.0"
+    std::string model_hash;  ///< BLAKE3 of the model's file, in hexadecimal digits
+    std::string arch;        ///< "x86_64"
+    std::string cpu;         ///< that it was compiled on, where it is for such CPUs alone
+    VectorIsa isa = VectorIsa::baseline;
+    std::vector<std::string> features;  ///< that its code may use; as LLVM spells them, sorted
+};
+
+/// Contents of constants, each once. A tensor's bytes begin at its offset, a multiple of 64.
+struct Weights {
+    struct Block {
+        uint64_t offset = 0;
+        Tensor tensor;
+    };
+    std::vector<Block> blocks;
+    uint64_t bytes = 0;  ///< of all; 64 bytes may be read behind the last tensor
+};
+
+struct PlanFile {
+    std::string bytes;
+    Weights weights;
+    /// In the order in which read_plan takes their code. Those of the strict model, where there is one, come last.
+    std::vector<const cpu::CompiledKernel*> kernels;
+    std::shared_ptr<const CompiledModel> model;
+};
+
+/// Equal compilations give equal bytes. Compiles the model's fallback if it has one. Throws ModelError for a model that
+/// is for a GPU, has no code or has kernels of a library, and naming an operator that has no text.
+PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const std::string& model_hash);
+
+/// The header alone. Throws ModelError for bytes that are no plan, another version's, or damaged.
+About read_about(std::string_view bytes);
+
+/// The model. `code` has a function for each of PlanFile::kernels; code and weights are kept alive by `owner`, and
+/// must have been read from the same file. Throws as read_about does, and where they do not fit the plan.
+std::shared_ptr<const CompiledModel> read_plan(std::string_view bytes, std::span<const std::byte> weights,
+                                               std::span<const cpu::KernelFn> code,
+                                               const std::shared_ptr<const void>& owner);
+
+/// BLAKE3, in hexadecimal digits.
+std::string content_hash(std::string_view bytes);
+
+}  // namespace tilewright::artifact

@@ -1,0 +1,292 @@
+#pragma once
+// The fields of a compiled model, in order (byte_stream.h). What only compilation reads is left out: tensor
+// expressions, origins, tile programs, reports.
+
+#include "artifact/byte_stream.h"
+#include "artifact/plan_file.h"
+#include "ops/opaque_text.h"
+
+namespace tilewright::artifact {
+
+/// Where a model's constants are written to, or read from.
+class WeightsWriter {
+  public:
+    uint64_t place(const Tensor& t);
+    Weights finished() { return std::move(weights_); }
+
+  private:
+    Weights weights_;
+    std::unordered_map<std::string, uint64_t> by_content_;
+};
+
+struct WeightsReader {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+    Tensor at(DType dtype, Shape shape, uint64_t offset) const;
+};
+
+template <class Stream>
+class PlanStream {
+  public:
+    using Constants = std::conditional_t<Stream::kReads, const WeightsReader, WeightsWriter>;
+    template <class T>
+    using F = Field<Stream, T>;
+
+    PlanStream(Stream& stream, Constants& constants, uint64_t kernels)
+        : s_(stream), constants_(constants), kernels_(kernels) {}
+
+    void plan(F<Plan> p) {
+        s_.require(++depth_ <= kMostNested, "fewer nested bodies");
+        Program_ program = p.program;
+        s_.text(program.name);
+        values(program.values);
+        ids(program.inputs);
+        ids(program.outputs);
+        constants(program.constants);
+        s_.list(program.requirements, [this](auto& r) { requirement(r); });
+        s_.list(p.steps, [&](auto& step) {
+            this->step(step, program);
+            values_ = program.values.size();
+        });
+        s_.list(p.slices, [&](auto& slices) { this->slices(slices, p); });
+        --depth_;
+    }
+
+    void dims(F<std::vector<Expr>> shape) {
+        s_.list(shape, [this](auto& e) { s_.expr(e); });
+    }
+
+  private:
+    static constexpr int kMostNested = 50;
+    using Program_ = F<Program>;
+
+    template <class V>
+    void values(V& all) {
+        if constexpr (Stream::kReads) {
+            std::vector<Value> read;
+            s_.list(read, [this](Value& v) { value(v); });
+            for (Value& v : read) all.push_back(std::move(v));
+        } else {
+            s_.number(all.size());
+            for (const Value& v : all) value(v);
+        }
+        values_ = all.size();
+    }
+    void value(F<Value> v) {
+        s_.text(v.name);
+        s_.enumerator(v.dtype, DType::U2);
+        dims(v.shape);
+    }
+
+    void id(F<ValueId> v) {
+        if constexpr (Stream::kReads) {
+            uint64_t n = 0;
+            s_.number(n);
+            s_.require(n < values_, "a value of the plan");
+            v = ValueId(static_cast<size_t>(n));
+        } else {
+            s_.number(v.index());
+        }
+    }
+    /// A value that may be missing.
+    void optional_id(F<ValueId> v) {
+        bool there = static_cast<bool>(v);
+        s_.flag(there);
+        if (there) id(v);
+    }
+    void ids(F<std::vector<ValueId>> all) {
+        s_.list(all, [this](auto& v) { id(v); });
+    }
+
+    void constants(F<std::map<ValueId, Tensor>> all) {
+        if constexpr (Stream::kReads) {
+            std::vector<char> each;
+            s_.list(each, [&](char&) {
+                ValueId v;
+                DType dtype = DType::F32;
+                std::vector<int64_t> shape;
+                uint64_t offset = 0;
+                id(v);
+                s_.enumerator(dtype, DType::U2);
+                s_.list(shape, [this](int64_t& d) { s_.integer(d); });
+                s_.number(offset);
+                all.insert_or_assign(v, constants_.at(dtype, std::move(shape), offset));
+            });
+        } else {
+            s_.number(all.size());
+            for (const auto& [v, t] : all) {
+                id(v);
+                s_.enumerator(t.dtype(), DType::U2);
+                s_.list(t.shape(), [this](int64_t d) { s_.integer(d); });
+                s_.number(constants_.place(t));
+            }
+        }
+    }
+
+    void requirement(F<Requirement> r) {
+        s_.enumerator(r.kind, Requirement::Kind::AtLeast);
+        s_.expr(r.a);
+        s_.expr(r.b);
+        s_.text(r.what);
+        s_.text(r.source);
+        s_.enumerator(r.when, Requirement::Check::Fallback);
+    }
+
+    void step(F<Step> step, Program_ program) {
+        bool is_kernel = std::holds_alternative<KernelCall>(step.what);
+        s_.flag(is_kernel);
+        if constexpr (Stream::kReads) {
+            if (is_kernel) {
+                call(step.what.template emplace<KernelCall>());
+            } else {
+                Primitive p;
+                primitive(p);
+                bodies(step, p);
+                check(step, p);
+                step.what = program.primitives.push_back(std::move(p));
+            }
+        } else if (is_kernel) {
+            call(std::get<KernelCall>(step.what));
+        } else {
+            const Primitive& p = program.primitives[std::get<PrimitiveId>(step.what)];
+            primitive(p);
+            bodies(step, p);
+        }
+    }
+
+    void call(F<KernelCall> c) {
+        s_.number(c.kernel);
+        s_.require(c.kernel < kernels_, "a kernel of the model");
+        ids(c.tensors);
+        s_.number(c.results);
+        s_.require(c.results <= c.tensors.size(), "results among a kernel's tensors");
+        s_.list(c.products, [this](auto& extents) { dims(extents); });
+        s_.text(c.name);
+    }
+
+    void primitive(F<Primitive> p) {
+        s_.text(p.name);
+        ids(p.outputs);
+        uint64_t kind = p.kind.index();
+        s_.number(kind);
+        if constexpr (Stream::kReads) {
+            if (kind == 1)
+                p.kind = Opaque{};
+            else if (kind == 2)
+                p.kind = ReadScalar{};
+            else if (kind == 3)
+                p.kind = If{};
+            else
+                p.kind = Loop{};
+            s_.require(kind >= 1 && kind <= 4, "a kind of step");
+        }
+        if (auto* opaque = std::get_if<Opaque>(&p.kind)) {
+            opaque_op(*opaque, p.name);
+        } else if (auto* read = std::get_if<ReadScalar>(&p.kind)) {
+            id(read->value);
+            s_.integer(read->position);
+            s_.require(read->position >= 0, "a position in a tensor");
+            s_.text(read->name);
+        } else if (auto* branch = std::get_if<If>(&p.kind)) {
+            id(branch->condition);
+            ids(branch->captures);
+        } else if (auto* loop = std::get_if<Loop>(&p.kind)) {
+            this->loop(*loop);
+        }
+    }
+
+    void opaque_op(F<Opaque> o, const std::string& node) {
+        if constexpr (Stream::kReads) {
+            std::string text;
+            s_.text(text);
+            o.op = tilewright::opaque_op(text);
+            if (!o.op) model_error("'{}': this build has no operator {}", node, text);
+        } else {
+            const std::string text = o.op->print();
+            const auto same = tilewright::opaque_op(text);
+            if (!same || same->print() != text) model_error("'{}': operator {} cannot be saved", node, text);
+            s_.text(text);
+        }
+        s_.list(o.inputs, [this](auto& v) { optional_id(v); });
+    }
+
+    void loop(F<Loop> l) {
+        bool counted = l.trip_count.has_value(), conditional = l.condition.has_value();
+        s_.flag(counted);
+        s_.flag(conditional);
+        s_.flag(l.has_condition);
+        if constexpr (Stream::kReads) {
+            if (counted) l.trip_count.emplace();
+            if (conditional) l.condition.emplace();
+        }
+        if (counted) s_.expr(*l.trip_count);
+        if (conditional) id(*l.condition);
+        ids(l.carried);
+        s_.list(l.scan_inputs, [this](auto& in) {
+            id(in.value);
+            s_.integer(in.axis);
+            s_.flag(in.reverse);
+        });
+        s_.list(l.scan_outputs, [this](auto& out) {
+            s_.integer(out.axis);
+            s_.flag(out.reverse);
+        });
+        ids(l.captures);
+    }
+
+    void bodies(F<Step> step, const Primitive&) {
+        const uint64_t values = values_;
+        if constexpr (Stream::kReads) {
+            s_.list(step.bodies, [this](std::shared_ptr<const Plan>& body) {
+                auto read = std::make_shared<Plan>();
+                plan(*read);
+                body = std::move(read);
+            });
+        } else {
+            s_.list(step.bodies, [this](const std::shared_ptr<const Plan>& body) { plan(*body); });
+        }
+        values_ = values;
+    }
+
+    /// Bodies have the inputs and outputs that the executor gives to and takes from them.
+    void check(const Step& step, const Primitive& p) const {
+        const auto has = [&](size_t in, size_t out) {
+            return std::all_of(step.bodies.begin(), step.bodies.end(), [&](const auto& b) {
+                return b->program.inputs.size() == in && b->program.outputs.size() == out;
+            });
+        };
+        size_t count = 0;
+        if (const auto* branch = std::get_if<If>(&p.kind)) {
+            count = 2;
+            s_.require(has(branch->captures.size(), p.outputs.size()), "branches with the operands of their step");
+        } else if (const auto* l = std::get_if<Loop>(&p.kind)) {
+            count = 1;
+            const size_t condition = l->has_condition ? 1 : 0, carried = l->carried.size();
+            s_.require(has(1 + condition + carried + l->scan_inputs.size() + l->captures.size(),
+                           condition + carried + l->scan_outputs.size()) &&
+                           p.outputs.size() == carried + l->scan_outputs.size(),
+                       "a loop body with the operands of its step");
+        }
+        s_.require(step.bodies.size() == count, "the bodies of a step");
+    }
+
+    void slices(F<Slices> slices, F<Plan> p) {
+        s_.number(slices.first);
+        s_.number(slices.count);
+        s_.integer(slices.slices);
+        ids(slices.kept);
+        const size_t steps = p.steps.size();
+        bool fits = slices.count <= steps && slices.first <= steps - slices.count && slices.slices > 0;
+        for (size_t k = 0; fits && k < slices.count; ++k)
+            fits = std::holds_alternative<KernelCall>(p.steps[slices.first + k].what);
+        s_.require(fits, "kernels that run slice by slice");
+    }
+
+    Stream& s_;
+    Constants& constants_;
+    const uint64_t kernels_;
+    uint64_t values_ = 0;  ///< of the plan whose fields are streamed
+    int depth_ = 0;
+};
+
+}  // namespace tilewright::artifact
