@@ -27,7 +27,7 @@ TESTED_BY_COMPILING = ["orchestrate", "model", "artifact"]
 
 # (name, pattern of the included file, path prefixes that may include it, the reason)
 LIBRARIES = [
-    ("LLVM", r"llvm(-c)?/", ["src/backend/cpu/"], "only the CPU backend uses LLVM"),
+    ("LLVM", r"(llvm(-c)?|lld)/", ["src/backend/cpu/"], "only the CPU backend uses LLVM"),
     ("protobuf", r"(onnx/|google/protobuf/|.*\.pb\.h$)", ["src/graph/", "src/driver/zoo/", "fuzz/"],
      "model files are read in graph, written in zoo; all other folders use Graph"),
     ("SQLite", r"sqlite3", ["src/tune/"], "the tuning database"),
@@ -44,6 +44,7 @@ EXCEPTIONS = {
     path: {"protobuf": "writes the hostile models that the tool is tested with"}
     for path in ("src/tool/hostile_graph_test.cpp", "src/tool/hostile_file_test.cpp", "src/tool/hostile_models_test.cpp",
                  "src/tool/hostile_structure_test.cpp", "src/tool/commands_test.cpp", "src/tool/mutation_test.cpp",
+                 "src/tool/compile_command_test.cpp",
                  "src/tool/mutator_test.cpp", "src/tool/hostile_limits_test.cpp",
                  "src/tool/gpu_command_test.cpp", "src/tool/api_inputs_test.cpp", "src/tool/must_fail_test.cpp")
 }

@@ -190,6 +190,10 @@ TILEWRIGHT_API tilewright_status tilewright_compile_file(const char* path, const
 TILEWRIGHT_API tilewright_status tilewright_compile_memory(const void* bytes, size_t size,
                                                            const tilewright_options* options, tilewright_model** model,
                                                            tilewright_error** error);
+/* Loads a file that `tilewright compile` wrote; nothing is compiled. Its machine code runs in this process: load files
+ * of trusted origin only. Fails if the file is damaged, has another version's format, or needs instructions that this
+ * CPU does not have, which the message lists. tilewright_info of such a model is empty. */
+TILEWRIGHT_API tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error);
 TILEWRIGHT_API void tilewright_model_free(tilewright_model* model);
 
 /* The declaration of an input or output. A dynamic dimension is -1 in `dims`, and its name is `dim_names[i]` ("batch",

@@ -210,6 +210,12 @@ class Model {
             return tilewright_compile_file(path.c_str(), o, m, e);
         });
     }
+    /// A file that `tilewright compile` wrote; see tilewright_load.
+    static Model load(const std::string& path) {
+        return compiled(Options(), [&](const tilewright_options*, tilewright_model** m, tilewright_error** e) {
+            return tilewright_load(path.c_str(), m, e);
+        });
+    }
     static Model from_memory(const void* bytes, std::size_t size, const Options& options = Options()) {
         return compiled(options, [&](const tilewright_options* o, tilewright_model** m, tilewright_error** e) {
             return tilewright_compile_memory(bytes, size, o, m, e);

@@ -38,7 +38,8 @@ std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target&
     std::vector<const TileProgram*> ours;
     for (size_t k = 0; k < kernels.kernels().size(); ++k)
         if (kernels.provided()[k].provider.empty()) ours.push_back(&kernels.kernels()[k]);
-    std::vector<cpu::CompiledKernel> generated = cpu::compile(ours, target, code_cache(options)), out;
+    std::vector<cpu::CompiledKernel> out;
+    std::vector<cpu::CompiledKernel> generated = cpu::compile(ours, target, code_cache(options), options.keep_objects);
     size_t next = 0;
     for (size_t k = 0; k < kernels.kernels().size(); ++k) {
         const KernelSet::Provided& provided = kernels.provided()[k];

@@ -61,6 +61,8 @@ struct CompileOptions : GroupingOptions {
     /// The model's names of its outputs, which may be those of inputs as well; empty: those of the program's values.
     std::vector<std::string> output_names;
     Numerics numerics = Numerics::Default;
+    /// The object files of kernels are wanted (CompiledKernel::object), to write the model to a file.
+    bool keep_objects = false;
     /// False: plan only, without machine code. Such a model can be dumped, but not run.
     bool code = true;
     /// Every value that operators rely on is checked when the model runs, also where that takes time: indices, lengths,

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "artifact/model_file.h"
 #include "compile/limits.h"
 #include "compile/pipeline.h"
 #include "driver/api_call.h"
@@ -203,6 +204,16 @@ tilewright_status tilewright_compile_memory(const void* bytes, size_t size, cons
         require_pointer(bytes, "bytes");
         require_pointer(model, "model");
         *model = finish(compile_model(bytes, size, pipeline_options(options)));
+    });
+}
+
+tilewright_status tilewright_load(const char* path, tilewright_model** model, tilewright_error** error) {
+    return guarded(error, [&] {
+        require_pointer(path, "path");
+        require_pointer(model, "model");
+        Compilation loaded;
+        loaded.model = artifact::load_model_file(path);
+        *model = finish(loaded);
     });
 }
 

@@ -8,6 +8,8 @@ class App;
 namespace tilewright {
 
 void add_run_command(CLI::App& app, int& status);
+void add_compile_command(CLI::App& app, int& status);
+void add_inspect_command(CLI::App& app, int& status);
 void add_verify_command(CLI::App& app, int& status);
 void add_bench_command(CLI::App& app, int& status);
 void add_op_command(CLI::App& app, int& status);

@@ -285,7 +285,7 @@ LlvmCpu llvm_cpu(const Target& target) {
 }
 
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const Target& target,
-                                    const std::shared_ptr<const CodeCache>& known) {
+                                    const std::shared_ptr<const CodeCache>& known, bool keep_objects) {
     std::vector<CompiledKernel> out(programs.size());
     if (programs.empty()) return out;
     std::vector<llvm::SmallVector<char, 0>> objects(programs.size());
@@ -297,6 +297,7 @@ std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& progr
             for (size_t i = next++; i < programs.size(); i = next++) {
                 set_guarded_work(programs[i]->name);
                 Compiled c = compiler(*programs[i]);
+                if (keep_objects) out[i].object.assign(c.object.begin(), c.object.end());
                 objects[i] = std::move(c.object);
                 out[i].name = programs[i]->name;
                 out[i].names = std::move(c.kernel.names);

@@ -33,6 +33,7 @@ struct CompiledKernel {
     std::vector<Expr> grid;            ///< trip counts of the parallel loops; their product is the number of tasks
     int64_t scratch_bytes = 0;         ///< per concurrent call
     std::shared_ptr<const void> code;  ///< keeps the machine code alive
+    std::string object;                ///< its ELF object file, whose function is `kernel`; empty unless requested
     /// A library's: computes the kernel in place of `run`, which there is none of then, nor anything else but the name.
     std::shared_ptr<const LibraryCall> library;
 };
@@ -41,8 +42,9 @@ struct CompiledKernel {
 ///
 /// Outputs larger than the target's last cache are written by non-temporal stores: they would be evicted before they
 /// are read, after evicting other data. They must be 64-byte aligned. `known`: the code cache; null: none.
+/// `keep_objects`: CompiledKernel::object is wanted.
 std::vector<CompiledKernel> compile(const std::vector<const TileProgram*>& programs, const Target& target,
-                                    const std::shared_ptr<const CodeCache>& known = nullptr);
+                                    const std::shared_ptr<const CodeCache>& known = nullptr, bool keep_objects = false);
 CompiledKernel compile(const TileProgram& program, const Target& target,
                        const std::shared_ptr<const CodeCache>& known = nullptr);
 /// The LLVM IR before optimisation. Instructions and blocks have numbers in place of names.

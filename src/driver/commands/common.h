@@ -82,7 +82,7 @@ PipelineOptions pipeline_options(const ModelOptions& o);
 /// RuntimeError that says which results are stored.
 /// `reference`: PipelineOptions::reference.
 Compilation compile(const ModelOptions& o, bool reference = true);
-/// As above; whole plans are measured on these inputs.
+/// As above; whole plans are measured on these inputs. A file of `tilewright compile` is loaded; it has no program.
 struct DataOptions;
 Compilation compile(const ModelOptions& o, const DataOptions& data, bool reference = true);
 class Progress;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "artifact/model_file.h"
 #include "backend/cpu/kernel.h"
 #include "base/error.h"
 #include "driver/commands.h"
@@ -20,6 +21,7 @@
 #include "driver/npy.h"
 #include "driver/npz.h"
 #include "graph/graph.h"
+#include "graph/import.h"
 #include "program/random_program.h"
 #include "tune/check.h"
 
@@ -96,7 +98,7 @@ struct RunOptions {
     ModelOptions model;
     DataOptions data;
     ToleranceOptions tolerance;
-    std::string output_dir, output_npz, json;
+    std::string output_dir, output_npz, json, reference;
     bool kernels = false, lockstep = false;
 };
 
@@ -198,6 +200,8 @@ int command_run(const RunOptions& o) {
 
 /// Checks every kernel of the model separately, on random operands, against its stages in exact arithmetic.
 int verify_kernels(const RunOptions& o) {
+    if (artifact::is_model_file(o.model.model))
+        throw CLI::ValidationError("--kernels", "a compiled model does not have its kernels' expressions");
     const Compilation c = compile(o.model, o.data);
     const std::map<std::string, int64_t> sizes = dims_of(o.data);
     Progress progress("checking kernels of " + o.model.model);
@@ -237,6 +241,17 @@ int verify_kernels(const RunOptions& o) {
     return wrong == 0 ? 0 : 1;
 }
 
+/// The program of the model that a compiled model was made of, whose outputs are expected.
+void take_reference(Compilation& c, const RunOptions& o) {
+    if (!o.reference.empty()) {
+        if (!artifact::is_model_file(o.model.model))
+            throw CLI::ValidationError("--reference", "the model itself is the reference");
+        c.program = lower_model(load_model(o.reference), {});
+    } else if (c.program.values.empty() && o.data.request.folder.empty()) {
+        throw CLI::ValidationError("verify", "a compiled model has no program: give --reference MODEL.onnx or --data");
+    }
+}
+
 int command_verify(const RunOptions& o) {
     if (o.lockstep && o.model.target == "cpu")
         throw CLI::ValidationError("--lockstep", "it runs kernels for a GPU: give --target cuda as well");
@@ -244,7 +259,8 @@ int command_verify(const RunOptions& o) {
         throw CLI::ValidationError("--kernels",
                                    "it checks machine code of this CPU; --lockstep checks kernels for a GPU");
     if (o.kernels) return verify_kernels(o);
-    const Compilation c = compile(o.model, o.data);
+    Compilation c = compile(o.model, o.data);
+    take_reference(c, o);
     const std::vector<Tensor> inputs = inputs_of(c, o.data);
     const double usual = default_tolerance(o.model.precision, c.program);
     const std::vector<Tensor> actual =
@@ -309,6 +325,7 @@ void add_run_command(CLI::App& app, int& status) {
 void add_verify_command(CLI::App& app, int& status) {
     CLI::App* c = app.add_subcommand("verify", "compare machine code with the interpreter, or with stored outputs");
     auto o = add_run_options(*c);
+    c->add_option("--reference", o->reference, "for a file of `compile`: the ONNX file that it was made of");
     c->add_flag("--kernels", o->kernels,
                 "check every kernel separately, on random operands (dimensions without --dim are 3)");
     c->add_flag(
@@ -324,6 +341,7 @@ void add_verify_command(CLI::App& app, int& status) {
         "Examples:\n"
         "  tilewright verify model.onnx --dim batch=3\n"
         "  tilewright verify model.onnx --kernels\n"
+        "  tilewright verify model.so --reference model.onnx\n"
         "  tilewright verify model.onnx --target cuda:sm_80 --precision tf32 --lockstep\n"
         "  tilewright verify model.onnx --data test_data_set_0 --rtol 1e-3 --atol 1e-6");
     c->callback([o, &status] { status = command_verify(*o); });

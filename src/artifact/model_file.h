@@ -1,0 +1,51 @@
+#pragma once
+// A compiled model as one ELF shared object: machine code, plan and weights. docs/artifacts.md describes the file.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "artifact/plan_file.h"
+
+namespace tilewright::artifact {
+
+/// The exported symbol is one such table.
+inline constexpr const char* kModelSymbol = "tilewright_model_v1";
+inline constexpr uint32_t kModelAbi = 1;
+
+struct ModelTable {
+    char magic[8];
+    uint32_t abi;
+    uint32_t kernel_count;
+    const char* plan;
+    uint64_t plan_bytes;
+    const std::byte* weights;
+    uint64_t weight_bytes;
+    const cpu::KernelFn* kernels;
+};
+
+struct ModelFileInfo {
+    About about;
+    uint64_t file_bytes = 0, plan_bytes = 0, weight_bytes = 0;
+    uint32_t kernels = 0;
+    std::shared_ptr<const CompiledModel> model;
+};
+
+/// Whether the file begins as a shared object does. False for a file that cannot be read.
+bool is_model_file(const std::string& path);
+
+/// Writes a model that was compiled with CompileOptions::keep_objects and without libraries. Equal compilations give
+/// equal bytes. Readers see the old file or the new one, never a part. Throws as write_plan does, and RuntimeError
+/// where the file cannot be written.
+void write_model_file(std::shared_ptr<const CompiledModel> model, const std::string& model_hash,
+                      const std::string& path);
+
+/// Loads the file without compiling anything. Machine code of the file will run: load files of trusted origin only.
+/// Throws ModelError that names the file: it is no compiled model, is damaged, has another version, or needs
+/// instructions that this CPU does not have, which are listed.
+std::shared_ptr<const CompiledModel> load_model_file(const std::string& path);
+
+/// The same, and what the file says of itself; a model for another CPU is accepted.
+ModelFileInfo inspect_model_file(const std::string& path);
+
+}  // namespace tilewright::artifact

@@ -1,0 +1,135 @@
+// Compiled models in files: what is loaded runs as what was compiled, and a damaged file never reaches the loader.
+
+#include "artifact/model_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/temporary_folder_test.h"
+#include "compile/pipeline.h"
+#include "model/recurrence_test.h"
+#include "model/session.h"
+#include "program/builder.h"
+#include "program/random_program.h"
+
+namespace tilewright::artifact {
+namespace {
+
+using testing::HasSubstr;
+
+class ModelFile : public testing::Test {
+  protected:
+    static CompileOptions with_objects() {
+        CompileOptions o;
+        o.keep_objects = true;
+        return o;
+    }
+    static std::string contents(const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    std::string written(const std::string& name, const std::string& bytes) const {
+        std::ofstream(folder / name, std::ios::binary) << bytes;
+        return folder / name;
+    }
+    static std::string refusal_of(const std::string& path) {
+        try {
+            load_model_file(path);
+        } catch (const std::exception& e) {
+            return e.what();
+        }
+        return "loaded";
+    }
+    TemporaryFolder folder;
+};
+
+TEST_F(ModelFile, RunsAsTheModelThatWasCompiled) {
+    const test::Recurrences options;
+    const auto model = compile_program(test::recurrences(options), with_objects());
+    write_model_file(model, "ab12", folder / "m.so");
+    const auto loaded = load_model_file(folder / "m.so");
+    Session a(model, 2), b(loaded, 2);
+    for (const int64_t steps : {5, 1, 9}) {
+        const std::vector<Tensor> inputs = test::recurrence_inputs(steps, 3, options.hidden);
+        EXPECT_EQ(a.run(inputs), b.run(inputs));
+    }
+    const ModelFileInfo info = inspect_model_file(folder / "m.so");
+    EXPECT_EQ(info.about.model_hash, "ab12");
+    EXPECT_EQ(info.kernels, model->kernels().size());
+    EXPECT_EQ(info.file_bytes, std::filesystem::file_size(folder / "m.so"));
+}
+
+/// Transcendental functions are libm's, which the file names as a library it needs.
+TEST_F(ModelFile, OfRandomProgramsRunsTheSame) {
+    for (uint64_t seed = 20; seed < 26; ++seed) {
+        const Program p = random_program(seed, 16);
+        const auto model = compile_program(p, with_objects());
+        const std::string path = folder / std::to_string(seed);
+        write_model_file(model, "", path);
+        const std::vector<Tensor> inputs = random_inputs(p, seed);
+        EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(path)).run(inputs)) << print(p);
+    }
+}
+
+TEST_F(ModelFile, OfFunctionsOfLibmRunsTheSame) {
+    Program p;
+    p.name = "functions";
+    Builder b(p);
+    const ValueId x = b.input("x", DType::F64, {symbol("n")});
+    b.set_source("f", "F");
+    b.set_outputs({b.unary(ScalarOp::Sin, b.unary(ScalarOp::Exp, x)), b.unary(ScalarOp::Tanh, x)});
+    const auto model = compile_program(p, with_objects());
+    write_model_file(model, "", folder / "f.so");
+    const std::vector<Tensor> inputs = {Tensor::of<double>(DType::F64, {5}, {-1, 0, 0.5, 2, 7})};
+    EXPECT_EQ(Session(model).run(inputs), Session(load_model_file(folder / "f.so")).run(inputs));
+}
+
+TEST_F(ModelFile, OfEqualCompilationsHasEqualBytes) {
+    for (const char* name : {"a.so", "b.so"})
+        write_model_file(compile_program(test::recurrences({}), with_objects()), "0", folder / name);
+    EXPECT_EQ(contents(folder / "a.so"), contents(folder / "b.so"));
+}
+
+TEST_F(ModelFile, ThatIsDamagedIsRefused) {
+    write_model_file(compile_program(test::recurrences({}), with_objects()), "0", folder / "m.so");
+    const std::string bytes = contents(folder / "m.so");
+    for (size_t n = 0; n < bytes.size(); n += 1 + n / 8)
+        EXPECT_NE(refusal_of(written("cut.so", bytes.substr(0, n))), "loaded") << n << " bytes";
+    for (size_t at = 0; at < bytes.size(); at += 1 + at / 16) {
+        std::string wrong = bytes;
+        wrong[at] = static_cast<char>(wrong[at] ^ 4);
+        EXPECT_NE(refusal_of(written("flipped.so", wrong)), "loaded") << "byte " << at;
+    }
+    EXPECT_THAT(refusal_of(written("cut.so", bytes.substr(0, bytes.size() - 1))), HasSubstr("cut off"));
+    std::string wrong = bytes;
+    wrong[bytes.size() / 2] = static_cast<char>(wrong[bytes.size() / 2] ^ 1);
+    EXPECT_THAT(refusal_of(written("flipped.so", wrong)), HasSubstr("damaged"));
+    EXPECT_THAT(refusal_of(written("text.so", "hello")), HasSubstr("no compiled model"));
+    EXPECT_THAT(refusal_of(folder / "missing.so"), HasSubstr("cannot read"));
+    EXPECT_FALSE(is_model_file(folder / "text.so"));
+    EXPECT_TRUE(is_model_file(folder / "m.so"));
+}
+
+TEST_F(ModelFile, ForAnotherCpuIsRefusedWithWhatIsMissing) {
+    CompileOptions options = with_objects();
+    options.machine = host_target();
+    options.machine->features.emplace_back("zz-wide-vectors");
+    write_model_file(compile_program(test::recurrences({}), options), "0", folder / "m.so");
+    const std::string why = refusal_of(folder / "m.so");
+    EXPECT_THAT(why, HasSubstr("does not have zz-wide-vectors"));
+    EXPECT_THAT(why, HasSubstr("m.so"));
+    EXPECT_THAT(inspect_model_file(folder / "m.so").about.features, testing::Contains("zz-wide-vectors"));
+}
+
+TEST_F(ModelFile, IsLeftAloneWhereWritingFails) {
+    const auto model = compile_program(test::recurrences({}), with_objects());
+    EXPECT_THROW(write_model_file(model, "", folder / "no/such/folder.so"), RuntimeError);
+    EXPECT_THROW(write_model_file(compile_program(test::recurrences({}), {}), "", folder / "m.so"), InternalError);
+    EXPECT_FALSE(std::filesystem::exists(folder / "m.so"));
+}
+
+}  // namespace
+}  // namespace tilewright::artifact

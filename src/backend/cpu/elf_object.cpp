@@ -1,0 +1,158 @@
+#include "backend/cpu/elf_object.h"
+
+#include <elf.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace tilewright::cpu {
+
+namespace {
+
+#if defined(__aarch64__)
+constexpr uint16_t kMachine = EM_AARCH64;
+constexpr uint32_t kAddress = R_AARCH64_ABS64;
+constexpr uint64_t kFarFromCode = 0;
+#else
+constexpr uint16_t kMachine = EM_X86_64;
+constexpr uint32_t kAddress = R_X86_64_64;
+constexpr uint64_t kFarFromCode = 0x10000000;  // SHF_X86_64_LARGE: code does not refer to it by 32-bit offsets
+#endif
+
+constexpr uint64_t kPage = 4096, kReadBehind = 64;
+
+/// Sections in the order of the file, after the null section.
+enum Section : uint16_t { kPlan = 1, kWeights, kTable, kRelocations, kSymbols, kStrings, kSectionCount };
+
+class Writer {
+  public:
+    explicit Writer(const SharedObject& object) : o_(object) {}
+
+    std::string file() {
+        bytes_.append(sizeof(Elf64_Ehdr), '\0');
+        section(kPlan, ".rodata.tilewright", SHT_PROGBITS, SHF_ALLOC, 64, [&] { bytes_ += o_.plan; });
+        section(kWeights, ".lrodata.tilewright", SHT_PROGBITS, SHF_ALLOC | kFarFromCode, kPage, [&] { weights(); });
+        section(kTable, ".data.rel.ro.tilewright", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, 8, [&] { table(); });
+        section(kRelocations, ".rela.data.rel.ro.tilewright", SHT_RELA, SHF_INFO_LINK, 8, [&] { relocations(); });
+        sections_[kRelocations].sh_link = kSymbols;
+        sections_[kRelocations].sh_info = kTable;
+        sections_[kRelocations].sh_entsize = sizeof(Elf64_Rela);
+        section(kSymbols, ".symtab", SHT_SYMTAB, 0, 8, [&] { symbols(); });
+        sections_[kSymbols].sh_link = kStrings;
+        sections_[kSymbols].sh_info = kFirstGlobal;
+        sections_[kSymbols].sh_entsize = sizeof(Elf64_Sym);
+        section(kStrings, ".strtab", SHT_STRTAB, 0, 1, [&] { bytes_ += strings_; });
+        header();
+        return std::move(bytes_);
+    }
+
+  private:
+    // Symbols: null, the sections of plan, weights and table; then the exported symbol and the kernels.
+    static constexpr uint32_t kFirstGlobal = 4, kFirstKernel = kFirstGlobal + 1;
+    static constexpr uint64_t kHead = 56;  ///< bytes of the table before the kernels
+
+    template <class T>
+    void put(const T& value) {
+        bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+
+    void align(uint64_t to) { bytes_.append((to - bytes_.size() % to) % to, '\0'); }
+
+    template <class F>
+    void section(Section s, const char* name, uint32_t type, uint64_t flags, uint64_t alignment, const F& write) {
+        Elf64_Shdr& h = sections_[s];
+        h.sh_name = name_of(name);
+        h.sh_type = type;
+        h.sh_flags = flags;
+        h.sh_addralign = alignment;
+        align(alignment);
+        h.sh_offset = bytes_.size();
+        write();
+        h.sh_size = bytes_.size() - h.sh_offset;
+    }
+
+    uint32_t name_of(const std::string& name) {
+        const auto at = static_cast<uint32_t>(strings_.size());
+        strings_.append(name).append(1, '\0');
+        return at;
+    }
+
+    void weights() {
+        const uint64_t start = bytes_.size();
+        bytes_.reserve(start + o_.weight_bytes + kPage + o_.kernels.size() * 128);
+        for (const SharedObject::Block& b : o_.weights) {
+            bytes_.append(start + b.offset - bytes_.size(), '\0');
+            bytes_ += b.bytes;
+        }
+        bytes_.append(start + o_.weight_bytes + kReadBehind - bytes_.size(), '\0');
+    }
+
+    void table() {
+        std::string magic(o_.magic);
+        magic.resize(8);
+        bytes_ += magic;
+        put(o_.abi);
+        put(static_cast<uint32_t>(o_.kernels.size()));
+        put(uint64_t{0});  // plan
+        put(static_cast<uint64_t>(o_.plan.size()));
+        put(uint64_t{0});  // weights
+        put(o_.weight_bytes);
+        put(uint64_t{0});  // kernels
+        for (size_t k = 0; k < o_.kernels.size(); ++k) put(uint64_t{0});
+    }
+
+    void relocation(uint64_t at, uint32_t symbol, int64_t addend) {
+        put(Elf64_Rela{at, ELF64_R_INFO(uint64_t{symbol}, kAddress), addend});
+    }
+
+    void relocations() {
+        relocation(16, kPlan, 0);
+        relocation(32, kWeights, 0);
+        relocation(48, kTable, kHead);
+        for (size_t k = 0; k < o_.kernels.size(); ++k)
+            relocation(kHead + 8 * k, kFirstKernel + static_cast<uint32_t>(k), 0);
+    }
+
+    void symbols() {
+        put(Elf64_Sym{});
+        for (const Section s : {kPlan, kWeights, kTable})
+            put(Elf64_Sym{0, ELF64_ST_INFO(STB_LOCAL, STT_SECTION), 0, s, 0, 0});
+        put(Elf64_Sym{name_of(o_.symbol), ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), STV_DEFAULT, kTable, 0,
+                      kHead + 8 * o_.kernels.size()});
+        for (size_t k = 0; k < o_.kernels.size(); ++k)  // hidden: a reference's visibility holds for the definition
+            put(Elf64_Sym{name_of(kernel_symbol(k)), ELF64_ST_INFO(STB_GLOBAL, STT_NOTYPE), STV_HIDDEN, SHN_UNDEF, 0,
+                          0});
+    }
+
+    void header() {
+        align(8);
+        Elf64_Ehdr h{};
+        std::memcpy(h.e_ident, ELFMAG, SELFMAG);
+        h.e_ident[EI_CLASS] = ELFCLASS64;
+        h.e_ident[EI_DATA] = ELFDATA2LSB;
+        h.e_ident[EI_VERSION] = EV_CURRENT;
+        h.e_type = ET_REL;
+        h.e_machine = kMachine;
+        h.e_version = EV_CURRENT;
+        h.e_shoff = bytes_.size();
+        h.e_ehsize = sizeof(Elf64_Ehdr);
+        h.e_shentsize = sizeof(Elf64_Shdr);
+        h.e_shnum = kSectionCount;
+        h.e_shstrndx = kStrings;
+        for (const Elf64_Shdr& s : sections_) put(s);
+        std::memcpy(bytes_.data(), &h, sizeof h);
+    }
+
+    const SharedObject& o_;
+    std::string bytes_;
+    std::string strings_ = std::string(1, '\0');
+    Elf64_Shdr sections_[kSectionCount] = {};
+};
+
+}  // namespace
+
+std::string kernel_symbol(size_t k) { return fmt::format("kernel_{}", k); }
+
+std::string data_object(const SharedObject& object) { return Writer(object).file(); }
+
+}  // namespace tilewright::cpu

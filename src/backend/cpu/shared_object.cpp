@@ -1,0 +1,135 @@
+#include "backend/cpu/shared_object.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <lld/Common/Driver.h>
+#include <llvm/ObjCopy/ConfigManager.h>
+#include <llvm/ObjCopy/ObjCopy.h>
+#include <llvm/Object/ObjectFile.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "backend/cpu/elf_object.h"
+#include "backend/cpu/guarded.h"
+#include "base/error.h"
+
+namespace lld::elf {
+bool link(llvm::ArrayRef<const char*> args, llvm::raw_ostream& out, llvm::raw_ostream& errors, bool exit_early,
+          bool disable_output);
+}
+
+namespace tilewright::cpu {
+
+namespace {
+
+/// A folder for the linker's inputs, removed with all that is in it.
+class LinkFolder {
+  public:
+    LinkFolder() {
+        std::string name = (std::filesystem::temp_directory_path() / "tilewright-link-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) throw RuntimeError(fmt::format("cannot make a folder '{}'", name));
+        path_ = name;
+    }
+    ~LinkFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    LinkFolder(const LinkFolder&) = delete;
+    LinkFolder& operator=(const LinkFolder&) = delete;
+
+    std::string write(const std::string& name, std::string_view bytes) const {
+        const std::string path = path_ + "/" + name;
+        std::ofstream file(path, std::ios::binary);
+        file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+        file.close();
+        if (!file) throw RuntimeError(fmt::format("cannot write '{}'", path));
+        return path;
+    }
+
+  private:
+    std::string path_;
+};
+
+std::string text_of_link_error(llvm::Error e) {
+    std::string s;
+    llvm::raw_string_ostream(s) << e;
+    return s;
+}
+
+/// The object file with its function `kernel` under another name.
+std::string renamed(std::string_view object, const std::string& name) {
+    auto binary = llvm::object::ObjectFile::createObjectFile(
+        llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "kernel"));
+    if (!binary) throw RuntimeError("LLVM: " + text_of_link_error(binary.takeError()));
+    llvm::objcopy::ConfigManager config;
+    config.Common.SymbolsToRename["kernel"] = name;
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream out(bytes);
+    if (llvm::Error e = llvm::objcopy::executeObjcopyOnBinary(config, **binary, out))
+        throw RuntimeError("LLVM: " + text_of_link_error(std::move(e)));
+    return {bytes.begin(), bytes.end()};
+}
+
+/// The shared library of this process that has the function: generated code calls libm's, and memory functions.
+std::string library_with(const void* function) {
+    Dl_info info{};
+    if (::dladdr(function, &info) == 0 || info.dli_fname == nullptr) return {};
+    return info.dli_fname;
+}
+
+void run_linker(const std::vector<std::string>& arguments) {
+    static std::mutex one_at_a_time;  // LLD keeps its state in globals
+    const std::lock_guard lock(one_at_a_time);
+    std::vector<const char*> argv;
+    argv.reserve(arguments.size());
+    for (const std::string& a : arguments) argv.push_back(a.c_str());
+    std::string messages;
+    llvm::raw_string_ostream stream(messages);
+    static bool usable = true;
+    if (!usable) throw RuntimeError("LLD failed before, and cannot be used again in this process");
+    const lld::Result result = lld::lldMain(argv, stream, stream, {{lld::Gnu, &lld::elf::link}});
+    usable = result.canRunAgain;
+    if (result.retCode != 0) throw RuntimeError("LLD: " + stream.str());
+}
+
+}  // namespace
+
+void link_shared_object(const SharedObject& object, const std::string& path) {
+    const LinkFolder folder;
+    std::vector<std::string> arguments = {"ld.lld",
+                                          "-shared",
+                                          "--build-id=none",
+                                          "-z",
+                                          "now",
+                                          "-z",
+                                          "relro",
+                                          "-z",
+                                          "noexecstack",
+                                          "--hash-style=gnu",
+                                          "--no-undefined",
+                                          "--discard-all",
+                                          "--strip-all",
+                                          "--as-needed",
+                                          "--orphan-handling=place",
+                                          "-o",
+                                          path};
+    run_guarded(1, [&] {
+        for (size_t k = 0; k < object.kernels.size(); ++k) {
+            const std::string name = kernel_symbol(k);
+            arguments.push_back(folder.write(name + ".o", renamed(object.kernels[k], name)));
+        }
+        arguments.push_back(folder.write("data.o", data_object(object)));
+        double (*const libm)(double) = &std::exp;
+        void* (*const libc)(size_t) = &std::malloc;
+        for (const std::string& library :
+             {library_with(reinterpret_cast<const void*>(libm)), library_with(reinterpret_cast<const void*>(libc))})
+            if (!library.empty()) arguments.push_back(library);
+        run_linker(arguments);
+    });
+}
+
+}  // namespace tilewright::cpu

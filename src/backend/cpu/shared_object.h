@@ -1,0 +1,33 @@
+#pragma once
+// Machine code and data as one ELF shared object, linked in process by LLD.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tilewright::cpu {
+
+/// The data that the shared object exports under one symbol (ModelTable in artifact/model_file.h):
+///     magic, ABI version and number of kernels; addresses and sizes of `plan` and of `weights`; address of the table
+///     of kernels.
+struct SharedObject {
+    std::string symbol;      ///< the only exported one
+    std::string_view magic;  ///< 8 bytes
+    uint32_t abi = 0;
+    std::vector<std::string_view> kernels;  ///< object files of CompiledKernel::object
+    std::string_view plan;
+    /// Placed in a read-only segment of their own, from a page boundary on.
+    struct Block {
+        uint64_t offset = 0;
+        std::string_view bytes;
+    };
+    std::vector<Block> weights;
+    uint64_t weight_bytes = 0;  ///< of all blocks
+};
+
+/// Writes the shared object to `path`. Equal arguments give equal bytes. Throws RuntimeError where a file cannot be
+/// written, or with LLD's messages.
+void link_shared_object(const SharedObject& object, const std::string& path);
+
+}  // namespace tilewright::cpu

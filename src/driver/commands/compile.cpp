@@ -1,0 +1,136 @@
+// compile, inspect: write a compiled model to a file, and say what such a file has.
+
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "artifact/model_file.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "driver/commands.h"
+#include "driver/commands/common.h"
+#include "driver/files.h"
+#include "graph/graph.h"
+
+namespace tilewright {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CompileCommand {
+    ModelOptions model;
+    std::vector<std::string> dims;
+    std::string output, json;
+};
+
+int command_compile(const CompileCommand& o) {
+    check_writable(o.output);
+    PipelineOptions p = pipeline_options(o.model);
+    p.reference = false;
+    p.compile.keep_objects = true;
+    p.compile.provider = nullptr;  // kernels of libraries cannot be saved
+    for (const std::string& text : o.dims) {
+        const auto [name, size] = parse_setting("--dim", text);
+        if (size < 0) throw CLI::ValidationError("--dim", "'" + text + "': a size is not negative");
+        p.compile.dims[name] = size;
+    }
+    const double start = now_ms();
+    const std::string hash = artifact::content_hash(read_file(o.model.model));
+    Progress progress("compiling " + o.model.model, o.model.progress || o.model.scheduler.measure);
+    const Compilation c = compile(o.model, std::move(p), progress);
+    progress.step("linking");
+    artifact::write_model_file(c.model, hash, o.output);
+    const double ms = now_ms() - start;
+    const artifact::ModelFileInfo written = artifact::inspect_model_file(o.output);
+    std::printf("%s -> %s: %.0f ms, %u kernels, %.1f MB of weights, %.1f MB in all\n", o.model.model.c_str(),
+                o.output.c_str(), ms, written.kernels, static_cast<double>(written.weight_bytes) * 1e-6,
+                static_cast<double>(written.file_bytes) * 1e-6);
+    write_json(o.json, Json{{"model", o.model.model},
+                            {"output", o.output},
+                            {"ms", ms},
+                            {"kernels", written.kernels},
+                            {"weight_bytes", written.weight_bytes},
+                            {"file_bytes", written.file_bytes}}
+                           .dump(2));
+    return 0;
+}
+
+Json described(const std::vector<ModelIo>& all, const char* what) {
+    Json list = Json::array();
+    for (const ModelIo& io : all) {
+        const std::string shape = to_string(std::span<const Expr>(io.shape));
+        std::printf("%s %s %s%s\n", what, quoted_name(io.name).c_str(), std::string(to_string(io.dtype)).c_str(),
+                    shape.c_str());
+        list.push_back({{"name", io.name}, {"dtype", to_string(io.dtype)}, {"shape", shape}});
+    }
+    return list;
+}
+
+int command_inspect(const std::string& path, const std::string& json) {
+    const artifact::ModelFileInfo f = artifact::inspect_model_file(path);
+    const artifact::About& a = f.about;
+    Json j = {{"file", path},
+              {"compiler", a.compiler},
+              {"format", artifact::kFormatVersion},
+              {"abi", artifact::kModelAbi},
+              {"model_blake3", a.model_hash},
+              {"arch", a.arch},
+              {"isa", to_string(a.isa)},
+              {"cpu", a.cpu},
+              {"features", a.features}};
+    j["inputs"] = described(f.model->inputs(), "input");
+    j["outputs"] = described(f.model->outputs(), "output");
+    std::printf("compiler   %s, format %u, interface %u\n", a.compiler.c_str(), artifact::kFormatVersion,
+                artifact::kModelAbi);
+    std::printf("target     %s, %s%s\n", a.arch.c_str(), std::string(to_string(a.isa)).c_str(),
+                a.cpu.empty() ? "" : fmt::format(", CPUs like {}", a.cpu).c_str());
+    std::printf("needs      %s\n",
+                a.features.empty() ? "nothing else" : fmt::format("{}", fmt::join(a.features, " ")).c_str());
+    std::printf("model      BLAKE3 %s\n", a.model_hash.c_str());
+    std::printf("kernels    %u%s; %d steps\n", f.kernels,
+                f.model->impl().fallback_model() ? ", those of the strict model included" : "", f.model->stats().steps);
+    std::printf("bytes      %llu: plan %llu, weights %llu\n", static_cast<unsigned long long>(f.file_bytes),
+                static_cast<unsigned long long>(f.plan_bytes), static_cast<unsigned long long>(f.weight_bytes));
+    j["kernels"] = f.kernels;
+    j["steps"] = f.model->stats().steps;
+    j["strict_model"] = f.model->impl().fallback_model() != nullptr;
+    j["file_bytes"] = f.file_bytes;
+    j["plan_bytes"] = f.plan_bytes;
+    j["weight_bytes"] = f.weight_bytes;
+    write_json(json, j.dump(2));
+    return 0;
+}
+
+}  // namespace
+
+void add_compile_command(CLI::App& app, int& status) {
+    CLI::App* c = app.add_subcommand("compile", "compile a model to a file that runs without compilation");
+    auto o = std::make_shared<CompileCommand>();
+    add_model_options(*c, o->model);
+    c->add_option("-o,--output", o->output, "file to write: a shared object")->required();
+    c->add_option("--dim", o->dims, "fix a named dimension of the inputs: batch=8")->allow_extra_args(false);
+    add_json_option(*c, o->json);
+    c->footer(
+        "run, bench and verify accept the file in place of a model, and programs load it with tilewright_load. It has\n"
+        "machine code, so load files of trusted origin only. It runs on CPUs like this one; with --isa, on all that\n"
+        "have these instructions. Equal compilations give equal bytes. Kernels of libraries are not used.\n\n"
+        "Examples:\n"
+        "  tilewright compile model.onnx -o model.so\n"
+        "  tilewright compile model.onnx -o model.so --isa avx2 --dim batch=1\n"
+        "  tilewright run model.so --input x=x.npy");
+    c->callback([o, &status] { status = command_compile(*o); });
+}
+
+void add_inspect_command(CLI::App& app, int& status) {
+    CLI::App* c = app.add_subcommand("inspect", "print what a compiled model needs and has");
+    auto path = std::make_shared<std::string>();
+    auto json = std::make_shared<std::string>();
+    c->add_option("file", *path, "written by `tilewright compile`")->required();
+    add_json_option(*c, *json);
+    c->footer("Examples:\n  tilewright inspect model.so");
+    c->callback([path, json, &status] { status = command_inspect(*path, *json); });
+}
+
+}  // namespace tilewright
