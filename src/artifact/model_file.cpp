@@ -52,8 +52,6 @@ class MappedFile {
     size_t size_ = 0;
 };
 
-std::string file_hash(std::string_view bytes) { return keyed_hash(HashKey{}, {bytes}); }
-
 /// The dynamic loader trusts a file's tables: a damaged file must not reach it. Returns the size of the file.
 uint64_t check_file(const std::string& path) {
     const MappedFile file(path);
@@ -63,7 +61,7 @@ uint64_t check_file(const std::string& path) {
         throw ModelError(fmt::format("'{}' is no compiled model, or is cut off: its last bytes are missing", path),
                          "`tilewright compile` makes such files; strip and similar tools damage them");
     const std::string_view object = bytes.substr(0, bytes.size() - kTrailerBytes);
-    if (file_hash(object) != bytes.substr(object.size(), kFileHashBytes))
+    if (plain_hash(object) != bytes.substr(object.size(), kFileHashBytes))
         model_error("'{}' is damaged: its content does not have the hash at its end", path);
     return bytes.size();
 }
@@ -146,7 +144,7 @@ void write_model_file(std::shared_ptr<const CompiledModel> model, const std::str
     std::error_code error;
     try {
         cpu::link_shared_object(object, part);
-        const std::string hash = file_hash(MappedFile(part).bytes());
+        const std::string hash = plain_hash(MappedFile(part).bytes());
         std::ofstream file(part, std::ios::binary | std::ios::app);
         file << hash << kTrailerMagic;
         file.close();

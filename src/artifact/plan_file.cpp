@@ -16,8 +16,6 @@ constexpr std::string_view kMagic("TWPLAN\r\n", 8);
 constexpr size_t kHashBytes = 32, kHeaderBytes = 8 + 4 + 8 + kHashBytes;
 constexpr uint64_t kWeightsAlignment = 64;
 
-std::string hash_of(std::string_view bytes) { return keyed_hash(HashKey{}, {bytes}); }
-
 void put(std::string& to, uint64_t v, size_t bytes) {
     for (size_t k = 0; k < bytes; ++k) to += static_cast<char>(v >> (8 * k));
 }
@@ -99,13 +97,6 @@ About about(const CompiledModel& model, const std::string& model_hash) {
             t.native ? t.features : generic_target(t.isa).features};
 }
 
-int steps_in(const Plan& plan) {
-    int n = static_cast<int>(plan.steps.size());
-    for (const Step& s : plan.steps)
-        for (const auto& body : s.bodies) n += steps_in(*body);
-    return n;
-}
-
 /// What is not in the fields, but follows from them.
 void complete(CompiledModel::Impl& model, const About& a, std::span<const cpu::KernelFn> code,
               const std::shared_ptr<const void>& owner) {
@@ -118,9 +109,7 @@ void complete(CompiledModel::Impl& model, const About& a, std::span<const cpu::K
         model.code[k].run = code[k];
         model.code[k].code = owner;
     }
-    model.stats.kernels = static_cast<int>(model.code.size());
-    model.stats.steps = steps_in(model.plan);
-    for (const auto& [v, t] : model.plan.program.constants) model.stats.weight_bytes += static_cast<int64_t>(t.bytes());
+    count_plan(model.plan, model.code.size(), model.stats);
 }
 
 /// The content of a plan that is whole.
@@ -136,7 +125,7 @@ std::string_view content_of(std::string_view bytes) {
         model_error("the compiled model is damaged: it has {} bytes, and should have {}", bytes.size() - kHeaderBytes,
                     size);
     const std::string_view content = bytes.substr(kHeaderBytes);
-    if (hash_of(content) != bytes.substr(20, kHashBytes))
+    if (plain_hash(content) != bytes.substr(20, kHashBytes))
         throw ModelError("the compiled model is damaged: its content does not have the hash in its header");
     return content;
 }
@@ -145,7 +134,7 @@ std::string_view content_of(std::string_view bytes) {
 
 uint64_t WeightsWriter::place(const Tensor& t) {
     const std::string_view bytes(static_cast<const char*>(t.data()), t.bytes());
-    const auto [it, fresh] = by_content_.try_emplace(hash_of(bytes), weights_.bytes);
+    const auto [it, fresh] = by_content_.try_emplace(plain_hash(bytes), weights_.bytes);
     if (fresh) {
         weights_.blocks.push_back({weights_.bytes, t});
         weights_.bytes += (t.bytes() + kWeightsAlignment - 1) / kWeightsAlignment * kWeightsAlignment;
@@ -165,7 +154,7 @@ Tensor WeightsReader::at(DType dtype, Shape shape, uint64_t offset) const {
 
 std::string content_hash(std::string_view bytes) {
     std::string s;
-    for (const char c : hash_of(bytes)) s += fmt::format("{:02x}", static_cast<unsigned char>(c));
+    for (const char c : plain_hash(bytes)) s += fmt::format("{:02x}", static_cast<unsigned char>(c));
     return s;
 }
 
@@ -186,7 +175,7 @@ PlanFile write_plan(std::shared_ptr<const CompiledModel> model, const std::strin
     out.bytes = kMagic;
     put(out.bytes, kFormatVersion, 4);
     put(out.bytes, content.size(), 8);
-    out.bytes += hash_of(content);
+    out.bytes += plain_hash(content);
     out.bytes += content;
     out.weights = weights.finished();
     out.model = std::move(model);

@@ -1,5 +1,5 @@
 #pragma once
-// A keyed hash: only the holder of the key can compute it, which detects forged files.
+// BLAKE3. With a key, only its holder can compute the hash, which detects forged files; without one it detects damage.
 
 #include <array>
 #include <cstdint>
@@ -13,5 +13,7 @@ using HashKey = std::array<uint8_t, 32>;
 
 /// BLAKE3 with the key over the concatenated parts; 32 bytes.
 std::string keyed_hash(const HashKey& key, std::initializer_list<std::string_view> parts);
+/// BLAKE3 of the bytes, as b3sum computes it; 32 bytes.
+std::string plain_hash(std::string_view bytes);
 
 }  // namespace tilewright

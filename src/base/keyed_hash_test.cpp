@@ -29,6 +29,12 @@ TEST(KeyedHash, IsBlake3) {
               "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
 }
 
+TEST(PlainHash, IsBlake3) {
+    EXPECT_EQ(digits(plain_hash("")), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+    EXPECT_EQ(digits(plain_hash(std::string_view("\0", 1))),
+              "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213");
+}
+
 TEST(KeyedHash, DependsOnTheKeyAndOnEveryByteOfTheParts) {
     const HashKey key = key_of("a key"), other = key_of("b key");
     const std::string whole = keyed_hash(key, {"abcdef"});

@@ -27,12 +27,6 @@ void describe_interface(CompiledModel::Impl& model, const Program& program, cons
     model.keep_subnormals = options.keep_subnormals;
 }
 
-int64_t bytes_of_constants(const Program& program) {
-    int64_t bytes = 0;
-    for (const auto& [v, t] : program.constants) bytes += static_cast<int64_t>(t.bytes());
-    return bytes;
-}
-
 std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target& target,
                                          const CompileOptions& options) {
     std::vector<const TileProgram*> ours;
@@ -158,17 +152,6 @@ void gather_constants(Plan& plan) {
     move_constants(plan, block, 0);
 }
 
-namespace {
-
-int count_steps(const Plan& plan) {
-    int n = static_cast<int>(plan.steps.size());
-    for (const Step& s : plan.steps)
-        for (const auto& body : s.bodies) n += count_steps(*body);
-    return n;
-}
-
-}  // namespace
-
 std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Impl> model,
                                               const std::vector<PassTime>& passes) {
     CompileStats& stats = model->stats;
@@ -180,9 +163,7 @@ std::shared_ptr<const CompiledModel> finished(std::unique_ptr<CompiledModel::Imp
     }
     stats.schedule_ms = model->plan.schedule_ms;
     stats.compile_ms = stats.plan_ms + stats.codegen_ms;
-    stats.kernels = static_cast<int>(model->kernels.kernels().size());
-    stats.steps = count_steps(model->plan);
-    stats.weight_bytes = bytes_of_constants(model->plan.program);
+    count_plan(model->plan, model->kernels.kernels().size(), stats);
     return std::make_shared<CompiledModel>(std::move(model));
 }
 

@@ -13,7 +13,6 @@ namespace tilewright {
 
 /// Inputs, outputs and what else a compiled model has of its program and its options.
 void describe_interface(CompiledModel::Impl& model, const Program& program, const CompileOptions& options);
-int64_t bytes_of_constants(const Program& program);
 
 /// The code of each kernel: generated for this CPU, or a library's.
 std::vector<cpu::CompiledKernel> code_of(const KernelSet& kernels, const Target& target, const CompileOptions& options);

@@ -6,6 +6,30 @@
 
 namespace tilewright {
 
+namespace {
+
+/// Bodies of control flow are counted once.
+int steps_in(const Plan& plan) {
+    int n = static_cast<int>(plan.steps.size());
+    for (const Step& s : plan.steps)
+        for (const auto& body : s.bodies) n += steps_in(*body);
+    return n;
+}
+
+}  // namespace
+
+int64_t bytes_of_constants(const Program& program) {
+    int64_t bytes = 0;
+    for (const auto& [v, t] : program.constants) bytes += static_cast<int64_t>(t.bytes());
+    return bytes;
+}
+
+void count_plan(const Plan& plan, size_t kernels, CompileStats& stats) {
+    stats.kernels = static_cast<int>(kernels);
+    stats.steps = steps_in(plan);
+    stats.weight_bytes = bytes_of_constants(plan.program);
+}
+
 CompiledModel::CompiledModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CompiledModel::~CompiledModel() = default;
 const std::vector<ModelIo>& CompiledModel::inputs() const { return impl_->inputs; }

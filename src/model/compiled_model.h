@@ -31,6 +31,11 @@ struct CompileStats {
     int64_t weight_bytes = 0;
 };
 
+/// Of the constants of a program, without those of its bodies.
+int64_t bytes_of_constants(const Program& program);
+/// Sets what the statistics have of a plan: kernels, steps and weight_bytes.
+void count_plan(const Plan& plan, size_t kernels, CompileStats& stats);
+
 /// Immutable; any number of sessions in any number of threads may share one.
 class CompiledModel {
   public:
