@@ -384,9 +384,7 @@ class KernelEmitter {
     /// How far the copy's operand moves in memory for a step along `axis_number`, where that is a constant.
     static std::optional<int64_t> copy_stride(const TensorExpr& copy, const Place& from, size_t axis_number) {
         if (from.layout) return std::nullopt;
-        Expr offset = 0;
-        for (size_t d = 0; d < copy.accesses[0].index.size(); ++d)
-            offset += copy.accesses[0].index[d] * from.strides[d];
+        const Expr offset = strided_offset(copy.accesses[0].index, from.strides);
         const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
         if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
         return linear->coefficient.constant();

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "program/analysis/access.h"
+
 namespace tilewright::cpu {
 
 void StageValues::prefetch(llvm::Value* pointer, int64_t ahead) {
@@ -25,10 +27,7 @@ const Prefetch* StageValues::prefetch_of(size_t slot, PrefetchKind kind) const {
 
 /// Of its operand, over the stage's axes: which element an access reads.
 Expr StagePrefetch::element_number(size_t slot) const {
-    Expr sum = 0;
-    for (size_t d = 0; d < e_.accesses[slot].index.size(); ++d)
-        sum += e_.accesses[slot].index[d] * job_.accesses[slot].strides[d];
-    return sum;
+    return strided_offset(e_.accesses[slot].index, job_.accesses[slot].strides);
 }
 
 void StagePrefetch::prefetch_map(const ConstantTransform& map) {

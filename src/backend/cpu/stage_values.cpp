@@ -8,6 +8,7 @@
 #include "backend/cpu/scalar_emitter.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "program/analysis/access.h"
 #include "program/scalar_eval.h"
 #include "tile/cuts.h"
 
@@ -304,9 +305,7 @@ Expr StageValues::offset_of(const Place& place, const std::vector<Expr>& index, 
         where.push_back(i);
     }
     if (place.layout) where = physical_index(*place.layout, place.box, where);
-    Expr offset = 0;
-    for (size_t d = 0; d < where.size(); ++d) offset += where[d] * place.strides[d];
-    return simplify(offset, ranges_);
+    return simplify(strided_offset(where, place.strides), ranges_);
 }
 
 StageValues::Address StageValues::address(const Place& place, Expr offset) {

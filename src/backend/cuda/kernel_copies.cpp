@@ -190,8 +190,7 @@ std::vector<size_t> KernelGenerator::by_memory(const TensorExpr& copy, const Pla
     std::vector<size_t> order(copy.spatial);
     std::iota(order.begin(), order.end(), size_t{0});
     if (!from.origin.empty()) return order;
-    Expr offset = 0;
-    for (size_t d = 0; d < copy.accesses[0].index.size(); ++d) offset += copy.accesses[0].index[d] * from.strides[d];
+    const Expr offset = strided_offset(copy.accesses[0].index, from.strides);
     std::vector<int64_t> way;
     for (size_t a = 0; a < copy.spatial; ++a) {
         const auto linear = linear_in(offset, var_of(axis(a)));
@@ -203,8 +202,7 @@ std::vector<size_t> KernelGenerator::by_memory(const TensorExpr& copy, const Pla
 
 std::optional<size_t> KernelGenerator::contiguous_axis(const TensorExpr& copy, const Place& from) const {
     if (!from.origin.empty()) return std::nullopt;
-    Expr offset = 0;
-    for (size_t d = 0; d < copy.accesses[0].index.size(); ++d) offset += copy.accesses[0].index[d] * from.strides[d];
+    const Expr offset = strided_offset(copy.accesses[0].index, from.strides);
     for (size_t a = copy.spatial; a-- > 0;) {
         const auto linear = linear_in(offset, var_of(axis(a)));
         if (linear && linear->coefficient.is_constant(1) && !copy.extents[a].is_constant(1)) return a;

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/scalar_text.h"
 #include "base/error.h"
+#include "program/analysis/access.h"
 
 namespace tilewright::cuda {
 
@@ -400,9 +401,7 @@ Expr StageValues::offset(const Place& place, std::vector<Expr> where) const {
     if (!place.origin.empty())
         for (size_t d = 0; d < where.size(); ++d) where[d] = v_.simplified(where[d] - place.origin[d]);
     if (place.layout) where = physical_index(*place.layout, place.box, where);
-    Expr offset = 0;
-    for (size_t d = 0; d < where.size(); ++d) offset += where[d] * place.strides[d];
-    return v_.simplified(offset);
+    return v_.simplified(strided_offset(where, place.strides));
 }
 
 std::string StageValues::swizzled(const Place& place, Expr offset, const Variables::LoadText& loads) const {

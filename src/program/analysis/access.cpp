@@ -65,15 +65,14 @@ bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, siz
     return moves[node.index()];
 }
 
-Expr row_major_offset(std::span<const Expr> shape, std::span<const Expr> index) {
-    Expr offset = 0, stride = 1;
-    std::vector<Expr> strides(shape.size());
-    for (size_t d = shape.size(); d-- > 0;) {
-        strides[d] = stride;
-        stride = stride * shape[d];
-    }
-    for (size_t d = 0; d < shape.size(); ++d) offset += index[d] * strides[d];
+Expr strided_offset(std::span<const Expr> index, std::span<const Expr> strides) {
+    Expr offset = 0;
+    for (size_t d = 0; d < index.size(); ++d) offset += index[d] * strides[d];
     return offset;
+}
+
+Expr row_major_offset(std::span<const Expr> shape, std::span<const Expr> index) {
+    return strided_offset(index, row_major_strides(shape));
 }
 
 std::vector<std::optional<Expr>> axis_strides(const Program& stages, const TensorExpr& expr, ValueId value,

@@ -33,6 +33,10 @@ bool moves_along(const TensorExpr& e, const Access& access, size_t axis);
 /// that differ along `axis` alone.
 bool moves_along(const TensorExpr& e, const ScalarBody& body, ScalarId node, size_t axis);
 
+/// The offset in elements of an index into a tensor with these strides, one for each dimension of the index.
+///     [i0, i1], [56, 1]  ->  56*i0 + i1
+Expr strided_offset(std::span<const Expr> index, std::span<const Expr> strides);
+
 /// The offset in elements of an index into a dense row-major tensor.
 ///     [8, 56], [i0, i1]  ->  56*i0 + i1
 Expr row_major_offset(std::span<const Expr> shape, std::span<const Expr> index);

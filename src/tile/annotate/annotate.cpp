@@ -85,9 +85,7 @@ std::optional<NonTemporal> above_cache(const OperandSite& result, int64_t cache_
 
 /// Whether a step along the axis leads from one line of the result to the next.
 bool next_line(const StageSite& s, size_t axis_number) {
-    const std::vector<Expr> index = result_index(*s.expr);
-    Expr offset = 0;
-    for (size_t d = 0; d < index.size(); ++d) offset += index[d] * s.result.strides[d];
+    const Expr offset = strided_offset(result_index(*s.expr), s.result.strides);
     const auto linear = linear_in(offset, {VarKind::Axis, static_cast<uint32_t>(axis_number)});
     return linear && linear->coefficient.is_constant(64 / s.result.element_bytes);
 }
@@ -224,7 +222,8 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
         if (!legal) faults.push_back(std::move(what));
     };
     const auto spatial = [&](size_t axis) { return axis < e.spatial && !s.vector_axis(axis); };
-    const std::vector<size_t> cut = a.cut.value_or(axes_with_cuts(cuts_at(s, a.cut)));
+    const std::vector<size_t> cut = a.cut ? *a.cut : axes_with_cuts(cuts_at(s, a.cut));
+    const auto unrolled = a.unroll_sum == true ? unrollable_sum(s, cut) : std::nullopt;
     if (a.accumulators) {
         const std::vector<size_t> loops = s.order(true);
         check(a.accumulators->most >= 1 && a.accumulators->most <= 16 && a.accumulators->in_flight >= 0,
@@ -233,7 +232,7 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
                                             s.register_tile(loops.back()) == 1),
               "several accumulators need a reduction whose innermost loop is neither vectorised nor unrolled");
     }
-    check(a.unroll_sum != true || unrollable_sum(s, cut).has_value(),
+    check(a.unroll_sum != true || unrolled.has_value(),
           "an unrolled sum needs a constant-coefficient linear transform whose blocks its register tile covers");
     if (a.epilogue_loop && !a.epilogue_loop->axes.empty())
         check(e.reducer != Reducer::None && s.has_vector() && !s.vector_reduces() && a.epilogue_loop->vectors >= 1 &&
@@ -252,8 +251,7 @@ std::vector<std::string> annotation_faults(const Annotations& a, const StageSite
               "tail sizes ascend to the register tile of a spatial axis that is not the vector axis");
         check(std::count_if(a.tails.begin(), a.tails.end(), [&](const Tail& u) { return u.axis == t.axis; }) == 1,
               "an axis has two tails");
-        const auto periodic = a.unroll_sum == true ? unrollable_sum(s, cut) : std::nullopt;
-        check(!t.shift || may_shift(s, t.axis, periodic.value_or(std::vector<size_t>())),
+        check(!t.shift || may_shift(s, t.axis, unrolled.value_or(std::vector<size_t>())),
               "a shifted tail needs a whole reduction, whose results can be computed twice");
     }
     for (const size_t axis : a.cut.value_or(std::vector<size_t>()))
