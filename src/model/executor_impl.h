@@ -44,7 +44,7 @@ struct Executor::Impl {
         std::unique_ptr<cpu::LibraryCall::Runs> library;  ///< in place of generated code
         int64_t tasks = 0;
         bool alone = false;       ///< one thread does all tasks
-        bool to_and_fro = false;  ///< every other run does the tasks in the opposite order
+        bool alternates = false;  ///< every other run does the tasks in the opposite order
         bool late = false;
     };
     struct StepState {
@@ -93,7 +93,7 @@ struct Executor::Impl {
     Arena arena;
     uint64_t arena_charged = 0;  ///< bytes of it that are charged to the budget
     bool prepared = false;
-    bool backward = false;  ///< this run does the tasks of some kernels (KernelState::to_and_fro) in the opposite order
+    bool backward = false;  ///< this run does the tasks of some kernels (KernelState::alternates) in the opposite order
     std::vector<size_t> early_slots;
     std::vector<int64_t> early_values;
     double flops = 0;

@@ -98,7 +98,7 @@ void Executor::Impl::prepare_kernel(const KernelCall& call, KernelState& state) 
     // A loop whose every step reads the same data, about as large as a cache, misses it throughout: the least recently
     // used line is evicted first. In boustrophedon order the data read last is read first (1 MB of weights, as much
     // second-level cache: 11.0 us a step instead of 12.6). Tasks are dispatched one by one then, so they must be large.
-    state.to_and_fro = state.tasks > 1 && bytes_of(call) >= 256 * 1024 &&
+    state.alternates = state.tasks > 1 && bytes_of(call) >= 256 * 1024 &&
                        bytes_of(call) >= 16 * 1024 * static_cast<double>(state.tasks);
 }
 
@@ -133,7 +133,7 @@ void Executor::Impl::run_kernel(const KernelCall& call, KernelState& state) {
     }
     const auto body = [&](int64_t begin, int64_t end, int worker) {
         std::byte* scratch = context.scratch + worker * context.scratch_stride;
-        if (!backward || !state.to_and_fro)
+        if (!backward || !state.alternates)
             return state.kernel->run(state.tensors.data(), state.names.data(), begin, end, scratch);
         for (int64_t task = end; task-- > begin;)
             state.kernel->run(state.tensors.data(), state.names.data(), task, task + 1, scratch);

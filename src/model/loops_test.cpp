@@ -58,7 +58,7 @@ TEST(Loops, with_conditions_give_what_the_interpreter_gives) {
     agrees(conditional, kShapes);
 }
 
-TEST(Loops, whose_weights_are_as_large_as_a_cache_are_read_to_and_fro) {
+TEST(Loops, whose_weights_are_as_large_as_a_cache_are_read_in_alternating_order) {
     Recurrences large;
     large.hidden = 352;  // 484 KiB
     agrees(large, {{6, 1}, {5, 3}, {4, 20}});

@@ -147,16 +147,14 @@ std::vector<OpLowering> cast_lowerings() {
 }
 
 std::vector<OpaqueReader> cast_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
         {"Cast",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<SmallFloatCast>(
                  t.dtype("to"), t.flag("saturate"),
                  t.has("round_mode") ? t.choice<PowerRounding>("round_mode", kPowerRoundings) : PowerRounding::Up);
          }},
-        {"BitCast", [](Text t) -> Op { return std::make_shared<BitCast>(t.dtype("to")); }},
+        {"BitCast", [](const OpaqueText& t) -> OpaquePointer { return std::make_shared<BitCast>(t.dtype("to")); }},
     };
 }
 

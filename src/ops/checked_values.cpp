@@ -94,10 +94,11 @@ ValueId checked_values(NodeContext& c, size_t input, std::vector<Expr> lowest, s
 }
 
 std::vector<OpaqueReader> checked_value_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
-        {"CheckedValues", [](Text t) -> Op { return std::make_shared<CheckedValues>(t.text("node"), t.text("what")); }},
+        {"CheckedValues",
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<CheckedValues>(t.text("node"), t.text("what"));
+         }},
     };
 }
 

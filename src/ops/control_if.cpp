@@ -201,11 +201,11 @@ void if_lowering(NodeContext& c) {
 namespace tilewright {
 
 std::vector<OpaqueReader> condition_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
         {"RequireCondition",
-         [](Text t) -> Op { return std::make_shared<control::RequireCondition>(t.flag("wanted"), t.text("message")); }},
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<control::RequireCondition>(t.flag("wanted"), t.text("message"));
+         }},
     };
 }
 

@@ -360,15 +360,15 @@ std::vector<OpLowering> gather_scatter_lowerings() {
 }
 
 std::vector<OpaqueReader> scatter_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
         {"ScatterElements",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<ScatterElements>(t.integer("axis"), t.choice<Combine>("reduction", kCombineNames));
          }},
         {"ScatterND",
-         [](Text t) -> Op { return std::make_shared<ScatterND>(t.choice<Combine>("reduction", kCombineNames)); }},
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<ScatterND>(t.choice<Combine>("reduction", kCombineNames));
+         }},
     };
 }
 

@@ -431,16 +431,23 @@ std::vector<OpLowering> opaque_lowerings() {
 }
 
 std::vector<OpaqueReader> selection_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
-        {"TopK", [](Text t) -> Op { return std::make_shared<TopK>(t.integer("axis"), t.flag("largest")); }},
-        {"NonZero", [](Text) -> Op { return std::make_shared<NonZero>(); }},
-        {"Compress", [](Text t) -> Op { return std::make_shared<Compress>(t.integer("axis")); }},
-        {"Unique", [](Text t) -> Op { return std::make_shared<Unique>(t.integer("axis"), t.flag("sorted")); }},
+        {"TopK",
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<TopK>(t.integer("axis"), t.flag("largest"));
+         }},
+        {"NonZero", [](const OpaqueText&) -> OpaquePointer { return std::make_shared<NonZero>(); }},
+        {"Compress",
+         [](const OpaqueText& t) -> OpaquePointer { return std::make_shared<Compress>(t.integer("axis")); }},
+        {"Unique",
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<Unique>(t.integer("axis"), t.flag("sorted"));
+         }},
         {"NonMaxSuppression",
-         [](Text t) -> Op { return std::make_shared<NonMaxSuppression>(t.flag("center_point_box")); }},
-        {"Det", [](Text) -> Op { return std::make_shared<Det>(); }},
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<NonMaxSuppression>(t.flag("center_point_box"));
+         }},
+        {"Det", [](const OpaqueText&) -> OpaquePointer { return std::make_shared<Det>(); }},
     };
 }
 

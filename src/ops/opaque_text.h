@@ -48,14 +48,16 @@ class OpaqueText {
     std::map<std::string, std::string> values_;
 };
 
+using OpaquePointer = std::shared_ptr<const OpaqueOp>;
+
 /// Makes the operators of one name.
 struct OpaqueReader {
     std::string_view name;
-    std::shared_ptr<const OpaqueOp> (*read)(const OpaqueText& text);
+    OpaquePointer (*read)(const OpaqueText& text);
 };
 
 /// The operator whose print() is this text; null if none has its name. Throws ModelError for wrong attributes.
-std::shared_ptr<const OpaqueOp> opaque_op(std::string_view text);
+OpaquePointer opaque_op(std::string_view text);
 
 // Of each file that defines opaque operators.
 std::vector<OpaqueReader> selection_readers();

@@ -127,10 +127,11 @@ void max_unpool(NodeContext& c) {
 }
 
 std::vector<OpaqueReader> unpool_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
-        {"MaxUnpool", [](Text t) -> Op { return std::make_shared<MaxUnpool>(static_cast<size_t>(t.integer("rank"))); }},
+        {"MaxUnpool",
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<MaxUnpool>(static_cast<size_t>(t.integer("rank")));
+         }},
     };
 }
 

@@ -270,18 +270,20 @@ ValueId cumulate(NodeContext& c, bool product) {
 }
 
 std::vector<OpaqueReader> reduction_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
         {"Reduce",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<RunTimeReduction>(t.choice<Reduction>("kind", kReductionNames), t.flag("keepdims"),
                                                        t.flag("noop_with_empty_axes"));
          }},
         {"CumSum",
-         [](Text t) -> Op { return std::make_shared<Cumulative>(false, t.flag("exclusive"), t.flag("reverse")); }},
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<Cumulative>(false, t.flag("exclusive"), t.flag("reverse"));
+         }},
         {"CumProd",
-         [](Text t) -> Op { return std::make_shared<Cumulative>(true, t.flag("exclusive"), t.flag("reverse")); }},
+         [](const OpaqueText& t) -> OpaquePointer {
+             return std::make_shared<Cumulative>(true, t.flag("exclusive"), t.flag("reverse"));
+         }},
     };
 }
 

@@ -383,16 +383,14 @@ std::vector<OpLowering> signal_lowerings() {
 }
 
 std::vector<OpaqueReader> signal_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
         {"DFT",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<Dft>(t.has("axis") ? std::optional(t.integer("axis")) : std::nullopt,
                                           t.flag("inverse"), t.flag("onesided"));
          }},
-        {"STFT", [](Text t) -> Op { return std::make_shared<Stft>(t.flag("onesided")); }},
-        {"MelWeightMatrix", [](Text) -> Op { return std::make_shared<MelWeights>(); }},
+        {"STFT", [](const OpaqueText& t) -> OpaquePointer { return std::make_shared<Stft>(t.flag("onesided")); }},
+        {"MelWeightMatrix", [](const OpaqueText&) -> OpaquePointer { return std::make_shared<MelWeights>(); }},
     };
 }
 

@@ -518,23 +518,21 @@ RoiOptions roi_options(const OpaqueText& t) {
 }  // namespace
 
 std::vector<OpaqueReader> vision_readers() {
-    using Text = const OpaqueText&;
-    using Op = std::shared_ptr<const OpaqueOp>;
     return {
         {"GridSample",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<GridSample>(t.choice<Sampling>("mode", kSamplings),
                                                  t.choice<Border>("padding_mode", kBorders), t.flag("align_corners"));
          }},
-        {"RoiAlign", [](Text t) -> Op { return std::make_shared<RoiAlign>(roi_options(t)); }},
+        {"RoiAlign", [](const OpaqueText& t) -> OpaquePointer { return std::make_shared<RoiAlign>(roi_options(t)); }},
         {"DeformedColumns",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<DeformedColumns>(t.integers("kernel_shape"), t.integers("strides"),
                                                       t.integers("dilations"), t.integers("pads"),
                                                       t.integer("offset_group"));
          }},
         {"Col2Im",
-         [](Text t) -> Op {
+         [](const OpaqueText& t) -> OpaquePointer {
              return std::make_shared<Col2Im>(t.integers("strides"), t.integers("dilations"), t.integers("pads"));
          }},
     };
