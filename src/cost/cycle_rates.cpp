@@ -8,7 +8,7 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kOccupied = 0.8;  // of a cache; other data takes the remainder
+constexpr double kOccupied = 0.8;  // usable share of a cache; other data takes the remainder
 
 }  // namespace
 

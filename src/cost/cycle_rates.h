@@ -1,5 +1,5 @@
 #pragma once
-// The rates of a target in the unit of the cost model: clock cycles of one core.
+// The rates of a target in the cost model's unit, clock cycles of one core.
 
 #include <vector>
 
@@ -7,12 +7,12 @@
 
 namespace tilewright {
 
-/// What one of the target's workers gets while all of them run. Calibrated rates where the target has them.
+/// The rates of one worker while all workers run. They are calibrated ones where the target has them.
 struct CycleRates {
     explicit CycleRates(const Target& target);
 
     struct Level {
-        double bytes = 0;            ///< what a worker may plan with
+        double bytes = 0;            ///< capacity that the cost model assumes for a worker
         double bytes_per_cycle = 0;  ///< loads served by this level
         double latency = 0;          ///< cycles
     };

@@ -10,7 +10,7 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kNextStage = 8;  // cycles until a micro-kernel has begun, behind another stage's in one task
+constexpr double kNextStage = 8;  // cycles to enter a micro-kernel that follows another stage in the same task
 
 }  // namespace
 
@@ -84,7 +84,7 @@ class TreeEstimate {
         Nest nest;
         nest.micro = &micro;
         const std::vector<size_t>& axes = p_.stage_axes[s];
-        std::vector<size_t> loops_at(path.size(), 0);  // own loops inside the first k tree loops
+        std::vector<size_t> loops_at(path.size(), 0);  // the stage's own loops among the first k tree loops
         const auto loops = tree_.loops_below({}, path);
         for (size_t k = 0; k < loops.size(); ++k) {
             const auto it = std::find(axes.begin(), axes.end(), loops[k]->axis);
@@ -118,7 +118,7 @@ class TreeEstimate {
         Nest nest = nest_of(path, compute.stage, compute.micro);
         if (p_.stages.primitives.size() > 1) nest.entry_cycles = kNextStage;
         NestCost c = nest_cost(model, nest, m_);
-        // An online maximum's factor, and what it multiplies.
+        // The online maximum's rescaling factor, and the sums that it multiplies.
         const StageModel& s = models_[compute.stage];
         const double steps = reduction_trips(path, compute.stage);
         if (compute.online) c.cycles += s.results() * steps * 18 / lanes_ / m_.fmas_per_cycle;
@@ -145,7 +145,7 @@ class TreeEstimate {
         return n;
     }
 
-    /// Trips of loops around the statement that are not its stage's: each repeats the whole statement.
+    /// Trips of the surrounding loops that are not over the stage's axes. Each trip repeats the whole statement.
     double trips_outside(const TreePath& path, PrimitiveId s) const {
         std::vector<int64_t> range = extents_;
         const std::vector<size_t>& axes = p_.stage_axes[s];

@@ -1,11 +1,11 @@
 #pragma once
-// What a schedule costs before it is run: MCFuser's analytical model (§IV, equations 2 to 5) on a machine with caches.
+// The estimated cost of a schedule: MCFuser's analytical model (§IV, equations 2 to 5) on a machine with caches.
 //
 // The paper's model moves every tile between memory and a block's shared memory, adds arithmetic at the peak rate, and
-// multiplies by (blocks + SMs) / blocks. Here there are several levels. Each has a share of the bytes (equation 3 once
-// per level: what a tile touches times the trips of the loops around the point from where on it fits), arithmetic runs
-// at the rate of its register tile (equation 4 with P a function of the tile), what can overlap overlaps, and instead
-// of equation 5 the tasks of the slowest thread are counted: a CPU's cores do not share a core's units.
+// multiplies by (blocks + SMs) / blocks. This model differs in four points. There are several cache levels, and
+// equation 3 gives the bytes of each: the footprint of the loop nest that fits, times the trips of the loops around it.
+// Arithmetic runs at the rate of its register tile (equation 4 with P a function of the tile). Arithmetic and memory
+// traffic overlap. The tasks of the slowest thread replace equation 5, since CPU cores share no execution units.
 
 #include <optional>
 #include <span>
@@ -24,45 +24,46 @@ struct Nest {
         size_t axis = 0;
         int64_t step = 1;
     };
-    std::vector<Loop> loops;  ///< of the stage's axes, outermost first, without the micro-kernel's own
-    size_t parallel = 0;      ///< how many of them are the grid
+    std::vector<Loop> loops;  ///< over the stage's axes, outermost first, without the micro-kernel's own
+    size_t parallel = 0;      ///< the number of outer loops that form the grid
     const Micro* micro = nullptr;
-    std::vector<size_t> home;  ///< per operand: inside how many of the loops its buffer lives; empty: memory
-    double entry_cycles = 40;  ///< until the micro-kernel has begun, and to come back from it
+    std::vector<size_t> home;  ///< per operand: the number of loops around its buffer; empty: all are in memory
+    double entry_cycles = 40;  ///< overhead of a call of the micro-kernel
 };
 
-/// An axis of a grid: its tasks take `step` points each, the last one what is left.
+/// An axis of a grid. A task takes `step` points, the last one the tail.
 struct TaskAxis {
     int64_t extent = 1, step = 1;
 };
-/// How many tasks they make, axes of no extent none.
+/// The number of tasks of the grid; 0 where an extent is 0.
 double task_count(std::span<const TaskAxis> grid);
-/// What part of a grid's points the slowest of `threads` computes, each taking the next task when it is done; at least
-/// 1 / threads. The tasks of the grid go row by row. 197 rows by 22 on two threads: nine tasks, 110 / 197.
+/// The share of a grid's points that the slowest of `threads` computes, at least 1 / threads. A thread that finishes
+/// takes the next task; tasks are ordered row by row. 197 rows by 22 on two threads: nine tasks, 110 / 197.
 double slowest_share(std::span<const TaskAxis> grid, int threads);
 
 struct NestCost {
-    double compute_cycles = 0;  ///< of one thread doing everything
+    double compute_cycles = 0;  ///< on a single thread
     std::vector<double> bytes;  ///< moved into each cache level
-    std::vector<double> jumps;  ///< of the streams of those bytes to another page
-    double memory_cycles = 0;   ///< the slowest level's
-    double cycles = 0;          ///< of one thread doing everything, what overlaps overlapping
+    std::vector<double> jumps;  ///< page changes of the streams of those bytes
+    double memory_cycles = 0;   ///< of the slowest level
+    double cycles = 0;          ///< on a single thread, with arithmetic and traffic overlapping
     double tasks = 1;
     double slowest = 1;                             ///< slowest_share() of the grid
-    double seconds(const CycleRates& rates) const;  ///< with all workers, of the rates it was computed for
+    double seconds(const CycleRates& rates) const;  ///< on all workers of `rates`, those of nest_cost()
 };
-/// `compute`: its compute_cycles, where they are known: they do not depend on the loops' order.
+/// The cost of one nest. `compute`: its compute_cycles where they are known already; they do not depend on the loop
+/// order.
 NestCost nest_cost(const StageModel& stage, const Nest& nest, const CycleRates& rates,
                    std::optional<double> compute = {});
 
-/// Cycles of one register tile's whole reduction: `tile` vectors (lanes along the vector axis) or points along each
-/// axis, spatial ones; `steps` reduction steps. Without the epilogue. `clamped`: a dynamic tail, whose rows
-/// share no loads. Exposed for tests.
+/// Cycles of the whole reduction of one register tile, without the epilogue. `tile`: vectors along the vector axis,
+/// points along the other spatial axes. `steps`: reduction steps. `clamped`: a dynamic tail, whose rows share no loads.
+/// Exposed for tests.
 double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile, double steps,
                    const CycleRates& rates, bool clamped = false);
 
-/// What cannot be undercut: operations at the peak rate, or inputs and outputs once through memory, of a kernel whose
-/// operands are not in a cache; with `warm`, only what exceeds the largest cache counts. Seconds.
+/// A lower bound of a kernel's time in seconds: operations at the peak rate, or inputs and outputs once through memory.
+/// `warm`: operands start in the caches, so only what exceeds the largest cache moves through memory.
 double lower_bound(const Program& stages, const Target& target, const Bindings& bindings, bool warm = false);
 
 struct Estimate {
@@ -72,7 +73,7 @@ struct Estimate {
     double scratch_bytes = 0;
     double tasks = 1;
 };
-/// Every statement of the tree. `bindings`: what symbols are; others are assumed.
+/// The sum over all statements of the tree. `bindings`: sizes of symbols; sizes of other symbols are assumed.
 Estimate estimate(const TileProgram& program, const Target& target, const Bindings& bindings = {});
 
 }  // namespace tilewright

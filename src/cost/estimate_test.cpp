@@ -1,4 +1,4 @@
-// The cost model on numbers that can be worked out by hand, and what must hold whatever the schedule.
+// The cost model on numbers worked out by hand, and invariants that hold for every schedule.
 
 #include "cost/estimate.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// One cache of so many bytes, 32 bytes a cycle from memory, nothing that depends on the host.
+/// One cache of so many bytes and memory at 32 bytes a cycle, independent of the host.
 CycleRates rates_with(double cache_bytes) {
     CycleRates m(generic_target(VectorIsa::avx2));
     m.caches = {{cache_bytes, 64, 4}};
@@ -48,7 +48,7 @@ struct Example {
 };
 
 TEST(NestCost, nothing_moves_where_everything_fits) {
-    const Example x;  // 3 x 16 KiB
+    const Example x;  // 3 matrices of 16 KiB
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(3 * 16384)).bytes, ElementsAre(0));
 }
 
@@ -98,22 +98,22 @@ TEST(TileCycles, lanes_a_few_elements_apart_cost_as_many_loads_and_others_one_ea
 
 TEST(NestCost, rows_pass_once_where_the_right_operand_stays) {
     const Example x;
-    // Inside the loop over m: A 4 rows, 1 KiB; B 16 KiB; C 1 KiB: 18 KiB fit. 16 steps bring A and C once, B stays;
-    // what is written to memory is fetched before: C counts twice.
+    // Inside the loop over m: A 4 rows, 1 KiB; B 16 KiB; C 1 KiB: 18 KiB fit. A and C move once over 16 steps, B stays.
+    // C counts twice, because its lines are read before they are written.
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(20000)).bytes, ElementsAre(16384 + 16384 + 2 * 16384));
 }
 
 TEST(NestCost, an_operand_is_loaded_again_for_every_step_of_loops_that_move_it_or_lie_outside_of_those) {
     const Example x;
-    // Inside the loops over m (16 steps) and n (4): A 1 KiB, B 64 x 16 floats 4 KiB, C 256 bytes. n does not move A:
-    // it comes once a step of m. B comes whole for every step of m, C once.
+    // Inside the loops over m (16 steps) and n (4): A 1 KiB, B 64 x 16 floats 4 KiB, C 256 bytes. n does not move A, so
+    // A moves once per step of m. All of B moves in every step of m, C once.
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(6000)).bytes, ElementsAre(16384 + 16 * 16384 + 2 * 16384));
 }
 
 TEST(NestCost, a_sum_that_walks_along_a_row_meets_a_new_line_every_64_bytes) {
     const Example x;
-    // Nothing but a step of k fits. A: 4 rows of 256 bytes for each of the 64 register tiles; B: 64 bytes a step of k;
-    // C does not move with k, but is taken up again.
+    // Only a step of k fits. A: 4 rows of 256 bytes for each of the 64 register tiles; B: 64 bytes a step of k; C does
+    // not move with k, but is resumed.
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(1000)).bytes,
                 ElementsAre(64 * 4 * 256 + 64 * 64 * 64 + 2 * 16384));
 }
@@ -121,7 +121,7 @@ TEST(NestCost, a_sum_that_walks_along_a_row_meets_a_new_line_every_64_bytes) {
 TEST(NestCost, a_loop_that_does_not_move_an_operand_does_not_reload_it) {
     Example x;
     x.micro.order = {1, 0, 2};
-    // n outside: B's 4 KiB stay while m runs; A, 16 KiB, comes for each of n's 4 steps.
+    // n outside: B's 4 KiB stay over the loop m; A, 16 KiB, moves in each of n's 4 steps.
     EXPECT_THAT(nest_cost(x.stage, x.nest, rates_with(6000)).bytes, ElementsAre(4 * 16384 + 16384 + 2 * 16384));
 }
 
@@ -129,7 +129,7 @@ TEST(NestCost, every_level_has_its_own_share) {
     const Example x;
     CycleRates m = rates_with(6000);
     m.caches.push_back({20000, 32, 14});
-    // Written back to the second level, C is not fetched from it first.
+    // C is written back to the second level, so it is not read from there first.
     EXPECT_THAT(nest_cost(x.stage, x.nest, m).bytes,
                 ElementsAre(16384 + 16 * 16384 + 16384, 16384 + 16384 + 2 * 16384));
 }
@@ -139,7 +139,7 @@ TEST(NestCost, a_buffer_that_stays_in_the_cache_is_not_moved) {
     x.nest.loops = {{0, 16}};  // tasks of 16 rows
     x.nest.parallel = 1;
     const double all = nest_cost(x.stage, x.nest, rates_with(20000)).bytes[0];
-    x.nest.home = {1, 0, 0};  // A's rows are a copy made by the task
+    x.nest.home = {1, 0, 0};  // A's rows are copied once per task
     EXPECT_EQ(nest_cost(x.stage, x.nest, rates_with(20000)).bytes[0], all - 16384);
 }
 
@@ -152,9 +152,9 @@ TEST(NestCost, a_stream_jumps_where_the_next_tile_is_not_beside_the_last) {
         return nest_cost(stage, x.nest, rates_with(3000)).jumps[0];
     };
     const double below = jumps({1, 0, 2}), beside = jumps({0, 1, 2});
-    // Tiles below one another: C, moved twice, is met in another page every 64 bytes. Beside: once a page.
+    // Tiles below each other: C, which moves twice, changes the page every 64 bytes. Side by side: once a page.
     EXPECT_GE(below, 2 * 64 * 4096 / 64);
-    EXPECT_LT(beside, below / 2);  // what is left are B's rows
+    EXPECT_LT(beside, below / 2);  // the remainder is B's rows
 }
 
 TEST(NestCost, rows_of_a_page_that_are_met_in_turns_are_more_than_the_hardware_follows) {
@@ -173,13 +173,14 @@ TEST(NestCost, rows_of_a_page_that_are_met_in_turns_are_more_than_the_hardware_f
         nest.micro = &micro;
         return nest_cost(stage, nest, rates_with(cache)).jumps[0];
     };
-    // Nine rows for four of the result: of the operand's lines five in nine come unforeseen. Three rows are followed.
+    // Nine input rows for four output rows: prefetchers miss five in nine of the operand's lines. They follow three
+    // rows.
     const double lines = 64.0 * 114 * 114 * 4 / 64;
     EXPECT_NEAR(jumps(4, 1e6) - jumps(1, 1e6), lines * 5 / 9, lines / 10);
     EXPECT_EQ(jumps(4, 1e9), 0);
 }
 
-/// 14 x 14 pixels of 64 channels side by side, 3 x 3 windows padded by one.
+/// 14 x 14 pixels with 64 contiguous channels, 3 x 3 windows padded by one.
 const std::string kDepthwise = R"(program depthwise {
   input x: f32[14, 14, 64]
   input w: f32[3, 3, 64]
@@ -210,8 +211,8 @@ TEST(NestCost, knows_where_conditions_cut_loops) {
     EXPECT_THAT(w.stage.cuts[0], ElementsAre(1, 13));
     EXPECT_THAT(w.stage.cuts[1], ElementsAre(1, 13));
     EXPECT_THAT(w.stage.cuts[2], ElementsAre());
-    // Whole rows are 1, 12 and 1 pixels: three tiles of four and two single ones. In steps of four they are 1 + 3, 4,
-    // 4, 1 + 1, none of which is known at compile time.
+    // Whole rows have ranges of 1, 12 and 1 pixels: three tiles of four and two of one. In steps of four they are 1 +
+    // 3, 4, 4, 1 + 1, and none of these is known at compile time.
     EXPECT_GT(w.compute({{1, 4}}), 1.1 * w.compute({}));
     EXPECT_LT(w.compute({{2, 8}}), 1.1 * w.compute({}));  // channels are not cut
 }
@@ -219,12 +220,12 @@ TEST(NestCost, knows_where_conditions_cut_loops) {
 TEST(TileCycles, windows_written_out_share_their_loads_unless_only_the_run_knows_the_rest) {
     const Windows w;
     CycleRates m = rates_with(1e6);
-    m.loads_per_cycle = 1;  // so that loads are what counts
+    m.loads_per_cycle = 1;  // makes loads the bottleneck
     Micro apart = w.micro;
     apart.registers = {1, 4, 8, 1, 1};
     const std::vector<int64_t> tile = {1, 4, 1, 1, 1};
     const double together = tile_cycles(w.stage, w.micro, tile, 9, m);
-    // 3 x 6 pixels and 9 weights, against 4 + 1 loads for each of nine steps.
+    // 3 x 6 pixels and 9 weights, instead of 4 + 1 loads for each of nine steps.
     EXPECT_LT(together, 0.8 * tile_cycles(w.stage, apart, tile, 9, m));
     EXPECT_GT(tile_cycles(w.stage, w.micro, tile, 9, m, true), together);
 }
@@ -256,7 +257,7 @@ TEST(NestCost, tasks_are_shared_out_in_rounds) {
     const auto seconds = [&](const CycleRates& m) { return nest_cost(x.stage, x.nest, m).seconds(m); };
     EXPECT_EQ(nest_cost(x.stage, x.nest, one).tasks, 4);
     EXPECT_DOUBLE_EQ(seconds(four), seconds(one) / 4);
-    EXPECT_DOUBLE_EQ(seconds(three), seconds(one) / 2);  // one of the three has two
+    EXPECT_DOUBLE_EQ(seconds(three), seconds(one) / 2);  // one of the three threads has two tasks
 }
 
 TEST(SlowestShare, is_of_the_thread_that_ends_last_when_each_takes_the_next_task) {
@@ -268,7 +269,7 @@ TEST(SlowestShare, is_of_the_thread_that_ends_last_when_each_takes_the_next_task
     EXPECT_DOUBLE_EQ(share({{197, 56}}, 2), 112.0 / 197);      // 56 + 56, and 56 + 29
     EXPECT_DOUBLE_EQ(share({{197, 98}}, 2), 99.0 / 197);       // 98 + 1, and 98
     EXPECT_DOUBLE_EQ(share({{3, 1}, {10, 6}}, 2), 16.0 / 30);  // 6 + 6 + 4, and 4 + 6 + 4
-    // Of many tasks the last one's size hardly matters.
+    // With many tasks, the size of the last one hardly matters.
     EXPECT_DOUBLE_EQ(share({{1000, 1}, {3, 2}}, 2), 0.5);
     // Without work no thread waits.
     EXPECT_EQ(share({{0, 4}}, 2), 1);
@@ -278,7 +279,7 @@ TEST(TileCycles, of_a_full_register_tile_are_its_multiply_adds) {
     Example x;
     const CycleRates m = rates_with(1e6);
     ASSERT_EQ(generic_target(VectorIsa::avx2).micro_lanes(), 8);
-    // 4 x 2 vectors: 8 multiply-adds a step, two a cycle, against 6 loads at as many a cycle as the first level serves.
+    // 4 x 2 vectors: 8 multiply-adds a step, two a cycle; 6 loads, at the first level's rate per cycle.
     const double steps = 1000;
     const std::vector<int64_t> tile = {4, 2, 1};
     const double cycles = tile_cycles(x.stage, x.micro, tile, steps, m);
@@ -307,7 +308,7 @@ TEST(TileCycles, follow_the_annotated_number_of_accumulators) {
 }
 
 TEST(NestCost, follows_the_annotated_sizes_of_tails) {
-    Windows w;  // with tails of one to three of four columns
+    Windows w;  // with tails of one to three or four columns
     const double derived = w.compute({{1, 4}});
     w.micro.annotations.tails = {{1, {4}, false}};  // every tail is computed as a whole tile
     const double clamped = w.compute({{1, 4}});
@@ -355,7 +356,7 @@ TEST(Estimate, of_a_product_never_undercuts_its_lower_bound) {
         EXPECT_LE(bound, seconds) << "seed " << seed << "\n" << print(t);
         near += seconds < 20 * bound ? 1 : 0;
     }
-    EXPECT_GT(near, 20);  // not because every estimate is large
+    EXPECT_GT(near, 20);  // guards against estimates that are all large
 }
 
 TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
@@ -363,7 +364,7 @@ TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
     t.ghz.value = 1;
     t.memory_gbps_1.value = 32;
     t.caches.resize(1);
-    t.caches[0].bytes = 1250000;  // of which a part is planned with
+    t.caches[0].bytes = 1250000;  // the model assumes only a part of it
     // 2 x 512^3 operations at 2 x 8 multiply-adds a cycle.
     EXPECT_DOUBLE_EQ(lower_bound(product(512, 512, 512), t, {}),
                      512.0 * 512 * 512 / (CycleRates(t).fmas_per_cycle * 8) * 1e-9);
@@ -372,7 +373,7 @@ TEST(LowerBound, is_the_arithmetic_or_the_bytes) {
   y: f32[$n, 1000] = [$n, 1000] @0 where @0 = x[i0, i1]
   output y
 })");
-    // 1000 rows: 8 MB in and out at 32 bytes a cycle; from a cache that holds them they are free.
+    // 1000 rows: 8 MB in and out at 32 bytes a cycle, or 0 from a cache that holds them.
     const Bindings rows = {{given(symbol("n").as_var()), 1000}};
     EXPECT_DOUBLE_EQ(lower_bound(copy, t, rows), 8e6 / 32 * 1e-9);
     EXPECT_DOUBLE_EQ(lower_bound(copy, t, rows, true), 8e6 / 32 * 1e-9);

@@ -8,7 +8,7 @@
 
 namespace tilewright {
 
-/// What is there. The test fails where nothing is, saying `what`.
+/// The contained value. Throws std::logic_error with `what` if there is none, so the test fails.
 template <class T>
 T given(std::optional<T> x, const std::string& what = "") {
     if (!x) throw std::logic_error("nothing is there " + what);

@@ -59,7 +59,7 @@ int64_t GpuCopy::bytes(std::span<const int64_t> tile) const {
         for (const IndexReach& r : reaches_) box.emplace_back(r.over(tile) + 1);
         for (const Expr& d : physical_shape(layout_, box)) n *= d.constant();
     }
-    return ceil_of(n, 64) * 64 + 64;  // whole lines, and room for a vector behind them
+    return ceil_of(n, 64) * 64 + 64;  // whole lines, and a vector of padding behind them
 }
 
 std::vector<int64_t> GpuCopy::strides(std::span<const int64_t> tile) const {
@@ -77,7 +77,7 @@ double GpuCopy::conflicts(const StageModel& stage, const Micro& micro, std::span
     const auto registers = [&](size_t a) {
         return std::min(a < micro.registers.size() ? std::max<int64_t>(1, micro.registers[a]) : 1, tile[a]);
     };
-    // Points of a register tile that lie side by side: a virtual thread's.
+    // Contiguous points of a register tile: those of a virtual thread.
     const auto strip = [&](size_t a) {
         const int64_t threads = a < micro.virtual_threads.size() ? std::max<int64_t>(1, micro.virtual_threads[a]) : 1;
         return registers(a) % threads == 0 ? registers(a) / threads : registers(a);
@@ -87,12 +87,12 @@ double GpuCopy::conflicts(const StageModel& stage, const Micro& micro, std::span
     for (size_t a = 0; a < stage.spatial; ++a)
         vectors = vectors || (steps[a] == 1 && strip(a) * element_bytes_ >= kVectorBytes);
     const int64_t bytes = vectors ? kVectorBytes : element_bytes_;
-    // As tiles are dealt: along the vector axis first, then along the others from the last to the first.
+    // Tiles are assigned to threads along the vector axis first, then along the other axes from last to first.
     std::vector<size_t> order;
     if (micro.vector_axis && *micro.vector_axis < stage.spatial) order.push_back(*micro.vector_axis);
     for (size_t a = stage.spatial; a-- > 0;)
         if (micro.vector_axis != a) order.push_back(a);
-    std::array<int64_t, kWarp> begin{};  // of each thread, in words
+    std::array<int64_t, kWarp> begin{};  // first word of each thread
     for (int64_t t = 0; t < kWarp; ++t) {
         int64_t remaining = t, offset = 0;
         for (const size_t a : order) {

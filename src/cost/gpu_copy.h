@@ -1,5 +1,5 @@
 #pragma once
-// The copy of an operand in a block's shared memory: how large it is, and which banks a warp's threads meet in it.
+// The copy of an operand in a block's shared memory: its size and its bank conflicts.
 
 #include <span>
 #include <vector>
@@ -14,13 +14,13 @@ class GpuCopy {
     GpuCopy(const Program& stages, const Load& load);
 
     size_t access() const { return access_; }
-    /// Bytes it takes, as plan_buffers has it, where the Load stands under these ranges of the stage's axes.
+    /// Bytes of the copy, as plan_buffers computes them, for these ranges of the stage's axes around the Load.
     int64_t bytes(std::span<const int64_t> tile) const;
-    /// Reads from shared memory that a warp needs for one of each thread, against the fewest that could be: 1 where
-    /// threads meet different banks. Thread by thread: register tiles of `micro` are dealt to threads as
-    /// tile/gpu_partition.h does, 32 banks of 4 bytes serve 128 bytes at a time, threads at one word are served
-    /// together; 16 bytes are read at once where a register tile has them side by side. Matrix instructions read rows
-    /// that padding has put on different banks: 1.
+    /// Shared memory transactions of a warp's read, relative to the minimum; 1 without bank conflicts. Threads are
+    /// enumerated: register tiles of `micro` are assigned to threads as in tile/gpu_partition.h. 32 banks of 4 bytes
+    /// serve 128 bytes at a time, and threads that read the same word are served together. A thread reads 16 bytes at
+    /// once where its register tile has them contiguous. Matrix instructions read rows that padding has put on
+    /// different banks: 1.
     double conflicts(const StageModel& stage, const Micro& micro, std::span<const int64_t> tile) const;
 
   private:
@@ -31,10 +31,11 @@ class GpuCopy {
     Layout layout_;
     std::vector<IndexReach> reaches_;                 ///< per dimension of the tensor
     std::vector<std::vector<int64_t>> coefficients_;  ///< [dimension][axis] of its index
-    // A layout that permutes dimensions and leaves room behind rows, and affine indices; of others nothing is counted.
+    // True for a layout that permutes dimensions and pads rows, with affine indices. Conflicts of others are not
+    // counted.
     bool regular_ = true;
-    std::vector<size_t> order_;  ///< the tensor's dimension that is the buffer's
-    int64_t room_ = 0;           ///< elements behind each row
+    std::vector<size_t> order_;  ///< per dimension of the buffer, the dimension of the tensor
+    int64_t room_ = 0;           ///< padding elements after each row
 };
 
 }  // namespace tilewright

@@ -13,12 +13,12 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kCacheBytes = 28;     ///< from the second-level cache, a clock and SM
-constexpr double kSharedBytes = 128;   ///< a clock and SM
+constexpr double kCacheBytes = 28;     ///< from the L2, per clock and SM
+constexpr double kSharedBytes = 128;   ///< per clock and SM
 constexpr double kSharedLatency = 23;  ///< clocks
-constexpr double kWait = 0.7e-6;       ///< seconds from a copy's beginning to its end
-constexpr double kDrain = 0.06e-6;     ///< seconds until a block's next products begin where it waits for all others
-constexpr double kBusyWarps = 8;       ///< that an SM needs to be busy
+constexpr double kWait = 0.7e-6;       ///< seconds of a copy from memory
+constexpr double kDrain = 0.06e-6;     ///< seconds to restart the matrix units after all their products are done
+constexpr double kBusyWarps = 8;       ///< warps that keep an SM busy
 
 double number(Expr e, const Bindings& bindings) { return static_cast<double>(assumed_extent(e, bindings)); }
 
@@ -99,8 +99,8 @@ class Model {
         return over_loops(
             s, [&](const TileLoop& l, double trips) { return l.parallel ? 1 : std::max(1.0, trips / steps_ahead(l)); });
     }
-    /// Products of four warps that a loop's step begins may go on while the next step begins: it then copies to where
-    /// the step before last has read (backend/cuda).
+    /// Whether warpgroup products of one step of a loop may still run when the next step begins. The next step then
+    /// copies to the buffer that the step before the last has read (backend/cuda).
     static bool in_flight(const TileLoop& l) {
         if (l.stages < 3) return false;
         const auto is_load = [](const Stmt& s) { return std::holds_alternative<Load>(s.kind); };
@@ -126,7 +126,7 @@ class Model {
                !result;
     }
 
-    /// The sums that a Store writes stay in registers until then.
+    /// Whether the value is a result that a Store writes: its sums stay in registers until then.
     bool kept(ValueId v, bool result) const {
         return result && std::any_of(tree_.stores.begin(), tree_.stores.end(),
                                      [&](const auto& store) { return store.second->value == v; });
@@ -138,7 +138,7 @@ class Model {
         for (const auto& [path, load] : tree_.loads)
             if (load->stage == compute.stage) copies.emplace_back(p_.stages, *load);
         tilewright::add_compute(out, model, compute.micro, tile, trips, copies, target_);
-        // Where there are matrix instructions their tiles decide how many threads there are.
+        // The tiles of matrix instructions, where there are any, determine the number of threads.
         const bool matrix = std::any_of(tree_.computes.begin(), tree_.computes.end(),
                                         [](const auto& c) { return c.second->micro.matrix.has_value(); });
         if (matrix && !compute.micro.matrix) out.threads = threads;
@@ -160,14 +160,13 @@ int64_t register_tile(const Micro& m, size_t a) {
     return a < m.registers.size() ? std::max<int64_t>(1, m.registers[a]) : 1;
 }
 
-/// Bytes of an operand in a register of a matrix instruction, or of the ordinary cores.
+/// Bytes per operand element in a register of a matrix instruction, or of the ordinary cores.
 double word_of(const Micro& m) { return m.matrix && m.matrix->type != MatrixType::TF32 ? 2 : 4; }
 
 }  // namespace
 
 double gpu_flops(const GpuTarget& t, const std::optional<MatrixUnit>& unit) {
-    // Shares of the data sheet's rates that are assumed to be reached; since sm_90 a warpgroup is needed for the
-    // whole rate.
+    // Assumed shares of the data sheet's rates. From sm_90 on only warpgroup instructions reach the full rate.
     constexpr double kReached = 0.75, kOfOneWarp = 0.6;
     if (!unit) return t.f32_gflops * 1e9 * kReached;
     const double reached = t.major >= 9 && !unit->group ? kOfOneWarp : kReached;
@@ -199,7 +198,7 @@ GpuEstimate gpu_estimate(const GpuWork& w, const GpuTarget& target) {
     const double all = out.compute_seconds + out.memory_seconds + out.shared_seconds;
     const double spread = (w.blocks + sms) / w.blocks;  // equation 5
     const double warps = std::min(held, std::max(1.0, w.blocks / sms)) * w.threads / target.warp;
-    // (The units of an SM stand still while one of its blocks waits, unless another has something for them.)
+    // Units of an SM are idle while one of its blocks waits, unless another resident block has work for them.
     const double busy =
         (most + 0.1 * (all - most)) * spread / std::min(1.0, warps / kBusyWarps) + rounds * w.drains * kDrain / held;
     out.seconds = std::max(busy, out.wait_seconds) + 0.2 * out.wait_seconds + target.launch_us * 1e-6;
@@ -215,10 +214,10 @@ GpuRegisters gpu_registers(const StageModel& stage, const Micro& m) {
     }
     for (const OperandModel& o : stage.operands)
         if (o.in_body && !o.result) out.operands += o.elements(tile);
-    if (m.matrix && m.matrix->group) {  // operands stay in shared memory
+    if (m.matrix && m.matrix->group) {  // a warpgroup instruction reads operands from shared memory
         out.results /= 128;
         out.operands = 0;
-    } else if (m.matrix) {  // a warp's: 32 threads share them
+    } else if (m.matrix) {  // 32 threads share the registers of a warp
         out.results /= 32;
         out.operands *= word_of(m) / 4 / 32;
     }
@@ -239,20 +238,20 @@ void add_compute(GpuWork& work, const StageModel& stage, const Micro& m, std::ve
     }
     double points = product_of(tile, tile.size()) * trips;
     double threads = tiles * (m.matrix ? m.matrix->group ? 128 : 32 : 1);
-    // Threads share the sum of a tile where there are more of them than tiles.
+    // Threads share the reduction of a tile where there are more threads than tiles.
     if (!stage.product && stage.reduces) threads *= std::max(1.0, points / trips / product_of(tile, stage.spatial) / 2);
     const double whole = std::ceil(threads / target.warp) * target.warp;
     points *= whole / threads;
     if (stage.product) {
         work.compute_seconds += 2 * points / gpu_flops(target, m.matrix);
-        double words = 0;  // of operands that a multiply-add reads: each serves all it does not move along
+        double words = 0;  // operand words read per multiply-add; each word serves all axes that do not move it
         for (size_t i = 0; i < stage.operands.size(); ++i) {
             const OperandModel& o = stage.operands[i];
             if (!o.in_body || o.result) continue;
             double served = 1;
             for (size_t a = 0; a < stage.spatial; ++a) {
                 if (o.depends[a]) continue;
-                // An instruction of four warps reads its columns for 64 rows.
+                // A warpgroup instruction reads its columns once for 64 rows.
                 const bool rows = m.matrix && m.matrix->group && a == m.matrix->rows;
                 served *= static_cast<double>(rows ? kGroupRows : register_tile(m, a));
             }

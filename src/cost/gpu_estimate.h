@@ -1,12 +1,12 @@
 #pragma once
-// What a schedule costs on a GPU before it is run: MCFuser's model (§IV, equations 2 to 5) with the data sheet's rates.
+// The estimated cost of a schedule on a GPU: MCFuser's model (§IV, equations 2 to 5) with the data sheet's rates.
 //
-// A block moves what its Loads copy and what its Computes read from memory themselves, once for every trip of the loops
-// around them (equation 3); arithmetic runs at the peak rate of its units on whole tiles, the tail of a tile included
-// (equation 4); both are scaled by (blocks + SMs) / blocks (equation 5). Beyond the paper: what is moved again comes
-// from the second-level cache, operands of register tiles come through shared memory, a block's steps wait for memory
-// unless a pipelined loop has prefetched, and an SM that holds few warps is not kept busy. Not measured on a GPU yet:
-// it ranks.
+// A block moves the operands of its Loads, and what its Computes read from memory directly, once for every trip of the
+// surrounding loops (equation 3). Arithmetic runs at the peak rate of its units on whole tiles, tails included
+// (equation 4). Both are scaled by (blocks + SMs) / blocks (equation 5). Beyond the paper, repeated reads are served by
+// the L2, operands of register tiles are read from shared memory, every step of a block waits for memory unless a
+// pipelined loop has prefetched, and an SM with few warps is not fully used. The model has not been compared with times
+// of a GPU; it ranks schedules.
 
 #include <optional>
 #include <span>
@@ -20,57 +20,59 @@ namespace tilewright {
 
 struct GpuEstimate {
     double seconds = 0;
-    double compute_seconds = 0;  ///< of all SMs together, as the following
+    double compute_seconds = 0;  ///< of all SMs together, as the next two
     double memory_seconds = 0;
     double shared_seconds = 0;
-    double wait_seconds = 0;  ///< of one block after the other on an SM
+    double wait_seconds = 0;  ///< of the blocks that run on one SM in sequence
     double blocks = 1;
     double registers = 32;  ///< of a thread
 };
-/// Every statement of the tree. `bindings`: what symbols are; others are assumed.
+/// The sum over all statements of the tree. `bindings`: sizes of symbols; sizes of other symbols are assumed.
 GpuEstimate gpu_estimate(const TileProgram& program, const GpuTarget& target, const Bindings& bindings = {});
 
-/// What a kernel needs of a GPU. The model is one of this alone: schedules under construction have no tree yet.
+/// The demands of a kernel on a GPU. The model depends on them alone, since schedules under construction have no tree
+/// yet.
 struct GpuWork {
     double compute_seconds = 0;  ///< of all SMs together
-    double memory_bytes = 0;     ///< that blocks move from and to memory
+    double memory_bytes = 0;     ///< between blocks and memory
     double once_bytes = 0;       ///< of inputs and outputs
-    double shared_bytes = 0;     ///< that threads read from shared memory
+    double shared_bytes = 0;     ///< read from shared memory by threads
     double blocks = 1;
-    double waits = 1;         ///< for memory, of a block, one behind the other
-    double drains = 0;        ///< times that matrix units have done all that a block has begun
+    double waits = 1;         ///< sequential waits for memory in a block
+    double drains = 0;        ///< times that the matrix units run empty before a block issues more
     int threads = 32;         ///< of a block
     double registers = 32;    ///< of a thread, of 32 bits
     int64_t block_bytes = 0;  ///< of shared memory, of a block
 };
 GpuEstimate gpu_estimate(const GpuWork& work, const GpuTarget& target);
-/// How many blocks of it an SM holds; 1 at least.
+/// The number of resident blocks of an SM, at least 1.
 int blocks_at_a_time(const GpuWork& work, const GpuTarget& target);
 
-/// A Compute with a tile (points per axis) at a time, `trips` times in all: adds its arithmetic, what its register
-/// tiles read from shared memory, and its threads and registers. Threads that a warp has no tiles for cost
-/// what others do. What operands take from memory is not in it. `copies`: of its operands.
+/// Adds a Compute's arithmetic, its reads from shared memory, threads and registers to `work`. A `tile` (points per
+/// axis) is computed `trips` times in all. Idle threads of a warp cost as much as others. Traffic of operands from
+/// memory is not included. `copies`: of the Compute's operands.
 void add_compute(GpuWork& work, const StageModel& stage, const Micro& micro, std::vector<int64_t> tile, double trips,
                  std::span<const GpuCopy> copies, const GpuTarget& target);
-/// Of that, the registers of a thread for its results, and for the operands of one step.
+/// Registers of a thread for its results, and for the operands of one step.
 struct GpuRegisters {
     double results = 1, operands = 0;
 };
 GpuRegisters gpu_registers(const StageModel& stage, const Micro& micro);
 inline constexpr double kGpuOtherRegisters = 32;  ///< of a thread, for addresses and counters
 
-/// Bytes of shared memory that a block of this tile program needs if nothing has to make room (tile/gpu_memory.h).
-/// Nothing where a box has no constant bound.
+/// Bytes of shared memory of a block of this tile program when all its buffers are there (tile/gpu_memory.h). Nothing
+/// where a box has no constant bound.
 std::optional<int64_t> shared_bytes(const TileProgram& program);
 
-/// Operations at the fastest peak rate there is, or inputs and outputs once through memory. Seconds.
+/// A lower bound in seconds: operations at the fastest peak rate, or inputs and outputs once through memory.
 double gpu_lower_bound(const Program& stages, const GpuTarget& target, const Bindings& bindings = {});
 
-/// Multiply-adds a second, times two, of a product on matrix instructions, or of f32 on the ordinary cores.
+/// FLOP/s (a multiply-add counts two) of a product on matrix instructions, or of f32 on the ordinary cores without
+/// `unit`.
 double gpu_flops(const GpuTarget& target, const std::optional<MatrixUnit>& unit);
 
-/// Seconds that so many bytes take one SM from the second-level cache or memory, or from its shared memory: what
-/// Gensor's formula 2 compares.
+/// Seconds in which one SM reads so many bytes from the L2 or memory, or from its shared memory. Gensor's formula 2
+/// compares them.
 double gpu_memory_seconds(const GpuTarget& target, double bytes);
 double gpu_shared_seconds(const GpuTarget& target, double bytes);
 

@@ -1,4 +1,4 @@
-// The model of a GPU, on numbers worked out by hand.
+// The GPU model on numbers worked out by hand.
 
 #include "cost/gpu_estimate.h"
 
@@ -35,7 +35,7 @@ TEST(GpuEstimate, adds_up_what_a_kernel_asks_for) {
     EXPECT_NEAR(e.memory_seconds, 40e-6, 1e-12);
     EXPECT_NEAR(e.shared_seconds, 60e-6, 1e-12);
     EXPECT_NEAR(e.wait_seconds, 7e-6, 1e-12);  // one wave, ten waits of 0.7 us
-    // The slowest, a tenth of the others, times (400 + 100) / 400; a fifth of the waits; the launch.
+    // The maximum plus a tenth of the others, times (400 + 100) / 400; a fifth of the waits; the launch.
     EXPECT_NEAR(e.seconds, (80e-6 + 0.1 * 100e-6) * 1.25 + 1.4e-6 + 2e-6, 1e-12);
 }
 
@@ -59,13 +59,13 @@ TEST(GpuEstimate, knows_that_drained_matrix_units_stand_still_unless_another_blo
 TEST(GpuEstimate, knows_that_few_warps_leave_a_multiprocessor_idle) {
     GpuWork w;
     w.compute_seconds = 80e-6;
-    w.blocks = 100;  // one each
-    w.threads = 64;  // two warps of the eight that are wanted
+    w.blocks = 100;  // one per SM
+    w.threads = 64;  // two of the eight warps that keep an SM busy
     EXPECT_NEAR(gpu_estimate(w, round_gpu()).seconds, 80e-6 * 2 * 4 + 0.2 * 0.7e-6 + 2e-6, 1e-12);
 }
 
 TEST(GpuEstimate, of_a_tree_counts_what_its_statements_do) {
-    // 64 x 64 x 32 in four blocks of 32 x 32, two steps each; threads have 4 x 4.
+    // 64 x 64 x 32 in four blocks of 32 x 32, two steps each; a thread has 4 x 4 points.
     const TileProgram t = parse_tile_program(R"(tile product {
 stages {
 program product {

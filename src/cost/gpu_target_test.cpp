@@ -16,7 +16,7 @@ TEST(GpuTarget, of_every_name_makes_sense) {
         EXPECT_EQ(t.name, name);
         EXPECT_EQ(verify(t), "");
         EXPECT_THAT(print(t), HasSubstr("sm_"));
-        // Cores of both kinds: an SM has 4 x 32 multiply-adds of f32 a cycle from sm_90 on, half of that before.
+        // Ordinary cores: an SM has 4 x 32 multiply-adds of f32 a cycle from sm_90 on, half of that before.
         const double a_cycle = t.f32_gflops / t.ghz / t.multiprocessors;
         EXPECT_NEAR(a_cycle, t.major >= 9 ? 256 : 128, 3);
         EXPECT_GT(t.f16_gflops, t.tf32_gflops);
@@ -41,7 +41,7 @@ TEST(GpuTarget, holds_as_many_blocks_as_its_scarcest_resource_allows) {
     EXPECT_EQ(blocks_of_sm(t, 256, 32, 0), 8);         // 2048 threads
     EXPECT_EQ(blocks_of_sm(t, 32, 32, 0), 32);         // blocks
     EXPECT_EQ(blocks_of_sm(t, 256, 128, 0), 2);        // 65536 registers
-    EXPECT_EQ(blocks_of_sm(t, 256, 32, 75 << 10), 3);  // 228 KiB, 1 of which each block loses
+    EXPECT_EQ(blocks_of_sm(t, 256, 32, 75 << 10), 3);  // 228 KiB, 1 of which is reserved per block
     EXPECT_EQ(blocks_of_sm(t, 256, 32, 227 << 10), 1);
     EXPECT_EQ(blocks_of_sm(t, 256, 32, (227 << 10) + 1), 0);
     EXPECT_EQ(blocks_of_sm(t, 1025, 32, 0), 0);

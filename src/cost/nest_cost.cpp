@@ -1,4 +1,4 @@
-// The cycles of one Compute in its loops: arithmetic, and the bytes that move into each cache level.
+// The cycles of one Compute in its loops: arithmetic, and traffic into each cache level.
 
 #include <algorithm>
 #include <cmath>
@@ -16,18 +16,18 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kPageJump = 12;      // cycles that show where a stream from memory goes on in another page
-constexpr double kNearPageJump = 4;   // the same where the stream comes from a cache
-constexpr double kStreamsInPage = 4;  // rows within a page, read alternately, that prefetchers follow as one stream
-constexpr double kSegmentCycles = 8;  // cycles to find out that a piece between two cuts is empty
-constexpr double kResumedLoads = 2;   // loads' worth of a sum that is resumed: nothing begins before it is loaded
-constexpr double kSerialShare = 0.1;  // of what is not the bottleneck, the part that does not overlap
+constexpr double kPageJump = 12;      // visible cycles of a page change in a stream from memory
+constexpr double kNearPageJump = 4;   // the same for a stream from a cache
+constexpr double kStreamsInPage = 4;  // rows of one page, read alternately, that prefetchers follow as one stream
+constexpr double kSegmentCycles = 8;  // cycles to skip an empty range between two cuts
+constexpr double kResumedLoads = 2;   // cost of resuming a sum, in loads: the first step waits for them
+constexpr double kSerialShare = 0.1;  // share of the other components' cycles that does not overlap with the bottleneck
 
-/// Loops of the tree and of the micro-kernel as one list.
+/// Loops of the tree and of the micro-kernel as one list, outermost first.
 struct Expanded {
     std::vector<Nest::Loop> loops;
     std::vector<std::vector<int64_t>> ranges;  ///< of every axis inside the first d loops
-    std::vector<double> trips;                 ///< of loop d, on average
+    std::vector<double> trips;                 ///< of loop d, averaged
 };
 
 Expanded expand(const StageModel& s, const Nest& nest) {
@@ -52,14 +52,14 @@ Expanded expand(const StageModel& s, const Nest& nest) {
     return x;
 }
 
-/// The lengths of the ranges that an axis is computed in, with how often each occurs: those that the loops around the
-/// micro-kernel leave, cut once more where conditions change. [0, 14) in steps of 8, padded by one at either side:
+/// The lengths of the ranges in which an axis is computed, with their counts: the steps of the loops around the
+/// micro-kernel, cut again where conditions change. [0, 14) in steps of 8, padded by one at either side:
 ///     [0, 1) [1, 8) [8, 13) [13, 14)  ->  1 twice, 7, 5
 std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_t a) {
     struct Piece {
         int64_t from, length;
     };
-    constexpr size_t kMostPieces = 1 << 12;  // more are many alike: cuts do not show
+    constexpr size_t kMostPieces = 1 << 12;  // beyond that, most ranges are alike and cuts have little effect
     std::vector<Piece> pieces{{0, s.extents[a]}};
     std::map<int64_t, double> lengths{{s.extents[a], 1.0}};
     for (const Nest::Loop& l : nest.loops) {
@@ -93,10 +93,10 @@ std::map<int64_t, double> ranges_of(const StageModel& s, const Nest& nest, size_
     return lengths;
 }
 
-using Lengths = std::map<int64_t, double>;  ///< lengths of ranges, with how often each occurs
+using Lengths = std::map<int64_t, double>;  ///< length of a range -> count
 
-/// Tiles of `step` points in units of `unit`. Tails of an extent that is unknown at compile time are computed by the
-/// least of `tail_sizes` that is not smaller; empty: all tails have their exact size.
+/// Tiles of `step` points in units of `unit`. A tail of an extent that is unknown at compile time is computed by the
+/// least of `tail_sizes` that covers it; empty: every tail has its exact size.
 Lengths tiles_of(const Lengths& ranges, int64_t step, int64_t unit, const std::vector<int64_t>& tail_sizes) {
     Lengths tiles;
     for (const auto& [length, count] : ranges) {
@@ -115,7 +115,7 @@ double count_of(const Lengths& ranges) {
     return n;
 }
 
-/// The arithmetic of one nest: every register tile, full ones and tails.
+/// The arithmetic of one nest: all register tiles, full ones and tails.
 class ComputeModel {
   public:
     ComputeModel(const StageModel& stage, const Nest& nest, const CycleRates& m)
@@ -128,7 +128,7 @@ class ComputeModel {
     }
 
     double cycles() {
-        double entries = 1, segments = 1;  // how often the micro-kernel begins, and pieces of code it goes through then
+        double entries = 1, segments = 1;  // calls of the micro-kernel, and code ranges per call
         for (size_t a = 0; a < s_.spatial; ++a)
             if (looped_[a] && !s_.cuts.empty()) segments *= static_cast<double>(s_.cuts[a].size() + 1);
         for (size_t a = 0; a < s_.extents.size(); ++a)
@@ -144,7 +144,7 @@ class ComputeModel {
         double total = all_tiles(steps, invocations);
         if (segments > 1) total += entries * segments * kSegmentCycles;
         total += entries * nest_.entry_cycles;
-        // A sum that is resumed is loaded before; the epilogue comes once.
+        // A resumed sum is loaded first. The epilogue runs once.
         const double result_vectors = s_.results() / static_cast<double>(va_ < s_.spatial ? micro_.lanes : 1);
         total += (invocations - 1) * result_vectors * kResumedLoads / m_.loads_per_cycle;
         for (const OperandModel& o : s_.operands)
@@ -164,7 +164,7 @@ class ComputeModel {
     /// Every combination of tile sizes along the spatial axes.
     double all_tiles(double steps, double invocations) const {
         std::vector<Lengths> tiles;
-        std::vector<bool> unknown;  // tails are, at compile time
+        std::vector<bool> unknown;  // per axis: the tail's size is unknown at compile time
         for (size_t a = 0; a < s_.spatial; ++a) {
             const int64_t unit = a == va_ ? micro_.lanes : 1;
             const bool known = !looped_[a] || s_.cuts.empty() || s_.cuts[a].empty();
@@ -192,12 +192,12 @@ class ComputeModel {
     const Nest& nest_;
     const Micro& micro_;
     const CycleRates& m_;
-    const size_t va_;  ///< the number of axes: none
+    const size_t va_;  ///< the number of axes if there is no vector axis
     std::vector<Lengths> ranges_;
     std::vector<bool> looped_;
 };
 
-/// The bytes of one nest that move into each cache level (equation 3 of the paper, once per level).
+/// The traffic of one nest into each cache level, in bytes (equation 3 of the paper, once per level).
 class TrafficModel {
   public:
     TrafficModel(const StageModel& stage, const Nest& nest, const CycleRates& m)
@@ -212,7 +212,7 @@ class TrafficModel {
 
     Traffic into(size_t level) const {
         const double capacity = m_.caches[level].bytes;
-        size_t fits = 0;  // the loops outside of which the working set exceeds the level
+        size_t fits = 0;  // depth of the outermost nest whose working set fits the level
         while (fits + 1 < depths() && footprint_[fits] > capacity) ++fits;
         Traffic sum;
         for (size_t k = 0; fits > 0 && k < s_.operands.size(); ++k) {
@@ -243,22 +243,22 @@ class TrafficModel {
     size_t home(size_t k) const { return k < nest_.home.size() ? nest_.home[k] : 0; }
     double touched(size_t k, size_t d) const { return s_.operands[k].bytes(x_.ranges[std::max(d, home(k))]); }
 
-    /// Bytes of operand k that move into a level that the working set inside of the first `fits` loops fits.
+    /// Bytes of operand k that move into a level that holds the working set inside of the first `fits` loops.
     double bytes_moved(size_t k, size_t fits, size_t level) const {
         const OperandModel& o = s_.operands[k];
         const double capacity = m_.caches[level].bytes;
-        // Loops around that do not move the operand find it still there.
+        // The operand stays in the level over trips of surrounding loops that do not move it.
         size_t from = fits;
         while (from > 0 && !o.depends[x_.loops[from - 1].axis]) --from;
         double trips = 1;
         for (size_t d = 0; d < from; ++d)
             if (d >= home(k) || touched(k, home(k)) > capacity) trips *= x_.trips[d];
         double moved = touched(k, fits) * trips;
-        // Neighbouring steps share lines: a sum that walks along a row meets a new one every 64 bytes.
+        // Neighbouring steps share lines: a sum along a row reads a new line every 64 bytes.
         const Nest::Loop& around = x_.loops[fits - 1];
         const auto step = static_cast<double>(std::abs(o.strides[around.axis]) * around.step * o.element_bytes);
         if (from == fits && step > 0 && step < kLineBytes) moved *= step / kLineBytes;
-        if (home(k) > 0 && touched(k, home(k)) <= capacity) moved = 0;  // a buffer that stays
+        if (home(k) > 0 && touched(k, home(k)) <= capacity) moved = 0;  // a buffer that stays in the level
         if (o.result) {
             bool again = false;
             for (size_t d = 0; d < fits; ++d) again = again || (x_.loops[d].axis >= s_.spatial && x_.trips[d] > 1);
@@ -267,9 +267,9 @@ class TrafficModel {
         return moved;
     }
 
-    /// How often an operand's stream goes on in another page, for each byte: counted over what the innermost loop that
-    /// moves it sweeps over. Rows of 1024 floats written in tiles of 14 x 32: every 128 bytes where the next tile is
-    /// below, once a row where it is to the right.
+    /// Page changes of an operand's stream per byte, over the sweep of the innermost loop that moves it. For rows of
+    /// 1024 floats written in tiles of 14 x 32 there is one every 128 bytes where the next tile is below, one a row
+    /// where it is to the right.
     double jumps_per_byte(size_t k) const {
         const OperandModel& o = s_.operands[k];
         size_t d = depths() - 1;
@@ -278,13 +278,13 @@ class TrafficModel {
         return o.pages(sweep, kPageBytes) / o.bytes(sweep);
     }
 
-    /// Of the lines of an operand, the share that prefetchers miss: windows read more rows of a page alternately than
-    /// they follow.
+    /// The share of an operand's lines that prefetchers miss: windows alternate between more rows of a page than
+    /// prefetchers follow.
     double unpredicted_share(size_t k) const {
         const OperandModel& o = s_.operands[k];
         const size_t va = nest_.micro->vector_axis.value_or(s_.extents.size());
         if (o.result || o.irregular || va >= s_.spatial || !o.depends[va]) return 0.0;
-        bool slides = false;  // windows along the vectors: rows, not pixels with their channels side by side
+        bool slides = false;  // windows overlap along the vectors: along rows, not along contiguous channels
         for (size_t r = s_.spatial; r < s_.extents.size(); ++r)
             slides = slides ||
                      (o.strides[r] != 0 && std::abs(o.strides[r]) <= std::abs(o.strides[va]) * (s_.extents[r] - 1));
@@ -319,7 +319,7 @@ double task_count(std::span<const TaskAxis> grid) {
 }
 
 double slowest_share(std::span<const TaskAxis> grid, int threads) {
-    // With so many tasks a thread, the last one's size no longer matters.
+    // Beyond so many tasks per thread, the size of the last task has no effect.
     constexpr double kMany = 16;
     if (threads <= 1) return 1;
     const double tasks = task_count(grid);
@@ -333,7 +333,7 @@ double slowest_share(std::span<const TaskAxis> grid, int threads) {
                 finer.push_back(size * static_cast<double>(std::min(a.step, a.extent - at)));
         sizes = std::move(finer);
     }
-    std::priority_queue<double, std::vector<double>, std::greater<>> done;  // when each thread is
+    std::priority_queue<double, std::vector<double>, std::greater<>> done;  // time when each thread is free
     for (int t = 0; t < threads; ++t) done.push(0);
     double last = 0, all = 0;
     for (const double size : sizes) {

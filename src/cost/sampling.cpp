@@ -63,9 +63,10 @@ Measure sample(double budget, const std::function<Reading()>& take, const std::f
 }
 
 int64_t rounds_for(double seconds, const std::function<void(int64_t)>& work) {
-    // Too short a run measures the clock; double until a quarter of what is wanted, then extrapolate.
+    // Too short a run measures the clock. The number of rounds is doubled until the run takes a quarter of `seconds`,
+    // then extrapolated.
     for (int64_t rounds = 1;; rounds *= 2) {
-        // A disturbed timing would pass for many rounds; what follows would then time the clock. Try again.
+        // A disturbed timing would look like enough rounds, and later runs would measure the clock. It is repeated.
         double took = std::numeric_limits<double>::infinity();
         for (int attempt = 0; attempt < 5; ++attempt) {
             const Reading reading = time_once([&] { work(rounds); });

@@ -88,11 +88,11 @@ struct Runs {
 };
 Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) {
     Runs r;
-    double picks = 1;  // numbers that are read for this tile
+    double picks = 1;  // data-dependent indices read for this tile
     for (size_t a = 0; a < tile.size(); ++a)
         if (o.picked_along(a)) picks *= static_cast<double>(tile[a]);
     for (size_t k = 0; k < o.parts.size();) {
-        // Equal strides slide along each other: 14 pixels and 3 of a window are 16.
+        // Terms of equal stride overlap: 14 pixels and 3 points of a window span 16.
         const auto stride = static_cast<double>(o.parts[k].stride);
         double count = 1;
         bool picked = false;
@@ -110,7 +110,7 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
     double all = 1;
     for (const int64_t e : o.extents) all *= static_cast<double>(e);
     if (o.irregular) {
-        // What the data picks is at most an element for each point.
+        // Data-dependent accesses touch at most one element per point.
         double points = 1;
         for (size_t a = 0; a < tile.size(); ++a) points *= static_cast<double>(tile[a]);
         if (r.length * r.number > points) return {1, std::min(points, all)};
@@ -124,7 +124,7 @@ Runs runs_of(const OperandModel& o, std::span<const int64_t> tile, int64_t gap) 
 
 namespace {
 
-/// The part of a tile over which the operand is read, where it is read at all, and the share of tiles that do.
+/// The part of a tile at which the operand is read, for tiles that read it, and the share of those tiles.
 struct ReadPart {
     std::vector<int64_t> tile;
     double share = 1;
@@ -194,7 +194,7 @@ double StageModel::flops() const {
 
 namespace {
 
-constexpr size_t kTilePoints = 8;  // of a register tile, when asking where code is cut: tiles are not known yet
+constexpr size_t kTilePoints = 8;  // assumed points of a register tile for the choice of cuts: tiles are not known yet
 
 class Builder {
   public:
@@ -230,7 +230,8 @@ class Builder {
     }
 
   private:
-    /// What choices by index leave of the body and the reads, where the code is cut, and where it could be.
+    /// Restricts operations and reads to the sides of index-dependent selects that remain: after the actual cuts, and,
+    /// for least_operations, after all possible cuts.
     static void choose(const TensorExpr& e, StageModel& m) {
         const double more = m.reduces && !m.product ? 1 : 0;
         const auto least = needed_between(e, m.extents, choice_cuts(e));
@@ -278,12 +279,12 @@ class Builder {
         return it == bindings_.end() ? assumed_ : it->second;
     }
 
-    /// Which axes say what the loads in an index read.
+    /// Finds the axes that select which indices an access reads.
     static void pick(const TensorExpr& e, const std::vector<Expr>& index, OperandModel& o) {
         if (!o.irregular) return;
         o.picks.resize(e.extents.size(), false);
         std::vector<Expr> open = index;
-        while (!open.empty()) {  // a load refers to accesses before its own
+        while (!open.empty()) {  // a load refers only to accesses before its own
             const Expr i = open.back();
             open.pop_back();
             for (const Var v : variables(i)) {
@@ -307,7 +308,7 @@ class Builder {
         for (const Expr& i : index)
             for (const Var x : variables(i)) o.irregular = o.irregular || x.kind == VarKind::Load;
         std::vector<int64_t> point(axes.size(), 0);
-        const std::vector<int64_t> single(axes.size(), 1);  // what moves here is picked
+        const std::vector<int64_t> single(axes.size(), 1);  // an index that moves over a single point is data-dependent
         const std::vector<int64_t> loads(64, 0);
         const std::function<std::optional<int64_t>(Var)> names = [&](Var x) { return std::optional(name(x)); };
         Env env;

@@ -1,6 +1,6 @@
 #pragma once
-// One stage as numbers: how much of each operand a tile touches, and what computing it costs. Made once per stage, and
-// evaluated thousands of times while schedules are constructed.
+// A numeric model of one stage: the footprint of a tile in each operand, and the cost of its arithmetic. It is built
+// once per stage and evaluated thousands of times during schedule construction.
 
 #include <cstdint>
 #include <optional>
@@ -13,16 +13,16 @@
 
 namespace tilewright {
 
-/// How far an index moves when each axis runs over a tile. Affine parts add up; blocks (c // 512, c % 512) are
-/// followed, of tiles that begin where a block does or divide it.
+/// The range of an index over a tile. Affine terms add up. Blocked terms (c // 512, c % 512) are exact for tiles that
+/// begin at a block boundary or divide a block.
 ///     i1 + i4 - 1 over a tile of 14 x 3: (14 - 1) + (3 - 1)
 class IndexReach {
   public:
     IndexReach() = default;
-    /// `whole`: what an index that the data decides may move.
+    /// `whole`: the range assumed of a data-dependent index.
     IndexReach(Expr index, int64_t whole);
     int64_t over(std::span<const int64_t> tile) const;
-    /// Its summands, each as a coefficient (absolute) and what it multiplies.
+    /// The summands of the index: the absolute coefficient of each, and the range of what it multiplies.
     std::vector<std::pair<int64_t, IndexReach>> summands() const;
 
   private:
@@ -43,65 +43,66 @@ class IndexReach {
 /// An access or the result of a stage.
 struct OperandModel {
     int64_t element_bytes = 4;
-    /// What the offset in memory is a sum of: a stride in elements and how far its factor moves. Ascending strides.
+    /// An offset term, a summand of the offset in memory: its stride in elements and the range of its factor. Terms are
+    /// sorted by stride.
     struct Part {
         int64_t stride = 0;
         IndexReach reach;
-        bool picked = false;  ///< by a number that is read
+        bool picked = false;  ///< data-dependent: depends on an index that is read from a tensor
     };
     std::vector<Part> parts;
     std::vector<int64_t> extents;  ///< of the tensor, per dimension
     std::vector<int64_t> strides;  ///< elements moved by one step along each axis
-    std::vector<bool> depends;     ///< on each axis, through numbers that are read as well
-    std::vector<bool> picks;  ///< per axis: it says which number is read, and so where this operand is; may be empty
-    /// Per axis: over how many of its points the operand is read, and which share of them that is, where loops are cut
-    /// so that it is not read elsewhere (one of a concatenation's). Empty: everywhere.
+    std::vector<bool> depends;     ///< on each axis, through data-dependent indices as well
+    std::vector<bool> picks;       ///< per axis: it selects the index that is read, and so the place; may be empty
+    /// Per axis: the number of points at which the operand is read, and their share of the axis, where loops are cut so
+    /// that it is not read elsewhere (as an operand of a concatenation). Empty: it is read everywhere.
     std::vector<int64_t> read_points;
     std::vector<double> shares;
-    bool in_body = true;  ///< read once a point (else once a result, by the epilogue)
+    bool in_body = true;  ///< read once per point (otherwise once per result, by the epilogue)
     bool result = false;
     bool irregular = false;  ///< indexed by data
 
     double share() const;  ///< of the stage's points at which it is read
     bool picked_along(size_t axis) const { return axis < picks.size() && picks[axis]; }
 
-    /// Elements that a tile with these extents per axis touches: neighbours run together (windows overlap), what lies
-    /// farther apart multiplies. What the data picks is another place for each number that is read.
+    /// Elements that a tile with these extents per axis touches. Terms whose ranges overlap add up (sliding windows),
+    /// others multiply. Every data-dependent index that is read counts as another place.
     double elements(std::span<const int64_t> tile) const;
-    /// Bytes of the cache lines of those, 64 bytes each.
+    /// Bytes of the cache lines that hold those elements, 64 bytes each.
     double bytes(std::span<const int64_t> tile) const;
-    /// Pages of so many bytes that hold those.
+    /// The number of pages of `page_bytes` that hold those elements.
     double pages(std::span<const int64_t> tile, int64_t page_bytes) const;
 };
 
 struct StageModel {
     std::vector<int64_t> extents;  ///< per axis; dynamic ones are assumed
     size_t spatial = 0;
-    /// Per axis, ascending: where conditions change, so that the code is cut there (tile/cuts.h). Empty: nowhere.
+    /// Per axis, ascending: the points where conditions change and the code is cut (tile/cuts.h). Empty: none.
     std::vector<std::vector<int64_t>> cuts;
     std::vector<OperandModel> operands;  ///< one per access, then the result
-    bool product = false;                ///< a sum of products: one multiply-add a point
-    double body_operations = 1;          ///< vector instructions of the body at a point (loads apart), on average
-    double least_operations = 1;         ///< of those, what no code can do without: one side of every choice by index
-    double epilogue_operations = 0;      ///< of the epilogue at a result
+    bool product = false;                ///< a sum of products: one multiply-add per point
+    double body_operations = 1;          ///< average vector instructions of the body per point, without loads
+    double least_operations = 1;         ///< those that any code needs: one side of every index-dependent select
+    double epilogue_operations = 0;      ///< of the epilogue, per result
     bool reduces = false;
-    /// A constant-coefficient linear transform (program/constant_transform.h): its rows are axes of the result.
+    /// A constant-coefficient linear transform (program/constant_transform.h). Its rows are axes of the result.
     struct Map {
         std::vector<uint32_t> rows;
         std::vector<int64_t> row_extents;
         double row_count = 1, column_count = 1;
-        double operations = 0;  ///< of the shared sums, for one column vector
+        double operations = 0;  ///< with common subexpressions shared, for one column vector
     };
     std::optional<Map> map;
 
     double points() const;   ///< of the iteration space
     double results() const;  ///< of its spatial part
-    /// Floating-point operations that no code can do without: two a point for a product, else those of the body.
+    /// Floating-point operations that any code needs: two per point of a product, else those of the body.
     double flops() const;
     const OperandModel& result() const { return operands.back(); }
 };
 
-/// `assumed`: the extent of dynamic dimensions that `bindings` does not have.
+/// The model of one stage. `assumed`: the extent of dynamic dimensions that `bindings` lacks.
 StageModel stage_model(const Program& stages, PrimitiveId stage, const Bindings& bindings = {},
                        int64_t assumed = kAssumedExtent);
 

@@ -1,4 +1,4 @@
-// What a tile touches, against counting it; what computing a stage costs.
+// The footprint of a tile compared with counting, and the cost of a stage's arithmetic.
 
 #include "cost/stage_model.h"
 
@@ -37,7 +37,7 @@ int64_t at(Expr index, const std::vector<int64_t>& point) {
     return evaluate(index, env);
 }
 
-/// How far the index moves over the tile.
+/// The range of the index over the tile, by enumeration.
 int64_t counted_reach(Expr index, const std::vector<int64_t>& start, const std::vector<int64_t>& tile) {
     int64_t lo = INT64_MAX, hi = INT64_MIN;
     each_point(start, tile, [&](const std::vector<int64_t>& p) {
@@ -91,7 +91,7 @@ TEST(IndexReach, of_a_minimum_is_that_of_the_side_that_moves_more) {
     EXPECT_EQ(IndexReach(parse_expr("min(i0, 2 * i1)"), 0).over(tile), 16);
 }
 
-/// One access of a stage, as the model sees it.
+/// The model of one access.
 OperandModel operand(const std::vector<std::string>& index, std::vector<int64_t> extents) {
     OperandModel o;
     int64_t stride = 1;
@@ -104,7 +104,7 @@ OperandModel operand(const std::vector<std::string>& index, std::vector<int64_t>
 }
 
 TEST(OperandModel, elements_are_those_that_a_tile_touches) {
-    // x[i0 + i3, i1] of a window, and rows of a flattened matrix, against counting them one by one.
+    // x[i0 + i3, i1] of a window, and rows of a flattened matrix, compared with counting.
     const std::vector<std::pair<std::vector<std::string>, std::vector<int64_t>>> cases = {
         {{"i0", "i1"}, {9, 16}}, {{"i0 + i2", "i1"}, {12, 7}}, {{"16 * i0 + i1"}, {144}}, {{"i1", "2 * i0"}, {7, 30}}};
     std::mt19937_64 rng(2);
@@ -141,7 +141,7 @@ TEST(OperandModel, bytes_are_whole_cache_lines) {
     EXPECT_EQ(bytes(1, 1), 64);
     EXPECT_EQ(bytes(3, 5), 3 * 64);
     EXPECT_EQ(bytes(3, 17), 3 * 128);
-    EXPECT_EQ(bytes(3, 100), 1216);  // whole rows lie side by side: 1200 bytes
+    EXPECT_EQ(bytes(3, 100), 1216);  // whole rows are contiguous: 1200 bytes
     EXPECT_EQ(bytes(100, 100), 40000);
 }
 
@@ -154,7 +154,7 @@ TEST(OperandModel, pages_are_those_that_runs_lie_in) {
                                      PrimitiveId(0));
     const OperandModel& a = m.operands[0];
     EXPECT_EQ(a.pages(std::vector<int64_t>{1, 16}, 4096), 1);
-    EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 4096), 7 + 16 / 1024.0);    // from the first element to the last
+    EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 4096), 7 + 16 / 1024.0);    // from the first to the last element
     EXPECT_EQ(a.pages(std::vector<int64_t>{8, 16}, 8192), 3.5 + 16 / 2048.0);  // two rows a page
     EXPECT_EQ(a.pages(std::vector<int64_t>{2, 1024}, 4096), 2);                // one run of two pages
 }
@@ -200,11 +200,11 @@ TEST(StageModel, of_a_product) {
     EXPECT_THAT(s.result().strides, ElementsAre(20, 1, 0));
     EXPECT_THAT(s.operands[0].depends, ElementsAre(true, false, true));
     EXPECT_TRUE(s.operands[1].in_body);
-    EXPECT_FALSE(s.operands[2].in_body);  // the epilogue's
+    EXPECT_FALSE(s.operands[2].in_body);  // read by the epilogue
     EXPECT_TRUE(s.result().result);
     EXPECT_EQ(s.points(), 6000);
     EXPECT_EQ(s.results(), 200);
-    EXPECT_EQ(s.flops(), 2 * 6000 + 2 * 200);  // a multiply-add a point; the epilogue's addition and maximum
+    EXPECT_EQ(s.flops(), 2 * 6000 + 2 * 200);  // a multiply-add per point; the epilogue's addition and maximum
 }
 
 TEST(StageModel, of_a_convolution_with_stride_two) {
@@ -232,7 +232,7 @@ TEST(StageModel, of_a_softmax_s_stages) {
     const StageModel most = model_of(text, 0), terms = model_of(text, 1);
     EXPECT_TRUE(most.reduces);
     EXPECT_FALSE(most.product);
-    EXPECT_EQ(most.flops(), 240);  // one maximum a point
+    EXPECT_EQ(most.flops(), 240);  // one maximum per point
     EXPECT_FALSE(terms.reduces);
     EXPECT_EQ(terms.flops(), 240 * (1 + 12));  // the difference and exp's polynomial
     EXPECT_THAT(terms.operands[1].strides, ElementsAre(1, 0));
@@ -251,7 +251,8 @@ TEST(StageModel, of_a_gather_reaches_an_element_for_each_point) {
     EXPECT_EQ(s.operands[1].elements(std::vector<int64_t>{5, 16}), 80);
 }
 
-/// Pixels that a table picks, channels side by side: the data says where a run of channels lies, not what is in it.
+/// Pixels selected by a table, with contiguous channels. The data determines where a run of channels lies, not its
+/// extent.
 TEST(StageModel, of_a_gather_of_pixels_reaches_runs_of_channels) {
     const StageModel s = model_of(R"(program resize {
   input from: i64[128]
@@ -291,7 +292,7 @@ TEST(StageModel, assumes_extents_that_only_the_run_knows_unless_told) {
     EXPECT_THAT(model_of(text, 0, told).operands[0].extents, ElementsAre(5, 8));
 }
 
-/// n operands of `rows` x 32 side by side, then a ReLU: what concatenations become.
+/// n operands of `rows` x 32 side by side, then a ReLU, as after the fusion of concatenations.
 std::string concatenation(size_t n, int64_t rows) {
     std::string inputs, body = fmt::format("@{}", n - 1), reads;
     for (size_t k = 0; k < n; ++k) {
@@ -304,8 +305,8 @@ std::string concatenation(size_t n, int64_t rows) {
                        inputs, rows, 32 * n, rows, 32 * n, body, reads);
 }
 
-/// Each point of a concatenation comes from one operand: the work does not grow with their number, and neither does
-/// what a tile reads.
+/// Each point of a concatenation reads one operand, so neither the work nor the footprint of a tile grows with their
+/// number.
 TEST(StageModel, of_a_concatenation_computes_and_reads_one_operand_at_a_point) {
     for (const size_t n : {2, 6, 24, 40}) {
         const StageModel m = model_of(concatenation(n, 10));
@@ -327,14 +328,14 @@ TEST(StageModel, of_a_concatenation_computes_and_reads_one_operand_at_a_point) {
     }
 }
 
-/// Where the code is not cut both sides are computed, but no code must: it is in no lower bound.
+/// Without a cut both sides are computed. Other code need not do that, so the lower bound has one side only.
 TEST(StageModel, choices_that_no_cut_decides_are_work_but_not_in_the_least) {
-    // 80 operands are more pieces than the code is cut into.
+    // 80 operands exceed the maximum number of cuts.
     const StageModel many = model_of(concatenation(80, 4));
     EXPECT_NEAR(many.least_operations, 1, 1e-9);
     EXPECT_GT(many.body_operations, 100);
     EXPECT_NEAR(many.flops(), many.points(), 1e-6);
-    // A choice by data is computed whichever way it goes.
+    // A select by data computes both sides.
     const StageModel data = model_of(R"(program data {
   input x: f32[8]
   input z: f32[8]

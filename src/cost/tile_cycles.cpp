@@ -11,11 +11,11 @@ namespace tilewright {
 
 namespace {
 
-constexpr double kInstructionWindow = 300;  // instructions that are in flight at a time
-constexpr double kIssueWidth = 5;           // instructions a cycle that are sustained over a loop
-constexpr double kTileOverhead = 20;        // cycles around one register tile: addresses, the last sums' latency
-constexpr double kSetConflict = 8;          // cycles of a store to a set of L1 that is overfull
-constexpr double kLaneSum = 10;             // cycles to add up the lanes of a vector of sums
+constexpr double kInstructionWindow = 300;  // instructions in flight
+constexpr double kIssueWidth = 5;           // sustained instructions per cycle in a loop
+constexpr double kTileOverhead = 20;        // cycles per register tile: addresses, latency of the last sums
+constexpr double kSetConflict = 8;          // cycles of a store to an overfull set of L1
+constexpr double kLaneSum = 10;             // cycles to reduce a vector across lanes
 
 /// A register tile of a stage: `tile` vectors along the vector axis, points along the others.
 class RegisterTileModel {
@@ -26,7 +26,7 @@ class RegisterTileModel {
         for (size_t a = 0; a < s_.spatial; ++a) vectors_ *= static_cast<double>(tile_[a]);
         block_.assign(tile_.begin(), tile_.end());
         block_.resize(s_.extents.size(), 1);
-        // Windows that are unrolled whole share what they load: 4 pixels of 3 points are 6 loads, not 12.
+        // Completely unrolled windows share loads: 4 pixels of 3 points need 6 loads, not 12.
         if (!clamped)
             for (size_t a = s_.spatial; a < s_.extents.size() && a < micro_.registers.size(); ++a)
                 if (a != va_ && micro_.registers[a] > 1 && micro_.registers[a] == s_.extents[a]) {
@@ -45,7 +45,7 @@ class RegisterTileModel {
     bool has_lanes() const { return va_ < s_.extents.size(); }
     bool lanes_reduce() const { return has_lanes() && va_ >= s_.spatial; }
 
-    /// How many whole matrices of a linear transform the tile holds.
+    /// The number of whole matrices of a linear transform that the tile holds.
     double whole_transforms() const {
         if (!s_.map || va_ >= s_.spatial) return 0;
         double n = vectors_;
@@ -58,8 +58,8 @@ class RegisterTileModel {
         return n;
     }
 
-    /// Sums along the first of a transform's two axes wait in memory for those along the second: registers do not hold
-    /// them.
+    /// Registers do not hold the sums along the first axis of a transform. They are stored in memory for the sums along
+    /// the second.
     double transform_cycles(double transforms) const {
         const StageModel::Map& map = *s_.map;
         const double moved = 2 * map.column_count;
@@ -69,14 +69,14 @@ class RegisterTileModel {
         return transforms * sums + vectors_ * 2 / m_.loads_per_cycle + kTileOverhead;
     }
 
-    /// Whether lanes are a few elements apart.
+    /// Whether the stride between lanes is small enough for loads and shuffles.
     bool spread(const OperandModel& o) const {
         return has_lanes() && !o.result && !o.irregular && !o.picked_along(va_) && o.strides[va_] > 1 &&
                o.strides[va_] <= kMostSpread;
     }
 
-    /// Loads or stores for one vector: a vector, a broadcast, a row of a block that is transposed in registers, vectors
-    /// of neighbours for lanes a few elements apart (a shuffle puts each behind those before it), or one load a lane.
+    /// Loads or stores per vector: one for a vector or a broadcast; a row of a block and its share of an in-register
+    /// transpose; contiguous loads and shuffles for a small stride between lanes; otherwise one per lane.
     double accesses_per_vector(const OperandModel& o) const {
         if (!has_lanes() || !o.depends[va_] || (o.strides[va_] == 1 && !o.picked_along(va_))) return 1.0;
         if (!o.result && !s_.reduces && !o.irregular)
@@ -87,7 +87,7 @@ class RegisterTileModel {
         return static_cast<double>(micro_.lanes) * (o.result ? 1.5 : 1.0);
     }
 
-    /// Loads of an operand in one reduction step.
+    /// Loads of an operand per reduction step.
     double loads_of(const OperandModel& o) const {
         double reads = 1;
         for (size_t a = 0; a < s_.spatial; ++a)
@@ -99,7 +99,7 @@ class RegisterTileModel {
         return std::min(reads * unrolled_, loads) / unrolled_ * accesses_per_vector(o);
     }
 
-    /// Independent sums that one accumulator is split into.
+    /// The number of accumulators per sum.
     double accumulators(double steps) const {
         double n = 1;
         if (lanes_reduce() && va_ < micro_.registers.size()) {
@@ -120,7 +120,7 @@ class RegisterTileModel {
             loads += n;
             if (spread(o))
                 instructions += n * static_cast<double>(o.strides[va_] - 1) / static_cast<double>(o.strides[va_]);
-            // Broadcasts are memory operands of the multiply-add, where one tile row needs each once.
+            // Broadcasts are memory operands of the multiply-add where one tile row needs each once.
             if (!(s_.product && has_lanes() && !o.depends[va_])) instructions += n;
         }
         const double work = vectors_ * (s_.product ? std::max(1.0, s_.body_operations) : s_.body_operations);
@@ -128,16 +128,16 @@ class RegisterTileModel {
         const double throughput =
             std::max({work / m_.fmas_per_cycle, loads / m_.loads_per_cycle, instructions / kIssueWidth});
         if (!s_.reduces) return throughput;
-        // Short sums of several tiles are in flight together.
+        // Short sums of several tiles overlap.
         const double together = std::max(1.0, kInstructionWindow / std::max(1.0, instructions * steps));
         return std::max(throughput, m_.fma_latency / accumulators(steps) / together);
     }
 
-    /// Behind the last step: the results are stored.
+    /// Cycles after the last step: results are stored.
     double end_cycles() const {
         const OperandModel& result = s_.result();
         double cycles = vectors_ * accesses_per_vector(result) * 2 / m_.loads_per_cycle;
-        // Rows that all fall into one set of L1 evict each other before their lines are whole.
+        // Rows that all map to one set of L1 evict each other before their lines are complete.
         for (size_t a = 0; a < s_.spatial; ++a)
             if (a != va_ && tile_[a] > kL1Ways && result.strides[a] != 0 &&
                 steps_to_same_set(result.strides[a] * result.element_bytes) == 1)
@@ -150,7 +150,7 @@ class RegisterTileModel {
     const Micro& micro_;
     const std::span<const int64_t> tile_;
     const CycleRates& m_;
-    const size_t va_;             ///< the number of axes: none
+    const size_t va_;             ///< the number of axes if there is no vector axis
     double vectors_ = 1;          ///< of results
     double unrolled_ = 1;         ///< reduction points that are unrolled
     std::vector<int64_t> block_;  ///< the tile with the unrolled reduction axes, in points
