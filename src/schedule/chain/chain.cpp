@@ -17,12 +17,12 @@ namespace tilewright::chain {
 
 namespace {
 
-/// How the factors of a sum of products are used again.
+/// How the factors of a sum of products are reused.
 struct Reuse {
-    bool product = false;            ///< it is such a sum
-    bool again[2] = {false, false};  ///< a spatial axis of more than a point moves the other factor alone
-    bool batch = false;              ///< one moves both
-    bool plain = true;               ///< every index is an axis, or moves with none: no windows
+    bool product = false;            ///< the expression is a sum of products
+    bool again[2] = {false, false};  ///< per factor: a spatial axis of more than one point moves only the other one
+    bool batch = false;              ///< an axis moves both
+    bool plain = true;               ///< every index is an axis or constant: no windows
 };
 
 Reuse reuse_of(const TensorExpr& e) {
@@ -63,10 +63,10 @@ bool is_link(const TensorExpr& e) {
 
 namespace {
 
-// --- factors out of sums
+// --- factors that move out of sums
 
 struct Factors {
-    std::vector<ScalarId> above, below;  ///< the body is their product over the product of those
+    std::vector<ScalarId> above, below;  ///< the body is product(above) / product(below)
     void add(const Factor& f) { (f.under ? below : above).push_back(f.node); }
 };
 
@@ -76,7 +76,7 @@ bool moves_along_sum(const TensorExpr& e, ScalarId at) {
     return false;
 }
 
-/// Copies the part of `body` below `at` into `into`, whose access slots are the same plus `shift`.
+/// Copies the subtree of `body` at `at` into `into`, whose access slots are the same plus `shift`.
 ScalarId copy_part(ScalarBody& into, const ScalarBody& body, ScalarId at, uint32_t shift, const TensorExpr& e,
                    const Program& p) {
     ScalarBody part = body;
@@ -87,8 +87,8 @@ ScalarId copy_part(ScalarBody& into, const ScalarBody& body, ScalarId at, uint32
     });
 }
 
-/// `start` (none: 1) times the factors above over those below, in `into`. `e` has the factors; its access slots are
-/// those of `into` less `shift`.
+/// Writes start * product(above) / product(below) into `into`; no `start`: 1. `e` has the factors; its access slots are
+/// those of `into` minus `shift`.
 ScalarId multiply_factors(ScalarBody& into, const Factors& f, uint32_t shift, std::optional<ScalarId> start,
                           const TensorExpr& e, const Program& p) {
     std::optional<ScalarId> result = start;
@@ -101,7 +101,7 @@ ScalarId multiply_factors(ScalarBody& into, const Factors& f, uint32_t shift, st
     return *result;
 }
 
-/// Drops accesses that the body does not read. An expression with an index that is read stays as it is, because loads
+/// Drops accesses that the body does not read. An expression with data-dependent indices stays unchanged, because loads
 /// are numbered by slot.
 void keep_used_accesses(TensorExpr& e, const Program& p) {
     std::map<uint32_t, uint32_t> number;
@@ -133,7 +133,7 @@ TensorExpr sum_of(const TensorExpr& e, const Factors& in, const Program& p) {
     return sum;
 }
 
-/// The elementwise expression behind the sum `between`: times the factors in `out`, and the epilogue of `e`.
+/// The elementwise expression after the sum `between`: the factors `out`, then the epilogue of `e`.
 TensorExpr scaled_sum(ValueId between, const TensorExpr& e, const Factors& out, const Program& p) {
     TensorExpr x;
     x.extents.assign(e.extents.begin(), e.extents.begin() + static_cast<std::ptrdiff_t>(e.spatial));
@@ -159,7 +159,7 @@ TensorExpr scaled_sum(ValueId between, const TensorExpr& e, const Factors& out, 
     return x;
 }
 
-/// Factors that do not move along a sum move behind it:
+/// Moves factors that do not depend on the reduction axis behind the sum:
 ///     y = sum(k) a[i, k] * b[k, j] * c[j]   ->   s = sum(k) a[i, k] * b[k, j];  y = s * c[j]
 bool take_factors_out(Program& p, PrimitiveId id) {
     const TensorExpr e = *p.primitives[id].expr();
@@ -189,7 +189,7 @@ bool take_factors_out(Program& p, PrimitiveId id) {
     return true;
 }
 
-/// Elementwise stages whose only reader is a sum move into it where only factors remain afterwards:
+/// Moves elementwise stages that only one sum reads into that sum, where its body is then a product of factors:
 ///     q = p / s;  e = sum q * v    ->    e = sum (p / s) * v
 bool move_quotients(Program& p) {
     const auto consumers = p.consumers();
@@ -216,7 +216,7 @@ bool move_quotients(Program& p) {
         if (!merged) continue;
         Program next = p;
         next.primitives[reader].kind = *merged;
-        // Of two factors, or it is no product any more: (d / s) * scale * w is left as it was.
+        // More than two factors are no product: (d / s) * scale * w stays unchanged.
         if (!take_factors_out(next, reader) || !reuse_of(*next.primitives[reader].expr()).product) continue;
         IndexVector<PrimitiveId, Primitive> stages;
         for (const PrimitiveId k : next.primitives.ids())
@@ -240,7 +240,7 @@ class Union {
     std::vector<size_t> parent_;
 };
 
-/// Whether some other sum, maximum, ... has to be there before the product `s`.
+/// Whether the product `s` depends on another reduction (a sum, a maximum).
 bool needs_statistics(const Program& p, PrimitiveId s) {
     const auto producers = p.producers();
     std::vector<PrimitiveId> todo{s};
@@ -308,8 +308,8 @@ std::optional<KernelAxes> identify_axes(const Program& p) {
 }
 
 std::optional<Chain> make_chain(const Program& original) {
-    // The tile of a constant-coefficient linear transform is its whole matrix, which tiles of products around it know
-    // nothing of.
+    // The tile of a constant-coefficient linear transform is its whole matrix. The tiling of chains does not support
+    // that.
     for (const Primitive& s : original.primitives)
         if (s.expr() == nullptr || map_size(*s.expr())) return std::nullopt;
     Chain c;
@@ -345,7 +345,7 @@ std::optional<Chain> make_chain(const Program& original) {
         for (size_t a = 0; a < c.axes.size(); ++a)
             if (!spatial[a]) c.batch[a] = false;
     }
-    // An axis of every stage is a batch only where both factors of every product move with it: rows do not.
+    // An axis of every stage is a batch only where it moves both factors of every product; rows move one.
     for (const PrimitiveId s : c.products) {
         const TensorExpr& e = *p.primitives[s].expr();
         const auto product = contraction(e);

@@ -1,4 +1,4 @@
-// What is a chain, which of its axes are one, and what is taken out of its sums.
+// Recognition of chains, identification of axes, and factors that move out of sums.
 
 #include "schedule/chain/chain.h"
 
@@ -69,9 +69,9 @@ TEST(MakeChain, heads_of_an_attention_are_a_batch) {
     const std::vector<size_t>& sum = c.stage_axes[c.products[1]];
     EXPECT_EQ(scores[0], sum[0]);  // head
     EXPECT_EQ(scores[1], sum[1]);  // row
-    EXPECT_EQ(scores[2], sum[3]);  // column: the first's result, the second's sum
+    EXPECT_EQ(scores[2], sum[3]);  // column: of the first's result and the second's sum
     EXPECT_TRUE(c.batch[scores[0]]);
-    EXPECT_FALSE(c.batch[scores[1]]);  // a row meets all columns
+    EXPECT_FALSE(c.batch[scores[1]]);  // a row is multiplied with all columns
     EXPECT_THAT(c.tiled, ElementsAre(scores[1], scores[2], scores[3], sum[2]));
     EXPECT_EQ(c.extents[scores[3]], 3);
     EXPECT_EQ(c.extents[sum[2]], 5);
@@ -133,7 +133,7 @@ TEST(MakeChain, is_nothing_with_fewer_than_two_products) {
 }
 
 TEST(MakeChain, is_nothing_where_a_stage_is_a_sum_weighed_by_known_numbers) {
-    // Two products, then the sums and differences of pairs of rows: .
+    // Two products, then sums and differences of pairs of rows.
     const auto chain_of = [](const std::string& sums) {
         return make_chain(parse_program(R"(program transformed {
   input a: f32[12, 8]
@@ -158,9 +158,9 @@ TEST(IsLink, is_one_of_a_batch_of_products_with_a_vector) {
         return is_link(*p.primitives[PrimitiveId(0)].expr());
     };
     EXPECT_TRUE(link("c: f32[4, 8] = [4, 8] sum(i2 < 6) mul(@0, @1) where @0 = q[i0, i2], @1 = k[i0, i1, i2]"));
-    // one vector for all: tasks along the batch would be the only ones
+    // one vector for the whole batch: the batch alone would give tasks
     EXPECT_FALSE(link("c: f32[8] = [8] sum(i1 < 6) mul(@0, @1) where @0 = q[0, i1], @1 = k[0, i0, i1]"));
-    // windows along each channel are no products with vectors
+    // windows along each channel are no matrix-vector products
     EXPECT_FALSE(link("c: f32[4, 7] = [4, 7] sum(i2 < 6) mul(@0, @1) where @0 = x[i0, i1 + i2], @1 = q[i0, i2]"));
 }
 
@@ -213,7 +213,7 @@ TEST(MakeChain, one_product_is_a_chain_behind_statistics_of_its_rows) {
 }
 
 TEST(MakeChain, is_nothing_where_two_axes_of_a_stage_are_one) {
-    // Z = (A B)(A B): the inner axis of the second product is both of the first's.
+    // Z = (A B)(A B): the reduction axis of the second product is both axes of the first.
     EXPECT_FALSE(make_chain(parse_program(R"(program t {
   input a: f32[8, 4]
   input b: f32[4, 8]
@@ -236,7 +236,7 @@ TEST(MakeChain, is_nothing_where_the_products_are_not_connected) {
 }
 
 TEST(SplitGroups, a_tensor_whose_last_group_is_not_whole_stays_in_one_piece) {
-    // Rows 4 i0 + i1 of seven: the eighth is padding, so that groups of four do not divide them.
+    // Rows 4 i0 + i1 of seven: the eighth is padding, so groups of four do not divide them.
     const Program stages = parse_program(R"TW(program padded {
   input a: f32[7, 16]
   input b: f32[16, 16]

@@ -1,5 +1,5 @@
 #pragma once
-// Chains of products as text, for the tests of this folder and of those above.
+// GEMM chains as text, for the tests of this folder and of folders above.
 
 #include <fmt/format.h>
 
@@ -38,8 +38,8 @@ inline Program three_products(int64_t m, int64_t n, int64_t k, int64_t h, int64_
                                      m, n, k, h, p));
 }
 
-/// softmax(epilogue(Q K^T)) V, the quotient in front of the second product as operators have it. `epilogue` is that of
-/// the scores, over acc, and @2 = mask[row, column].
+/// softmax(epilogue(Q K^T)) V, with the division before the second product, as models have it. `epilogue`: of the
+/// scores, over acc and @2 = mask[row, column].
 inline Program attention(int64_t heads, int64_t m, int64_t n, int64_t k, int64_t h,
                          const std::string& epilogue = "mul(acc, 0.5)") {
     const bool masked = epilogue.find("@2") != std::string::npos;
@@ -59,7 +59,7 @@ inline Program attention(int64_t heads, int64_t m, int64_t n, int64_t k, int64_t
                                      masked ? fmt::format("  input mask: f32[{}, {}]\n", m, n) : ""));
 }
 
-/// Attention of heads that share keys and values, `group` of them each: as exporters write it, K[h // group].
+/// Grouped-query attention: `group` heads share keys and values, which exporters write as K[h // group].
 inline Program grouped_attention(int64_t heads, int64_t group, int64_t m, int64_t n, int64_t k, int64_t h) {
     return parse_program(fmt::format(R"(program grouped {{
   input q: f32[{0}, {2}, {4}]
@@ -76,7 +76,7 @@ inline Program grouped_attention(int64_t heads, int64_t group, int64_t m, int64_
                                      heads, group, m, n, k, h, heads / group));
 }
 
-/// A normalisation of rows of k and the product behind it: "layer" or "rms".
+/// A normalisation of rows of k points, and the product that reads it. `norm`: "layer" or "rms".
 inline Program norm_product(const std::string& norm, const std::string& m, int64_t n, int64_t k) {
     const std::string statistics =
         norm == "rms" ? "  v: f32[{0}, 1] = [{0}] -> [i0, 0] sum(i1 < {2}) mul(@0, @0) then sqrt(add(div(acc, {2}.0), "
@@ -115,7 +115,7 @@ inline std::vector<Program> small_chains() {
         norm_product("layer", "9", 12, 8),
         norm_product("rms", "7", 9, 10),
     };
-    for (const char* text : {// a product with bias and gelu, then another with bias
+    for (const char* text : {// a product with bias and GELU, then a product with bias
                              R"(program mlp {
   input x: f32[10, 6]
   input w0: f32[6, 16]
@@ -126,7 +126,7 @@ inline std::vector<Program> small_chains() {
   y: f32[10, 7] = [10, 7] sum(i2 < 16) mul(@0, @1) then add(acc, @2) where @0 = h[i0, i2], @1 = w1[i2, i1], @2 = b1[i1]
   output y
 })",
-                             // two products side by side, their gate, and a third
+                             // two products of the same input, their gate, and a third product
                              R"(program gated {
   input x: f32[9, 6]
   input wg: f32[6, 12]
@@ -151,8 +151,8 @@ inline std::vector<Program> small_chains() {
   y: f32[6, 4] = [6, 4] sum(i2 < 12) mul(@0, @1) where @0 = n[i0, i2], @1 = w1[i2, i1]
   output y
 })",
-                             // MLP-Mixer: an MLP along the tokens, which are the last axis of what it reads and the
-                             // second of what it is added to
+                             // MLP-Mixer: an MLP along the tokens, the last axis of its input and the second axis of
+                             // the tensor that is added
                              R"(program mixer {
   input x: f32[2, 9, 5]
   input t: f32[2, 5, 9]
@@ -175,7 +175,7 @@ inline std::vector<Program> small_chains() {
   e: f32[6, 3] = [6, 3] sum(i2 < 8) mul(@0, @1) where @0 = d[i0, i2], @1 = w3[i2, i1]
   output e
 })",
-                             // batched, the right operands stored transposed
+                             // batched, with transposed right operands
                              R"(program transposed {
   input a: f32[2, 9, 4]
   input b: f32[2, 8, 4]
@@ -188,7 +188,7 @@ inline std::vector<Program> small_chains() {
     return out;
 }
 
-/// Chains with dynamic extents: rows, and the columns of an attention.
+/// Chains with dynamic extents: of rows, and of the columns of an attention.
 inline std::vector<Program> dynamic_chains() {
     std::vector<Program> out = {norm_product("layer", "$rows", 12, 8), norm_product("rms", "$rows", 9, 10)};
     for (const char* text : {R"(program mlp {

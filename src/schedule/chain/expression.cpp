@@ -11,8 +11,8 @@ namespace tilewright::chain {
 namespace {
 
 constexpr double kMostPadding = 0.05;
-constexpr double kMargin = 1.2;     // rule 4: the estimate may be that much over
-constexpr size_t kMostDeep = 5040;  // orders of seven axes; more axes are taken in order of first use behind those
+constexpr double kMargin = 1.2;     // rule 4: tolerated excess of the estimate
+constexpr size_t kMostDeep = 5040;  // orders of seven axes; further axes follow in order of first use
 constexpr double kMostCounted = 2e4;
 constexpr int64_t kMostOpenTile = 256;
 
@@ -52,7 +52,7 @@ std::vector<TilingExpression> all_expressions(const Chain& c) {
     std::vector<size_t> all(c.tiled.size());
     std::iota(all.begin(), all.end(), size_t{0});
     permutations(all, kMostDeep, [&](const std::vector<size_t>& order) { out.push_back({order, {}}); });
-    // Flat: what one product alone has goes into its group.
+    // Flat: axes of a single product go into its group.
     std::vector<PrimitiveId> links = c.products;
     if (links.size() == 1)
         for (const PrimitiveId s : c.stages.primitives.ids())
@@ -94,7 +94,7 @@ TilingExpression block_expression(const Chain& c, const TilingExpression& e) {
 }
 
 bool keeps_many_tiles(const Chain& c, const TilingExpression& e) {
-    // For every product but the last: its sum's loops stand inside the loops over its result.
+    // The reduction loops of every product but the last stand inside the loops over its result.
     for (size_t p = 0; p + 1 < c.products.size(); ++p) {
         const TensorExpr& expr = *c.stages.primitives[c.products[p]].expr();
         const std::vector<size_t>& axes = c.stage_axes[c.products[p]];
@@ -188,7 +188,7 @@ Space make_space(const Chain& c, double capacity) {
     double fitting = 0;
     const auto counted = static_cast<uint64_t>(std::min(kept, kMostCounted));
     for (uint64_t k = 0; k < counted; ++k) {
-        // All of them, or every so many: the number of a choice in the mixed radix of the tile sizes.
+        // All choices, or evenly spread ones: `number` is a choice in the mixed radix of the tile sizes.
         auto number = static_cast<uint64_t>(static_cast<double>(k) * (kept / static_cast<double>(counted)));
         std::vector<int64_t> choice;
         for (const auto& sizes : space.sizes) {

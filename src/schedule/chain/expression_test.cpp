@@ -1,4 +1,4 @@
-// The space of tiling expressions and what the four rules leave of it, on the paper's numbers and against counting.
+// The space of tiling expressions and its pruning by the four rules, on the paper's numbers and compared with counting.
 
 #include "schedule/chain/expression.h"
 
@@ -44,7 +44,7 @@ TEST(AllExpressions, of_three_products_are_120_deep_ones_and_6_flat_ones) {
     const Chain c = given(make_chain(three_products(32, 32, 32, 32, 32)));
     const std::vector<TilingExpression> all = all_expressions(c);
     EXPECT_EQ(all.size(), 120u + 6);
-    // k and p belong to one product each; the one in the middle has no axis of its own.
+    // k and p belong to one product each; the middle product has no axis of its own.
     EXPECT_THAT(texts({all.end() - 6, all.end()}),
                 UnorderedElementsAre("mnh(k,p)", "mhn(k,p)", "nmh(k,p)", "nhm(k,p)", "hmn(k,p)", "hnm(k,p)"));
 }
@@ -53,7 +53,7 @@ TEST(Rule1, leaves_a_block_what_is_summed_along) {
     const Chain c = given(make_chain(two_products(64, 64, 64, 64)));
     std::set<std::string> blocks;
     for (const TilingExpression& e : all_expressions(c)) blocks.insert(print(block_expression(c, e), kNames));
-    // The paper counts five; dropping the loops bound to the grid from its 26 leaves these.
+    // The paper counts five; its 26 expressions without the loops bound to the grid leave these.
     EXPECT_THAT(blocks, UnorderedElementsAre("nk", "kn", "n(k,h)"));
 }
 

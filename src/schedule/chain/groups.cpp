@@ -13,7 +13,7 @@ namespace tilewright::chain {
 
 namespace {
 
-/// Axes of stages and dimensions of values that run along each other.
+/// Classes of stages' axes and values' dimensions that index each other. A class is called a line.
 class Lines {
   public:
     explicit Lines(const Program& p) : p_(p) {
@@ -41,7 +41,7 @@ class Lines {
     size_t dimension(ValueId v, size_t d) { return find(dimensions_[v] + d); }
     bool stays(ValueId v) const { return made_.count(v) != 0; }
 
-    /// Every index into a value that stays in the kernel, reads and results.
+    /// Calls `f` for every index into a value that stays in the kernel, of reads and of results.
     void each_index(PrimitiveId s, const std::function<void(ValueId, size_t, Expr)>& f) const {
         const Primitive& q = p_.primitives[s];
         for (const Access& a : q.expr()->accesses)
@@ -65,7 +65,7 @@ class Lines {
 
 /// How an index uses axis k.
 struct Use {
-    bool bare = false;                        ///< by itself
+    bool bare = false;                        ///< without quotient or remainder
     std::set<int64_t> quotients, remainders;  ///< i // 4, i % 4
 };
 
@@ -88,8 +88,8 @@ void find_uses(Expr e, size_t k, Use& use) {
         }
 }
 
-/// G where an operand is the same for G neighbours along axis k (i // G), or for every G-th of them (i % G), and
-/// k occurs nowhere else. Not packed panels, which use i // 32 and i % 32.
+/// G where an operand is the same for G neighbours along axis k (i // G), or for every G-th point (i % G), and k occurs
+/// nowhere else. Packed weights, which use i // 32 and i % 32, do not count.
 std::optional<int64_t> shared_by(const Access& access, size_t k) {
     Use use;
     for (const Expr& i : access.index) find_uses(i, k, use);
@@ -97,7 +97,7 @@ std::optional<int64_t> shared_by(const Access& access, size_t k) {
     return use.quotients.empty() ? *use.remainders.begin() : *use.quotients.begin();
 }
 
-/// G where an index is G * i + j, with j over G points: the stage has split its axis already.
+/// G where an index is G * i + j with j over G points: the stage's axis is split already.
 struct Split {
     uint32_t outer, inner;
     int64_t size;
@@ -113,10 +113,10 @@ std::optional<Split> split_by(const TensorExpr& e, Expr index) {
     return std::nullopt;
 }
 
-/// The group size of every line that is split. A line is split where some value in the kernel runs along it: an axis of
-/// one stage alone has no groups in common with others. Lines that are grouped in several ways are left out.
+/// The group size of every line that is split. A line is split where a value in the kernel has it as a dimension; an
+/// axis of a single stage shares no groups with others. Lines that are grouped in several ways stay unsplit.
 std::map<size_t, int64_t> group_sizes(const Program& p, Lines& lines) {
-    std::map<size_t, int64_t> by;  // 0: several
+    std::map<size_t, int64_t> by;  // 0: several sizes
     const auto add = [&](size_t line, int64_t g) {
         const auto [it, fresh] = by.try_emplace(line, g);
         if (!fresh && it->second != g) it->second = 0;
@@ -134,7 +134,7 @@ std::map<size_t, int64_t> group_sizes(const Program& p, Lines& lines) {
         }
         lines.each_index(s, [&](ValueId v, size_t d, Expr index) {
             const auto split = split_by(e, index);
-            const Expr whole = p.values[v].shape[d];  // a padded index may run beyond it
+            const Expr whole = p.values[v].shape[d];  // a padded index may exceed it
             if (!split || !whole.is_constant() || whole.constant() % split->size != 0) return;
             for (const Access& a : e.accesses)
                 if (!lines.stays(a.value) && index_uses(a.index, split->outer) != index_uses(a.index, split->inner))
@@ -148,7 +148,7 @@ std::map<size_t, int64_t> group_sizes(const Program& p, Lines& lines) {
     return shared;
 }
 
-/// An index into a value whose dimension d lies on line line_of(d): grouped dimensions are split.
+/// Splits the grouped dimensions of an index into a value. Dimension d is on line line_of(d).
 std::vector<Expr> split_index(const std::vector<Expr>& index, const std::map<size_t, int64_t>& groups,
                               const std::function<size_t(size_t)>& line_of, const Ranges& ranges) {
     std::vector<Expr> parts;

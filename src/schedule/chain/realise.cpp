@@ -26,7 +26,7 @@ class Tree {
         std::vector<PrimitiveId> all;
         for (const PrimitiveId s : c_.stages.primitives.ids()) all.push_back(s);
         std::vector<Stmt> body = nest(0, all);
-        // An online maximum lives in a buffer: where it is given, it is written when it is final.
+        // An online maximum is in a buffer. Where it is a result of the kernel, it is stored when it is final.
         for (const PrimitiveId s : all)
             if (const ValueId v = c_.stages.primitives[s].outputs[0]; cut_maximum(s) && is_given(v))
                 body.push_back(Stmt{Store{v, Padding::Local}});
@@ -64,11 +64,11 @@ class Tree {
         const size_t a = c_.tiled[i];
         return c_.open[a] ? candidate_.tiles[i] : std::min(candidate_.tiles[i], c_.extents[a]);
     }
-    /// Whether there is more than one tile, or may be.
+    /// Whether there can be more than one tile.
     bool divided(size_t i) const { return c_.open[c_.tiled[i]] || tile_of(i) < c_.extents[c_.tiled[i]]; }
 
-    /// Batches, then the rows that no stage sums along and that stand in no group. Where batches alone keep all threads
-    /// busy, the rows are a loop of the task, and copies may stand around it.
+    /// The grid: batches, then nested rows that no stage reduces. Where batches alone keep all threads busy, the rows
+    /// are a loop inside the task, and copies may stand around it.
     void grid() {
         double tasks = 1;
         for (size_t a = 0; a < c_.axes.size(); ++a)
@@ -90,7 +90,7 @@ class Tree {
         }
     }
 
-    /// The loop of the nested part (by its number there) inside which a stage stands; 0: outside of all.
+    /// The number of nested loops around a stage; 0: it is outside of all.
     size_t depth_of(PrimitiveId s) const {
         size_t depth = 0;
         for (size_t k = 0; k < candidate_.expression.nested.size(); ++k)
@@ -103,7 +103,7 @@ class Tree {
     }
     bool cuts(size_t i) const { return divided(i) && !on_grid(c_.tiled[i]); }
 
-    /// Statements inside the first `k` nested loops, of these stages.
+    /// The statements of these stages inside the first `k` nested loops.
     std::vector<Stmt> nest(size_t k, const std::vector<PrimitiveId>& stages) {
         const std::vector<size_t>& nested = candidate_.expression.nested;
         while (k < nested.size() && !cuts(nested[k])) ++k;
@@ -156,7 +156,7 @@ class Tree {
         return out;
     }
 
-    /// The default heuristic's micro-kernel of the tile alone.
+    /// The default heuristic's micro-kernel for the tile as a stage of its own.
     Compute compute(PrimitiveId s) {
         Program view = c_.stages;
         TensorExpr& e = *view.primitives[s].expr();
@@ -164,7 +164,7 @@ class Tree {
         for (const PrimitiveId other : c_.stages.primitives.ids()) {
             const ValueId v = c_.stages.primitives[other].outputs[0];
             if (is_given(v)) continue;
-            // A buffer: its rows are as long as the tile, and a little longer where that would be a power of two.
+            // Rows of a buffer are as long as the tile, plus padding where that would be a power of two.
             const std::vector<Expr> written = result_index(*c_.stages.primitives[other].expr());
             for (size_t d = 0; d < written.size(); ++d)
                 if (const auto x = written[d].as_var())
@@ -190,8 +190,8 @@ class Tree {
 
     int64_t padding_of(ValueId v) const { return t_.buffer_layouts.count(v) != 0 ? 16 : 0; }
 
-    /// Rows of a tile a multiple of 1 KiB apart fight for a few sets of the first-level cache when several of them are
-    /// read at once.
+    /// Pads rows of a tile that are a multiple of 1 KiB apart: they conflict in a few sets of L1 when several of them
+    /// are read at once.
     void pad_buffers() {
         for (const PrimitiveId s : c_.stages.primitives.ids()) {
             const ValueId v = c_.stages.primitives[s].outputs[0];
@@ -209,7 +209,7 @@ class Tree {
 
     // --- copies
 
-    /// Each copy at the outermost place under the grid where a third of the cache holds it.
+    /// Each copy stands in the outermost place inside the grid where a third of the cache holds it.
     void place_loads() {
         for (const auto& [s, accesses] : loads_)
             for (const size_t access : accesses) {

@@ -1,11 +1,10 @@
 #pragma once
-// A candidate of the chain's space as a tile program.
+// Realisation of a candidate of the chain's space as a tile program.
 //
-// CPU: a thread block is a task of the thread pool, shared memory the second-level cache of its core. A Compute stands
-// in the innermost loop that cuts one of its axes (§III-B); loops of one step are dead and leave no trace, so that
-// whatever they held moves outward. A Load is a copy only where the operand must be packed for the vectors: it stands
-// as far out as a third of the second-level cache holds what it copies. Everything else a cache loads by itself, and
-// the estimate counts it.
+// On a CPU, a thread block is a task of the thread pool, and shared memory is the L2 of its core. A Compute stands in
+// the innermost loop that cuts one of its axes (§III-B). Loops of one step are removed, so their statements move
+// outward. A Load is a copy only where the operand must be packed for the vectors. It stands in the outermost loop at
+// which the copy fits a third of L2. Other operands are read through the caches, which the estimate includes.
 
 #include <optional>
 
@@ -15,13 +14,13 @@
 namespace tilewright::chain {
 
 struct Candidate {
-    TilingExpression expression;  ///< of a block (Space::expressions)
+    TilingExpression expression;  ///< inside a block (Space::expressions)
     std::vector<int64_t> tiles;   ///< of each of Chain::tiled
     friend auto operator<=>(const Candidate&, const Candidate&) = default;
 };
 
-/// Nothing where the tree would not compute the stages: a softmax whose sum over a tiled axis cannot go on while its
-/// maximum changes, a value that must be whole and is not.
+/// Nothing where the tree would not compute the stages: a sum over a tiled axis that cannot be rescaled when its online
+/// maximum changes, or a value that is read whole before it is complete.
 std::optional<TileProgram> realise(const Chain& chain, const Candidate& candidate, const Target& target);
 
 }  // namespace tilewright::chain

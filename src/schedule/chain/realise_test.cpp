@@ -1,4 +1,4 @@
-// Every candidate of a chain's space is a legal tile program that computes the chain, on any numbers.
+// Every candidate of a chain's space is a legal tile program that computes the chain, for all inputs.
 
 #include "schedule/chain/realise.h"
 
@@ -39,7 +39,7 @@ std::string text_of(const Chain& c, const Candidate& k) {
     return s;
 }
 
-/// Tiles of any size, so that small extents have many and most do not divide.
+/// Tiles of any size: small extents have many, and most do not divide the extent.
 Candidate random_candidate(const Chain& c, const std::vector<TilingExpression>& expressions, std::mt19937_64& rng) {
     Candidate k{expressions[rng() % expressions.size()], {}};
     for (const size_t a : c.tiled) {
@@ -65,7 +65,7 @@ TEST(Realise, places_computes_in_the_innermost_loop_over_their_axes) {
     const Chain c = given(make_chain(two_products(9, 8, 5, 6)));
     // m (x0) and h (x3) are the grid; inside a block the deep tiling nk: C0 inside k, C1 outside of it.
     EXPECT_EQ(tree(c, "nk", {4, 3, 2, 4}), "x0x3x1(x2(C0),C1)");
-    // The flat one: k and h one behind the other.
+    // The flat one: k and h in sequence.
     EXPECT_EQ(tree(c, "n(k,h)", {4, 3, 2, 4}), "x0x1(x2(C0),x3(C1))");
 }
 
@@ -86,7 +86,7 @@ TEST(Realise, the_rows_of_one_thread_are_no_tasks_where_heads_are) {
         for (size_t at = text.find("parallel "); at != std::string::npos; at = text.find("parallel ", at + 1)) ++n;
         return n;
     };
-    EXPECT_EQ(parallel(2), 1u);  // four heads are enough for two threads
+    EXPECT_EQ(parallel(2), 1u);  // four heads suffice for two threads
     EXPECT_EQ(parallel(3), 2u);
 }
 
@@ -97,7 +97,7 @@ TEST(Realise, a_softmax_whose_columns_are_cut_goes_on_with_a_running_maximum) {
         return t ? print(*t) : std::string("nothing");
     };
     EXPECT_THAT(text(3), HasSubstr("compute 1 online"));
-    EXPECT_THAT(text(8), Not(HasSubstr("online")));  // the whole row is there
+    EXPECT_THAT(text(8), Not(HasSubstr("online")));  // a tile holds the whole row
 }
 
 TEST(Realise, statistics_of_rows_stand_once_in_front_of_all_columns) {
@@ -115,7 +115,7 @@ TEST(Realise, statistics_of_rows_stand_once_in_front_of_all_columns) {
 }
 
 TEST(Realise, is_nothing_where_a_row_is_needed_whole_and_is_not) {
-    // LayerNorm: no factor turns the mean so far into the mean.
+    // LayerNorm: no factor rescales a partial mean to the mean.
     for (const Program& p : small_chains()) {
         if (p.name != "norm") continue;
         const Chain c = given(make_chain(p));
@@ -134,7 +134,7 @@ TEST(Realise, gives_trees_that_compute_their_chain) {
     for (const Program& p : chains) {
         const Chain c = given(make_chain(p));
         const std::vector<TilingExpression> pruned = make_space(c, kAnyMemory).expressions;
-        std::vector<TilingExpression> blocks;  // what rule 2 refuses may be slow, and must be right all the same
+        std::vector<TilingExpression> blocks;  // candidates pruned by rule 2 may be slow, but must be correct
         for (const TilingExpression& e : all_expressions(c)) blocks.push_back(block_expression(c, e));
         const std::vector<Tensor> inputs = random_inputs(p, 11);
         const std::vector<Tensor> expected = interpret(p, inputs);
@@ -194,7 +194,7 @@ TEST(Realise, makes_something_of_every_candidate_of_the_pruned_space_of_products
 }
 
 TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
-    // Rows: plain, all equal, +-1e4, -inf in front, all but the last tile masked, all masked; and a NaN or +inf.
+    // Rows: plain, all equal, +-1e4, -inf first, all tiles but the last masked, all masked; and a NaN or +inf.
     Program p = parse_tile_program(kAttention).stages;
     const Chain c = given(make_chain(p));
     const std::vector<TilingExpression> expressions = make_space(c, kAnyMemory).expressions;
@@ -221,7 +221,7 @@ TEST(Realise, gives_on_hard_rows_what_whole_rows_give) {
     EXPECT_GT(online, 80);
 }
 
-/// grouped_attention with a mask for each head, whose rows are hard: eight heads of `m` queries, four share keys.
+/// grouped_attention with a mask for each head that is hard for a softmax: eight heads of `m` queries, groups of four.
 Program masked_grouped_attention(int64_t m) {
     std::string text = print(grouped_attention(8, 4, m, 33, 5, 6));
     const auto put = [&](const std::string& before, const std::string& now) {
@@ -244,14 +244,14 @@ TEST(Realise, gives_on_hard_rows_of_heads_that_share_keys_what_whole_rows_give) 
             std::vector<Tensor> inputs = random_inputs(p, 5);
             Tensor& mask = inputs.back();
             for (int64_t n = 0; n < 33; ++n) {
-                mask.set(n, 3);                                 // all alike before the scores
+                mask.set(n, 3);                                 // all equal before the scores are added
                 mask.set(33 + n, n % 2 == 0 ? 1e4 : -1e4);      // huge range
-                mask.set(2 * 33 + n, n < 32 ? -kInf : 0);       // nothing but the last
-                mask.set(3 * 33 + n, -kInf);                    // nothing
-                mask.set(4 * 33 + n, n < 16 ? -kInf : 0);       // nothing at first
+                mask.set(2 * 33 + n, n < 32 ? -kInf : 0);       // all but the last masked
+                mask.set(3 * 33 + n, -kInf);                    // all masked
+                mask.set(4 * 33 + n, n < 16 ? -kInf : 0);       // a masked first tile
                 mask.set(5 * 33 + n, n == 20 ? poison : 0);     // in the middle
-                mask.set(6 * 33 + n, n > 0 ? -kInf : -1e4);     // nothing but the first
-                mask.set(7 * 33 + n, n == 0 ? poison : -kInf);  // and that
+                mask.set(6 * 33 + n, n > 0 ? -kInf : -1e4);     // all but the first masked
+                mask.set(7 * 33 + n, n == 0 ? poison : -kInf);  // the same with a NaN or infinity
             }
             const Tensor want = interpret(p, inputs).at(0);
             std::mt19937_64 rng(31);
@@ -284,12 +284,12 @@ TEST(Realise, gives_on_hard_rows_of_every_candidate_of_the_space_what_whole_rows
     for (int64_t n = 0; n < 80; ++n) {
         mask.set(n, 3);                                    // row 0: all equal before the scores are added
         mask.set(80 + n, n % 2 == 0 ? 1e4 : -1e4);         // 1: huge range
-        mask.set(2 * 80 + n, n < 79 ? -kInf : 0);          // 2: nothing but the last
-        mask.set(3 * 80 + n, -kInf);                       // 3: nothing
-        mask.set(4 * 80 + n, n < 16 ? -kInf : 0);          // 4: a whole first tile masked
-        mask.set(5 * 80 + n, n < 64 ? 0 : -kInf);          // 5: a whole last tile masked
+        mask.set(2 * 80 + n, n < 79 ? -kInf : 0);          // 2: all but the last masked
+        mask.set(3 * 80 + n, -kInf);                       // 3: all masked
+        mask.set(4 * 80 + n, n < 16 ? -kInf : 0);          // 4: a masked first tile
+        mask.set(5 * 80 + n, n < 64 ? 0 : -kInf);          // 5: a masked last tile
         mask.set(6 * 80 + n, n == 40 ? std::nan("") : 0);  // 6: a NaN in the middle
-        mask.set(7 * 80 + n, n == 17 ? kInf : 0);          // 7
+        mask.set(7 * 80 + n, n == 17 ? kInf : 0);          // 7: an infinity
     }
     const std::vector<Tensor> expected = interpret(p, inputs);
     int run = 0, online = 0;

@@ -11,8 +11,8 @@ namespace tilewright::chain {
 namespace {
 
 constexpr int64_t kFewRows = 16;
-constexpr double kEveryOne = 20;  // a space so many times the sample is looked at in whole
-constexpr size_t kTries = 50;     // of a larger one, draws for each that is wanted
+constexpr double kEveryOne = 20;  // a space of up to so many times the sample is enumerated
+constexpr size_t kTries = 50;     // draws per wanted candidate in a larger space
 
 class Search {
   public:
@@ -25,12 +25,12 @@ class Search {
           bytes_(c) {
         for (size_t i = 0; i < c.tiled.size() && ways.row_unit > 0; ++i) {
             if (c.reduced[c.tiled[i]]) continue;
-            // A few parts of a sum, or examples that share an operand: each may be a task.
+            // A few parts of a sum, or batch items that share an operand: each may be a task.
             if (!c.open[c.tiled[i]] && c.extents[c.tiled[i]] <= kFewRows) space_.sizes[i].push_back(1);
             for (const int64_t tiles : {1, 2, 3, 4, 6, 8})
                 if (c.open[c.tiled[i]] || tiles * ways.row_unit < c.extents[c.tiled[i]])
                     space_.sizes[i].push_back(tiles * ways.row_unit);
-            // As many for every thread, or all but a tail of less than a register tile.
+            // Sizes that give every thread equally many rows, up to a tail of less than a register tile.
             for (const int64_t tasks : {1, 2, 4}) {
                 const int64_t share = c.extents[c.tiled[i]] / (tasks * ways.threads);
                 for (const int64_t rows : {share / ways.row_unit, share / ways.row_unit + 1})
@@ -111,10 +111,10 @@ class Search {
     struct Entry {
         Found found;
         bool legal = false, measured = false;
-        const Entry* same = nullptr;  ///< the first candidate with this program
+        const Entry* same = nullptr;  ///< the first candidate with the same program
     };
 
-    /// Generations until the best is within epsilon of the best before. How many they were.
+    /// Runs generations until the best is within epsilon of the previous best. Returns their number.
     int evolve(std::vector<Candidate>& population, bool measured) {
         const int most = measured ? o_.measured_generations : o_.generations;
         double best = 1e300;
@@ -143,7 +143,7 @@ class Search {
 
     std::vector<Candidate> first() {
         std::vector<Candidate> out;
-        // The largest tiles that fit are worth a look whatever chance brings.
+        // The largest tiles that fit are always in the first population.
         for (const TilingExpression& e : space_.expressions) {
             Candidate k{e, {}};
             for (const auto& sizes : space_.sizes) k.tiles.push_back(sizes.back());
@@ -175,7 +175,7 @@ class Search {
         Entry& e = it->second;
         if (fresh)
             if (auto program = ways_.realise(k)) {
-                // Loops of one step leave no trace: mn(k,h) with the whole of h is mnhk.
+                // Loops of one step are removed: mn(k,h) with the whole of h is mnhk.
                 e.same = by_text_.try_emplace(print(*program), &e).first->second;
                 if (e.same != &e) return e.same->legal ? e.same : nullptr;
                 e.legal = true;
@@ -187,7 +187,7 @@ class Search {
         return e.same && e.same->legal ? e.same : nullptr;
     }
 
-    /// The least time of these.
+    /// The minimum time of these candidates.
     double measure(const std::vector<const Entry*>& top) {
         double best = 1e300;
         std::vector<TileProgram> programs;
@@ -254,8 +254,8 @@ Ways ways_on(const Chain& chain, const Target& target, const KernelCosts& costs)
     Ways ways;
     const CycleRates rates(target);
     ways.capacity = rates.caches[std::min<size_t>(1, rates.caches.size() - 1)].bytes;
-    // A CPU computes the tail of a tile apart, without padding: rows also come in whole register tiles, of two vectors
-    // a row and as many rows as leave four registers for operands (14 of 32, 6 of 16).
+    // A CPU computes the tail of a tile separately, without padding. Row sizes therefore include whole register tiles:
+    // two vectors a row, and as many rows as leave four registers for operands (14 of 32, 6 of 16).
     ways.threads = rates.workers;
     ways.row_unit = std::max(1, (target.micro_registers() - 4) / 2);
     ways.realise = [&](const Candidate& k) { return realise(chain, k, target); };

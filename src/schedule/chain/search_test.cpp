@@ -1,4 +1,4 @@
-// The search finds the best of a small space, says what it did, and stops when nothing is gained.
+// The search finds the best of a small space, reports its counts, and stops without further gain.
 
 #include "schedule/chain/search.h"
 
@@ -86,10 +86,10 @@ TEST(Search, stops_when_a_generation_gains_less_than_epsilon) {
     costs.schedules = [](const std::vector<TileProgram>& programs) {
         return std::vector<double>(programs.size(), 1.0);
     };
-    EXPECT_EQ(s.run(o).generations, 1);  // the second found nothing better
+    EXPECT_EQ(s.run(o).generations, 1);  // the second generation found nothing better
     const Setting large(attention(8, 512, 512, 64, 64));
     double time = 1;
-    o.population = 8;  // others every time
+    o.population = 8;  // other candidates in every generation
     costs.schedules = [&](const std::vector<TileProgram>& programs) {
         std::vector<double> out(programs.size());
         for (double& t : out) t = time *= 0.9;
@@ -104,7 +104,8 @@ TEST(Search, measures_no_more_generations_than_allowed) {
     test::FakeCosts costs = s.costs();
     o.costs = &costs;
     double next = 1;
-    costs.schedules = [&](const std::vector<TileProgram>& programs) {  // ever better: only the limit ends it
+    // every time is better: only the limit ends the search
+    costs.schedules = [&](const std::vector<TileProgram>& programs) {
         std::vector<double> times;
         for (size_t i = 0; i < programs.size(); ++i) times.push_back(next /= 2);
         return times;
@@ -129,7 +130,7 @@ TEST(Search, measures_the_best_of_every_generation_once_and_believes_it) {
         for (const TileProgram& t : programs) {
             const std::string text = print(t);
             EXPECT_TRUE(seen.insert(text).second) << "measured twice:\n" << text;
-            // A machine that likes what the model does not.
+            // The fake machine is fast where the estimate is slow.
             out.push_back(1e-6 / estimate(t, s.target).seconds);
             if (out.back() < fastest) {
                 fastest = out.back();
@@ -199,7 +200,7 @@ TEST(Sample, has_rows_that_threads_share_evenly) {
         for (const Found& f : sample(s.chain, s.target, 100000)) out.insert(f.candidate.tiles.at(0));
         return out;
     };
-    // Of register tiles of six rows, 16 or 17 are a thread's half.
+    // With register tiles of six rows, 16 or 17 of them are half of the rows for each thread.
     EXPECT_EQ(rows().count(102), 0u);
     s.target.workers = 2;
     EXPECT_EQ(rows().count(96) + rows().count(102), 2u);

@@ -15,7 +15,7 @@ namespace tilewright::chain {
 
 namespace {
 
-constexpr int64_t kShortestPart = 16;  // terms; less is not worth a second kernel
+constexpr int64_t kShortestPart = 16;  // terms; shorter parts do not justify a second kernel
 
 class Splitter {
   public:
@@ -44,10 +44,10 @@ class Splitter {
     const TensorExpr& expr(PrimitiveId s) const { return *p_.primitives[s].expr(); }
     ValueId result(PrimitiveId s) const { return p_.primitives[s].outputs[0]; }
     bool sums(PrimitiveId s) const { return at_[s] && *at_[s] >= expr(s).spatial; }
-    /// Has the axis, and a result along it: a part of it belongs to each part.
+    /// Whether the result has the axis: every part then has its own range of it.
     bool carries(PrimitiveId s) const { return at_[s] && *at_[s] < expr(s).spatial; }
 
-    /// The dimension of the result of a stage that lies along the axis; nothing where it does not do so plainly.
+    /// The dimension of a stage's result along the axis. Nothing where the result is not indexed by the axis itself.
     std::optional<size_t> dimension_of(PrimitiveId s) const {
         const std::vector<Expr> written = result_index(expr(s));
         std::optional<size_t> found;
@@ -59,7 +59,7 @@ class Splitter {
         return found;
     }
 
-    /// Whether every part can be computed by itself. Notes what scales what.
+    /// Whether every part can be computed independently. Sets scales_.
     bool can_be_cut() {
         std::set<ValueId> maxima;
         for (const PrimitiveId s : p_.primitives.ids()) {
@@ -70,7 +70,7 @@ class Splitter {
         }
         scales_ = online_scales(p_, maxima);
         const std::set<ValueId> given(p_.outputs.begin(), p_.outputs.end());
-        std::vector<bool> late(p_.primitives.size(), false);  // needs a finished sum along the axis
+        std::vector<bool> late(p_.primitives.size(), false);  // depends on a complete sum along the axis
         std::vector<bool> scaled(p_.primitives.size(), false);
         for (const PrimitiveId s : p_.primitives.ids()) {
             if (carries(s) && (given.count(result(s)) != 0 || !dimension_of(s))) return false;
@@ -99,8 +99,8 @@ class Splitter {
         return true;
     }
 
-    /// Positions of the accesses that computing a part needs: what only the epilogue of a sum reads, the second kernel
-    /// does.
+    /// Positions of the accesses that a part reads. Those that only the epilogue of a sum reads belong to the merge
+    /// kernel.
     std::vector<uint32_t> read_by_parts(PrimitiveId s) const {
         const TensorExpr& e = expr(s);
         if (sums(s) && !e.epilogue.empty()) return e.body.slots();
@@ -135,7 +135,7 @@ class Splitter {
     /// A program under construction, with values of the original.
     struct Half {
         Program& program;
-        std::map<ValueId, ValueId> values;  ///< of the original, or of parts of them
+        std::map<ValueId, ValueId> values;  ///< original value -> value or part of this half
         std::map<ValueId, ValueId> parts;
     };
 
@@ -149,7 +149,7 @@ class Splitter {
         return mine;
     }
 
-    /// The parts of a sum: [parts, its shape].
+    /// The parts of a sum as a tensor: [parts, its shape].
     Value part_of(PrimitiveId s) const {
         Value part = p_.values[result(s)];
         part.name = part_name(part);
@@ -206,23 +206,23 @@ class Splitter {
         }
     }
 
-    /// A sum without its epilogue, which the second kernel computes: what only that reads is read nowhere.
+    /// A sum without its epilogue, which the merge kernel computes. Accesses that only the epilogue has are dropped.
     TensorExpr without_epilogue(PrimitiveId s) const {
         TensorExpr e = expr(s);
         if (!sums(s) || e.epilogue.empty()) return e;
         const std::vector<uint32_t> read = read_by_parts(s);
         for (uint32_t k = 0; k < e.accesses.size(); ++k)
             if (!read.empty() && std::find(read.begin(), read.end(), k) == read.end())
-                e.accesses[k] = e.accesses[read[0]];  // the same once more: tidy drops it
+                e.accesses[k] = e.accesses[read[0]];  // a duplicate, which tidy drops
         if (read.empty()) e.accesses.clear();
         e.epilogue = ScalarBody();
         return e;
     }
 
-    /// One part: a first axis j, and C * j + k in the place of k.
+    /// One part: a new first axis j, and C * j + k in place of k.
     TensorExpr partial(Half& half, PrimitiveId s) const {
         const TensorExpr e = without_epilogue(s);
-        std::vector<Expr> inside, whole;  // by what each axis is replaced, counting within the part and overall
+        std::vector<Expr> inside, whole;  // replacements of each axis, within the part and overall
         std::vector<Expr> extents = {Expr(parts_)};
         for (size_t k = 0; k < e.extents.size(); ++k) {
             inside.push_back(axis(k + 1));
@@ -261,7 +261,7 @@ class Splitter {
         for (const ValueId v : p_.outputs)
             if (producers_[v]) roots.push_back(producers_[v]);
         for (const PrimitiveId s : needed(roots, false)) {
-            if (carries(s)) return false;  // needed across parts
+            if (carries(s)) return false;  // read across parts
             Primitive stage = p_.primitives[s];
             if (sums(s)) {
                 merged_.insert(s);
@@ -285,7 +285,7 @@ class Splitter {
         return it->second;
     }
 
-    /// The parts of a sum added up, then the sum's epilogue.
+    /// The sum over the parts, then the epilogue.
     TensorExpr merge(Half& half, PrimitiveId s) const {
         const TensorExpr& e = expr(s);
         const Expr j = axis(e.spatial);
@@ -339,10 +339,10 @@ class Splitter {
     int64_t parts_, length_;
     IndexVector<PrimitiveId, std::optional<size_t>> at_;  ///< the axis' position in each stage
     IndexVector<PrimitiveId, std::optional<OnlineScale>> scales_;
-    std::set<PrimitiveId> merged_;  ///< sums whose parts the second kernel adds up
+    std::set<PrimitiveId> merged_;  ///< sums whose parts the merge kernel adds
 };
 
-/// Inputs that nothing reads any more do not belong to a kernel.
+/// Drops inputs that no stage reads any more.
 void drop_unread_inputs(Program& p) {
     std::set<ValueId> read;
     for (const Primitive& s : p.primitives)

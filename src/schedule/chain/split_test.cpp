@@ -1,5 +1,4 @@
-// A sum cut into parts that a second kernel adds up gives what the whole sum gives, also on rows that are hard for a
-// softmax.
+// A split reduction gives the results of the whole one, also on rows that are hard for a softmax.
 
 #include "schedule/chain/split.h"
 
@@ -33,7 +32,7 @@ std::vector<Tensor> inputs_of(const Program& p, const std::map<std::string, Tens
     return out;
 }
 
-/// What both kernels compute, the first by `run`.
+/// The outputs of both kernels, the first run by `run`.
 template <class Run>
 std::vector<Tensor> outputs_of(const SplitSum& s, const Program& p, const std::vector<Tensor>& inputs, const Run& run) {
     std::map<std::string, Tensor> known;
@@ -99,11 +98,11 @@ TEST(SplitSum, takes_the_smallest_divisor_that_is_enough) {
     EXPECT_EQ(parts(75, 2), 3);
     EXPECT_EQ(parts(61, 2), 0);   // a prime
     EXPECT_EQ(parts(24, 2), 0);   // parts of fewer than 16
-    EXPECT_EQ(parts(143, 2), 0);  // 11 * 13: more than four times as many as wanted
+    EXPECT_EQ(parts(143, 2), 0);  // 11 * 13: more than four times `parts`
 }
 
 TEST(SplitSum, refuses_what_a_part_cannot_know) {
-    // A mean along the very axis that the product sums along, when it is computed from the same values.
+    // A mean along the axis that the product reduces, computed from the same values.
     EXPECT_FALSE(split_sum(parse_program(R"(program centred {
   input x: f32[2, 64]
   input y: f32[2, 64]
@@ -115,7 +114,7 @@ TEST(SplitSum, refuses_what_a_part_cannot_know) {
   output e
 })"),
                            2));
-    // Probabilities that are given as well.
+    // Probabilities that are also an output.
     Program p = attention(1, 1, 64, 4, 5);
     p.outputs.push_back(p.primitives[PrimitiveId(4)].outputs[0]);
     EXPECT_FALSE(split_sum(p, 2));
@@ -144,19 +143,19 @@ TEST(SplitSum, of_every_kind_of_chain_computes_it) {
     EXPECT_EQ(cut, 12);
 }
 
-/// 8 rows of a softmax that are hard for it when it is cut into parts of 16 columns.
+/// 8 rows that are hard for a softmax cut into parts of 16 columns.
 std::vector<Tensor> hard_inputs_of(const Program& p) {
     std::vector<Tensor> inputs = random_inputs(p, 5);
     Tensor& mask = inputs.back();
     const int64_t columns = mask.shape()[1];
     for (int64_t n = 0; n < columns; ++n) {
         const bool first = n < 16, last = n >= columns - 16;
-        mask.set(n, 3);                                                 // all alike before the scores
+        mask.set(n, 3);                                                 // all equal before the scores are added
         mask.set(columns + n, n % 2 == 0 ? 1e4 : -1e4);                 // huge range
-        mask.set(2 * columns + n, n + 1 < columns ? -kInf : 0);         // nothing but the last
-        mask.set(3 * columns + n, -kInf);                               // nothing
-        mask.set(4 * columns + n, first ? -kInf : 0);                   // a whole part masked, the first
-        mask.set(5 * columns + n, last ? -kInf : -1e4);                 // the last
+        mask.set(2 * columns + n, n + 1 < columns ? -kInf : 0);         // all but the last masked
+        mask.set(3 * columns + n, -kInf);                               // all masked
+        mask.set(4 * columns + n, first ? -kInf : 0);                   // the first part masked
+        mask.set(5 * columns + n, last ? -kInf : -1e4);                 // the last part masked
         mask.set(6 * columns + n, n == 20 ? std::nan("") : 0);          // a NaN in the second part
         mask.set(7 * columns + n, n == 20 ? kInf : first ? -kInf : 0);  // an infinity, and a masked part
     }
