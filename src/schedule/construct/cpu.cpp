@@ -1,4 +1,4 @@
-// States on a CPU: levels are caches, loops are tasks of the thread pool.
+// Gensor's states on a CPU: levels are caches, and the outer loops are tasks of the thread pool.
 
 #include <algorithm>
 #include <cmath>
@@ -11,14 +11,14 @@ namespace tilewright::construct {
 namespace {
 
 constexpr size_t kCpuLevels = 3;
-constexpr int64_t kMostRows = 14;    // of a register tile: more is code without gain
+constexpr int64_t kMostRows = 14;    // of a register tile; more rows only add code
 constexpr int64_t kMostColumns = 4;  // vectors
 constexpr int64_t kPageElements = kPageBytes / 4;
 
 size_t vector_axis(const Problem& p) { return p.micro.vector_axis.value_or(p.stage.extents.size()); }
 
 bool reused(const Problem& p, size_t a) {
-    // Some operand of the body that the vectors run along does not move with a: its vectors serve every row.
+    // Some operand of the body varies along the vectors and not along a: its vectors serve all rows.
     const size_t va = vector_axis(p);
     if (va >= p.stage.extents.size()) return false;
     for (const OperandModel& o : p.stage.operands)
@@ -26,7 +26,7 @@ bool reused(const Problem& p, size_t a) {
     return false;
 }
 
-/// Vector registers a tile takes: its results, the vectors along the lanes, one broadcast.
+/// Vector registers of a tile: its results, the vectors of operands, one broadcast.
 double registers_taken(const Problem& p, const std::vector<int64_t>& tile) {
     const size_t va = vector_axis(p);
     double results = 1, vectors = 0;
@@ -46,7 +46,7 @@ double registers_taken(const Problem& p, const std::vector<int64_t>& tile) {
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-/// Cycles that all tasks' copies take: every element is loaded, checked and stored.
+/// Cycles of the copies of all tasks: every element is loaded, checked and stored.
 double copy_cycles(const Problem& p, const std::vector<int64_t>& task, int lanes, const CycleRates& rates) {
     double tasks = 1, elements = 0;
     for (size_t a = 0; a < p.stage.spatial; ++a)
@@ -55,7 +55,7 @@ double copy_cycles(const Problem& p, const std::vector<int64_t>& task, int lanes
     return tasks * elements / lanes * 4 / rates.loads_per_cycle;
 }
 
-/// Bytes of the copies that a task makes.
+/// Bytes of the copies of a task.
 double copied_bytes(const Problem& p, const std::vector<int64_t>& task) {
     double n = 0;
     for (const size_t i : p.loads)
@@ -104,7 +104,7 @@ class CpuModel : public StateModel {
     int lanes_, vector_registers_;
 };
 
-/// Tiles of outer levels are multiples of those inside them.
+/// Rounds tiles of outer levels up to multiples of inner ones.
 void nest_tiles(const Problem& p, Etir& state) {
     std::vector<std::vector<int64_t>>& tiles = state.tiles;
     for (size_t a = 0; a < p.stage.extents.size(); ++a)
@@ -118,7 +118,7 @@ void nest_tiles(const Problem& p, Etir& state) {
         if (state.virtual_threads[a] > 1 && tiles[1][a] % tiles[0][a] != 0) state.virtual_threads[a] = 1;
 }
 
-/// Copies must fit beside what they serve; where they do not, tasks shrink along the rows.
+/// Shrinks tasks along the rows until the copies fit beside the data that they serve.
 void fit_copies(const Problem& p, const CycleRates& rates, std::vector<std::vector<int64_t>>& tiles) {
     if (p.loads.empty() || rates.caches.size() <= 1) return;
     const double most = rates.caches[1].bytes / 2;
@@ -129,12 +129,12 @@ void fit_copies(const Problem& p, const CycleRates& rates, std::vector<std::vect
         }
 }
 
-/// Where the vector axis stands among the spatial loops of each level: outside of all others, or inside.
+/// Per level, whether the vector axis is the outermost of the spatial loops or the innermost.
 struct VectorsFirst {
     bool task, tile, micro;
 };
 
-/// The loops of a state: tasks, tiles of the second level, tiles of the first, register tiles.
+/// The loops of a state: tasks, L2 tiles, L1 tiles, register tiles.
 Realised with_loops(const Problem& p, const Realised& state, VectorsFirst first) {
     const size_t n = p.stage.extents.size(), va = vector_axis(p);
     const std::vector<std::vector<int64_t>>& tiles = state.state.tiles;
@@ -179,7 +179,7 @@ Realised CpuModel::realise(const Problem& p, const Etir& e) const {
     const double copying = p.loads.empty() ? 0 : copy_cycles(p, out.state.tiles[2], lanes_, rates_);
     out.seconds = 1e300;
     std::optional<double> compute;
-    std::vector<std::vector<size_t>> orders;  // already evaluated: with few loops most are the same
+    std::vector<std::vector<size_t>> orders;  // already evaluated: with few loops most orders are equal
     for (const bool task : {true, false})
         for (const bool tile : {true, false})
             for (const bool micro : {true, false}) {
@@ -222,12 +222,12 @@ Problem make_problem(const Program& stages, const Target& target, const Bindings
     for (const Expr& x : e.extents) p.dynamic.push_back(!x.is_constant());
     p.units.assign(n, 1);
     if (vector_axis(p) < n) p.units[vector_axis(p)] = std::max<int64_t>(1, p.micro.lanes);
-    // Reductions may be cut where the result is kept in the type of the sum.
+    // Reductions may be cut where the result has the type of the accumulator.
     const bool partial_sums =
         e.reducer != Reducer::None && compute_type(out) == out && out == e.body.dtype() && choice.loads.empty();
     const size_t va = vector_axis(p);
-    // Weights packed in panels of so many columns are read a panel at a time: half of one, or parts of two, are two
-    // streams where one was.
+    // Packed weights are read one panel at a time. A tile of half a panel, or of parts of two, has two streams instead
+    // of one.
     const bool panels = va < n && std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& a) {
                             return !axis_strides(stages, e, a.value, a.index)[va];
                         });
@@ -239,8 +239,8 @@ Problem make_problem(const Program& stages, const Target& target, const Bindings
             std::vector<int64_t> sizes;
             if (l == 0) {
                 if ((!p.contraction && given >= p.units[a]) || (panels && a == va)) {
-                    // Where nothing is reused across rows, the operands' layout decides the register tile (transposed
-                    // blocks, windows that share loads, vectors that hide a sum's latency).
+                    // Without reuse across rows, the layout of operands determines the register tile (in-register
+                    // transpose, windows that share loads, vectors that hide the latency of a sum).
                     sizes = {given};
                 } else if (a == va) {
                     const int64_t lanes = p.units[a];
@@ -254,7 +254,7 @@ Problem make_problem(const Program& stages, const Target& target, const Bindings
                 }
             } else if (a < e.spatial) {
                 sizes = candidate_sizes(extent, p.units[a]);
-                // Rows that are summed up are read page by page, as far as they go.
+                // Sums down columns read a row at least a page at a time.
                 if (choice.summed_rows && a == va)
                     while (sizes.size() > 1 && sizes.front() < kPageElements) sizes.erase(sizes.begin());
             } else if (partial_sums && !p.dynamic[a] && a != va && p.contraction && extent >= 64) {

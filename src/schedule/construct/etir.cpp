@@ -21,7 +21,7 @@ std::vector<int64_t> candidate_sizes(int64_t extent, int64_t unit) {
         out.push_back(u * unit);
     }
     out.push_back(extent);
-    // Many sizes make long walks: about three an octave are kept.
+    // Many sizes make walks long: about three per octave are kept.
     std::vector<int64_t> thin;
     for (const int64_t x : out)
         if (thin.empty() || static_cast<double>(x) >= 1.25 * static_cast<double>(thin.back()) || x == extent)
@@ -66,7 +66,7 @@ std::optional<Etir> apply(const Problem& p, const Etir& e, Action action, bool n
     TW_CHECK(at != sizes.end());
     if (action.kind == Action::Kind::Tile) {
         if (++at == sizes.end()) return std::nullopt;
-        // Not beyond the tile around it, which a register tile may exceed by its rounding.
+        // The tile must not exceed its outer tile, except by the rounding of register tiles.
         if (nested && e.level + 1 < p.levels() &&
             *at > std::max(e.tiles[e.level + 1][action.axis], p.units[action.axis]))
             return std::nullopt;
@@ -95,7 +95,7 @@ Etir random_state(const Problem& p, std::mt19937_64& rng) {
         bool room = true;
         for (size_t l = 0; l < p.levels(); ++l) room = room && fits(p, e, l);
         if (!room) continue;
-        // Half of the states have virtual threads, along some axes 2 or 4.
+        // Half of the states have 2 or 4 virtual threads along some axes.
         if (rng() % 2 == 0)
             for (size_t a = 0; a < p.stage.spatial; ++a)
                 for (auto steps = rng() % 3; steps > 0; --steps)
@@ -133,7 +133,7 @@ double footprint(const Problem& p, const Etir& e, size_t level) { return p.model
 
 namespace {
 
-/// Registers hold a row of the innermost reduction at a time: its tile there is one point (or the unrolled ones).
+/// Registers hold one row of the innermost reduction: the tile has one point of it (or the unrolled ones).
 std::vector<int64_t> register_view(const Problem& p, const std::vector<int64_t>& tile) {
     std::vector<int64_t> t = tile;
     for (size_t a = p.stage.spatial; a < t.size(); ++a)
@@ -152,7 +152,7 @@ double traffic(const Problem& p, const Etir& e, size_t level) {
     }
     double bytes = 0;
     for (const OperandModel& o : p.stage.operands) {
-        // In registers a broadcast is one element, a vector its bytes.
+        // In registers, a broadcast is one element and a vector all its bytes.
         const double moved = level > 0 ? o.bytes(tile) : o.elements(tile) * static_cast<double>(o.element_bytes);
         bytes += moved * spatial * (o.in_body ? reductions : 1);
     }
@@ -244,7 +244,7 @@ TileProgram to_tile_program(Program stages, const Problem& p, const Realised& r)
     for (size_t a = 0; a < e.extents.size(); ++a)
         t.axes.push_back({fmt::format("{}{}", a < e.spatial ? "s" : "r", a), e.extents[a]});
     std::vector<Stmt> body{Stmt{Compute{id, r.micro}}};
-    // What stands in the body inside `depth` loops besides what is there.
+    // Adds copies and the store to the body inside `depth` loops.
     const auto surround = [&](size_t depth) {
         if (depth == r.copies_at) {
             std::vector<Stmt> copies = p.model->copies(t.stages, p, r);

@@ -1,5 +1,5 @@
-// Gensor's states and actions: formulas 1 to 3 on numbers worked out by hand, which transitions exist, and that every
-// state is a legal schedule.
+// Gensor's states and actions: formulas 1 to 3 on numbers worked out by hand, the available transitions, and the
+// legality of every state as a schedule.
 
 #include "schedule/construct/etir.h"
 
@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using Kind = Action::Kind;
 
-/// 32 x 64 x 48: sums are not cut, vectors run along n.
+/// 32 x 64 x 48 with uncut reductions and vectors along n.
 struct Product {
     explicit Product(const Target& target = narrow_target()) : p(problem_of(product(32, 64, 48), target)) {}
     Problem p;
@@ -54,7 +54,7 @@ TEST(Formula1, weighs_traffic_saved_with_what_is_filled) {
     // T = 1 x 8, T' = 2 x 8. F = 3328, F' = 384 + 3072 + 128 = 3584; Q = 256 F, Q' = 128 F':
     // Q F' / (Q' F) = 256 / 128.
     EXPECT_DOUBLE_EQ(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 2);
-    // Back from T': the inverse.
+    // The inverse action from T'.
     const Etir larger = given(apply(x.p, x.e, {Kind::Tile, kM}));
     EXPECT_DOUBLE_EQ(benefit(x.p, larger, {Kind::InverseTile, kM}, 0), 0.5);
 }
@@ -70,12 +70,12 @@ TEST(Formula1, counts_registers_at_the_core) {
 
 TEST(Formula2, compares_how_long_the_tile_takes_from_either_level) {
     Product x;
-    // S = 3328 bytes, from the third level (50 cycles, 16 bytes a cycle) and from the second (14, 32); at t = 10 half
-    // of the factor's limit, which is 3.
+    // S = 3328 bytes, from the third level (50 cycles, 16 bytes a cycle) and from the second (14, 32). At t = 10 the
+    // factor is half of its limit 3.
     const double size = 3328;
     const double gain = (50 + size / 16) / (14 + size / 32);
     EXPECT_DOUBLE_EQ(benefit(x.p, x.e, {Kind::Cache, 0}, 10), 1.5 * gain);
-    // One level in: second against first (4 cycles, 64 bytes a cycle).
+    // One level further in: second against first (4 cycles, 64 bytes a cycle).
     x.e.level = 1;
     EXPECT_DOUBLE_EQ(benefit(x.p, x.e, {Kind::Cache, 0}, 10), 1.5 * (14 + size / 32) / (4 + size / 64));
 }
@@ -91,7 +91,7 @@ TEST(Formula2, is_annealed_by_the_number_of_the_step) {
     EXPECT_NEAR(factor(50), 3 * 625.0 / 626, 1e-12);
 }
 
-/// Rows of A are so many bytes apart.
+/// A register tile of so many rows.
 Etir register_tile(const Problem& p, int64_t rows) {
     Etir e = initial(p);
     e.level = 0;
@@ -101,7 +101,7 @@ Etir register_tile(const Problem& p, int64_t rows) {
 }
 
 TEST(Formula3, is_the_conflicts_that_interleaving_avoids) {
-    // 512 floats apart: every second row meets the same set, W = 2.
+    // Rows 512 floats apart: every second row maps to the same set, W = 2.
     const Problem two = problem_of(product(32, 64, 512));
     // 4 rows: ceil(4 / 2) in one set; with two virtual threads ceil(4 / (2 * 2)).
     EXPECT_EQ(benefit(two, register_tile(two, 4), {Kind::SetVThread, kM}, 0), 2);
@@ -109,7 +109,7 @@ TEST(Formula3, is_the_conflicts_that_interleaving_avoids) {
     EXPECT_EQ(benefit(two, register_tile(two, 2), {Kind::SetVThread, kM}, 0), 1);
     // 6 rows: ceil(6 / 2) against ceil(6 / 4).
     EXPECT_EQ(benefit(two, register_tile(two, 6), {Kind::SetVThread, kM}, 0), 1.5);
-    // 1024 floats apart: all in one set. Four virtual threads after two: 4 against 1.
+    // Rows 1024 floats apart: all in one set. Four virtual threads after two: 4 against 1.
     const Problem one = problem_of(product(32, 64, 1024));
     Etir e = register_tile(one, 4);
     EXPECT_EQ(benefit(one, e, {Kind::SetVThread, kM}, 0), 2);
@@ -123,11 +123,11 @@ TEST(VirtualThreads, are_interleaved_only_where_they_divide_the_register_tile) {
     EXPECT_FALSE(apply(p, register_tile(p, 3), {Kind::SetVThread, kM}));
     const Etir both = given(apply(p, register_tile(p, 2), {Kind::SetVThread, kM}));
     EXPECT_THAT(both.virtual_threads, ElementsAre(2, 1, 1));
-    // One vector along n has no two parts; sums have no virtual threads; neither have the outer levels.
+    // A single vector along n cannot be split; neither reductions nor outer levels have virtual threads.
     EXPECT_FALSE(apply(p, register_tile(p, 2), {Kind::SetVThread, kN}));
     EXPECT_FALSE(apply(p, register_tile(p, 2), {Kind::SetVThread, kK}));
     EXPECT_FALSE(apply(p, initial(p), {Kind::SetVThread, kM}));
-    // A tile that they do not divide any more has none.
+    // A tile that they do not divide has no virtual threads.
     const Etir three = given(apply(p, both, {Kind::Tile, kM}));
     EXPECT_EQ(three.tiles[0][kM], 3);
     EXPECT_EQ(three.virtual_threads[kM], 1);
@@ -152,7 +152,7 @@ TEST(Transitions, of_a_level_in_which_not_even_the_smallest_tile_fits_are_not_he
     EXPECT_GT(benefit(x.p, x.e, {Kind::Tile, kM}, 0), 0);
 }
 
-/// Calls `f` with states along random walks over the edges, capacity or not.
+/// Calls `f` with states along random walks over the edges, regardless of capacity.
 void wander(const Problem& p, uint64_t seed, const std::function<void(const Etir&, const Etir&, Action)>& f) {
     std::mt19937_64 rng(seed);
     Etir e = initial(p);
@@ -175,7 +175,7 @@ TEST(Transitions, the_level_moves_towards_the_core_and_never_back) {
                 inward += a.kind == Kind::Cache ? 1 : 0;
                 for (size_t l = 0; l < p.levels(); ++l)
                     if (l != from.level) {
-                        EXPECT_EQ(to.tiles[l], from.tiles[l]);  // what is scheduled stays
+                        EXPECT_EQ(to.tiles[l], from.tiles[l]);  // levels that are already scheduled do not change
                     }
             });
     }
@@ -268,7 +268,7 @@ TEST(Realise, makes_of_every_state_a_schedule_that_computes_its_stage) {
 TEST(Realise, costs_what_the_tree_that_it_makes_costs) {
     for (const Program& stages : small_kernels()) {
         const Problem p = problem_of(stages);
-        if (!p.loads.empty()) continue;  // the tree says where copies lie, the state only that they are made
+        if (!p.loads.empty()) continue;  // the state does not contain the place of copies
         std::mt19937_64 rng(7);
         for (int k = 0; k < 10; ++k) {
             const Realised r = realise(p, random_state(p, rng));
@@ -286,7 +286,7 @@ TEST(Realise, rounds_tiles_to_whole_tiles_of_the_level_inside) {
     const Realised r = realise(p, e);
     // 6 rows are two register tiles of 4; 15 rows two tiles of 8.
     EXPECT_THAT(r.state.tiles, ElementsAre(ElementsAre(4, 16, 1), ElementsAre(8, 32, 48), ElementsAre(16, 64, 48)));
-    EXPECT_EQ(r.parallel, 1u);  // m alone is cut into tasks
+    EXPECT_EQ(r.parallel, 1u);  // tasks cut only m
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// States on a GPU: a block's tile in shared memory, and in it the tile of a thread, or of a warp on matrix
+// Gensor's states on a GPU: a block's tile in shared memory, and the tile of a thread, or of a warp on matrix
 // instructions.
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace tilewright::construct {
 namespace {
 
 constexpr size_t kGpuLevels = 2;
-constexpr double kMargin = 1.2;        // MCFuser's rule 4: what is estimated may be so much too large
+constexpr double kMargin = 1.2;        // tolerated excess of estimated bytes: MCFuser's rule 4
 constexpr int64_t kMostOfBlock = 256;  // points of a block along rows or columns
 constexpr int64_t kMostOthers = 16;    // and along any other axis of a product
 constexpr int kMostAhead = 4;
-constexpr int64_t kMostSums = 128;  // registers of a thread, of a WGMMA product
+constexpr int64_t kMostSums = 128;  // accumulator registers of a thread in a WGMMA product
 
 class GpuStates : public StateModel {
   public:
@@ -39,7 +39,7 @@ class GpuStates : public StateModel {
         for (const OperandModel& o : p.stage.operands) n += o.bytes(e.tiles[level]);
         return n;
     }
-    /// Shared memory for the copies of a step; what is not copied passes through the same memory as a cache.
+    /// Shared memory for the copies of a step. Without copies, reads go through the same memory as a cache.
     double capacity(const Problem&, size_t level) const override {
         if (level == 0) return 4.0 * target_.thread_registers;
         return product_ ? kMargin * static_cast<double>(target_.block_shared_bytes)
@@ -80,7 +80,8 @@ class GpuStates : public StateModel {
         out.parallel = out.loops.size();
         for (size_t a = p.stage.spatial; a < n; ++a) cut(a);
         out.copies_at = out.loops.size();
-        // The model says how far copies run ahead: each step more takes as much shared memory again.
+        // The model chooses the pipeline depth. Every further step in flight takes the same amount of shared memory
+        // again.
         out.seconds = 1e300;
         const int64_t bytes = nest_.copy_bytes(tiles[1]);
         for (int ahead = 1; ahead <= kMostAhead; ++ahead) {
@@ -103,7 +104,7 @@ class GpuStates : public StateModel {
         return out;
     }
 
-    /// The innermost level of a state of a product.
+    /// The micro-kernel of a state.
     Micro micro_of(const Problem& p, const Etir& e) const {
         if (!product_) {
             Micro m = p.micro;
@@ -122,8 +123,8 @@ class GpuStates : public StateModel {
 
   private:
     bool group() const { return product_ && product_->group; }
-    /// Whole register tiles, no larger than they need to be; of a warpgroup not beyond the product, all of which an
-    /// instruction reads.
+    /// Sets a block's tile to the fewest whole register tiles that cover `wanted`. A warpgroup's tile stays inside the
+    /// product, because an instruction reads all of it.
     void set(const Problem& p, std::vector<std::vector<int64_t>>& tiles, size_t a, int64_t wanted) const {
         const bool summed = group() && a == product_->sum;
         const int64_t unit = a < p.stage.spatial ? tiles[0][a] : summed ? p.units[a] : 1;
@@ -139,14 +140,14 @@ class GpuStates : public StateModel {
         for (size_t a = 0; a < p.stage.spatial; ++a) n *= count(tiles, a);
         return n;
     }
-    /// The axis along which the block has most register tiles.
+    /// The axis along which the block has the most register tiles.
     static size_t longest(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) {
         size_t best = 0;
         for (size_t a = 1; a < p.stage.spatial; ++a)
             if (count(tiles, a) > count(tiles, best)) best = a;
         return best;
     }
-    /// Half of the register tiles along a spatial axis, half of the step along a sum; false where there is but one.
+    /// Halves the register tiles along a spatial axis, or the step along a reduction. False where there is only one.
     bool halve(const Problem& p, std::vector<std::vector<int64_t>>& tiles, size_t a) const {
         const int64_t unit = a < p.stage.spatial ? tiles[0][a] : p.units[a];
         const int64_t units = (tiles[1][a] + unit - 1) / unit;
@@ -154,7 +155,7 @@ class GpuStates : public StateModel {
         set(p, tiles, a, (units + 1) / 2 * unit);
         return true;
     }
-    /// Of the loop over the sum.
+    /// Steps of the loop over the reduction.
     int64_t steps(const Problem& p, const std::vector<std::vector<int64_t>>& tiles) const {
         if (!product_) return 1;
         return (p.stage.extents[product_->sum] + tiles[1][product_->sum] - 1) / tiles[1][product_->sum];
@@ -166,7 +167,7 @@ class GpuStates : public StateModel {
     GpuNest nest_;
 };
 
-/// The sizes up to `most`; at least the first.
+/// The sizes up to `most`, and at least the first.
 std::vector<int64_t> up_to(std::vector<int64_t> sizes, int64_t most) {
     while (sizes.size() > 1 && sizes.back() > most) sizes.pop_back();
     return sizes;

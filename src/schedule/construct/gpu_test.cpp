@@ -1,4 +1,4 @@
-// Gensor's states on a GPU: what the formulas come to by hand, and that every state is a kernel a block has room for.
+// Gensor's states on a GPU: the formulas worked out by hand, and every state is a kernel that fits a block.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(GpuStates, have_a_level_for_a_block_and_one_for_a_thread_or_a_warp) {
     EXPECT_THAT(initial(warps).tiles, ElementsAre(ElementsAre(16, 8, 1), ElementsAre(16, 8, 16)));
 }
 
-/// 64 x `columns` x 16 of a block, x rows and y columns of a thread.
+/// A block's tile of 64 x `columns` x 16, and a thread's of x rows and y columns.
 Etir state(const Problem& p, int64_t x, int64_t y, int64_t columns = 64) {
     Etir e = initial(p);
     e.level = 0;
@@ -42,12 +42,12 @@ Etir state(const Problem& p, int64_t x, int64_t y, int64_t columns = 64) {
 TEST(GpuFootprint, is_what_a_step_copies_and_the_registers_of_a_thread) {
     const Problem p = on_gpu(product(512, 512, 256));
     const Etir e = state(p, 8, 4);
-    // A lies with its rows side by side, 16 x (64 + 4) floats; B is 16 x 64, and its rows have room behind them too
-    // where they are another dimension than the columns. Either has room for a vector behind it.
+    // A's copy has its rows contiguous: 16 x (64 + 4) floats. B's is 16 x 64, with padding behind rows only where they
+    // are another dimension than the columns. Each copy has a vector of padding behind it.
     EXPECT_EQ(footprint(p, e, 1), 16 * (64 + 4) * 4 + 16 * 64 * 4 + 2 * 64);
-    // 8 x 4 sums, 8 + 4 operands, 32 others.
+    // 8 x 4 accumulators, 8 + 4 operands, 32 others.
     EXPECT_EQ(footprint(p, e, 0), (32 + 12 + 32) * 4);
-    // A warp's 32 x 32 sums of tf32 are 32 a thread; an instruction's step takes (32 + 32) x 8 words.
+    // A warp's 32 x 32 accumulators of tf32 are 32 a thread; a step of an instruction takes (32 + 32) x 8 words.
     const Problem warps = on_gpu(product(512, 512, 256), Precision::TF32);
     EXPECT_EQ(footprint(warps, state(warps, 32, 32), 0), (32 + 64 * 8 / 32 + 32) * 4);
 }
@@ -60,26 +60,26 @@ TEST(GpuFormula2, compares_shared_memory_with_memory) {
     Etir e = state(p, 1, 4);
     e.level = 1;
     const double size = footprint(p, e, 1);
-    // From memory 700 ns and a tenth of a nanosecond a byte, from shared memory 23 ns and 128 bytes a nanosecond; the
-    // step's factor is half of 3 at t = 10.
+    // From memory 700 ns and a tenth of a nanosecond per byte, from shared memory 23 ns and 128 bytes per nanosecond.
+    // The factor of the step is half of 3 at t = 10.
     EXPECT_NEAR(benefit(p, e, {Kind::Cache, 0}, 10), 1.5 * (700 + size / 10) / (23 + size / 128), 1e-9);
 }
 
 TEST(GpuFormula3, counts_the_banks_that_a_warp_meets) {
     const Problem p = on_gpu(product(512, 512, 256));
-    // Threads read 16 bytes at a time, 8 of them at once. Where each has 4 columns they read 8 neighbours: no conflict.
-    EXPECT_EQ(benefit(p, state(p, 8, 4), {Kind::SetVThread, kN}, 0), 0);  // one vector has no two parts
-    // 8 columns each: every second piece of 16 bytes, two threads to a bank: ceil(8 / 4) / ceil(8 / (2 x 4)).
+    // Eight threads read 16 bytes each at once. With 4 columns each they read 8 neighbouring vectors: no conflict.
+    EXPECT_EQ(benefit(p, state(p, 8, 4), {Kind::SetVThread, kN}, 0), 0);  // a single vector cannot be split
+    // 8 columns each: they read every second vector, two threads per bank: ceil(8 / 4) / ceil(8 / (2 x 4)).
     EXPECT_EQ(benefit(p, state(p, 8, 8), {Kind::SetVThread, kN}, 0), 2);
-    // 16 columns, 8 threads side by side: four to a bank; two virtual threads halve that, four avoid all.
+    // 16 columns, 8 threads along them: four per bank; two virtual threads halve that, four avoid all.
     EXPECT_EQ(benefit(p, state(p, 4, 16, 128), {Kind::SetVThread, kN}, 0), 2);
     const Etir two = given(apply(p, state(p, 4, 16, 128), {Kind::SetVThread, kN}));
     EXPECT_EQ(benefit(p, two, {Kind::SetVThread, kN}, 0), 2);
-    // 4 threads side by side, the other 4 have the same columns: two to a bank, which two virtual threads avoid. The
-    // printed formula would promise 2 for four of them as well.
+    // 4 threads along the columns, the other 4 have the same columns: two per bank, which two virtual threads avoid.
+    // The printed formula would give 2 for four of them as well.
     EXPECT_EQ(benefit(p, state(p, 4, 16), {Kind::SetVThread, kN}, 0), 2);
     EXPECT_EQ(benefit(p, given(apply(p, state(p, 4, 16), {Kind::SetVThread, kN})), {Kind::SetVThread, kN}, 0), 1);
-    // 8 threads side by side have the same 4 rows: one address, four of them a warp. Nothing to gain.
+    // 8 threads along the columns have the same 4 rows: one address, four of them a warp, so no conflict to avoid.
     EXPECT_EQ(benefit(p, state(p, 4, 8), {Kind::SetVThread, kM}, 0), 1);
 }
 
@@ -104,11 +104,11 @@ TEST(GpuStates, need_room_for_the_smallest_copies) {
     Target target = test::on_gpu(a100());
     target.gpu->block_shared_bytes = 100;
     EXPECT_FALSE(make_gpu_problem(product(512, 512, 256), target, Precision::F32));
-    // What copies nothing needs none.
+    // A kernel without copies needs no shared memory.
     EXPECT_TRUE(make_gpu_problem(small_kernels().back(), target, Precision::F32));
 }
 
-/// Statement by statement of the tree.
+/// The threads of a block, computed from its tile.
 int64_t threads_of(const Problem& p, const Realised& r) {
     int64_t n = r.micro.matrix ? 32 : 1;
     for (size_t a = 0; a < p.stage.spatial; ++a)
@@ -123,7 +123,7 @@ TEST(GpuRealise, makes_of_every_state_a_schedule_that_computes_its_stage) {
         const std::vector<Tensor> expected = interpret(stages, inputs);
         for (const Precision precision : {Precision::F32, Precision::BF16}) {
             Target target = test::on_gpu(a100());
-            target.gpu->block_shared_bytes = 20 << 10;  // small, so that there is something to make room for
+            target.gpu->block_shared_bytes = 20 << 10;  // small, so that tiles must shrink to fit
             const Problem p = *make_gpu_problem(stages, target, precision);
             std::mt19937_64 rng(static_cast<uint64_t>(precision));
             for (int k = 0; k < 12; ++k) {
@@ -158,7 +158,7 @@ TEST(GpuRealise, costs_what_the_tree_that_it_makes_costs) {
             const TileProgram t = to_tile_program(stages, p, r);
             EXPECT_NEAR(gpu_estimate(t, a100()).seconds / r.seconds, 1, 1e-9) << print(t);
             if (p.contraction) {
-                // The copies; where threads share a tile their sums lie there as well.
+                // The copies. Where threads share a tile, their partial sums are in shared memory as well.
                 const int64_t copies = plan_buffers(t, {stages.outputs[0]}).scratch_bytes;
                 EXPECT_EQ(copies, r.ahead * footprint(p, r.state, 1)) << print(t);
                 EXPECT_GE(given(shared_bytes(t)), copies) << print(t);
@@ -179,7 +179,7 @@ TEST(GpuConstruct, comes_to_no_worse_than_the_rule) {
                 how.kind = kind;
                 const TileProgram t = make_schedule(stages, rows, how);
                 EXPECT_EQ(verify(t), std::vector<std::string>());
-                // The default schedule's state comes first where the model prefers another by less than its own error.
+                // The default schedule's state comes first where the gain of another is below the error of the model.
                 EXPECT_LE(kernel_costs(how)->estimate(t), rule / 0.97) << print(t);
             }
         }

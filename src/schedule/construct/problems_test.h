@@ -1,5 +1,5 @@
 #pragma once
-// Kernels of one stage and machines of round numbers, for the tests of this folder.
+// Single-stage kernels and machines of round numbers, for the tests of this folder.
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@ namespace tilewright::construct {
 
 constexpr size_t kM = 0, kN = 1, kK = 2;  // axes of a product
 
-/// `bytes` of a cache are those that kernels are planned with.
+/// Sets a cache level. `bytes`: the capacity that the cost model assumes.
 inline void set_cache(Target& target, size_t level, double bytes, double bytes_per_cycle, double latency_cycles) {
     CacheLevel& cache = target.caches.at(level);
     cache.bytes = static_cast<int64_t>(bytes / 0.8);
@@ -46,7 +46,7 @@ inline Problem problem_of(const Program& stages, const Target& target = narrow_t
 /// Kernels of many kinds, small enough for the interpreter.
 inline std::vector<Program> small_kernels() {
     std::vector<Program> out = {product(32, 48, 16), product(13, 21, 70), product(7, 100, 5), product(1, 64, 130)};
-    for (const char* text : {// transposed right operand: it is packed
+    for (const char* text : {// transposed right operand, which is packed
                              R"(program transposed {
   input a: f32[20, 24]
   input b: f32[40, 24]
@@ -66,7 +66,7 @@ inline std::vector<Program> small_kernels() {
   y: f32[16, 9, 9] = [16, 9, 9] sum(i3 < 4, i4 < 3, i5 < 3) mul(@0, @1) then add(acc, @2) where @0 = x[i3, i1 + i4 - 1, i2 + i5 - 1] when i1 + i4 - 1 >= 0 and -i1 - i4 + 9 >= 0 and i2 + i5 - 1 >= 0 and -i2 - i5 + 9 >= 0 else 0, @1 = w[i0, i3, i4, i5], @2 = bias[i0]
   output y
 })",
-                             // channels side by side
+                             // contiguous channels
                              R"(program blocked {
   input x: f32[8, 8, 16]
   input w: f32[3, 3, 16, 24]

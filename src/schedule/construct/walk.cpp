@@ -11,11 +11,11 @@ namespace tilewright::construct {
 
 namespace {
 
-/// A state of WalkOptions::also stays first unless the model puts another one below this share of its time: smaller
+/// A state of WalkOptions::also stays first unless another state's estimate is below this share of its time: smaller
 /// differences are noise of the model.
 constexpr double kSeedMargin = 0.98;
 
-/// Ranks states by the model, each once.
+/// Ranks distinct states by estimate.
 class Ranking {
   public:
     explicit Ranking(const Problem& problem) : p_(problem) {}
@@ -33,7 +33,7 @@ class Ranking {
         std::stable_sort(order.begin(), order.end(),
                          [](const Realised* a, const Realised* b) { return a->seconds < b->seconds; });
         std::vector<Realised> out;
-        std::set<std::vector<std::vector<int64_t>>> tiles;  // several states may round to one
+        std::set<std::vector<std::vector<int64_t>>> tiles;  // several states may round to one program
         for (const Realised* r : order) {
             if (out.size() == n) break;
             if (tiles.insert(r->state.tiles).second) out.push_back(*r);
@@ -47,7 +47,7 @@ class Ranking {
     std::map<Etir, Realised> all_;
 };
 
-/// Along single edges, at any level, to where no edge gains.
+/// Hill climbing along single edges, at any level.
 void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtual_threads) {
     Etir at = from.state;
     round_to_sizes(p, at);
@@ -60,7 +60,7 @@ void climb(const Problem& p, Ranking& ranking, const Realised& from, bool virtua
                 for (const auto kind : {Action::Kind::Tile, Action::Kind::InverseTile, Action::Kind::SetVThread}) {
                     if (kind == Action::Kind::SetVThread && !virtual_threads) continue;
                     const auto e = apply(p, at, {kind, a}, false);
-                    if (!e || !fits(p, *e, 0)) continue;  // the model covers tiles that exceed a cache
+                    if (!e || !fits(p, *e, 0)) continue;  // the model also covers tiles that exceed a cache
                     const Realised& r = ranking.add(*e);
                     if (r.seconds >= best * 0.999) continue;
                     best = r.seconds;
@@ -99,7 +99,8 @@ Constructed construct(const Problem& p, const WalkOptions& options) {
     if (options.climb)
         for (const Realised& r : ranking.best(3)) {
             climb(p, ranking, r, options.virtual_threads);
-            // Uncut sums lie behind a hill: they stream through the first level instead of staying in it.
+            // Uncut reductions are not reachable by climbing alone: they are streamed through the first level instead
+            // of staying in it.
             Etir uncut = r.state;
             for (size_t l = 1; l < p.levels(); ++l)
                 for (size_t a = p.stage.spatial; a < p.stage.extents.size(); ++a)

@@ -1,4 +1,4 @@
-// Gensor's walk: deterministic, complete on a small space, and its baselines.
+// Gensor's walk: determinism, completeness on a small space, and its baselines.
 
 #include "schedule/construct/walk.h"
 
@@ -42,7 +42,7 @@ TEST(Walk, follows_the_edges_from_the_first_state_on) {
         }
         arrived += level == 0 ? 1 : 0;
     }
-    EXPECT_EQ(arrived, 10);  // a hundred steps are enough to reach the core
+    EXPECT_EQ(arrived, 10);  // a hundred steps suffice to reach the core
 }
 
 TEST(Walk, has_no_virtual_threads_where_they_are_switched_off) {
@@ -78,13 +78,12 @@ TEST(Construct, climbing_never_loses) {
 
 // §IV-D: the walk converges to the state with the maximum payoff.
 //
-// The payoff of an action is the ratio of what the states after and before it are worth, and payoffs along a path are
-// multiplied: a path i -> j -> ... -> z has (w_j / w_i) (w_k / w_j) ... = w_z / w_i, the ratio of its ends. So the
-// Bellman equation V(i) = max_a payoff(a) V(j), in which stopping has the payoff 1, becomes, in units of w (with
-// W(i) = w_i V(i)),
-//     W_{k+1}(i) = max(w_i, max_a W_k(j)),
-// whose fixed point at the first state is the worth of the best state that can be reached from it. Here w is
-// 1 / seconds, and 0 for states that have not reached the core: those are no schedules yet.
+// The payoff of an action is the ratio of the worth of the states after and before it. Payoffs along a path are
+// multiplied: a path i -> j -> ... -> z has (w_j / w_i) (w_k / w_j) ... = w_z / w_i, the ratio of its ends. The Bellman
+// equation V(i) = max_a payoff(a) V(j), in which stopping has payoff 1, is in units of w (with W(i) = w_i V(i))
+//     W_{k+1}(i) = max(w_i, max_a W_k(j)).
+// Its fixed point at the first state is the worth of the best reachable state. Here w is 1 / seconds, and 0 for states
+// that have not reached the core and are no schedules yet.
 struct ValueIteration {
     explicit ValueIteration(const Problem& p) {
         std::vector<Etir> todo{initial(p)};
@@ -146,7 +145,7 @@ TEST(ValueIteration, the_walk_finds_the_state_of_the_highest_value) {
             Etir e = initial(p);
             e.level = 0;
             return e;
-        }())]);  // there is something to find
+        }())]);  // the space has better states than the first
 
         WalkOptions options;
         options.walks = 60;
@@ -158,7 +157,7 @@ TEST(ValueIteration, the_walk_finds_the_state_of_the_highest_value) {
 }
 
 TEST(ValueIteration, states_inside_a_level_reach_each_other) {
-    // "Irreducible" holds inside a level: from every state of the outermost level there is a way to every other.
+    // Irreducibility holds within a level: every state of the outermost level reaches every other one.
     for (const Problem& p : {small_space(), small_gpu_space()}) {
         const ValueIteration v(p);
         size_t outermost = 0;
@@ -186,7 +185,7 @@ TEST(Tree, grows_tiles_without_a_way_back_and_knows_no_virtual_threads) {
         const Constructed c = construct_tree(p);
         ASSERT_FALSE(c.top.empty());
         EXPECT_EQ(tiles_of(c), tiles_of(construct_tree(p)));
-        // Register tiles are steps of one way: of any two one contains the other.
+        // Register tiles are steps of one path: of any two, one contains the other.
         std::vector<std::vector<int64_t>> steps;
         for (const Realised& r : c.top) {
             steps.push_back(r.state.tiles[0]);
