@@ -20,12 +20,12 @@ int64_t box_bytes(const Program& stages, const Access& a, const std::vector<int6
         bool linear = true;
         for (const Var v : variables(i)) {
             if (v.kind != VarKind::Axis) continue;
-            const auto term = linear_in(i, v);  // where it is not, every step counts as one element
+            const auto term = linear_in(i, v);  // in a nonlinear index every step counts as one element
             linear = linear && term;
             const bool known = term && term->coefficient.is_constant();
             size += (known ? std::abs(term->coefficient.constant()) : 1) * (extents[v.id] - 1);
         }
-        if (!linear) {  // quotients and remainders, as of weights in panels: [i // 32, k, i % 32]
+        if (!linear) {  // quotients and remainders, as of packed weights: [i // 32, k, i % 32]
             const Interval range = bounds(i, ranges);
             if (range.lo && range.hi && range.lo->is_constant() && range.hi->is_constant())
                 size = range.hi->constant() - range.lo->constant() + 1;

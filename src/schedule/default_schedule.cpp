@@ -13,7 +13,8 @@ namespace {
 
 TileProgram schedule_one(Program stages, const Target& target) {
     const PrimitiveId id(0);
-    // Merging makes tensors one-dimensional, which hides the conditions that a Load decides and what it packs.
+    // Merging makes tensors one-dimensional. It hides conditions that a Load would decide, and the layout that it
+    // packs.
     const auto packs = [&] {
         const TensorExpr& whole = *stages.primitives[id].expr();
         return !choose_micro(stages, whole, DType::F32, target).loads.empty();
@@ -76,7 +77,7 @@ TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std:
         t.name = name;
         return t;
     }
-    // Several stages: rows in the grid, one by one; inside a row the stages run in order.
+    // Several stages: the grid is over rows, and the stages run in order inside a row.
     TileProgram t;
     t.name = name;
     t.stages = std::move(stages);
@@ -107,7 +108,7 @@ TileProgram default_schedule(Program stages, const IndexVector<PrimitiveId, std:
         for (const size_t a : row_axes[id]) choice.micro.registers[a] = 1;
         body.push_back(Stmt{Compute{id, choice.micro}});
     }
-    // The grid takes rows one by one.
+    // A task of the grid is one row.
     for (size_t r = rows; r-- > 0;) {
         TileLoop loop;
         loop.axis = r;

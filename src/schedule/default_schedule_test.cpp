@@ -1,4 +1,4 @@
-// The default heuristic's tile programs are legal and compute their stages, whatever the shapes and the machine.
+// The default heuristic's tile programs are legal and compute their stages, for every shape and target.
 
 #include "schedule/default_schedule.h"
 
@@ -17,7 +17,7 @@ using test::target_with;
 
 std::vector<Target> targets() {
     return {target_with(), target_with({.lanes = 8, .vector_registers = 16}), target_with({.workers = 8}),
-            target_with({.workers = 3, .l2_bytes = 256})};  // of which everything must be cut
+            target_with({.workers = 3, .l2_bytes = 256})};  // every stage must be cut into tasks for it
 }
 
 /// One primitive of a program as a kernel.
@@ -27,7 +27,7 @@ Program kernel_of(const Program& program, PrimitiveId id) {
     Primitive p = program.primitives[id];
     std::map<ValueId, ValueId> local;
     for (const ValueId v : p.inputs()) local[v] = k.values.push_back(program.values[v]);
-    // Binds the program's symbol, also where no operand does.
+    // Binds the program's symbol, even if no operand has it.
     k.inputs = {k.values.push_back({"sizes", DType::I64, {symbol("n")}})};
     for (const auto& [v, mine] : local) k.inputs.push_back(mine);
     k.outputs = {k.values.push_back(program.values[p.outputs[0]])};
@@ -37,7 +37,7 @@ Program kernel_of(const Program& program, PrimitiveId id) {
     return k;
 }
 
-/// The schedule passes `verify`, can be written down, and computes the stages. Its tensors may have been flattened.
+/// The schedule passes `verify`, survives printing and parsing, and computes the stages. Its tensors may be flattened.
 void legal(const TileProgram& t, const Program& stages, const std::string& what) {
     ASSERT_EQ(verify(t), std::vector<std::string>()) << what << "\n" << print(t);
     EXPECT_EQ(print(parse_tile_program(print(t))), print(t)) << what;
@@ -105,7 +105,7 @@ TEST(DefaultSchedule, of_a_product_blocks_registers_and_packs_what_is_badly_stri
 }
 
 TEST(DefaultSchedule, of_dynamic_rows_has_tasks_of_weights_on_one_thread_too) {
-    // 1 MiB of weights, which a recurrence reads task by task, every other step in reverse order.
+    // 1 MiB of weights, which a recurrence reads task by task, in reverse order every other step.
     const Program stages = parse_program(R"TW(program step {
   input h: f32[$batch, 256]
   input w: f32[256, 1024]
@@ -145,7 +145,7 @@ TEST(DefaultSchedule, of_a_convolution_fetches_the_padding) {
 }
 
 TEST(DefaultSchedule, packs_no_operand_that_nobody_reads_again) {
-    // Scores of `queries` a head: their keys lie along the sum.
+    // Attention scores of `queries` rows per head: their keys are contiguous along the reduction.
     const auto vectors_along_the_sum = [](int64_t queries) {
         const Program p = parse_program(fmt::format(R"(program scores {{
   input q: f32[12, {0}, 64]
@@ -179,7 +179,7 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
     };
     EXPECT_EQ(outermost(sum(200, 1024, "")), "r1 by 1");
     EXPECT_EQ(outermost(sum(200, 1000, "")), "r1 by 1");
-    EXPECT_EQ(outermost(sum(200, 9000, "")), "s0 by 2304");  // so that the sums so far stay in the first level
+    EXPECT_EQ(outermost(sum(200, 9000, "")), "s0 by 2304");  // so that the partial sums stay in L1
     EXPECT_EQ(outermost(sum(8, 4096, "")), "none");          // few rows
     EXPECT_EQ(outermost(sum(400, 64, "")), "none");          // a register tile reads whole rows
     const auto panels = [&](int64_t columns) {               // m = 1, weights packed
@@ -191,10 +191,10 @@ TEST(DefaultSchedule, of_a_sum_down_columns_reads_memory_row_by_row) {
 }})",
                                                    1024 / columns, columns)));
     };
-    EXPECT_EQ(panels(8 * target.micro_lanes()), "none");  // a register tile reads a panel from its beginning to its end
+    EXPECT_EQ(panels(8 * target.micro_lanes()), "none");  // a register tile reads a whole panel
     EXPECT_EQ(panels(512), "r1 by 1");
     target = target_with();
-    EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // near enough
+    EXPECT_EQ(outermost(sum(200, 1024, "")), "none");  // close enough
     target = target_with({.l2_bytes = 1 << 16});
     for (const int64_t rows : {200, 203})
         for (const char* then : {"", " then sqrt(div(acc, 200.0))"})
@@ -215,7 +215,7 @@ TEST(DefaultSchedule, of_windows_that_go_by_twos_has_vectors_along_their_rows) {
     };
     EXPECT_EQ(vectors_along(2), 2u);
     EXPECT_EQ(vectors_along(4), 2u);
-    EXPECT_NE(vectors_along(5), 2u);  // one load a lane
+    EXPECT_NE(vectors_along(5), 2u);  // one load per lane
 }
 
 TEST(DefaultSchedule, of_windows_over_what_comes_from_memory_follows_few_rows_at_a_time) {
@@ -231,9 +231,9 @@ TEST(DefaultSchedule, of_windows_over_what_comes_from_memory_follows_few_rows_at
         return choose_micro(p, *p.primitives[PrimitiveId(0)].expr(), DType::F32, target).micro.registers[1];
     };
     EXPECT_EQ(rows(2, 1 << 20), 4);  // nine rows of the operand, in a cache
-    EXPECT_EQ(rows(2, 1 << 16), 1);  // three of them
+    EXPECT_EQ(rows(2, 1 << 16), 1);  // three rows of the operand
     EXPECT_EQ(rows(1, 1 << 16), 2);  // four
-    // The same where axes have become one: planes lie beside each other, but no window slides from one to the next.
+    // The same after axes are merged: planes are contiguous, but no window slides from one plane to the next.
     const Program merged = parse_program(R"(program pool {
   input x: f32[12845056]
   y: f32[3211264] = [1024, 56, 56] -> [3136*i0 + 56*i1 + i2] max(i3 < 3, i4 < 3) @0 where @0 = x[12544*i0 + 224*i1 + 2*i2 + 112*i3 + i4 - 113] when 2*i1 + i3 - 1 >= 0 and 2*i2 + i4 - 1 >= 0 else -inf
@@ -251,7 +251,7 @@ TEST(DefaultSchedule, of_a_transposition_writes_several_lines_of_a_row_in_turn) 
   output y
 })TW");
     const auto tree = [&](const Program& stages) { return tiling_expression(default_schedule(stages, target_with())); };
-    EXPECT_EQ(tree(p), "C0");  // rows of less than a page
+    EXPECT_EQ(tree(p), "C0");  // rows shorter than a page
     const Program far = parse_program(R"TW(program turn {
   input x: f32[1040, 300]
   y: f32[300, 1040] = [300, 1040] @0 where @0 = x[i1, i0]
@@ -302,7 +302,7 @@ TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_takes_all_channe
     for (const auto& [size, channels] : {std::pair("112", 32), std::pair("256", 256)})
         EXPECT_EQ(spatial_order(depthwise(size, size, channels), 3), (std::vector<size_t>{1, 2, 0}));
     EXPECT_EQ(spatial_order(depthwise("$h", "$w", 256), 3), (std::vector<size_t>{1, 2, 0}));
-    // Threads share out the rows, not the channels of each.
+    // Threads split the rows, not the channels of each row.
     const Target two = target_with({.workers = 2});
     for (const std::string& height : {std::string("256"), std::string("$h")}) {
         const TileProgram t = default_schedule(depthwise_program(height, "256", 256), two);
@@ -311,7 +311,7 @@ TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_takes_all_channe
         EXPECT_EQ(grid.axis, 1u) << print(t);
         EXPECT_TRUE(std::holds_alternative<Compute>(grid.body.at(0).kind)) << print(t);
     }
-    // Rows are one sum here: no window slides.
+    // Here rows are one reduction: no window slides.
     const Micro sum = micro_of(R"(program sum {
   input x: f32[64, 9, 256]
   y: f32[64, 256] = [64, 256] sum(i2 < 9) @0 where @0 = x[i0, i2, i1]  ; y ""
@@ -322,7 +322,7 @@ TEST(DefaultSchedule, of_windows_over_two_axes_has_two_rows_and_takes_all_channe
 }
 
 TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_inside_of_rows) {
-    // Heads: matrices of their own.
+    // Heads: independent matrices.
     const Micro heads = micro_of(R"(program heads {
   input a: f32[16, 17, 16]
   input b: f32[16, 16, $n]
@@ -331,7 +331,7 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
 }
 )");
     EXPECT_EQ(spatial_order(heads, 3), (std::vector<size_t>{0, 2, 1}));
-    // Groups of channels of each pixel.
+    // Channel groups of each pixel.
     const Micro groups = micro_of(R"(program groups {
   input a: f32[$n, 24, 16]
   input b: f32[24, 16, 16]
@@ -340,7 +340,7 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
 }
 )");
     EXPECT_EQ(spatial_order(groups, 3), (std::vector<size_t>{2, 1, 0}));
-    // Their weights are more than a near cache holds: each group's serve all rows.
+    // Their weights exceed L2: those of each group serve all rows.
     const Micro many = micro_of(R"(program many {
   input a: f32[$n, 24, 128]
   input b: f32[24, 128, 128]
@@ -351,7 +351,8 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
     EXPECT_EQ(spatial_order(many, 3), (std::vector<size_t>{0, 2, 1}));
 }
 
-/// Scalar code reads many operands as slowly as they are many: 24 of a concatenation are no reason against vectors.
+/// Scalar code costs as much per operand as the vector estimate: 24 operands of a concatenation must not rule out
+/// vectors.
 TEST(DefaultSchedule, of_a_concatenation_has_vectors_however_many_operands_there_are) {
     for (const size_t n : {2, 24, 40}) {
         std::string inputs, body = fmt::format("@{}", n - 1), reads;

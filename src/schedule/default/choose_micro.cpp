@@ -6,8 +6,8 @@ namespace tilewright {
 
 namespace {
 
-/// All rows and columns of a linear transform in the register tile, where its weights are known; vectors innermost, so
-/// that every row of it is written contiguously.
+/// Puts all rows and columns of a linear transform into the register tile, where its weights are known. Vectors are
+/// innermost, so that every row is written contiguously.
 void hold_transform(const TensorExpr& e, const ConstantTransform& transform, size_t vector, int lanes, Micro& micro) {
     micro.vector_axis = vector;
     micro.lanes = lanes;

@@ -1,4 +1,4 @@
-// The choice of the order of a micro-kernel's loops.
+// The loop order of a micro-kernel.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@ namespace tilewright {
 
 namespace {
 
-/// Axes along which both operands of a product and its result move.
+/// Axes along which both operands of a product and its result vary.
 std::vector<size_t> batch_axes(const OperandWalks& w) {
     std::vector<size_t> out;
     for (size_t a = 0; a < w.e.spatial; ++a)
@@ -19,8 +19,8 @@ std::vector<size_t> batch_axes(const OperandWalks& w) {
     return out;
 }
 
-/// Whether a batch axis is one of groups: their parts of the broadcast operand lie side by side in each of its rows,
-/// and the weights of all groups stay in L2.
+/// Whether a batch axis is one of channel groups: each row of the broadcast operand holds all groups contiguously, and
+/// the weights of all groups stay in L2.
 bool is_group_axis(const OperandWalks& w, const Micro& micro, size_t batch) {
     const size_t vector = *micro.vector_axis;
     bool inside = false;
@@ -39,8 +39,8 @@ bool is_group_axis(const OperandWalks& w, const Micro& micro, size_t batch) {
     return inside && weights <= static_cast<double>(w.target.task_bytes()) / 8;
 }
 
-/// Whether the windows of all channels of a plane read and write far more than L2 holds. Batches count once: they lie
-/// outside.
+/// Whether the windows of all channels of a plane read and write far more than L2 holds. Batches do not count: their
+/// loop is outside.
 bool plane_exceeds_l2(const OperandWalks& w, size_t vector) {
     std::vector<int64_t> plane;
     auto bytes = static_cast<double>(byte_size(w.out_type));
@@ -54,8 +54,8 @@ bool plane_exceeds_l2(const OperandWalks& w, size_t vector) {
 }
 
 /// The operand's strides where a stage only moves contiguous runs of memory (heads of an attention). Loops in the
-/// operand's order keep the hardware's prefetch streams going, and lines that are written whole may lie anywhere: 2.5
-/// times as fast as in the order of the result, measured.
+/// operand's order keep the hardware's prefetch streams going, and the place of completely written lines does not
+/// matter: 2.5 times as fast as in the order of the result, measured.
 std::optional<std::vector<int64_t>> copied_strides(const OperandWalks& w, std::optional<size_t> vector) {
     if (!vector || *vector >= w.e.spatial || w.e.reducer != Reducer::None || w.e.accesses.size() != 1)
         return std::nullopt;
@@ -73,10 +73,8 @@ bool contains(const std::vector<size_t>& axes, size_t a) {
     return std::find(axes.begin(), axes.end(), a) != axes.end();
 }
 
-/// Vector panels outside rows, so that a panel of the right operand serves every row.
-///
-/// Batches, along which everything moves, come outside of the panels: one matrix after the other. Groups come inside of
-/// the rows.
+/// Loops over panels are outside of rows, so that a panel of the right operand serves all rows. Batches, along which
+/// both operands vary, are outside of panels: one matrix after the other. Channel groups are inside of rows.
 ///     16 heads of 17 x 16 x 16384: 2.9 ms in place of 4.6; 24 groups of 16 channels, 16384 pixels: 5.2 of 8.4
 void order_product(const OperandWalks& w, StageChoice& choice) {
     Micro& micro = choice.micro;
@@ -90,9 +88,10 @@ void order_product(const OperandWalks& w, StageChoice& choice) {
     micro.order.insert(micro.order.end(), groups.begin(), groups.end());
 }
 
-/// A vector of channels for the whole plane keeps its weights in registers, but touches one line of each pixel. Where
-/// the plane comes from memory, all channels of a tile of windows come before its neighbours, so that lines are read in
-/// their order. (128 channels of 512 x 512 pixels, 3 x 3: 8.7 ms instead of 20; of 14 x 14: a fifth slower.)
+/// A vector of channels over the whole plane keeps its weights in registers, but touches only one line of each pixel.
+/// Where the plane is read from memory, all channels of a tile of windows are computed before the next tile, so that
+/// lines are read in order. (128 channels of 512 x 512 pixels, 3 x 3: 8.7 ms instead of 20; of 14 x 14: a fifth
+/// slower.)
 void order_windows(const OperandWalks& w, StageChoice& choice) {
     if (!choice.windows || !plane_exceeds_l2(w, *choice.micro.vector_axis)) return;
     std::vector<size_t>& order = choice.micro.order;
@@ -106,7 +105,7 @@ void order_windows(const OperandWalks& w, StageChoice& choice) {
     choice.shared = choice.windows;
 }
 
-/// Reduction axes, of a product the one along which the broadcast operand is contiguous last.
+/// Reduction axes. Those of a product end with the one along which the broadcast operand is contiguous.
 std::vector<size_t> reduction_order(const OperandWalks& w, const StageChoice& choice) {
     std::vector<size_t> reductions;
     for (size_t a = w.e.spatial; a < w.axes(); ++a) reductions.push_back(a);

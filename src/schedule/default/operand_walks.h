@@ -1,5 +1,5 @@
 #pragma once
-// How the operands of one expression walk through memory: all that the steps of the default heuristic choose from.
+// Strides of an expression's operands along its axes. The steps of the default heuristic depend only on these.
 
 #include <optional>
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace tilewright {
 
-/// How an operand or the result walks along every axis.
+/// The strides of an operand or of the result along every axis.
 struct OperandWalk {
     std::vector<std::optional<Expr>> strides;
-    std::vector<bool> unit_lanes;  ///< per axis: neighbouring lanes of a vector are neighbours in memory
+    std::vector<bool> unit_lanes;  ///< per axis: neighbouring lanes of a vector are contiguous in memory
     bool result = false;
 
     bool depends(size_t a) const { return !strides[a] || !strides[a]->is_constant(0); }
@@ -22,7 +22,7 @@ struct OperandWalk {
     std::optional<int64_t> stride(size_t a) const {
         return strides[a] && strides[a]->is_constant() ? std::optional(strides[a]->constant()) : std::nullopt;
     }
-    /// The stride between lanes, where it is small enough for contiguous loads and shuffles (kMostSpread); else 0.
+    /// The stride between lanes if it is small enough for contiguous loads and shuffles (kMostSpread), else 0.
     int64_t spread(size_t a) const {
         const int64_t apart = stride(a).value_or(0);
         return apart > 1 && apart <= kMostSpread ? apart : 0;
@@ -31,7 +31,7 @@ struct OperandWalk {
 OperandWalk walk_of(const Program& stages, const TensorExpr& e, ValueId value, const std::vector<Expr>& index,
                     bool result, int lanes);
 
-/// The walks of one expression's operands on a target.
+/// The walks of one expression's operands, for a target.
 struct OperandWalks {
     OperandWalks(const Program& stages, const TensorExpr& e, DType out_type, const Target& target);
 
@@ -48,22 +48,22 @@ struct OperandWalks {
     bool fixed(size_t a) const { return e.extents[a].is_constant(); }
     const OperandWalk& result() const { return walks.back(); }
     int64_t element_bytes(size_t access) const;
-    /// How many elements of its operand an access reads, each once.
+    /// The number of elements of its operand that an access reads, each counted once.
     double elements(size_t access) const;
-    /// Points of the reduction axes.
+    /// The number of points of the reduction axes.
     double sum_points() const;
-    /// Whether vectors fill too little of the axis.
+    /// Whether the axis is so short that vectors would be mostly empty.
     bool too_short_for_lanes(size_t a) const;
-    /// Whether some operand of the body that varies along the vector axis does not vary along a: its vectors serve all
-    /// rows of a tile.
+    /// Whether an operand of the body varies along the vector axis but not along `a`: its vectors serve all rows of a
+    /// tile.
     bool reused_along(size_t a, size_t vector) const;
-    /// The axis along which an operand lies in memory where vectors along `vector` run across it: blocks of
-    /// lanes x lanes are loaded row by row and transposed in registers. Copies and elementwise code only.
+    /// The axis along which an operand is contiguous where vectors along `vector` run across it: blocks of lanes x
+    /// lanes are loaded row by row and transposed in registers. Copies and elementwise code only.
     std::optional<size_t> transposed_axis(const OperandWalk& w, size_t vector) const;
 };
 
-/// Whether the vectors of an operand's panel, one for every step of the sum, fall into one set of the caches (a matrix
-/// whose rows are a multiple of 4 KiB long), and enough rows read the panel to pay for packing it.
+/// Whether the vectors of an operand's panel, one for each reduction step, map to one set of the caches (a matrix whose
+/// rows are a multiple of 4 KiB long), and enough rows read the panel to amortise packing it.
 bool panel_collides(const TensorExpr& e, const OperandWalk& w, size_t vector);
 
 }  // namespace tilewright

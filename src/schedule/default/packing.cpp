@@ -1,4 +1,4 @@
-// The choice of the operands that are copied before use, and the copies.
+// The operands that are copied before use, and their copies.
 
 #include <algorithm>
 
@@ -24,8 +24,8 @@ bool affine_access(const Access& access) {
     return true;
 }
 
-/// Packs a loaded operand so that the lanes lie side by side: the dimension indexed by the vector axis goes last, in
-/// blocks of the register tile. [n, k] -> split(0, 32) reorder(0, 2, 1): [n/32, k, 32].
+/// Packs a loaded operand so that lanes are contiguous: the dimension indexed by the vector axis becomes the last one,
+/// in blocks of the register tile. [n, k] -> split(0, 32) reorder(0, 2, 1): [n/32, k, 32].
 Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
     std::optional<size_t> dim;
     for (size_t d = 0; d < a.index.size(); ++d)
@@ -35,7 +35,7 @@ Layout pack_for_lanes(const Access& a, size_t vector, int64_t block) {
     const size_t rank = a.index.size();
     const auto alone = a.index[*dim].as_var();
     if (!alone) {
-        // A window slides along the dimension: blocks would tear its neighbours apart.
+        // A window slides along the dimension, and blocks would separate its elements.
         layout::Reorder reorder;
         for (size_t d = 0; d < rank; ++d)
             if (d != *dim) reorder.permutation.push_back(d);

@@ -9,10 +9,10 @@ namespace tilewright {
 namespace {
 
 constexpr int64_t kMostTileVectors = 4;  // along the vector axis
-constexpr int64_t kMostTileRows = 14;    // more rows are code without gain
+constexpr int64_t kMostTileRows = 14;    // more rows only add code
 
-/// Cycles of one reduction step of a register tile of rows x columns vectors: multiply-adds, loads, the latency that
-/// too few accumulators do not hide, or the panel's vectors at `panel_bytes_per_cycle`.
+/// Cycles of one reduction step of a register tile of rows x columns vectors: the maximum of multiply-adds, loads,
+/// latency that too few accumulators do not hide, and the panel's vectors at `panel_bytes_per_cycle`.
 double product_step_cycles(const NominalRates& rates, int64_t rows, int64_t columns, double vector_bytes,
                            double panel_bytes_per_cycle) {
     const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
@@ -20,7 +20,7 @@ double product_step_cycles(const NominalRates& rates, int64_t rows, int64_t colu
         {r * c / rates.fmas, (r + c) / rates.loads, rates.fma_latency, c * vector_bytes / panel_bytes_per_cycle});
 }
 
-/// The cost of an extent in tiles: full ones and the tail.
+/// The cost of an extent in tiles: full ones and a tail.
 template <typename Cost>
 double over_tiles(int64_t extent, int64_t tile, const Cost& cost) {
     const int64_t full = extent / tile, tail = extent % tile;
@@ -31,7 +31,7 @@ double over_tiles(int64_t extent, int64_t tile, const Cost& cost) {
 double product_cycles(const NominalRates& rates, const ProductShape& shape, const ProductTile& tile,
                       double vector_bytes) {
     return over_tiles(shape.vectors, tile.columns, [&](int64_t columns) {
-        // Every tile of rows reads the panel again. The first one reads it from behind L2.
+        // Every row tile reads the panel again. The first one reads it from beyond L2.
         const double panel = static_cast<double>(columns) * vector_bytes * shape.steps;
         const double again = panel <= rates.l1_panel_bytes ? rates.l1_bytes : rates.l2_bytes;
         const int64_t tile_rows = tile.rows * tile.outer_rows;
@@ -50,18 +50,18 @@ double product_cycles(const NominalRates& rates, const ProductShape& shape, cons
 }  // namespace
 
 ProductTile choose_product_tile(const ProductShape& shape, const Target& target) {
-    constexpr int64_t kElementBytes = 4;  // of the broadcast operand, taken as f32
+    constexpr int64_t kElementBytes = 4;  // of the broadcast operand, assumed to be f32
     ProductTile best;
     double best_cost = 1e300;
     const double vector_bytes = 4.0 * target.micro_lanes();
     for (int64_t c = 1; c <= std::min(kMostTileVectors, shape.vectors); ++c) {
-        // The operand's vectors stay in registers beside the accumulators; the broadcast needs one where it is no
-        // memory operand of the multiply-add.
+        // The operand's vectors stay in registers beside the accumulators. The broadcast needs a register unless it is
+        // a memory operand of the multiply-add.
         const int64_t spare = target.micro_registers() - c - (target.micro_registers() < 32 ? 1 : 0);
         const int64_t most = std::min(spare / c, kMostTileRows);
         for (int64_t r = std::min(shape.rows, most); r >= 1; --r)
             for (int64_t q = std::min(shape.outer_rows, most / r); q >= 1; --q) {
-                // Every row is a stream of its own.
+                // Every row is a separate stream.
                 if (points_in_fullest_set(q, shape.outer_stride * kElementBytes, r, shape.stride * kElementBytes) >
                     target.nominal.l1_free_ways)
                     continue;
@@ -83,7 +83,7 @@ int64_t choose_rows(int64_t extent, int64_t limit) {
     double best_cost = 1e30;
     for (int64_t t = limit; t >= std::max<int64_t>(1, limit / 2); --t) {
         const int64_t full = extent / t, tail = extent % t;
-        // A tile of t rows costs its rows plus a fixed share for the operand they have in common.
+        // A tile of t rows costs t plus a constant for the operand that the rows share.
         const double cost = static_cast<double>(full) * (static_cast<double>(t) + 1.0) +
                             (tail > 0 ? static_cast<double>(tail) + 1.5 : 0.0);
         if (cost < best_cost - 1e-9) {

@@ -1,5 +1,5 @@
-// The choice of the register tile, by what the vectors run along: a product, a reduction across rows, the reduction
-// itself, or elementwise code.
+// The register tile of a micro-kernel. There are four cases: a product, a reduction across rows, vectors along the
+// reduction, and elementwise code.
 
 #include <algorithm>
 #include <cmath>
@@ -12,18 +12,18 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kStripVectors = 8;  // of rows that are transposed, one after the other: lines of a row
+constexpr int64_t kStripVectors = 8;  // transposed blocks of a strip: lines written per row
 
-/// Hardware prefetchers follow few rows of an operand in memory: one row of maxima from three rows of the operand takes
-/// half as long as four from nine, although those load a quarter less (measured).
+/// Rows of an operand in memory that hardware prefetchers follow. One row of maxima from three rows of the operand
+/// takes half as long as four from nine, although the latter load a quarter less (measured).
 constexpr int64_t kPrefetchedRows = 4;
 
-/// The reduction axis of a sum down the columns of a matrix that L2 does not hold:
+/// The reduction axis of a sum down the columns of a matrix that exceeds L2:
 ///     for 128 columns, for all rows        touches a page for every 512 bytes
 ///     for each row, for 128 columns        reads memory from its beginning to its end; 3 times as fast, measured
-/// The partial sums wait in the result, which must be of their type, and in L1. A matrix that is packed in panels no
-/// wider than a register tile is left alone: each panel is contiguous anyway, and 32 panels a row at a time are 32
-/// streams (25088 x 4096 takes 19 ms like that, 13 panel by panel).
+/// Partial sums stay in the result, which must have their type, and in L1. A matrix in panels no wider than a register
+/// tile is excluded. Each panel is contiguous already, and 32 panels read a row at a time are 32 streams (25088 x 4096:
+/// 19 ms like that, 13 panel by panel).
 std::optional<size_t> choose_summed_rows(const OperandWalks& w, size_t vector) {
     const TensorExpr& e = w.e;
     if (compute_type(w.out_type) != w.out_type || w.out_type != e.body.dtype()) return std::nullopt;
@@ -39,8 +39,8 @@ std::optional<size_t> choose_summed_rows(const OperandWalks& w, size_t vector) {
     return std::nullopt;
 }
 
-/// Rows of an operand within a page whose lines a register tile of `tile` points along axis a reads alternately:
-/// windows of 3 rows at a step of 2 touch 3 rows for one row of the result, 9 for four.
+/// Rows of an operand within a page that a register tile of `tile` points along axis `a` reads alternately. Windows of
+/// 3 rows at a stride of 2 touch 3 rows for one row of the result, 9 for four.
 int64_t alternating_rows(const OperandWalks& w, size_t access, size_t a, int64_t tile) {
     const int64_t element_bytes = w.element_bytes(access);
     const auto row_stride = [&](size_t axis_number) -> int64_t {
@@ -55,7 +55,7 @@ int64_t alternating_rows(const OperandWalks& w, size_t access, size_t a, int64_t
     return tile;
 }
 
-/// Axes other than the vectors' along which an operand's vectors are reused, innermost first.
+/// Axes other than the vector axis along which an operand's vectors are reused, innermost first.
 std::vector<size_t> reused_rows(const OperandWalks& w, size_t vector) {
     std::vector<size_t> rows;
     for (size_t a = w.e.spatial; a-- > 0;)
@@ -75,7 +75,7 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
     shape.rows = w.extent(rows[0]);
     shape.stride = stride(rows[0]);
     shape.steps = w.sum_points();
-    // Two axes share the tile only where both extents are known: a tile of several batches is wasted on one.
+    // Two axes share the tile only where both extents are known: a tile of several batch items is wasted on one.
     const bool two = rows.size() > 1 && w.fixed(rows[0]) && w.fixed(rows[1]);
     if (two) {
         shape.outer_rows = w.extent(rows[1]);
@@ -87,8 +87,8 @@ void tile_product(const OperandWalks& w, const std::vector<size_t>& rows, Micro&
     if (two) micro.registers[rows[1]] = tile.outer_rows;
 }
 
-/// Rows of a tile along axis a of a reduction that is no product: fewer than 4 where an operand in memory would be read
-/// in more rows at a time than prefetchers follow.
+/// The maximum of rows along axis `a` for a reduction that is no product: fewer than 4 where an operand in memory would
+/// be read in more alternating rows than prefetchers follow.
 int64_t most_window_rows(const OperandWalks& w, size_t a, bool vectors_slide) {
     int64_t rows = 4;
     const auto too_many = [&](uint32_t slot) {
@@ -101,7 +101,7 @@ int64_t most_window_rows(const OperandWalks& w, size_t a, bool vectors_slide) {
     return rows;
 }
 
-/// A reduction across the vectors that reuses nothing along rows: windows, sums down columns.
+/// A reduction whose vectors run across it, without reuse along rows: windows, sums down columns.
 void tile_reduction(const OperandWalks& w, StageChoice& choice) {
     Micro& micro = choice.micro;
     const size_t vector = *micro.vector_axis;
@@ -110,14 +110,14 @@ void tile_reduction(const OperandWalks& w, StageChoice& choice) {
     for (size_t a = w.e.spatial; a-- > 0 && !along && !choice.summed_rows;)
         if (a != vector && w.extent(a) > 1) along = a;
     if (!along) {
-        // One row (a product with a vector): only neighbouring vectors hide the latency of the sums.
+        // One row (a matrix-vector product): only neighbouring vectors hide the latency of the sums.
         const int64_t wide = w.extent(vector) / w.target.micro_lanes();
         if (wide > 1) micro.registers[vector] = w.target.micro_lanes() * choose_rows(wide, kSummedVectors);
         return;
     }
-    const bool vectors_slide = slides(w.stages, w.e, vector);  // not pixels with their channels side by side
+    const bool vectors_slide = slides(w.stages, w.e, vector);  // no sliding along contiguous channels
     micro.registers[*along] = choose_rows(w.extent(*along), most_window_rows(w, *along, vectors_slide));
-    // Windows that slide over two axes: those of two rows share rows, and what they are multiplied with.
+    // Windows that slide over two axes: windows of two rows share input rows and weights.
     for (size_t a = *along; a-- > 0;)
         if (a != vector && slides(w.stages, w.e, a) && slides(w.stages, w.e, *along)) {
             micro.registers[a] = std::min<int64_t>(2, w.extent(a));
@@ -126,15 +126,15 @@ void tile_reduction(const OperandWalks& w, StageChoice& choice) {
         }
 }
 
-/// Vectors along the reduction itself.
+/// Vectors along the reduction.
 void tile_vector_sum(const OperandWalks& w, Micro& micro) {
     const size_t vector = *micro.vector_axis;
     const int lanes = w.target.micro_lanes();
-    // Independent partial sums hide the latency of the addition.
+    // Multiple accumulators hide the latency of the addition.
     const int64_t wide = std::max<int64_t>(1, w.extent(vector) / lanes);
     micro.registers[vector] = std::min<int64_t>(wide, 4) * lanes;
     if (!w.product) return;
-    // Or independent sums: neighbours that share an operand's vectors.
+    // Alternatively, sums of neighbours that share an operand's vectors.
     int64_t left = (w.target.micro_registers() - 4) * 3 / 4;
     bool shared = false;
     for (size_t a = w.e.spatial; a-- > 0 && left >= 2;) {
@@ -152,8 +152,8 @@ void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
     const int lanes = w.target.micro_lanes();
     for (const OperandWalk& operand : w.walks)
         if (const auto u = w.transposed_axis(operand, vector)) choice.transposed = u;
-    // Transposed blocks write a line in each of as many rows. Where rows lie a page or more apart, blocks below each
-    // other come first: each row gets several lines, and the operand's rows go on to the next block.
+    // A transposed block writes a line in each of `lanes` rows. Where rows are a page or more apart, the blocks of a
+    // strip are computed first: each row gets several lines, and the operand's rows continue in the next block.
     if (choice.transposed) {
         const auto apart = w.result().stride(*choice.transposed);
         if (apart && std::abs(*apart) * static_cast<int64_t>(byte_size(w.out_type)) >= kPageBytes)
@@ -169,8 +169,8 @@ void tile_elementwise(const OperandWalks& w, StageChoice& choice) {
 void tile_across_sum(const OperandWalks& w, StageChoice& choice) {
     const size_t vector = *choice.micro.vector_axis;
     const std::vector<size_t> rows = reused_rows(w, vector);
-    // An outer product needs an operand that is broadcast; where all move with the lanes (a depthwise convolution)
-    // nothing is gained by packing, and the windows of neighbours share what is loaded.
+    // An outer product needs an operand that is broadcast. Where all operands vary along the lanes (a depthwise
+    // convolution), packing gains nothing, and neighbouring windows share loads.
     choice.contraction = !rows.empty() && std::any_of(w.slots.begin(), w.slots.end(),
                                                       [&](uint32_t k) { return !w.walks[k].depends(vector); });
     choice.micro.registers[vector] = w.target.micro_lanes();

@@ -1,4 +1,4 @@
-// The choice of the axis that vectors run along.
+// The vector axis of a micro-kernel.
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@ namespace tilewright {
 
 namespace {
 
-/// Relative cost of one element of an operand along vector axis `a`: contiguous operands cost a lane's share, blocks
-/// that are transposed in registers some shuffles, lanes s elements apart s loads and s - 1 shuffles, others a gather.
+/// Relative cost of one element of an operand with vector axis `a`. A contiguous operand costs a lane's share, an
+/// in-register transpose some shuffles, a stride of s between lanes s loads and s - 1 shuffles, others a gather.
 double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a) {
     const int lanes = w.target.micro_lanes();
     if (!operand.depends(a)) return 0.25 / lanes;
@@ -20,17 +20,17 @@ double operand_cost(const OperandWalks& w, const OperandWalk& operand, size_t a)
     return 1.5;
 }
 
-/// Relative cost of one element of the expression when `a` is the vector axis.
+/// Relative cost of one element of the expression with vector axis `a`.
 double vector_cost(const OperandWalks& w, size_t a) {
     const int lanes = w.target.micro_lanes();
     const auto extent = static_cast<double>(w.extent(a));
     const double waste = std::ceil(extent / lanes) * lanes / extent;
-    double cost = 0.5 / lanes;  // the arithmetic itself
+    double cost = 0.5 / lanes;  // of the arithmetic
     for (const OperandWalk& operand : w.walks) {
         if (!operand.result)
             cost += operand_cost(w, operand, a);
         else if (a >= w.e.spatial)
-            // A result is written once per reduction; across a reduced vector axis it costs a few shuffles.
+            // A result is written once per reduction. A reduced vector axis costs it a few shuffles.
             cost += 8.0 / w.sum_points();
         else
             cost += (operand.unit(a) ? 1.0 / lanes : 1.5) / w.sum_points();
@@ -38,12 +38,13 @@ double vector_cost(const OperandWalks& w, size_t a) {
     return cost * waste;
 }
 
-/// A reduction axis for the vectors of a product whose result would be contiguous along `along`.
+/// A reduction axis as the vector axis of a product whose result would be contiguous along `along`. Whole vectors of
+/// products are added, and their lanes once at the end.
 ///
-/// A long sum whose computed operand runs along the sum rather than along the result: whole vectors of products are
-/// added, and their lanes once at the end. Packing would cost more: three output planes from 32 channels side by side
-/// with 9 x 9 windows need the pixels packed anew for every row of windows. Nor is an operand packed that is read only
-/// once: the keys of a single query.
+/// It is chosen for a long reduction whose computed operand is contiguous along the reduction rather than the result,
+/// where packing would cost more: three output planes from 32 contiguous channels with 9 x 9 windows would pack the
+/// pixels again for every row of windows. It is also chosen for an operand that is read only once, which is not packed:
+/// the keys of a single query.
 std::optional<size_t> summed_vector_axis(const OperandWalks& w, size_t along) {
     const int lanes = w.target.micro_lanes();
     const double sum = w.sum_points();
@@ -66,8 +67,8 @@ std::optional<size_t> summed_vector_axis(const OperandWalks& w, size_t along) {
     return std::nullopt;
 }
 
-/// The innermost spatial axis along which the result of a product is contiguous. Operands that only lack contiguous
-/// lanes are packed: a product whose right operand is stored transposed.
+/// The innermost spatial axis along which the result of a product is contiguous. Operands that lack only contiguous
+/// lanes are packed, as a transposed right operand.
 std::optional<size_t> product_vector_axis(const OperandWalks& w) {
     for (size_t a = w.e.spatial; a-- > 0;)
         if (w.result().unit(a) && w.extent(a) >= w.target.micro_lanes() / 2) {
@@ -83,7 +84,8 @@ std::optional<size_t> choose_vector_axis(const OperandWalks& w) {
     if (w.product)
         if (const auto axis = product_vector_axis(w)) return axis;
     std::optional<size_t> vector;
-    double best = std::max(1.5, 0.5 * static_cast<double>(w.walks.size()));  // scalar code, two operands a cycle
+    // cost of scalar code, two operands a cycle
+    double best = std::max(1.5, 0.5 * static_cast<double>(w.walks.size()));
     for (size_t a = 0; a < w.axes(); ++a) {
         if (w.too_short_for_lanes(a)) continue;
         const double cost = vector_cost(w, a);
