@@ -1,5 +1,5 @@
 #pragma once
-// The costs of kernels on one machine, as schedulers and orchestration use them: estimated, recalled or measured.
+// The costs of kernels on one machine, for schedulers and orchestration: estimated, recalled or measured.
 
 #include <optional>
 #include <string>
@@ -13,46 +13,48 @@ namespace tilewright {
 /// The time of a kernel on this machine.
 struct MeasuredKernel {
     double seconds = -1;       ///< negative: it cannot be run
-    bool remembered = false;   ///< the time was in the tuning database, and nothing was run
-    std::string library = {};  ///< the library that was compared; empty: there is none
-    /// The library's kernel that is the fastest ("oneDNN 2.6.3, jit:avx2"), if it is faster than generated code;
-    /// `seconds` is then its time.
+    bool remembered = false;   ///< the time is recalled from the tuning database; nothing was run
+    std::string library = {};  ///< the library that was compared; empty: none
+    /// The fastest library kernel ("oneDNN 2.6.3, jit:avx2") if it is faster than generated code. `seconds` is then its
+    /// time.
     std::string provider = {};
-    std::optional<double> generated_seconds = std::nullopt;  ///< then: of generated code; negative: it cannot be run
-    std::optional<double> library_seconds = std::nullopt;    ///< where the library computes the kernel correctly
-    std::string refused = {};                                ///< why it does not
+    /// then the time of generated code; negative: it cannot be run
+    std::optional<double> generated_seconds = std::nullopt;
+    std::optional<double> library_seconds = std::nullopt;  ///< if the library computes the kernel correctly
+    std::string refused = {};                              ///< the library's reason if it does not
 };
 
 class KernelCosts {
   public:
     virtual ~KernelCosts() = default;
 
-    /// Seconds by the model of the machine; 0 without one.
+    /// Estimated seconds; 0 without a model.
     virtual double estimate(const TileProgram& kernel) const = 0;
     /// A lower bound of the estimate of every schedule of these stages with warm operands; 0 without a model.
     virtual double lower_bound(const Program& stages) const = 0;
 
-    /// Whether measure_schedules() runs kernels: never with estimates only, and not after the time limit.
+    /// Whether measure_schedules() runs kernels: not with estimates only, and not after the time limit.
     virtual bool measures_schedules() const = 0;
-    /// Seconds of schedules of one kernel, run against each other or read from the tuning database. Negative: the
-    /// schedule cannot be run. Requires measures_schedules() at some time before.
+    /// Seconds of each schedule of one kernel, measured in turns or read from the tuning database. Negative: the
+    /// schedule cannot be run. measures_schedules() must have been true before.
     virtual std::vector<double> measure_schedules(const std::vector<TileProgram>& schedules) const = 0;
 
     /// Whether measure() runs kernels.
     virtual bool measures_kernels() const = 0;
-    /// The time of one kernel as part of a model, of generated code or of a library, whichever is faster. Runs what the
-    /// tuning database does not contain. `weights`: per input, whether it is a constant of the model. Nothing where
-    /// the estimate is all there will be: after the time limit, and where sizes are unknown before the model runs.
+    /// The time of a kernel as part of a model: of generated code or of a library kernel, whichever is faster. Runs
+    /// kernels that the tuning database does not have. `weights`: per input, whether it is a constant of the model.
+    /// Nothing where only an estimate is available: after the time limit, and where sizes are unknown before the model
+    /// runs.
     virtual std::optional<MeasuredKernel> measure(const TileProgram& kernel,
                                                   const std::vector<bool>& weights) const = 0;
-    /// The same from the tuning database only: runs nothing. Nothing where the database does not contain it.
+    /// The same from the tuning database only. Nothing where the database does not have it.
     virtual std::optional<MeasuredKernel> recall(const TileProgram& kernel, const std::vector<bool>& weights) const = 0;
 };
 
-/// The first of the schedules that measure_schedules() finds to be the fastest; the first one where none can run.
+/// The fastest schedule by measure_schedules(), the first of equal ones. The first schedule if none can run.
 TileProgram fastest(std::vector<TileProgram> candidates, const KernelCosts& costs);
 
-/// Estimates only, by the model of the target; without a target all are 0.
+/// Estimates only, by the model of the target. Without a target all are 0.
 class EstimatedCosts : public KernelCosts {
   public:
     explicit EstimatedCosts(std::optional<Target> target) : target_(std::move(target)) {}

@@ -1,5 +1,5 @@
 #pragma once
-// Kernel costs that a test decides.
+// Kernel costs that are set by a test.
 
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@ namespace tilewright::test {
 using MeasureSchedules = std::function<std::vector<double>(const std::vector<TileProgram>&)>;
 using MeasureKernel = std::function<std::optional<MeasuredKernel>(const TileProgram&, const std::vector<bool>&)>;
 
-/// Estimates by the model, and measurements by functions of the test; an empty one measures nothing.
+/// Estimates of the model, and measurements by functions of the test. An empty function measures nothing.
 class FakeCosts : public EstimatedCosts {
   public:
     explicit FakeCosts(EstimatedCosts model) : EstimatedCosts(std::move(model)) {}
@@ -32,14 +32,14 @@ class FakeCosts : public EstimatedCosts {
     MeasureKernel kernel, recalled;
 };
 
-/// Schedules of `how` are measured by `measure`.
+/// Sets `how` to measure schedules by `measure`.
 inline void measure_schedules_by(Scheduling& how, MeasureSchedules measure) {
     auto costs = std::make_shared<FakeCosts>(estimated_costs(how));
     costs->schedules = std::move(measure);
     how.costs = std::move(costs);
 }
 
-/// Seconds of programs by the model, as measure_schedules() gives them.
+/// A measure_schedules() that returns the model's estimates.
 inline MeasureSchedules by_model(const Scheduling& how) {
     return [model = estimated_costs(how)](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
@@ -49,7 +49,7 @@ inline MeasureSchedules by_model(const Scheduling& how) {
     };
 }
 
-/// Kernels are measured by `measure`, and recalled by `recall`.
+/// Sets `how` to measure kernels by `measure` and recall them by `recall`.
 inline void measure_kernels_by(Scheduling& how, MeasureKernel measure, MeasureKernel recall = {}) {
     auto costs = std::make_shared<FakeCosts>(estimated_costs(how));
     costs->kernel = std::move(measure);

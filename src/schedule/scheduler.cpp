@@ -21,11 +21,11 @@ constexpr std::pair<SchedulerKind, std::string_view> kNames[] = {
     {SchedulerKind::Auto, "auto"},
 };
 
-/// Axes of a chain: more of them (chains of convolutions) have more loop orders than a search evaluates in its time.
+/// Maximum number of a chain's axes: with more (chains of convolutions) there are too many loop orders to search.
 constexpr size_t kMostTiled = 6;
 
-/// A constructed schedule replaces the default one where the model puts it below this share of the default's time: the
-/// model's own error.
+/// A constructed schedule replaces the default one only if its estimate is below this share of the default's, which is
+/// the error of the model.
 constexpr double kConstructedMargin = 0.88;
 
 bool constructible(const Program& stages) {
@@ -33,19 +33,19 @@ bool constructible(const Program& stages) {
     const TensorExpr& e = *stages.primitives[PrimitiveId(0)].expr();
     for (const Expr& x : e.extents)
         if (!x.is_constant() || x.constant() < 1) return false;
-    // Copies and elementwise stages use everything once: tiles have nothing to reuse. The tile of a
-    // constant-coefficient linear transform is the whole matrix.
+    // Copies and elementwise stages have no reuse, so tiles do not help. The tile of a constant-coefficient linear
+    // transform is the whole matrix.
     return !e.extents.empty() && e.reducer != Reducer::None && !constant_transform(e);
 }
 
-/// With annotations that are searched for as well, where the schedule is. GPU kernels have none.
+/// Searches annotations as well for SchedulerKind::Search. GPU kernels have none.
 TileProgram with_annotations(TileProgram program, const Scheduling& how) {
     if (how.kind != SchedulerKind::Search || how.target.gpu || !how.measures()) return program;
     return search_annotations(std::move(program), *how.costs, {how.target.last_cache_bytes()});
 }
 
-/// The fastest of many measured states, measured sixteen at a time: those of the walk, then random ones and, as often,
-/// neighbours of the best few.
+/// The fastest of many measured states, measured sixteen at a time: those of the walk, then random states and
+/// neighbours of the best few in equal numbers.
 TileProgram searched(const Program& stages, const construct::Problem& p, TileProgram initial, const Scheduling& how) {
     struct Tried {
         double seconds = 0;
@@ -81,7 +81,7 @@ TileProgram searched(const Program& stages, const construct::Problem& p, TilePro
     construct::WalkOptions options;
     options.seed = how.seed;
     for (const construct::Realised& r : construct::construct(p, options).top) try_state(r);
-    // A space smaller than the number of trials is soon exhausted: then few tries are new.
+    // In a space smaller than the number of trials, few tries are new.
     for (int tries = 0; tries < 10 * how.trials && trials < how.trials; ++tries) {
         const bool random = best.empty() || rng() % 2 == 0;
         try_state(construct::realise(
@@ -122,7 +122,7 @@ bool uses_warpgroups(const TileProgram& p) {
                        [](const auto& c) { return c.second->micro.matrix && c.second->micro.matrix->group; });
 }
 
-/// The search spaces of a kernel: on a GPU with WGMMA, warpgroup instructions have one of their own.
+/// The search spaces of a kernel. On a GPU with WGMMA, warpgroup instructions have a space of their own.
 std::vector<construct::Problem> problems(const Program& stages, const Scheduling& how) {
     std::vector<construct::Problem> out;
     if (!how.target.gpu) {
@@ -144,7 +144,7 @@ TileProgram make_tiles(Program stages, const IndexVector<PrimitiveId, std::vecto
     TileProgram initial = how.target.gpu ? gpu_schedule(std::move(stages), row_axes, how.target, how.precision)
                                          : default_schedule(std::move(stages), row_axes, how.target);
     if (!how.constructs() || how.kind == SchedulerKind::Mcfuser || !constructible(initial.stages)) return initial;
-    // Pruned where even the lower bound is not below the margin.
+    // Pruned if even the lower bound exceeds the margin.
     const std::shared_ptr<const KernelCosts> costs = kernel_costs(how);
     const double enough = kConstructedMargin * costs->estimate(initial);
     if (how.kind == SchedulerKind::Auto && costs->lower_bound(initial.stages) >= enough) return initial;

@@ -1,5 +1,5 @@
 #pragma once
-// The entry to the schedulers of this folder: which of them makes a kernel's tile program, and its estimated cost.
+// The entry to the schedulers of this folder: selects the scheduler of a kernel, and estimates tile programs.
 
 #include <memory>
 #include <optional>
@@ -14,26 +14,26 @@
 namespace tilewright {
 
 enum class SchedulerKind : uint8_t {
-    Default,      ///< the default heuristic: tiles from the shapes alone
-    Tree,         ///< construction along a tree, in Roller's manner (schedule/construct)
+    Default,      ///< the default heuristic: tiles from the shapes
+    Tree,         ///< construction along a tree, as in Roller (schedule/construct)
     Gensor,       ///< Gensor's walk (schedule/construct)
     GensorPlain,  ///< the same without virtual threads
-    Mcfuser,      ///< chains as one kernel (schedule/chain), everything else by the default heuristic
-    Search,       ///< many measured states of Gensor's space, and of MCFuser's for chains
-    Auto,         ///< the default or Gensor's schedule, whichever the model prefers; chains where they gain by it
+    Mcfuser,      ///< GEMM chains as one kernel (schedule/chain), other kernels by the default heuristic
+    Search,       ///< measures many states of Gensor's space, and of MCFuser's for chains
+    Auto,         ///< the default or Gensor's schedule, whichever has the lower estimate; chains where they gain
 };
 std::string_view to_string(SchedulerKind kind);
 std::optional<SchedulerKind> scheduler_from_string(std::string_view name);
 
 struct Scheduling {
     SchedulerKind kind = SchedulerKind::Default;
-    /// The machine that kernels are for. On a GPU they are made by its default heuristic (schedule/gpu), and by the
-    /// same schedulers as on a CPU with the GPU's model.
+    /// The machine to compile for. GPU kernels are made by the GPU's default heuristic (schedule/gpu), and by the same
+    /// schedulers as on a CPU with the GPU's model.
     Target target = generic_target(VectorIsa::avx512);
     Precision precision = Precision::F32;  ///< of multiplications on a GPU
-    bool estimates = false;                ///< a CPU's kernels are estimated: needed by all schedulers but Default
+    bool estimates = false;                ///< CPU kernels are estimated, which all schedulers but Default require
     uint64_t seed = 1;
-    /// Search needs costs that measure schedules; chains measure their best eight where possible. Null: estimates.
+    /// Search requires costs that measure schedules. Chains measure their best eight if possible. Null: estimates.
     std::shared_ptr<const KernelCosts> costs;
     int trials = 1000;  ///< of Search
 
@@ -46,16 +46,16 @@ struct Scheduling {
     /// Whether schedules are measured now.
     bool measures() const { return costs && costs->measures_schedules(); }
 };
-/// By the model of the machine or the GPU.
+/// Estimates by the model of the CPU or GPU.
 EstimatedCosts estimated_costs(const Scheduling& how);
-/// Scheduling::costs, or the estimates. Never null.
+/// Scheduling::costs, or the estimates if it is null.
 std::shared_ptr<const KernelCosts> kernel_costs(const Scheduling& how);
 
-/// A schedule for a kernel of one stage, or of several that share rows (see default_schedule).
+/// The schedule of a kernel of one stage, or of several that share rows (see default_schedule).
 TileProgram make_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                           const Scheduling& how);
 
-/// A schedule for a kernel of several products. Nothing where it is no chain (schedule/chain), or none is legal.
+/// The schedule of a GEMM chain. Nothing where the kernel is no chain (schedule/chain), or no candidate is legal.
 std::optional<TileProgram> make_chain_schedule(const Program& stages, const Scheduling& how);
 
 }  // namespace tilewright

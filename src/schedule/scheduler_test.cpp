@@ -1,4 +1,4 @@
-// Schedules of every scheduler are legal and compute their kernel; which schedule each scheduler chooses.
+// Schedules of every scheduler are legal and compute their kernel, and each scheduler selects the expected schedule.
 
 #include "schedule/scheduler.h"
 
@@ -28,7 +28,7 @@ Scheduling scheduling(SchedulerKind kind, int threads = 1) {
     return how;
 }
 
-/// A machine that takes as long as the model says.
+/// Measures the model's estimates.
 void measure_by_the_model(Scheduling& how) { test::measure_schedules_by(how, test::by_model(how)); }
 
 TileProgram schedule(const Program& stages, const Scheduling& how) {
@@ -78,7 +78,7 @@ TEST(MakeSchedule, is_the_rule_s_without_a_machine_for_open_extents_and_for_seve
 })");
     const Scheduling how = scheduling(SchedulerKind::Gensor);
     EXPECT_EQ(print(schedule(open, how)), print(default_schedule(open, how.target)));
-    const Program flat = construct::product(8192, 1024, 4);  // the default tile's rows, 4 KiB apart, collide in a set
+    const Program flat = construct::product(8192, 1024, 4);  // the default tile's rows, 4 KiB apart, map to one set
     EXPECT_NE(print(schedule(flat, how)), print(default_schedule(flat, how.target)));
     const Scheduling chains = scheduling(SchedulerKind::Mcfuser);
     EXPECT_EQ(print(schedule(closed, chains)), print(default_schedule(closed, chains.target)));
@@ -88,7 +88,7 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
     int constructed = 0, by_rule = 0;
     std::vector<Program> kernels = construct::small_kernels();
     for (const int64_t n : {96, 200, 512}) kernels.push_back(construct::product(n, n, n));
-    kernels.push_back(construct::product(8192, 1024, 4));  // the default tile's rows, 4 KiB apart, collide in a set
+    kernels.push_back(construct::product(8192, 1024, 4));  // the default tile's rows, 4 KiB apart, map to one set
     for (const Program& stages : kernels) {
         const Scheduling how = scheduling(SchedulerKind::Auto);
         const TileProgram rule = default_schedule(stages, how.target), chosen = schedule(stages, how);
@@ -99,11 +99,11 @@ TEST(MakeSchedule, auto_takes_a_constructed_schedule_only_where_the_model_prefer
     EXPECT_GT(by_rule, 0);
 }
 
-/// Variants of the annotations of one compute, and the schedule that they are measured beside.
+/// A bound on the annotation variants of one compute, including the schedule itself.
 constexpr size_t kMostAnnotations = 24;
 
 TEST(MakeSchedule, search_varies_the_annotations_of_every_kernel) {
-    // Which is the fastest is decided by the annotations alone.
+    // The annotations alone determine the fastest.
     const auto chosen = [](const Program& stages, const std::string& annotation) {
         Scheduling how = scheduling(SchedulerKind::Search);
         how.trials = 5;
@@ -139,7 +139,7 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
             const std::string text = print(t);
             seen.insert(text);
             ++measured;
-            // Every seventh cannot be run; the others take what their text decides.
+            // Every seventh schedule cannot be run; the time of others is a hash of their text.
             const auto hash = std::hash<std::string>()(text);
             out.push_back(hash % 7 == 3 ? -1 : 1 + static_cast<double>(hash % 1000));
             if (out.back() >= 0 && out.back() < fastest) {
@@ -151,7 +151,7 @@ TEST(MakeSchedule, search_takes_the_fastest_of_what_it_measured) {
     });
     EXPECT_EQ(print(schedule(construct::product(96, 128, 256), how)), winner);
     EXPECT_GT(measured, 20u);
-    EXPECT_LE(measured, 101u + kMostAnnotations);  // the default schedule's, the trials, and variants of the best
+    EXPECT_LE(measured, 101u + kMostAnnotations);  // the default schedule, the trials, and variants of the best
 }
 
 TEST(MakeChainSchedule, by_search_is_the_fastest_of_what_was_measured) {

@@ -6,9 +6,9 @@
 
 namespace tilewright {
 
-/// The schedule with the fastest annotations found by coordinate descent: for one Compute after the other, all
-/// annotation_variants() are measured beside the schedule found so far, and the fastest is taken. A CPU's kernel;
-/// requires measures_schedules().
+/// The schedule with the fastest annotations by coordinate descent. For one Compute after the other, all
+/// annotation_variants() are measured together with the best schedule so far, and the fastest is kept. Requires a CPU
+/// kernel and measures_schedules().
 TileProgram search_annotations(TileProgram program, const KernelCosts& costs, const AnnotateOptions& options);
 
 }  // namespace tilewright

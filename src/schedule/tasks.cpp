@@ -12,10 +12,10 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kSummedBytes = 16 * 1024;  // of the sums so far: half a first-level cache
-constexpr double kWorthSharing = 4000;       // cycles of a stage that is split among threads
+constexpr int64_t kSummedBytes = 16 * 1024;  // of partial sums: half of L1
+constexpr double kWorthSharing = 4000;       // cycles of a stage; shorter ones are not split among threads
 constexpr double kLargeTask = 16000;         // cycles of a task that may be one of many
-constexpr int64_t kMostRows = 4096;          // of a block, where the number of rows is dynamic
+constexpr int64_t kMostRows = 4096;          // of a block where the number of rows is dynamic
 
 class TaskCutter {
   public:
@@ -44,8 +44,8 @@ class TaskCutter {
         cut_for_threads();
         if (choice_.summed_rows)
             while (inside_[vector_] * 4 > kSummedBytes && halve(vector_)) continue;
-        // The axes in order, but panels outermost where rows are streamed, or where each thread reads its own panels
-        // only.
+        // The grid has the axes in order. Panels are outermost where rows are streamed, or where each thread reads only
+        // its own panels.
         Tasks out;
         if (rows_streamed_ || panels_first_) out.grid = panel_axes_;
         for (size_t a = 0; a < e_.spatial; ++a)
@@ -62,7 +62,7 @@ class TaskCutter {
     int64_t unit(size_t a) const { return std::max<int64_t>(1, choice_.micro.registers[a]); }
 
     bool halve(size_t a) {
-        // Pages of rows that are summed up are read to their ends, by one thread.
+        // In sums down columns, one thread reads a page of a row to its end.
         const bool page = choice_.summed_rows && a == vector_;
         const int64_t least = page ? (kPageBytes / 4 + unit(a) - 1) / unit(a) * unit(a) : unit(a);
         const int64_t next = std::max<int64_t>(least, (inside_[a] / 2 + unit(a) - 1) / unit(a) * unit(a));
@@ -72,8 +72,8 @@ class TaskCutter {
         return smaller;
     }
 
-    /// Copies need boxes of constant size that fit: cut every axis of unknown extent that moves them (rows that share
-    /// what was packed stay together), then rows until it fits.
+    /// Splits axes so that copies have boxes of constant size that fit: first every dynamic axis that moves them (rows
+    /// that share packed data stay together), then rows until they fit.
     void fit_loads() {
         for (size_t a = e_.spatial; a < e_.extents.size(); ++a)
             if (!known(a)) loads_.clear();
@@ -87,7 +87,7 @@ class TaskCutter {
             return std::any_of(loads_.begin(), loads_.end(),
                                [&](size_t i) { return index_uses(e_.accesses[i].index, a); });
         };
-        // Items of a batch, whose copies have nothing in common, are tasks of their own.
+        // Batch items, whose copies share nothing, are separate tasks.
         for (size_t a = 0; a < e_.spatial; ++a)
             if (!known(a) && moves(a)) {
                 const bool item = unit(a) == 1 && !slides(stages_, e_, a);
@@ -126,11 +126,12 @@ class TaskCutter {
         return n;
     }
 
-    /// Panels lie outside rows. Where all rows of the broadcast operand stay in L2, threads split the panels: each
-    /// reads the rows, and its weights once. Otherwise one operand stays resident in L2 by blocks while the other is
-    /// streamed again for every block. The operand with less total traffic is streamed; with a dynamic number of rows
-    /// the rows are, because tasks then split over panels. (A single thread needs no tasks, but a loop whose every step
-    /// reads the same weights takes them in tasks in alternating order: executor.cpp.)
+    /// Splits panels and rows; loops over panels are outside of rows. Where all rows of the broadcast operand stay in
+    /// L2, threads split the panels: each reads all rows, and its own weights once. Otherwise one operand stays
+    /// resident in L2 by blocks while the other is streamed again for every block. The operand with less total traffic
+    /// is streamed; with a dynamic number of rows the rows are, because tasks then split over panels. (A single thread
+    /// needs no tasks. A loop whose every step reads the same weights still has them, to run them in alternating order:
+    /// executor.cpp.)
     void fit_panels() {
         for (size_t a = 0; a < e_.spatial; ++a) {
             if (a == vector_) continue;
@@ -141,7 +142,7 @@ class TaskCutter {
         }
         panel_axes_.push_back(vector_);
         const bool several = inside_[vector_] > unit(vector_);
-        // Dynamic rows: blocks of as many as fit, one item of a batch at a time.
+        // Dynamic rows: blocks of as many as fit, one batch item at a time.
         bool dynamic = false;
         for (const size_t a : rows_)
             if (several && !known(a)) {
@@ -156,11 +157,11 @@ class TaskCutter {
         const double rows_read = row_bytes(), weights_read = weight_bytes();
         for (const size_t a : rows_)
             while (row_bytes() > l2 * 2 / 5 && (unit(a) == 1 || inside_[a] > 4 * unit(a)) && halve(a)) continue;
-        // Items of a batch have panels of their own.
+        // Batch items have separate panels.
         for (const Access& x : e_.accesses)
             for (const size_t a : rows_)
                 if (is_weight(x) && index_uses(x.index, a)) return;
-        panels_first_ = weights_read > l2 / 4;  // blocks of rows stay large: each reads all weights
+        panels_first_ = weights_read > l2 / 4;  // blocks of rows stay large, since each reads all weights
         for (const size_t a : panel_axes_)
             while (weight_bytes() > l2 / 4 && halve(a)) continue;
         const double panels = blocks(panel_axes_, all), row_blocks = blocks(rows_, all);
@@ -173,7 +174,7 @@ class TaskCutter {
             }
     }
 
-    /// Without dynamic extents.
+    /// The grid over axes of constant extent.
     std::vector<TaskAxis> known_grid(const std::vector<int64_t>& inside) const {
         std::vector<TaskAxis> grid;
         for (size_t a = 0; a < e_.spatial; ++a)
@@ -191,7 +192,7 @@ class TaskCutter {
         const std::vector<int64_t> most = inside_;
         if (choice_.shared && wanted_ > 1) {
             const size_t a = *choice_.shared;
-            if (!known(a)) {  // dynamic: as finely as possible
+            if (!known(a)) {  // dynamic: split as finely as possible
                 inside_[a] = (choice_.contraction ? 4 : 2) * unit(a);
                 split_[a] = true;
                 return;
@@ -205,9 +206,9 @@ class TaskCutter {
             cut_dynamic(order);
     }
 
-    /// Halves that are rounded up leave tasks that threads cannot share evenly (36 points of a transform, halved: nine
-    /// tasks of four): of the lengths of one axis that give about as many tasks, the one that leaves the slowest least.
-    /// Many more only where each is worth it.
+    /// Rebalances tasks that threads cannot share evenly, as rounded halves may be (36 points of a transform, halved:
+    /// nine tasks of four). Among the lengths of one axis with about as many tasks, it takes the one with the least
+    /// work for the slowest thread. Many more tasks are allowed only if each is long enough.
     void balance(const std::vector<size_t>& order, const std::vector<int64_t>& most) {
         struct Cut {
             size_t axis;
@@ -229,7 +230,7 @@ class TaskCutter {
         double least = evaluate(order[0], inside_[order[0]]).slowest;
         for (const size_t a : order) {
             const bool whole = inside_[a] >= extent(a);
-            // What was packed for a task serves all of it.
+            // Packed data of a task serves all of it.
             if (!known(a) || (whole && !loads_.empty()) || (choice_.summed_rows && a == vector_)) continue;
             for (int64_t count = 1; count <= 4 * wanted_; ++count)
                 for (const int64_t up : {unit(a) - 1, int64_t{0}}) {
@@ -247,7 +248,7 @@ class TaskCutter {
         split_[best->axis] = best->length < extent(best->axis);
     }
 
-    /// Dynamic axes are split where the others give too few tasks, as far as a task is worth dispatching.
+    /// Splits dynamic axes where the others give too few tasks, as long as a task is worth its dispatch.
     void cut_dynamic(const std::vector<size_t>& order) {
         const auto task_work = [&] {
             double w = work_;
@@ -257,7 +258,7 @@ class TaskCutter {
         };
         for (const size_t a : order) {
             if (known(a) || split_[a]) continue;
-            // Rows that share what was packed stay together, unless there is nothing else to share out.
+            // Rows that share packed data stay together, unless no other axis gives enough tasks.
             if (!loads_.empty() && tasks() >= target_.tasks_at_a_time()) continue;
             inside_[a] = std::max<int64_t>(unit(a), inside_[a] / 8 / unit(a) * unit(a));
             split_[a] = true;
@@ -269,15 +270,15 @@ class TaskCutter {
     const TensorExpr& e_;
     const StageChoice& choice_;
     const Target& target_;
-    const size_t vector_;  ///< axis; that of no extent: none
+    const size_t vector_;  ///< the number of axes if there is no vector axis
     std::vector<size_t> loads_;
     std::vector<int64_t> inside_;
     std::vector<bool> split_;
-    double work_ = 0;                 ///< cycles of one thread, about
-    int64_t wanted_ = 1;              ///< tasks
+    double work_ = 0;                 ///< estimated cycles on one thread
+    int64_t wanted_ = 1;              ///< intended number of tasks
     std::vector<size_t> rows_;        ///< of a product: axes of the broadcast operand
-    std::vector<size_t> panel_axes_;  ///< that move no row; vectors last
-    bool panels_first_ = false;       ///< threads share panels out before rows
+    std::vector<size_t> panel_axes_;  ///< axes that do not move rows, the vector axis last
+    bool panels_first_ = false;       ///< threads split panels before rows
     bool rows_streamed_ = false;      ///< panels are outermost in the grid
 };
 

@@ -1,4 +1,4 @@
-// Tasks are even, and the operand that is cheaper to read again is streamed.
+// Tasks are balanced, and the operand with less traffic is streamed.
 
 #include "schedule/tasks.h"
 
@@ -34,7 +34,7 @@ Cut cut(const std::string& text, int threads) {
     return out;
 }
 
-/// x [rows, k] times w, packed in panels of 32 columns: y [rows, n].
+/// x [rows, k] times packed w with panels of 32 columns: y [rows, n].
 std::string product(const std::string& rows, int n, int k) {
     return fmt::format(R"(program product {{
   input x: f32[{0}, {2}]
@@ -46,7 +46,7 @@ std::string product(const std::string& rows, int n, int k) {
                        rows, n, k, n / 32);
 }
 
-/// Products of a transform's points, a matrix each.
+/// The products of a transform's points, one matrix per point.
 std::string points(int n) {
     return fmt::format(R"(program points {{
   input x: f32[{0}, 196, 128]
@@ -88,7 +88,7 @@ TEST(CutTasks, of_products_with_open_rows_are_panels_that_rows_go_by) {
     for (const int threads : {1, 2, 4}) {
         const Cut c = cut(product("$rows", 3072, 768), threads);
         ASSERT_EQ(c.tasks.grid, (std::vector<size_t>{1, 0}));
-        // As many panels as stay in a quarter of the second level. All have the same number of rows to do.
+        // As many panels as stay in a quarter of L2. All tasks have the same number of rows.
         EXPECT_EQ(c.tasks.inside[1], 64);
     }
 }
@@ -96,7 +96,7 @@ TEST(CutTasks, of_products_with_open_rows_are_panels_that_rows_go_by) {
 TEST(CutTasks, of_products_read_again_what_costs_less) {
     // 9 MiB of weights, 1.5 MiB of rows.
     EXPECT_EQ(cut(product("128", 768, 3072), 2).tasks.grid.front(), 1u);
-    // Weights that stay.
+    // Weights that stay in L2.
     EXPECT_EQ(cut(product("3136", 64, 640), 2).tasks.grid, std::vector<size_t>{0});
 }
 
@@ -120,7 +120,7 @@ TEST(BoxBytes, of_weights_in_panels_counts_each_once) {
     EXPECT_EQ(box_bytes(p, e.accesses[1], {64, 256, 100}), 256 * 100 * 4);
     EXPECT_EQ(box_bytes(p, e.accesses[1], {64, 64, 100}), 64 * 100 * 4);
     EXPECT_EQ(box_bytes(p, e.accesses[0], {14, 64, 100}), 14 * 100 * 4);
-    // The same as one axis of memory.
+    // The same with merged axes.
     const Program flat = parse_program(R"(program flat {
   input x: f32[64, 100]
   input w: f32[25600]

@@ -6,8 +6,9 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kRoomOfRow = 16;     ///< bytes behind each row of a copy: it lies on other banks than the next
-constexpr int64_t kWarpColumns = 128;  ///< of a warp's tile, as trees of chains have it
+/// padding of each row of a copy in bytes: neighbouring rows then start in different banks
+constexpr int64_t kRoomOfRow = 16;
+constexpr int64_t kWarpColumns = 128;  ///< of a warp's tile in trees of chains
 constexpr int64_t kBlockWarps = kGpuBlockThreads / 32;
 
 }  // namespace
@@ -43,7 +44,7 @@ GpuChainBytes::GpuChainBytes(const chain::Chain& c) : c_(c) {
     }
 }
 
-/// Points of each dimension, the last with the room behind it.
+/// Points of the tile along each dimension.
 std::vector<int64_t> GpuChainBytes::shape(const Tile& t, const std::vector<int64_t>& range) {
     std::vector<int64_t> tile, out;
     tile.reserve(t.axes.size());
@@ -52,8 +53,8 @@ std::vector<int64_t> GpuChainBytes::shape(const Tile& t, const std::vector<int64
     return out;
 }
 
-/// A product's result: warps side by side along its rows have all of it. What the next product sums along has to be in
-/// one warp's tile, and the next result as well.
+/// Whether a product's result stays in registers. Warps lie along its rows, and each has all columns. The axis that the
+/// next product reduces must be in one warp's tile, and so must the next result.
 bool GpuChainBytes::kept(const Tile& t, const std::vector<int64_t>& range) const {
     const std::vector<int64_t> points = shape(t, range);
     if (points.empty()) return true;
@@ -67,8 +68,8 @@ bool GpuChainBytes::kept(const Tile& t, const std::vector<int64_t>& range) const
 double GpuChainBytes::operator()(const chain::Candidate& k) const {
     std::vector<int64_t> range(c_.extents.size());
     for (size_t a = 0; a < range.size(); ++a) range[a] = c_.batch[a] ? 1 : c_.extents[a];
-    std::vector<bool> stepped(range.size(), false);  // by a loop inside the block
-    std::vector<size_t> group(range.size(), 0);      // 1 + the one whose loop that is
+    std::vector<bool> stepped(range.size(), false);  // cut by a loop inside the block
+    std::vector<size_t> group(range.size(), 0);      // 1 + the group of that loop
     for (size_t i = 0; i < c_.tiled.size(); ++i) {
         const size_t a = c_.tiled[i];
         range[a] = c_.open[a] ? k.tiles[i] : std::min(k.tiles[i], c_.extents[a]);
@@ -88,7 +89,7 @@ double GpuChainBytes::operator()(const chain::Candidate& k) const {
         std::vector<int64_t> points = shape(t, range);
         double bytes = t.element_bytes;
         if (!t.copied) {
-            // Made part by part, and read behind that loop: all of it is there then.
+            // A result that a group's loop computes in parts, and that is read after the loop: the whole of it is kept.
             if (apart && !t.given && !t.reader) {
                 std::vector<int64_t> whole = range;
                 for (const size_t a : t.moves)

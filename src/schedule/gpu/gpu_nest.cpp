@@ -31,7 +31,7 @@ GpuNest::GpuNest(const Program& stages, const std::optional<GpuProduct>& product
         if (!load) continue;
         loads_.push_back(*load);
         Load copied = *load;
-        if (product->group) copied.layout = {};  // rows are as wide as the step, whichever that is
+        if (product->group) copied.layout = {};  // the width of swizzled rows depends on the step
         copies_.emplace_back(stages, copied);
     }
 }

@@ -14,10 +14,10 @@ namespace tilewright {
 
 namespace {
 
-/// Of a matrix instruction's 16 x 8 at least half along each axis, and a sum that is worth a step.
+/// At least half of a matrix instruction's 16 x 8 along each axis, and a reduction that fills a step.
 constexpr int64_t kLeastRows = 8, kLeastColumns = 4, kLeastSum = 8;
 
-/// What the operands of both factors are rounded to; nothing: they are not to be.
+/// The type to which the operands of both factors are rounded; nothing: they must not be rounded.
 std::optional<MatrixType> matrix_type(const Program& stages, const TensorExpr& e, Precision precision) {
     bool all_f16 = true, all_bf16 = true, narrow = true;
     for (const uint32_t slot : e.body.slots()) {
@@ -44,12 +44,12 @@ std::optional<MatrixType> matrix_type(const Program& stages, const TensorExpr& e
     return std::nullopt;
 }
 
-/// Bytes of a row that is swizzled, as wide as the contiguous run of a warpgroup operand allows; 0: it does
-/// not. Without a micro-kernel: the widest.
+/// Bytes of a swizzled row: the widest swizzle that the contiguous run of a warpgroup operand allows; 0: none. Without
+/// a micro-kernel: the widest.
 int64_t swizzle_of(const Micro* micro, const GpuProduct& product, bool along_sum, bool is_left, int64_t size) {
     constexpr int64_t kWidest = 128, kNarrowest = 32;
     if (micro == nullptr) return kWidest;
-    // Of rows across the sum an instruction has 64.
+    // Across the reduction, a left operand has the 64 rows of an instruction.
     const int64_t points = along_sum ? micro->registers.at(product.sum)
                            : is_left ? kGroupRows
                                      : micro->registers.at(product.columns);
@@ -96,7 +96,7 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
     const bool worth = guess(e.extents[p.rows]) >= kLeastRows && guess(e.extents[p.columns]) >= kLeastColumns &&
                        guess(e.extents[p.sum]) >= kLeastSum;
     if (worth && c->type == DType::F32) p.matrix = matrix_type(stages, e, precision);
-    // A row or a column alone is read once: there is nothing to keep.
+    // A single row or column is read once, so nothing is reused.
     if (!p.matrix && (guess(e.extents[p.rows]) < 4 || guess(e.extents[p.columns]) < 4)) return std::nullopt;
     return p;
 }
@@ -104,7 +104,7 @@ std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p, const GpuTarget& target,
                 bool left_in_registers) {
     if (target.capability() != 90 || !p.matrix || e.accesses.empty()) return false;
-    // A thread's sums are rows of columns.
+    // The accumulators of a thread are contiguous along columns.
     if (p.columns < p.rows) return false;
     for (size_t a = p.columns + 1; a < e.spatial; ++a)
         if (!e.extents[a].is_constant(1)) return false;
@@ -125,7 +125,7 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
         const Value& value = stages.values[a.value];
         if (value.dtype != wanted || a.fill != 0 || stages.producers()[a.value]) return false;
         for (const size_t axis : {across, p.sum}) {
-            // By itself, or with others that move in whole steps in front of it.
+            // Alone, or after axes that move by whole steps.
             size_t in = 0;
             for (const Expr& i : a.index)
                 if (uses(i, {VarKind::Axis, static_cast<uint32_t>(axis)})) {
@@ -135,7 +135,7 @@ bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& p,
                 }
             if (in != 1) return false;
         }
-        // 16 bytes side by side are along the sum, or, of halves, across it: nothing else may shift them.
+        // The contiguous 16 bytes are along the reduction or, for halves, across it. No other axis may shift them.
         const Expr last = a.index.back();
         const bool along = last == axis(p.sum), beside = last == axis(across);
         if (!along && !beside) return false;
@@ -158,7 +158,7 @@ Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& 
     m.vector_axis = product.columns;
     m.lanes = std::min<int64_t>(4, tiles.warp_columns);
     m.registers[product.sum] = std::min<int64_t>(tiles.sum, 8);  // unrolled
-    // Neighbouring threads read neighbouring quarters of a row: what is more than four columns lies apart.
+    // Neighbouring threads read neighbouring vectors of four columns, so further columns of a thread are interleaved.
     if (tiles.warp_columns > 4) m.virtual_threads[product.columns] = tiles.warp_columns / 4;
     return m;
 }
@@ -207,9 +207,10 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         return load;
     }
     if (product.group) {
-        // Rows of up to 128 bytes, swizzled: TMA writes them so. Where rows and columns change places, as
-        // floats do that do not lie along the sum, or rows would have less than 32 bytes, blocks of eight rows of 16
-        // bytes: behind each column of rows is room for one more, so that neighbouring columns lie on other banks.
+        // Rows of up to 128 bytes are swizzled, as TMA writes them. Operands that must be transposed (floats that are
+        // not contiguous along the reduction), and those whose rows would be shorter than 32 bytes, are stored in
+        // blocks of eight rows of 16 bytes. A column of rows is padded by one row, so that neighbouring columns start
+        // in different banks.
         const bool changes_places = !halves && along && along != last;
         if (changes_places) move_last(*along);
         const auto size = static_cast<int64_t>(byte_size(program.stages.values[a.value].dtype));
@@ -218,11 +219,12 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         layout::Reorder order;
         for (size_t d = 0; d < last; ++d) order.permutation.push_back(d);
         order.permutation.push_back(last + 1);
-        // In front of the dimension that has the rows: across the sum, or along it where the other lies side by side.
+        // The split dimension goes before the dimension of rows: across the reduction, or along it where the other one
+        // is contiguous.
         const bool sum_is_row = halves && across == last;
         const size_t wanted = sum_is_row ? along.value_or(last) : across.value_or(last);
         size_t row = wanted;
-        if (!halves && along && along != last && wanted > *along) --row;  // moved up by move_last
+        if (!halves && along && along != last && wanted > *along) --row;  // shifted by move_last
         order.permutation.insert(order.permutation.begin() + static_cast<std::ptrdiff_t>(row), last);
         load.layout.primitives.emplace_back(layout::Split{last, rows});
         load.layout.primitives.emplace_back(order);
@@ -230,7 +232,8 @@ std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size
         if (swizzle == 0) load.layout.primitives.emplace_back(layout::Pad{row + 1, 0, 1});
         return load;
     }
-    // Fragments are read along the sum or across it: whichever lies side by side, else the sum is made to.
+    // Fragments are read along the reduction or across it, whichever is contiguous. If neither is, the reduction
+    // becomes contiguous.
     if (along && along != last && across != last) move_last(*along);
     load.layout.primitives.emplace_back(layout::Pad{last, 0, halves || along == last ? 8 : 4});
     return load;

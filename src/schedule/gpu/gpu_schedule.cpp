@@ -20,7 +20,7 @@ namespace tilewright {
 
 namespace {
 
-/// A tree of one stage: the grid over `inside` points of each spatial axis, outermost first, and `body` in it.
+/// A tree of one stage: a grid of tiles of `inside` points per spatial axis, outermost first, with `body` inside.
 TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::vector<Stmt> body) {
     TileProgram t;
     t.name = stages.name;
@@ -47,7 +47,7 @@ TileProgram one_stage(Program stages, const std::vector<int64_t>& inside, std::v
 
 // --- products
 
-/// The tiles that the default heuristic chooses from.
+/// The tiles among which the default heuristic chooses.
 std::vector<GpuTiles> candidates(const GpuProduct& p, int64_t all_rows, int64_t all_columns, int64_t all_sum) {
     std::vector<GpuTiles> out;
     const int64_t row_unit = p.matrix ? 16 : 8, column_unit = p.matrix ? 8 : 4;
@@ -82,7 +82,7 @@ std::vector<GpuTiles> candidates(const GpuProduct& p, int64_t all_rows, int64_t 
     return out;
 }
 
-/// The same on warpgroup instructions. No tile reaches beyond the product: an instruction reads all of its rows,
+/// The same for warpgroup instructions. Tiles stay inside the product, because an instruction reads all of its rows,
 /// columns and points of the sum.
 std::vector<GpuTiles> group_candidates(int64_t all_rows, int64_t all_columns, int64_t all_sum) {
     constexpr int64_t kGroups = kGpuBlockThreads / 128;
@@ -104,8 +104,8 @@ std::vector<GpuTiles> group_candidates(int64_t all_rows, int64_t all_columns, in
     return out;
 }
 
-/// The number of row tiles before the next column of tiles: the divisor for which the blocks that run at the same time
-/// read least, if the second-level cache does not hold the whole operands.
+/// The number of row tiles before the next column of tiles: the divisor for which concurrent blocks read least, where
+/// L2 does not hold both operands.
 ///
 ///     parallel m by 1024 { parallel n by 256 { parallel m by 128 { ... } } }     8 of them
 int64_t rows_together(const GpuNest& nest, const GpuProduct& p, const GpuTiles& tiles, const GpuWork& work,
@@ -130,7 +130,7 @@ int64_t rows_together(const GpuNest& nest, const GpuProduct& p, const GpuTiles& 
     return best;
 }
 
-/// `together`: rows_together.
+/// The tile program of a product. `together`: of rows_together.
 TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTiles& tiles, int64_t together) {
     const PrimitiveId id(0);
     const TensorExpr& e = *stages.primitives[id].expr();
@@ -157,7 +157,7 @@ TileProgram product_tree(const Program& stages, const GpuProduct& p, const GpuTi
         body.push_back(Stmt{std::move(rows)});
     }
     TileProgram t = one_stage(stages, inside, std::move(body));
-    // Copies in front of the Compute, in the innermost body.
+    // Copies stand before the Compute in the innermost body.
     std::vector<Stmt>* at = &t.body;
     while (std::get<TileLoop>(at->front().kind).parallel) at = &std::get<TileLoop>(at->front().kind).body;
     auto& loop = std::get<TileLoop>(at->front().kind);
@@ -219,7 +219,7 @@ namespace {
 
 // --- everything else
 
-/// A block has a few thousand points, and there are a few blocks for each SM.
+/// The schedule of a kernel that is no product: a few thousand points per block, and a few blocks per SM.
 TileProgram schedule_points(Program stages, const Target& target) {
     if (auto merged = merge_contiguous_axes(stages)) stages = std::move(*merged);
     const PrimitiveId id(0);
@@ -255,7 +255,7 @@ TileProgram schedule_points(Program stages, const Target& target) {
     return one_stage(std::move(stages), inside, std::move(body));
 }
 
-// --- trees that were made for a CPU's caches take a GPU's micro-kernels and copies
+// --- trees for a CPU's caches, converted to a GPU's micro-kernels and copies
 
 class Retarget {
   public:
@@ -263,7 +263,7 @@ class Retarget {
     Retarget(TileProgram t, const Target& target, Precision precision, bool group)
         : t_(std::move(t)), target_(target), precision_(precision), group_(group) {}
 
-    /// Nothing where products are to run on warpgroups and one cannot.
+    /// Nothing where products must run on warpgroups and one of them cannot.
     std::optional<TileProgram> run() {
         t_.buffer_layouts.clear();
         without_loads(t_.body);
@@ -291,8 +291,8 @@ class Retarget {
         return (*body)[path.back()];
     }
 
-    /// Warps side by side along the rows, each with all columns of the block: what lies between two products then stays
-    /// in their registers.
+    /// Warps lie along the rows, and each has all columns of the block. Values between two products then stay in
+    /// registers.
     bool micro(const TreePath& path, const Compute& compute) {
         const PrimitiveId s = compute.stage;
         const Walk tree = walk(t_);
@@ -315,7 +315,7 @@ class Retarget {
             const auto whole = [&](size_t axis, int64_t unit) {
                 return e.extents[axis].is_constant() && e.extents[axis].constant() % unit == 0;
             };
-            // What lies between two products is words of whole instructions, and all columns are one tile's.
+            // The values between two products are whole operands of instructions, and one tile has all columns.
             constexpr int64_t kMostColumns = 256;
             if (!whole(p->rows, kGroupRows) || !whole(p->columns, 8) || !whole(p->sum, matrix_sum(*p->matrix)) ||
                 e.extents[p->columns].constant() > kMostColumns)
@@ -349,7 +349,7 @@ class Retarget {
             if (t_.stage_axes[load.stage][k] == axis && index_uses(e.accesses[load.access].index, k)) return true;
         return false;
     }
-    /// In front of everything in the body outside of which nothing more cuts the copy.
+    /// Inserts the copy at the start of the outermost body in the grid whose inner loops do not cut it.
     void place(std::vector<Stmt>& body, const Load& load) {
         for (Stmt& s : body)
             if (auto* loop = std::get_if<TileLoop>(&s.kind); loop != nullptr && holds(loop->body, load.stage))
@@ -424,7 +424,7 @@ std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& c, const Targe
             const auto bytes = shared_bytes(t);
             return bytes && *bytes <= target.gpu->block_shared_bytes;
         };
-        // By one warp or by four, whichever the model prefers.
+        // Products run on warps or on warpgroups, whichever has the lower estimate.
         auto groups = for_gpu_groups(*tree, target, precision);
         TileProgram t = for_gpu(std::move(*tree), target, precision);
         if (groups && fits(*groups)) {

@@ -1,12 +1,11 @@
 #pragma once
-// Schedules for a GPU: what a block of the grid does, what lies in its shared memory, what a warp or a thread has in
-// its registers.
+// Schedules for a GPU: the grid, the tiles of a block in shared memory, and the register tiles of warps or threads.
 //
-// A product's block has tiles of both operands in shared memory, copied in steps along the sum that run ahead, and the
-// sums in registers; tiles, steps and stages are the best of all whose shared memory fits, by a closed form of the
-// model. Chains of products are searched as on a CPU (schedule/chain; rule 4 with the block's shared memory as
-// capacity), each candidate's tree then taking a GPU's micro-kernels and copies. Everything else gives a block a few
-// thousand points.
+// A product's block has tiles of both operands in shared memory, copied in pipelined steps along the reduction, and
+// accumulators in registers. Tiles, steps and pipeline depth are the best of all that fit shared memory, by a closed
+// form of the cost model. Chains of products are searched as on a CPU (schedule/chain; rule 4 with the block's shared
+// memory as capacity), and each candidate's tree then takes a GPU's micro-kernels and copies. A block of any other
+// kernel has a few thousand points.
 
 #include <optional>
 
@@ -17,31 +16,30 @@
 
 namespace tilewright {
 
-/// What multiplications may round f32 operands to, on matrix instructions; F32: nothing, on the ordinary cores.
-/// Operands that are f16 or bf16 in the model are multiplied as such in any case: that is exact.
+/// The type to which f32 operands of multiplications may be rounded, on matrix instructions. F32: none, on ordinary
+/// cores. Operands that are f16 or bf16 in the model are multiplied in their type in any case, which is exact.
 enum class Precision : uint8_t { F32, TF32, F16, BF16 };
 std::string_view to_string(Precision p);
 std::optional<Precision> precision_from_string(std::string_view name);
 
-/// All of these are for `target.gpu`.
-///
-/// For a kernel of one stage, or of several that share rows (default_schedule.h). Always succeeds; what does not fit
-/// the block's shared memory is left to the generator, which puts it in memory.
+/// The schedule of a kernel of one stage, or of several that share rows (default_schedule.h), for `target.gpu`, as all
+/// schedules here. Always succeeds. Buffers that exceed the block's shared memory are placed in memory by the code
+/// generator.
 TileProgram gpu_schedule(Program stages, const IndexVector<PrimitiveId, std::vector<size_t>>& row_axes,
                          const Target& target, Precision precision);
 
-/// The best tiles by the model of a kernel that is one product, best first, `most` of them; none: it is no product. The
-/// default heuristic takes the first; a search that measures on a GPU may try more.
+/// Up to `most` schedules of a kernel that is one product, ascending by estimate; empty for other kernels. The default
+/// heuristic uses the first. A search that measures on a GPU may try more.
 std::vector<TileProgram> gpu_product_schedules(const Program& stages, const Target& target, Precision precision,
                                                size_t most);
 
-/// For a kernel of several products. Nothing where no candidate is legal and fits.
+/// The schedule of a GEMM chain. Nothing where no candidate is legal and fits.
 std::optional<TileProgram> gpu_chain_schedule(const chain::Chain& chain, const Target& target, Precision precision,
                                               const chain::SearchOptions& options);
 
-/// Rule 4 before there is a tree: bytes of shared memory that a block of a chain's candidate needs. Equation 1
-/// counts every tile once; here a tile that a product copies step by step counts twice, as the next step's is on its
-/// way, what flat tilings copy behind each other counts once, and what warps keep in their registers not at all.
+/// Rule 4 before a tree exists: bytes of shared memory for a block of a chain's candidate. Equation 1 counts every tile
+/// once. Here a tile that a product copies step by step counts twice (the next step is prefetched), copies in
+/// sequential loops of a flat tiling share memory and count once, and tiles in registers of warps do not count.
 class GpuChainBytes {
   public:
     explicit GpuChainBytes(const chain::Chain& chain);
@@ -50,11 +48,11 @@ class GpuChainBytes {
   private:
     struct Tile {
         double element_bytes = 4;
-        std::vector<IndexReach> reach;  ///< per dimension, over the axes of the stage that reads or makes it
-        std::vector<size_t> axes;       ///< of the kernel, of that stage
-        std::vector<size_t> moves;      ///< those it moves along
-        bool copied = false;            ///< an operand of a product that is an input; else a product's result
-        bool given = false;             ///< a result of the chain's: it is written where it is made
+        std::vector<IndexReach> reach;  ///< per dimension, over the axes of the stage that reads or computes it
+        std::vector<size_t> axes;       ///< of that stage, numbers of kernel axes
+        std::vector<size_t> moves;      ///< those of them along which it varies
+        bool copied = false;            ///< an operand of a product that is an input; otherwise a product's result
+        bool given = false;             ///< a result of the chain, stored where it is computed
         std::optional<size_t> reader;   ///< the tile that is the next product's result
     };
     static std::vector<int64_t> shape(const Tile& t, const std::vector<int64_t>& range);
@@ -66,34 +64,36 @@ class GpuChainBytes {
 
 // --- products
 
-/// Which axes of a product are what.
+/// The roles of the axes of a product.
 struct GpuProduct {
     size_t rows = 0, columns = 0, sum = 0;
     std::optional<MatrixType> matrix;  ///< none: on the ordinary cores
     bool group = false;                ///< on warpgroup instructions (WGMMA)
 };
-/// Nothing where no operand is used again along some axis: there is nothing to keep in shared memory. Columns are what
-/// lies side by side in the result; rows the longest axis of the other operand; the sum the longest that both share.
+/// Nothing where no operand is reused along some axis, so that shared memory would not help. Columns are the axis along
+/// which the result is contiguous, rows the longest axis of the other operand, and the sum the longest axis that both
+/// share.
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
-/// Whether warpgroup instructions can read its operands where Loads put them: tensors of the instruction's
-/// type, rows, columns and the sum each by itself in one dimension, whole instructions of rows and of the sum.
-/// `left_in_registers`: the left one may be anything else, of halves: the threads that need its elements have them.
+/// Whether warpgroup instructions can read the operands as Loads store them: tensors of the instruction's type, with
+/// rows, columns and the sum each alone in one dimension, and extents of whole instructions. `left_in_registers`: the
+/// left operand may be any f16 or bf16 value that the threads have in registers.
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
                 bool left_in_registers = false);
 
 /// How a block computes its tile of a product.
 struct GpuTiles {
-    int64_t rows = 64, columns = 64, sum = 32;  ///< of a block, a step along the sum
-    int64_t warp_rows = 32, warp_columns = 32;  ///< of a warp, or of four; of a thread on the ordinary cores
+    int64_t rows = 64, columns = 64, sum = 32;  ///< of a block; `sum`: of a step
+    int64_t warp_rows = 32, warp_columns = 32;  ///< of a warp or a warpgroup; of a thread on ordinary cores
     int stages = 1;
 };
 /// The micro-kernel of a product with these tiles.
 Micro gpu_micro(const TensorExpr& e, const GpuProduct& product, const GpuTiles& tiles);
 
-/// The copy of an operand of a product to shared memory: rows that lie on different banks, and for the ordinary cores
-/// side by side along what a thread reads together. Nothing where it can be no copy: an operand made in the kernel,
-/// conditions that no single index decides, indices from memory, boxes without a constant bound. `micro`: of the
-/// product, where it is known; the width of swizzled rows of warpgroup operands depends on it.
+/// The copy of a product's operand to shared memory. Rows are padded or swizzled against bank conflicts. For ordinary
+/// cores, elements that a thread reads together are contiguous. Nothing where the operand cannot be copied: it is
+/// computed in the kernel, its conditions are not each on a single index, its indices are data-dependent, or its box
+/// has no constant bound. `micro`: the product's micro-kernel if known; the width of swizzled rows of warpgroup
+/// operands depends on it.
 std::optional<Load> gpu_load(const TileProgram& program, PrimitiveId stage, size_t access, const GpuProduct& product,
                              const Micro* micro = nullptr);
 
