@@ -1,5 +1,5 @@
 #pragma once
-// How many elements a tensor has, where that is known.
+// The number of elements of a tensor if it is known.
 
 #include <optional>
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace tilewright {
 
-/// At least 1; nothing where a dimension is dynamic, or 0.
+/// The number of elements, at least 1. Nothing where a dimension is dynamic or 0.
 inline std::optional<int64_t> known_elements(std::span<const Expr> shape) {
     const Expr n = product(shape);
     return n.is_constant() && n.constant() > 0 ? std::optional(n.constant()) : std::nullopt;

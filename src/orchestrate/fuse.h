@@ -1,5 +1,5 @@
 #pragma once
-// Fusion of elementwise expressions with their producers and readers.
+// Elementwise fusion: expressions join their producers and readers.
 
 #include "orchestrate/fusion_limits.h"
 #include "program/program.h"

@@ -1,6 +1,6 @@
 #pragma once
 // Fusion of stages that work on the same rows, so that a row is still in the cache when the next stage reads it
-// (softmax: maximum, sum of exponentials, quotient; the normalisations; InstanceNorm's planes).
+// (softmax: maximum, sum of exponentials, quotient; normalisations; the planes of an InstanceNorm).
 
 #include <vector>
 
@@ -9,9 +9,10 @@
 
 namespace tilewright {
 
-/// Every expression primitive in exactly one group, groups in an order that can run.
+/// Groups of primitives that share rows. Every expression primitive is in exactly one group, and the groups are in
+/// topological order.
 std::vector<KernelGroup> fuse_rows(const Program& program, const FusionLimits& limits = {});
-/// Every expression primitive is a group of its own.
+/// A group for every expression primitive.
 std::vector<KernelGroup> single_kernels(const Program& program);
 
 }  // namespace tilewright

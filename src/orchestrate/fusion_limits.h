@@ -1,5 +1,5 @@
 #pragma once
-// What may be fused, and why two neighbours are not.
+// Limits of fusion, and the reasons why two neighbours are not fused.
 
 #include <cstdint>
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace tilewright {
 
-/// Why two expressions do not share a kernel; the subject is the reader.
+/// The reason why two expressions do not share a kernel. Its subject is the reader.
 struct FusionRefusal {
     const char* reason = "";
 };
 
-/// Refusals of the fusion passes, by what the producer and its reader were made of (Origin::parts). A later pass
-/// overwrites the refusal of an earlier one.
+/// Refusals of the fusion passes, keyed by the primitives that producer and reader were fused from (Origin::parts). A
+/// later pass overwrites the refusal of an earlier one.
 class Refusals {
   public:
     using Parts = std::vector<uint32_t>;
     void add(const Parts& producer, const Parts& reader, FusionRefusal refusal) {
         last_[{producer, reader}] = {refusal, n_++};
     }
-    /// The last refusal between a part of `producer` and a part of `reader`; null where there is none.
+    /// The last refusal between a part of `producer` and a part of `reader`; null if there is none.
     const char* reason(const Parts& producer, const Parts& reader) const;
     bool empty() const { return last_.empty(); }
 
@@ -34,12 +34,12 @@ class Refusals {
     size_t n_ = 0;
 };
 
-/// What may be fused.
+/// Limits of fusion.
 struct FusionLimits {
     bool recompute = true;  ///< a value with several readers may be computed in each of them
-    /// Whether two primitives may be parts of one kernel; empty: any may.
+    /// Whether two primitives may be parts of one kernel; empty: always.
     std::function<bool(const Primitive&, const Primitive&)> may_share = {};  // NOLINT: required by g++
-    std::shared_ptr<Refusals> refusals = nullptr;  ///< where refusals are recorded; null: nowhere
+    std::shared_ptr<Refusals> refusals = nullptr;                            ///< null: refusals are not recorded
 
     void refuse(const Primitive& producer, const Primitive& reader, FusionRefusal refusal) const {
         if (refusals) refusals->add(producer.origin.parts, reader.origin.parts, refusal);

@@ -9,10 +9,10 @@
 
 namespace tilewright {
 
-/// Groups that are one kernel as a chain of products, where the model says that this costs less than they do.
+/// Merges groups into GEMM chains where the estimate of the chain is below that of its groups.
 ///
-/// Greedy: products in order; the group of each is joined by groups that feed it alone, back to the next
-/// products, of which one, all or none are included, or the groups that feed those as well.
+/// Greedy, product by product: a candidate for a product's group is the set of groups that feed only it, back to the
+/// nearest products, of which one, all or none are included; or that set with the groups that feed those products.
 std::vector<KernelGroup> fuse_gemm_chains(const Program& program, std::vector<KernelGroup> groups, Schedules& schedules,
                                           const FusionLimits& limits = {});
 

@@ -1,5 +1,5 @@
 #pragma once
-// Layouts of values, and the program that follows from them.
+// Choice of layouts, and their application to a program.
 
 #include <cstdint>
 #include <map>
@@ -10,30 +10,30 @@
 
 namespace tilewright {
 
-/// A program, and the layouts of those values that are not to be row-major. It may differ from the one given: where
-/// inputs and outputs are row-major, those that are read or written far faster otherwise have a copy.
+/// A program, and the layouts of those values that are not row-major. The program may differ from the given one: it has
+/// copies of inputs and outputs whose row-major layout would be much slower to read or write.
 struct ChosenLayouts {
     Program program;
     std::map<ValueId, Layout> values;
 };
 enum class Boundary : uint8_t {
-    RowMajor,  ///< inputs and outputs are as the program declares them
-    Free       ///< in any layout, for a part of a program that is only evaluated
+    RowMajor,  ///< inputs and outputs are row-major
+    Free       ///< any layout, for a part of a program that is only evaluated
 };
-/// Which values lie how, by the default rule.
+/// Chooses layouts by the default heuristic.
 ChosenLayouts choose_layouts(const Program& program, const Target& target, Boundary boundary = Boundary::RowMajor);
 enum class Contents : uint8_t {
-    Moved,    ///< those of packed constants are permuted
-    Anything  ///< unspecified, for a program that is only evaluated
+    Moved,    ///< packed constants are permuted
+    Anything  ///< contents are unspecified, for a program that is only evaluated
 };
-/// The program with its values in these layouts: every index map is rewritten accordingly, and the weights of products
-/// are packed as the kernel of each will read them. Layouts must not expand. Numbers of values stay as they are. A
-/// constant that nothing else holds is freed as soon as the last of its packed copies is made.
+/// The program with these layouts: every index map is rewritten, and the weights of products are packed for their
+/// micro-kernels. Layouts must not expand. Values keep their ids. A constant without other owners is freed as soon as
+/// the last of its packed copies is made.
 Program lay_out(Program program, const std::map<ValueId, Layout>& layouts, const Target& target,
                 Contents contents = Contents::Moved);
-/// Both, for a program that is to run.
+/// Chooses and applies layouts, for a program that will run.
 Program assign_layouts(const Program& program, const Target& target);
-/// A primitive that copies a value to another one of its shape, which may lie differently.
+/// A primitive that copies a value to another one of the same shape, possibly of another layout.
 Primitive layout_copy(const Program& program, ValueId from, ValueId to);
 
 }  // namespace tilewright

@@ -1,5 +1,5 @@
 #pragma once
-// The model's operators as units of fusion: as in a compiler without primitives.
+// The model's operators as units of fusion, as in a compiler without primitives.
 
 #include <map>
 #include <set>
@@ -9,17 +9,17 @@
 
 namespace tilewright {
 
-/// Primitives of the same nodes of the model are fused as far as they go.
+/// Fuses primitives of the same nodes of the model as far as possible.
 Program fuse_within_operators(const Program& program);
 
-/// Which stages of such a program may share a kernel: those of one operator, and operators of one stage each.
+/// Which stages of such a program may share a kernel: stages of one operator, and operators of one stage each.
 class OperatorUnits {
   public:
     explicit OperatorUnits(const Program& fused);
     bool may_share(const Primitive& a, const Primitive& b) const;
 
   private:
-    std::set<std::vector<uint32_t>> several_;  ///< operators that are several stages, by their nodes
+    std::set<std::vector<uint32_t>> several_;  ///< operators of several stages, by their nodes
 };
 
 }  // namespace tilewright

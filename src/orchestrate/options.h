@@ -1,5 +1,5 @@
 #pragma once
-// Options of planning, and its hooks: costs of kernels, and runs of whole plans.
+// Options of planning and its hooks, which give costs of kernels and run whole plans.
 
 #include <functional>
 #include <memory>
@@ -17,47 +17,45 @@ namespace tilewright {
 class CodeCache;
 class Schedules;
 
-/// What a plan takes on this machine, run as a model.
+/// Measured times of a plan in a run of the model, in seconds.
 struct PlanTimes {
     double seconds = 0;         ///< of a run
     std::vector<double> steps;  ///< of each step
 };
-/// Runs plans of one program, whose kernels are those of the set, in turns, and takes medians. Nothing where they
-/// cannot be run.
+/// Runs plans of one program, with kernels of the set, in turns, and returns medians. Nothing where they cannot run.
 using RunPlans = std::function<std::vector<PlanTimes>(std::vector<Plan>, const KernelSet&)>;
 
-/// Memory for choices: by a text that says what there was to choose from, and for what.
+/// A store of decisions. The key describes the alternatives and their purpose.
 struct RememberChoice {
     std::function<std::optional<std::string>(const std::string& of)> find;
     std::function<void(const std::string& of, const std::string& chosen)> keep;
 };
 
-/// Which primitives share kernels, and in which layouts.
+/// Options for the choice of kernels and layouts.
 struct GroupingOptions {
-    bool fuse = true;     ///< false: one kernel a primitive
-    bool layouts = true;  ///< false: everything row-major
+    bool fuse = true;     ///< false: one kernel per primitive
+    bool layouts = true;  ///< false: all values are row-major
     Orchestrator orchestrator = Orchestrator::Greedy;
-    OptimalOptions optimal;    ///< where the orchestrator is Optimal; its `profile` says what is measured for it
-    WatchOrchestration watch;  ///< likewise; called before each piece, and before each kernel that is measured
+    OptimalOptions optimal;    ///< for Orchestrator::Optimal; its `profile` selects what is measured
+    WatchOrchestration watch;  ///< for Orchestrator::Optimal; called before each piece and before each measured kernel
     Ablations without;
-    bool keep_refusals = false;     ///< the plan says why kernels were not fused (Plan::refusals)
+    bool keep_refusals = false;     ///< record why kernels were not fused (Plan::refusals)
     std::vector<std::string> skip;  ///< passes to leave out, by name (compile/pass.h)
 };
 
 struct OrchestrateOptions : GroupingOptions {
-    /// How kernels are scheduled, and for which target. Its costs must measure kernels where OptimalOptions::profile is
-    /// not None.
+    /// How kernels are scheduled, and for which target. The costs must measure kernels unless OptimalOptions::profile
+    /// is None.
     Scheduling scheduling;
     RunPlans run;             ///< compares whole plans; may be empty
-    RememberChoice remember;  ///< what came of that; may be empty
-    /// Kernels that were scheduled before, by the same Scheduling; those that are not there yet are added. None: those
-    /// of one plan alone are kept.
+    RememberChoice remember;  ///< a store for the decisions of `run`; may be empty
+    /// Schedules of earlier plans with the same Scheduling. New ones are added. Null: only those of one plan are kept.
     std::shared_ptr<Schedules> schedules;
-    /// Where schedules that took long to find are kept for the next time (schedules.h); null: nowhere.
+    /// The cache of schedules that took long to find (schedules.h); null: none.
     std::shared_ptr<const CodeCache> kept;
 };
 
-/// OrchestrateOptions::schedules, or new ones.
+/// OrchestrateOptions::schedules, or a new object if it is null.
 std::shared_ptr<Schedules> schedules_of(const OrchestrateOptions& options);
 
 }  // namespace tilewright

@@ -11,7 +11,7 @@
 
 namespace tilewright::test {
 
-/// The program of this text; inputs whose names begin with "w" become constants, the model's weights.
+/// Parses a program. Inputs whose names begin with "w" become constants, the model's weights.
 inline Program with_weights(const std::string& text) {
     Program p = parse_program(text);
     std::vector<ValueId> inputs;
@@ -28,8 +28,8 @@ inline Program with_weights(const std::string& text) {
     return p;
 }
 
-/// A convolution with three taps by Winograd's F(2, 3) along rows of 2 * tiles pixels: tiles v, products m, results y,
-/// with `then` as epilogue, e.g. "then max(acc, 0.0) ". `more` stands before the outputs.
+/// A convolution with three taps by Winograd's F(2, 3) along rows of 2 * tiles pixels: tiles v, products m, results y.
+/// `then` is its epilogue, e.g. "then max(acc, 0.0) ". `more` is inserted before the outputs.
 struct TiledConvolution {
     int64_t channels = 32, results = 24, rows = 16, tiles = 16;
     std::string then = {}, more = {}, outputs = "y";
@@ -67,7 +67,7 @@ inline std::vector<std::string> primitives(const Program& p) {
     return out;
 }
 
-/// The pass keeps what the program computes.
+/// Expects that the pass preserves the program's outputs.
 inline void expect_same(const Program& before, const Program& after, uint64_t seed = 1) {
     ASSERT_EQ(verify(after), std::vector<std::string>()) << print(after);
     const std::vector<Tensor> inputs = random_inputs(before, seed);

@@ -10,8 +10,8 @@
 
 namespace tilewright::test {
 
-/// Why `reader` is not fused with `producer`, both named by their results; "" where nothing was refused. `pass` runs
-/// the passes on a program with these limits.
+/// The reason why `reader` is not fused with `producer`, both named by their results; "" if nothing was refused. `pass`
+/// runs the passes on a program with these limits.
 template <class Pass>
 std::string refusal(const Program& program, const std::string& producer, const std::string& reader, const Pass& pass,
                     FusionLimits limits = {}) {

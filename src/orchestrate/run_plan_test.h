@@ -1,5 +1,5 @@
 #pragma once
-// A plan, kernel by kernel, as the tile interpreter runs it.
+// Execution of a plan's kernels by the tile interpreter.
 
 #include <map>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tilewright::test {
 
-/// The outputs of the program, from its plan's kernels.
+/// The outputs of the program, computed by the kernels of its plan.
 inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kernels, const std::vector<Tensor>& inputs) {
     const Program& p = plan.program;
     std::map<ValueId, Tensor> values(p.constants.begin(), p.constants.end());
@@ -22,7 +22,7 @@ inline std::vector<Tensor> run_by_tiles(const Plan& plan, const KernelSet& kerne
         const TileProgram& kernel = kernels.kernels()[call.kernel];
         std::vector<Tensor> operands;
         operands.reserve(kernel.stages.inputs.size());
-        for (const ValueId v : kernel.stages.inputs)  // kernels may see tensors flattened
+        for (const ValueId v : kernel.stages.inputs)  // kernels may have flattened tensors
             operands.push_back(
                 values.at(call.tensors[operands.size()]).reshaped(evaluate(kernel.stages.values[v].shape, bindings)));
         const std::vector<Tensor> results = interpret(kernel, operands, bindings);

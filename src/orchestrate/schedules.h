@@ -1,5 +1,5 @@
 #pragma once
-// Schedules of a model's kernels, each made once: most kernels of a model occur many times.
+// Schedules of a model's kernels. Each is made once, since most kernels of a model occur many times.
 
 #include <functional>
 #include <memory>
@@ -14,14 +14,14 @@
 
 namespace tilewright {
 
-/// What handing one more kernel to the pool costs, and its operands' way back from a farther cache.
+/// The cost of one more kernel: dispatch to the thread pool, and operands that moved to a farther cache.
 constexpr double kKernelSeconds = 1e-6;
-/// The share of its separate kernels' time that a chain must save by estimates alone: the error of the model, larger
-/// where extents had to be assumed. Measured times need no margin.
+/// The share of its separate kernels' time that a chain must save by estimates alone. It is the error of the model, and
+/// larger where extents are assumed. Measured times need no margin.
 double chain_gain(const Program& stages);
 
-/// All that a schedule depends on which the model of a machine chooses, but the kernel and the build of the compiler;
-/// `how` has a machine.
+/// All that a schedule chosen by estimates depends on, except the kernel and the build of the compiler. `how` must have
+/// a target.
 std::string scheduling_text(const Scheduling& how);
 
 class Schedules {
@@ -32,36 +32,36 @@ class Schedules {
 
     struct Scheduled {
         TileProgram program;
-        double seconds = 0;  ///< the model's estimate; 0 without a machine
+        double seconds = 0;  ///< estimate; 0 without a machine
     };
-    /// For a kernel of one stage, or of several that share rows.
+    /// The schedule of a kernel of one stage, or of several that share rows.
     const Scheduled& kernel(const KernelBody& body);
-    /// For a kernel of several products; nothing where there is none.
+    /// The schedule of a GEMM chain; nothing if there is none.
     const std::optional<Scheduled>& chain(const KernelBody& body);
-    /// The same by estimates, also where measuring is allowed.
+    /// The same by estimates, even where measurement is allowed.
     const std::optional<Scheduled>& estimated_chain(const KernelBody& body);
 
-    /// Measured where measuring is allowed, else the estimate.
+    /// Measured seconds if measurement is allowed, else the estimate.
     double seconds_of(const Scheduled& s);
-    /// KernelCosts::measure, noted for measured() and provided().
+    /// KernelCosts::measure; records the result for measured() and provided().
     std::optional<MeasuredKernel> measure(const TileProgram& program, const std::vector<bool>& weights);
-    /// KernelCosts::recall, likewise.
+    /// KernelCosts::recall; records the result likewise.
     std::optional<MeasuredKernel> recall(const TileProgram& program, const std::vector<bool>& weights);
-    /// The time that measure() found for this kernel, if it was measured and runs.
+    /// The time that measure() returned for this kernel, if it was measured and can run.
     std::optional<double> measured(const Scheduled& s) const;
-    /// A kernel that a library was measured to compute faster than generated code does, and has not been refused.
+    /// A kernel for which a library measured faster than generated code and has not been refused.
     struct Provided {
         std::string provider;
         std::string kernel;  ///< identifies it
     };
     std::optional<Provided> provided(const Scheduled& s, const std::vector<bool>& weights) const;
-    /// Generated code computes this kernel, whatever was measured.
+    /// Refuses the library kernel: generated code computes this kernel, whatever was measured.
     void refuse(const Provided& p) { refused_.insert(p.kernel); }
-    /// Whether a library computes this kernel faster, by measurement, and has been refused.
+    /// Whether a library measured faster for this kernel, but has been refused.
     bool refused(const TileProgram& program, const std::vector<bool>& weights) const;
-    /// Of all kernels whose library has been refused, in order.
+    /// All kernels whose library kernel has been refused, in order.
     const std::set<std::string>& refused() const { return refused_; }
-    /// What no schedule of the kernel undercuts; 0 without a machine.
+    /// A lower bound of the time of every schedule of the kernel in seconds; 0 without a machine.
     double at_least(const KernelBody& body) const;
 
     const Scheduling& how() const { return how_; }
@@ -79,11 +79,11 @@ class Schedules {
     Scheduling estimated_;  ///< how_ without measurements
     std::shared_ptr<const KernelCosts> costs_;
     std::shared_ptr<const CodeCache> kept_;
-    std::string who_;  ///< schedules what is kept: all that a schedule depends on but the kernel
+    std::string who_;  ///< key prefix of kept schedules: all that a schedule depends on except the kernel
     std::unordered_map<std::string, Scheduled> kernels_;
     ScheduledChains chains_, estimated_chains_;
     std::unordered_map<std::string, double> measured_;    ///< by the text without the kernel's name
-    std::unordered_map<std::string, Provided> provided_;  ///< by that and the weights
+    std::unordered_map<std::string, Provided> provided_;  ///< by that text and the weights
     std::set<std::string> refused_;
     double spent_ms_ = 0;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// The machines of the tests, whatever machine runs them: AVX2 with 16 registers of 8 lanes, or AVX-512 with 32 of 16.
+// Fixed targets for tests, independent of the host: AVX2 with 16 registers of 8 lanes, or AVX-512 with 32 of 16.
 
 #include "cost/target_with_test.h"
 #include "orchestrate/options.h"
@@ -15,7 +15,7 @@ inline Scheduling avx2_scheduling(SchedulerKind kind = SchedulerKind::Mcfuser, i
     return how;
 }
 
-/// Whole plans, for 8 lanes or 16.
+/// Options for whole plans, with 8 or 16 lanes.
 inline OrchestrateOptions orchestration(Orchestrator orchestrator, int lanes = 8, int workers = 1,
                                         SchedulerKind kind = SchedulerKind::Default) {
     OrchestrateOptions o;

@@ -1,13 +1,13 @@
 #pragma once
-// Kernels run slice by slice. Winograd's transforms and the products between them are kernels of their own, as each
-// needs another order of loops, and what they hand on is larger than what it is made of:
+// Depth-first slicing. Winograd's transforms and the products between them are separate kernels, because each needs
+// another loop order, and their intermediate tensors are larger than the inputs:
 //
 //     x [64, 224, 224] 12.8 MB   ->   tiles 28.9 MB   ->   products 28.9 MB   ->   y 12.8 MB
 //
-// Through memory that takes longer than computing it. But where tiles are laid out as [56, 36, 56, 64], rows of tiles
-// outermost, the kernels need of each other one row of tiles at a time: all three run for the first row, then for the
-// second, and what they hand on is 516 KB in the second-level cache, in memory of that size. It is MCFuser's chain of
-// kernels around one outer loop, but the loop is the executor's, the kernels stay what they are.
+// Through memory, they take longer than their arithmetic. With tiles laid out as [56, 36, 56, 64], rows of tiles
+// outermost, each kernel needs one row of tiles of the previous one at a time. All three kernels run for the first row,
+// then for the second, and the intermediate tensors are 516 KB that stay in L2. This is MCFuser's chain of kernels
+// around one outer loop, but the loop is the executor's, and the kernels do not change.
 
 #include <optional>
 #include <vector>
@@ -17,17 +17,17 @@
 
 namespace tilewright {
 
-/// Finds runs of the plan's kernels for depth-first slicing. `kernels`: by step, the kernel where it has one; the axes
-/// along which they are sliced become their outermost parallel loops, and what they hand on is near
-/// (TileProgram::near).
+/// Finds runs of the plan's kernels for depth-first slicing. `kernels`: by step, the kernel if the step has one. The
+/// axes along which a kernel is sliced become its outermost parallel loops, and its intermediate tensors get a cache
+/// hint (TileProgram::near).
 ///
-/// Kernels are taken together where
-///  - each writes one value, of a size that is known and larger than the second-level cache; the next alone reads it
-///  - a slice of it, along its first dimensions, fits into half that cache, and both kernels touch one slice for one
-///    point of some axes of their own: at offset slice * size + rest, 0 <= rest < size
-///  - those axes are the same for what a kernel reads and what it writes, and its register tiles have no part in them
-///  - what a kernel reads anew for every slice (weights) is at most four times what is handed on in it
-///  - there are at least four slices a thread
+/// A run consists of kernels for which
+/// - each writes one value, of constant size and larger than L2, that only the next kernel reads
+/// - a slice of the value, along its first dimensions, fits half of L2, and both kernels touch one slice for one point
+///   of some of their axes: at offset slice * size + r, 0 <= r < size
+/// - those axes are the same for the input and the output of a kernel, and its register tiles do not cover them
+/// - data that a kernel reads again for every slice (weights) is at most four times the slice
+/// - there are at least four slices per thread
 std::vector<Slices> slice(const Plan& plan, std::vector<std::optional<TileProgram>>& kernels, const Target& target);
 
 }  // namespace tilewright

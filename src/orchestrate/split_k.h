@@ -9,21 +9,22 @@
 
 namespace tilewright {
 
-/// A kernel as several: parts of its sums as tasks, then what adds them up (schedule/chain/split.h).
+/// A kernel split into several: parts of its sums as tasks, then their merge (schedule/chain/split.h).
 struct SplitKernel {
     struct Part {
-        Program stages;  ///< values are connected by their names, with those of the kernel's body too
+        Program stages;  ///< values of parts and of the kernel's body are identified by name
         std::vector<KernelGroup> groups;
     };
     std::vector<Part> parts;
     double seconds = 0;  ///< of all of them
 };
-/// Nothing where all threads (a GPU's multiprocessors) have a task as it is, nothing can be cut, or it does not gain.
+/// Nothing where all threads (or multiprocessors) have a task without a split, no sum can be split, or it does not
+/// gain.
 std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules::Scheduled& whole,
                                         Schedules& schedules);
 
-/// Kernels that would leave threads, or a GPU's multiprocessors, without a task, few results of long sums each, become
-/// two where that is estimated (or measured) to gain. Nothing with one thread.
+/// Splits kernels with few results of long sums, which would leave threads or multiprocessors idle, where that gains by
+/// estimates (or measurements). No effect with one thread.
 void split_k(Grouped& grouped, Schedules& schedules);
 
 }  // namespace tilewright
