@@ -1,4 +1,4 @@
-// Plans without one part of orchestration: they compute the same, and do without what they should.
+// Plans with one mechanism switched off compute the same outputs, and do not use the mechanism.
 
 #include "orchestrate/ablations.h"
 #include "compile/pipeline.h"
@@ -20,7 +20,7 @@ namespace {
 
 using namespace tilewright::test;
 
-/// Primitives whose names begin alike ("softmax/max", "softmax/exp") come from one node of the model.
+/// Makes primitives whose names begin alike ("softmax/max", "softmax/exp") come from one node of the model.
 Program with_nodes(Program p) {
     std::map<std::string, uint32_t> nodes;
     for (Primitive& q : p.primitives) {
@@ -32,7 +32,7 @@ Program with_nodes(Program p) {
     return p;
 }
 
-/// A product with bias, scale and softmax: one operator of one stage, one of several, and a cheap one in between.
+/// A product with bias, scale and softmax: operators of one stage, of several, and a cheap one in between.
 const char* const kScores = R"(program scores {
   input x: f32[32, 24]
   input w: f32[24, 40]
@@ -57,7 +57,7 @@ const char* const kShared = R"(program shared {
   output z
 })";
 
-/// Rows whose statistics are wanted as well.
+/// A reduction of rows whose statistics are outputs as well.
 const char* const kSeveral = R"(program several {
   input x: f32[64, 128]
   s: f32[64] = [64] sum(i1 < 128) @0 where @0 = x[i0, i1]  ; sum ReduceSum
@@ -66,7 +66,7 @@ const char* const kSeveral = R"(program several {
   output y
 })";
 
-/// Two convolutions with a residual connection around them.
+/// Two convolutions and their residual connection.
 const char* const kBlock = R"(program block {
   input x: f32[1, 32, 10, 10]
   input w: f32[32, 32, 3, 3]
@@ -82,8 +82,8 @@ const char* const kBlock = R"(program block {
 struct Planned {
     Plan plan;
     KernelSet set;
-    std::vector<std::set<uint32_t>> parts;  ///< of each kernel: primitives
-    std::vector<size_t> outputs;            ///< of each kernel: how many
+    std::vector<std::set<uint32_t>> parts;  ///< per kernel: its primitives
+    std::vector<size_t> outputs;            ///< per kernel: the number of outputs
 };
 
 OrchestrateOptions options_of(Orchestrator orchestrator, const Ablations& without) {
@@ -144,7 +144,7 @@ TEST_P(Without, computes_the_same) {
     }
 }
 
-/// Every primitive is in some kernel, and what several compute is in each of them.
+/// Every primitive is in some kernel, and repeated ones are in each that computes them.
 TEST_P(Without, stages_know_what_they_were_made_of) {
     for (const char* text : {kScores, kShared, kSeveral, kBlock}) {
         const Planned p = plan(text, {});
@@ -163,7 +163,7 @@ TEST_P(Without, fission_softmax_shares_kernels_with_nothing) {
         const std::set<uint32_t> nodes = nodes_of(model, parts);
         EXPECT_TRUE(nodes.count(softmax) == 0 || nodes.size() == 1) << p.plan.print();
     }
-    // With it, the addition behind the quotient is part of the softmax's kernel.
+    // With fission, the addition after the quotient is part of the softmax's kernel.
     const Planned fissioned = plan(kScores, {});
     EXPECT_LT(fissioned.plan.steps.size(), p.plan.steps.size()) << fissioned.plan.print();
 }
@@ -173,7 +173,7 @@ TEST_P(Without, operator_fusion_each_kernel_is_of_one_node) {
         const Program model = with_nodes(with_weights(text));
         const Planned p = plan(text, {.no_operator_fusion = true});
         for (const std::set<uint32_t>& parts : p.parts)
-            EXPECT_LE(nodes_of(model, parts).size(), 1u) << p.plan.print();  // copies between layouts: none
+            EXPECT_LE(nodes_of(model, parts).size(), 1u) << p.plan.print();  // copies between layouts have none
     }
 }
 
@@ -203,7 +203,7 @@ TEST_P(Without, several_outputs_each_kernel_writes_one) {
     EXPECT_EQ(p.outputs[0], 2u);
 }
 
-/// The convolutions' layouts are there before anything is fused, and fusion does not stop at them.
+/// Layouts of convolutions are chosen before fusion, and they do not prevent fusion.
 TEST_P(Without, layouts_after_kernels_blocks_still_fuse) {
     const Planned p = plan(kBlock, {.layouts_first = true});
     EXPECT_LE(p.plan.steps.size(), 4u) << p.plan.print();

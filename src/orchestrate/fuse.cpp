@@ -1,4 +1,4 @@
-// Which primitives are plainly better as one: elementwise work moves to where its operand is in a register.
+// Elementwise fusion by a heuristic: elementwise expressions move to where their operand is in a register.
 //
 //     matmul -> add bias -> gelu            one product with an epilogue
 //     transpose -> matmul                   the product reads through the transposition
@@ -25,7 +25,7 @@ namespace tilewright {
 
 namespace {
 
-/// Only moves or repeats elements.
+/// Whether the expression only moves or repeats elements.
 bool moves_only(const TensorExpr& e) {
     if (e.reducer != Reducer::None) return false;
     const ScalarNode& root = e.body[e.body.root()];
@@ -42,7 +42,7 @@ bool plain_index(Expr i) {
     return true;
 }
 
-/// A product's micro-kernel needs affine operands, with conditions on single indices.
+/// Whether a product's micro-kernel supports the operand: affine indices, with conditions on single indices.
 bool good_operand(const Access& a) {
     if (!std::all_of(a.index.begin(), a.index.end(), plain_index)) return false;
     return std::all_of(a.valid.begin(), a.valid.end(), [&](Expr c) {
@@ -97,7 +97,7 @@ struct Fuser {
 
     using FusedOrRefusal = std::variant<TensorExpr, FusionRefusal>;
 
-    /// The elementwise consumer of a reduction becomes its epilogue.
+    /// Makes the elementwise consumer of a reduction its epilogue.
     bool epilogue(PrimitiveId id) {
         const TensorExpr* e = live(id);
         if (e == nullptr || e->reducer == Reducer::None) return false;
@@ -110,8 +110,8 @@ struct Fuser {
                 if (!limits.refusals) return false;
                 continue;
             }
-            // The epilogue runs where the reduction ends, and its other operands must exist by then: the fused
-            // primitive stands where the reader stood.
+            // The epilogue runs where the reduction ends, and its other operands must exist by then. The fused
+            // primitive therefore takes the reader's place.
             p.primitives[reader].name = p.primitives[id].name + " + " + p.primitives[reader].name;
             p.primitives[reader].source = p.primitives[id].source;
             p.primitives[reader].origin.add(p.primitives[id].origin);
@@ -141,15 +141,15 @@ struct Fuser {
         if (product && !good_product(*fused)) return FusionRefusal{"the product would lose its micro-kernel"};
         if (product && moves_only(c) && cuts_rows(made, p.primitives[reader].outputs[0]))
             return FusionRefusal{"it would cut rows of the product into pieces that fill no vectors"};
-        // Statistics of rows stay apart: their readers repeat them along the row.
+        // Statistics of rows stay separate, since their readers repeat them along the row.
         if (fused->spatial > 0 && !product && c.extents.size() > e.spatial &&
             assumed_points(c.extents) > assumed_points(std::span(e.extents).first(e.spatial)))
             return FusionRefusal{"it repeats its operand along the row"};
         return std::move(*fused);
     }
 
-    /// Whether rows that lie in memory as `whole` lie in shorter pieces as `moved` that fill no vectors: 312 columns as
-    /// 12 heads of 26. Their readers can read them in place.
+    /// Whether rows of `whole` become rows of `moved` that are too short to fill vectors, as 312 columns do as 12 heads
+    /// of 26. Their readers can then read them in place.
     bool cuts_rows(ValueId whole, ValueId moved) const {
         constexpr int64_t kVector = 16;
         const std::vector<Expr>&from = p.values[whole].shape, &to = p.values[moved].shape;
@@ -158,7 +158,7 @@ struct Fuser {
         return piece % kVector != 0 && prove_nonnegative(from.back() - 2 * piece, Ranges());
     }
 
-    /// The producers of a primitive's operands that are worth computing in place.
+    /// Computes the producers of a primitive's operands in place where that is cheaper.
     bool inline_operands(PrimitiveId id) {
         bool changed = false;
         for (bool again = true; again;) {
@@ -201,8 +201,8 @@ struct Fuser {
         return std::move(*fused);
     }
 
-    /// The value as its reader takes it: an element that is only put elsewhere was rounded before, and a product's
-    /// operand stays an operand.
+    /// The value in the type that its reader requires. An element that is only moved was rounded before, and a
+    /// product's operand stays an operand.
     Value unrounded(const TensorExpr& q, ValueId v) const {
         Value made = p.values[v];
         if (!moves_only(q)) return made;
@@ -211,7 +211,7 @@ struct Fuser {
         return made;
     }
 
-    /// Why computing `q` in place, once per read instead of once, costs more than it saves.
+    /// The reason why computing `q` in place, once per read instead of once, costs more than it saves.
     std::optional<FusionRefusal> too_expensive(const TensorExpr& e, PrimitiveId from, const TensorExpr& q) {
         if (is_plain_product(e)) {
             if (!moves_only(q)) return FusionRefusal{"its operand would be computed once for each use in the product"};
@@ -223,14 +223,14 @@ struct Fuser {
         const double cost = body_operations(q.body);
         if (readers[p.primitives[from].outputs[0]].size() == 1) {
             const bool once = repeats <= 1.01;
-            // A few elements twice (a picture's rim, reflected) cost less than all of them on their way to memory and
-            // back.
+            // Computing a few elements twice (the reflected rim of an image) costs less than moving all of them through
+            // memory.
             const bool cheap = e.reducer != Reducer::None || once ? once || cost <= 4 || made * 8 < reads / 64
                                                                   : cost * repeats <= 4 || cost * (repeats - 1) <= 2;
             if (cheap) return std::nullopt;
             return FusionRefusal{"its operand would be computed several times"};
         }
-        // Several readers: only what is cheaper than reading it back.
+        // Several readers: only if computing is cheaper than reading the value again.
         size_t big = 0;
         for (const Access& a : q.accesses)
             if (assumed_points(p.values[a.value].shape) * 4 > made) ++big;
@@ -254,16 +254,17 @@ Program fuse_greedily(const Program& program, const FusionLimits& limits, Fusion
     Fuser f(program, limits, known != nullptr ? *known : own);
     for (const PrimitiveId id : f.p.primitives.ids())
         if (TensorExpr* e = f.live(id)) f.replace(id, f.known.clean(*e));
-    // Epilogues first: they are where most elementwise work of a model belongs. A fused product may take the next
+    // Epilogues first, since most elementwise expressions of a model belong there. A fused product may take the next
     // reader.
     bool changed = true;
     for (int round = 0; changed && round < 4; ++round) {
         changed = false;
-        // The last reduction first: of a chain of sums, each of the sum so far and another product, every product then
-        // adds to what the one before it left. The first would take all sums, with the others waiting in memory for it.
+        // The last reduction first. In a sequence of sums, where each adds another product to the previous sum, every
+        // product then adds to the result of the one before it. With the first reduction first, that one would take all
+        // sums, and the other products would be stored in memory.
         for (size_t k = f.p.primitives.size(); k-- > 0;) {
             const PrimitiveId id(static_cast<uint32_t>(k));
-            // The fused primitive stands where the reader stood: follow it.
+            // The fused primitive took the reader's place: continue there.
             PrimitiveId at = id;
             while (f.live(at) != nullptr) {
                 const ValueId made = f.p.primitives[at].outputs[0];

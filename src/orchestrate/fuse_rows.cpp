@@ -15,14 +15,14 @@ namespace tilewright {
 
 namespace {
 
-constexpr int64_t kRowBytes = 512 * 1024;  // what the intermediates of one row may take of the cache
+constexpr int64_t kRowBytes = 512 * 1024;  // maximum bytes of one row's intermediate values
 
 bool multiplies_two_values(const TensorExpr& e) {
     const auto c = contraction(e);
     return c && c->reads_plainly() && e.accesses[*c->factors[0].slot].value != e.accesses[*c->factors[1].slot].value;
 }
 
-/// Output dimension d is walked by which axis; kNoAxis: by none (it has one element). Nothing where an index is
+/// Per output dimension, the axis that indexes it; kNoAxis: none (it has one element). Nothing where an index is
 /// neither.
 constexpr size_t kNoAxis = SIZE_MAX;
 std::optional<std::vector<size_t>> axis_of_dimension(const TensorExpr& e, size_t rank) {
@@ -39,7 +39,7 @@ std::optional<std::vector<size_t>> axis_of_dimension(const TensorExpr& e, size_t
     return out;
 }
 
-/// An operand that does not vary along some non-row axis of the expression, such as the mean of each row.
+/// Whether an operand is constant along a non-row axis of the expression, such as the mean of each row.
 bool is_row_statistic(const TensorExpr& e, const Access& access) {
     for (size_t k = 0; k < e.extents.size(); ++k) {
         if (e.extents[k].is_constant(1)) continue;
@@ -50,13 +50,13 @@ bool is_row_statistic(const TensorExpr& e, const Access& access) {
     return false;
 }
 
-/// True when neighbours along axis `a` are neighbours in memory, in some operand that varies along it or in the result.
+/// Whether neighbours along axis `a` are contiguous in memory, in an operand that varies along it or in the result.
 bool walks_lanes(const Program& program, const TensorExpr& e, ValueId out, size_t a) {
     if (e.extents[a].is_constant(1)) return false;
     std::vector<Expr> index = e.output_index;
     if (index.empty())
         for (size_t k = 0; k < e.spatial; ++k) index.push_back(axis(k));
-    // A reduced result is short: what matters is how its operands are walked.
+    // The result of a reduction is short, so only the operands' strides count.
     if (e.reducer == Reducer::None) {
         const auto strides = axis_strides(program, e, out, index);
         if (strides[a] && strides[a]->is_constant(1)) return true;
@@ -64,7 +64,7 @@ bool walks_lanes(const Program& program, const TensorExpr& e, ValueId out, size_
     return std::any_of(e.accesses.begin(), e.accesses.end(), [&](const Access& access) {
         const auto strides = axis_strides(program, e, access.value, access.index);
         if (!strides[a] || !strides[a]->is_constant(1)) return false;
-        // Statistics of the rows themselves (one number a row) do not count.
+        // Statistics of the rows (one number per row) do not count.
         return std::any_of(
                    strides.begin(), strides.end(),
                    [&](const std::optional<Expr>& s) { return &s != &strides[a] && (!s || !s->is_constant(0)); }) &&
@@ -75,7 +75,7 @@ bool walks_lanes(const Program& program, const TensorExpr& e, ValueId out, size_
 /// A group that may still grow.
 struct RowGroup {
     std::vector<PrimitiveId> members;
-    std::vector<std::vector<size_t>> rows;  ///< per member: its axes that are the shared rows, in the group's order
+    std::vector<std::vector<size_t>> rows;  ///< per member: the axes that are the shared rows, in the group's order
 };
 
 constexpr size_t kMostRowStages = 12;
@@ -99,14 +99,14 @@ class RowFuser {
     }
 
   private:
-    /// Rows of a reader: for each row of the writer its axis; none where the reader has no such row.
+    /// Per row of the writer, the reader's axis; none where the reader has no such row.
     using Rows = std::vector<std::optional<size_t>>;
     template <class T>
     using OrRefusal = std::variant<T, FusionRefusal>;
 
     const TensorExpr& expr(PrimitiveId id) const { return *p_.primitives[id].expr(); }
 
-    /// The primitive joins the latest group that feeds it, or starts a group of its own.
+    /// Adds the primitive to the latest group that feeds it, or starts a new group.
     void place(PrimitiveId id) {
         if (const auto latest = latest_producer(id)) {
             OrRefusal<RowGroup> joined = can_join(groups_[*latest], id);
@@ -144,7 +144,7 @@ class RowFuser {
         }
     }
 
-    /// The group with the primitive.
+    /// The group extended by the primitive.
     OrRefusal<RowGroup> can_join(const RowGroup& group, PrimitiveId id) const {
         if (multiplies_two_values(expr(id))) return FusionRefusal{"a product of two values starts a kernel of its own"};
         if (multiplies_two_values(expr(group.members[0])))
@@ -161,7 +161,7 @@ class RowFuser {
         return joined;
     }
 
-    /// Whether the group, which runs where its last member stands, can run at `id`.
+    /// Whether the group, which runs at the place of its last member, can run at `id`.
     bool is_ordered(const RowGroup& group, PrimitiveId id) const {
         const auto is_member = [&](PrimitiveId m) {
             return std::find(group.members.begin(), group.members.end(), m) != group.members.end();
@@ -169,14 +169,14 @@ class RowFuser {
         // Other operands must exist before the group runs.
         for (const ValueId v : p_.primitives[id].inputs())
             if (producers_[v] && producers_[v] > group.members.front() && !is_member(producers_[v])) return false;
-        // Other readers of the group's values must not stand before `id`.
+        // Other readers of the group's values must not come before `id`.
         for (const PrimitiveId m : group.members)
             for (const PrimitiveId c : consumers_[p_.primitives[m].outputs[0]])
                 if (c < id && !is_member(c)) return false;
         return true;
     }
 
-    /// Axes of `id` that correspond to the group's rows, through every value of the group that it reads.
+    /// The axes of `id` that correspond to the group's rows, through all values of the group that it reads.
     OrRefusal<Rows> rows_of(const RowGroup& group, PrimitiveId id) const {
         const TensorExpr& e = expr(id);
         std::optional<Rows> mine;
@@ -219,7 +219,7 @@ class RowFuser {
         return out ? std::move(*out) : Rows(writer_rows.size());
     }
 
-    /// The group with `id` and the rows that all its members share.
+    /// The group extended by `id`, with the rows that all its members share.
     RowGroup with_shared_rows(const RowGroup& group, PrimitiveId id, const Rows& mine) const {
         RowGroup joined;
         joined.members = group.members;
@@ -227,7 +227,7 @@ class RowFuser {
         std::vector<size_t> kept;
         for (size_t r = 0; r < mine.size(); ++r) {
             if (!mine[r] || std::find(kept.begin(), kept.end(), *mine[r]) != kept.end()) continue;
-            // An axis along which memory is contiguous belongs to the vectors inside a row.
+            // An axis along which memory is contiguous is left for the vectors inside a row.
             bool contiguous = walks_lanes(p_, expr(id), p_.primitives[id].outputs[0], *mine[r]);
             for (size_t i = 0; i < group.members.size(); ++i) {
                 const Primitive& m = p_.primitives[group.members[i]];
@@ -242,12 +242,12 @@ class RowFuser {
         return joined;
     }
 
-    /// Why the group, whose last member is new, would be a bad kernel.
+    /// The reason why the group, whose last member is new, would be a slow kernel.
     std::optional<FusionRefusal> too_much(const RowGroup& group) const {
         if (std::none_of(group.members.begin(), group.members.end(),
                          [&](PrimitiveId m) { return expr(m).reducer != Reducer::None; }))
             return FusionRefusal{"neither reduces"};
-        // A reduction of everything leaves no rows: one task does it all, which suits little work only.
+        // A full reduction leaves no rows. It is a single task, which only suits little work.
         constexpr int64_t kLittleWork = 16384;
         const TensorExpr& e = expr(group.members.back());
         int64_t points = 1, whole = 1;
@@ -261,7 +261,7 @@ class RowFuser {
         return std::nullopt;
     }
 
-    /// Bytes that all members write for one row.
+    /// Bytes that all members write per row.
     std::optional<int64_t> row_bytes(const RowGroup& group) const {
         int64_t bytes = 0;
         for (size_t i = 0; i < group.members.size(); ++i) {

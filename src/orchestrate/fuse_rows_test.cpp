@@ -75,7 +75,7 @@ TEST(FuseRows, products_are_kernels_of_their_own) {
 }
 
 TEST(FuseRows, elementwise_stages_alone_are_not_held_together) {
-    // Nothing is reduced: fusion has decided already that two passes are right.
+    // Without a reduction, elementwise fusion has already decided for two passes.
     EXPECT_THAT(row_groups(parse_program(R"(program t {
   input x: f32[6, 40]
   a: f32[6, 40] = [6, 40] exp(@0) where @0 = x[i0, i1]
@@ -90,7 +90,7 @@ TEST(FuseRows, every_primitive_is_in_one_group_behind_what_it_reads) {
     for (uint64_t seed = 0; seed < 400; ++seed) {
         const Program p = fuse_greedily(random_program(seed, 2 + static_cast<int>(seed % 10)));
         std::vector<KernelGroup> found = fuse_rows(p);
-        // A group runs where its last primitive stands.
+        // A group runs at the place of its last primitive.
         std::sort(found.begin(), found.end(),
                   [](const KernelGroup& a, const KernelGroup& b) { return a.primitives.back() < b.primitives.back(); });
         std::set<ValueId> there(p.inputs.begin(), p.inputs.end());

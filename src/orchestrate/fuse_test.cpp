@@ -1,4 +1,4 @@
-// Elementwise work moves to where its operand is in a register, and nothing expensive is computed twice.
+// Elementwise expressions move to where their operand is in a register, and nothing expensive is computed twice.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST(FuseGreedily, of_a_chain_of_sums_every_product_adds_to_what_the_one_before_
                             AllOf(HasSubstr("v[i0, i2]"), HasSubstr("then add("), HasSubstr("s[i0, i1]"))));
 }
 
-/// Columns as heads, heads outermost: [6, heads * width] -> [heads, 6, width].
+/// Splits columns into heads, heads outermost: [6, heads * width] -> [heads, 6, width].
 std::string split_into_heads(int heads, int width) {
     return fmt::format(R"(program t {{
   input x: f32[6, 8]
@@ -105,7 +105,7 @@ TEST(FuseGreedily, halves_that_are_only_put_elsewhere_are_not_rounded_again) {
   output y
 })"),
                 ElementsAre(AllOf(HasSubstr("mul(@0, @1)"), HasSubstr("@1 = k[i1, i2]"))));
-    // Where it is rounded on the way, it is a copy.
+    // With rounding in between, it is a copy.
     EXPECT_EQ(fused(R"(program t {
   input x: f16[6, 8]
   input k: f32[4, 8]
@@ -164,7 +164,7 @@ TEST(FuseGreedily, what_is_broadcast_is_not_computed_again_for_every_copy) {
                 ElementsAre(HasSubstr("e = [32] exp"), HasSubstr("y = [64, 32] mul")));
 }
 
-/// Korch's figure 12: the end of a normalisation goes where the padded picture is written.
+/// Korch's figure 12: the end of a normalisation is computed where the padded image is written.
 TEST(FuseGreedily, the_rim_of_a_picture_is_computed_again_where_it_is_reflected) {
     EXPECT_THAT(fused(R"(program t {
   input x: f32[8, 64]

@@ -51,7 +51,7 @@ class GemmChains {
         return n;
     }
 
-    /// Whether everything that group g gives is read by `inside` alone.
+    /// Whether only groups of `inside` read the results of group g.
     bool feeds_only(size_t g, const std::set<size_t>& inside) const {
         for (const PrimitiveId id : groups_[g].primitives) {
             const ValueId v = p_.primitives[id].outputs[0];
@@ -64,15 +64,16 @@ class GemmChains {
         return true;
     }
 
-    /// Groups that feed `last` alone, back to products, those included; behind them on to the next products,
-    /// `levels` times.
+    /// The groups that feed only `last`, back to the nearest products, which are included. Each further level continues
+    /// to the next products.
     std::set<size_t> behind(size_t last, int levels = 1) const {
         std::set<size_t> inside{last}, through{last};
         for (int level = 0; level < levels; ++level) {
             for (bool more = true; more;) {
                 more = false;
                 for (const size_t g : std::set<size_t>(inside)) {
-                    if (products(g) > 0 && through.count(g) == 0) continue;  // what feeds these stays outside
+                    // groups that feed these products stay outside
+                    if (products(g) > 0 && through.count(g) == 0) continue;
                     for (const PrimitiveId id : groups_[g].primitives)
                         for (const ValueId v : p_.primitives[id].inputs()) {
                             const PrimitiveId from = producers_[v];
@@ -90,7 +91,7 @@ class GemmChains {
         return inside;
     }
 
-    /// Of a group as it stands, which may be a shorter chain; with split-K where that is better (split_k.h).
+    /// Seconds of a group, which may already be a shorter chain. Includes split-K where that is faster (split_k.h).
     double seconds_of(const KernelGroup& group) {
         const KernelBody body = extracted_(group);
         if (!group.chain) return seconds_of(body, schedules_.kernel(body));
@@ -111,8 +112,8 @@ class GemmChains {
         KernelGroup group;
         KernelBody body;
         std::set<size_t> inside;
-        double apart = 0;    ///< seconds of the groups, as they are known
-        double promise = 0;  ///< seconds that it saves, by the model
+        double apart = 0;    ///< seconds of the separate groups
+        double promise = 0;  ///< estimated savings in seconds
     };
 
     bool may_share(const std::set<PrimitiveId>& members) const {
@@ -123,7 +124,7 @@ class GemmChains {
         });
     }
 
-    /// The groups as one chain, unless that cannot be or would save nothing even at its bound.
+    /// Merges the groups into one chain. Refused if that is impossible, or saves nothing even at its lower bound.
     std::variant<Merged, FusionRefusal> merge(const std::set<size_t>& inside) {
         Merged m;
         std::set<PrimitiveId> members;
@@ -138,7 +139,7 @@ class GemmChains {
             m.apart += seconds_of(groups_[g]) + kKernelSeconds;
             m.promise += estimate_of(groups_[g]) + kKernelSeconds;
         }
-        // The chain has at least the arithmetic of its kernels: where that is nearly all, it is pruned.
+        // The chain has at least the arithmetic of its kernels. It is pruned where that is nearly all of their time.
         if (schedules_.costs().lower_bound(m.body.stages) > kPruned * m.apart)
             return FusionRefusal{"a GEMM chain would save nothing even at its lower bound"};
         const auto& fused = schedules_.estimated_chain(m.body);
@@ -148,7 +149,7 @@ class GemmChains {
         return m;
     }
 
-    /// Seconds that it saves; without measurements only what convinces.
+    /// Seconds that the chain saves. By estimates alone, savings below the margin count as none.
     double gain_of(const Merged& m) {
         const auto& fused = schedules_.chain(m.body);
         if (!fused) return 0;
@@ -161,9 +162,9 @@ class GemmChains {
                            [&](PrimitiveId id) { return p_.primitives[id].expr()->reducer != Reducer::None; });
     }
 
-    /// Sets that might become one kernel with `last`: the groups that feed it as far back as the next products, of
-    /// those one, all or none (a normalisation in front of it); and where products feed one of them that came along
-    /// (two in front of a gate), those as well.
+    /// Sets that may become one kernel with `last`: the groups that feed it back to the nearest products, with one, all
+    /// or none of those products (none: a preceding normalisation); and where products feed an included product (two
+    /// products before a gate), those as well.
     std::vector<std::set<size_t>> candidates(size_t last) const {
         const std::set<size_t> all = behind(last);
         std::vector<size_t> first;
@@ -186,12 +187,12 @@ class GemmChains {
         return out;
     }
 
-    /// The product of group `last` becomes a chain with the candidate that gains most.
+    /// Merges group `last` with the candidate that gains most.
     void grow(size_t last) {
         refuse_other_producers(last);
         std::vector<Merged> all;
         for (const std::set<size_t>& inside : candidates(last)) {
-            // A group that stays may feed on one that joined: then neither kernel could run before the other.
+            // A group outside must not read from one inside and feed another: neither kernel could run first.
             //     a -> b -> last, a -> last: {a, last} without b
             if (!std::all_of(inside.begin(), inside.end(),
                              [&](size_t g) { return g == last || feeds_only(g, inside); })) {
@@ -212,7 +213,7 @@ class GemmChains {
     }
 
     std::optional<size_t> best_of(std::vector<Merged>& all, size_t last) {
-        // A measurement takes a second: chains are ranked by the model, and the first that does gain is taken.
+        // A measurement takes a second. Chains are ranked by estimates, and the first one that gains is taken.
         std::stable_sort(all.begin(), all.end(),
                          [](const Merged& a, const Merged& b) { return a.promise > b.promise; });
         std::optional<size_t> best;
@@ -230,7 +231,7 @@ class GemmChains {
         return best;
     }
 
-    /// Records why groups that feed `last` are no candidates.
+    /// Records why groups that feed `last` are not candidates.
     void refuse_other_producers(size_t last) const {
         if (!limits_.refusals) return;
         const std::set<size_t> inside = behind(last);

@@ -70,7 +70,7 @@ TEST(GemmChains, what_feeds_the_first_product_stays_outside) {
     EXPECT_THAT(groups(p), ElementsAre("n", "chain: c e"));
 }
 
-/// Whether every group reads only what it, or an earlier one, computes.
+/// Whether every group reads only results of itself or of earlier groups.
 bool can_run(const Program& p, const std::vector<KernelGroup>& all) {
     std::set<ValueId> there(p.inputs.begin(), p.inputs.end());
     for (const KernelGroup& g : all) {
@@ -83,7 +83,7 @@ bool can_run(const Program& p, const std::vector<KernelGroup>& all) {
 }
 
 TEST(GemmChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on_the_way) {
-    // A residual block: a feeds the last product's sum and, by way of c and m, the last product.
+    // A residual block: a feeds the last product's sum and, through c and m, the last product.
     const Program p = parse_program(R"(program t {
   input x: f32[256, 16]
   input w: f32[16, 16]
@@ -96,7 +96,7 @@ TEST(GemmChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on_
   e: f32[256, 16] = [256, 16] sum(i2 < 64) mul(@0, @1) then add(acc, @2) where @0 = m[i0, i2], @1 = d[i2, i1], @2 = a[i0, i1]
   output e
 })");
-    // Whatever gives two results is a bargain, as a and e without c would be; nothing else gains.
+    // Kernels with two results are fast in this test, as a and e without c would be; no other one gains.
     Scheduling how = avx2_scheduling();
     test::measure_schedules_by(how, [](const std::vector<TileProgram>& all) {
         std::vector<double> seconds;
@@ -110,7 +110,7 @@ TEST(GemmChains, a_product_joins_those_behind_it_only_with_all_that_it_feeds_on_
 }
 
 TEST(GemmChains, transforms_by_known_numbers_stay_outside) {
-    // Sums and differences of pairs of rows, between two products: by known numbers, or sums alone.
+    // Sums and differences of pairs of rows between two products, as a constant-coefficient transform or as plain sums.
     const auto grouped = [](const std::string& pairs) {
         const Program p = parse_program(R"(program transformed {
   input x: f32[2, 65536, 8]
@@ -124,7 +124,7 @@ TEST(GemmChains, transforms_by_known_numbers_stay_outside) {
 })");
         Scheduling how = avx2_scheduling();
         test::measure_schedules_by(how,
-                                   [](const std::vector<TileProgram>& all) {  // whatever shares a kernel is a bargain
+                                   [](const std::vector<TileProgram>& all) {  // every merged kernel is fast
                                        std::vector<double> seconds;
                                        for (const TileProgram& t : all)
                                            seconds.push_back(t.stages.primitives.size() == 1 ? 1 : 0.1);
@@ -154,7 +154,8 @@ TEST(GemmChains, a_softmax_joins_the_product_behind_it_where_the_scores_cannot) 
     EXPECT_NE(std::find(all.begin(), all.end(), "chain: r p s w e"), all.end()) << testing::PrintToString(all);
 }
 
-/// A machine on which kernels of so many stages are fast, of one as they are, and all others slow.
+/// A machine on which kernels of `fast` stages are fast, single-stage kernels take their estimate, and all others are
+/// slow.
 Scheduling where_only_stages(size_t fast) {
     Scheduling how = avx2_scheduling();
     test::measure_schedules_by(how, [fast](const std::vector<TileProgram>& all) {
@@ -169,8 +170,7 @@ Scheduling where_only_stages(size_t fast) {
 }
 
 TEST(GemmChains, two_products_their_gate_and_a_third_are_one_kernel) {
-    // silu(x Wg) * (x Wu), times Wd: the first two feed each other, not the third, so that no pair alone is a chain's
-    // end.
+    // silu(x Wg) * (x Wu), times Wd. The first product feeds the second, not the third, so no pair alone ends a chain.
     const Program p = parse_program(R"(program gated {
   input x: f32[2048, 16]
   input wg: f32[16, 64]
@@ -181,7 +181,7 @@ TEST(GemmChains, two_products_their_gate_and_a_third_are_one_kernel) {
   y: f32[2048, 16] = [2048, 16] sum(i2 < 64) mul(@0, @1) where @0 = u[i0, i2], @1 = wd[i2, i1]
   output y
 })");
-    // Of two products each pair is slower than two kernels, all three are faster than three.
+    // For two products, each pair is slower than two kernels; all three are faster than three kernels.
     Schedules schedules(where_only_stages(3));
     EXPECT_THAT(names(p, fuse_gemm_chains(p, fuse_rows(p), schedules)), ElementsAre("chain: g u y"));
 }
@@ -205,7 +205,7 @@ TEST(GemmChains, rows_that_only_the_run_counts_are_chained) {
     EXPECT_THAT(groups(p), ElementsAre("chain: c e"));
 }
 
-/// What the model says that the groups take together, each handed to the pool for a microsecond.
+/// The estimated time of all groups, with a microsecond of dispatch each.
 double seconds_of(const Program& p, const std::vector<KernelGroup>& all, Schedules& schedules) {
     double sum = 0;
     for (const KernelGroup& g : all) {
@@ -215,7 +215,7 @@ double seconds_of(const Program& p, const std::vector<KernelGroup>& all, Schedul
     return sum;
 }
 
-/// EfficientViT's linear attention over n places, 16 wide, as it is exported: v has a column of ones.
+/// EfficientViT's linear attention over n positions, 16 wide, as exported: v has a column of ones.
 Program linear_attention(const std::string& n) {
     std::string text = R"(program linear_attention {
   input x: f32[4, 48, N]
@@ -233,9 +233,9 @@ Program linear_attention(const std::string& n) {
     return parse_program(text);
 }
 
-/// Kernels of dynamic extents are selected for the 128 that the model assumes. The selection must hold for larger
-/// sizes: the plan over open extents, estimated at sizes that models have (EfficientViT's 64 to 16,384), is not far
-/// behind the plan for the size.
+/// Kernels with dynamic extents are selected for the 128 that the model assumes. The selection must hold for larger
+/// sizes: at sizes of models (EfficientViT's 64 to 16,384), the dynamic plan is not much slower than the plan for that
+/// size.
 TEST(GemmChains, over_open_extents_hold_at_the_sizes_that_models_have) {
     OrchestrateOptions options;
     options.scheduling.kind = SchedulerKind::Auto;
@@ -349,7 +349,7 @@ TEST(GemmChains, say_why_kernels_stay_apart) {
               "an option keeps the two apart");
     EXPECT_EQ(chain_refusal(with(attention(), "", "w"), avx2_scheduling(), "w", "e"),
               "its operand has other readers, too, or is an output of the program");
-    // Products alone, with nothing between them to save.
+    // Two products with nothing to save between them.
     EXPECT_EQ(chain_refusal(chain::two_products(1024, 1024, 1024, 1024), avx2_scheduling(), "c", "e"),
               "a GEMM chain would save nothing even at its lower bound");
 }

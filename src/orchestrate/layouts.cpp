@@ -1,6 +1,6 @@
-// Layouts by the default rule. Convolutions want their channels side by side in memory: activations keep a block of
-// channels at every pixel (all of them), weights are packed in the order the micro-kernel reads them. Both are ALT
-// layouts on values; later passes have no names of layouts.
+// Layouts by the default heuristic. Activations of convolutions keep a block of channels (or all of them) contiguous at
+// every pixel, and weights are packed in the order in which the micro-kernel reads them. Both are ALT layouts of
+// values; later passes do not distinguish named layouts.
 
 #include "orchestrate/layouts.h"
 
@@ -20,8 +20,8 @@ namespace tilewright {
 
 namespace {
 
-/// The dimension that axis a walks in steps of one, alone or as the fastest part of an index made of axes of the
-/// weights: channel 16 * group + c of a grouped convolution, not pixel 2 * y + tap.
+/// The dimension that axis `a` moves by one element, alone or as the fastest term of an index whose other axes are the
+/// weights': channel 16 * group + c of a grouped convolution, not pixel 2 * y + tap.
 std::optional<size_t> fastest_in(const TensorExpr& e, const std::vector<Expr>& index, const Access& weights, size_t a) {
     const Var self{VarKind::Axis, static_cast<uint32_t>(a)};
     for (size_t d = 0; d < index.size(); ++d) {
@@ -40,12 +40,11 @@ std::optional<size_t> fastest_in(const TensorExpr& e, const std::vector<Expr>& i
     return std::nullopt;
 }
 
-/// A pixel's channels lie side by side, in blocks of at most this many elements: pixels a multiple of 4 KiB apart would
-/// fight for one set of the first-level cache. Blocks of a vector's lanes were slower wherever a product sums over many
-/// channels: every block is another stream.
+/// Maximum elements of a channel block. Pixels a multiple of 4 KiB apart would conflict in one set of L1. Blocks of a
+/// vector's lanes were slower for products that reduce many channels, because every block is another stream.
 constexpr int64_t kMostBlock = 512;
 
-/// Dimension `dim` last in memory: [N, 256, H, W] -> [N, H, W, 256], [N, 2048, H, W] -> [N, 4, H, W, 512].
+/// Makes dimension `dim` the last in memory: [N, 256, H, W] -> [N, H, W, 256], [N, 2048, H, W] -> [N, 4, H, W, 512].
 std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, int lanes) {
     if (!shape[dim].is_constant() || dim + 1 >= shape.size()) return std::nullopt;
     const int64_t extent = shape[dim].constant();
@@ -66,16 +65,17 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
     return layout;
 }
 
-/// What the matrix of a linear transform makes, or another reads.
+/// The tiles that a linear transform writes or reads.
 struct MapTiles {
-    size_t rows = 0;  ///< how many of the first dimensions are rows of the one, or columns of the other
-    /// Of this value; or of the tiles and the products of them, whichever are more: both are cut at the same tiles.
+    /// the number of first dimensions that are rows of the writing transform, or columns of the reading one
+    size_t rows = 0;
+    /// Of this value, or of the larger of the tiles and their products: both are cut at the same tiles.
     int64_t elements = 0;
 };
 
-/// The same for the tiles of a constant-coefficient linear transform (program/weighted_sum.h): rows of the map lie
-/// together for as many tiles as the second-level cache has room for. A map that writes 144 rows, or reads them, would
-/// walk through memory in 144 places at once, often so far apart that a cache has one set for all.
+/// The layout of the tiles of a constant-coefficient linear transform (program/constant_transform.h): all rows of the
+/// matrix are contiguous for as many tiles as L2 holds. A transform with 144 rows would otherwise access memory at 144
+/// places at once, which are often so far apart that they share a cache set.
 ///     [36, 64, 56, 56]: 36 rows of 64 channels in 56 x 56 tiles   ->   [28, 36, 2, 56, 64]
 std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles& of, size_t dim, int lanes,
                                  int64_t l2_bytes) {
@@ -92,7 +92,7 @@ std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles&
     int64_t near = 1;
     for (size_t d = 0; d < shape.size(); ++d)
         if (d < rows || d == dim) near *= shape[d].constant();
-    // Near each other, from the last dimension on: whole dimensions, then of one as many as fit.
+    // From the last dimension on, whole dimensions are contiguous, then as much of one as fits.
     size_t far = shape.size();
     int64_t part = 1;
     for (; far > rows && part == 1; --far) {
@@ -112,7 +112,7 @@ std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles&
     const bool blocks = shape[dim].constant() > kMostBlock && shape[dim].constant() % kMostBlock == 0;
     Layout out;
     layout::Reorder order;
-    std::vector<size_t> at(shape.size() + 1, 0);  // of a dimension, or of the outer part of two
+    std::vector<size_t> at(shape.size() + 1, 0);  // position of a dimension, or of the outer part of a split one
     for (size_t d = 0; d < shape.size(); ++d) at[d + 1] = at[d] + (d == parted || (d == dim && blocks) ? 2 : 1);
     if (parted > dim && parted < shape.size()) out.primitives.emplace_back(layout::Split{parted, part});
     if (blocks) out.primitives.emplace_back(layout::Split{dim, kMostBlock});
@@ -128,12 +128,12 @@ std::optional<Layout> tile_block(const std::vector<Expr>& shape, const MapTiles&
     return out;
 }
 
-/// A window slid over a tensor: the dimension that walks through channels, in the operand and in the result.
+/// A sliding window: its channel dimension in the operand and in the result.
 struct Window {
     size_t in = 0, out = 0;
 };
 
-/// Pools. Windows of fewer taps than this, or that vectors can walk along, are not worth another layout.
+/// Pooling windows with fewer taps than this, or with contiguous vectors, do not justify another layout.
 constexpr int64_t kManyTaps = 9;
 
 int64_t taps_of(const TensorExpr& e) {
@@ -143,8 +143,8 @@ int64_t taps_of(const TensorExpr& e) {
     return taps;
 }
 
-/// Whether vectors along the innermost dimension would be mostly empty, or gather: lanes more than `apart` elements
-/// from each other.
+/// Whether vectors along the innermost dimension would be mostly empty, or gather lanes more than `apart` elements
+/// apart.
 bool walks_badly(const TensorExpr& e, const Access& x, int lanes, int64_t apart = 1) {
     for (size_t a = 0; a < e.spatial; ++a) {
         const auto linear = linear_in(x.index.back(), {VarKind::Axis, static_cast<uint32_t>(a)});
@@ -167,7 +167,7 @@ std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
             if (v.kind == VarKind::Axis) (v.id < e.spatial ? spatial : tap) = true;
         return spatial && tap;
     };
-    // Nothing but loads costs anything here: lanes a few elements apart are worth no conversion.
+    // Only loads cost anything here. Lanes a few elements apart do not justify a conversion.
     if (in.empty() || !slides(in.back()) || !walks_badly(e, e.accesses[0], lanes, kMostSpread)) return std::nullopt;
     for (size_t d = in.size() - 1; d-- > 0;) {
         const auto a = in[d].as_var();
@@ -178,7 +178,7 @@ std::optional<Window> pooling_window(const TensorExpr& e, int lanes) {
     return std::nullopt;
 }
 
-/// What a sum weighed by known numbers has as terms, as it is or by way of a function of nothing else.
+/// The operand of a constant-coefficient linear transform, direct or through a unary function.
 const Access* mapped(const Primitive& p, const ConstantTransform& map) {
     const TensorExpr& e = *p.expr();
     const ScalarNode& term = e.body[map.term];
@@ -226,7 +226,7 @@ struct Chooser {
     const Target& target;
     std::set<ValueId> fixed;  ///< stay row-major
     std::map<ValueId, Layout> layouts = {};
-    std::map<ValueId, size_t> channels = {};  ///< the dimension that the layout is for
+    std::map<ValueId, size_t> channels = {};  ///< the dimension that the layout makes contiguous
     int lanes = target.micro_lanes();
     std::map<ValueId, MapTiles> maps = tiles_of_maps(program);
 
@@ -241,21 +241,21 @@ struct Chooser {
         }
     }
 
-    /// Whether copies fill vectors with the dimension. An operand that no product has made is written by copies (slices
-    /// of a picture, put beside each other): 12 channels side by side took 700 us where 12 planes take 280.
+    /// Whether copies fill vectors with the dimension. Copies write operands that no product has made, such as
+    /// concatenated slices of an image: 12 contiguous channels took 700 us, 12 planes take 280.
     bool fills_vectors(ValueId v, size_t dim) const {
         const Expr extent = program.values[v].shape[dim];
         return extent.is_constant() && extent.constant() >= lanes;
     }
 
-    /// The result's dimension that walks the data's channels, where the weights know nothing of those: a few numbers
+    /// The result's dimension that follows the data's channels where the weights do not depend on them: a few numbers
     /// for all channels.
     std::optional<size_t> shared_channels(const TensorExpr& e, const Access& x,
                                           const std::vector<Expr>& weights) const {
         const auto in = channels.find(x.value);
         if (in == channels.end()) return std::nullopt;
         const std::vector<Expr> out = result_index(e);
-        for (const Var v : variables(x.index[in->second])) {  // c, or 64 + c of two products' channels
+        for (const Var v : variables(x.index[in->second])) {  // c, or 64 + c for the channels of two products
             if (v.kind != VarKind::Axis || v.id >= e.spatial || index_uses(weights, v.id)) continue;
             const auto walked = linear_in(x.index[in->second], v);
             const auto there = std::find(out.begin(), out.end(), axis(v.id));
@@ -265,9 +265,8 @@ struct Chooser {
         return std::nullopt;
     }
 
-    /// The axis of the weights whose neighbours should be neighbours in the result's memory. None where one already is
-    /// (a matrix product). Of several (a projection split into heads: [head, width]) the one that is densest in the
-    /// weights.
+    /// The axis of the weights that should be contiguous in the result. None where one already is (a matrix product).
+    /// Of several (a projection split into heads: [head, width]), the one with the smallest stride in the weights.
     std::optional<size_t> lane_axis(const TensorExpr& e, const Access& x, const Access& w) const {
         const std::vector<Expr> out = result_index(e);
         const auto strides = axis_strides(program, e, w.value, w.index);
@@ -313,7 +312,7 @@ struct Chooser {
                         d && *d + 1 < x.index.size() && fills_vectors(x.value, *d))
                         wish(x.value, *d);
         }
-        // What a map makes tiles of has channels where the tiles have them.
+        // The input of a transform has the channel layout of its tiles.
         const std::vector<PrimitiveId> ids = program.primitives.ids();
         for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
             const Primitive& p = program.primitives[*id];
@@ -327,7 +326,7 @@ struct Chooser {
         }
     }
 
-    /// Pools take the layout of their neighbours; without one, channels.
+    /// Pools take the layout of their neighbours; without one, channels are contiguous.
     void windows() {
         for (const Primitive& p : program.primitives)
             if (p.expr() != nullptr)
@@ -341,8 +340,8 @@ struct Chooser {
                 }
     }
 
-    /// What a primitive would read and write with channels side by side: values and their channel dimensions. Empty
-    /// where it gains less than converting costs.
+    /// The values that a primitive would read and write with contiguous channels, and their channel dimensions. Empty
+    /// where the conversions cost more than they gain.
     std::vector<std::pair<ValueId, size_t>> worth_converting(const Primitive& p) const {
         std::vector<std::pair<ValueId, size_t>> out;
         const TensorExpr* e = p.expr();
@@ -393,13 +392,13 @@ Primitive layout_copy(const Program& program, ValueId from, ValueId to) {
 
 namespace {
 
-/// Inputs and outputs are row-major. Those that a convolution or a pool would read or write far better otherwise get a
-/// copy, whose layout is free.
+/// Adds copies, whose layouts are free, of inputs and outputs that a convolution or a pool would read or write much
+/// faster in another layout. Inputs and outputs themselves are row-major.
 Program free_ends(Program program, const Target& target) {
     const std::set<ValueId> fixed = row_major_values(program);
     Chooser chooser{program, target, {}};
     chooser.products();
-    std::map<ValueId, ValueId> copies;  // of inputs
+    std::map<ValueId, ValueId> copies;  // input -> its copy
     IndexVector<PrimitiveId, Primitive> all;
     for (Primitive p : program.primitives) {
         std::vector<Primitive> after;
@@ -443,7 +442,7 @@ ScalarBody substitute_body(const ScalarBody& body, const std::function<Expr(Expr
     return fresh;
 }
 
-/// Smallest f > 1 for which (axis a) // f or % f appears, f dividing the extent.
+/// The smallest f > 1 for which (axis a) // f or % f occurs and f divides the extent.
 std::optional<int64_t> split_factor(Expr e, size_t a) {
     std::optional<int64_t> found;
     for (const Term& t : e.terms())
@@ -459,7 +458,7 @@ std::optional<int64_t> split_factor(Expr e, size_t a) {
     return found;
 }
 
-/// Axis a becomes a (extent / factor) and a + 1 (factor); every index is rewritten and simplified.
+/// Splits axis a into a (extent / factor) and a + 1 (factor), and rewrites and simplifies every index.
 void split_axis(TensorExpr& e, size_t a, int64_t factor) {
     if (e.output_index.empty()) e.output_index = result_index(e);
     const Expr outer = floor_div(e.extents[a], factor);
@@ -485,8 +484,8 @@ void split_axis(TensorExpr& e, size_t a, int64_t factor) {
     e.epilogue = substitute_body(e.epilogue, rewrite);
 }
 
-/// Splits axes whose blocks the layouts address, so that indices are affine again; `keep` stays whole (its lanes are
-/// the vector's, which the generator resolves by itself).
+/// Splits axes that layouts address in blocks, so that indices are affine again. `keep` stays whole: it is the vector
+/// axis, which the code generator handles.
 void split_blocked_axes(TensorExpr& e, std::optional<size_t> keep) {
     for (size_t a = 0; a < e.extents.size(); ++a) {
         if (keep && a == *keep) continue;
@@ -515,7 +514,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
         size_t axis;
         bool lane = false;
     };
-    std::vector<Dim> dims;  // of the layout so far: which axis walks each
+    std::vector<Dim> dims;  // of the current layout: the axis that indexes each
     std::vector<std::vector<Dim>> per_dimension;
     for (size_t d = 0; d < w.index.size(); ++d) {
         struct Part {
@@ -545,7 +544,7 @@ std::optional<Layout> packed_weights(const TensorExpr& e, const Access& w, const
         for (const Part& p : parts) out.push_back({p.axis});
         per_dimension.push_back(out);
     }
-    // Splits, outermost part first: dimension -> part0, (rest), ...
+    // Splits, outermost part first: dimension -> part0, (remainder), ...
     for (size_t d = 0; d < per_dimension.size(); ++d) {
         const std::vector<Dim>& parts = per_dimension[d];
         for (size_t k = 0; k < parts.size(); ++k) {
@@ -608,7 +607,7 @@ Program assign_layouts(const Program& program, const Target& target) {
 
 namespace {
 
-/// Weights that only packed copies replace are not kept twice.
+/// Drops constants of which only packed copies are read.
 void drop_unread_constants(Program& program) {
     std::set<ValueId> used(program.outputs.begin(), program.outputs.end());
     for (const Primitive& p : program.primitives)
@@ -638,7 +637,7 @@ Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const
         const bool touched =
             layouts.values.count(p.outputs[0]) != 0 ||
             std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return layouts.values.count(v) != 0; });
-        // In a product the axis that only weights and result share is the vector's.
+        // The vector axis of a product is the one that only weights and result share.
         std::optional<size_t> keep;
         if (product)
             for (size_t a = 0; a < e->spatial; ++a)
@@ -647,8 +646,9 @@ Program lay_out(Program original, const std::map<ValueId, Layout>& chosen, const
                     keep = a;
         if (touched) split_blocked_axes(*e, keep);
         if (!product) continue;
-        // Pack the weights as the micro-kernel chosen for this product will read them. `choose_micro` takes a program
-        // of this product alone. The values are lent to it and taken back: a copy for every product would be quadratic.
+        // Packs the weights in the order in which the micro-kernel of this product reads them. `choose_micro` takes a
+        // program of one product. Its values are swapped in and back, because a copy for every product would be
+        // quadratic.
         Program alone;
         std::swap(alone.values, program.values);
         alone.primitives.push_back(p);

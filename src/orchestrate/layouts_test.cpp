@@ -1,4 +1,4 @@
-// Convolutions find their channels side by side, products their weights in the order in which they read them.
+// Convolutions read contiguous channels, and products read packed weights.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ Target avx2(int64_t l2_bytes = 1 << 20, int lanes = 8) {
     return target_with({.lanes = lanes, .vector_registers = 16, .l2_bytes = l2_bytes});
 }
 
-/// Two convolutions of 1 x 1 with something elementwise between them: [2, 16, 6, 6] -> `channels` -> 16.
+/// Two 1 x 1 convolutions with an elementwise expression between them: [2, 16, 6, 6] -> `channels` -> 16.
 Program convolutions(int channels) {
     return with_weights(fmt::format(R"(program convolutions {{
   input x: f32[2, 16, 6, 6]
@@ -35,7 +35,7 @@ Program convolutions(int channels) {
 TEST(AssignLayouts, of_convolutions_put_channels_last) {
     const Program before = convolutions(24), after = assign_layouts(before, avx2());
     EXPECT_EQ(shape_of(after, "c"), "[2, 6, 6, 24]");
-    EXPECT_EQ(shape_of(after, "r"), "[2, 6, 6, 24]");  // spread through what keeps the channels
+    EXPECT_EQ(shape_of(after, "r"), "[2, 6, 6, 24]");  // propagated through an expression that keeps the channels
     expect_same(before, after);
 }
 
@@ -47,8 +47,8 @@ TEST(AssignLayouts, of_many_channels_are_blocks_of_512) {
     EXPECT_EQ(shape_of(assign_layouts(convolutions(512), avx2()), "c"), "[2, 6, 6, 512]");
 }
 
-/// Winograd's last product: a few numbers, the same for all channels. Two of them are concatenated, as in DenseNet,
-/// where no other primitive prefers channels.
+/// Winograd's last product, with a few numbers that are the same for all channels. Two of them are concatenated, as in
+/// DenseNet, where no other primitive has a preferred layout.
 TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_them) {
     const Program before = with_weights(R"(program winograd {
   input x: f32[16, 8, 3, 3]
@@ -65,8 +65,8 @@ TEST(AssignLayouts, channels_stay_together_where_the_weights_know_nothing_of_the
     expect_same(before, after);
 }
 
-/// F(2, 3) along rows of 32 pixels, between input and output: 32 channels in 16 x 16 tiles, whose four rows of a
-/// cache's half are those of two rows of tiles.
+/// F(2, 3) along rows of 32 pixels, between input and output: 32 channels in 16 x 16 tiles. Half of the cache holds two
+/// rows of tiles with their four transform rows.
 TEST(AssignLayouts, of_tiles_have_the_rows_of_a_map_together_and_channels_last) {
     const Program before = with_weights(TiledConvolution().text());
     const Program small = assign_layouts(before, avx2(32 << 10));
@@ -80,7 +80,7 @@ TEST(AssignLayouts, of_tiles_have_the_rows_of_a_map_together_and_channels_last) 
     expect_same(before, large);
 }
 
-/// Many channels are blocks of 512 also there.
+/// Many channels are split into blocks of 512 here as well.
 TEST(AssignLayouts, of_tiles_have_blocks_of_channels) {
     TiledConvolution convolution;
     convolution.channels = 1024;
@@ -92,7 +92,7 @@ TEST(AssignLayouts, of_tiles_have_blocks_of_channels) {
     expect_same(before, after);
 }
 
-/// Two convolutions of one picture, multiplied as one: each takes its part of the channels back.
+/// Two convolutions of one image, multiplied as one: each reads back its part of the channels.
 TEST(AssignLayouts, parts_of_channels_keep_them_together) {
     const Program before = with_weights(R"(program winograd {
   input x: f32[5, 8, 3]
@@ -110,7 +110,7 @@ TEST(AssignLayouts, parts_of_channels_keep_them_together) {
     expect_same(before, after);
 }
 
-/// A 3 x 3 window over 24 channels of so many pixels either way that is all of a model.
+/// A model of one 3 x 3 window over 24 channels of pixels x pixels.
 Program one_window(const std::string& expression, int stride, int pixels = 20) {
     const int out = (pixels - 3) / stride + 1;
     return with_weights(fmt::format(R"(program t {{
@@ -140,8 +140,8 @@ TEST(AssignLayouts, give_a_pool_copies_only_where_vectors_cannot_walk_along_its_
     EXPECT_EQ(shape_of(after, "y/channels"), "[1, 9, 9, 24]");
     expect_same(strided, after);
     EXPECT_EQ(assign_layouts(one_window(kPool, 1), avx2()).primitives.size(), 1u);       // rows of 18: two vectors
-    EXPECT_EQ(assign_layouts(one_window(kPool, 2, 40), avx2()).primitives.size(), 1u);   // 19, lanes two apart
-    EXPECT_EQ(assign_layouts(one_window(kPool, 5, 100), avx2()).primitives.size(), 3u);  // 20, but gathered
+    EXPECT_EQ(assign_layouts(one_window(kPool, 2, 40), avx2()).primitives.size(), 1u);   // rows of 19, lanes two apart
+    EXPECT_EQ(assign_layouts(one_window(kPool, 5, 100), avx2()).primitives.size(), 3u);  // rows of 20, but gathered
 }
 
 TEST(AssignLayouts, leave_inputs_and_outputs_as_the_model_declares_them) {
@@ -160,7 +160,7 @@ TEST(AssignLayouts, pack_weights_in_the_order_of_the_micro_kernel_and_keep_no_se
     const Program after = assign_layouts(before, avx2());
     ASSERT_EQ(after.constants.size(), 1u);
     const ValueId packed = after.constants.begin()->first;
-    // [64 / 16, 40, 16]: a block of columns, then the sum, then the columns that two vectors hold.
+    // [64 / 16, 40, 16]: a block of columns, the reduction, and the columns of two vectors.
     EXPECT_EQ(to_string(std::span<const Expr>(after.values[packed].shape)), "[4, 40, 16]");
     const Tensor &w = before.constants.begin()->second, &p = after.constants.begin()->second;
     for (int64_t n = 0; n < 64; ++n)
@@ -184,7 +184,8 @@ TEST(AssignLayouts, pack_weights_that_two_products_share_once) {
 }
 
 TEST(AssignLayouts, of_projections_into_heads_keep_the_width_of_a_head_last) {
-    // q[head, row, width] has two axes that walk columns of the weights; the one that neighbours there is last already.
+    // q[head, row, width] has two axes that index columns of the weights; the contiguous one is the last dimension
+    // already.
     const Program before = with_weights(R"(program heads {
   input x: f32[10, 48]
   input w: f32[48, 48]
@@ -197,7 +198,7 @@ TEST(AssignLayouts, of_projections_into_heads_keep_the_width_of_a_head_last) {
     expect_same(before, after);
 }
 
-/// Slices of an input beside each other, as in front of a detector's first convolution.
+/// Concatenated slices of an input, as before a detector's first convolution.
 TEST(AssignLayouts, of_copies_keep_planes_where_channels_fill_no_vector) {
     const auto layout = [](int channels) {
         const Program before = with_weights(fmt::format(R"(program focus {{

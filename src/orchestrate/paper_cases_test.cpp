@@ -1,4 +1,4 @@
-// The cases that Korch's paper draws: what shares a kernel in the end, after rewriting, by the optimal choice.
+// The cases of Korch's figures: kernels after rewriting and optimal orchestration.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -27,13 +27,13 @@ using testing::IsSupersetOf;
 using testing::Not;
 
 struct Case {
-    Program program;                             ///< that was planned
-    std::vector<std::set<std::string>> kernels;  ///< the results of the primitives that each computes
+    Program program;                             ///< the planned program
+    std::vector<std::set<std::string>> kernels;  ///< per kernel: the results of its primitives
 };
 
-enum class Rewrites : uint8_t { None, Planned, Found };  ///< Found: by the search's own cost alone
+enum class Rewrites : uint8_t { None, Planned, Found };  ///< Found: by the cost function of the search alone
 
-/// Rewritten, if asked for, and planned; the outputs are compared.
+/// Rewrites the program if requested, plans it, and compares outputs.
 Case plan_of(Program p, Rewrites rewrites) {
     const OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     const Program original = p;
@@ -56,8 +56,8 @@ Case plan_of(Program p, Rewrites rewrites) {
     return out;
 }
 
-/// Figure 2 (b): the sum of exponentials becomes a column of the product with v. Found by the search, not by rules put
-/// in a row: it costs less where the exponentials are many and v is narrow.
+/// Figure 2 (b): the sum of exponentials becomes a column of the product with v. The search finds it, without a fixed
+/// sequence of rules. It costs less where there are many exponentials and v is narrow.
 TEST(PaperCases, figure_2_is_found) {
     const Program p = with_weights(R"(program attention {
   input s: f32[1024, 256]
@@ -80,8 +80,8 @@ TEST(PaperCases, figure_2_is_found) {
     expect_same(p, q);
 }
 
-/// EfficientViT's attention over 256 places, 16 wide (figure 8), as its formula has it: every place by every place. The
-/// rewrites re-associate the products, so that no kernel makes that matrix, and few kernels are left.
+/// EfficientViT's attention over 256 positions, 16 wide (figure 8), in the form of its formula, with the full matrix of
+/// positions. The rewrites re-associate the products, so that no kernel computes that matrix, and few kernels remain.
 TEST(PaperCases, linear_attention_is_re_associated) {
     const Program p = with_weights(R"(program linear_attention {
   input x: f32[4, 48, 256]
@@ -108,8 +108,8 @@ TEST(PaperCases, linear_attention_is_re_associated) {
     EXPECT_LE(rewritten.kernels.size(), 5u) << print(rewritten.program);
 }
 
-/// InstanceNorm, ReLU and Pad (figure 12): the last part of the normalisation runs with what follows it. Channels lie
-/// side by side, as in Candy's plan.
+/// InstanceNorm, ReLU and Pad (figure 12): the end of the normalisation shares a kernel with its successors. Channels
+/// are contiguous, as in Candy's plan.
 TEST(PaperCases, the_end_of_an_instance_norm_shares_a_kernel_with_relu_and_pad) {
     const Case c = plan_of(with_weights(R"(program candy {
   input x: f32[96, 96, 32]
@@ -133,9 +133,9 @@ TEST(PaperCases, the_end_of_an_instance_norm_shares_a_kernel_with_relu_and_pad) 
     EXPECT_THAT(c.kernels, Contains(AllOf(Contains("total"), Not(Contains("y")))));
 }
 
-/// Softmax before a product (figure 4): its quotient moves behind the product, and shares a kernel with that; its other
-/// parts stay where the scores are. By the search's own cost, which counts the passes over the scores; in the
-/// planner's costs rows of a kilobyte are divided in the cache, and the quotient stays where it was.
+/// Softmax before a product (figure 4): its quotient moves behind the product and shares a kernel with it, while its
+/// other parts stay with the scores. This holds by the cost function of the search, which counts passes over the
+/// scores. By the planner's costs, rows of a kilobyte are divided in the cache, and the quotient stays.
 TEST(PaperCases, softmax_ends_in_the_kernel_of_the_product_behind_it) {
     const Case c = plan_of(with_weights(R"(program softmax {
   input s: f32[256, 256]
@@ -148,7 +148,7 @@ TEST(PaperCases, softmax_ends_in_the_kernel_of_the_product_behind_it) {
   output o
 })"),
                            Rewrites::Found);
-    // The division is of [256, 32] now, not of [256, 256].
+    // The division now has shape [256, 32], not [256, 256].
     size_t long_divisions = 0;
     for (const Primitive& q : c.program.primitives) {
         const TensorExpr& e = *q.expr();
@@ -160,7 +160,7 @@ TEST(PaperCases, softmax_ends_in_the_kernel_of_the_product_behind_it) {
         EXPECT_FALSE(kernel.count("e") != 0 && kernel.count("o") != 0) << "one kernel holds all parts";
 }
 
-/// A memory-bound part of SegFormer as in figure 11, addition to transposition: what follows an attention.
+/// The memory-bound part of SegFormer in figure 11, from addition to transposition, which follows an attention.
 Program memory_bound(int64_t batch) {
     return with_weights(fmt::format(R"(program subgraph {{
   input x: f32[{0}, 256, 64]
@@ -185,11 +185,10 @@ Program memory_bound(int64_t batch) {
 
 struct Chosen {
     size_t kernels = 0;
-    double seconds = 0;  ///< of the plan, by the costs given
+    double seconds = 0;  ///< cost of the plan, by the given costs
 };
 
-/// The plan where the one kernel that does all of the work takes `whole` seconds, and every other kernel what the model
-/// says.
+/// The plan if the single kernel for all primitives takes `whole` seconds and every other kernel takes its estimate.
 Chosen chosen_where(int64_t batch, double whole) {
     OrchestrateOptions options = orchestration(Orchestrator::Optimal, 16);
     options.optimal.profile = Profile::Lazy;
@@ -211,10 +210,10 @@ Chosen chosen_where(int64_t batch, double whole) {
     return {plan.steps.size(), given(plan.optimal).seconds()};
 }
 
-/// One kernel or several is a question of what measures faster, not of what could be fused. This tests what the solver
-/// makes of given costs, and measures nothing: the ratio is figure 13's, where one kernel for all of the subgraph takes
-/// 2.24 times as long as the best several (batch 16, on the paper's GPU), and its inverse. What both take on a machine
-/// prints `bench/orchestration.py --figure-13`.
+/// Measured times decide between one kernel and several. This test measures nothing: it checks the solver's decision
+/// for given costs. The ratio is that of figure 13, where one kernel for the subgraph takes 2.24 times as long as the
+/// best several (batch 16, on the paper's GPU), and its inverse. `bench/orchestration.py --figure-13` prints the times
+/// of a machine.
 TEST(PaperCases, a_memory_bound_subgraph_is_one_kernel_or_several_as_its_costs_say) {
     constexpr double kRatio = 2.24;
     for (const int64_t batch : {1, 16}) {

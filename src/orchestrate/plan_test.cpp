@@ -1,4 +1,4 @@
-// A plan's kernels, run one after the other, compute its program; equal kernels are one.
+// A plan's kernels compute its program when run in sequence; equal kernels are shared.
 
 #include "orchestrate/plan.h"
 #include "compile/pipeline.h"

@@ -30,7 +30,7 @@ std::string weights_text(const std::vector<bool>& weights) {
     return text;
 }
 
-/// What was found sooner is not kept: reading it back takes about as long.
+/// Schedules that were found faster are not kept: reading them back takes about as long.
 constexpr double kWorthKeepingMs = 0.5;
 
 std::string text_of(const CycleRates::Level& l) {
@@ -48,7 +48,7 @@ std::string text_of(const std::optional<Schedules::Scheduled>& s) {
     return s ? fmt::format("{:a}\n{}", s->seconds, print(s->program)) : std::string(kNone);
 }
 
-/// The inverse; nothing where the text is another one.
+/// Parses the text of a kept schedule; nothing if it has another form.
 std::optional<std::optional<Schedules::Scheduled>> scheduled_in(const std::string& text) {
     if (text == kNone) return std::optional<Schedules::Scheduled>();
     const size_t line = text.find('\n');
@@ -96,7 +96,7 @@ double chain_gain(const Program& stages) {
 
 Schedules::Schedules(Scheduling how, std::shared_ptr<const CodeCache> kept)
     : how_(std::move(how)), estimated_(unmeasured(how_)), costs_(kernel_costs(how_)), kept_(std::move(kept)) {
-    // A GPU's choices take no time worth keeping; without the build's number their origin is unknown.
+    // A GPU's schedules take too little time to be kept. Without the build's id their origin is unknown.
     if (!how_.estimates || how_.target.gpu || how_.kind == SchedulerKind::Search || build_id().empty()) kept_ = nullptr;
     if (kept_) who_ = fmt::format("schedule by {} of {}\n", build_id(), scheduling_text(how_));
 }

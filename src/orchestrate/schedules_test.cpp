@@ -1,4 +1,4 @@
-// A model's schedules are made once each, and plans of every scheduler compute their programs.
+// Each schedule of a model is made once, and plans of every scheduler compute their programs.
 
 #include "orchestrate/schedules.h"
 #include "compile/pipeline.h"
@@ -45,7 +45,7 @@ TEST(Schedules, kernels_that_differ_in_their_name_alone_are_scheduled_once) {
     EXPECT_GT(schedules.spent_ms(), 0);
 }
 
-/// A folder of its own, gone at the end.
+/// A temporary folder, removed at the end.
 struct Folder {
     std::filesystem::path path =
         std::filesystem::temp_directory_path() / fmt::format("tilewright-schedules-{}", ::getpid());
@@ -62,7 +62,7 @@ struct Folder {
     }
 };
 
-/// Two products, which a search of some milliseconds makes a chain of.
+/// Two products that a search of some milliseconds merges into a chain.
 KernelBody chain_body() {
     const Program p = parse_program(R"(program chain {
   input a: f32[256, 64]

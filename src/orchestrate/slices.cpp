@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kSlicesPerThread = 4, kRereadPerSlice = 4;
 
-/// The spatial axes along which `index` into a tensor of `shape` goes from slice to slice, outermost first; nothing
-/// where it does not stay in one slice for one point of them.
+/// The spatial axes along which `index` into a tensor of `shape` moves from slice to slice, outermost first. Nothing
+/// where one point of them touches several slices.
 ///     [56, 36, 56, 64] at [i0, i1, i2, i3]: 56 slices along i0
 std::optional<std::vector<size_t>> slice_axes(const TensorExpr& e, const std::vector<Expr>& index,
                                               const std::vector<Expr>& shape, int64_t slices) {
@@ -26,7 +26,7 @@ std::optional<std::vector<size_t>> slice_axes(const TensorExpr& e, const std::ve
         size_t axis;
     };
     std::vector<Step> outer;
-    int64_t last = 0;  // of the rest
+    int64_t last = 0;  // offset inside a slice
     for (size_t a = 0; a < e.extents.size(); ++a) {
         const auto linear = linear_in(flat, {VarKind::Axis, static_cast<uint32_t>(a)});
         if (!linear || !linear->coefficient.is_constant() || !e.extents[a].is_constant()) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<std::vector<size_t>> slice_axes(const TensorExpr& e, const std::ve
     return axes;
 }
 
-/// The statements without the loops over these axes; false where one of them is more than a loop.
+/// Removes the loops over these axes. False where one of the statements is not just a loop.
 bool without_loops(std::vector<Stmt>& body, const std::set<size_t>& axes) {
     std::vector<Stmt> out;
     for (Stmt& s : body) {
@@ -70,7 +70,7 @@ bool without_loops(std::vector<Stmt>& body, const std::set<size_t>& axes) {
     return true;
 }
 
-/// The kernel with these axes of its only stage as outermost parallel loops, point by point.
+/// The kernel with these axes of its only stage as outermost parallel loops of step 1.
 std::optional<TileProgram> along(TileProgram kernel, const std::vector<size_t>& stage_axes) {
     const PrimitiveId stage(0);
     std::vector<size_t> axes;
@@ -133,7 +133,7 @@ class Slicer {
         return count ? *count * static_cast<int64_t>(byte_size(plan_.program.values[v].dtype)) : 0;
     }
 
-    /// What the kernel of a step computes for the next one's alone, if it is too large for the second-level cache.
+    /// The value that the kernel of a step computes only for the next one, if it exceeds L2.
     std::optional<ValueId> handed_on(size_t step) const {
         const KernelCall *from = call(step), *to = call(step + 1);
         if (from == nullptr || to == nullptr) return std::nullopt;
@@ -148,7 +148,7 @@ class Slicer {
         return v;
     }
 
-    /// Of the kernel's only stage: the axes that go from slice to slice of its input or output `v`.
+    /// The axes of a single-stage kernel that move from slice to slice of its input or output `v`.
     std::optional<std::vector<size_t>> axes_of(size_t step, ValueId v, int64_t slices) const {
         const TileProgram& kernel = *kernels_[step];
         const TensorExpr& e = *kernel.stages.primitives[PrimitiveId(0)].expr();
@@ -165,7 +165,7 @@ class Slicer {
         return out;
     }
 
-    /// The value among the kernel's stages.
+    /// The id of the value in the kernel's stages.
     ValueId own_name(size_t step, ValueId v) const {
         const KernelCall& c = *call(step);
         const Program& stages = kernels_[step]->stages;
@@ -173,7 +173,7 @@ class Slicer {
         return at < stages.inputs.size() ? stages.inputs[at] : stages.outputs.at(at - stages.inputs.size());
     }
 
-    /// Bytes of what does not move along the axes.
+    /// Bytes of operands that do not vary along the axes.
     int64_t read_anew(size_t step, const std::vector<size_t>& axes) const {
         const TileProgram& kernel = *kernels_[step];
         const TensorExpr& e = *kernel.stages.primitives[PrimitiveId(0)].expr();

@@ -1,4 +1,4 @@
-// Kernels that hand on more than a cache holds run slice by slice.
+// Kernels with intermediate tensors larger than a cache run slice by slice.
 
 #include "orchestrate/slices.h"
 #include "compile/pipeline.h"
@@ -16,7 +16,7 @@ namespace {
 
 using namespace test;
 
-/// 32 channels to 24: tiles of 128 KiB and products of 96 KiB, where the second-level cache has 32.
+/// 32 channels to 24: tiles of 128 KiB and products of 96 KiB, with an L2 of 32 KiB.
 std::string convolution(const std::string& more = "", const std::string& outputs = "y", int64_t results = 24) {
     TiledConvolution c;
     c.results = results;
@@ -54,7 +54,7 @@ TEST(Slices, of_tiles_products_and_what_becomes_of_them_are_rows_of_tiles) {
     std::vector<std::string> kept;
     for (const ValueId v : s.kept) kept.push_back(shape_of(p.plan.program, p.plan.program.values[v].name));
     EXPECT_THAT(kept, testing::ElementsAre("[8, 4, 2, 16, 32]", "[8, 4, 2, 16, 24]"));
-    const std::vector<size_t> near = {1, 2, 1};  // of what a kernel reads and writes
+    const std::vector<size_t> near = {1, 2, 1};  // per kernel: operands and results with a cache hint
     for (size_t k = 0; k < s.count; ++k) {
         const TileProgram& kernel = p.kernel(s.first + k);
         ASSERT_EQ(kernel.body.size(), 1u);

@@ -16,12 +16,12 @@ namespace tilewright {
 
 namespace {
 
-/// The share that two kernels must save by estimates alone. On a GPU a vendor's library may have the whole kernel, but
-/// not its parts.
+/// The share that two kernels must save by estimates alone. On a GPU, a library may have the whole kernel but not its
+/// parts.
 constexpr double kConvincing = 0.1, kConvincingOnGpu = 0.3;
-constexpr double kWorthwhile = 4 * kKernelSeconds;  // a kernel that takes less stays one
+constexpr double kWorthwhile = 4 * kKernelSeconds;  // a faster kernel is not split
 
-/// All stages as a chain.
+/// A group of all stages as a chain.
 KernelGroup whole_of(const Program& p) {
     KernelGroup g;
     g.primitives = p.primitives.ids();
@@ -49,7 +49,7 @@ class Splits {
     }
 
   private:
-    /// What takes the place of a group.
+    /// The replacement of a group.
     struct Replacement {
         KernelBody body;
         SplitKernel parts;
@@ -63,7 +63,7 @@ class Splits {
         return Replacement{std::move(body), std::move(*parts)};
     }
 
-    /// The program with other primitives in the place of some groups: where the last of each stood.
+    /// Replaces groups by other primitives, at the place of each group's last primitive.
     void replace(const std::map<size_t, Replacement>& replacements) {
         std::map<PrimitiveId, size_t> ends;
         std::vector<bool> gone(g_.program.primitives.size(), false);
@@ -101,10 +101,11 @@ class Splits {
         return origin;
     }
 
-    /// Appends the primitives of a replacement; its groups. The first stands for what the whole was made of.
+    /// Appends the primitives of a replacement and returns their groups. The first primitive gets the origin of the
+    /// replaced group.
     std::vector<KernelGroup> insert(const Replacement& r, const std::string& name, std::optional<size_t> chosen,
                                     const Origin& origin) {
-        std::map<std::string, ValueId> known;  // values are connected by their names
+        std::map<std::string, ValueId> known;  // values are identified by name
         const Program& body = r.body.stages;
         for (size_t i = 0; i < body.inputs.size(); ++i) known[body.values[body.inputs[i]].name] = r.body.tensors[i];
         for (size_t i = 0; i < body.outputs.size(); ++i)
@@ -135,7 +136,7 @@ class Splits {
                 g.chosen = chosen;
                 groups.push_back(std::move(g));
             }
-            // What stays inside one half is another value in the other, whatever its name.
+            // Values inside one half are different values in the other, even with equal names.
             for (const PrimitiveId s : part.stages.primitives.ids()) {
                 const ValueId v = part.stages.primitives[s].outputs[0];
                 const auto& outputs = part.stages.outputs;
@@ -159,19 +160,19 @@ class Splits {
     std::set<std::string> names_;
 };
 
-/// What runs in parallel: a CPU's threads, or a GPU's multiprocessors.
+/// Parallel workers: a CPU's threads, or a GPU's multiprocessors.
 struct Workers {
     double all = 1;
-    double busy = 1;     ///< with a schedule's tasks, or blocks
-    double another = 0;  ///< seconds of one more kernel that estimates do not have
+    double busy = 1;     ///< workers that have a task or block of the schedule
+    double another = 0;  ///< seconds of one more kernel that estimates do not include
 };
 Workers workers_of(const TileProgram& program, const Scheduling& how) {
     const auto all = static_cast<double>(how.target.tasks_at_a_time());
-    if (how.target.gpu) return {all, gpu_estimate(program, *how.target.gpu).blocks, 0};  // estimates have the launch
+    if (how.target.gpu) return {all, gpu_estimate(program, *how.target.gpu).blocks, 0};  // estimates include the launch
     return {all, estimate(program, how.target).tasks, kKernelSeconds};
 }
 bool has_workers(const Scheduling& how) { return how.chains() && how.target.tasks_at_a_time() > 1; }
-/// What takes less stays one kernel.
+/// Seconds; a faster kernel is not split.
 double worthwhile(const Scheduling& how) { return how.target.gpu ? 4e-6 * how.target.gpu->launch_us : kWorthwhile; }
 
 std::optional<SplitKernel> split_into(int64_t count, const KernelBody& body, Schedules& schedules, double another) {
@@ -189,7 +190,7 @@ std::optional<SplitKernel> split_into(int64_t count, const KernelBody& body, Sch
             out.seconds += schedules.seconds_of(*s) + another;
         }
     }
-    out.seconds -= another;  // the one that there is in any case
+    out.seconds -= another;  // one kernel is launched in any case
     return out;
 }
 
@@ -207,7 +208,7 @@ std::optional<SplitKernel> split_kernel(const KernelBody& body, const Schedules:
     if (workers.busy >= workers.all) return std::nullopt;
     const auto most = static_cast<int64_t>(std::ceil(workers.all / workers.busy));
     std::optional<SplitKernel> out = split_into(most, body, schedules, workers.another);
-    // Partial results are added up again: fewer parts than multiprocessors may be better.
+    // The merge reads every part, so fewer parts than multiprocessors may be faster.
     for (int64_t fewer = most / 2; how.target.gpu && fewer > 1; fewer /= 2)
         if (auto parts = split_into(fewer, body, schedules, workers.another);
             parts && (!out || parts->seconds < out->seconds))

@@ -1,5 +1,4 @@
-// Kernels of few results with long sums become two where threads would have nothing to do; plans of them compute their
-// programs.
+// Kernels with few results and long sums are split where threads would be idle, and their plans compute their programs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +54,7 @@ Program product(int64_t m, int64_t n, int64_t k) {
                                      m, n, k));
 }
 
-/// A pool and a machine on which the model's word is taken.
+/// Expects that the split program and its plan compute `p`.
 void computes(const Program& p, const Scheduling& how) {
     const Grouped g = split(p, how);
     ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
@@ -88,13 +87,13 @@ Scheduling gpu_scheduling(Precision precision = Precision::F32) {
 }
 
 TEST(SplitK, a_gpu_gets_blocks_for_its_multiprocessors) {
-    // Two heads of one query each: two blocks, which go through 16,384 keys one after the other.
+    // Two heads of one query each: two blocks, which process 16,384 keys sequentially.
     const Program decoding = chain::attention(2, 1, 16384, 64, 64);
     for (const Program& p : {product(4, 16, 65536), product(64, 64, 16384), decoding}) {
         const Grouped g = split(p, gpu_scheduling(Precision::TF32));
         EXPECT_GT(g.groups.size(), size_t{1}) << print(p);
         ASSERT_EQ(verify(g.program), std::vector<std::string>()) << print(g.program);
-        // The first kernel has more blocks than the whole.
+        // The first kernel has more blocks than the unsplit one.
         Schedules schedules(gpu_scheduling(Precision::TF32));
         const auto blocks = [&](const Program& program, const KernelGroup& group) {
             const KernelBody body = extract(program, group);
@@ -122,8 +121,8 @@ TEST(SplitK, many_results_or_short_sums_stay_one_kernel) {
         EXPECT_EQ(split(p, avx2_scheduling(SchedulerKind::Mcfuser, 4)).groups.size(), 1u) << print(p);
 }
 
-/// A machine on which what adds parts up (all it touches is small) takes no time, nor do five stages: an attention but
-/// for its last quotient. All six are faster than several kernels.
+/// A machine on which merging parts (which touches little data) takes no time, and neither do five stages, which are an
+/// attention without its last quotient. All six are faster than several kernels.
 Scheduling where_parts_are_free(int threads) {
     Scheduling how = avx2_scheduling(SchedulerKind::Mcfuser, threads);
     test::measure_schedules_by(how, [](const std::vector<TileProgram>& all) {
