@@ -1,5 +1,5 @@
 #pragma once
-// Acceptance of a plan by whole runs: kernels are kept where a run of the model is faster with them (orchestrate.h).
+// Acceptance of a plan by whole runs: kernels are kept if a run of the model is faster with them (orchestrate.h).
 
 #include <map>
 #include <optional>
@@ -17,11 +17,13 @@ class Acceptance {
                OrchestrationReport& report, const RunGrouped& run)
         : choice_(choice), options_(options), schedules_(schedules), report_(report), run_(run) {}
 
-    /// Each piece keeps the greedy rule's kernels unless its own take less in whole runs.
+    /// Compares the plan with greedy orchestration in whole runs. A piece keeps greedy kernels unless its own are
+    /// faster.
     void compare();
-    /// A library's kernels between generated ones: its threads are others, and what it leaves in the caches. Those of
-    /// the plan stay that are faster there, all kernels of one text together, if the whole is faster with them. The
-    /// others are refused; true where there are such.
+    /// Compares the plan's library kernels with generated ones in whole runs, because a library has its own threads and
+    /// leaves other data in the caches. A library kernel stays if it is faster there, decided once for all kernels of
+    /// one text, and if the whole plan is faster with those that stay. The others are refused. Returns whether any was
+    /// refused.
     bool refuses_libraries();
 
   private:
@@ -39,7 +41,7 @@ class Acceptance {
     Schedules& schedules_;
     OrchestrationReport& report_;
     const RunGrouped& run_;
-    size_t refused_before_ = schedules_.refused().size();  ///< kernels, for other programs
+    size_t refused_before_ = schedules_.refused().size();  ///< kernels refused for other programs
 };
 
 }  // namespace tilewright::optimal

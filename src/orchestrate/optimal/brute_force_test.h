@@ -1,5 +1,5 @@
 #pragma once
-// The cheapest plan by trying everything, and random choices to try it on.
+// The cheapest plan by exhaustive search, and random choices for tests.
 
 #include <limits>
 #include <map>
@@ -13,9 +13,9 @@
 
 namespace tilewright::optimal::test {
 
-/// Uniform-cost search over the sets of tensors that are there, and where nodes may not repeat of nodes executed:
-/// infinity where what is needed cannot be made. Independent of programs, bounds and domination, and
-/// of loops.
+/// The cost of the cheapest plan, by uniform-cost search over the sets of available tensors, and of executed nodes
+/// where nodes must not repeat; infinity if a needed tensor cannot be computed. It uses no binary program, bounds,
+/// domination or loop rows.
 inline double cheapest(const Choice& choice) {
     const auto bits = [](const std::vector<TensorId>& tensors) {
         uint64_t out = 0;
@@ -52,7 +52,7 @@ inline double cheapest(const Choice& choice) {
     return std::numeric_limits<double>::infinity();
 }
 
-/// Costs like those of kernels: a launch, nodes (each its own), and tensors read and written; then noise.
+/// A cost like that of a kernel: a launch, a cost per node, and the tensors read and written; then noise.
 inline double kernel_cost(const Dag& dag, const Candidate& c, std::mt19937_64& rng) {
     double cost = 3;
     for (const NodeId n : c.covers) cost += 0.25 * static_cast<double>(1 + n.index() % 5);
@@ -61,7 +61,7 @@ inline double kernel_cost(const Dag& dag, const Candidate& c, std::mt19937_64& r
     return cost * (0.5 + uniform(rng));
 }
 
-/// Every connected convex set of a graph, up to `outputs` output sets each; some cannot be made.
+/// Every connected convex set of a graph with up to `outputs` output sets each; some are dropped at random.
 inline Choice random_choice(const Dag& dag, uint64_t seed, size_t most_nodes = SIZE_MAX, size_t outputs = 4) {
     std::mt19937_64 rng(seed);
     Choice choice = choice_of(dag);
@@ -78,7 +78,7 @@ inline Choice random_choice(const Dag& dag, uint64_t seed, size_t most_nodes = S
     return choice;
 }
 
-/// No graph behind it: any tensors from any others.
+/// A choice without a graph: each candidate makes random tensors from random others.
 inline Choice random_system(uint64_t seed, size_t tensors, size_t candidates) {
     std::mt19937_64 rng(seed);
     Choice choice;

@@ -1,7 +1,7 @@
 #pragma once
-// Sets of nodes that may be one kernel as a chain (schedule/chain): products, or a product and the normalisation in
-// front of it. Such sets are large, and most sets with a product and something else that reduces are no kernel, so they
-// are not found among all convex sets but made from the products.
+// Sets of nodes that may become one kernel as a chain (schedule/chain): several products, or a normalisation and the
+// product that reads it. Such sets are large, and most sets with a product and another reduction are no kernel. They
+// are therefore built from the products instead of being filtered from all convex sets.
 
 #include <functional>
 #include <vector>
@@ -12,11 +12,12 @@ namespace tilewright::optimal {
 
 enum class NodeWork : uint8_t { Elementwise, Reduction, Product };
 
-/// Of every two or three products that are connected through other nodes alone, and of every product with the
-/// reductions that reach it through elementwise nodes alone and those that reach these so (a variance needs a mean):
-/// the smallest convex set around them with what feeds nothing else from in between, if it holds no further product;
-/// the same with the elementwise nodes that feed nothing else in front; and with the elementwise ones behind that alone
-/// read the result. In order of the first product, smaller ones first, at most `most`.
+/// Sets for every two or three products connected only through other nodes, and for every product with the reductions
+/// that reach it through elementwise nodes only and those that reach these likewise (a variance needs a mean). The sets
+/// are: the smallest convex set around these nodes and elementwise nodes that feed only its inner ones (masks, scales),
+/// if it contains no further product; this set with the elementwise nodes that feed only its first products; and with
+/// following elementwise nodes that are the only readers of the result. At most `most` sets, in the order of their
+/// first products, smaller ones first.
 ///
 ///     k -> transpose -> QK -> max, exp, sum -> PV -> scale:   {QK .. PV}, {transpose, QK .. PV}, {transpose .. scale}
 std::vector<NodeSet> chain_sets(const Dag& dag, const Paths& paths, const std::function<NodeWork(NodeId)>& work,

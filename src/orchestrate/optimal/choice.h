@@ -1,5 +1,5 @@
 #pragma once
-// The choice of kernels: pieces of a program, the candidates of each, and the cheapest set of them.
+// The choice of kernels: pieces of a program, the candidates of each piece, and their cheapest set.
 
 #include <cstddef>
 #include <functional>
@@ -22,25 +22,25 @@
 
 namespace tilewright::optimal {
 
-/// A piece; or a primitive that is no tensor expression.
+/// A piece, or a primitive that is no tensor expression.
 struct PieceStep {
     PrimitiveId alone;
     Piece piece;
     size_t search = 0;
 };
 
-/// The search of a piece. Pieces that differ in names and weights alone share one.
+/// The search of a piece. Pieces that differ only in names and weights share one.
 struct SearchedPiece {
     PieceSearch search;
     PiecePlan plan = {};
-    bool greedy = false;  ///< the greedy rule's kernels are taken in place of the plan's
+    bool greedy = false;  ///< greedy kernels replace those of the plan
 
     const std::vector<PieceKernel>& kernels() const { return greedy ? plan.start : plan.kernels; }
-    /// Whether the two are different kernels.
+    /// Whether plan and greedy orchestration have different kernels.
     bool differs() const;
 };
 
-/// Primitives and tensors of a piece, as those of the program.
+/// Primitives and tensors of a piece as those of the program.
 std::vector<PrimitiveId> in_program(const Piece& piece, const std::vector<NodeId>& nodes);
 std::vector<PlacedValue> in_program(const Piece& piece, const std::vector<TensorId>& tensors);
 
@@ -49,24 +49,25 @@ class PieceChoice {
     PieceChoice(const Program& program, const GreedyGroups& greedy, const OrchestrateOptions& options,
                 Schedules& schedules, const FusionLimits& limits, OrchestrationReport& report);
 
-    /// Cuts the program into pieces and lists their candidates, with costs by measurement where those are wanted.
+    /// Cuts the program into pieces and lists their candidates. Measures costs if OptimalOptions::profile requires
+    /// that.
     void list();
-    /// The solver's plan of each piece.
+    /// Solves the binary program of each piece.
     void solve();
-    /// After Schedules::refuse: costs that libraries' kernels had are withdrawn. False where none changes.
+    /// Removes the costs of library kernels after Schedules::refuse. False if no cost changes.
     bool withdraw_refused();
-    /// `greedy`: whether a piece, by its number, takes the greedy rule's kernels.
+    /// Selects the kernels of each piece. `greedy`: whether a piece, by its number, takes the greedy kernels.
     void take(const std::function<bool(size_t)>& greedy);
 
     const std::vector<PieceStep>& steps() const { return steps_; }
     const std::vector<SearchedPiece>& searched() const { return searched_; }
     const ValueLayouts& layouts() const { return greedy_.layouts; }
     const Program& program() const { return p_; }
-    /// The kernel of a set of nodes, or why there is none. Nothing where that would take a measurement.
+    /// The kernel of a set of nodes, or the reason why there is none. Nothing if that requires a measurement.
     std::optional<KernelAnswer> answer_if_known(const Piece& piece, const NodeSet& set,
                                                 const std::vector<TensorId>& reads,
                                                 const std::vector<TensorId>& writes);
-    /// All pieces and their solvers' kernels, as a key of the tuning database.
+    /// All pieces and the kernels of their solutions, as a key of the tuning database.
     std::string key() const;
 
   private:
@@ -88,8 +89,8 @@ class PieceChoice {
     KernelMaker maker_;
     std::vector<PieceStep> steps_;
     std::vector<SearchedPiece> searched_;
-    std::optional<Pricing> pricing_;          ///< of these, where costs are measured
-    std::map<std::string, size_t> searches_;  ///< by all that a search sees
+    std::optional<Pricing> pricing_;          ///< of these, if costs are measured
+    std::map<std::string, size_t> searches_;  ///< keyed by all that a search depends on
 };
 
 }  // namespace tilewright::optimal

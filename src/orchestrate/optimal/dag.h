@@ -1,7 +1,6 @@
 #pragma once
-// The primitive graph as orchestration sees it: nodes that read and write tensors (Korch §4).
-//
-// What a node computes is of no interest here. A Dag is made from a Program (a node a primitive), from part of another
+// The primitive graph for orchestration: nodes that read and write tensors (Korch §4), without what the nodes compute.
+// A Dag is made from a Program (one node per primitive), from a part of another Dag (`piece_of`), or by hand.
 // Dag (`piece_of`), or by hand.
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct TensorTag;
 using NodeId = Id<NodeTag>;
 using TensorId = Id<TensorTag>;
 
-/// A set of nodes as bits. Sets that meet in an operation are of one graph, whose number of nodes they were made with.
+/// A set of nodes as bits. Operands of an operation must be sets of one graph, made with its number of nodes.
 class NodeSet {
   public:
     NodeSet() = default;
@@ -42,7 +41,7 @@ class NodeSet {
     friend NodeSet operator-(NodeSet a, const NodeSet& b) { return a -= b; }
     friend auto operator<=>(const NodeSet&, const NodeSet&) = default;
 
-    /// The smallest member; none of an empty set.
+    /// The smallest member; an invalid id for an empty set.
     NodeId first() const;
     /// Members in ascending order.
     std::vector<NodeId> nodes() const;
@@ -63,8 +62,8 @@ struct Dag {
     };
     struct Tensor {
         std::string name;
-        double weight = 1;            ///< what materialising it is worth, say its bytes
-        NodeId producer;              ///< none: it is given
+        double weight = 1;            ///< cost of materialising it, such as its bytes
+        NodeId producer;              ///< none: an input of the graph
         std::vector<NodeId> readers;  ///< ascending
         bool needed = false;          ///< a result of the graph
     };
@@ -72,7 +71,7 @@ struct Dag {
     IndexVector<TensorId, Tensor> tensors;
 
     TensorId add_given(std::string name, double weight = 1);
-    /// A node that writes one tensor of its own name.
+    /// Adds a node that writes one tensor of the node's name.
     NodeId add_node(std::string name, const std::vector<TensorId>& reads, double weight = 1);
     TensorId add_output(NodeId node, std::string name, double weight = 1);
     TensorId result(NodeId node, size_t output = 0) const { return nodes[node].writes.at(output); }
@@ -81,27 +80,27 @@ struct Dag {
     NodeSet all() const;
     NodeSet set(const std::vector<NodeId>& members) const { return {nodes.size(), members}; }
 
-    /// Tensors that the set reads and does not write, in order of first use.
+    /// Tensors that the set reads but does not write, in order of first use.
     std::vector<TensorId> inputs(const NodeSet& set) const;
     /// Tensors written in the set that are needed or read outside of it, in order of the nodes.
     std::vector<TensorId> exposed(const NodeSet& set) const;
-    /// One sentence per fault: a tensor with two producers, a node that reads what comes later, lists that disagree.
+    /// One sentence per error: a tensor with two producers, a node that reads a later one, inconsistent lists.
     std::vector<std::string> verify() const;
 };
 
-/// A graph of `nodes` nodes with one tensor each, called "p1", "p2", ... as in the paper; results are those without
-/// a reader. `edges` count from 0.
+/// A graph of `nodes` nodes with one tensor each, named "p1", "p2", ... as in the paper. Tensors without a reader are
+/// needed. `edges` count from 0.
 Dag dag_of_edges(size_t nodes, const std::vector<std::pair<size_t, size_t>>& edges);
 
-/// Node k is primitive k, tensor v is value v; a tensor's weight is its bytes (dynamic dimensions count as
-/// 64). Constants are no tensors of any node: every kernel has them for nothing.
+/// The graph of a program: node k is primitive k, and tensor v is value v. The weight of a tensor is its bytes (dynamic
+/// dimensions count as 64). Constants are not read by nodes, because they are free for every kernel.
 Dag dag_of(const Program& program);
 
-/// Part of a graph as a graph of its own: what others make is given, what others read is needed.
+/// A part of a graph as a graph of its own: tensors of other producers are inputs, tensors of other readers are needed.
 struct Piece {
     Dag dag;
-    IndexVector<NodeId, NodeId> nodes;        ///< those of the whole graph
-    IndexVector<TensorId, TensorId> tensors;  ///< likewise
+    IndexVector<NodeId, NodeId> nodes;        ///< node of the piece -> node of the whole graph
+    IndexVector<TensorId, TensorId> tensors;  ///< tensor of the piece -> tensor of the whole graph
 };
 Piece piece_of(const Dag& whole, const std::vector<NodeId>& members);
 
@@ -111,17 +110,17 @@ class Paths {
     explicit Paths(const Dag& dag);
     const NodeSet& before(NodeId n) const { return before_[n]; }
     const NodeSet& after(NodeId n) const { return after_[n]; }
-    /// Nodes that share an edge with n.
+    /// Nodes that have an edge to or from n.
     const NodeSet& beside(NodeId n) const { return beside_[n]; }
 
-    /// Definition 1: no path leaves the set and comes back.
+    /// Definition 1: no path leaves the set and returns to it.
     bool convex(const NodeSet& set) const;
-    /// The smallest convex set around: with every node on a path between two members.
+    /// The smallest convex set that contains the set: its members and all nodes on paths between them.
     NodeSet closure(const NodeSet& set) const;
-    /// Definition 2, an execution state: with a node everything that it reads from.
+    /// Definition 2, an execution state: the set contains all predecessors of its members.
     bool is_state(const NodeSet& set) const;
     bool connected(const NodeSet& set) const;
-    /// The connected parts of a set, each led by its smallest node, in order of those.
+    /// The connected components of a set, in order of their smallest nodes.
     std::vector<NodeSet> parts(const NodeSet& set) const;
 
   private:

@@ -1,5 +1,5 @@
 #pragma once
-// The program of chosen kernels, and the report on them.
+// The program of the chosen kernels, and their report.
 
 #include <cstddef>
 #include <map>
@@ -11,10 +11,10 @@ namespace tilewright::optimal {
 
 struct Emitted {
     Grouped grouped;
-    std::map<size_t, size_t> search_of;  ///< by KernelGroup::chosen: number of the search that chose it
+    std::map<size_t, size_t> search_of;  ///< by KernelGroup::chosen: the search that selected the kernel
 };
 
-/// The kernels that are taken now. Adds to the report's pieces and kernels.
+/// The program of the currently selected kernels. Adds their pieces and kernels to the report.
 Emitted emit(const PieceChoice& choice, const OrchestrateOptions& options, Schedules& schedules,
              OrchestrationReport& report);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The plan of greedy orchestration as the start of the search: no plan that is selected costs more.
+// The plan of greedy orchestration, the start of the search. No plan that is selected costs more.
 
 #include <optional>
 #include <string>
@@ -12,13 +12,13 @@
 
 namespace tilewright::optimal {
 
-/// Layouts that a value may have beside the row-major one: that which the greedy rule gives it. Where that fuses the
-/// value away, what spreads to it from those around it; where it copies an input or an output, the copy's.
+/// The layouts of a value besides row-major. The alternative layout is the one of greedy orchestration. For a value
+/// that is fused away, it is propagated from its neighbours; for an input or output that is copied, it is the copy's.
 struct ValueLayout {
     std::optional<Layout> second;
-    std::string text;          ///< of it; empty: none
-    bool at_boundary = false;  ///< values at a piece's ends have that layout (greedy's); false: row-major
-    /// `second`, which there must be.
+    std::string text;          ///< of `second`; empty: none
+    bool at_boundary = false;  ///< the boundary layout is the alternative one (as in the greedy plan); false: row-major
+    /// The alternative layout. Requires `second`.
     const Layout& other() const {
         TW_CHECK(second, "a value has one layout");
         return *second;
@@ -33,8 +33,8 @@ struct PlacedValue {
     friend auto operator<=>(const PlacedValue&, const PlacedValue&) = default;
 };
 
-/// Primitives of the unfused program that the greedy rule makes one kernel. Kernels that only copy an input or an
-/// output are not listed.
+/// Primitives of the unfused program that are one kernel in the greedy plan. Kernels that only copy an input or output
+/// are not listed.
 struct GreedyKernel {
     std::vector<PrimitiveId> members;  ///< ascending
     std::vector<PlacedValue> reads, writes;
@@ -45,10 +45,10 @@ struct GreedyPlan {
     ValueLayouts layouts;
 };
 
-/// What the greedy passes made of a program.
+/// The result of the greedy passes for a program.
 struct GreedyGroups {
-    ChosenLayouts chosen;  ///< fused, and what lies how; constants have no contents
-    Grouped grouped;       ///< laid out, and its kernels
+    ChosenLayouts chosen;  ///< the fused program and its layouts; constants have no contents
+    Grouped grouped;       ///< the program with layouts applied, and its kernels
 };
 GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy);
 

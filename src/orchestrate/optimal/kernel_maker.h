@@ -1,5 +1,5 @@
 #pragma once
-// What a set of primitives would be as one kernel: fused, laid out and scheduled like any other, and what that costs.
+// Makes kernels of sets of primitives: fused, laid out and scheduled like any other kernel, with their costs.
 
 #include <limits>
 #include <map>
@@ -17,29 +17,29 @@
 
 namespace tilewright::optimal {
 
-/// Some primitives of a program as a program of their own.
+/// A set of primitives as a program of its own.
 struct Part {
     Program program;
-    std::vector<ValueId> whole;   ///< per value of `program`: which one of the whole program it is
-    std::vector<bool> constant;   ///< likewise: its contents are known there (here it is an input)
-    std::vector<bool> copy;       ///< likewise: it is one of `copied`, of the name of what it is a copy of
-    std::vector<ValueId> copied;  ///< inputs that are to be written as well, in another layout
+    std::vector<ValueId> whole;   ///< per value of `program`: the value of the whole program
+    std::vector<bool> constant;   ///< per value: its contents are known in the whole program (here it is an input)
+    std::vector<bool> copy;       ///< per value: it is a copy from `copied`, and has the name of the original
+    std::vector<ValueId> copied;  ///< inputs that are also written, in another layout
 };
-/// `names`: keep those of values and primitives; else they say nothing, so that equal parts have equal text. Outputs
-/// that the part does not make are `copied`.
+/// `names`: keep names of values and primitives; otherwise they are generic, so that equal parts have equal text.
+/// Outputs that the part does not compute are `copied`.
 Part part_of(const Program& whole, const std::vector<PrimitiveId>& members, const std::vector<ValueId>& outputs,
              bool names);
 
-/// The part's stages, which are its program fused (fuse_greedily), and in front of them the copies, which they read.
-/// Adds those to the part's values.
+/// The part's stages after its copies, which the stages read. `stages`: its fused program (fuse_greedily). Adds the
+/// copies to the part's values.
 Program with_copies(Part& part, Program stages);
 
-/// Per value of a part: whether it has its second layout. What is read or written says so for itself; what stays inside
-/// has it where one of those does, or where none of them has two.
+/// Per value of a part, whether it has its alternative layout. `reads` and `writes` say so for inputs and outputs. An
+/// inner value has it where one of those has it, or where none of them has two layouts.
 std::vector<bool> placed(const Part& part, const ValueLayouts& layouts, const std::vector<PlacedValue>& reads,
                          const std::vector<PlacedValue>& writes);
 
-/// A kernel as it would run.
+/// A kernel as it would be run.
 struct ScheduledKernel {
     TileProgram tiles;
     std::vector<bool> weights;  ///< per input of its stages: a constant of the model
@@ -50,33 +50,33 @@ class KernelMaker {
     KernelMaker(const Program& program, const ValueLayouts& layouts, const OrchestrateOptions& options,
                 Schedules& schedules);
 
-    /// What a kernel mainly does: estimates of one kind err alike.
+    /// The main work of a kernel. Estimates of one kind have similar errors.
     enum class Kind : uint8_t { Elementwise, Reduction, Product, Chain };
 
     struct Made {
-        double seconds = std::numeric_limits<double>::infinity();  ///< with a launch; infinite: no kernel
+        double seconds = std::numeric_limits<double>::infinity();  ///< includes a launch; infinite: there is no kernel
         double at_least = 0;
         std::string reason;
-        /// What its seconds count more than they say, as a share: what a chain must gain by the model's word alone.
+        /// The share that is added to its cost: the gain that a chain must have by estimates alone.
         double margin = 0;
         Kind kind = Kind::Elementwise;
-        std::vector<ScheduledKernel> kernels;  ///< one; two where its sums are taken in parts (split_kernel)
+        std::vector<ScheduledKernel> kernels;  ///< one; two if its reduction is split (split_kernel)
     };
-    /// Made once for all parts of equal text; its number among all that were made. A set is a kernel where
-    /// fuse_greedily makes it stages that, laid out like this, share rows (fuse_rows), or where they have a schedule
-    /// as a chain.
+    /// Makes a kernel, once for all parts of equal text, and returns its number. A set is a kernel if fuse_greedily
+    /// turns it into stages that share rows in these layouts (fuse_rows), or that have a schedule as a chain.
     size_t make(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
                 const std::vector<PlacedValue>& writes);
-    /// The kernel if it was made before.
+    /// The number of the kernel if it was made before.
     std::optional<size_t> find(const std::vector<PrimitiveId>& members, const std::vector<PlacedValue>& reads,
                                const std::vector<PlacedValue>& writes) const;
-    /// A copy of a value that has two layouts in the other one.
+    /// Makes the kernel that copies a value of two layouts into the other layout.
     size_t convert(ValueId value, bool to_second);
 
     const Made& operator[](size_t made) const { return made_[made]; }
-    size_t size() const { return made_.size(); }  ///< kernels that were asked for, also those that cannot be made
+    size_t size() const { return made_.size(); }  ///< requested kernels, including impossible ones
 
-    /// No set around one with a product and another reduction is a kernel, unless it is a chain (chain_sets.h).
+    /// Whether neither this set nor any larger one can be a kernel: it has a product and another reduction, and is no
+    /// chain (chain_sets.h).
     bool pruned(const std::vector<PrimitiveId>& members) const;
     NodeWork work(PrimitiveId id) const { return work_[id]; }
 
@@ -99,7 +99,7 @@ class KernelMaker {
     Schedules& schedules_;
     IndexVector<PrimitiveId, NodeWork> work_;
     std::unordered_map<std::string, size_t> known_;
-    std::unordered_map<std::string, Program> fused_;  ///< by the part's text: layouts play no part in it
+    std::unordered_map<std::string, Program> fused_;  ///< by the part's text, which does not depend on layouts
     Fusions fusions_;
     std::vector<Made> made_;
 };

@@ -1,9 +1,9 @@
 #pragma once
-// The choice that orchestration makes: of candidate kernels those that together compute what is needed, at the least
+// The optimisation problem of orchestration: select the candidate kernels that compute the needed tensors at minimum
 // cost (Korch §4.2, equation 2).
 //
-// Tensors are names for what a kernel reads and writes, no more: where layouts are chosen as well, a (tensor, layout)
-// pair is one name, and a conversion is a kernel that covers no node.
+// A tensor is only a name of what a kernel reads or writes. Where layouts are chosen as well, each (tensor, layout)
+// pair is a tensor, and a conversion is a kernel that covers no node.
 
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@ namespace tilewright::optimal {
 
 struct Candidate {
     std::vector<TensorId> inputs, outputs;  ///< each once, none in both
-    /// Nodes that it executes. An honest candidate covers a node that makes each of its outputs, and for each node that
-    /// it covers it covers or reads the makers of what that node reads (`verify` cannot see whether it does).
+    /// Nodes that the candidate executes. They must include a producer of each output, and for each covered node the
+    /// producers of its operands unless these are inputs (`verify` cannot check that).
     std::vector<NodeId> covers;
     double cost = 0;  ///< at least 0; infinity: it cannot be made
 };
@@ -23,42 +23,42 @@ struct Candidate {
 struct Choice {
     size_t tensors = 0, nodes = 0;
     std::vector<TensorId> given, needed;
-    /// Nodes that every plan has to execute: those that a needed tensor depends on. May be empty: only the bound on the
-    /// cost is weaker for it.
+    /// Nodes that every plan executes, because a needed tensor depends on them. May be empty, which only weakens the
+    /// bound on the cost.
     std::vector<NodeId> unavoidable;
-    bool once = false;  ///< no node may be in two kernels
+    bool once = false;  ///< no two kernels may cover the same node
     std::vector<Candidate> candidates;
 
     double cost(const std::vector<size_t>& chosen) const;
     std::vector<std::string> verify() const;
 };
 
-/// Given, needed and unavoidable of a graph, without candidates.
+/// The given and needed tensors and unavoidable nodes of a graph, without candidates.
 Choice choice_of(const Dag& dag);
 
-/// Runs chosen candidates, each as soon as its inputs are there, and in the order given as far as that says.
+/// Runs chosen candidates, each as soon as its inputs are available, and otherwise in the given order.
 struct Execution {
     std::vector<size_t> order;  ///< those that can run
-    std::vector<size_t> stuck;  ///< those that wait for each other, or for what no candidate makes
-    bool complete = false;      ///< everything needed is there
+    std::vector<size_t> stuck;  ///< those that wait for each other, or for a tensor without a producer
+    bool complete = false;      ///< all needed tensors are available
 };
 Execution execute(const Choice& choice, const std::vector<size_t>& chosen);
 
-/// The same plan without idle candidates: those that are not the first to make a tensor that is needed, or read by a
-/// candidate that stays. `order` must be one that runs.
+/// The plan without idle candidates: those that are not the first producer of a tensor that is needed, or read by a
+/// remaining candidate. `order` must be one that can run.
 std::vector<size_t> without_idle(const Choice& choice, const std::vector<size_t>& order);
 
-/// Whether the chosen candidates may stand together: none executes what another does where that is forbidden.
+/// Whether the chosen candidates may be combined: where Choice::once is set, no two cover the same node.
 bool compatible(const Choice& choice, const std::vector<size_t>& chosen);
 
-/// A plan, in order: every tensor by the candidate for which what it reads costs least (Knuth's generalisation of
-/// Dijkstra's algorithm, which counts shared inputs as often as they are read), then without every candidate that the
-/// others can do without, the most expensive first. Empty where there is no plan and something is needed.
+/// A plan in an order that can run. Each tensor comes from the candidate with the cheapest inputs (Knuth's
+/// generalisation of Dijkstra's algorithm, which counts a shared input once per read). Candidates that the others do
+/// not need are then dropped, the most expensive first. Empty if there is no plan for a needed tensor.
 std::vector<size_t> cheap_plan(const Choice& choice);
 
-/// For each candidate the one that stands for it: itself, unless another gives at least the same outputs from at most
-/// the same inputs for at most the same cost (of equals the first stays). That one can take its place in any plan,
-/// where it stands: readers of its outputs still can. SIZE_MAX for what can never run, or costs infinity.
+/// For each candidate, the one that replaces it: itself, unless another has at least the same outputs, at most the same
+/// inputs and at most the same cost (of equal ones, the first). That one can take its place in any plan, since all
+/// readers can still run. SIZE_MAX for candidates that can never run or have infinite cost.
 std::vector<size_t> dominating(const Choice& choice);
 
 }  // namespace tilewright::optimal

@@ -1,6 +1,6 @@
 #pragma once
-// Lazy profiling: solve with optimistic costs, measure the kernels of the solution only, put the measured costs in,
-// solve again. (Korch measures every candidate first, which takes 2.8 to 12.2 hours a model.)
+// Lazy profiling: solve with optimistic costs, measure only the kernels of the solution, replace their costs, and solve
+// again. (Korch measures every candidate first, which takes 2.8 to 12.2 hours per model.)
 
 #include <vector>
 
@@ -10,43 +10,44 @@
 namespace tilewright::optimal {
 
 struct LazyResult {
-    BlpResult blp;         ///< `chosen`, `objective`, `bound`, `status` and what all solutions took together
+    /// `chosen`, `objective`, `bound` and `status`; times and counts are sums over all solutions
+    BlpResult blp;
     size_t measured = 0;   ///< candidates
     size_t solutions = 0;  ///< programs solved
-    /// Measured candidates that cost less than they were said to at least.
+    /// Measured candidates that cost less than their assumed lower bound.
     size_t undercut = 0;
 };
 
-/// One choice, asking for costs as it goes.
+/// The search of one choice, which requests costs step by step.
 ///
 ///     for (auto which = search.next(); !which.empty(); which = search.next()) search.tell(which, costs of these);
 ///
-/// Of a solution's unknown kernels the most expensive come first, half of what the unknown ones cost at least: where
-/// one of them turns out slow the solution is none any more, and the others need not be known. Ends when a plan all of
-/// whose kernels are known costs no more than the last program's bound.
+/// Of a solution's unmeasured kernels, the most expensive ones are requested first, up to half of their total assumed
+/// cost. If one of them turns out slow, the solution is no longer optimal, and the others need not be measured. The
+/// search ends when a plan of measured kernels costs no more than the last program's bound.
 ///
-/// If no candidate costs less than `choice` says, this is the optimum of measuring everything: every program's costs
-/// are at most the true ones, so its optimum, and its bound, are at most the true cost of any plan; the plan found
-/// costs what the bound is, truly. It ends, as every round measures a kernel or finds nothing unmeasured in its
-/// solution, which is then that plan.
+/// If no candidate costs less than its cost in `choice`, the result is the optimum of measuring everything. The costs
+/// of every program are lower bounds of the true ones, so its optimum and bound are at most the true cost of any plan,
+/// and the true cost of the result equals the bound. The search terminates: every round measures a kernel or finds a
+/// solution without unmeasured kernels, which is the result.
 ///
-/// If the costs given are estimates that may be too high (`undercut` counts those seen), what is guaranteed is less:
-/// the plan costs no more than any plan does by the measurement of what was measured and the estimate of the rest. A
-/// kernel that was not measured, because its estimate kept it out, may be better than that.
+/// If the given costs are estimates that may be too high (`undercut` counts those found), the guarantee is weaker: the
+/// plan costs no more than any other by measured costs where known and estimates elsewhere. An unmeasured kernel that
+/// its estimate excluded may be better.
 ///
-/// A solution that runs out of time counts with what it found; the status is then Feasible, and the bound what the
-/// programs proved.
+/// If a solution reaches the time limit, its best plan is used. The status is then Feasible, and the bound is the one
+/// that the programs proved.
 class LazySearch {
   public:
-    /// `known`: candidates whose cost is the true one already; the others' may be too low.
+    /// `known`: candidates whose cost is a true one already. The costs of others may be too low.
     LazySearch(Choice choice, std::vector<bool> known, BlpOptions options);
 
-    /// Candidates whose true costs decide; none: the plan stands.
+    /// The candidates to measure next; empty: the plan is final.
     std::vector<size_t> next();
-    /// Costs of these candidates, one each: at least 0, infinity for what turns out not to run.
+    /// Sets the costs of these candidates, one each, at least 0; infinity: the candidate cannot run.
     void tell(const std::vector<size_t>& which, const std::vector<double>& costs);
-    /// Nothing more will be told: the plan is the best of known candidates alone, no better proven than before; where
-    /// those make none, the best by what was said.
+    /// Ends the search without further costs. The plan is the best of known candidates, with the bound proven so far.
+    /// If known candidates make no plan, it is the best one by the assumed costs.
     void stop();
 
     const LazyResult& result() const { return result_; }
@@ -55,11 +56,11 @@ class LazySearch {
     void solve_now();
     std::vector<size_t> dearest_unknown() const;
 
-    Choice said_, now_;  ///< `now_`: with what is known in place of what was said
+    Choice said_, now_;  ///< `now_`: `said_` with known costs replaced
     std::vector<bool> known_;
     BlpOptions options_;
     LazyResult result_;
-    std::vector<size_t> asked_;  ///< by the last next(), not told yet
+    std::vector<size_t> asked_;  ///< requested by the last next(), without tell() so far
     size_t undercut_before_ = 0;
     bool done_ = false;
     double spent_ = 0;

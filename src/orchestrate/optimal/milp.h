@@ -1,5 +1,5 @@
 #pragma once
-// Mixed-integer linear programs, minimised by COIN-OR's Cbc. The solver's headers are in milp.cpp alone.
+// Mixed-integer linear programs, minimised by COIN-OR's Cbc. Only milp.cpp includes the solver's headers.
 
 #include <optional>
 #include <utility>
@@ -15,8 +15,8 @@ struct Milp {
         bool integer = false;
     };
     struct Row {
-        std::vector<std::pair<size_t, double>> terms;  ///< column and coefficient, each column once
-        double lower = 0, upper = 0;                   ///< infinite where there is none
+        std::vector<std::pair<size_t, double>> terms;  ///< column and coefficient; a column occurs once
+        double lower = 0, upper = 0;                   ///< infinite: unbounded
     };
     std::vector<Column> columns;
     std::vector<Row> rows;
@@ -27,14 +27,14 @@ struct MilpResult {
     bool infeasible = false;
     std::optional<std::vector<double>> solution;  ///< the best found
     double bound = 0;
-    double root = 0;  ///< of the linear relaxation
+    double root = 0;  ///< objective of the linear relaxation
 };
 
-/// Prints nothing, runs on one thread, and gives the same answer every time unless time is up. `start`: a solution to
-/// begin with. Costs should be about 1 to 1e6 altogether: differences below 1e-5 are not looked for.
+/// Minimises on one thread, without output. Deterministic unless the time limit is reached. `start`: an initial
+/// solution. `seconds`: of processor time. Costs should be about 1 to 1e6 in total: differences below 1e-5 are ignored.
 MilpResult solve(const Milp& milp, const std::vector<double>& start, double seconds);
 
-/// The least cost where no column need be an integer; infinity where there is no solution.
+/// The minimum without integrality constraints; infinity if there is no solution.
 double relaxed(const Milp& milp);
 
 }  // namespace tilewright::optimal

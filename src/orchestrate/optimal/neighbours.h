@@ -1,5 +1,5 @@
 #pragma once
-// Why neighbouring kernels of a selection are not one kernel.
+// The reasons why neighbouring kernels of a selection are not one kernel.
 
 #include <cstddef>
 
@@ -7,9 +7,9 @@
 
 namespace tilewright::optimal {
 
-/// Fills OrchestrationReport::not_fused for the kernels that were emitted for `choice`; the first has the number
-/// `first`. The reason is that of the refusal of the two as one kernel ("its stages share no rows"), or their costs:
-/// "estimated 12.0 us together, 10.5 us apart".
+/// Fills OrchestrationReport::not_fused for the kernels emitted for `choice`; the first of them has the number `first`.
+/// The reason is the refusal of the two as one kernel ("its stages share no rows"), or their costs: "estimated 12.0 us
+/// together, 10.5 us apart".
 void explain_neighbours(PieceChoice& choice, const OrchestrateOptions& options, size_t first,
                         OrchestrationReport& report);
 

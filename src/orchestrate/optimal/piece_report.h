@@ -1,5 +1,5 @@
 #pragma once
-// The report on chosen pieces and their kernels.
+// The report on pieces and their kernels.
 
 #include <map>
 #include <set>
@@ -10,7 +10,7 @@
 
 namespace tilewright::optimal {
 
-/// Adds to an OrchestrationReport what is emitted, in order.
+/// Adds emitted pieces and kernels to an OrchestrationReport, in order.
 class PlanReport {
   public:
     PlanReport(const PieceChoice& choice, const OrchestrateOptions& options, OrchestrationReport& report)
@@ -20,9 +20,9 @@ class PlanReport {
     /// A kernel of the last piece that was added.
     void add(const PieceKernel& k, const std::vector<PrimitiveId>& covers, const std::vector<PlacedValue>& reads,
              const std::vector<PlacedValue>& writes);
-    /// A kernel that could only be emitted as several.
+    /// Counts a kernel that had to be emitted as several.
     void add_taken_apart() { ++report_.taken_apart; }
-    /// Number of the last kernel.
+    /// The number of the last kernel.
     size_t last_kernel() const { return report_.kernels.size() - 1; }
 
   private:
@@ -32,8 +32,8 @@ class PlanReport {
     const PieceChoice& choice_;
     const OrchestrateOptions& options_;
     OrchestrationReport& report_;
-    std::map<size_t, size_t> first_;  ///< by search: the report's first piece of it
-    std::set<PrimitiveId> computed_;  ///< by some kernel
+    std::map<size_t, size_t> first_;  ///< search -> its first piece in the report
+    std::set<PrimitiveId> computed_;  ///< by an earlier kernel
 };
 
 }  // namespace tilewright::optimal

@@ -1,5 +1,5 @@
 #pragma once
-// Plans by the optimal choice, for tests.
+// Plans of optimal orchestration, for tests.
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ inline std::vector<std::string> kernels(const Plan& plan) {
     return out;
 }
 
-/// OrchestrateOptions::remember, kept in `memory`.
+/// OrchestrateOptions::remember with `memory` as the store.
 inline RememberChoice remember_in(std::map<std::string, std::string>& memory) {
     RememberChoice out;
     out.find = [&memory](const std::string& of) {
@@ -52,7 +52,7 @@ inline RememberChoice remember_in(std::map<std::string, std::string>& memory) {
     return out;
 }
 
-/// Times of plans of kernels alone, for OrchestrateOptions::run: `seconds(plan, call)` for each step, and their sum.
+/// Times for OrchestrateOptions::run: `seconds(plan, call)` for each step, and their sum. All steps must be kernels.
 template <class F>
 std::vector<PlanTimes> times_by_step(const std::vector<Plan>& plans, F&& seconds) {
     std::vector<PlanTimes> out;

@@ -1,5 +1,5 @@
 #pragma once
-// Candidates' costs by measurement: which are measured, how often, and what stands for the rest until then.
+// Measured costs of candidates: the order and number of measurements, and assumed costs of unmeasured kernels.
 
 #include <cstddef>
 #include <map>
@@ -12,32 +12,33 @@
 
 namespace tilewright::optimal {
 
-/// Per kernel that can be made: the number of the first one of equal text and weights. Such kernels are one kernel
-/// under several names: one measurement holds for all, and the report counts them once.
+/// Per possible kernel, the number of the first one of equal text and weights. Such kernels share one measurement, and
+/// the report counts them once.
 std::map<size_t, size_t> equal_kernels(const KernelMaker& maker);
-/// How many different kernels those are.
+/// The number of distinct kernels.
 size_t count_distinct(const std::map<size_t, size_t>& equal);
 
-/// The share of the estimate that an unmeasured kernel is assumed to take at least, from `ratios` of measured over
-/// estimated seconds: of kernels of its kind, and of all kernels. The lower quartile of its kind, or of all where there
-/// are none of its kind, and at most 1: a few slow kernels say nothing about the others. Above 1 only where at least
-/// kTellingKernels of its kind were measured and every one took longer than estimated; then the least of their ratios.
+/// The factor by which the estimate of an unmeasured kernel is multiplied for its assumed lower bound, from ratios of
+/// measured to estimated seconds of kernels of its kind, and of all kernels. It is the lower quartile of its kind, or
+/// of all if its kind has none, and at most 1: a few slow kernels do not imply that others are slow. It exceeds 1 only
+/// if at least kTellingKernels of its kind were measured and all were slower than estimated; it is then the least
+/// ratio.
 constexpr size_t kTellingKernels = 16;
 double low_ratio(std::vector<double> kind, std::vector<double> all);
 
-/// Brings all searches to their ends, with measured costs.
+/// Runs all searches to completion with measured costs.
 ///
-/// First the kernels of the plans to begin with are measured: the plan found is then no slower than the greedy rule's,
-/// by measurement. They also say how the model errs: low_ratio of each kind of kernel. An estimate times that (and at
-/// least the machine's limit) is the assumed lower bound of an unmeasured kernel, as lazy profiling needs it (lazy.h):
-/// exact as far as no kernel undercuts that, and OrchestrationReport::undercut counts those that do.
+/// The kernels of the initial plans are measured first, so the result is at least as fast as the greedy plan, by
+/// measurement. They also give the error of the model: low_ratio of each kind of kernel. An estimate times that ratio
+/// (and at least the machine's limit) is the assumed lower bound of an unmeasured kernel, which lazy profiling requires
+/// (lazy.h). The bound is exact as far as no kernel undercuts it; OrchestrationReport::undercut counts those that do.
 ///
-/// What the database remembers of the others counts as measured before the first solution, so that a compile goes on
-/// from where one before it was, and on a full database one or two solutions do.
+/// Times of other kernels that the tuning database has count as measured before the first solution. A compilation thus
+/// continues where an earlier one ended, and with a complete database it needs one or two solutions.
 ///
-/// Then every search solves and lists the kernels whose costs decide. These are measured, once for equal kernels of all
-/// pieces, the most expensive ones first where not all of them may be; and again, until no search lists any or
-/// OptimalOptions::most_measured of the distinct kernels are measured. On a full database nothing is run.
+/// Every search then solves its program and lists the kernels to measure. Equal kernels of all pieces are measured
+/// once, and the most expensive ones first if the limit does not allow all. This repeats until no search lists kernels
+/// or OptimalOptions::most_measured of the distinct kernels are measured. With a complete database nothing is run.
 class Pricing {
   public:
     /// `equal`: equal_kernels of `maker`.
@@ -48,8 +49,8 @@ class Pricing {
     Pricing& operator=(const Pricing&) = delete;
 
     void solve();
-    /// After Schedules::refuse: kernels that a library was to compute cost what generated code takes, and the searches
-    /// are solved again, with as many measurements as are left. False where no cost changes, and nothing is solved.
+    /// After Schedules::refuse: kernels of refused libraries get the cost of generated code, and the searches are
+    /// solved again with the remaining number of measurements. False if no cost changes; then nothing is solved.
     bool solve_without_refused();
 
   private:

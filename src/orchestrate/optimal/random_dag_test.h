@@ -6,8 +6,8 @@
 
 namespace tilewright::optimal::test {
 
-/// Every node reads up to two earlier ones, preferably late ones, or the one given tensor. Some nodes write two
-/// tensors.
+/// A random graph. Every node reads up to two earlier tensors, preferably late ones, or the given one. The share
+/// `two_outputs` of the nodes writes two tensors.
 inline Dag random_dag(uint64_t seed, size_t nodes, double two_outputs = 0) {
     std::mt19937_64 rng(seed);
     Dag dag;

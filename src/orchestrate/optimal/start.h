@@ -1,5 +1,5 @@
 #pragma once
-// The greedy rule's kernels within a piece of the graph: the plan that the piece's search begins with.
+// The kernels of the greedy plan within a piece of the graph, the initial plan of the piece's search.
 
 #include <vector>
 
@@ -9,10 +9,10 @@
 
 namespace tilewright::optimal {
 
-/// Each kernel writes what it does in the whole plan, and what the piece must give and no kernel writes (a value that
-/// it computes for itself, and a kernel of another piece as well). Where one reads a value in another layout than it
-/// is in, or the piece must give it in another one, there is a conversion. Nodes of the piece are primitives, tensors
-/// values.
+/// Each kernel writes its outputs in the greedy plan, and needed tensors of the piece that no kernel writes (a value
+/// that it computes for itself, as a kernel of another piece does). A conversion is added where a kernel reads a value
+/// in another layout than it has, or the piece's boundary requires another one. Nodes of the piece are primitives,
+/// tensors are values.
 std::vector<Candidate> start_of(const Piece& piece, const GreedyPlan& greedy);
 
 }  // namespace tilewright::optimal
