@@ -72,7 +72,7 @@ class GemmChains {
             for (bool more = true; more;) {
                 more = false;
                 for (const size_t g : std::set<size_t>(inside)) {
-                    // groups that feed these products stay outside
+                    // Groups that feed these products stay outside.
                     if (products(g) > 0 && through.count(g) == 0) continue;
                     for (const PrimitiveId id : groups_[g].primitives)
                         for (const ValueId v : p_.primitives[id].inputs()) {

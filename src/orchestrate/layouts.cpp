@@ -67,7 +67,7 @@ std::optional<Layout> channel_block(const std::vector<Expr>& shape, size_t dim, 
 
 /// The tiles that a linear transform writes or reads.
 struct MapTiles {
-    /// the number of first dimensions that are rows of the writing transform, or columns of the reading one
+    /// The number of first dimensions that are rows of the writing transform, or columns of the reading one.
     size_t rows = 0;
     /// Of this value, or of the larger of the tiles and their products: both are cut at the same tiles.
     int64_t elements = 0;

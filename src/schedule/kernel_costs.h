@@ -18,7 +18,7 @@ struct MeasuredKernel {
     /// The fastest library kernel ("oneDNN 2.6.3, jit:avx2") if it is faster than generated code. `seconds` is then its
     /// time.
     std::string provider = {};
-    /// then the time of generated code; negative: it cannot be run
+    /// The time of generated code if `provider` is set; negative: it cannot be run.
     std::optional<double> generated_seconds = std::nullopt;
     std::optional<double> library_seconds = std::nullopt;  ///< if the library computes the kernel correctly
     std::string refused = {};                              ///< the library's reason if it does not

@@ -9,18 +9,18 @@ namespace tilewright::optimal {
 
 namespace {
 
-constexpr char kGreedy = 'g', kOptimal = 'o';  // the tuning database has one of them for each search
+constexpr char kGreedy = 'g', kOptimal = 'o';  // one character per search, kept in the tuning database
 
-/// The share that a piece, or a library's kernel, must gain in whole runs: of many some are faster by luck.
+/// The share that a piece, or a library kernel, must gain in whole runs: some of many are faster by chance.
 constexpr double kGain = 0.02;
-/// The share that a whole plan must gain, in each of two comparisons.
+/// The share that a whole plan must gain in each of two comparisons.
 constexpr double kPlanGain = 0.01;
 
 bool gains(const GroupedTimes& plan, const GroupedTimes& other) {
     return plan.seconds < (1 - kPlanGain) * other.seconds;
 }
 
-/// Seconds of each search's kernels.
+/// Seconds of the kernels of each search.
 std::vector<double> seconds_by_search(const GroupedTimes& times, const Emitted& plan, size_t searches) {
     std::vector<double> out(searches);
     for (const auto& [kernel, seconds] : times.chosen) out[plan.search_of.at(kernel)] += seconds;
@@ -29,14 +29,14 @@ std::vector<double> seconds_by_search(const GroupedTimes& times, const Emitted& 
 
 }  // namespace
 
-/// The kernels that are taken now; the report stays as it is.
+/// The currently selected kernels, without a change to the report.
 Emitted Acceptance::tried() const {
     OrchestrationReport scratch = report_;
     return emit(choice_, options_, schedules_, scratch);
 }
 
-/// Whether the plan takes less than the other in whole runs once more, as it did in `first` (its time, then the
-/// other's): a second comparison, with the two in the other order. `first` is then the mean of both.
+/// Whether the plan is faster than the other in whole runs again, as in `first` (its time, then the other's). The
+/// second comparison runs the two in the opposite order. `first` becomes the mean of both.
 bool Acceptance::confirmed(const Grouped& plan, const Grouped& other, std::vector<GroupedTimes>& first) const {
     if (!gains(first[0], first[1])) return false;
     const std::vector<GroupedTimes> again = run_({other, plan});
@@ -72,7 +72,7 @@ void Acceptance::compare() {
     report_.in_model = in_model;
 }
 
-/// False where nothing can be run.
+/// Chooses each piece's kernels by whole runs. False if nothing can be run.
 bool Acceptance::choose_in_runs(InModelReport& report) {
     const auto none = [](size_t) { return false; };
     const auto all = [](size_t) { return true; };
@@ -110,7 +110,7 @@ bool Acceptance::choose_in_runs(InModelReport& report) {
     return true;
 }
 
-/// Those kernels of the grouping that a library was measured to compute faster. `what`: all kernels are appended.
+/// The kernels of the grouping for which a library measured faster. All kernels are appended to `what`.
 Acceptance::ProvidedKernels Acceptance::provided_kernels(const Grouped& grouped, std::string& what) const {
     ProvidedKernels of;
     const KernelExtractor extracted(grouped.program);
@@ -157,7 +157,7 @@ void Acceptance::refuse(const ProvidedKernels& of, const std::string& chosen) {
         if (chosen[k++] == kGreedy) schedules_.refuse(p);
 }
 
-/// By kernel, whether it is the library's from now on; nothing where nothing can be run.
+/// Per kernel, whether the library's is kept; nothing if nothing can be run.
 std::optional<std::string> Acceptance::choose_libraries(const Grouped& with, const ProvidedKernels& of) {
     Grouped without = with;
     without.generated_only = true;
@@ -173,7 +173,7 @@ std::optional<std::string> Acceptance::choose_libraries(const Grouped& with, con
     refuse(of, chosen);
     const bool some = chosen.find(kOptimal) != std::string::npos;
     if (some && chosen.find(kGreedy) != std::string::npos) {
-        times = run_({with, without});  // `with` those that are not refused by now
+        times = run_({with, without});  // `with` has only the library kernels that are not refused
         if (times.size() != 2) return std::nullopt;
     }
     const bool faster = some && confirmed(with, without, times);

@@ -30,7 +30,7 @@ std::vector<std::vector<TensorId>> loops(const Choice& choice, const std::vector
     for (const TensorId t : choice.given) there[t.index()] = true;
     for (const size_t k : run.order)
         for (const TensorId t : choice.candidates[k].outputs) there[t.index()] = true;
-    // Behind each missing tensor: those that a stuck maker of it waits for, and theirs.
+    // Per missing tensor, the missing tensors that its stuck makers wait for, and transitively theirs.
     std::set<TensorId> missing;
     for (const size_t k : run.stuck)
         for (const TensorId t : choice.candidates[k].outputs)
@@ -53,7 +53,7 @@ std::vector<std::vector<TensorId>> loops(const Choice& choice, const std::vector
     std::set<std::vector<TensorId>> out;
     for (const TensorId t : missing) {
         const std::set<TensorId> loop = behind(t);
-        // A loop that waits for no other: everything behind it is it.
+        // A loop that waits for no other: every tensor behind it is in it.
         if (loop.count(t) == 0) continue;
         if (std::all_of(loop.begin(), loop.end(), [&](TensorId s) { return behind(s) == loop; }))
             out.emplace(loop.begin(), loop.end());
@@ -63,15 +63,15 @@ std::vector<std::vector<TensorId>> loops(const Choice& choice, const std::vector
 
 namespace {
 
-constexpr double kScaled = 1e4;  // what the plan to begin with costs the solver
-constexpr double kSome = 1e-5;   // more than what the solver takes for zero
+constexpr double kScaled = 1e4;  // scaled cost of the initial plan
+constexpr double kSome = 1e-5;   // values up to this count as zero in the solver
 
 class Formulation {
   public:
     Formulation(const Choice& choice, const BlpOptions& options)
         : choice_(choice), strong_(options.form == BlpForm::Strong) {
         const size_t n = choice.candidates.size();
-        if (options.reduce && !choice.once) {  // a dominating candidate may cover more
+        if (options.reduce && !choice.once) {  // a dominating candidate may cover more nodes
             instead_ = dominating(choice);
         } else {
             instead_.assign(n, SIZE_MAX);
@@ -91,14 +91,14 @@ class Formulation {
     size_t size() const { return kept_.size(); }
     const Milp& milp() const { return milp_; }
 
-    /// Without rows against loops. Costs are multiplied by `scale`.
+    /// Builds the program without rows against loops. Costs are multiplied by `scale`.
     void build(double scale) {
         for (size_t i = 0; i < kept_.size(); ++i) milp_.columns.push_back({candidate(i).cost * scale, 0, true});
         strong_ ? strong() : published();
         if (choice_.once) once();
     }
 
-    /// The solution that a plan is, with what dominates its candidates in their place.
+    /// The solution for a plan, with its candidates replaced by those that dominate them.
     std::vector<double> values_of(const std::vector<size_t>& plan) const {
         std::vector<double> x(milp_.columns.size());
         std::vector<bool> there = given_;
@@ -119,7 +119,7 @@ class Formulation {
         return x;
     }
 
-    /// Those that provide something: what they read is provided as well.
+    /// Candidates that provide a tensor; their inputs are provided as well.
     std::vector<size_t> chosen(const std::vector<double>& x) const {
         std::vector<size_t> out;
         for (size_t i = 0; i < kept_.size(); ++i) {
@@ -132,7 +132,7 @@ class Formulation {
         return out;
     }
 
-    /// Returns how many rows.
+    /// Adds rows against these loops and returns their number.
     size_t forbid(const std::vector<std::vector<TensorId>>& loops) {
         const size_t before = milp_.rows.size();
         for (const std::vector<TensorId>& loop : loops) {
@@ -163,14 +163,14 @@ class Formulation {
   private:
     const Candidate& candidate(size_t i) const { return choice_.candidates[kept_[i]]; }
 
-    /// The column that says that i provides t.
+    /// The column for: candidate i provides t.
     size_t w(size_t i, TensorId t) const {
         const auto& outputs = candidate(i).outputs;
         if (outputs.size() == 1) return i;
         return w_[i] + static_cast<size_t>(std::find(outputs.begin(), outputs.end(), t) - outputs.begin());
     }
 
-    /// Candidates that cover each node.
+    /// Per node, the candidates that cover it.
     std::vector<std::vector<size_t>> covering() const {
         std::vector<std::vector<size_t>> out(choice_.nodes);
         for (size_t i = 0; i < kept_.size(); ++i)
@@ -252,7 +252,7 @@ class Formulation {
 
     const Choice& choice_;
     bool strong_;
-    std::vector<size_t> instead_;  ///< per candidate: the one that stands for it
+    std::vector<size_t> instead_;  ///< per candidate: the one that replaces it
     std::vector<size_t> kept_;     ///< candidates, ascending
     std::vector<bool> given_;
     std::vector<std::vector<size_t>> makers_;  ///< per tensor: positions in kept_
@@ -286,7 +286,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     const double begin = processor_seconds();
     const auto spent = [&] { return processor_seconds() - begin; };
     BlpResult result;
-    std::vector<size_t> best;  // in order, none idle
+    std::vector<size_t> best;  // in order, without idle candidates
     double best_cost = kInfinity;
     const auto offer = [&](const std::vector<size_t>& plan) {
         const Execution run = execute(choice, plan);
@@ -311,7 +311,7 @@ BlpResult solve(const Choice& choice, const BlpOptions& options) {
     }
     TW_CHECK(offer(cheap_plan(choice)), "the cheap plan does not run");
 
-    // Without a plan that may be begun with (nodes may not repeat) any that runs gives the costs' magnitude.
+    // Without an initial plan (nodes must not repeat), any plan that can run gives the magnitude of costs.
     const double start_cost = best_cost < kInfinity ? best_cost : choice.cost(cheap_plan(choice));
     const double scale = start_cost > 0 ? kScaled / start_cost : 1;
     Formulation program(choice, options);

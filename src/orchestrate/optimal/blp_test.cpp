@@ -1,4 +1,4 @@
-// Both programs find what trying everything finds, and what they find can run.
+// Both programs find the optimum of exhaustive search, and their plans can run.
 
 #include "orchestrate/optimal/blp.h"
 
@@ -26,7 +26,7 @@ void expect_optimal(const Choice& choice, const BlpResult& result, const std::st
     EXPECT_EQ(result.objective, choice.cost(result.chosen));
     EXPECT_NEAR(result.bound, best, 1e-6 * (1 + best)) << which;
     EXPECT_LE(result.root, result.objective + 1e-6 * (1 + best));
-    // It runs, in this order.
+    // The plan can run in this order.
     const Execution run = execute(choice, result.chosen);
     EXPECT_TRUE(run.complete) << which;
     EXPECT_EQ(run.order, result.chosen) << which;
@@ -54,8 +54,8 @@ TEST(Blp, agrees_with_trying_everything_on_graphs) {
             for (const size_t n : runs) twice += n > 1 ? 1 : 0;
         }
     }
-    EXPECT_GT(several, 100u);  // kernels with several outputs were chosen
-    EXPECT_GT(twice, 20u);     // and redundant execution
+    EXPECT_GT(several, 100u);  // plans with kernels of several outputs
+    EXPECT_GT(twice, 20u);     // plans with redundant execution
     EXPECT_GT(strong, published);
     EXPECT_LE(strong, optimum * (1 + 1e-9));
 }
@@ -123,13 +123,13 @@ TEST(Blp, two_convex_kernels_that_wait_for_each_other_are_no_plan) {
         const BlpResult result = solve(choice, options);
         ASSERT_EQ(result.status, BlpStatus::Optimal);
         EXPECT_EQ(result.objective,
-                  4);  // b1 alone, {a1, b2}, {b1, a2}, which computes b1 again; or the other way round
+                  4);  // b1 alone, {a1, b2}, {b1, a2}, which computes b1 again; or with a and b exchanged
         EXPECT_GT(result.loop_rows, 0u);
         EXPECT_GT(result.rounds, 1u);
     }
 }
 
-/// Both of two kernels that write a tensor may be needed: a sum of makers that must be 0 or 1 would forbid it.
+/// Both kernels that write a tensor may be needed. A sum of makers limited to 0 or 1 would forbid that.
 TEST(Blp, a_tensor_may_be_written_twice_where_each_writer_is_needed) {
     Choice choice;
     choice.tensors = 4;
@@ -168,7 +168,7 @@ TEST(Blp, costs_of_any_magnitude_are_told_apart) {
 TEST(Blp, without_time_is_the_plan_to_begin_with_or_a_better_one) {
     const Dag dag = test::random_dag(7, 24);
     const Choice choice = test::random_choice(dag, 7, 5, 2);
-    std::vector<size_t> alone;  // every node by itself: a high cost
+    std::vector<size_t> alone;  // every node by itself: an expensive plan
     for (size_t k = 0; k < choice.candidates.size(); ++k)
         if (choice.candidates[k].covers.size() == 1 &&
             choice.candidates[k].outputs == dag.exposed(dag.set(choice.candidates[k].covers)))

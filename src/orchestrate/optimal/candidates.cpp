@@ -11,7 +11,7 @@ namespace tilewright::optimal {
 
 std::vector<std::vector<TensorId>> output_sets(const Dag& dag, const NodeSet& set, size_t most) {
     const std::vector<TensorId> exposed = dag.exposed(set);
-    // Last nodes, each of which has to write something.
+    // Nodes without a reader in the set, each of which must write something.
     std::vector<NodeId> last;
     for (const NodeId n : set.nodes()) {
         const auto& writes = dag.nodes[n].writes;
@@ -21,7 +21,7 @@ std::vector<std::vector<TensorId>> output_sets(const Dag& dag, const NodeSet& se
         });
         if (!read) last.push_back(n);
     }
-    std::vector<size_t> free;  // positions in `exposed` that some set leaves out
+    std::vector<size_t> free;  // positions in `exposed` that may be omitted
     for (size_t i = 0; i < exposed.size(); ++i) {
         const NodeId from = dag.tensors[exposed[i]].producer;
         const auto siblings =
@@ -40,7 +40,7 @@ std::vector<std::vector<TensorId>> output_sets(const Dag& dag, const NodeSet& se
             out.push_back(std::move(outputs));
     };
     without({});
-    // As little as possible: of a last node's outputs the first.
+    // As few outputs as possible: the first one of each last node.
     std::vector<size_t> least;
     for (const size_t i : free) {
         const NodeId from = dag.tensors[exposed[i]].producer;
@@ -50,7 +50,7 @@ std::vector<std::vector<TensorId>> output_sets(const Dag& dag, const NodeSet& se
         if (!is_last || *first != exposed[i]) least.push_back(i);
     }
     without(least);
-    // All choices of `count` among the free ones, in lexicographic order.
+    // All subsets of `count` free positions are omitted, in lexicographic order.
     for (size_t count = 1; count <= free.size() && out.size() < most; ++count) {
         std::vector<size_t> pick(count);
         for (size_t i = 0; i < count; ++i) pick[i] = i;

@@ -1,4 +1,4 @@
-// Which outputs a set may have, and which sets no optimal plan needs.
+// The output sets of a set, and the sets that no optimal plan needs.
 
 #include "orchestrate/optimal/candidates.h"
 
@@ -22,7 +22,7 @@ std::vector<std::string> output_names(const Dag& dag, const NodeSet& set, size_t
     return out;
 }
 
-/// p1 -> p2 -> p3 -> p4, and p1, p2, p3 each have another reader, p5, p6, p7.
+/// p1 -> p2 -> p3 -> p4, and p1, p2, p3 have further readers p5, p6, p7.
 Dag comb() { return dag_of_edges(7, {{0, 1}, {1, 2}, {2, 3}, {0, 4}, {1, 5}, {2, 6}}); }
 
 TEST(OutputSets, a_value_that_others_read_may_be_computed_again_by_them) {
@@ -54,7 +54,7 @@ TEST(OutputSets, what_nobody_needs_is_in_no_kernel) {
     EXPECT_THAT(output_names(dag, dag.all()), ElementsAre());
 }
 
-/// All subsets of what is exposed, as Algorithm 1 has them, are no better where computing and writing less costs
+/// All subsets of the exposed tensors, as in Algorithm 1, give no better plan if less computation and fewer writes cost
 /// less.
 TEST(OutputSets, lose_no_optimum_where_less_work_costs_less) {
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -91,7 +91,7 @@ TEST(OutputSets, lose_no_optimum_where_less_work_costs_less) {
 }
 
 TEST(KnownCosts, find_the_cheaper_way_through_smaller_kernels) {
-    // p1 -> p2 -> p3, all alone 1; {p1 p2} 1.5, {p2 p3} 9, all together 2.6
+    // p1 -> p2 -> p3. Single nodes cost 1, {p1 p2} 1.5, {p2 p3} 9, the whole set 2.6.
     const Dag dag = dag_of_edges(3, {{0, 1}, {1, 2}});
     const std::vector<NodeSet> sets = convex_sets(dag, Paths(dag), {}).sets;
     const std::vector<KnownCost> known = known_costs(dag, Paths(dag), sets, {1, 1, 1, 1.5, 9, 2.6});

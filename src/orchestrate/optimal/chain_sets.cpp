@@ -12,7 +12,7 @@ class ChainSets {
     ChainSets(const Dag& dag, const Paths& paths, const std::function<NodeWork(NodeId)>& work)
         : dag_(dag), paths_(paths), before_(dag.nodes.size()) {
         for (const NodeId n : dag.nodes.ids()) work_.push_back(work(n));
-        // The products from which a node is reached through other nodes alone.
+        // The products that reach a node through other nodes only.
         for (const NodeId n : dag.nodes.ids())
             for (const TensorId t : dag.nodes[n].reads)
                 if (const NodeId from = dag.tensors[t].producer) {
@@ -55,7 +55,7 @@ class ChainSets {
   private:
     bool product(NodeId n) const { return work_[n] == NodeWork::Product; }
 
-    /// Those that reach one of these through elementwise nodes alone.
+    /// Reductions that reach one of the nodes through elementwise nodes only.
     std::set<NodeId> reductions_before(const std::set<NodeId>& nodes) const {
         std::set<NodeId> out, seen;
         std::vector<NodeId> open(nodes.begin(), nodes.end());
@@ -86,7 +86,7 @@ class ChainSets {
                                [&](NodeId n) { return product(n) && products.count(n) == 0; });
         };
         if (others(set)) return;
-        // Whatever hangs on the inner nodes: masks, scales. The first products' own operands come next.
+        // Operands of inner nodes (masks, scales) come first, then those of the first products.
         std::set<NodeId> first;
         for (const NodeId n : products)
             if (std::none_of(before_[n].begin(), before_[n].end(), [&](NodeId p) { return products.count(p) != 0; }))
@@ -99,7 +99,7 @@ class ChainSets {
         add(set);
     }
 
-    /// Elementwise nodes that only nodes of the set read, those among them that `into` allows.
+    /// Adds elementwise nodes whose readers are all in the set and accepted by `into`.
     void take_feeding(NodeSet& set, const std::function<bool(NodeId)>& into) const {
         for (size_t k = dag_.nodes.size(); k-- > 0;) {
             const NodeId n(k);
@@ -115,7 +115,8 @@ class ChainSets {
         }
     }
 
-    /// The elementwise node behind the set's one result that alone reads it, and nothing that depends on it otherwise.
+    /// The elementwise node that is the only reader of the set's single result, if no other node lies between them;
+    /// else an invalid id.
     NodeId only_reader(const NodeSet& set) const {
         const std::vector<TensorId> exposed = dag_.exposed(set);
         if (exposed.size() != 1 || dag_.tensors[exposed[0]].needed) return {};

@@ -1,4 +1,4 @@
-// Which sets of several products are tried as chains.
+// The sets that are tried as chains.
 
 #include "orchestrate/optimal/chain_sets.h"
 
@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// "012" for each set: nodes by number. Products are upper case in `work`, reductions 'r', the rest 'e'.
+/// "012" for each set: nodes by number. In `work`, products are upper case, reductions 'r', others 'e'.
 std::vector<std::string> sets(const Dag& dag, const std::string& work, size_t most = 100) {
     std::vector<std::string> out;
     const auto of = [&](NodeId n) {
@@ -28,7 +28,7 @@ std::vector<std::string> sets(const Dag& dag, const std::string& work, size_t mo
 }
 
 /// t = transpose k, c = q t, r = max c, p = exp(c - r), s = sum p, w = p / s, e = w v, y = scale e.
-/// The last two: the softmax alone as a normalisation.
+/// The last two sets are the softmax as a normalisation before a product.
 TEST(ChainSets, of_an_attention_are_its_inside_then_with_the_operand_in_front_and_the_scale_behind) {
     const Dag dag = dag_of_edges(8, {{0, 1}, {1, 2}, {1, 3}, {2, 3}, {3, 4}, {3, 5}, {4, 5}, {5, 6}, {6, 7}});
     EXPECT_THAT(sets(dag, "ePrerePe"), ElementsAre("0123456", "01234567", "123456", "23456", "234567"));
@@ -38,27 +38,27 @@ TEST(ChainSets, take_along_what_hangs_on_the_inside_alone) {
     // c, mask, masked, e: the mask has no other reader.
     const Dag dag = dag_of_edges(4, {{0, 2}, {1, 2}, {2, 3}});
     EXPECT_THAT(sets(dag, "PeeP"), ElementsAre("0123"));
-    // It has another reader.
+    // The mask has another reader.
     const Dag shared = dag_of_edges(5, {{0, 2}, {1, 2}, {2, 3}, {1, 4}});
     EXPECT_THAT(sets(shared, "PeePr"), ElementsAre("023"));
 }
 
 TEST(ChainSets, are_of_two_and_three_products_without_a_further_one) {
-    // Four products in a row.
+    // Four products in sequence.
     const Dag row = dag_of_edges(4, {{0, 1}, {1, 2}, {2, 3}});
     EXPECT_THAT(sets(row, "PPPP"), ElementsAre("01", "012", "12", "123", "23"));
-    // Two that feed a third: a gate.
+    // Two products that feed a third: a gate.
     const Dag gate = dag_of_edges(4, {{0, 2}, {1, 2}, {2, 3}});
     EXPECT_THAT(sets(gate, "PPeP"), ElementsAre("023", "0123", "123"));
-    // Products that no path connects are no chain.
+    // Unconnected products are no chain.
     EXPECT_THAT(sets(dag_of_edges(3, {{0, 2}, {1, 2}}), "PPr"), IsEmpty());
 }
 
-/// mean, centred, variance, normalised, and two products that read it.
+/// Mean, centred, variance, normalised, and two products that read the latter.
 TEST(ChainSets, are_of_a_product_and_the_normalisation_in_front_of_it) {
     const Dag dag = dag_of_edges(6, {{0, 1}, {1, 2}, {1, 3}, {2, 3}, {3, 4}, {3, 5}});
     EXPECT_THAT(sets(dag, "rerePP"), ElementsAre("01234", "01235"));
-    // Behind a product, and with the scale of the product's other operand.
+    // After a product, and with the scale of the other operand of the second product.
     const Dag more = dag_of_edges(5, {{0, 1}, {0, 2}, {1, 2}, {2, 4}, {3, 4}});
     EXPECT_THAT(sets(more, "PreeP"), ElementsAre("01234", "124", "1234"));
 }

@@ -16,11 +16,11 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// By how much a kernel that the greedy rule does not have counts more than the model says, as a share, unless it is
-/// measured: estimates of kernels that walk memory in other ways err that much against each other, and of thousands of
-/// candidates a search finds those that they flatter.
+/// The share that is added to the estimate of a kernel without a measurement that greedy orchestration does not have.
+/// Estimates of kernels with different access patterns have this relative error, and a search over thousands of
+/// candidates selects underestimated ones.
 constexpr double kModelError = 0.12;
-constexpr size_t kMostChains = 48;  // sets of several products that are tried in a piece
+constexpr size_t kMostChains = 48;  // sets of several products tried per piece
 
 std::string text_of(const Candidate& c) {
     std::string text;

@@ -1,4 +1,4 @@
-// Graphs of primitives: sets of nodes, what they read and give, paths.
+// Graphs of primitives: sets of nodes, their inputs and outputs, paths.
 
 #include "orchestrate/optimal/dag.h"
 
@@ -105,7 +105,7 @@ TEST(Dag, a_piece_takes_what_others_make_and_gives_what_others_read) {
     EXPECT_EQ(text, "p1 given; p2 needed; p3 needed; ");
 }
 
-/// Floyd's way.
+/// Reachability by the Floyd-Warshall algorithm.
 std::vector<std::vector<bool>> reach(const Dag& dag) {
     const size_t n = dag.nodes.size();
     std::vector<std::vector<bool>> r(n, std::vector<bool>(n));

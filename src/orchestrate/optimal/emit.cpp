@@ -64,7 +64,7 @@ class Emission {
         return made;
     }
 
-    /// The value in a layout: itself where that is its own, else one of the same name and another number.
+    /// The value in the given layout: the value itself in its boundary layout, else another value of the same name.
     ValueId in_layout(ValueId v, bool second) {
         if (!layouts_[v].second.has_value() || second == layouts_[v].at_boundary) return v;
         const auto it = other_.find(v);
@@ -76,8 +76,8 @@ class Emission {
         kernel_of_[v.index()] = report_.last_kernel();
     }
 
-    /// Appends the fused stages of a kernel. A value that it keeps to itself, or that another kernel wrote before, gets
-    /// a name of its own.
+    /// Appends the fused stages of a kernel. A value that stays inside it, or that another kernel wrote before, gets a
+    /// new name.
     void add(const PieceKernel& k, const Piece& piece) {
         const std::vector<PrimitiveId> members = in_program(piece, k.candidate.covers);
         const std::vector<PlacedValue> reads = in_program(piece, k.candidate.inputs),
@@ -138,8 +138,8 @@ class Emission {
         return out;
     }
 
-    /// With the rows that its stages share, as a chain, or in the parts that share rows: the whole program's other
-    /// readers may see to it that a value is written which the kernel had for itself.
+    /// Appends the kernel with the rows that its stages share, as a chain, or as several kernels with shared rows: in
+    /// the whole program, other readers may require that a value is written that was internal to the candidate.
     void append(Grouped& out, KernelGroup kernel, const KernelExtractor& extracted) {
         kernel.row_axes.resize(kernel.primitives.size());
         const KernelBody body = extracted(kernel);
@@ -167,10 +167,10 @@ class Emission {
     PlanReport report_;
     Program result_;
     std::vector<bool> written_;      ///< per value of result_
-    std::vector<size_t> kernel_of_;  ///< likewise: which kernel of the report makes it
+    std::vector<size_t> kernel_of_;  ///< per value: the kernel of the report that computes it
     std::set<std::string> names_;
     std::map<ValueId, Layout> laid_;    ///< of result_
-    std::map<ValueId, ValueId> other_;  ///< of a value of p_: the value that is it in its other layout
+    std::map<ValueId, ValueId> other_;  ///< value of p_ -> its value in the other layout
 };
 
 }  // namespace

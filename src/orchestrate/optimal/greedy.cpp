@@ -12,7 +12,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// What stands for a value that the layouts copied: the value itself, in its other layout.
+/// Copy of an input or output that choose_layouts made -> the original, whose alternative layout it has.
 std::map<ValueId, ValueId> copies_of(const Program& laid, size_t values) {
     std::map<ValueId, ValueId> out;
     for (const Primitive& p : laid.primitives) {
@@ -33,7 +33,7 @@ ValueLayouts layouts_of(const Program& program, const ChosenLayouts& chosen, con
         for (const ValueId v : p.inputs()) there.insert(v);
         there.insert(p.outputs.begin(), p.outputs.end());
     }
-    // To what is fused away a layout spreads, to what is not it does not.
+    // Layouts are propagated to values that are fused away, and only to these.
     PropagateOptions spread;
     spread.fixed = row_major_values(program);
     for (const auto& [v, t] : program.constants) spread.fixed.insert(v);
@@ -91,7 +91,7 @@ GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy) {
                 reads.insert(v.value);
             }
         }
-        // Everything between what it reads and what it writes.
+        // All primitives between the reads and the writes.
         std::set<PrimitiveId> members;
         while (!open.empty()) {
             const ValueId v = open.back();
@@ -100,7 +100,7 @@ GreedyPlan greedy_plan(const Program& program, const GreedyGroups& greedy) {
             if (reads.count(v) != 0 || !from || !members.insert(from).second) continue;
             for (const ValueId u : program.primitives[from].inputs()) open.push_back(u);
         }
-        if (members.empty()) continue;  // it copies
+        if (members.empty()) continue;  // a copy
         kernel.members.assign(members.begin(), members.end());
         plan.kernels.push_back(std::move(kernel));
     }

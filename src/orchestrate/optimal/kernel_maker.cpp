@@ -197,7 +197,7 @@ KernelMaker::Made KernelMaker::made(const Part& part, const Program& stages, con
     Program laid = stages;
     const size_t products = links(laid);
     if (options_.layouts) {
-        // Contents play no part: only shapes do.
+        // Only shapes matter, not contents.
         for (const ValueId v : laid.values.ids()) {
             if (!part.constant[v.index()]) continue;
             laid.constants.emplace(v, Tensor(laid.values[v].dtype, evaluate(laid.values[v].shape, Bindings()), false));
@@ -247,7 +247,7 @@ void KernelMaker::schedule(const KernelBody& body, const Schedules::Scheduled& w
         return;
     }
     result.seconds = parts->seconds;
-    std::set<std::string> constant;  // values are connected by their names
+    std::set<std::string> constant;  // values are identified by name
     for (size_t i = 0; i < weights.size(); ++i)
         if (weights[i]) constant.insert(body.stages.values[body.stages.inputs[i]].name);
     for (const SplitKernel::Part& part : parts->parts)

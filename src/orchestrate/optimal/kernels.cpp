@@ -12,7 +12,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// Which tensors are there, by number.
+/// Per tensor, whether it is in the list.
 std::vector<bool> marked(const Choice& choice, const std::vector<TensorId>& tensors) {
     std::vector<bool> out(choice.tensors);
     for (const TensorId t : tensors) out[t.index()] = true;
@@ -224,7 +224,7 @@ std::vector<size_t> dominating(const Choice& choice) {
             const bool reads_less = std::all_of(d.inputs.begin(), d.inputs.end(),
                                                 [&](TensorId t) { return mine[t.index()] || given[t.index()]; });
             if (!gives || !reads_less) continue;
-            // Equals: the first stays.
+            // Of equal candidates the first is kept.
             const auto same_inputs = [&] {
                 size_t a = 0, b = 0;
                 for (const TensorId t : c.inputs) a += given[t.index()] ? 0 : 1;

@@ -1,4 +1,4 @@
-// Plans of candidate kernels without a solver: running them, cheap ones, idle candidates.
+// Plans of candidates without a solver: execution, cheap plans, idle candidates.
 
 #include "orchestrate/optimal/kernels.h"
 
@@ -60,7 +60,7 @@ TEST(Execute, runs_what_can_and_names_what_waits) {
 
 TEST(WithoutIdle, drops_who_makes_what_is_there_already) {
     const Choice c = choice(4, {2, 3}, {candidate({0}, {1}, 1), candidate({0}, {1, 2}, 1), candidate({1}, {3}, 1)});
-    // The first makes tensor 1; the second is kept for tensor 2, or alone if it comes first.
+    // The first candidate makes tensor 1. The second is kept for tensor 2, or replaces the first if it comes before it.
     EXPECT_THAT(without_idle(c, {0, 1, 2}), ElementsAre(0, 1, 2));
     EXPECT_THAT(without_idle(c, {1, 0, 2}), ElementsAre(1, 2));
 }
@@ -68,7 +68,7 @@ TEST(WithoutIdle, drops_who_makes_what_is_there_already) {
 TEST(CheapPlan, counts_what_each_tensor_takes_and_drops_what_others_make) {
     const Choice c = choice(
         4, {2, 3}, {candidate({0}, {1}, 2), candidate({1}, {2}, 2), candidate({0}, {2, 3}, 5), candidate({1}, {3}, 9)});
-    // Tensor 2 alone is cheapest by way of 1; but the kernel that makes 3 makes it as well.
+    // Tensor 2 alone is cheapest through tensor 1, but the kernel that makes 3 makes it as well.
     EXPECT_THAT(cheap_plan(c), ElementsAre(2));
     EXPECT_THAT(cheap_plan(choice(3, {2}, {candidate({1}, {2}, 1)})), IsEmpty());
 }

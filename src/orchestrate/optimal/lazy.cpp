@@ -10,7 +10,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-constexpr double kAskedAtOnce = 0.5;  // of what a solution's unknown kernels cost
+constexpr double kAskedAtOnce = 0.5;  // share of the cost of a solution's unmeasured kernels
 
 }  // namespace
 
@@ -21,13 +21,13 @@ LazySearch::LazySearch(Choice choice, std::vector<bool> known, BlpOptions option
 
 void LazySearch::solve_now() {
     BlpOptions round = options_;
-    // A start whose kernels turned out not to run is none.
+    // An initial plan with a kernel that cannot run is dropped.
     if (std::any_of(round.start.begin(), round.start.end(),
                     [&](size_t k) { return std::isinf(now_.candidates[k].cost); }))
         round.start.clear();
     round.seconds = std::max(0.0, options_.seconds - spent_);
     BlpResult blp = solve(now_, round);
-    // The relaxation to report is the first program's; what solving took is what it took altogether.
+    // The reported relaxation is the first program's; times and counts are sums.
     if (result_.solutions > 0) blp.root = result_.blp.root;
     spent_ += blp.seconds;
     rounds_ += blp.rounds;
@@ -61,7 +61,7 @@ std::vector<size_t> LazySearch::dearest_unknown() const {
 std::vector<size_t> LazySearch::next() {
     if (done_) return {};
     if (!asked_.empty()) {
-        // Some of the solution is known now. Is it still as cheap as any plan can be?
+        // Some kernels of the solution are measured now. Check whether it is still as cheap as any plan can be.
         const double truly = now_.cost(result_.blp.chosen);
         if (truly <= result_.blp.bound && result_.undercut == undercut_before_) {
             asked_ = dearest_unknown();

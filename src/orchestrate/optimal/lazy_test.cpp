@@ -1,4 +1,4 @@
-// Measuring the kernels of solutions alone finds what measuring everything finds.
+// Measuring only the kernels of solutions finds the optimum of measuring all kernels.
 
 #include "orchestrate/optimal/lazy.h"
 
@@ -16,7 +16,7 @@ struct Case {
     Choice truth, said;
 };
 
-/// What is said is a share of the truth, between `least` and `most`.
+/// A random choice. Assumed costs are a share of the true ones, between `least` and `most`.
 Case random_case(uint64_t seed, double least, double most) {
     Case c;
     c.truth = test::random_choice(test::random_dag(seed, 3 + seed % 7, 0.1), seed, SIZE_MAX, 3);
@@ -40,7 +40,7 @@ struct Measurer {
     }
 };
 
-/// A search with the costs that it requests; with Profile::Full all costs come before the first solution.
+/// Runs a search with the costs that it requests. With Profile::Full all costs are known before the first solution.
 LazyResult solve_lazily(const Choice& choice, Profile profile, Measurer& measurer) {
     LazySearch search(choice, std::vector<bool>(choice.candidates.size(), profile == Profile::None), {});
     if (profile == Profile::Full) {
@@ -85,7 +85,7 @@ TEST(LazyProfiling, ends_at_once_where_the_bounds_are_the_costs) {
     EXPECT_EQ(lazy.measured, lazy.blp.chosen.size());
 }
 
-/// All that a solution does not know, at once: the comparison for the most expensive first.
+/// The number of measurements if all unmeasured kernels of a solution are measured at once, for comparison.
 size_t measured_all_at_once(const Case& c) {
     LazySearch search(c.said, std::vector<bool>(c.said.candidates.size(), false), {});
     std::vector<bool> known(c.said.candidates.size());
@@ -133,7 +133,7 @@ TEST(LazyProfiling, asks_for_the_dearest_of_a_solution_first_which_takes_fewer_m
     EXPECT_LT(static_cast<double>(dearest_first), 0.95 * static_cast<double>(at_once));
 }
 
-/// Where estimates may be too high, some better kernel may never be tried, but no plan is better by what is known.
+/// If estimates may be too high, a better kernel may never be measured, but no plan is better by the known costs.
 TEST(LazyProfiling, with_estimates_is_best_by_what_is_known) {
     size_t undercut = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {

@@ -50,8 +50,8 @@ double relaxed(const Milp& milp) {
     return solver.isProvenPrimalInfeasible() ? std::numeric_limits<double>::infinity() : solver.getObjValue();
 }
 
-// Cbc's own driver (CbcMain1) is not used: its presolve ends in a segmentation fault on programs of a few rows that it
-// solves outright (2.10.8). What it would set up is set up here.
+// Cbc's own driver (CbcMain1) is not used: its presolve crashes on programs of a few rows that it solves completely
+// (2.10.8). Its set-up is done here.
 MilpResult solve(const Milp& milp, const std::vector<double>& start, double seconds) {
     MilpResult result;
     OsiClpSolverInterface solver = loaded(milp);
@@ -85,7 +85,7 @@ MilpResult solve(const Milp& milp, const std::vector<double>& start, double seco
     clique.setStarCliqueReport(false);
     clique.setRowCliqueReport(false);
     CglZeroHalf zero_half;
-    constexpr int kWhileUseful = -98;  // at the root, and below it where they moved the bound
+    constexpr int kWhileUseful = -98;  // cuts at the root, and below it if they moved the bound
     model.addCutGenerator(&probing, kWhileUseful, "probing");
     model.addCutGenerator(&gomory, kWhileUseful, "gomory");
     model.addCutGenerator(&clique, kWhileUseful, "clique");

@@ -13,7 +13,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// The neighbours in the selection of one piece.
+/// The neighbouring kernels of one piece's selection.
 class Neighbours {
   public:
     Neighbours(PieceChoice& choice, const PieceStep& step, const OrchestrateOptions& options)
@@ -23,7 +23,7 @@ class Neighbours {
           options_(options),
           paths_(piece_.dag) {}
 
-    /// By positions of kernels.
+    /// Pairs of positions of kernels, with their reasons.
     std::map<std::pair<size_t, size_t>, std::string> reasons() {
         std::map<std::pair<size_t, size_t>, std::string> out;
         const std::vector<PieceKernel>& all = searched_.kernels();
@@ -65,7 +65,7 @@ class Neighbours {
                      listed != nullptr);
     }
 
-    /// Both kernels as one: it writes what the other kernels read, and what is needed outside of the piece.
+    /// Both kernels as one candidate. It writes tensors that other kernels read or that are needed outside the piece.
     Candidate merged(const NodeSet& set, size_t a, size_t b) const {
         const std::vector<PieceKernel>& all = searched_.kernels();
         Candidate out;
@@ -130,7 +130,7 @@ class Neighbours {
 
 void explain_neighbours(PieceChoice& choice, const OrchestrateOptions& options, size_t first,
                         OrchestrationReport& report) {
-    std::map<size_t, std::map<std::pair<size_t, size_t>, std::string>> of_search;  // equal pieces share one
+    std::map<size_t, std::map<std::pair<size_t, size_t>, std::string>> of_search;  // equal pieces share the reasons
     for (const PieceStep& step : choice.steps()) {
         if (step.alone) continue;
         const auto [it, fresh] = of_search.try_emplace(step.search);

@@ -1,4 +1,4 @@
-// Neighbouring kernels that were not selected as one have the reason: a refusal, or their costs.
+// Neighbouring kernels that were not selected as one have a reason: a refusal, or their costs.
 
 #include "orchestrate/optimal/neighbours.h"
 
@@ -28,7 +28,7 @@ OrchestrationReport report_on(const Program& p, OrchestrateOptions options) {
     return given(plan_program(p, set, options).optimal);
 }
 
-/// By the names of what the two kernels write: "h", "y" -> the reason.
+/// Reasons by the names of the two kernels' results: "h", "y" -> the reason.
 std::map<std::string, std::string> reasons(const OrchestrationReport& report) {
     std::map<std::string, std::string> out;
     for (const auto& [pair, reason] : report.not_fused)
@@ -36,7 +36,7 @@ std::map<std::string, std::string> reasons(const OrchestrationReport& report) {
     return out;
 }
 
-/// Every kernel takes so many seconds, those with a reduction and a function so many others.
+/// Every kernel takes `alone` seconds; kernels of a reduction and a function take `together`.
 void measure(OrchestrateOptions& options, double alone, double together) {
     options.optimal.profile = Profile::Full;
     options.optimal.most_measured = 1;
@@ -91,7 +91,7 @@ TEST(Neighbours, have_the_limit_that_a_kernel_of_both_exceeds) {
     EXPECT_GT(limited, 0u);
 }
 
-/// Every pair of neighbours in a piece has a reason, which agrees with the costs it names. The reasons change no plan.
+/// Every pair of neighbours in a piece has a reason, which agrees with the costs in it. Reasons do not change the plan.
 TEST(Neighbours, have_a_reason_that_agrees_with_the_costs) {
     size_t estimated = 0, refused = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {

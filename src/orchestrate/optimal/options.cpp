@@ -89,7 +89,7 @@ size_t count_of(const std::vector<PieceReport>& pieces, bool PieceReport::*which
         std::count_if(pieces.begin(), pieces.end(), [&](const PieceReport& p) { return p.*which; }));
 }
 
-/// "0.41 %", "-" where there is none.
+/// "0.41 %", or "-" without a value.
 std::string percent(std::optional<double> share) { return share ? fmt::format("{:.2f} %", 100 * *share) : "-"; }
 
 }  // namespace

@@ -95,7 +95,7 @@ struct PieceReport {
     std::optional<Relaxed> strong, published;
 };
 
-/// A chosen kernel. KernelCall::chosen has its calls: one, unless it was emitted as several.
+/// A chosen kernel. KernelCall::chosen links its calls to it: one, unless it was emitted as several kernels.
 struct KernelReport {
     struct Primitive {
         std::string name, source;  ///< of the program before fusion
@@ -127,7 +127,7 @@ struct ProviderReport {
     size_t in_model = 0;      ///< of those in a plan: number compared in whole runs
     size_t kept = 0;          ///< of those: computed by the library in the end
     size_t solved_again = 0;  ///< times that the programs were solved again without refused kernels
-    /// of a run with the library; 0: recalled from an earlier compilation, or no run
+    /// Of a run with the library; 0: recalled from an earlier compilation, or no run.
     double seconds = 0;
     double generated_seconds = 0;           ///< of a run of the same plan without it, in turns; 0: likewise
     std::map<std::string, size_t> refused;  ///< reasons why it does not compute measured kernels

@@ -1,4 +1,4 @@
-// Programs grouped into the kernels that cost least: they compute the same, and cost no more than the greedy rule's.
+// Optimal orchestration: programs compute the same outputs, and cost no more than with greedy orchestration.
 
 #include "orchestrate/optimal/orchestrate.h"
 #include "compile/pipeline.h"
@@ -30,7 +30,7 @@ double seconds(const Plan& plan) {
     return sum;
 }
 
-/// The kernels, of a program that it computes.
+/// The kernels of an optimal plan, which computes the program.
 std::vector<std::string> optimal_kernels(const Program& p, const OrchestrateOptions& options = optimally()) {
     KernelSet set;
     const Plan plan = plan_of(p, options, set);
@@ -103,8 +103,7 @@ TEST(GroupOptimally, what_is_no_expression_stays_where_it_is) {
     EXPECT_THAT(kernels(plan_of(p, optimally(), set)), ElementsAre("b", "other", "d"));
 }
 
-/// Everything that a reader would ask is in the report: of each piece its size and program, of each kernel what it
-/// computes and what it takes.
+/// The report has size and program of each piece, and primitives and time of each kernel.
 TEST(GroupOptimally, reports_what_was_looked_at_and_chosen) {
     const Program p = with_weights(R"(program t {
   input x: f32[64, 64]
@@ -151,7 +150,7 @@ TEST(GroupOptimally, reports_what_was_looked_at_and_chosen) {
     EXPECT_NEAR(call.at_least_seconds + kKernelSeconds, kernel.at_least, 1e-12);
 }
 
-/// What the schedules may measure is measured, and each kernel once: the same product three times over.
+/// All kernels that may be measured are measured, equal ones once: the same product three times.
 TEST(GroupOptimally, measures_equal_kernels_once) {
     const Program program = with_weights(R"(program t {
   input x: f32[64, 64]
@@ -187,10 +186,10 @@ TEST(GroupOptimally, measures_equal_kernels_once) {
     for (const Step& step : plan.steps) EXPECT_EQ(std::get<KernelCall>(step.what).measured_seconds, 1e-3);
 }
 
-/// Whatever the machine is like (here half of the estimates are low, by a factor that depends on the kernel's text):
-/// lazy profiling ends with a plan that costs what the best of all measured kernels does, from fewer measurements. No
-/// kernel takes less than its estimate here, and an assumed lower bound is above the estimate only where that many
-/// kernels show it (low_ratio), which these programs do not have; so the bounds hold on every seed.
+/// On a fake machine where half of the estimates are too low, by a factor that depends on the kernel's text, lazy
+/// profiling finds a plan as cheap as the best of all measured kernels, with fewer measurements. No kernel is faster
+/// than its estimate here, and an assumed lower bound exceeds the estimate only after many kernels of a kind
+/// (low_ratio), which these programs do not have. The bounds therefore hold for every seed.
 TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
     size_t few = 0, measured = 0, all = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -225,8 +224,8 @@ TEST(GroupOptimally, measured_lazily_costs_what_it_does_measured_in_full) {
     EXPECT_LT(measured, 0.8 * static_cast<double>(all));
 }
 
-/// Where only so many candidates may be measured, all of these are, and the plan is the best of them; what a better one
-/// could save at most is said.
+/// With a limit on measured candidates, the limit is used up, and the plan is the best of measured ones. The report
+/// says how much a better plan could save at most.
 TEST(GroupOptimally, measures_as_many_as_it_may) {
     size_t ended = 0, closer = 0, open = 0;
     for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -263,7 +262,7 @@ TEST(GroupOptimally, measures_as_many_as_it_may) {
     EXPECT_GT(open, 2u) << "a gap that is left is reported";
 }
 
-/// The paper's binary program is an option, and finds plans of the same cost.
+/// The paper's binary program is optional and finds plans of the same cost.
 TEST(GroupOptimally, solves_the_published_program_where_it_is_asked_to) {
     for (uint64_t seed = 0; seed < 25; ++seed) {
         const Program p = random_program(seed, 3 + static_cast<int>(seed % 6));
@@ -278,8 +277,8 @@ TEST(GroupOptimally, solves_the_published_program_where_it_is_asked_to) {
     }
 }
 
-/// What was measured before is a cost before the first solution: nothing of it is asked again, and where everything
-/// was, nothing is.
+/// Recalled times are costs before the first solution and are not measured again. With all times recalled, nothing is
+/// measured.
 TEST(GroupOptimally, begins_with_what_was_measured_before) {
     size_t fewer = 0;
     for (uint64_t seed = 0; seed < 30; ++seed) {
@@ -326,8 +325,8 @@ TEST(GroupOptimally, begins_with_what_was_measured_before) {
     EXPECT_GT(fewer, 5u);
 }
 
-/// Of plans that cost the same, a compile that measures finds the one that the next compile finds, which measures
-/// nothing: else whole runs would be repeated.
+/// Among plans of equal cost, a compilation that measures selects the plan that the next compilation, which measures
+/// nothing, selects. Otherwise whole runs would be repeated.
 TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
     for (uint64_t seed = 0; seed < 40; ++seed) {
         const Program p = random_program(seed, 5 + static_cast<int>(seed % 7));
@@ -364,7 +363,7 @@ TEST(GroupOptimally, finds_the_plan_that_it_finds_again) {
     }
 }
 
-/// The greedy rule's plan, its layouts included, is what the choice begins with.
+/// The greedy plan, including its layouts, is the start of the search.
 TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
     int less = 0;
     for (uint64_t seed = 0; seed < 120; ++seed) {
@@ -375,7 +374,7 @@ TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
         const Plan greedy = plan_program(p, b, greedily(options));
         const OrchestrationReport report = given(best.optimal);
         EXPECT_EQ(report.taken_apart, 0u) << "seed " << seed;
-        // What the greedy rule does not have counts an eighth more than it is said to take.
+        // Kernels that are not greedy ones count an eighth more than their estimate.
         EXPECT_LE(seconds(best), 1e-9 + (1 + 1e-6) * report.seconds()) << "seed " << seed << "\n" << best.print();
         EXPECT_GE(1.12 * seconds(best), (1 - 1e-6) * report.seconds() - 1e-9) << "seed " << seed << "\n"
                                                                               << best.print();
@@ -387,8 +386,8 @@ TEST(GroupOptimally, costs_no_more_than_the_greedy_rule_by_the_model) {
     EXPECT_GT(less, 5);
 }
 
-/// The same where that makes chains, of products or of a normalisation and a product, and takes sums in parts for want
-/// of rows.
+/// The same where greedy orchestration forms chains of products or of a normalisation and a product, or splits
+/// reductions for lack of rows.
 TEST(GroupOptimally, costs_no_more_than_the_greedy_rules_chains) {
     std::vector<Program> programs = chain::small_chains();
     programs.push_back(with_weights(R"(program normalised {
@@ -427,8 +426,7 @@ TEST(GroupOptimally, costs_no_more_than_the_greedy_rules_chains) {
     EXPECT_GT(in_parts, 0u);
 }
 
-/// Convolutions, which the greedy rule gives channels side by side, between an input and an output that stay as the
-/// model has them.
+/// Convolutions with contiguous channels in the greedy plan, between an input and an output with the model's layout.
 const char* kConvolutions = R"(program t {
   input x: f32[1, 3, 20, 20]
   input w0: f32[16, 3, 3, 3]
@@ -466,7 +464,7 @@ TEST(GroupOptimally, chooses_no_layouts_where_they_were_chosen_first) {
     EXPECT_LE(largest_difference(interpret(p, inputs), run_by_tiles(fixed, set, inputs)), 1e-4);
 }
 
-/// Two layers that differ in their weights alone are one search.
+/// Two layers that differ only in their weights share one search.
 TEST(GroupOptimally, pieces_that_differ_in_weights_alone_are_solved_once) {
     std::string text = "program t {\n  input x0: f32[32, 48]\n";
     for (int k = 0; k < 4; ++k) text += fmt::format("  input w{}: f32[48, 48]\n", k);

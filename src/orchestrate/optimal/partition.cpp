@@ -9,7 +9,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// Of the nodes [begin, end), which depend on nothing behind them.
+/// A depth-first order of the nodes [begin, end), none of which depends on a later node.
 std::vector<NodeId> depth_first(const Dag& dag, size_t begin, size_t end) {
     const auto inside = [&](NodeId n) { return n && n.index() >= begin && n.index() < end; };
     std::vector<size_t> waits(end - begin, 0);
@@ -48,14 +48,14 @@ struct Cost {
 
 struct Cuts {
     Cost cost;
-    std::vector<size_t> begins;  ///< of pieces, in the order
+    std::vector<size_t> begins;  ///< first position of each piece
 };
 
 Cuts cheapest_cuts(const Dag& dag, const std::vector<NodeId>& order, const PartitionOptions& options) {
     const size_t n = order.size();
     std::vector<size_t> position(dag.nodes.size(), SIZE_MAX);
     for (size_t k = 0; k < n; ++k) position[order[k].index()] = k;
-    // Cut i stands before the node at position i.
+    // Cut i is before the node at position i.
     std::vector<Cost> cut(n + 1);
     for (size_t i = 1; i < n; ++i) cut[i].cuts = 1;
     for (const NodeId node : order)

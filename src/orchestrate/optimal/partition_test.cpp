@@ -1,4 +1,4 @@
-// Where a graph is cut.
+// The cuts of a graph.
 
 #include "orchestrate/optimal/partition.h"
 
@@ -21,7 +21,7 @@ std::vector<size_t> sizes(const Partition& p) {
     return out;
 }
 
-/// Blocks of two branches that meet again: between them one value crosses, inside them two.
+/// Blocks of two branches that join: one value crosses between blocks, two inside a block.
 Dag blocks(size_t n) {
     std::vector<std::pair<size_t, size_t>> edges;
     for (size_t b = 0; b < n; ++b) {
@@ -40,7 +40,7 @@ TEST(Partition, cuts_where_one_value_crosses) {
     EXPECT_EQ(p.cuts, 3u);
     EXPECT_EQ(p.crossing, 3);
     for (size_t k = 1; k < p.pieces.size(); ++k) {
-        // Before or behind the node at which the branches part or meet.
+        // Cuts are beside a node at which branches split or join.
         const size_t first = p.pieces[k].front().index() % 6;
         EXPECT_TRUE(first == 0 || first == 1 || first == 5) << first;
     }
@@ -77,7 +77,7 @@ TEST(Partition, a_depth_first_order_keeps_branches_that_the_graph_interleaves_ap
 
 TEST(Partition, keeps_together_what_it_can) {
     Dag dag = dag_of_edges(6, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}});
-    dag.tensors[dag.result(NodeId(2))].weight = 0.5;  // tempting, but inside a kernel
+    dag.tensors[dag.result(NodeId(2))].weight = 0.5;  // a cheap cut, but inside a kernel
     PartitionOptions options;
     options.most_nodes = 4;
     options.together = {ids({2, 3, 4})};
@@ -96,7 +96,7 @@ TEST(Partition, lone_nodes_are_pieces_and_keep_their_place) {
     EXPECT_EQ(p.cuts, 0u);
 }
 
-/// Everything that the pieces of a random graph promise.
+/// The invariants of partition on random graphs.
 TEST(Partition, of_random_graphs_is_an_order_that_can_run_in_bounded_pieces) {
     for (uint64_t seed = 0; seed < 200; ++seed) {
         const Dag dag = random_dag(seed, 1 + seed % 60, 0.1);

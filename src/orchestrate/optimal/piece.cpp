@@ -12,7 +12,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// In which layouts a kernel reads and writes the tensors that have two.
+/// The layouts in which a kernel reads and writes tensors that have two.
 struct Variant {
     bool reads = true, writes = true;
     bool mixed() const { return reads != writes; }
@@ -107,7 +107,7 @@ class PieceSearch::Impl {
         return std::any_of(tensors.begin(), tensors.end(), [&](TensorId t) { return second_[t.index()]; });
     }
 
-    /// Nothing where there is no such kernel.
+    /// Nothing if there is no such kernel.
     std::optional<PieceKernel> made(const NodeSet& set, std::vector<TensorId> reads, std::vector<TensorId> writes) {
         KernelAnswer answer = ask_(set, reads, writes);
         if (std::isinf(answer.seconds)) {
@@ -125,7 +125,7 @@ class PieceSearch::Impl {
         return {{true, true}, {false, false}, {false, true}, {true, false}};
     }
 
-    /// The candidates of a set in one variant, and what the one that writes everything takes.
+    /// Appends the candidates of a set in one variant, and returns the cost of the one with all outputs.
     double list(const NodeSet& set, Variant variant, std::vector<PieceKernel>& out) {
         const std::vector<TensorId> reads = in(dag_.inputs(set), variant.reads);
         const size_t most = variant.mixed() ? 1 : options_.most_output_sets;
@@ -134,7 +134,7 @@ class PieceSearch::Impl {
         for (const std::vector<TensorId>& outputs : output_sets(dag_, set, most)) {
             if (options_.single_output && set.size() > 1 && outputs.size() > 1) continue;
             auto kernel = made(set, reads, in(outputs, variant.writes));
-            // What cannot write all of its values is one kernel with fewer of them in rare cases only.
+            // A set without a kernel for all its outputs rarely has one for fewer.
             if (!kernel && first) break;
             if (first && outputs.size() == dag_.exposed(set).size()) whole = kernel->candidate.cost;
             if (kernel) out.push_back(std::move(*kernel));
@@ -147,7 +147,7 @@ class PieceSearch::Impl {
         const ConvexSets convex = convex_sets(dag_, paths_, options_.convex);
         plan_.sets = convex.sets.size();
         plan_.capped = convex.capped;
-        // Of a set without tensors of two layouts the one variant stands for both.
+        // A set without tensors of two layouts has a single variant.
         struct Listed {
             std::vector<PieceKernel> first, second, mixed;
         };
@@ -165,7 +165,7 @@ class PieceSearch::Impl {
             }
             if (wanted.size() == 1) first[i] = second[i];
         }
-        // The smaller kernels that take the place of a larger one have its variant.
+        // The smaller kernels that may replace a larger one have its variant.
         const std::vector<KnownCost> in_first = known_costs(dag_, paths_, convex.sets, first);
         const std::vector<KnownCost> in_second = known_costs(dag_, paths_, convex.sets, second);
         for (size_t i = 0; i < of_set.size(); ++i) {
@@ -184,7 +184,7 @@ class PieceSearch::Impl {
         for (PieceKernel& kernel : listed) {
             ++plan_.candidates;
             plan_.chains += kernel.answer.chain ? 1 : 0;
-            // Estimates bound nothing; and where nodes may not repeat, the smaller kernels may not stand in.
+            // Estimates are no bounds; and where nodes must not repeat, the smaller kernels may not replace it.
             if (options_.exact && !options_.once && kernel.candidate.cost >= otherwise)
                 ++plan_.dropped;
             else
@@ -245,14 +245,14 @@ class PieceSearch::Impl {
         return !start.empty();
     }
 
-    /// Every node by itself, in the layouts of the ends.
+    /// Every node as a kernel of its own, in boundary layouts.
     std::vector<size_t> alone() const {
         std::vector<size_t> out;
         for (size_t k = 0; k < kernels.size(); ++k)
             if (kernels[k].candidate.covers.size() <= 1) out.push_back(k);
         const Execution run = execute(choice_, out);
         TW_CHECK(run.complete, "single nodes make no plan");
-        // Of the variants of one node the first that runs; conversions as they are needed.
+        // Of a node's variants, the first that can run; conversions as required.
         std::vector<bool> seen(dag_.nodes.size());
         std::vector<size_t> once;
         for (const size_t k : run.order) {
@@ -274,7 +274,7 @@ class PieceSearch::Impl {
     PiecePlan plan_;
     bool started_ = false;
     std::optional<LazySearch> search_;
-    LazyResult before_;  ///< what searches took that began before this one
+    LazyResult before_;  ///< statistics of earlier searches
 };
 
 PieceSearch::PieceSearch(const Dag& piece, const std::vector<Candidate>& start, const AskKernel& ask,

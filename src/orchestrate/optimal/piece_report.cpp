@@ -8,7 +8,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-constexpr size_t kMostStates = 10'000;  // counted of a piece: a wide one has more than there are atoms
+constexpr size_t kMostStates = 10'000;  // counting limit per piece: wide pieces have astronomically many
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// A piece of a graph, from costs to kernels.
+// The search of a piece, from costs to kernels.
 
 #include "orchestrate/optimal/piece.h"
 
@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-/// A launch, each node its own, each tensor its weight; some sets of several nodes are no kernels.
+/// Costs of a launch, per node and per tensor's weight. Some sets of several nodes are no kernels.
 struct Costs {
     const Dag& dag;
     uint64_t seed;
@@ -50,7 +50,7 @@ double cheapest_of_all(const Dag& dag, Costs costs) {
     return test::cheapest(choice);
 }
 
-/// By the model's costs.
+/// A plan by estimates.
 PiecePlan plan_piece(const Dag& dag, const std::vector<Candidate>& start, const AskKernel& ask,
                      const PieceOptions& options) {
     PieceSearch search(dag, start, ask, options);
@@ -96,11 +96,11 @@ TEST(PlanPiece, measured_lazily_is_the_cheapest_by_measurement) {
     }
 }
 
-/// A tensor with a second layout, which one of its readers reads much faster:
+/// A tensor with an alternative layout that one of its readers reads much faster:
 ///
 ///     x -> a -> t -> b -> y,  t -> c -> z        b prefers t in its second layout, c neither
 ///
-/// Writing it so costs a little more, converting it more than that, reading it wrongly most.
+/// Writing it in that layout costs a little more, converting it more than that, reading it in the wrong layout most.
 struct TwoLayouts {
     Dag dag = dag_of_edges(3, {{0, 1}, {0, 2}});
     double written_second = 1.5, converted = 3, b_wrong = 10;
@@ -140,7 +140,7 @@ TEST(PlanPiece, chooses_layouts_with_kernels) {
     EXPECT_EQ(plan_piece(two.dag, {}, two, two.options()).solution.blp.objective, 1 + 10 + 1) << "neither pays";
 }
 
-/// The choice of kernels and layouts together, against trying everything.
+/// Kernels and layouts chosen together, compared with exhaustive search.
 TEST(PlanPiece, with_layouts_finds_the_cheapest_plan_of_all_candidates) {
     size_t converted = 0, mixed = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -163,7 +163,7 @@ TEST(PlanPiece, with_layouts_finds_the_cheapest_plan_of_all_candidates) {
         PieceSearch search(dag, {}, ask, options);
         ASSERT_TRUE(search.next().empty());
         const PiecePlan plan = search.plan();
-        options.exact = false;  // every candidate
+        options.exact = false;  // keeps all candidates
         Choice choice = choice_of(dag);
         choice.tensors = 2 * n;
         for (auto* ends : {&choice.given, &choice.needed})
@@ -173,7 +173,7 @@ TEST(PlanPiece, with_layouts_finds_the_cheapest_plan_of_all_candidates) {
         for (const PieceKernel& k : everything.kernels()) choice.candidates.push_back(k.candidate);
         EXPECT_NEAR(plan.solution.blp.objective, test::cheapest(choice), 1e-6 * plan.solution.blp.objective)
             << "seed " << seed;
-        // It runs: nothing is read in a layout that was not made.
+        // The plan can run: no tensor is read in a layout that is not made.
         std::vector<size_t> all(plan.kernels.size());
         choice.candidates.clear();
         for (size_t k = 0; k < all.size(); ++k) {
@@ -200,7 +200,8 @@ TEST(PlanPiece, gives_and_takes_what_crosses_its_ends_as_it_is_told) {
     EXPECT_EQ(plan_piece(two.dag, {}, two, options).solution.blp.objective, 1.5 + 1 + 1);
 }
 
-/// What is cheap is computed twice, unless that is forbidden:   a -> b, a -> c, and {a, b}, {a, c} cost as b and c do.
+/// Cheap nodes are computed twice unless that is forbidden:   a -> b, a -> c, and {a, b}, {a, c} cost as much as b and
+/// c.
 TEST(PlanPiece, nodes_repeat_unless_they_must_not) {
     const Dag dag = dag_of_edges(3, {{0, 1}, {0, 2}});
     const AskKernel ask = [](const NodeSet& set, const std::vector<TensorId>&, const std::vector<TensorId>&) {
@@ -229,7 +230,7 @@ TEST(PlanPiece, without_time_is_the_best_found_and_says_so) {
     options.most_output_sets = 2;
     const PiecePlan best = plan_piece(dag, {}, std::ref(costs), options);
     ASSERT_EQ(best.solution.blp.status, BlpStatus::Optimal);
-    std::vector<Candidate> alone;  // the only plan that is known before the search
+    std::vector<Candidate> alone;  // the only initially known plan
     for (const NodeId n : dag.nodes.ids()) {
         const NodeSet set = dag.set({n});
         if (!dag.exposed(set).empty()) alone.push_back({dag.inputs(set), dag.exposed(set), {n}, 0});
@@ -243,7 +244,7 @@ TEST(PlanPiece, without_time_is_the_best_found_and_says_so) {
     EXPECT_EQ(plan.solution.blp.status == BlpStatus::Optimal, plan.solution.blp.gap() == 0);
 }
 
-/// A kernel larger than the bound on sets is a candidate where a plan to begin with has it.
+/// A kernel larger than the limit on sets is a candidate if the initial plan has it.
 TEST(PlanPiece, kernels_to_begin_with_are_candidates) {
     const Dag dag = dag_of_edges(5, {{0, 1}, {1, 2}, {2, 3}, {3, 4}});
     const AskKernel ask = [&](const NodeSet& set, const std::vector<TensorId>&, const std::vector<TensorId>&) {

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = KernelMaker::Kind;
 
-/// Infinite where it cannot run.
+/// Seconds with a launch; infinite if the kernel cannot run.
 double with_launch(double seconds) {
     return seconds < 0 ? std::numeric_limits<double>::infinity() : seconds + kKernelSeconds;
 }
@@ -106,8 +106,8 @@ class Pricing::Impl {
         price();
         while (round(most_)) {
         }
-        // Of plans that cost the same, the one that a compile on the database as it is now finds: what whole runs say
-        // of it is remembered for that.
+        // Among plans of equal cost, select the one that a compilation with the present database selects, because the
+        // decisions of whole runs are kept under its key.
         if (run_ > before) {
             enough_ = true;
             price();
@@ -123,7 +123,7 @@ class Pricing::Impl {
 
     size_t one(const PieceKernel& k) const { return equal_.at(k.answer.kernel); }
 
-    /// Every search begins with all that is known.
+    /// Restarts every search with all known costs.
     void price() {
         for (PieceSearch* s : searches_)
             s->price([&](const PieceKernel& k) -> PieceSearch::Price {
@@ -139,13 +139,13 @@ class Pricing::Impl {
         return std::max(made.at_least, low_.at(made.kind) * made.seconds);
     }
 
-    /// False when no search lists kernels to measure, or no more may be measured.
+    /// One round of measurements. False if no search lists kernels, or the limit is reached.
     bool round(size_t most) {
         std::vector<std::pair<PieceSearch*, std::vector<size_t>>> wanted;
         std::set<size_t> kernels;
         for (PieceSearch* s : searches_) {
             std::vector<size_t> which = s->next();
-            // What other pieces asked for is known already.
+            // Kernels that other pieces requested are known already.
             while (!which.empty() && known(*s, which)) {
                 tell(*s, which);
                 which = s->next();
@@ -157,7 +157,7 @@ class Pricing::Impl {
         if (wanted.empty()) return false;
         const size_t room = most - std::min(most, seconds_.size());
         if (kernels.size() > room) {
-            // What costs most decides most.
+            // The most expensive kernels have the largest effect.
             std::vector<size_t> dearest(kernels.begin(), kernels.end());
             std::stable_sort(dearest.begin(), dearest.end(), [&](size_t a, size_t b) { return least(a) > least(b); });
             kernels = std::set<size_t>(dearest.begin(), dearest.begin() + static_cast<std::ptrdiff_t>(room));
@@ -180,7 +180,7 @@ class Pricing::Impl {
                            [&](size_t k) { return seconds_.count(one(s.kernels()[k])) != 0; });
     }
 
-    /// Whatever is known by now, also of what it did not ask for.
+    /// Passes all known costs to the search, including those that it did not request.
     void tell_all(PieceSearch& s) {
         std::vector<size_t> which;
         for (size_t k = 0; k < s.kernels().size(); ++k)
@@ -221,7 +221,7 @@ class Pricing::Impl {
         }
     }
 
-    /// What was measured before, by whomever, is a cost before the first solution.
+    /// Earlier measurements are costs before the first solution.
     void recall(const std::set<size_t>& kernels) {
         for (const size_t k : kernels) {
             std::vector<MeasuredKernel> all;
@@ -240,7 +240,7 @@ class Pricing::Impl {
         }
     }
 
-    /// By what was measured, launches included: the faster of generated code and a library that is not refused.
+    /// Measured seconds, including launches: the faster of generated code and a library that is not refused.
     double seconds_of(size_t kernel) const {
         const auto it = found_.find(kernel);
         if (it == found_.end()) return seconds_.at(kernel);
@@ -254,7 +254,7 @@ class Pricing::Impl {
         return seconds;
     }
 
-    /// What a library had to say of it.
+    /// Records the library's result for a kernel.
     void note(const MeasuredKernel& one) {
         if (one.library.empty()) return;
         if (!report_.provider) report_.provider.emplace();
@@ -266,7 +266,7 @@ class Pricing::Impl {
     }
 
     struct Measured {
-        bool asked = true;  ///< false: nothing better than the estimate will ever be known
+        bool asked = true;  ///< false: no measurement will replace the estimate
         bool remembered = true;
     };
     Measured run(size_t number) {
@@ -310,13 +310,13 @@ class Pricing::Impl {
     Schedules& schedules_;
     const OrchestrateOptions& options_;
     OrchestrationReport& report_;
-    const bool others_enough_;  ///< OrchestrationReport::measured_enough of the programs before
+    const bool others_enough_;  ///< OrchestrationReport::measured_enough of earlier programs
     bool enough_ = true;
-    std::map<size_t, size_t> equal_;    ///< per number of a kernel: that of the first equal one
-    std::map<Kind, double> low_;        ///< of measured over estimated seconds
-    std::map<size_t, double> seconds_;  ///< by number of the kernel; a launch included; infinite: it cannot run
-    std::map<size_t, std::vector<MeasuredKernel>> found_;  ///< what was measured of each of its kernels
-    std::set<size_t> first_;                               ///< the greedy rule's kernels
+    std::map<size_t, size_t> equal_;                       ///< kernel -> the first equal one
+    std::map<Kind, double> low_;                           ///< ratio of measured to estimated seconds
+    std::map<size_t, double> seconds_;                     ///< by kernel; including a launch; infinite: it cannot run
+    std::map<size_t, std::vector<MeasuredKernel>> found_;  ///< per kernel: its measurements
+    std::set<size_t> first_;                               ///< greedy kernels
     size_t most_ = 0, undercut_ = 0;
     size_t run_ = 0;
     double run_seconds_ = 0;

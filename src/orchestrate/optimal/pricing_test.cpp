@@ -1,4 +1,4 @@
-// The assumed lower bounds of kernels that are not measured.
+// The assumed lower bounds of unmeasured kernels.
 
 #include "orchestrate/optimal/pricing.h"
 
@@ -13,7 +13,7 @@ TEST(LowRatio, is_the_lower_quartile_of_the_kind) {
     EXPECT_EQ(low_ratio({}, {}), 1);
 }
 
-/// Four kernels that are measured five times too slow raise no other kernel's bound above its estimate.
+/// Four kernels that take five times their estimate do not raise the bound of other kernels above the estimate.
 TEST(LowRatio, is_at_most_one_where_few_kernels_were_measured) {
     EXPECT_EQ(low_ratio({5, 5.5, 6, 6.4}, {1, 1, 5, 5.5, 6, 6.4}), 1);
     EXPECT_EQ(low_ratio(std::vector<double>(kTellingKernels - 1, 3), {}), 1);

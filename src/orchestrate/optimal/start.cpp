@@ -48,7 +48,7 @@ std::vector<Candidate> start_of(const Piece& piece, const GreedyPlan& greedy) {
                 if (mine || (dag.tensors[t].needed && written.count(v) == 0))
                     c.outputs.push_back(tensor(t, mine.value_or(at_boundary(t))));
             }
-        // What it reads and copies into the other layout.
+        // Values that the kernel reads and copies into the other layout.
         for (const TensorId t : dag.inputs(set))
             if (const std::optional<bool> copied = placed(k.writes, value_of(piece.tensors[t])))
                 if (const TensorId to = tensor(t, *copied);

@@ -10,7 +10,7 @@ namespace tilewright::optimal {
 
 namespace {
 
-/// Each state once, as long as `visit` says so.
+/// Calls `visit` for each state once, until it returns false.
 void each_state(const Dag& dag, const std::function<bool(const NodeSet&)>& visit) {
     std::unordered_set<NodeSet, NodeSetHash> known;
     std::vector<NodeSet> stack{dag.none()};
@@ -69,7 +69,7 @@ class Enumeration {
     Enumeration(const Dag& dag, const Paths& paths, const ConvexOptions& options)
         : dag_(dag), paths_(paths), options_(options), most_sets_(std::max(options.most_sets, dag.nodes.size())) {}
 
-    /// False where there are more sets than allowed.
+    /// False if there are more sets than allowed.
     bool run(size_t most_nodes) {
         most_nodes_ = most_nodes;
         result_ = {};
@@ -116,7 +116,7 @@ class Enumeration {
         return out - set;
     }
 
-    /// Sets around `set` without `excluded`, but for `set` itself.
+    /// Lists the proper supersets of `set` without `excluded`.
     bool grow(const NodeSet& set, NodeSet excluded) {
         if (result_.sets.size() > most_sets_) return false;
         for (const NodeId v : (around(set) - excluded).nodes()) {
@@ -144,7 +144,7 @@ ConvexSets convex_sets(const Dag& dag, const Paths& paths, const ConvexOptions& 
     Enumeration enumeration(dag, paths, options);
     const size_t most = std::min(options.most_nodes, dag.nodes.size());
     if (enumeration.run(most)) return enumeration.result();
-    // Sets of one node more after another, as long as there is room.
+    // The maximum number of nodes is increased while the sets fit the limit.
     size_t fits = 1;
     while (enumeration.run(fits + 1)) ++fits;
     enumeration.run(fits);

@@ -1,4 +1,4 @@
-// Which primitives can be one kernel: the paper's definitions, its examples, and the direct way to the same sets.
+// The sets of primitives that can be one kernel: the paper's definitions and examples, and their direct enumeration.
 
 #include "orchestrate/optimal/states.h"
 
@@ -42,7 +42,7 @@ TEST(ExecutionStates, of_the_papers_softmax) {
     const std::vector<NodeSet> states = execution_states(dag);
     EXPECT_THAT(text(dag, states),
                 testing::ElementsAre("", "exp", "exp sum", "exp sum broadcast", "exp sum broadcast div"));
-    // Each state follows from the one before, so the convex sets are the runs: exp and div alone are none.
+    // Each state is the previous one with a node, so the convex sets are the runs; {exp, div} is none.
     EXPECT_THAT(text(dag, state_differences(states)),
                 testing::ElementsAre("broadcast", "broadcast div", "div", "exp", "exp sum", "exp sum broadcast",
                                      "exp sum broadcast div", "sum", "sum broadcast", "sum broadcast div"));
@@ -55,8 +55,8 @@ TEST(ExecutionStates, of_two_branches_are_any_share_of_each) {
     EXPECT_EQ(execution_states(dag).size(), 1u + 9u + 1u);
 }
 
-/// What the text says of Figure 4(a): p5 depends on p3, which depends on p1; p1, p4 and p8 are convex. (Nothing else of
-/// the figure is text; the other edges are ours.)
+/// The text on Figure 4(a): p5 depends on p3, which depends on p1; {p1, p4, p8} is convex. (The figure's other edges
+/// are not in the text, and are chosen here.)
 Dag attention_part() { return dag_of_edges(8, {{0, 1}, {0, 2}, {2, 4}, {0, 3}, {1, 5}, {4, 5}, {5, 6}, {3, 7}}); }
 
 TEST(ConvexSets, of_the_papers_attention_have_p1_p4_p8_but_not_p1_p2_p5) {
@@ -120,7 +120,7 @@ TEST(ConvexSets, bounds_leave_out_exactly_what_they_say) {
         ConvexOptions options;
         const std::vector<NodeSet> all = convex_sets(dag, paths, options).sets;
         options.most_nodes = 1 + seed % 5;
-        // Every third node is a product, and two of them are one too many.
+        // Every third node is a product, and a set may have one.
         options.pruned = [&](const NodeSet& s) {
             size_t products = 0;
             for (const NodeId n : s.nodes()) products += n.index() % 3 == 0 ? 1 : 0;
@@ -163,7 +163,7 @@ TEST(ConvexSets, every_node_alone_is_there_however_low_the_cap) {
     EXPECT_EQ(found.most_nodes, 1u);
 }
 
-/// Six branches of eight between two nodes: 9^6 states, too many pairs to enumerate.
+/// Six branches of eight nodes between two nodes: 9^6 states, too many pairs to enumerate.
 TEST(ConvexSets, of_a_wide_graph_are_listed_without_its_states) {
     std::vector<std::pair<size_t, size_t>> edges;
     for (size_t b = 0; b < 6; ++b) {
@@ -176,7 +176,7 @@ TEST(ConvexSets, of_a_wide_graph_are_listed_without_its_states) {
     options.most_nodes = 8;
     const ConvexSets found = convex_sets(dag, Paths(dag), options);
     EXPECT_FALSE(found.capped);
-    // 6 * 8 * 9 / 2 runs within branches; around either end shares of six branches with up to seven nodes in all,
+    // 6 * 8 * 9 / 2 runs within branches; around either end, prefixes of six branches with up to seven nodes in total,
     // C(7 + 6, 6).
     EXPECT_EQ(found.sets.size(), 216u + 2 * 1716u);
 }

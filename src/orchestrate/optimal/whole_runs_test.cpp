@@ -1,4 +1,4 @@
-// What whole runs decide: pieces that keep the greedy rule's kernels, libraries' kernels that are refused.
+// Decisions by whole runs: pieces that keep greedy kernels, and refused library kernels.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -20,10 +20,9 @@ using namespace tilewright::test;
 using namespace tilewright::optimal::test;
 using testing::ElementsAre;
 
-/// Kernels that win alone and lose in whole runs are not taken, piece by piece; and what came of it is remembered.
+/// Kernels that are faster alone but slower in whole runs are not taken, piece by piece; the decision is kept.
 TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_whole_runs) {
-    // Two layers that differ, each a piece; alone everything of several stages is slow, so that kernels are taken
-    // apart.
+    // Two different layers, one piece each. Alone, kernels of several stages are slow, so the plan has single stages.
     const Program p = with_weights(R"(program t {
   input x: f32[64, 48]
   input w0: f32[48, 32]
@@ -43,7 +42,7 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
         const bool fused = text.find("exp(") != std::string::npos && text.find("sum(") != std::string::npos;
         return std::optional(MeasuredKernel{fused ? 1e-3 : 1e-5, false});
     });
-    // In whole runs every kernel takes 1 ms, but for the first layer's product with its function.
+    // In whole runs every kernel takes 1 ms, except that of the first layer's product and function.
     bool first_is_slow = false;
     size_t runs = 0;
     options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
@@ -69,7 +68,7 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
     // Two kernels are slower than one, in both pieces.
     EXPECT_THAT(planned(), ElementsAre("q", "y"));
     EXPECT_EQ(runs, 1u);
-    // What was emitted is far above the bound of the plan that was found, and the report says so.
+    // The report shows that the emitted kernels cost much more than the bound of the plan.
     constexpr double kAlone = 1e-5 + kKernelSeconds, kFused = 1e-3 + kKernelSeconds;
     EXPECT_NEAR(last.bound(), 4 * kAlone, 1e-9);
     EXPECT_NEAR(last.seconds(), 4 * kAlone, 1e-9);
@@ -80,14 +79,14 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
     EXPECT_THAT(planned(), ElementsAre("q", "y"));
     EXPECT_EQ(runs, 1u) << "remembered";
     EXPECT_EQ(last.greedy_pieces(), 2u);
-    // Where the greedy rule's kernel of the first layer is slow, that piece's own kernels stay; the other's do not.
+    // If the greedy kernel of the first layer is slow, that piece keeps the plan's kernels, the other does not.
     memory.clear();
     first_is_slow = true;
     EXPECT_THAT(planned(), ElementsAre("p", "q", "y"));
     EXPECT_EQ(runs, 4u) << "the two plans, then what is made of both beside the greedy rule's, twice";
     EXPECT_EQ(last.greedy_pieces(), 1u);
     EXPECT_NEAR(last.emitted(), 2 * kAlone + kFused, 1e-9);
-    // A machine that cannot run them leaves the choice by kernels alone.
+    // On a machine that cannot run them, the plan of single kernels stays.
     memory.clear();
     options.run = [](const std::vector<Plan>&, const KernelSet&) { return std::vector<PlanTimes>(); };
     EXPECT_THAT(planned(), ElementsAre("p", "q", "r", "y"));
@@ -96,7 +95,7 @@ TEST(GroupOptimally, keeps_the_greedy_rules_kernels_where_they_are_faster_in_who
     EXPECT_NEAR(given(last.emitted_gap()), 0, 1e-6);
 }
 
-/// A library's kernels that win alone stay where they win in whole runs; the others are generated code again.
+/// Library kernels that are faster alone stay if they are faster in whole runs; others become generated code again.
 TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_runs) {
     const Program p = with_weights(R"(program t {
   input x: f32[64, 48]
@@ -116,9 +115,9 @@ TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_run
         m.library_seconds = 5e-6;
         return std::optional(m);
     });
-    // In whole runs a kernel takes 1 ms, the library's first one half as much, its second one twice.
+    // In whole runs a kernel takes 1 ms, the library's first one half of it, its second one twice.
     size_t runs = 0;
-    double more = 0;  // that a run takes longer for each of the library's kernels, in the second comparison
+    double more = 0;  // additional time of a run per library kernel in the second comparison
     options.run = [&](const std::vector<Plan>& plans, const KernelSet&) {
         ++runs;
         std::vector<PlanTimes> out = times_by_step(plans, [](const Plan& plan, const KernelCall& call) {
@@ -155,14 +154,14 @@ TEST(GroupOptimally, keeps_a_librarys_kernels_where_they_are_faster_in_whole_run
     EXPECT_THAT(providers(greedily(options)), ElementsAre("", ""));
     memory.clear();
     runs = 0;
-    more = 1e-3;  // it gains where its kernel is, and loses it elsewhere
+    more = 1e-3;  // a gain by the kernel, and a loss elsewhere
     EXPECT_THAT(providers(options), ElementsAre("", ""));
     memory.clear();
     options.run = {};
     EXPECT_THAT(providers(options), ElementsAre("library 1.0", "library 1.0"));
 }
 
-/// A product and a function: one kernel by the greedy rule, two where only these are measured fast.
+/// A product and a function: one kernel by greedy orchestration, two if only these measure fast.
 const char* kProductAndFunction = R"(program t {
   input x: f32[64, 48]
   input w0: f32[48, 32]
@@ -176,7 +175,7 @@ bool has_both(const Program& stages) {
     return text.find("exp(") != std::string::npos && text.find("sum(") != std::string::npos;
 }
 
-/// The plan is taken where it gains 1 % over the greedy rule's in both of two comparisons of whole runs.
+/// A plan is taken if it gains 1 % over the greedy one in both comparisons of whole runs.
 TEST(WholeRuns, accept_a_plan_with_a_margin_and_twice) {
     const Program p = with_weights(kProductAndFunction);
     OrchestrateOptions options = optimally();
@@ -214,8 +213,8 @@ TEST(WholeRuns, accept_a_plan_with_a_margin_and_twice) {
     EXPECT_EQ(kernels_where({1.1}), 1u);
 }
 
-/// A library makes the product so fast alone that it is a kernel of its own. Refused in whole runs, it is no reason for
-/// that any more: the program is solved again by what generated code takes.
+/// A library's product is so fast alone that it becomes a kernel of its own. When it is refused in whole runs, the
+/// program is solved again with the costs of generated code.
 TEST(WholeRuns, solve_again_without_a_refused_library) {
     const Program p = with_weights(kProductAndFunction);
     OrchestrateOptions options = optimally();
@@ -258,7 +257,7 @@ TEST(WholeRuns, solve_again_without_a_refused_library) {
         EXPECT_EQ(provider.kept, 0u);
         EXPECT_EQ(runs, remembered ? 0u : 3u) << "twice plan and greedy rule, then with and without the library";
     }
-    // Where it is as fast there, it stays, and nothing is solved again.
+    // A library kernel that is as fast in whole runs stays, and nothing is solved again.
     memory.clear();
     of_library = 5e-4;
     KernelSet set;

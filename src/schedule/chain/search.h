@@ -46,7 +46,7 @@ struct Ways {
     /// The bytes of a candidate that count against `capacity`; empty: every tile once (TileBytes).
     std::function<double(const Candidate&)> bytes;
     int64_t row_unit = 0;  ///< tile sizes of rows include small multiples of it; 0: only the sizes of rule 3
-    /// that share the blocks; sizes include multiples of row_unit that divide rows evenly among them
+    /// Threads that share the blocks. Sizes include multiples of row_unit that divide rows evenly among them.
     int threads = 1;
     std::function<std::optional<TileProgram>(const Candidate&)> realise;  ///< nothing: the candidate is illegal
     const KernelCosts* costs = nullptr;                                   ///< estimates, and measures where it can

@@ -104,7 +104,7 @@ TEST(Search, measures_no_more_generations_than_allowed) {
     test::FakeCosts costs = s.costs();
     o.costs = &costs;
     double next = 1;
-    // every time is better: only the limit ends the search
+    // Every time is better: only the limit ends the search.
     costs.schedules = [&](const std::vector<TileProgram>& programs) {
         std::vector<double> times;
         for (size_t i = 0; i < programs.size(); ++i) times.push_back(next /= 2);

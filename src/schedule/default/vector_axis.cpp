@@ -84,7 +84,7 @@ std::optional<size_t> choose_vector_axis(const OperandWalks& w) {
     if (w.product)
         if (const auto axis = product_vector_axis(w)) return axis;
     std::optional<size_t> vector;
-    // cost of scalar code, two operands a cycle
+    // The cost of scalar code, two operands a cycle.
     double best = std::max(1.5, 0.5 * static_cast<double>(w.walks.size()));
     for (size_t a = 0; a < w.axes(); ++a) {
         if (w.too_short_for_lanes(a)) continue;

@@ -6,7 +6,7 @@ namespace tilewright {
 
 namespace {
 
-/// padding of each row of a copy in bytes: neighbouring rows then start in different banks
+/// Padding of each row of a copy in bytes: neighbouring rows then start in different banks.
 constexpr int64_t kRoomOfRow = 16;
 constexpr int64_t kWarpColumns = 128;  ///< of a warp's tile in trees of chains
 constexpr int64_t kBlockWarps = kGpuBlockThreads / 32;
