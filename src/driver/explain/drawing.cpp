@@ -45,7 +45,7 @@ class Layers {
                 if (--waits[r] == 0) ready.push_back(r);
             }
         TW_CHECK(done == given_, "boxes that wait for each other");
-        // What reads nothing stands next to its first reader.
+        // A box without predecessors is placed in the layer before its first reader.
         for (size_t b = 0; b < given_; ++b) {
             if (reads[b] || readers[b].empty()) continue;
             size_t first = SIZE_MAX;
@@ -54,11 +54,11 @@ class Layers {
         }
     }
 
-    /// Points where edges pass layers; `down_` are edges between neighbouring layers, of boxes and points.
+    /// Adds points where edges pass layers. `down_`: edges between neighbouring layers, of boxes and points.
     void add_points() {
         std::vector<size_t> farthest(layer_.begin(), layer_.end());
         for (const auto& [from, to] : edges_) farthest[from] = std::max(farthest[from], layer_[to]);
-        std::vector<std::vector<size_t>> passes(given_);  // per box: its point in each layer below it
+        std::vector<std::vector<size_t>> passes(given_);  // per box: its point in each layer that it passes
         for (size_t b = 0; b < given_; ++b)
             for (size_t l = layer_[b] + 1; l < farthest[b]; ++l) {
                 passes[b].push_back(size_.size());
@@ -112,7 +112,7 @@ class Layers {
         return sum / static_cast<double>(which.size());
     }
 
-    /// Centres of boxes and points.
+    /// Sets the centres of boxes and points.
     void place() {
         x_.assign(layer_.size(), 0);
         for (const auto& row : rows_) {
@@ -129,8 +129,8 @@ class Layers {
         }
     }
 
-    /// As near as possible to what neighbours ask for, in this order and without overlaps: the mean of what pushing
-    /// everything to the right, and everything to the left, would give.
+    /// Moves a row to the mean position of its neighbours, in this order and without overlaps. The result is the mean
+    /// of two placements, which resolve overlaps by pushing boxes to the right and to the left.
     void settle(const std::vector<size_t>& row, const std::vector<std::vector<size_t>>& neighbours) {
         std::vector<double> right(row.size()), left(row.size());
         const auto apart = [&](size_t i) { return (size_[row[i]].width + size_[row[i + 1]].width) / 2 + kGapX; };

@@ -1,9 +1,9 @@
 #pragma once
-// The layout of a directed acyclic graph's boxes: in layers, producers above their consumers.
+// Layered drawing of a directed acyclic graph: producers are above their consumers.
 //
-// Sugiyama's method, plainly: layers by longest paths; an edge that passes layers has a point in each, shared by all
-// edges from the same box; order within layers by barycentres, swept down and up; positions by what neighbours ask for,
-// as far as there is room.
+// Sugiyama's method. Layers are longest paths. An edge that passes layers has a point in each, shared by all edges from
+// the same box. The order within layers is by barycentres, swept down and up. Positions are the mean of neighbours'
+// positions, as far as there is room.
 
 #include <cstddef>
 #include <utility>
@@ -20,12 +20,13 @@ struct Box {
 };
 
 struct Drawing {
-    std::vector<Point> boxes;               ///< upper left corners
-    std::vector<std::vector<Point>> edges;  ///< of each edge: from a lower side through points to an upper side
+    std::vector<Point> boxes;  ///< upper left corners
+    /// Per edge: from the lower side of a box through points to the upper side of another
+    std::vector<std::vector<Point>> edges;
     Box size;
 };
 
-/// `gap`: between layers. Edges go from what is read to the reader. They must not make a circle (InternalError).
+/// Places the boxes. `gap`: between layers. Edges go from producer to reader. Throws InternalError for a cycle.
 Drawing draw_layers(const std::vector<Box>& boxes, const std::vector<std::pair<size_t, size_t>>& edges,
                     double gap = 26);
 

@@ -37,7 +37,7 @@ TEST(Drawing, AnEdgeThatPassesALayerGoesAroundItsBoxes) {
 }
 
 TEST(Drawing, ASourceStandsNextToItsFirstReader) {
-    //   0 -> 1 -> 2 -> 3, 4 -> 3: 4 stands beside 2
+    // 0 -> 1 -> 2 -> 3, 4 -> 3: 4 is in the layer of 2
     const std::vector<Box> boxes(5, {40, 10});
     const Drawing d = draw_layers(boxes, {{0, 1}, {1, 2}, {2, 3}, {4, 3}});
     EXPECT_DOUBLE_EQ(d.boxes[4].y, d.boxes[2].y);

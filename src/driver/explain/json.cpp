@@ -137,7 +137,7 @@ std::string to_json(const Report& r) {
     j["blp_columns"] = o.columns();
     j["blp_rows"] = o.rows();
     j["blp_status"] = !r.optimal ? "none" : o.optimal() ? "optimal" : "feasible";
-    // Null where no program was solved. `emitted_gap` is that of the kernels that run, after pieces kept greedy ones.
+    // Null if no program was solved. `emitted_gap`: of the kernels that run, after pieces kept greedy ones.
     j["blp_gap"] = optional(o.gap());
     j["emitted_gap"] = optional(o.emitted_gap());
     j["greedy_pieces"] = o.greedy_pieces();
@@ -145,7 +145,7 @@ std::string to_json(const Report& r) {
     j["taken_apart"] = o.taken_apart;
     j["blp_roots"] = {{"strong", relaxed(o.strong())}, {"published", relaxed(o.published())}};
     j["cuts"] = {{"number", o.cuts}, {"bytes", o.cut_bytes}, {"greedy_kernels", o.cut_kernels}};
-    // By what the choice went by: measured where it is, else estimated.
+    // By the costs of the choice: measured where known, else estimated.
     j["choice"] = {{"plan_ms", o.seconds() * 1e3},
                    {"greedy_ms", o.greedy_seconds() * 1e3},
                    {"bound_ms", o.bound() * 1e3},

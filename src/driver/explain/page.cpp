@@ -30,7 +30,7 @@ struct Inside {
     Box size;
 };
 
-/// The primitives of a kernel, or the one of a step, in a box.
+/// The primitives of a kernel, or the primitive of a step, in a box.
 Inside draw_inside(const Report& r, const std::vector<size_t>& primitives, double title) {
     std::map<size_t, size_t> local;
     for (const size_t p : primitives) local.emplace(p, local.size());
@@ -51,7 +51,7 @@ Inside draw_inside(const Report& r, const std::vector<size_t>& primitives, doubl
     return out;
 }
 
-/// Kernels, then steps that are none, with what is in them.
+/// Kernels, then other steps, with their primitives.
 Json drawing(const Report& r) {
     std::vector<Inside> inside;
     std::vector<std::pair<size_t, size_t>> edges;
@@ -90,7 +90,7 @@ std::string to_page(const Report& r, const std::vector<CodeText>& codes) {
     Json texts = Json::array();
     for (const CodeText& c : codes) texts.push_back({{"tiles", c.tiles}, {"assembly", c.assembly}});
     j["codes"] = std::move(texts);
-    // Inside a script element, where "</" could end it.
+    // The data is inside a script element, which "</" could end.
     std::string data;
     for (const char c : j.dump(-1, ' ', true, Json::error_handler_t::replace)) {
         if (c == '/' && data.ends_with('<')) data += '\\';

@@ -2,7 +2,7 @@
 
 namespace tilewright::explain {
 
-/// page.html, which reads the report where "/*REPORT*/" stands in it.
+/// page.html. The report replaces "/*REPORT*/" in it.
 extern const char* const kPage;
 
 }  // namespace tilewright::explain

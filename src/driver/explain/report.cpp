@@ -16,7 +16,7 @@ namespace tilewright::explain {
 
 namespace {
 
-/// A name from the file, fit to be printed, without quotes.
+/// A name from the file in printable form, without quotes.
 std::string readable(const std::string& name) {
     const std::string quoted = quoted_name(name);
     return quoted.size() >= 2 && quoted.ends_with('\'') ? quoted.substr(1, quoted.size() - 2) : quoted;
@@ -26,8 +26,8 @@ std::string type_of(const Value& v) {
     return fmt::format("{}{}", to_string(v.dtype), to_string(std::span<const Expr>(v.shape)));
 }
 
-/// What the limit counts: multiply-adds of products, and what must be read and written once. `operations`: all
-/// arithmetic.
+/// The work for the limit: multiply-adds of products, and the bytes of operands and results once. `operations`: adds
+/// all arithmetic.
 Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operations) {
     const Program& p = kernel.stages;
     Work work;
@@ -51,7 +51,7 @@ Work work_of(const TileProgram& kernel, const Bindings& sizes, double& operation
     return work;
 }
 
-/// Kernels one after the other, with their launches, bodies of control flow once. What is no kernel counts nothing.
+/// Adds the time of kernels in sequence, including launches; bodies of control flow count once. Other steps count zero.
 void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const Target& target, const Bindings& sizes,
               PlanNote& note) {
     for (const Step& step : plan.steps) {
@@ -65,7 +65,7 @@ void add_cost(const Plan& plan, const std::vector<TileProgram>& kernels, const T
 
 class Explanation {
   public:
-    /// `reference`: the program before it was rewritten.
+    /// `reference`: the program before rewriting.
     Explanation(const CompiledModel& model, const Program& reference, const Target& target, const Bindings& sizes,
                 Report& report)
         : kernels_(model.kernels()), target_(target), sizes_(sizes), r_(report) {
@@ -124,8 +124,9 @@ class Explanation {
         }
     }
 
-    /// How much of a primitive each of its nodes stands for. A rewritten primitive may stand for several, a Conv over a
-    /// Concat: it is divided as their arithmetic was before, or evenly where none had any.
+    /// The share of a primitive's work that belongs to each of its nodes. A rewritten primitive may have several, such
+    /// as a Conv over a Concat. It is divided in proportion to their arithmetic before rewriting, or evenly if none had
+    /// any.
     std::vector<double> parts_of(const std::vector<std::string>& nodes) const {
         std::vector<double> parts;
         double all = 0;
@@ -185,8 +186,8 @@ class Explanation {
         selected_.push_back(call.chosen);
     }
 
-    /// Why optimal orchestration did not select two neighbours as one kernel. `refused`: by a pass of greedy
-    /// orchestration.
+    /// The reason why optimal orchestration did not select two neighbours as one kernel. `refused`: the reason of
+    /// greedy orchestration's passes.
     std::string not_selected(std::optional<size_t> producer, std::optional<size_t> reader,
                              const std::string& refused) const {
         if (!producer || !reader) return refused;
@@ -198,8 +199,8 @@ class Explanation {
         return refused;
     }
 
-    /// Of a kernel that computes `parts` and reads what `from` compute. `first`: position of the plan's primitives.
-    /// `selected`: KernelCall::chosen.
+    /// The reasons why a kernel is not fused with the producers of its operands. `parts`: its primitives. `from`: the
+    /// producers. `first`: position of the plan's primitives. `selected`: KernelCall::chosen.
     std::vector<NotFused> not_fused(const Plan& plan, const std::vector<BoxId>& from, const Refusals::Parts& parts,
                                     size_t first, std::optional<size_t> selected) const {
         std::vector<NotFused> out;
@@ -228,7 +229,7 @@ class Explanation {
         std::map<std::string, double> by_type;
         for (const size_t i : primitives) {
             const PrimitiveNote& p = r_.primitives[i];
-            // Kernels that only move data: each primitive alike.
+            // In kernels that only move data, all primitives have equal shares.
             const double share = all > 0 ? p.operations / all : 1 / static_cast<double>(primitives.size());
             if (p.operators.empty()) by_type["(none)"] += share;
             for (size_t n = 0; n < p.operators.size(); ++n) by_type[p.operators[n]] += share * p.parts[n];
@@ -252,7 +253,7 @@ double median(std::vector<double> x) {
     return *middle;
 }
 
-/// Runs the models in turns, and the first one's kernels step by step.
+/// Runs the models in turns, and profiles the kernels of the first one.
 void measure(const std::vector<std::shared_ptr<const CompiledModel>>& models, const std::vector<Tensor>& inputs,
              int threads, double seconds, Report& report) {
     std::vector<std::unique_ptr<Session>> sessions;

@@ -50,7 +50,7 @@ std::string counts(const std::map<std::string, size_t>& of, const char* format) 
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// "0.41 %"; "-" where there is none.
+/// "0.41 %", or "-" without a value.
 std::string percent(std::optional<double> share) { return share ? fmt::format("{:.2f} %", 100 * *share) : "-"; }
 
 std::vector<std::string> split(const std::string& text) {

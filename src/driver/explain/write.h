@@ -8,23 +8,24 @@
 
 namespace tilewright::explain {
 
-/// For people: within 120 columns where names allow. The `most` kernels that take longest, in full.
+/// The report as text, within 120 columns as far as names allow. The `most` kernels with the longest times are
+/// described in full.
 std::string print(const Report& report, size_t most);
 
-/// Times are measured where they were, else estimated. Of a greedy plan what the binary program is concerned with is 0,
-/// and `blp_status` "none".
+/// The report as JSON. Times are measured where known, else estimated. For a greedy plan, values of the binary program
+/// are 0, and `blp_status` is "none".
 std::string to_json(const Report& report);
 
-/// What the page shows of a kernel's code.
+/// The code of a kernel for the page.
 struct CodeText {
     std::string tiles, assembly;
 };
 
-/// Of each of the model's different kernels. `assembly`: false omits the machine code.
+/// The code of each distinct kernel of the model. `assembly`: false omits the machine code.
 std::vector<CodeText> codes_of(const CompiledModel& model, bool assembly);
 
-/// One file that needs nothing else: the primitives, with kernels as coloured boxes around them, and a bar for each
-/// kernel's time beside its limit; pointing at them shows the rest. `codes`: of each of the different kernels.
+/// The report as a self-contained HTML page: primitives inside coloured boxes of their kernels, and a bar for each
+/// kernel's time and limit, with details on hover. `codes`: of each distinct kernel.
 std::string to_page(const Report& report, const std::vector<CodeText>& codes);
 
 }  // namespace tilewright::explain

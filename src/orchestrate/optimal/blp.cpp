@@ -64,7 +64,7 @@ std::vector<std::vector<TensorId>> loops(const Choice& choice, const std::vector
 namespace {
 
 constexpr double kScaled = 1e4;  // scaled cost of the initial plan
-constexpr double kSome = 1e-5;   // values up to this count as zero in the solver
+constexpr double kSome = 1e-5;   // exceeds the zero tolerance of the solver
 
 class Formulation {
   public:
