@@ -63,7 +63,7 @@ double tile_cycles(const StageModel& stage, const Micro& micro, std::span<const 
                    const CycleRates& rates, bool clamped = false);
 
 /// A lower bound of a kernel's time in seconds: operations at the peak rate, or inputs and outputs once through memory.
-/// `warm`: operands start in the caches, so only what exceeds the largest cache moves through memory.
+/// `warm`: operands start in the caches, so bytes count only if they exceed the largest cache.
 double lower_bound(const Program& stages, const Target& target, const Bindings& bindings, bool warm = false);
 
 struct Estimate {

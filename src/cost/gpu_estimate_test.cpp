@@ -89,7 +89,7 @@ parallel m by 32 {
 }
 })");
     ASSERT_EQ(verify(t), std::vector<std::string>());
-    EXPECT_EQ(given(shared_bytes(t)), 2 * ((32 * 16 + 16 * 32) * 4 + 2 * 64));  // two of each, room behind them
+    EXPECT_EQ(given(shared_bytes(t)), 2 * ((32 * 16 + 16 * 32) * 4 + 2 * 64));  // two of each, with padding
     const GpuTarget gpu = round_gpu();
     const GpuEstimate e = gpu_estimate(t, gpu);
     EXPECT_EQ(e.blocks, 4);
@@ -97,8 +97,8 @@ parallel m by 32 {
     // Copies 4 x 2 x (32 x 16 + 16 x 32) floats and the result, through the second-level cache.
     const double copies = 4.0 * 2 * 2 * 32 * 16 * 4;
     EXPECT_NEAR(e.memory_seconds, std::max((64 * 32 * 2 + 64 * 64) * 4 / 1e12, (copies + 64 * 64 * 4) / 2.8e12), 1e-15);
-    // Written once, and each multiply-add reads a quarter of a word of either operand; the rows of A that the four
-    // tiles of a warp begin with lie 64 words apart, on one bank.
+    // Copies are written once, and each multiply-add reads a quarter of a word of either operand. The first rows of A
+    // of a warp's four tiles are 64 words apart, in one bank.
     EXPECT_NEAR(e.shared_seconds, (copies + 64.0 * 64 * 32 * (0.25 * 4 + 0.25) * 4) / (128 * 1e9 * 100), 1e-15);
     EXPECT_NEAR(e.wait_seconds, 0.7e-6, 1e-15);
 }
@@ -126,7 +126,7 @@ TEST(GpuEstimate, counts_the_registers_of_a_thread) {
     m.registers = {8, 4, 1};
     EXPECT_EQ(gpu_registers(s, m).results, 32);
     EXPECT_EQ(gpu_registers(s, m).operands, 12);
-    // A warp's 32 x 16: results 16 a thread; 48 x 16 halves of an instruction's step, two to a register.
+    // A warp's 32 x 16 tile: 16 results a thread; 48 x 16 halves for a step of an instruction, two per register.
     m.matrix = MatrixUnit{MatrixType::F16, 0, 1, 2};
     m.registers = {32, 16, 16};
     EXPECT_EQ(gpu_registers(s, m).results, 16);

@@ -17,7 +17,7 @@ using test::target_with;
 
 std::vector<Target> targets() {
     return {target_with(), target_with({.lanes = 8, .vector_registers = 16}), target_with({.workers = 8}),
-            target_with({.workers = 3, .l2_bytes = 256})};  // every stage must be cut into tasks for it
+            target_with({.workers = 3, .l2_bytes = 256})};  // an L2 for which every stage must be cut
 }
 
 /// One primitive of a program as a kernel.
@@ -351,7 +351,7 @@ TEST(DefaultSchedule, of_products_has_batches_outside_of_panels_and_groups_insid
     EXPECT_EQ(spatial_order(many, 3), (std::vector<size_t>{0, 2, 1}));
 }
 
-/// Scalar code costs as much per operand as the vector estimate: 24 operands of a concatenation must not rule out
+/// The cost of scalar code grows with the number of operands as well: 24 operands of a concatenation must not rule out
 /// vectors.
 TEST(DefaultSchedule, of_a_concatenation_has_vectors_however_many_operands_there_are) {
     for (const size_t n : {2, 24, 40}) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kSummedBytes = 16 * 1024;  // of partial sums: half of L1
 constexpr double kWorthSharing = 4000;       // cycles of a stage; shorter ones are not split among threads
-constexpr double kLargeTask = 16000;         // cycles of a task that may be one of many
+constexpr double kLargeTask = 16000;         // cycles of a task from which many more tasks are allowed
 constexpr int64_t kMostRows = 4096;          // of a block where the number of rows is dynamic
 
 class TaskCutter {

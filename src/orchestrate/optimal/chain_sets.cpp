@@ -115,8 +115,8 @@ class ChainSets {
         }
     }
 
-    /// The elementwise node that is the only reader of the set's single result, if no other node lies between them;
-    /// else an invalid id.
+    /// The elementwise node that is the only reader of the set's single result, if the set stays convex with it; else
+    /// an invalid id.
     NodeId only_reader(const NodeSet& set) const {
         const std::vector<TensorId> exposed = dag_.exposed(set);
         if (exposed.size() != 1 || dag_.tensors[exposed[0]].needed) return {};

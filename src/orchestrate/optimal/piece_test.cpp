@@ -98,7 +98,7 @@ TEST(PlanPiece, measured_lazily_is_the_cheapest_by_measurement) {
 
 /// A tensor with an alternative layout that one of its readers reads much faster:
 ///
-///     x -> a -> t -> b -> y,  t -> c -> z        b prefers t in its second layout, c neither
+///     x -> a -> t -> b -> y,  t -> c -> z        b prefers t in its alternative layout, c neither
 ///
 /// Writing it in that layout costs a little more, converting it more than that, reading it in the wrong layout most.
 struct TwoLayouts {

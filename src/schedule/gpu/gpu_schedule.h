@@ -75,8 +75,8 @@ struct GpuProduct {
 /// share.
 std::optional<GpuProduct> gpu_product(const Program& stages, const TensorExpr& e, ValueId out, Precision precision);
 /// Whether warpgroup instructions can read the operands as Loads store them: tensors of the instruction's type, with
-/// rows, columns and the sum each alone in one dimension, and extents of whole instructions. `left_in_registers`: the
-/// left operand may be any f16 or bf16 value that the threads have in registers.
+/// rows, columns and the sum each alone in one dimension, and at least the rows of one instruction and the sum of two.
+/// `left_in_registers`: the left operand may be any f16 or bf16 value that the threads have in registers.
 bool fits_group(const Program& stages, const TensorExpr& e, const GpuProduct& product, const GpuTarget& target,
                 bool left_in_registers = false);
 
